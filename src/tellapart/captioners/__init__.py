@@ -1,0 +1,1 @@
+"""The models that write captions, behind one interface."""

@@ -1,0 +1,98 @@
+"""What the rest of the package sees of a captioner."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from torch import Tensor, nn
+
+from tellapart.types import Batch, Decoding, Index, Rollout, Scores
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """Images as the captioner's decoder reads them: computed once an image, shared by drawing and scoring.
+
+    Args:
+        states: ``[B, P, D]`` image states.
+        mask: ``[B, P]`` bool, or none when every position is real.
+    """
+
+    states: Tensor
+    mask: Tensor | None = None
+
+    def select(self, index: Index) -> Encoded:
+        """The images at ``index`` (repeats allowed)."""
+        return Encoded(self.states[index], None if self.mask is None else self.mask[index])
+
+
+class FrozenReference(Protocol):
+    """A captioner as it was when training began; holds no trainable state and is no ``nn.Module``."""
+
+    def __call__(self, rollout: Rollout, *, encoded: Encoded | None = None) -> Scores:
+        """Log-probabilities of the rollout, without gradients."""
+        ...
+
+
+class Captioner(nn.Module, ABC):
+    """The only code that knows a model's insides: draws captions, reads human ones, scores any.
+
+    ``name`` is the key of its tensors in ``Batch.inputs``.
+    """
+
+    name: str = "captioner"
+
+    @abstractmethod
+    def process(self, images: list[Image.Image]) -> dict[str, Tensor]:
+        """RGB images -> the tensors ``encode`` reads, one row an image; safe to call in a worker process."""
+
+    @abstractmethod
+    def encode(self, batch: Batch) -> Encoded:
+        """Image states; with gradients if they are enabled and the vision side trains."""
+
+    @abstractmethod
+    def reusable(self, encoded: Encoded) -> Encoded | None:
+        """``encoded`` if it stays valid within a step with gradients (the vision side is frozen), else None."""
+
+    @abstractmethod
+    def generate(self, batch: Batch, decoding: Decoding, *, encoded: Encoded | None = None) -> Rollout:
+        """Draw ``B * num_return_sequences`` captions, image by image; never has gradients, always in eval mode.
+
+        Sampling is keyed by image id and one draw from torch's global generator (``draws.uniforms``), so it does not
+        depend on how images are batched.
+        """
+
+    @abstractmethod
+    def tokenize(self, batch: Batch, texts: Sequence[str], image: Tensor) -> Rollout:
+        """Human captions as a rollout: the model's EOS is appended, nothing is prepended; long ones are cut and marked
+        unfinished. ``image`` is ``[N]`` long, the row of ``batch`` each text is of."""
+
+    @abstractmethod
+    def forward(self, rollout: Rollout, *, encoded: Encoded | None = None, want: Collection[str] = ()) -> Scores:
+        """Score a rollout: the one differentiable entry. ``want`` may name ``entropy``, ``hidden``, ``logits``."""
+
+    @abstractmethod
+    def reference(self) -> FrozenReference:
+        """A frozen copy of the captioner as it is now (with LoRA: the same weights, adapter off)."""
+
+    @abstractmethod
+    def save(self, folder: Path) -> None:
+        """Write weights (safetensors), processor and tokenizer so that plain ``transformers``/``peft`` can load them.
+
+        Only complete folders are promised: callers write into a temporary folder and rename it.
+        """
+
+    @abstractmethod
+    def load_weights(self, folder: Path) -> None:
+        """Read back, in place, what ``save`` wrote (used on resume).
+
+        Raises:
+            UsageError: the folder lacks them.
+        """

@@ -1,0 +1,111 @@
+"""The ``tellapart`` command: finds the command's module, imports only that, and turns errors into sentences."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+from collections.abc import Sequence
+
+from tellapart import __version__
+from tellapart.cli.console import note, say
+from tellapart.cli.names import require_known, resolve
+from tellapart.errors import UsageError
+
+COMMANDS = {
+    "demo": ("the whole story on the built-in world: train, compare, report", "tellapart.cli.demo:run"),
+    "train": ("train a captioner as a recipe says", "tellapart.cli.train:run"),
+    "caption": ("caption images and folders of images", "tellapart.cli.caption:run"),
+    "compare": ("lay several captioners side by side on one data set", "tellapart.cli.compare:run"),
+    "report": ("write the HTML report of one or several runs", "tellapart.cli.report:run"),
+    "methods": ("list the training methods", "tellapart.cli.methods:run"),
+    "world": ("build the stages of the built-in world and probe its listeners", "tellapart.cli.world:run"),
+}
+"""Command -> (one line, ``module:function`` that takes the remaining words and returns the exit code)."""
+
+REMEDIES = {
+    errno.ENOSPC: "free some space or write to another disk",
+    errno.EACCES: "choose a path that you may read and write",
+    errno.EPERM: "choose a path that you may read and write",
+    errno.EROFS: "choose a path on a disk that can be written",
+    errno.ENOENT: "check the path",
+    errno.ENOTDIR: "a folder on that path is a file: choose another",
+    errno.EISDIR: "name a file, not a folder",
+}
+
+BAD_USAGE, INTERRUPTED = 2, 130
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command.
+
+    Args:
+        argv: the words after ``tellapart``; the process's own by default.
+
+    Returns:
+        The exit code: 0, 2 for something the user can put right, 130 when interrupted.
+    """
+    words = list(sys.argv[1:] if argv is None else argv)
+    debug = "--debug" in words
+    words = [word for word in words if word != "--debug"]
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")  # its start-up remarks are about choices made for the user
+    try:
+        return dispatch(words)
+    except KeyboardInterrupt:
+        note("interrupted.")
+        return INTERRUPTED
+    except BrokenPipeError:  # the reader of our output (head, less) has gone
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115  # else the interpreter complains when it flushes at exit
+        return 0
+    except (UsageError, OSError) as error:
+        if debug:
+            raise
+        note(f"error: {explain(error)}")
+        return BAD_USAGE
+
+
+def dispatch(words: Sequence[str]) -> int:
+    """Hand the words to the command that the first of them names.
+
+    Raises:
+        UsageError: there is no such command.
+    """
+    if not words or words[0] in ("-h", "--help", "help"):
+        say(usage())
+        return 0
+    if words[0] in ("-V", "--version", "version"):
+        say(f"tellapart {__version__}")
+        return 0
+    require_known(words[0], COMMANDS, "a command of tellapart")
+    run = resolve(COMMANDS[words[0]][1])
+    return int(run(words[1:]))
+
+
+def usage() -> str:
+    """The overview that ``tellapart --help`` prints."""
+    width = max(map(len, COMMANDS))
+    lines = [f"  {name:<{width}}  {line}" for name, (line, _) in COMMANDS.items()]
+    return "\n".join(
+        [
+            "usage: tellapart COMMAND ... [--debug]",
+            "",
+            "Train image captioners to tell images apart while still writing like people.",
+            "",
+            "commands:",
+            *lines,
+            "",
+            "tellapart COMMAND --help explains a command; --debug shows the traceback of an error.",
+        ]
+    )
+
+
+def explain(error: Exception) -> str:
+    """An error as one sentence with its remedy."""
+    if not isinstance(error, OSError) or error.errno is None:
+        return " ".join(str(error).split())
+    what = f"{error.filename}: {error.strerror}" if error.filename else str(error.strerror)
+    return f"{what}: {REMEDIES.get(error.errno, '--debug shows where it happened')}."
+
+
+if __name__ == "__main__":
+    sys.exit(main())

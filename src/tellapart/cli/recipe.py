@@ -1,0 +1,212 @@
+"""Recipes: YAML whose schema is the constructors' signatures, overridden by flags."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tellapart.cli.names import require_known, resolve
+from tellapart.cli.parse import Parser, add_options, known_key, nest, option_types, parse, split_arguments
+from tellapart.cli.schema import (
+    CaptionerSection,
+    DataSection,
+    EvaluationSection,
+    ListenerSection,
+    RewardSection,
+    TrainFlags,
+)
+from tellapart.errors import UsageError
+from tellapart.objectives import METHODS
+from tellapart.training.config import TrainConfig
+
+SECTIONS = {
+    "captioner": CaptionerSection,
+    "data": DataSection,
+    "listener": ListenerSection,
+    "reward": RewardSection,
+    "evaluation": EvaluationSection,
+}
+"""Section -> its schema; ``objective`` is the method's own constructor, and the top level is ``TrainConfig``."""
+
+GIVEN_OBJECTS = ("captioner", "reward")
+"""Constructor arguments of an objective that are built from sections of their own."""
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A recipe with every option resolved and checked.
+
+    Args:
+        method: key of ``METHODS``.
+        captioner: what is trained.
+        data: what it is trained on.
+        listener: what the reward listens with.
+        reward: weights of the rewards.
+        objective: keyword arguments of the method's class.
+        evaluation: what the training is watched by.
+        training: numbers of the loop.
+        flags: what was asked of this invocation only.
+        resolved: all of it but the flags, as a recipe is written.
+    """
+
+    method: str
+    captioner: CaptionerSection
+    data: DataSection
+    listener: ListenerSection
+    reward: RewardSection
+    objective: dict[str, Any]
+    evaluation: EvaluationSection
+    training: TrainConfig
+    flags: TrainFlags
+    resolved: dict[str, Any]
+
+    def to_yaml(self) -> str:
+        """The resolved recipe; reading it back gives the same recipe."""
+        return yaml.safe_dump(self.resolved, sort_keys=False, allow_unicode=True)
+
+
+def load_recipe(argv: Sequence[str]) -> Recipe:
+    """The recipe that a command line names, with its flags applied; flags win wherever they stand.
+
+    Raises:
+        UsageError: the file cannot be read, or something in it or on the command line is unknown or of a wrong type.
+    """
+    path = recipe_path(argv)
+    written = flatten(read_yaml(path), str(path)) if path else {}
+    method = chosen_method(argv, written, path)
+    parser = recipe_parser(method)
+    types = option_types(parser)
+    in_file = {known_key(key, types, where=str(path)): value for key, value in written.items()}
+    for field in fields(TrainFlags):
+        if field.name in in_file:
+            raise UsageError(f"{field.name} in {path} is not for recipes: give --{field.name} on the command line.")
+    given = split_arguments(argv, types)
+    if given.positional != ([str(path)] if path else []):
+        extra = next(word for word in given.positional if path is None or word != str(path))
+        raise UsageError(f"{extra!r} is one word too many: a recipe is one file, everything else is --name value.")
+    parsed = parse(parser, {**in_file, **given.options}, {key: str(path) for key in in_file if key not in given.options})
+    return _recipe(parser, parsed)
+
+
+def recipe_path(argv: Sequence[str]) -> Path | None:
+    """The recipe among the words of a command line: the first YAML file, else a leading word that is no option."""
+    named = [word for word in argv if not word.startswith("--") and word.endswith((".yaml", ".yml"))]
+    named += [word for word in argv[:1] if not word.startswith("-")]
+    return Path(named[0]) if named else None
+
+
+def chosen_method(argv: Sequence[str], written: Mapping[str, Any], path: Path | None) -> str:
+    """The method that the flags or the recipe name.
+
+    Raises:
+        UsageError: none is named, or it is unknown.
+    """
+    words = [word for given in argv for word in given.partition("=")[::2] if word]
+    flagged = [after for word, after in zip(words, words[1:], strict=False) if word == "--method"]
+    method = flagged[-1] if flagged else written.get("method")
+    if method is None:
+        where = f"{path} names no method: add" if path else "there is no recipe: name a file such as recipe.yaml, or give"
+        raise UsageError(f"{where} one of {', '.join(METHODS)}.")
+    require_known(str(method), METHODS, "a method")
+    return str(method)
+
+
+def recipe_parser(method: str) -> Parser:
+    """The options of a training with ``method``."""
+    parser = Parser(prog="tellapart train RECIPE", description="Train a captioner as RECIPE (a YAML file) says.")
+    parser.add_argument("--method", type=str, default=method, help="the training method (see: tellapart methods)")
+    for name, kind in SECTIONS.items():
+        add_options(parser, kind, name)
+    add_options(parser, resolve(METHODS[method][1]), "objective", skip=GIVEN_OBJECTS)
+    add_options(parser, TrainConfig)
+    add_options(parser, TrainFlags)
+    return parser
+
+
+def _recipe(parser: Parser, parsed: Any) -> Recipe:
+    """Typed sections from parsed options."""
+    resolved = yaml.safe_load(parser.dump(parsed, format="yaml", skip_unset=False))
+    built = parser.instantiate(parsed)
+    for field in fields(TrainFlags):
+        del resolved[field.name]
+    try:
+        training = TrainConfig(**{field.name: built[field.name] for field in fields(TrainConfig) if field.init})
+    except ValueError as error:
+        raise UsageError(f"{str(error).rstrip('.')}: change the recipe or the flag.") from error
+    objective = built.get("objective")
+    return Recipe(
+        method=built.method,
+        **{name: built[name] for name in SECTIONS},
+        objective=objective.as_dict() if objective is not None else {},
+        training=training,
+        flags=TrainFlags(**{field.name: built[field.name] for field in fields(TrainFlags)}),
+        resolved=resolved,
+    )
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML 1.2's idea of plain words: ``1e-6`` is a number, ``no`` a word; a key given twice is refused."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        """The mapping, unless a key stands in it twice."""
+        seen: set[str] = set()
+        for key, _ in node.value:
+            if key.value in seen:
+                raise yaml.constructor.ConstructorError(None, None, f"{key.value!r} is given twice", key.start_mark)
+            seen.add(key.value)
+        return super().construct_mapping(node, deep)
+
+
+_OWN_WORDS = {
+    "tag:yaml.org,2002:bool": (r"(?:true|True|TRUE|false|False|FALSE)$", "tTfF"),
+    "tag:yaml.org,2002:float": (r"[-+]?(?:\d+\.\d*|\.\d+|\d+(?=[eE]))(?:[eE][-+]?\d+)?$", "-+.0123456789"),
+}
+_Loader.yaml_implicit_resolvers = {
+    first: [rule for rule in rules if rule[0] not in {*_OWN_WORDS, "tag:yaml.org,2002:timestamp"}]
+    for first, rules in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+for _tag, (_pattern, _first) in _OWN_WORDS.items():
+    _Loader.add_implicit_resolver(_tag, re.compile(_pattern), list(_first))
+
+
+def read_yaml(path: Path) -> dict[str, Any]:
+    """The mapping in a YAML file.
+
+    Raises:
+        UsageError: the file is missing, is not YAML, holds no mapping, or gives a key twice.
+    """
+    try:
+        value = yaml.load(path.read_text(encoding="utf-8"), _Loader)
+    except (OSError, UnicodeDecodeError) as error:
+        why = "does not exist" if isinstance(error, FileNotFoundError) else f"cannot be read ({error})"
+        raise UsageError(f"the recipe {path} {why}: name a YAML file, such as one of recipes/.") from error
+    except yaml.YAMLError as error:
+        mark, why = getattr(error, "problem_mark", None), getattr(error, "problem", None) or str(error)
+        line = f"line {mark.line + 1}: " if mark else ""
+        raise UsageError(f"{path} is not a valid recipe ({line}{why}): correct the YAML.") from error
+    if not isinstance(value, dict):
+        raise UsageError(f"{path} holds no options: a recipe is a YAML mapping such as 'method: dico'.")
+    return value
+
+
+def flatten(nested: Mapping[str, Any], where: str, prefix: str = "") -> dict[str, Any]:
+    """Nested sections -> dotted names.
+
+    Raises:
+        UsageError: a section is not a mapping.
+    """
+    flat: dict[str, Any] = {}
+    for key, value in nested.items():
+        name = f"{prefix}{key}"
+        if isinstance(value, dict):
+            flat.update(flatten(value, where, f"{name}."))
+        elif name in (*SECTIONS, "objective") and value is not None:
+            raise UsageError(f"{name} in {where} is {value!r}: write a mapping of options below it.")
+        elif name not in (*SECTIONS, "objective"):
+            flat[name] = value
+    return flat

@@ -1,0 +1,1 @@
+"""Images with captions: readers, the loader, and the built-in world."""

@@ -1,0 +1,155 @@
+"""Images with captions, and how they become a :class:`~tellapart.types.Batch`."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+from tellapart.errors import UsageError
+from tellapart.types import Batch
+
+if TYPE_CHECKING:
+    from PIL import Image
+    from torch import Tensor
+
+Processor = Callable[[list["Image.Image"]], dict[str, "Tensor"]]
+"""RGB images -> a model's tensors, one row an image."""
+
+
+class ImageSource(Protocol):
+    """Somewhere an image can be read from, repeatedly."""
+
+    def open(self) -> Image.Image:
+        """The image in RGB.
+
+        Raises:
+            UsageError: it is missing or cannot be decoded.
+        """
+        ...
+
+    def fingerprint(self) -> str:
+        """A hash of the image's content: equal pictures under other names share it."""
+        ...
+
+
+@dataclass(frozen=True)
+class ImageFile:
+    """An image file on disk."""
+
+    path: Path
+
+    def open(self) -> Image.Image:
+        """The decoded file, turned upright by its EXIF tag."""
+        from PIL import Image, ImageOps
+
+        try:
+            with Image.open(self.path) as image:
+                return ImageOps.exif_transpose(image).convert("RGB")
+        except FileNotFoundError as error:
+            raise UsageError(f"{self.path} does not exist: check the path that names it.") from error
+        except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+            raise UsageError(f"{self.path} is not a readable image ({error}): repair or remove it.") from error
+
+    def fingerprint(self) -> str:
+        """SHA-256 of the file's bytes."""
+        try:
+            return hashlib.sha256(self.path.read_bytes()).hexdigest()
+        except OSError as error:
+            raise UsageError(f"{self.path} cannot be read ({error.strerror}): check the path that names it.") from error
+
+
+@dataclass(frozen=True, eq=False)
+class ArrayImage:
+    """An image held in memory (or a memory map): ``[height, width, 3]`` uint8."""
+
+    array: np.ndarray
+
+    def open(self) -> Image.Image:
+        """The array as an image."""
+        from PIL import Image
+
+        return Image.fromarray(np.ascontiguousarray(self.array))
+
+    def fingerprint(self) -> str:
+        """SHA-256 of shape and pixels."""
+        return hashlib.sha256(repr(self.array.shape).encode() + self.array.tobytes()).hexdigest()
+
+
+@dataclass(frozen=True)
+class Example:
+    """One image, its id and its human captions (perhaps none)."""
+
+    id: str
+    image: ImageSource
+    references: tuple[str, ...] = ()
+
+
+class CaptionDataset(Sequence[Example]):
+    """The images of one split, in a fixed order.
+
+    Raises:
+        UsageError: there are no images, or two share an id.
+    """
+
+    def __init__(self, examples: Sequence[Example], *, name: str) -> None:
+        if not examples:
+            raise UsageError(f"{name} holds no images: check the path, the split and the file extensions.")
+        self.examples, self.name = list(examples), name
+        self.position = {example.id: i for i, example in enumerate(self.examples)}
+        if len(self.position) < len(self.examples):
+            seen: set[str] = set()
+            twice = next(e.id for e in self.examples if e.id in seen or seen.add(e.id))  # type: ignore[func-returns-value]
+            raise UsageError(f"{name} names image id {twice!r} more than once: ids must be unique.")
+
+    def __len__(self) -> int:
+        return len(self.examples)
+
+    def __getitem__(self, index):  # type: ignore[no-untyped-def,override]
+        if isinstance(index, slice):
+            return CaptionDataset(self.examples[index], name=self.name)
+        return self.examples[index]
+
+    @property
+    def ids(self) -> list[str]:
+        """Image ids, in order."""
+        return [example.id for example in self.examples]
+
+    @property
+    def references(self) -> dict[str, list[str]]:
+        """Image id -> its references."""
+        return {example.id: list(example.references) for example in self.examples}
+
+    def require_references(self, what_for: str) -> None:
+        """Raise unless every image has a reference.
+
+        Raises:
+            UsageError: naming the first image without one.
+        """
+        for example in self.examples:
+            if not any(reference.strip() for reference in example.references):
+                raise UsageError(
+                    f"{what_for} needs reference captions, but image {example.id!r} of {self.name} has none: "
+                    "add captions, or choose a method and a reward that need none."
+                )
+
+
+class Collate:
+    """Turns examples into a batch, running each named processor once on all images."""
+
+    def __init__(self, processors: Mapping[str, Processor]) -> None:
+        self.processors = dict(processors)
+
+    def __call__(self, examples: Sequence[Example]) -> Batch:
+        """The examples as a batch.
+
+        Raises:
+            UsageError: an image cannot be read.
+        """
+        images = [example.image.open() for example in examples] if self.processors else []
+        inputs = {name: processor(images) for name, processor in self.processors.items()}
+        return Batch([e.id for e in examples], [list(e.references) for e in examples], inputs)

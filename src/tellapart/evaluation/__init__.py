@@ -1,0 +1,1 @@
+"""Measuring, comparing and showing trained captioners."""

@@ -1,0 +1,1 @@
+"""Many trainings, one table: the world's stages, the demo, the study."""

@@ -1,0 +1,55 @@
+"""Writing files so that a killed process leaves either the old or the new one, never half of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+
+def cache_dir() -> Path:
+    """Where built and derived things live: ``$TELLAPART_CACHE``, else ``~/.cache/tellapart``."""
+    return Path(os.environ.get("TELLAPART_CACHE") or Path.home() / ".cache" / "tellapart")
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write ``text`` beside ``path`` and rename it into place."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+        os.chmod(name, 0o644)
+        os.replace(name, path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+def write_json(path: Path, value: Any) -> None:
+    """``value`` as readable JSON, in one rename."""
+    write_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+
+
+@contextmanager
+def fresh_folder(path: Path) -> Iterator[Path]:
+    """A temporary folder that becomes ``path`` (replacing it) when the block ends without an error."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}."))
+    try:
+        yield temporary
+        os.chmod(temporary, 0o755)
+        old = path.with_name(f".{path.name}.replaced")
+        if path.exists():
+            shutil.rmtree(old, ignore_errors=True)
+            path.rename(old)
+        temporary.rename(path)
+        shutil.rmtree(old, ignore_errors=True)
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise

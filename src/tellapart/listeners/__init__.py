@@ -1,0 +1,1 @@
+"""The models that retrieve an image from its caption."""

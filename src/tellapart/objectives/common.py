@@ -1,0 +1,32 @@
+"""What several objectives log and score in the same way."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from tellapart.ops import group_std
+from tellapart.types import MixedReward, Reward, Rollout
+
+
+def score(reward: Reward, rollout: Rollout) -> tuple[Tensor, dict[str, Tensor]]:
+    """``([N] rewards, logs)``; the logs hold each part of a mixed reward as ``rewards/<name>``, as applied."""
+    if isinstance(reward, MixedReward):
+        parts = {f"rewards/{name}": values.detach() for name, values in reward.parts(rollout).items()}
+        return sum(parts.values(), start=parts[next(iter(parts))].new_zeros(len(rollout))), parts
+    return reward(rollout).detach(), {}
+
+
+def rollout_logs(rollout: Rollout, rewards: Tensor) -> dict[str, Tensor]:
+    """The figures of a drawn rollout that every reward method logs, under TRL's names.
+
+    ``reward_std`` is the unbiased deviation among the captions of one image; ``frac_reward_zero_std`` the share of
+    captions in groups without any, which teach nothing.
+    """
+    spread = group_std(rewards, rollout.image)
+    return {
+        "reward": rewards,
+        "reward_std": spread,
+        "frac_reward_zero_std": (spread == 0).to(rewards.dtype),
+        "completions/mean_length": rollout.lengths.to(rewards.dtype),
+        "completions/clipped_ratio": (~rollout.finished).to(rewards.dtype),
+    }

@@ -1,0 +1,129 @@
+"""Self-critical sequence training and its relatives: REINFORCE with a baseline that needs no critic."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from torch import Tensor
+
+from tellapart.captioners.base import Captioner, Encoded
+from tellapart.objectives.common import rollout_logs, score
+from tellapart.ops import Reduction, group_mean, kl_k3, leave_one_out_mean, reduce, sequence_logprob
+from tellapart.types import Batch, Decoding, ObjectiveModule, Reward, Rollout, StepOutput
+
+GROUP_BASELINES = {"leave_one_out": leave_one_out_mean, "beam_mean": group_mean}
+
+
+@dataclass(frozen=True)
+class Experience:
+    """Drawn captions with ``[N]`` advantages and, if the KL term is in the loss, ``[N, T]`` reference log-probabilities."""
+
+    rollout: Rollout
+    encoded: Encoded | None
+    advantage: Tensor
+    reference_logprobs: Tensor | None
+    logs: dict[str, Tensor]
+
+
+class SCST(ObjectiveModule):
+    """Self-critical sequence training (Rennie et al., CVPR 2017), ``L = -E[(r - b) log p(caption)]``.
+
+    The baseline ``b`` is the reward of the greedy caption (``greedy``, the paper), the mean reward of the image's other
+    samples (``leave_one_out``: "new self-critical", Luo 2020; RLOO), or the mean over the beams that are then the
+    trajectories themselves (``beam_mean``: the comparator of DiCO, Moratelli et al. 2024).
+
+    Departures: beams are not samples of the policy, so ``beam_mean`` is biased (as in the group's own code). With
+    truncated or tempered sampling the gradient is that of the raw distribution. Papers state no KL term: ``kl_in="reward"``
+    subtracts ``kl_coef * sum_t (log p - log p_ref)`` from each caption's reward as RLOO does (the greedy reward carries
+    none); ``kl_in="loss"`` adds ``kl_coef`` times the k3 estimate per token as GRPO does, under the same reduction.
+
+    Args:
+        captioner: the model to train.
+        reward: scores captions; higher is better.
+        baseline: what is subtracted from the reward.
+        num_generations: captions drawn for each image.
+        max_new_tokens: longest caption in tokens, its EOS included.
+        temperature: of sampling; unused by ``beam_mean``.
+        top_k: of sampling, 0 keeps all tokens; unused by ``beam_mean``.
+        top_p: of sampling; unused by ``beam_mean``.
+        reduction: how token terms are averaged; ``token_mean`` is the common released code, ``seq_sum`` the papers'
+            formula, ``seq_mean`` normalises by length (DiCO's comparator).
+        kl_coef: strength of the pull towards the start model; 0 keeps none in memory.
+        kl_in: ``reward`` or ``loss``.
+
+    Raises:
+        ValueError: a choice is unknown, or fewer than two captions are asked of a group baseline.
+    """
+
+    def __init__(
+        self,
+        captioner: Captioner,
+        reward: Reward,
+        *,
+        baseline: Literal["greedy", "leave_one_out", "beam_mean"] = "greedy",
+        num_generations: int = 5,
+        max_new_tokens: int = 40,
+        temperature: float = 1.0,
+        top_k: int = 0,
+        top_p: float = 1.0,
+        reduction: Reduction = "token_mean",
+        kl_coef: float = 0.0,
+        kl_in: Literal["reward", "loss"] = "reward",
+    ) -> None:
+        super().__init__()
+        if baseline != "greedy" and baseline not in GROUP_BASELINES:
+            raise ValueError(f"baseline={baseline!r} is unknown: choose greedy, {' or '.join(GROUP_BASELINES)}")
+        if baseline in GROUP_BASELINES and num_generations < 2:
+            raise ValueError(f"baseline={baseline!r} compares captions of one image: set num_generations to 2 or more")
+        if kl_in not in ("reward", "loss") or kl_coef < 0:
+            raise ValueError("kl_in must be reward or loss, and kl_coef at least 0")
+        self.captioner, self.reward, self.baseline, self.reduction = captioner, reward, baseline, reduction
+        self.kl_coef, self.kl_in = kl_coef, kl_in
+        self.reference = captioner.reference() if kl_coef else None
+        self.greedy = Decoding(max_new_tokens=max_new_tokens)
+        samples = Decoding(
+            num_return_sequences=num_generations,
+            do_sample=True,
+            temperature=temperature,
+            top_k=top_k,
+            top_p=top_p,
+            max_new_tokens=max_new_tokens,
+        )
+        beams = Decoding(
+            num_beams=num_generations, num_return_sequences=num_generations, max_new_tokens=max_new_tokens
+        )
+        self.decoding = beams if baseline == "beam_mean" else samples
+
+    def collect(self, batch: Batch, step: int) -> Experience:
+        """Draw captions, score them, subtract the baseline."""
+        encoded = self.captioner.encode(batch)
+        rollout = self.captioner.generate(batch, self.decoding, encoded=encoded)
+        rewards, logs = score(self.reward, rollout)
+        logs |= rollout_logs(rollout, rewards)
+        reference_logprobs = None
+        if self.reference is not None:
+            reference_logprobs = self.reference(rollout, encoded=encoded).logprobs
+            policy = self.captioner(rollout, encoded=encoded).logprobs
+            logs["kl"] = sequence_logprob(policy - reference_logprobs, rollout.mask)
+            if self.kl_in == "reward":
+                rewards = rewards - self.kl_coef * logs["kl"].to(rewards.dtype)
+        advantage = rewards - self._baseline(batch, encoded, rollout, rewards)
+        return Experience(rollout, self.captioner.reusable(encoded), advantage, reference_logprobs, logs)
+
+    def _baseline(self, batch: Batch, encoded: Encoded, rollout: Rollout, rewards: Tensor) -> Tensor:
+        if self.baseline in GROUP_BASELINES:
+            return GROUP_BASELINES[self.baseline](rewards, rollout.image)
+        greedy = self.captioner.generate(batch, self.greedy, encoded=encoded)
+        return score(self.reward, greedy)[0][rollout.image]
+
+    def losses(self, experience: Experience) -> Iterator[StepOutput]:
+        """One piece: the score-function loss, with the k3 penalty if the KL term is in the loss."""
+        rollout = experience.rollout
+        logprobs = self.captioner(rollout, encoded=experience.encoded).logprobs
+        values = -experience.advantage[:, None].to(logprobs.dtype) * logprobs
+        if self.kl_in == "loss" and experience.reference_logprobs is not None:
+            values = values + self.kl_coef * kl_k3(logprobs, experience.reference_logprobs)
+        loss, weight = reduce(values, rollout.mask, self.reduction)
+        yield StepOutput(loss, weight, experience.logs)

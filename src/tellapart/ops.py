@@ -1,0 +1,99 @@
+"""Pure tensor functions shared by objectives and rewards: reductions, group statistics, sequence log-probabilities.
+
+``values`` and ``mask`` are ``[N, T]``; ``group`` is ``[N]`` long and says which image each caption is of. Captions of one
+image need not be adjacent and groups may differ in size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+Reduction = Literal["token_mean", "seq_sum", "seq_mean"]
+
+
+def masked(values: Tensor, mask: Tensor) -> Tensor:
+    """``values`` where ``mask`` is set and exactly 0 elsewhere, also where the value is not finite; no gradient there."""
+    return torch.where(mask.bool(), values, torch.zeros_like(values))
+
+
+def first_eos_mask(tokens: Tensor, eos_token_ids: list[int]) -> tuple[Tensor, Tensor]:
+    """``(mask [N, T], finished [N])``: true up to and including the first EOS; a row without one is all true.
+
+    Never derived from padding: with GPT-2 the padding id *is* the EOS id.
+    """
+    is_eos = torch.isin(tokens, torch.tensor(eos_token_ids, device=tokens.device))
+    seen_before = is_eos.long().cumsum(dim=1) - is_eos.long()
+    return seen_before == 0, is_eos.any(dim=1)
+
+
+def sequence_logprob(logprobs: Tensor, mask: Tensor) -> Tensor:
+    """``[N]`` log-probability of each caption: the sum over its tokens, EOS included."""
+    return masked(logprobs, mask).sum(dim=1)
+
+
+def _token_mean(values: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+    return masked(values, mask).sum(), mask.sum().to(values.dtype)
+
+
+def _seq_sum(values: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+    return masked(values, mask).sum(), values.new_tensor(float(len(values)))
+
+
+def _seq_mean(values: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+    per_caption = masked(values, mask).sum(dim=1) / mask.sum(dim=1).clamp(min=1)
+    return per_caption.sum(), values.new_tensor(float(len(values)))
+
+
+_REDUCTIONS: dict[str, Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]] = {
+    "token_mean": _token_mean,
+    "seq_sum": _seq_sum,
+    "seq_mean": _seq_mean,
+}
+
+
+def reduce(values: Tensor, mask: Tensor, reduction: Reduction) -> tuple[Tensor, Tensor]:
+    """``(sum, weight)`` whose quotient is the named reduction of token values.
+
+    ``token_mean`` is the mean over all tokens of all captions; ``seq_sum`` the mean over captions of the sum over tokens;
+    ``seq_mean`` the mean over captions of the mean over their tokens. They differ in how length counts and, by about the
+    mean length, in gradient scale, so learning rates do not carry over.
+    """
+    return _REDUCTIONS[reduction](values, mask)
+
+
+def group_sum(values: Tensor, group: Tensor) -> tuple[Tensor, Tensor]:
+    """``(sum, count)``, each ``[N]``: of the group every row belongs to."""
+    size = int(group.max()) + 1 if len(group) else 0
+    sums = values.new_zeros(size).index_add(0, group, values)
+    counts = values.new_zeros(size).index_add(0, group, torch.ones_like(values))
+    return sums[group], counts[group]
+
+
+def group_mean(values: Tensor, group: Tensor) -> Tensor:
+    """``[N]`` mean of each row's group."""
+    total, count = group_sum(values, group)
+    return total / count
+
+
+def leave_one_out_mean(values: Tensor, group: Tensor) -> Tensor:
+    """``[N]`` mean of the *other* rows of each row's group; a row alone in its group gets its own value (advantage 0)."""
+    total, count = group_sum(values, group)
+    return torch.where(count > 1, (total - values) / (count - 1).clamp(min=1), values)
+
+
+def group_std(values: Tensor, group: Tensor) -> Tensor:
+    """``[N]`` unbiased standard deviation within each row's group; 0 for groups of one."""
+    mean = group_mean(values, group)
+    total, count = group_sum((values - mean) ** 2, group)
+    return (total / (count - 1).clamp(min=1)).sqrt()
+
+
+def kl_k3(logprobs: Tensor, reference: Tensor) -> Tensor:
+    """Per-token estimate ``exp(d) - d - 1``, ``d = reference - logprobs``, of KL(policy || reference): never negative,
+    differentiable (Schulman's k3, used in GRPO's loss)."""
+    difference = reference - logprobs
+    return difference.exp() - difference - 1

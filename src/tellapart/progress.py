@@ -1,0 +1,53 @@
+"""Progress bars on standard error, in one style."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+class Bar:
+    """A running bar: ``advance`` it, and ``note`` the latest figures beside it."""
+
+    def __init__(self, progress, task) -> None:  # type: ignore[no-untyped-def]  # rich is imported on use
+        self._progress, self._task = progress, task
+
+    def advance(self, amount: int = 1) -> None:
+        """Move on by ``amount``."""
+        self._progress.advance(self._task, amount)
+
+    def note(self, text: str) -> None:
+        """Show ``text`` at the end of the bar."""
+        self._progress.update(self._task, note=text)
+
+
+@contextmanager
+def bar(description: str, total: int | None, *, done: int = 0) -> Iterator[Bar]:
+    """A progress bar while the block runs; silent where standard error is not a terminal."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[note]}"),
+    )
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
+        yield Bar(progress, progress.add_task(description, total=total, completed=done, note=""))
+
+
+def track(items: Iterable[T], description: str, *, total: int | None = None) -> Iterator[T]:
+    """The items, with a bar that advances by one each."""
+    if total is None and hasattr(items, "__len__"):
+        total = len(items)
+    with bar(description, total) as running:
+        for item in items:
+            yield item
+            running.advance()

@@ -1,0 +1,1 @@
+"""Callables that score a rollout."""

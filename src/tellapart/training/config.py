@@ -1,0 +1,131 @@
+"""The options of a training run. Imports no torch, so that the command line can show them at once."""
+
+import math
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from tellapart.errors import UsageError
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainConfig:
+    """How an objective is trained; the names are those of Hugging Face's and TRL's trainers.
+
+    Options that take a number or a mapping may differ for each part of the objective that learns, such as
+    ``{captioner: 1e-6, discriminator: 1e-4}``.
+
+    Args:
+        output_dir: Folder for checkpoints, metrics and the description of the run.
+        learning_rate: Highest learning rate of AdamW, one number or one for each part that learns.
+        max_steps: Optimiser steps in total; overrides ``num_train_epochs``.
+        num_train_epochs: Passes over the images, used when ``max_steps`` is not given; fractions are allowed.
+        per_device_train_batch_size: Images in a micro-batch on each device.
+        gradient_accumulation_steps: Micro-batches whose gradients are added up before an optimiser step.
+        warmup_steps: Steps over which the learning rate rises from 0; below 1 it is a fraction of all steps.
+        lr_scheduler_type: Course of the learning rate after warm-up: level, or down to 0 in a line or half a cosine.
+        weight_decay: Decoupled weight decay of AdamW, applied to every trained parameter.
+        adam_beta1: Decay of AdamW's mean of gradients.
+        adam_beta2: Decay of AdamW's mean of squared gradients.
+        adam_epsilon: Added to AdamW's denominator.
+        max_grad_norm: Each part's gradient is scaled down to this L2 norm, over that part alone; 0 switches it off.
+        max_grad_value: Each gradient entry is cut to this magnitude, instead of the norm, in the parts it is given for.
+        bf16: Compute in bfloat16 where torch's autocast deems it safe; weights stay as they are.
+        dropout: Leave dropout on while learning. Off by default, because captions are drawn without it.
+        eval_steps: Evaluate every so many steps, beside the start and the end.
+        save_steps: Write a checkpoint every so many steps, beside the end.
+        save_total_limit: Keep only the newest so many checkpoints; ``best/`` is never removed.
+        logging_steps: Write a line to ``metrics.jsonl`` every so many steps.
+        seed: Decides the order of images and everything that is drawn.
+        resume_from_checkpoint: ``last`` (or true) for the newest checkpoint in ``output_dir``, or the folder of one.
+        report_to: Where metrics go besides ``metrics.jsonl``.
+        dataloader_num_workers: Processes that read images ahead; 0 reads them in the main one.
+        metric_for_best_model: Evaluation metric that selects ``best/``, with or without ``eval_``; none selects nothing.
+        greater_is_better: Whether a higher value of ``metric_for_best_model`` is better.
+        best_floor: Evaluation metric to the fraction of its value at step 0 that a checkpoint must keep to be selected,
+            such as ``{CIDEr: 0.6}``.
+
+    Raises:
+        UsageError: a value cannot be used.
+    """
+
+    output_dir: Path
+    learning_rate: float | dict[str, float] = 1e-5
+    max_steps: int | None = None
+    num_train_epochs: float = 1.0
+    per_device_train_batch_size: int = 8
+    gradient_accumulation_steps: int = 1
+    warmup_steps: float = 0
+    lr_scheduler_type: Literal["constant", "linear", "cosine"] = "constant"
+    weight_decay: float = 0.0
+    adam_beta1: float = 0.9
+    adam_beta2: float = 0.999
+    adam_epsilon: float = 1e-8
+    max_grad_norm: float | dict[str, float] | None = 1.0
+    max_grad_value: float | dict[str, float] | None = None
+    bf16: bool = False
+    dropout: bool = False
+    eval_steps: int | None = None
+    save_steps: int | None = None
+    save_total_limit: int | None = None
+    logging_steps: int = 10
+    seed: int = 42
+    resume_from_checkpoint: bool | str | None = None
+    report_to: Literal["none", "tensorboard", "wandb", "trackio"] = "none"
+    dataloader_num_workers: int = 0
+    metric_for_best_model: str | None = None
+    greater_is_better: bool = True
+    best_floor: dict[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "output_dir", Path(self.output_dir))
+        for name in ("per_device_train_batch_size", "gradient_accumulation_steps", "logging_steps"):
+            self._require(name, self._numbers(name), _whole, "a whole number, at least 1")
+        for name in ("max_steps", "eval_steps", "save_steps", "save_total_limit"):
+            self._require(name, self._numbers(name), _whole, "a whole number, at least 1")
+        for name in ("warmup_steps", "weight_decay", "max_grad_norm", "max_grad_value", "dataloader_num_workers"):
+            self._require(name, self._numbers(name), lambda x: x >= 0, "0 or more")
+        for name in ("learning_rate", "num_train_epochs", "adam_epsilon"):
+            self._require(name, self._numbers(name), lambda x: x > 0, "above 0")
+        for name in ("adam_beta1", "adam_beta2"):
+            self._require(name, self._numbers(name), lambda x: 0 <= x < 1, "from 0 up to but not including 1")
+        self._require("best_floor", self.best_floor.values(), math.isfinite, "a finite fraction of the start's value")
+        for name, choices in _CHOICES.items():
+            if getattr(self, name) not in choices:
+                raise UsageError(f"{name}={getattr(self, name)!r} is unknown: choose one of {', '.join(choices)}.")
+        if self.best_floor and self.metric_for_best_model is None:
+            raise UsageError(f"best_floor={self.best_floor} selects nothing by itself: set metric_for_best_model too.")
+
+    def _numbers(self, name: str) -> Iterable[float]:
+        value = getattr(self, name)
+        if isinstance(value, dict):
+            return value.values()
+        return [] if value is None else [value]
+
+    def _require(self, name: str, values: Iterable[Any], allowed: Any, wanted: str) -> None:
+        for value in values:
+            if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+                raise UsageError(f"{name}={getattr(self, name)!r} is not a finite number: it must be {wanted}.")
+            if not allowed(value):
+                raise UsageError(f"{name}={getattr(self, name)!r} cannot be used: it must be {wanted}.")
+
+    def total_steps(self, images: int, effective_batch_size: int) -> int:
+        """Optimiser steps of the whole run, for this many images and images a step."""
+        if self.max_steps is not None:
+            return self.max_steps
+        return max(1, math.ceil(self.num_train_epochs * images / effective_batch_size))
+
+    def to_dict(self) -> dict[str, Any]:
+        """The options as JSON can hold them."""
+        return {**asdict(self), "output_dir": str(self.output_dir)}
+
+
+def _whole(value: float) -> bool:
+    return value >= 1 and value == int(value)
+
+
+_CHOICES = {
+    "lr_scheduler_type": ("constant", "linear", "cosine"),
+    "report_to": ("none", "tensorboard", "wandb", "trackio"),
+}

@@ -1,0 +1,35 @@
+"""Settings shared by all tests: one torch thread, no network, a cache of its own."""
+
+import os
+from pathlib import Path
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+import pytest
+import torch
+
+torch.set_num_threads(1)
+
+SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path:
+    """The folder with real photos and captions, which the project does not ship."""
+    if not SHARED_DATA.is_dir():
+        pytest.skip("the COCO sample (shared/data) is not beside the project")
+    return SHARED_DATA
+
+
+@pytest.fixture(scope="session", autouse=True)
+def private_cache(tmp_path_factory: pytest.TempPathFactory):
+    """Nothing is read from or written to the user's own cache; built once a session."""
+    before = os.environ.get("TELLAPART_CACHE")
+    os.environ["TELLAPART_CACHE"] = str(tmp_path_factory.mktemp("cache"))
+    yield
+    if before is None:
+        del os.environ["TELLAPART_CACHE"]
+    else:
+        os.environ["TELLAPART_CACHE"] = before
