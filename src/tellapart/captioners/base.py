@@ -49,6 +49,11 @@ class Captioner(nn.Module, ABC):
 
     name: str = "captioner"
 
+    @property
+    def eos_token_ids(self) -> list[int]:
+        """Ids that end a caption."""
+        raise NotImplementedError(f"{type(self).__name__} does not name the ids that end its captions")
+
     @abstractmethod
     def process(self, images: list[Image.Image]) -> dict[str, Tensor]:
         """RGB images -> the tensors ``encode`` reads, one row an image; safe to call in a worker process."""
@@ -68,6 +73,13 @@ class Captioner(nn.Module, ABC):
         Sampling is keyed by image id and one draw from torch's global generator (``draws.uniforms``), so it does not
         depend on how images are batched.
         """
+
+    def draw(self, batch: Batch, decoding: Decoding, *, encoded: Encoded | None = None) -> tuple[Rollout, Tensor]:
+        """``generate``, with the ``[N, T]`` raw log-probabilities met while drawing (not for beam search).
+
+        Only the start-up contract needs it, to hold drawing against scoring.
+        """
+        raise NotImplementedError(f"{type(self).__name__} does not tell the log-probabilities of its drawing")
 
     @abstractmethod
     def tokenize(self, batch: Batch, texts: Sequence[str], image: Tensor) -> Rollout:

@@ -18,16 +18,21 @@ def note(text: str) -> None:
 
 
 def closest(word: str, known: Iterable[str]) -> str | None:
-    """The known name that ``word`` was probably meant to be; dotted names may also match by their last part."""
+    """The known name that ``word`` was probably meant to be.
+
+    Dotted names are compared by their last part, within the same section first: a shared section is no likeness.
+    """
     names = list(known)
-    whole = difflib.get_close_matches(word, names, n=1, cutoff=0.7)
-    if whole:
-        return whole[0]
-    leaves: dict[str, str] = {}
-    for name in names:
-        leaves.setdefault(name.rsplit(".", 1)[-1], name)
-    match = difflib.get_close_matches(word.rsplit(".", 1)[-1], leaves, n=1, cutoff=0.6)
-    return leaves[match[0]] if match else None
+    section, _, leaf = word.rpartition(".")
+    for candidates in ([name for name in names if name.rpartition(".")[0] == section], names):
+        leaves: dict[str, str] = {}
+        for name in candidates:
+            leaves.setdefault(name.rpartition(".")[2], name)
+        match = difflib.get_close_matches(leaf, leaves, n=1, cutoff=0.6)
+        if match:
+            return leaves[match[0]]
+    whole = difflib.get_close_matches(word, names, n=1, cutoff=0.8)
+    return whole[0] if whole else None
 
 
 def table(rows: Sequence[Sequence[str]]) -> str:

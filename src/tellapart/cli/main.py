@@ -16,8 +16,9 @@ COMMANDS = {
     "demo": ("the whole story on the built-in world: train, compare, report", "tellapart.cli.demo:run"),
     "train": ("train a captioner as a recipe says", "tellapart.cli.train:run"),
     "caption": ("caption images and folders of images", "tellapart.cli.caption:run"),
-    "compare": ("lay several captioners side by side on one data set", "tellapart.cli.compare:run"),
-    "report": ("write the HTML report of one or several runs", "tellapart.cli.report:run"),
+    "score": ("measure a captioner, or a file of captions", "tellapart.cli.score:run"),
+    "compare": ("lay measured runs side by side", "tellapart.cli.compare:run"),
+    "report": ("write one HTML page about measured runs", "tellapart.cli.report:run"),
     "methods": ("list the training methods", "tellapart.cli.methods:run"),
     "world": ("build the stages of the built-in world and probe its listeners", "tellapart.cli.world:run"),
 }

@@ -1,7 +1,7 @@
 """Options from signatures: one parser for every command, whose errors are one sentence each.
 
-jsonargparse turns classes into options (names, types, defaults, documentation); the reading of the command line itself is
-ours, so that a recipe and the flags that override it take the same way and flags win wherever they stand.
+jsonargparse turns classes into options (names, types, defaults, documentation); the reading of the command line
+itself is ours, so that a recipe and the flags that override it take the same way and flags win wherever they stand.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ import re
 import typing
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from pathlib import Path
+from typing import Any, Literal, NoReturn
 
 import jsonargparse
 
@@ -23,7 +24,7 @@ RENAMED = {
     "beam_size": "num_beams",
     "batch_size_per_gpu": "per_device_train_batch_size",
     "per_gpu_train_batch_size": "per_device_train_batch_size",
-    "evaluation_strategy": "eval_strategy",
+    "lr": "learning_rate",
     "max_completion_length": "max_new_tokens",
     "max_length": "max_new_tokens",
     "train_sample_n": "num_generations",
@@ -42,6 +43,8 @@ GONE = {
 }
 """Names of other tools that have no counterpart -> what to do instead."""
 
+RECIPE_ENDINGS = (".yaml", ".yml")
+
 SWITCH_WORDS = {"true", "false", "yes", "no"}
 
 
@@ -50,7 +53,7 @@ class Complaint(Exception):
 
 
 class Parser(jsonargparse.ArgumentParser):
-    """jsonargparse's parser, which raises its complaints instead of printing them and leaving."""
+    """A jsonargparse parser which raises its complaints instead of printing them and leaving."""
 
     def error(self, message: str, ex: Exception | None = None) -> NoReturn:
         """Raise the complaint."""
@@ -71,25 +74,51 @@ def parse(parser: Parser, flat: Mapping[str, Any], files: Mapping[str, str] | No
     try:
         return parser.parse_object(nest(flat))
     except Complaint as complaint:
-        raise UsageError(_readable(str(complaint), files or {})) from complaint
+        raise UsageError(_readable(parser, str(complaint), flat, files or {})) from complaint
 
 
-def _readable(message: str, files: Mapping[str, str]) -> str:
-    """jsonargparse's complaint as one sentence."""
-    flat = " ".join(message.split())
-    wrong = re.match(r'(?:Parser|Configuration) key "(?P<key>[^"]+)": (?P<why>.*)', flat)
-    if wrong is None:
-        missing = re.match(r"the following arguments are required: (?P<keys>.*)", flat)
-        if missing:
-            return f"{missing['keys']} is missing: set it in the recipe or as --{missing['keys'].split(', ')[0]} VALUE."
-        return f"{flat.rstrip('.')}: see --help for the options."
-    key = wrong["key"]
-    shown = f"{key} in {files[key]}" if key in files else f"--{key}"
-    expected = re.match(r"(?:.*? )?Expected an? (?P<type>.*?)\. Got value: (?P<value>.*)", wrong["why"])
-    if expected is None:
-        return f"{shown} cannot be used ({wrong['why'].rstrip('.')}): see --help for what it takes."
-    kind = re.sub(r"<class '([\w.]+)'>|typing\.", lambda found: found[1] or "", expected["type"])
-    return f"{shown} is {expected['value']!r}, but must be of type {kind}: change it (--help explains it)."
+def _readable(parser: Parser, message: str, flat: Mapping[str, Any], files: Mapping[str, str]) -> str:
+    """The complaint as one sentence."""
+    plain = " ".join(message.split())
+    missing = re.match(r"the following arguments are required: ([^ ,]+)", plain)
+    if missing:
+        return f"{missing[1]} is missing: set it in the recipe, or give --{missing[1]} VALUE."
+    wrong = re.match(r'(?:Parser|Configuration) key "([^"]+)":', plain)
+    types = option_types(parser)
+    given = [key for key in flat if wrong and (key == wrong[1] or key.startswith(f"{wrong[1]}."))]
+    if wrong is None or not given:
+        return f"{plain.rstrip('.')}: see --help for the options."
+    given = [key for key in given if key not in files] or given
+    key = given[0] if len(given) == 1 else wrong[1]
+    shown = f"{key} in {files[given[0]]}" if given[0] in files else f"--{key}"
+    value = flat[key] if key in flat else {inner.removeprefix(f"{key}."): flat[inner] for inner in given}
+    return f"{shown} is {value!r}, but must be {in_words(types.get(key, types[wrong[1]]))}: change it."
+
+
+TYPE_WORDS = {
+    int: "a whole number",
+    float: "a number",
+    bool: "true or false",
+    str: "text",
+    Path: "a path",
+    dict: "a mapping",
+    list: "a list",
+    type(None): "null",
+}
+
+
+def in_words(kind: Any) -> str:
+    """A type as a sentence names it: ``a number or null``."""
+    origin, inner = typing.get_origin(kind), typing.get_args(kind)
+    if origin is Literal:
+        return f"one of {', '.join(map(str, inner))}"
+    if origin in (list, dict):
+        return f"{TYPE_WORDS[origin]} of {in_words(inner[-1]).removeprefix('a ')}s"
+    if inner:
+        return " or ".join(in_words(choice) for choice in inner)
+    if dataclasses.is_dataclass(kind):
+        return "a mapping of " + ", ".join(f"{name} ({in_words(member)})" for name, member in _members(kind))
+    return TYPE_WORDS.get(kind, str(kind))
 
 
 def option_types(parser: Parser) -> dict[str, Any]:
@@ -97,7 +126,7 @@ def option_types(parser: Parser) -> dict[str, Any]:
     types: dict[str, Any] = {}
     for action in parser._actions:
         kind = vars(action).get("_typehint")
-        if kind is not None and action.option_strings:
+        if kind is not None and not action.dest.endswith(".help"):
             types[action.dest] = kind
             types.update((f"{action.dest}.{name}", member) for name, member in _members(kind))
     return types
@@ -109,6 +138,11 @@ def _members(kind: Any) -> Iterator[tuple[str, Any]]:
         if dataclasses.is_dataclass(choice) and isinstance(choice, type):
             hints = typing.get_type_hints(choice)
             yield from ((field.name, hints[field.name]) for field in dataclasses.fields(choice))
+
+
+def _takes_mapping(kind: Any) -> bool:
+    """Whether a type allows a dictionary."""
+    return any(typing.get_origin(choice) is dict for choice in (kind, *typing.get_args(kind)))
 
 
 @dataclass(frozen=True)
@@ -144,16 +178,19 @@ def split_arguments(argv: Sequence[str], types: Mapping[str, Any]) -> Arguments:
         name, given, value = word[2:].partition("=")
         key = known_key(name.replace("-", "_"), types, shown="--")
         if not given:
-            value = _value_of(key, words, switch=types[key] is bool)
+            value = _value_of(key, words, kind=types.get(key))
         options[key] = value
     return Arguments(positional, options)
 
 
-def _value_of(key: str, words: list[str], *, switch: bool) -> str:
+def _value_of(key: str, words: list[str], *, kind: Any) -> str:
     """Take an option's value off ``words``; a switch needs none."""
-    if switch and not (words and words[0].lower() in SWITCH_WORDS):
+    follows = bool(words) and not words[0].startswith("--")
+    if kind is bool and not (follows and words[0].lower() in SWITCH_WORDS):
         return "true"
-    if not words or words[0].startswith("--"):
+    if bool in typing.get_args(kind) and not (follows and not words[0].endswith(RECIPE_ENDINGS)):
+        return "true"
+    if not follows:
         raise UsageError(f"--{key} has no value: write --{key} VALUE.")
     return words.pop(0)
 
@@ -173,6 +210,8 @@ def known_key(name: str, types: Mapping[str, Any], *, shown: str = "", where: st
     if name in types:
         return name
     section, _, leaf = name.rpartition(".")
+    if section in types and _takes_mapping(types[section]):
+        return name
     place = f" in {where}" if where else ""
     if leaf in GONE:
         raise UsageError(f"{shown}{name}{place} has no counterpart here: {GONE[leaf]}.")
@@ -194,8 +233,8 @@ def nest(flat: Mapping[str, Any]) -> dict[str, Any]:
     for key, value in flat.items():
         inner, parts = nested, key.split(".")
         for part in parts[:-1]:
-            if not isinstance(inner.get(part), dict):  # a member given for a section that was null
-                inner[part] = {}
+            before = inner.get(part)  # null, where a member is given for a section that was left out
+            inner[part] = dict(before) if isinstance(before, dict) else {}
             inner = inner[part]
         inner[parts[-1]] = value
     return nested
@@ -212,8 +251,3 @@ def hide_extras(parser: Parser) -> None:
     for action in parser._actions:
         if "_typehint" not in vars(action) and action.dest != "help":
             action.help = argparse.SUPPRESS
-
-
-def wants_help(argv: Sequence[str]) -> bool:
-    """Whether the command line asks for help."""
-    return "--help" in argv or "-h" in argv

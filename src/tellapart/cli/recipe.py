@@ -5,13 +5,23 @@ from __future__ import annotations
 import re
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, fields
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from tellapart.cli.names import require_known, resolve
-from tellapart.cli.parse import Parser, add_options, known_key, nest, option_types, parse, split_arguments
+from tellapart.cli.parse import (
+    RECIPE_ENDINGS,
+    Arguments,
+    Parser,
+    add_options,
+    known_key,
+    option_types,
+    parse,
+    split_arguments,
+)
 from tellapart.cli.schema import (
     CaptionerSection,
     DataSection,
@@ -77,25 +87,35 @@ def load_recipe(argv: Sequence[str]) -> Recipe:
         UsageError: the file cannot be read, or something in it or on the command line is unknown or of a wrong type.
     """
     path = recipe_path(argv)
-    written = flatten(read_yaml(path), str(path)) if path else {}
-    method = chosen_method(argv, written, path)
-    parser = recipe_parser(method)
+    written = read_yaml(path) if path else {}
+    parser = recipe_parser(chosen_method(argv, written, path))
     types = option_types(parser)
-    in_file = {known_key(key, types, where=str(path)): value for key, value in written.items()}
+    flat = flatten(written, types, str(path))
+    in_file = {known_key(key, types, where=str(path)): value for key, value in flat.items()}
     for field in fields(TrainFlags):
         if field.name in in_file:
             raise UsageError(f"{field.name} in {path} is not for recipes: give --{field.name} on the command line.")
     given = split_arguments(argv, types)
-    if given.positional != ([str(path)] if path else []):
-        extra = next(word for word in given.positional if path is None or word != str(path))
-        raise UsageError(f"{extra!r} is one word too many: a recipe is one file, everything else is --name value.")
-    parsed = parse(parser, {**in_file, **given.options}, {key: str(path) for key in in_file if key not in given.options})
+    _only_word(given, path)
+    parsed = parse(
+        parser, {**in_file, **given.options}, {key: str(path) for key in in_file if key not in given.options}
+    )
     return _recipe(parser, parsed)
+
+
+def _only_word(given: Arguments, path: Path | None) -> None:
+    """Raise unless the recipe is the only word that belongs to no option."""
+    for word in given.positional:
+        if path is None or word != str(path) or given.positional.count(word) > 1:
+            raise UsageError(f"{word!r} is one word too many: a recipe is one file, everything else is --name VALUE.")
+    if path is not None and not given.positional:
+        key = next(key for key, value in given.options.items() if value == str(path))
+        raise UsageError(f"--{key} has no value but the recipe {path}: write --{key} VALUE.")
 
 
 def recipe_path(argv: Sequence[str]) -> Path | None:
     """The recipe among the words of a command line: the first YAML file, else a leading word that is no option."""
-    named = [word for word in argv if not word.startswith("--") and word.endswith((".yaml", ".yml"))]
+    named = [word for word in argv if not word.startswith("--") and word.endswith(RECIPE_ENDINGS)]
     named += [word for word in argv[:1] if not word.startswith("-")]
     return Path(named[0]) if named else None
 
@@ -107,22 +127,38 @@ def chosen_method(argv: Sequence[str], written: Mapping[str, Any], path: Path | 
         UsageError: none is named, or it is unknown.
     """
     words = [word for given in argv for word in given.partition("=")[::2] if word]
-    flagged = [after for word, after in zip(words, words[1:], strict=False) if word == "--method"]
+    flagged = [after for word, after in pairwise(words) if word == "--method"]
     method = flagged[-1] if flagged else written.get("method")
     if method is None:
-        where = f"{path} names no method: add" if path else "there is no recipe: name a file such as recipe.yaml, or give"
+        where = (
+            f"{path} names no method: add" if path else "there is no recipe: name a file such as recipe.yaml, or give"
+        )
         raise UsageError(f"{where} one of {', '.join(METHODS)}.")
     require_known(str(method), METHODS, "a method")
     return str(method)
 
 
-def recipe_parser(method: str) -> Parser:
-    """The options of a training with ``method``."""
-    parser = Parser(prog="tellapart train RECIPE", description="Train a captioner as RECIPE (a YAML file) says.")
+def recipe_help(argv: Sequence[str]) -> str:
+    """The options of ``train``; with a recipe or ``--method``, also those of the method."""
+    path = recipe_path(argv)
+    written = read_yaml(path) if path else {}
+    if path is None and "--method" not in " ".join(argv):
+        names = ", ".join(METHODS)
+        return (
+            f"{recipe_parser(None).format_help()}\nName a recipe or --method ({names}) to see the method's options too."
+        )
+    return recipe_parser(chosen_method(argv, written, path)).format_help().rstrip()
+
+
+def recipe_parser(method: str | None) -> Parser:
+    """The options of a training with ``method``; without one, those that all methods share."""
+    usage = "tellapart train RECIPE [--option value ...]"
+    parser = Parser(usage=usage, description="Train a captioner as RECIPE (a YAML file) says.")
     parser.add_argument("--method", type=str, default=method, help="the training method (see: tellapart methods)")
     for name, kind in SECTIONS.items():
         add_options(parser, kind, name)
-    add_options(parser, resolve(METHODS[method][1]), "objective", skip=GIVEN_OBJECTS)
+    if method is not None:
+        add_options(parser, resolve(METHODS[method].target), "objective", skip=GIVEN_OBJECTS)
     add_options(parser, TrainConfig)
     add_options(parser, TrainFlags)
     return parser
@@ -194,8 +230,8 @@ def read_yaml(path: Path) -> dict[str, Any]:
     return value
 
 
-def flatten(nested: Mapping[str, Any], where: str, prefix: str = "") -> dict[str, Any]:
-    """Nested sections -> dotted names.
+def flatten(nested: Mapping[str, Any], types: Mapping[str, Any], where: str, prefix: str = "") -> dict[str, Any]:
+    """Nested sections -> dotted names; an option that takes a mapping keeps it.
 
     Raises:
         UsageError: a section is not a mapping.
@@ -203,10 +239,11 @@ def flatten(nested: Mapping[str, Any], where: str, prefix: str = "") -> dict[str
     flat: dict[str, Any] = {}
     for key, value in nested.items():
         name = f"{prefix}{key}"
-        if isinstance(value, dict):
-            flat.update(flatten(value, where, f"{name}."))
-        elif name in (*SECTIONS, "objective") and value is not None:
-            raise UsageError(f"{name} in {where} is {value!r}: write a mapping of options below it.")
-        elif name not in (*SECTIONS, "objective"):
+        holds_options = any(known.startswith(f"{name}.") for known in types)
+        if isinstance(value, dict) and (holds_options or name not in types):
+            flat.update(flatten(value, types, where, f"{name}."))
+        elif name in types or not holds_options:
             flat[name] = value
+        elif value is not None:
+            raise UsageError(f"{name} in {where} is {value!r}: write a mapping of options below it.")
     return flat

@@ -17,14 +17,14 @@ class LoraSection:
     Args:
         r: rank of the adapters.
         alpha: scale; the adapter's output is multiplied by alpha / r.
-        dropout: dropout before the adapters.
-        target_modules: names of the layers that get one; null takes those usual for the model's family.
+        dropout: dropout before the adapters, where dropout is on.
+        target_modules: regular expression of the whole names of the layers that get one; null takes the text side's.
     """
 
     r: int = 16
-    alpha: int = 32
+    alpha: float = 32.0
     dropout: float = 0.0
-    target_modules: list[str] | None = None
+    target_modules: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -50,8 +50,8 @@ class TrainingData:
     """A dataset read in an order that follows from the seed alone.
 
     Epochs are permutations laid end to end; step s takes the next ``effective_batch_size`` images of that sequence,
-    whatever the number of devices, micro-batches or workers. So there are no partial batches, a dataset smaller than a batch
-    repeats within it, and reading can begin at any step without replaying the ones before.
+    whatever the number of devices, micro-batches or workers. So there are no partial batches, a dataset smaller than a
+    batch repeats within it, and reading can begin at any step without replaying the ones before.
     """
 
     def __init__(self, dataset: CaptionDataset, collate: Callable[[Sequence[Example]], Batch]) -> None:
@@ -68,9 +68,7 @@ class TrainingData:
             digest.update(json.dumps([example.id, *example.references]).encode() + b"\n")
         return digest.hexdigest()
 
-    def batches(
-        self, cut: Cut, *, seed: int, start: int = 0, stop: int, num_workers: int = 0
-    ) -> Iterator[list[Batch]]:
+    def batches(self, cut: Cut, *, seed: int, start: int = 0, stop: int, num_workers: int = 0) -> Iterator[list[Batch]]:
         """For each step from ``start`` up to but not including ``stop``: this rank's micro-batches.
 
         Args:
@@ -105,8 +103,8 @@ class TrainingData:
     def _reader(self, indices: Iterator[list[int]], num_workers: int) -> Iterator[Batch | UsageError]:
         if num_workers == 0:
             return map(self._read, indices)
-        # Processors live in this process, often bound to a model, so workers are forked where that is safe rather than sent a
-        # pickle of it. torch sets one thread as the first thing in each worker, which a fork after parallel work needs.
+        # Processors live in this process, often bound to a model, so workers are forked where that is safe rather than
+        # sent a pickle of it. torch first sets one thread in each worker, which a fork after parallel work needs.
         return iter(
             DataLoader(
                 _Rows(self.dataset),

@@ -25,8 +25,9 @@ class Job:
         name: shown beside the bar and in errors.
         module: run as ``python -m module``.
         arguments: what follows it; ``--output_dir folder`` is added.
-        folder: where it works; the job is done when ``folder/done.json`` exists.
+        folder: where it works.
         steps: how many training steps it takes, for the bar.
+        marker: the file in ``folder`` whose existence means that it is done.
     """
 
     name: str
@@ -34,10 +35,11 @@ class Job:
     arguments: tuple[str, ...]
     folder: Path
     steps: int
+    marker: str = "done.json"
 
     def done(self) -> bool:
         """Whether an earlier run finished it."""
-        return (self.folder / "done.json").exists()
+        return (self.folder / self.marker).exists()
 
     def start(self) -> subprocess.Popen[bytes]:
         """Launch it on one thread; what it says goes to ``folder/log.txt``."""

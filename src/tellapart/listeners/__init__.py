@@ -1,1 +1,1 @@
-"""The models that retrieve an image from its caption."""
+"""Dual encoders: images and texts in one space."""

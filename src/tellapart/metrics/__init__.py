@@ -1,1 +1,1 @@
-"""Numbers about captions: strings and arrays in, numbers out; no torch, no models."""
+"""Measures of captions: they take strings, embeddings and numbers, never models, and import no torch."""

@@ -1,1 +1,1 @@
-"""Callables that score a rollout."""
+"""What a caption is worth: callables ``rollout -> [N]``, without gradient, higher is better."""

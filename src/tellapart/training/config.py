@@ -41,7 +41,7 @@ class TrainConfig:
         resume_from_checkpoint: ``last`` (or true) for the newest checkpoint in ``output_dir``, or the folder of one.
         report_to: Where metrics go besides ``metrics.jsonl``.
         dataloader_num_workers: Processes that read images ahead; 0 reads them in the main one.
-        metric_for_best_model: Evaluation metric that selects ``best/``, with or without ``eval_``; none selects nothing.
+        metric_for_best_model: Evaluation metric that selects ``best/``, with or without ``eval_``.
         greater_is_better: Whether a higher value of ``metric_for_best_model`` is better.
         best_floor: Evaluation metric to the fraction of its value at step 0 that a checkpoint must keep to be selected,
             such as ``{CIDEr: 0.6}``.

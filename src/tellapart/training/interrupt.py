@@ -24,9 +24,15 @@ class Interrupts:
                 self._before[number] = signal.signal(number, self._note)
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         for number, handler in self._before.items():
             signal.signal(number, signal.SIG_DFL if handler is None else handler)
+        if self.requested and kind is None:
+            raise KeyboardInterrupt(
+                "stopped on request; this training had just ended"
+            )  # the caller may go on otherwise
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         if self.requested:

@@ -1,0 +1,76 @@
+"""BlipForConditionalGeneration: a ViT and a BERT-like decoder that attends to it."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from transformers import Cache, GenerationConfig
+
+from tellapart.captioners.base import Encoded
+from tellapart.captioners.families.base import CrossDecoder, first_given
+
+
+class Blip(CrossDecoder):
+    """``BlipForConditionalGeneration``: captions start at the configuration's BOS and end at [SEP].
+
+    The wrapper's own ``forward`` starts captions at [CLS] and its ``generate`` rewrites the prompt it is given, so only
+    the text decoder is used here.
+    """
+
+    lora_targets = r"text_decoder\..*\.(query|value)"
+    never_used = r"(?!)"
+
+    def special_tokens(self) -> tuple[list[int], list[int], int]:
+        """BOS, SEP and PAD of the text configuration."""
+        text = self.model.config.text_config
+        start = first_given("bos", [text.bos_token_id])
+        eos = first_given("sep", [getattr(text, "sep_token_id", None), self.tokenizer.sep_token_id])
+        return [start], [eos], first_given("pad", [text.pad_token_id, self.tokenizer.pad_token_id])
+
+    def neutralise(self) -> None:
+        """Keep the token ids, drop the rest."""
+        for part in (self.model, self.model.text_decoder):
+            part.generation_config = GenerationConfig(
+                bos_token_id=self.start[0], eos_token_id=self.eos[0], pad_token_id=self.pad
+            )
+
+    @property
+    def vision(self) -> nn.Module:
+        """The vision model."""
+        return self.model.vision_model
+
+    @property
+    def vocab_size(self) -> int:
+        """Rows of the output embedding."""
+        return self.model.text_decoder.cls.predictions.decoder.out_features
+
+    def encode(self, inputs: dict[str, Tensor]) -> Encoded:
+        """The vision model's last hidden state."""
+        return Encoded(self.model.vision_model(pixel_values=inputs["pixel_values"]).last_hidden_state)
+
+    def text(self, tokens: Tensor, states: Tensor, mask: Tensor | None, cache: Cache | None) -> Tensor:
+        """The decoder's last layer, before the prediction head."""
+        return self.model.text_decoder.bert(
+            input_ids=tokens,
+            encoder_hidden_states=states,
+            encoder_attention_mask=mask,
+            past_key_values=cache,
+            use_cache=cache is not None,
+            is_decoder=True,
+        ).last_hidden_state
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """The prediction head."""
+        return self.model.text_decoder.cls(hidden)
+
+    def beam_search(self, encoded: Encoded, config: GenerationConfig) -> Tensor:
+        """By the text decoder's ``generate``, which, unlike the wrapper's, takes EOS and padding ids."""
+        start = torch.tensor([self.start], device=encoded.states.device).expand(len(encoded.states), -1)
+        sequences = self.model.text_decoder.generate(
+            input_ids=start,
+            attention_mask=torch.ones_like(start),
+            encoder_hidden_states=encoded.states,
+            encoder_attention_mask=torch.ones(encoded.states.shape[:2], dtype=torch.long, device=start.device),
+            generation_config=config,
+        )
+        return sequences[:, len(self.start) :]

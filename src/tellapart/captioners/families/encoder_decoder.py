@@ -1,0 +1,95 @@
+"""VisionEncoderDecoderModel: any image tower with a GPT-2 that attends to it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor, nn
+from transformers import Cache, GenerationConfig
+from transformers.modeling_outputs import BaseModelOutput
+
+from tellapart.captioners.base import Encoded
+from tellapart.captioners.families.base import CrossDecoder, as_list, first_given
+from tellapart.errors import UsageError
+
+
+class EncoderDecoder(CrossDecoder):
+    """``VisionEncoderDecoderModel`` with a GPT-2 decoder (ViT, CLIP, DeiT, Swin, ... as image tower)."""
+
+    lora_targets = r"decoder\..*\.(c_attn|q_attn|c_proj)"
+    never_used = r"encoder\.(.*\.)?(pooler|post_layernorm)\."
+
+    def __init__(self, model: Any, tokenizer: Any) -> None:
+        kind = model.config.decoder.model_type
+        if kind != "gpt2":
+            raise UsageError(
+                f"the decoder of this VisionEncoderDecoderModel is a {kind!r}: only 'gpt2' decoders are supported, "
+                "so use another checkpoint or write a Family for it."
+            )
+        super().__init__(model, tokenizer)
+
+    def special_tokens(self) -> tuple[list[int], list[int], int]:
+        """From the model's configuration, then its decoding defaults, then the decoder's, then the tokenizer's."""
+        config, decoding = self.model.config, self.model.generation_config
+        places = [config, decoding, config.decoder, self.tokenizer]
+
+        def ids(name: str) -> list[Any]:
+            return [getattr(place, name, None) for place in places]
+
+        start = first_given("decoder_start", ids("decoder_start_token_id") + ids("bos_token_id"))
+        eos = as_list(first_given("eos", ids("eos_token_id")))
+        return [start], eos, first_given("pad", [*ids("pad_token_id"), eos[0]])
+
+    def neutralise(self) -> None:
+        """Keep the token ids, drop the rest; plain ``generate`` of a saved model then works without arguments."""
+        config = self.model.config
+        config.decoder_start_token_id, config.pad_token_id = self.start[0], self.pad
+        config.eos_token_id = self.eos[0] if len(self.eos) == 1 else self.eos
+        self.model.generation_config = GenerationConfig(
+            decoder_start_token_id=self.start[0],
+            bos_token_id=self.start[0],
+            eos_token_id=config.eos_token_id,
+            pad_token_id=self.pad,
+        )
+
+    @property
+    def vision(self) -> nn.Module:
+        """The encoder."""
+        return self.model.encoder
+
+    @property
+    def vocab_size(self) -> int:
+        """Rows of the output embedding."""
+        return self.model.decoder.lm_head.out_features
+
+    def encode(self, inputs: dict[str, Tensor]) -> Encoded:
+        """The encoder's last hidden state."""
+        return Encoded(self.model.encoder(pixel_values=inputs["pixel_values"]).last_hidden_state)
+
+    def project(self, states: Tensor) -> Tensor:
+        """The learned projection between towers of different width, where the model has one."""
+        projection = getattr(self.model, "enc_to_dec_proj", None)
+        return states if projection is None else projection(states)
+
+    def text(self, tokens: Tensor, states: Tensor, mask: Tensor | None, cache: Cache | None) -> Tensor:
+        """What leaves GPT-2's final layer norm."""
+        transformer = self.model.decoder.transformer
+        return transformer(
+            # Given ids, it would look for padding at every step and warn; rows are padded on the right only.
+            inputs_embeds=transformer.wte(tokens),
+            encoder_hidden_states=states,
+            encoder_attention_mask=mask,
+            past_key_values=cache,
+            use_cache=cache is not None,
+        ).last_hidden_state
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """GPT-2's output embedding."""
+        return self.model.decoder.lm_head(hidden)
+
+    def beam_search(self, encoded: Encoded, config: GenerationConfig) -> Tensor:
+        """By ``VisionEncoderDecoderModel.generate``."""
+        # generate expands the states inside the object it is handed: it must never be one that is used again.
+        fresh = BaseModelOutput(last_hidden_state=encoded.states)
+        config.decoder_start_token_id = self.start[0]
+        return self.model.generate(encoder_outputs=fresh, generation_config=config)[:, 1:]

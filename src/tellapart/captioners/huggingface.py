@@ -1,0 +1,290 @@
+"""Any Hugging Face captioner of a known family, behind the one interface."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import torch
+from torch import Tensor
+
+from tellapart.captioners.adapters import LoraOptions, add_lora, load_lora
+from tellapart.captioners.base import Captioner, Encoded
+from tellapart.captioners.families import family_of
+from tellapart.captioners.families.base import Family
+from tellapart.captioners.loading import read_parts
+from tellapart.captioners.modes import evaluating, layers_checkpointed, quiet
+from tellapart.captioners.reference import ReferenceCaptioner
+from tellapart.captioners.rollout import beam_config, draw
+from tellapart.captioners.saving import read_weights, write_parts
+from tellapart.captioners.scoring import score
+from tellapart.captioners.text import CaptionText
+from tellapart.draws import base_seed, uniforms
+from tellapart.errors import UsageError
+from tellapart.types import Batch, Decoding, Rollout, Scores
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+Train = Literal["decoder", "all"]
+
+
+class HuggingFaceCaptioner(Captioner):
+    """A model, its image processor and its tokenizer.
+
+    Make one with :meth:`from_pretrained` or :meth:`from_parts`.
+
+    Attributes:
+        network: what trains: the model, or peft's wrapper around it.
+        family: reads the model; ``family.model`` is the bare model in either case.
+        text: reads and writes captions; ``text.cut`` counts the human captions that were cut.
+    """
+
+    def __init__(
+        self,
+        network: Any,
+        family: Family,
+        image_processor: Any,
+        tokenizer: Any,
+        *,
+        train: Train = "decoder",
+        gradient_checkpointing: bool = False,
+        max_caption_tokens: int = 64,
+    ) -> None:
+        super().__init__()
+        if train not in ("decoder", "all"):
+            raise UsageError(f"train={train!r} is unknown: choose 'decoder' (all but the image tower) or 'all'.")
+        if max_caption_tokens < 1:
+            raise UsageError(f"max_caption_tokens={max_caption_tokens} leaves no caption: give at least 1.")
+        self.network, self.family = network, family
+        self.image_processor, self.tokenizer = image_processor, tokenizer
+        self.text = CaptionText(tokenizer, family, max_caption_tokens)
+        self.trains = train
+        self._freeze(train)
+        self.checkpoints_layers = gradient_checkpointing
+        if gradient_checkpointing:
+            family.model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+        self.train(self.training)
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        name_or_path: str | Path,
+        *,
+        train: Train = "decoder",
+        lora: LoraOptions | None = None,
+        dtype: str = "float32",
+        gradient_checkpointing: bool = False,
+        revision: str | None = None,
+        max_caption_tokens: int | None = None,
+    ) -> HuggingFaceCaptioner:
+        """Load a captioner from a folder (also one with a LoRA adapter) or from the hub.
+
+        Args:
+            name_or_path: folder or hub id.
+            train: ``decoder`` trains everything but the image tower, ``all`` the image tower too.
+            lora: train a new low-rank adapter on the text side instead.
+            dtype: ``float32``, ``bfloat16`` or ``float16``: of the stored weights.
+            gradient_checkpointing: recompute layers on the way back instead of keeping their activations.
+            revision: branch, tag or commit on the hub.
+            max_caption_tokens: human captions are cut to this many tokens; none takes the saved value, else 64.
+
+        Raises:
+            UsageError: something is missing or unreadable, the model is of an unknown family, or options conflict.
+        """
+        parts = read_parts(name_or_path, dtype=dtype, revision=revision)
+        return cls.from_parts(
+            parts.model,
+            parts.image_processor,
+            parts.tokenizer,
+            train=train,
+            lora=lora,
+            adapter=parts.adapter,
+            gradient_checkpointing=gradient_checkpointing,
+            max_caption_tokens=max_caption_tokens or parts.manifest.get("max_caption_tokens", 64),
+        )
+
+    @classmethod
+    def from_parts(
+        cls,
+        model: Any,
+        image_processor: Any,
+        tokenizer: Any,
+        *,
+        train: Train = "decoder",
+        lora: LoraOptions | None = None,
+        adapter: Path | None = None,
+        gradient_checkpointing: bool = False,
+        max_caption_tokens: int = 64,
+    ) -> HuggingFaceCaptioner:
+        """A captioner around a model that is already in memory.
+
+        Args:
+            model: of a known family.
+            image_processor: its image processor.
+            tokenizer: its tokenizer.
+            train: as in :meth:`from_pretrained`.
+            lora: as in :meth:`from_pretrained`; the model must have been loaded from somewhere an adapter can refer to.
+            adapter: folder of a saved adapter to go on training.
+            gradient_checkpointing: as in :meth:`from_pretrained`.
+            max_caption_tokens: as in :meth:`from_pretrained`.
+
+        Raises:
+            UsageError: the model is of an unknown family, or options conflict.
+        """
+        family, network = family_of(model, tokenizer), model
+        if lora and adapter:
+            raise UsageError(f"{adapter} already is a LoRA adapter: leave lora out to go on training it.")
+        if (lora or adapter) and train == "all":
+            raise UsageError("train='all' and lora exclude each other: an adapter trains the text side only.")
+        if lora and not model.name_or_path:
+            raise UsageError("lora needs a model that can be found again: save it to a folder and load it from there.")
+        if lora:
+            network = add_lora(family, lora)
+        elif adapter:
+            network = load_lora(family, adapter)
+        return cls(
+            network,
+            family,
+            image_processor,
+            tokenizer,
+            train=train,
+            gradient_checkpointing=gradient_checkpointing,
+            max_caption_tokens=max_caption_tokens,
+        )
+
+    def _freeze(self, train: Train) -> None:
+        # Parameters that no caption loss reaches are frozen so that no optimiser or reducer waits for their gradient.
+        unused = re.compile(self.family.never_used)
+        for name, parameter in self.family.model.named_parameters():
+            if unused.match(name):
+                parameter.requires_grad_(False)
+        if train == "decoder":
+            self.family.vision.requires_grad_(False)
+
+    @property
+    def has_lora(self) -> bool:
+        """Whether an adapter trains instead of the model."""
+        return self.network is not self.family.model
+
+    @property
+    def trains_vision(self) -> bool:
+        """Whether gradients reach the image tower."""
+        return any(parameter.requires_grad for parameter in self.family.vision.parameters())
+
+    @property
+    def device(self) -> torch.device:
+        """Where the model is."""
+        return next(self.family.model.parameters()).device
+
+    @property
+    def eos_token_ids(self) -> list[int]:
+        """Ids that end a caption."""
+        return self.family.eos
+
+    @property
+    def max_caption_tokens(self) -> int:
+        """Human captions are cut to this many tokens, EOS counted."""
+        return self.text.max_caption_tokens
+
+    def train(self, mode: bool = True) -> HuggingFaceCaptioner:
+        """Switch modes; a frozen image tower stays in eval mode, so that its states can be reused."""
+        super().train(mode)
+        if not self.trains_vision:
+            self.family.vision.eval()
+        return self
+
+    def process(self, images: list[Image.Image]) -> dict[str, Tensor]:
+        """``pixel_values [len(images), 3, height, width]``."""
+        return {"pixel_values": self.image_processor(images=images, return_tensors="pt")["pixel_values"]}
+
+    def encode(self, batch: Batch) -> Encoded:
+        """Image states; with gradients if they are enabled and the image tower trains."""
+        if self.name not in batch.inputs:
+            raise KeyError(f"the batch has no inputs named {self.name!r}: give Collate this captioner's process")
+        parameter = next(self.family.vision.parameters())
+        inputs = {
+            key: value.to(self.device, parameter.dtype if value.is_floating_point() else None)
+            for key, value in batch.inputs[self.name].items()
+        }
+        with torch.set_grad_enabled(torch.is_grad_enabled() and self.trains_vision):
+            return self.family.encode(inputs)
+
+    def reusable(self, encoded: Encoded) -> Encoded | None:
+        """``encoded`` while the image tower is frozen."""
+        return None if self.trains_vision else encoded
+
+    def generate(self, batch: Batch, decoding: Decoding, *, encoded: Encoded | None = None) -> Rollout:
+        """Draw captions; beam search is Hugging Face's, greedy search and sampling are a loop of our own.
+
+        Sampling takes one number from torch's global generator, and nothing else from it: a caption depends on that
+        number and its image's id.
+        """
+        return self._generate(batch, decoding, encoded, logprobs=False)[0]
+
+    def draw(self, batch: Batch, decoding: Decoding, *, encoded: Encoded | None = None) -> tuple[Rollout, Tensor]:
+        """``generate`` with the ``[N, T]`` raw log-probabilities met while drawing, 0 where masked."""
+        if decoding.num_beams > 1:
+            raise ValueError("beam search gives no log-probabilities of drawing: score the rollout instead")
+        rollout, logprobs = self._generate(batch, decoding, encoded, logprobs=True)
+        assert logprobs is not None
+        return rollout, logprobs
+
+    def _generate(
+        self, batch: Batch, decoding: Decoding, encoded: Encoded | None, *, logprobs: bool
+    ) -> tuple[Rollout, Tensor | None]:
+        count, scored = decoding.num_return_sequences, None
+        with evaluating(self):
+            encoded = self.encode(batch) if encoded is None else encoded
+            if decoding.num_beams > 1:
+                with quiet():
+                    tokens = self.family.beam_search(encoded, beam_config(self.family, decoding))
+            else:
+                numbers = None
+                if decoding.do_sample:
+                    numbers = uniforms(batch.ids, count * decoding.max_new_tokens, base_seed())
+                    numbers = numbers.view(-1, decoding.max_new_tokens).to(encoded.states.device)
+                tokens, scored = draw(self.family, encoded, decoding, numbers, logprobs=logprobs)
+        rollout = self.text.write(batch, tokens, count)
+        return rollout, None if scored is None else scored[:, : rollout.tokens.shape[1]]
+
+    def tokenize(self, batch: Batch, texts: Sequence[str], image: Tensor) -> Rollout:
+        """Human captions: stripped, without special tokens but the EOS at their end; long ones are cut and lack it."""
+        return self.text.read(batch, texts, image, self.device)
+
+    def forward(self, rollout: Rollout, *, encoded: Encoded | None = None, want: Collection[str] = ()) -> Scores:
+        """Score a rollout: ``[N, T]`` float32 log-probabilities under the raw distribution.
+
+        Raises:
+            ValueError: ``want`` names something else than ``entropy``, ``hidden``, ``logits``.
+        """
+        device, checkpointed = self.device, self.checkpoints_layers and torch.is_grad_enabled()
+        with layers_checkpointed(self.network if checkpointed else torch.nn.Identity()):
+            encoded = self.encode(rollout.batch) if encoded is None else encoded
+            return score(
+                self.family,
+                encoded,
+                rollout.image.to(device),
+                rollout.tokens.to(device),
+                rollout.mask.to(device),
+                want=want,
+                share_prefix=not checkpointed,
+            )
+
+    def reference(self) -> ReferenceCaptioner:
+        """A frozen copy of the captioner as it is now; frozen weights are shared with it."""
+        return ReferenceCaptioner(self)
+
+    def save(self, folder: Path) -> None:
+        """Write ``model.safetensors`` (or an adapter), image processor, tokenizer and ``tellapart.json``."""
+        write_parts(self, folder)
+
+    def load_weights(self, folder: Path) -> None:
+        """Read back, in place and bit for bit, what :meth:`save` wrote.
+
+        Raises:
+            UsageError: the folder lacks them, or they are of another model.
+        """
+        read_weights(self, folder)

@@ -1,0 +1,142 @@
+"""Reading and writing a captioner's folder: model or adapter, image processor, tokenizer, manifest."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from tellapart.captioners.families import family_class
+from tellapart.captioners.modes import quiet
+from tellapart.errors import UsageError
+
+MANIFEST = "tellapart.json"
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What a folder or hub repository holds.
+
+    Args:
+        model: the model, on the CPU.
+        image_processor: its image processor.
+        tokenizer: its tokenizer.
+        manifest: what tellapart wrote beside them, else empty.
+        adapter: folder of a LoRA adapter that is still to be put on the model.
+    """
+
+    model: Any
+    image_processor: Any
+    tokenizer: Any
+    manifest: dict[str, Any]
+    adapter: Path | None = None
+
+
+def source(name_or_path: str | Path) -> str:
+    """An existing folder as an absolute path, or a hub id unchanged.
+
+    Raises:
+        UsageError: it is written like a path and there is no such folder.
+    """
+    path = Path(name_or_path).expanduser()
+    if path.is_dir():
+        return str(path.resolve())
+    text = str(name_or_path)
+    hub_like = text.count("/") <= 1 and not text.startswith((".", "/", "~")) and not text.endswith("/")
+    if path.exists():
+        raise UsageError(f"captioner {text} is a file: name the folder that holds config.json.")
+    if not hub_like or (path.parent != Path(".") and path.parent.is_dir()):
+        raise UsageError(f"captioner folder {text} does not exist: correct the path.")
+    return text
+
+
+def _read(what: str, files: str, name: str, load: Any, **options: Any) -> Any:
+    """``load(name, **options)``, its failures turned into one sentence."""
+    try:
+        with quiet():
+            return load(name, **options)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RuntimeError) as error:
+        reason = next(iter(str(error).strip().splitlines()), type(error).__name__).rstrip(".:")
+        if Path(name).is_dir():
+            raise UsageError(f"folder {name} lacks a usable {what} ({reason}): add or repair {files}.") from error
+        raise UsageError(
+            f"captioner {name!r} is no folder here, and the Hugging Face hub gave no {what} for it ({reason}): "
+            "check the spelling, the connection and HF_HUB_OFFLINE."
+        ) from error
+
+
+def read_manifest(folder: str | Path) -> dict[str, Any]:
+    """What tellapart wrote about a folder; empty for plain transformers ones."""
+    path = Path(folder) / MANIFEST
+    try:
+        return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    except ValueError as error:
+        raise UsageError(f"{path} is not readable JSON ({error}): restore or remove it.") from error
+
+
+def _base_of(adapter: Path) -> tuple[str, str | None]:
+    """``(folder or hub id, revision)`` of the model an adapter was trained on.
+
+    Raises:
+        UsageError: the adapter does not say, or its base is gone.
+    """
+    path = adapter / "adapter_config.json"
+    settings = json.loads(path.read_text(encoding="utf-8"))
+    base = settings.get("base_model_name_or_path")
+    if not base:
+        raise UsageError(f"{path} names no base_model_name_or_path: write the model it was trained on there.")
+    try:
+        return source(base), settings.get("revision")
+    except UsageError as error:
+        raise UsageError(f"{path} names {base} as its base, which does not exist: correct the path there.") from error
+
+
+def _read_model(name: str, dtype: str, revision: str | None) -> Any:
+    from transformers import AutoConfig, AutoModelForImageTextToText
+
+    config = _read("model configuration", "config.json", name, AutoConfig.from_pretrained, revision=revision)
+    family_class(config.model_type)
+    load = AutoModelForImageTextToText.from_pretrained
+    options = {"revision": revision, "dtype": DTYPES[dtype], "output_loading_info": True}
+    model, report = _read("model", "config.json and model.safetensors", name, load, **options)
+    if missing := sorted(report["missing_keys"]):
+        raise UsageError(
+            f"{name} has no weights for {missing[0]!r} (and {len(missing) - 1} more): "
+            "give a checkpoint that was trained to caption."
+        )
+    return model
+
+
+def read_parts(name_or_path: str | Path, *, dtype: str = "float32", revision: str | None = None) -> Parts:
+    """Everything a captioner is made of, from a folder or the hub.
+
+    Image processor and tokenizer are read separately: for several families ``AutoProcessor`` gives a bare tokenizer, or
+    fails. A LoRA adapter's model is found through its ``adapter_config.json``.
+
+    Raises:
+        UsageError: something is missing, unreadable, or of an unknown family.
+    """
+    from transformers import AutoImageProcessor, AutoTokenizer
+
+    if dtype not in DTYPES:
+        raise UsageError(f"dtype={dtype!r} is unknown: choose {', '.join(DTYPES)}.")
+    name = source(name_or_path)
+    adapter = Path(name) if (Path(name) / "adapter_config.json").is_file() else None
+    base, base_revision = _base_of(adapter) if adapter else (name, revision)
+
+    def beside(what: str, file: str, load: Any, **options: Any) -> Any:
+        own = adapter is None or (adapter / file).is_file()
+        where, version = (name, revision) if own else (base, base_revision)
+        return _read(what, file, where, load, revision=version, **options)
+
+    return Parts(
+        _read_model(base, dtype, base_revision),
+        beside("image processor", "preprocessor_config.json", AutoImageProcessor.from_pretrained, backend="pil"),
+        beside("tokenizer", "tokenizer_config.json", AutoTokenizer.from_pretrained),
+        read_manifest(name),
+        adapter,
+    )

@@ -1,0 +1,64 @@
+"""Temporarily putting modules, or transformers itself, into the mode an operation needs, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import nn
+from transformers.modeling_layers import GradientCheckpointingLayer
+
+
+@contextmanager
+def evaluating(module: nn.Module) -> Iterator[None]:
+    """Eval mode and no gradients inside; every submodule's own mode afterwards.
+
+    Hugging Face's ``generate`` does neither: in train mode dropout stays on, and with gradient checkpointing the cache
+    is silently dropped, so that each token sees only the one before it.
+    """
+    training = [part for part in module.modules() if part.training]
+    module.eval()
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        for part in training:
+            part.training = True
+
+
+@contextmanager
+def layers_checkpointed(module: nn.Module) -> Iterator[None]:
+    """Activation checkpointing in eval mode, that is without dropout.
+
+    Hugging Face checkpoints a layer only when the layer itself is in train mode; its dropouts are modules of their own
+    and stay in eval mode.
+    """
+    layers = [
+        part
+        for part in module.modules()
+        if isinstance(part, GradientCheckpointingLayer) and part.gradient_checkpointing and not part.training
+    ]
+    for layer in layers:
+        layer.training = True
+    try:
+        yield
+    finally:
+        for layer in layers:
+            layer.training = False
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """No progress bars and no advice from transformers; errors are raised all the same."""
+    from transformers.utils import logging
+
+    shown, verbosity = logging.is_progress_bar_enabled(), logging.get_verbosity()
+    logging.disable_progress_bar()
+    logging.set_verbosity_error()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(verbosity)
+        if shown:
+            logging.enable_progress_bar()

@@ -1,0 +1,90 @@
+"""Writing a captioner's folder, and reading weights back into one that is in memory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from tellapart.captioners.loading import MANIFEST
+from tellapart.captioners.modes import quiet
+from tellapart.errors import UsageError
+from tellapart.files import write_json
+
+if TYPE_CHECKING:
+    from tellapart.captioners.huggingface import HuggingFaceCaptioner
+
+
+def write_parts(captioner: HuggingFaceCaptioner, folder: Path) -> None:
+    """Everything plain ``transformers`` (with LoRA: ``peft``) needs to load the captioner, and a manifest.
+
+    With LoRA only the adapter is written; its configuration names the model it belongs to.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    with quiet():
+        if captioner.has_lora:
+            # Embeddings are never adapted; "auto" would ask the hub whether the vocabulary grew.
+            captioner.network.save_pretrained(str(folder), save_embedding_layers=False)
+        else:
+            captioner.network.save_pretrained(folder)
+    captioner.image_processor.save_pretrained(folder)
+    captioner.tokenizer.save_pretrained(folder)
+    model = captioner.family.model
+    write_json(
+        folder / MANIFEST,
+        {
+            "format": 1,
+            "model_type": model.config.model_type,
+            "base_model_name_or_path": model.name_or_path if captioner.has_lora else None,
+            "train": captioner.trains,
+            "max_caption_tokens": captioner.max_caption_tokens,
+        },
+    )
+
+
+def read_weights(captioner: HuggingFaceCaptioner, folder: Path) -> None:
+    """Copy the folder's weights into the captioner's own tensors, on whatever device they are.
+
+    Raises:
+        UsageError: the folder lacks them, or they are of another model.
+    """
+    read = _read_adapter if captioner.has_lora else _read_model
+    try:
+        with quiet(), torch.no_grad():
+            read(captioner, folder)
+    except (OSError, RuntimeError, KeyError, ValueError) as error:
+        reason = next(iter(str(error).strip().splitlines()), type(error).__name__).rstrip(".:")
+        raise UsageError(
+            f"folder {folder} lacks the weights of this captioner ({reason}): give the folder it was saved to."
+        ) from error
+
+
+def _copy(own: dict[str, Any], saved: dict[str, Any]) -> None:
+    if own.keys() != saved.keys():
+        raise KeyError(f"tensors differ, the first being {min(own.keys() ^ saved.keys())}")
+    for name, tensor in own.items():
+        if tensor.shape != saved[name].shape:
+            raise ValueError(f"{name} is {tuple(saved[name].shape)} there and {tuple(tensor.shape)} here")
+    for name, tensor in own.items():
+        tensor.copy_(saved[name])
+
+
+def _read_model(captioner: HuggingFaceCaptioner, folder: Path) -> None:
+    # Through from_pretrained, which knows about shards, tied weights and names that differ on disk.
+    model = captioner.family.model
+    saved, report = type(model).from_pretrained(str(folder), dtype=model.dtype, output_loading_info=True)
+    for problem in ("missing_keys", "unexpected_keys", "mismatched_keys"):
+        if report[problem]:
+            raise KeyError(f"{problem.replace('_', ' ')}: {sorted(map(str, report[problem]))[0]}")
+    _copy(model.state_dict(), saved.state_dict())
+
+
+def _read_adapter(captioner: HuggingFaceCaptioner, folder: Path) -> None:
+    from peft import get_peft_model_state_dict
+    from peft.utils import load_peft_weights
+
+    # Views of the adapter's parameters, under the names they have on disk.
+    _copy(
+        get_peft_model_state_dict(captioner.network, save_embedding_layers=False), load_peft_weights(str(folder), "cpu")
+    )

@@ -1,0 +1,147 @@
+"""Log-probabilities of given captions, by length and in chunks, so that ``[N, T, V]`` never exists."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+
+import torch
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+from tellapart.captioners.base import Encoded
+from tellapart.captioners.cache import select_rows
+from tellapart.captioners.families.base import Family
+from tellapart.types import Scores
+
+CHUNK_ELEMENTS = 2**23
+"""Logits held at once: 32 MiB in float32, some four times that while a chunk is differentiated."""
+
+BUCKET_OVERHEAD = 96
+"""What one more pass through the decoder costs, in tokens; measured on one CPU thread with a 2-layer decoder."""
+
+WANTS = frozenset({"entropy", "hidden", "logits"})
+
+
+def length_buckets(lengths: list[int], overhead: int = BUCKET_OVERHEAD) -> list[tuple[list[int], int]]:
+    """``(rows, width)`` of the passes that score captions of these lengths with the least work.
+
+    A pass costs ``rows * width`` tokens and ``overhead``; the best division of the sorted lengths into consecutive runs
+    is found exactly by dynamic programming over distinct lengths. Empty captions are in no bucket.
+    """
+    order = sorted((row for row, length in enumerate(lengths) if length > 0), key=lengths.__getitem__)
+    widths = sorted({lengths[row] for row in order})
+    ends = [0] + [sum(lengths[row] <= width for row in order) for width in widths]
+    best, origin = [0.0], [0]
+    for last, width in enumerate(widths, start=1):
+        costs = [best[first] + (ends[last] - ends[first]) * width + overhead for first in range(last)]
+        origin.append(min(range(last), key=costs.__getitem__))
+        best.append(costs[origin[-1]])
+    buckets, last = [], len(widths)
+    while last > 0:
+        first = origin[last]
+        buckets.append((order[ends[first] : ends[last]], widths[last - 1]))
+        last = first
+    return buckets
+
+
+def token_logprobs(
+    head: Callable[[Tensor], Tensor], hidden: Tensor, targets: Tensor, vocabulary: int, *, entropy: bool
+) -> tuple[Tensor, Tensor | None]:
+    """``(log p [M], entropy [M] or None)`` of ``targets [M]`` given ``hidden [M, D]``, in float32.
+
+    Logits are computed a chunk of rows at a time; with gradients a chunk's logits are dropped and computed again on the
+    way back.
+    """
+
+    def chunk(states: Tensor, chosen: Tensor) -> tuple[Tensor, Tensor]:
+        logprobs = head(states).float().log_softmax(dim=-1)
+        spread = -(logprobs.exp() * logprobs).sum(dim=-1) if entropy else logprobs.new_zeros(len(chosen))
+        return logprobs.gather(-1, chosen[:, None]).squeeze(-1), spread
+
+    size = max(1, CHUNK_ELEMENTS // vocabulary)
+    if len(targets) <= size:
+        chosen, spread = chunk(hidden, targets)
+        return chosen, spread if entropy else None
+    run = chunk
+    if torch.is_grad_enabled():
+
+        def run(states: Tensor, chosen: Tensor) -> tuple[Tensor, Tensor]:
+            return checkpoint(chunk, states, chosen, use_reentrant=False)
+
+    parts = [run(*pair) for pair in zip(hidden.split(size), targets.split(size), strict=True)]
+    chosen, spread = (torch.cat(part) for part in zip(*parts, strict=True))
+    return chosen, spread if entropy else None
+
+
+class _Reader:
+    """Hidden states that predict each token, by one of two equal ways."""
+
+    def __init__(self, family: Family, encoded: Encoded, *, share_prefix: bool) -> None:
+        self.family, self.encoded, self.first = family, encoded, None
+        if share_prefix:
+            # The start tokens and the image's keys and values: once an image, not once a caption.
+            self.cache = family.new_cache()
+            self.first = family.prefix(encoded, self.cache)
+
+    def __call__(self, tokens: Tensor, image: Tensor) -> Tensor:
+        """``[n, t, D]`` for ``tokens [n, t]`` of the images ``[n]``."""
+        if self.first is None:
+            return self.family.teacher_forced(tokens, self.encoded, image)
+        first = self.first[image][:, None]
+        if tokens.shape[1] == 1:
+            return first
+        cache = select_rows(self.cache, image)
+        return torch.cat([first, self.family.decode(tokens[:, :-1], self.encoded, image, cache)], dim=1)
+
+
+def score(
+    family: Family,
+    encoded: Encoded,
+    image: Tensor,
+    tokens: Tensor,
+    mask: Tensor,
+    *,
+    want: Collection[str] = (),
+    share_prefix: bool = True,
+) -> Scores:
+    """Score captions under the raw distribution.
+
+    Args:
+        family: the model.
+        encoded: states of B images.
+        image: ``[N]``, the image of each caption.
+        tokens: ``[N, T]`` caption tokens.
+        mask: ``[N, T]`` bool, a run of true from the left.
+        want: any of ``entropy``, ``hidden``, ``logits``.
+        share_prefix: compute what captions of an image have in common once; layers that are checkpointed keep no cache,
+            so they need it off.
+
+    Raises:
+        ValueError: ``want`` names something else.
+    """
+    if not set(want) <= WANTS:
+        raise ValueError(f"want={sorted(want)} may name {', '.join(sorted(WANTS))} only")
+    lengths = mask.sum(dim=1).tolist()
+    read = _Reader(family, encoded, share_prefix=share_prefix)
+    hidden, rows, columns = [], [], []
+    for members, width in length_buckets(lengths):
+        index = torch.tensor(members, device=tokens.device)
+        kept = mask[index, :width]
+        hidden.append(read(tokens[index, :width], image[index])[kept])
+        row, column = kept.nonzero(as_tuple=True)
+        rows.append(index[row])
+        columns.append(column)
+    if not hidden:
+        return Scores(torch.zeros(mask.shape, device=tokens.device))
+    states, place = torch.cat(hidden), (torch.cat(rows), torch.cat(columns))
+
+    def spread(values: Tensor) -> Tensor:
+        return values.new_zeros(*mask.shape, *values.shape[1:]).index_put(place, values)
+
+    chosen, entropy = token_logprobs(family.logits, states, tokens[place], family.vocab_size, entropy="entropy" in want)
+    return Scores(
+        spread(chosen),
+        None if entropy is None else spread(entropy),
+        spread(states) if "hidden" in want else None,
+        spread(family.logits(states)) if "logits" in want else None,
+    )

@@ -1,0 +1,52 @@
+"""``tellapart demo``: the whole story on the built-in world."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from tellapart.cli.command import options_of
+from tellapart.cli.console import say
+from tellapart.errors import UsageError
+
+
+@dataclass(frozen=True, kw_only=True)
+class DemoOptions:
+    """Options of ``tellapart demo``.
+
+    Args:
+        output_dir: folder for its runs and the report; an interrupted demo continues there.
+        size: size of the built-in world; the small one takes a minute and its numbers mean little.
+        workers: trainings at a time, one thread each.
+    """
+
+    output_dir: Path = Path("runs/demo")
+    size: Literal["full", "small"] = "full"
+    workers: int = 2
+
+
+def run(argv: Sequence[str]) -> int:
+    """Train, compare and report on the world."""
+    chosen = options_of(
+        argv,
+        DemoOptions,
+        usage="demo",
+        description="Build the world, train several methods on it, and write a report that compares them.",
+    )
+    if chosen is None:
+        return 0
+    words, options = chosen
+    if words:
+        raise UsageError(f"{words[0]!r} is one word too many: tellapart demo takes options only.")
+    if options.workers < 1:
+        raise UsageError(f"--workers is {options.workers}: it must be at least 1.")
+    from rich.console import Console
+
+    from tellapart.experiments.demo import run_demo
+
+    comparison, page = run_demo(options.output_dir, size=options.size, workers=options.workers)
+    comparison.print(Console())
+    say(f"report: {page}")
+    return 0

@@ -1,0 +1,147 @@
+"""``tellapart train``: run a recipe."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tellapart.cli.console import note, say
+from tellapart.cli.recipe import Recipe, load_recipe, recipe_help
+from tellapart.errors import UsageError
+from tellapart.files import write_text
+
+if TYPE_CHECKING:
+    from tellapart.cli.build import Built
+    from tellapart.training.run import Run
+
+RECIPE_FILE = "recipe.yaml"
+
+RUN_FILES = ("run.json", "metrics.jsonl", "trainer_state.json", "nonfinite.json", RECIPE_FILE, "report.html")
+RUN_FOLDERS = ("checkpoint-*", "best", "eval", "samples", "runs")
+"""What a run writes into its folder, and all that ``--overwrite_output_dir`` removes."""
+
+WHAT_MAKES_A_RUN = ("method", "captioner", "data", "listener", "reward", "objective")
+"""Parts of a recipe that must stay the same for a run to be continued."""
+
+
+def run(argv: Sequence[str]) -> int:
+    """Train as a recipe and flags say."""
+    if "--help" in argv or "-h" in argv:
+        say(recipe_help(argv))
+        return 0
+    recipe = load_recipe(argv)
+    if recipe.flags.print_config:
+        say(recipe.to_yaml().rstrip())
+        return 0
+    check_output_dir(recipe)
+    from tellapart.cli.build import build
+
+    built = build(recipe)
+    if recipe.flags.dry_run:
+        say(recipe.to_yaml().rstrip())
+        note(_summary(built))
+        return 0
+    train(recipe, built)
+    return 0
+
+
+def train(recipe: Recipe, built: Built) -> Run:
+    """Train, then measure the selected captioner and keep the result with the run."""
+    from tellapart.training.loop import train as loop
+
+    output_dir = recipe.training.output_dir
+    if recipe.flags.overwrite_output_dir:
+        clear(output_dir)
+    try:
+        done = loop(built.objective, built.data, recipe.training, evaluate=built.watch, recipe=recipe.resolved)
+    finally:
+        if is_main() and (output_dir / "run.json").is_file():
+            write_text(output_dir / RECIPE_FILE, recipe.to_yaml())
+    if is_main():
+        _conclude(built, done)
+    return done
+
+
+def _conclude(built: Built, done: Run) -> None:
+    """Say where the run is and what its selected captioner scored."""
+    where = done.checkpoint if done.best is None else done.output_dir / "best"
+    note(f"trained {done.step} steps: {where}")
+    watch = built.watch
+    if watch is None:
+        return
+    from rich.console import Console
+
+    from tellapart.evaluation.compare import compare_results
+
+    result = watch.last
+    if result is None or (done.best is not None and done.best.step != done.step):
+        built.captioner.load_weights(where / "captioner")
+        result = watch.measure(built.captioner)
+    result.save(done.output_dir)
+    compare_results([result]).print(Console())
+
+
+def check_output_dir(recipe: Recipe) -> None:
+    """Raise where training would lose a run, or go on from another one.
+
+    Raises:
+        UsageError: the folder holds a run that is neither resumed nor overwritten, or the run to resume is another.
+    """
+    output_dir, resumes = recipe.training.output_dir, recipe.training.resume_from_checkpoint
+    if output_dir.exists() and not output_dir.is_dir():
+        raise UsageError(f"--output_dir {output_dir} is a file: name a folder.")
+    if recipe.flags.overwrite_output_dir:
+        if resumes:
+            raise UsageError("--overwrite_output_dir and --resume_from_checkpoint exclude each other: give one.")
+        if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+            raise UsageError(f"--overwrite_output_dir needs a single process: remove {output_dir} yourself.")
+        return
+    before = _recorded(output_dir)
+    if before is None:
+        return
+    if not resumes:
+        raise UsageError(
+            f"--output_dir {output_dir} already holds a run: name another folder, continue it with "
+            "--resume_from_checkpoint last, or delete it with --overwrite_output_dir."
+        )
+    for key in WHAT_MAKES_A_RUN:
+        if before and before.get(key) != recipe.resolved.get(key):
+            raise UsageError(
+                f"the run in {output_dir} has {key} {before.get(key)!r}, not {recipe.resolved.get(key)!r}: resume "
+                "it with its own recipe, or name another --output_dir."
+            )
+
+
+def _recorded(output_dir: Path) -> dict[str, Any] | None:
+    """The recipe of the run in a folder, empty if it cannot be told; None if there is no run."""
+    if not any((output_dir / name).exists() for name in ("run.json", "metrics.jsonl")):
+        return {} if any(output_dir.glob("checkpoint-*")) else None
+    try:
+        return json.loads((output_dir / "run.json").read_text(encoding="utf-8"))["recipe"] or {}
+    except (OSError, ValueError, KeyError, TypeError):
+        return {}
+
+
+def clear(output_dir: Path) -> None:
+    """Remove what a run has written; anything else in the folder stays."""
+    for name in RUN_FILES:
+        (output_dir / name).unlink(missing_ok=True)
+    for pattern in RUN_FOLDERS:
+        for folder in output_dir.glob(pattern):
+            shutil.rmtree(folder)
+
+
+def is_main() -> bool:
+    """Whether this process is the one that writes."""
+    return os.environ.get("RANK", "0") == "0"
+
+
+def _summary(built: Built) -> str:
+    """What was built, in a line."""
+    trained = sum(p.numel() for p in built.objective.parameters() if p.requires_grad)
+    evaluated = "no evaluation" if built.watch is None else f"evaluation: {built.watch.evaluation.protocol.line()}"
+    return f"{len(built.dataset)} training images ({built.dataset.name}), {trained:,} trained weights; {evaluated}"

@@ -1,0 +1,132 @@
+"""What each metric is called in a table, how it is printed, and which way is better."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+
+@dataclass(frozen=True)
+class Column:
+    """A metric as a table shows it.
+
+    Args:
+        key: its name in ``metrics.json``.
+        label: its heading.
+        scale: what the stored number is multiplied by (BLEU and CIDEr are printed times 100, as papers do).
+        digits: decimals printed.
+        better: 1 if higher is better, -1 if lower is, 0 if neither says anything by itself.
+        about: one sentence for readers who do not know it.
+    """
+
+    key: str
+    label: str
+    scale: float = 1.0
+    digits: int = 1
+    better: int = 0
+    about: str = ""
+
+    def text(self, value: float | None) -> str:
+        """The value as printed, a dash where there is none."""
+        return "-" if value is None or value != value else f"{value * self.scale:.{self.digits}f}"
+
+    def signed(self, value: float) -> str:
+        """A difference as printed, always with its sign."""
+        return f"{value * self.scale:+.{self.digits}f}"
+
+
+CAPTION_METRICS = {
+    column.key: column
+    for column in (
+        Column("CIDEr", "CIDEr", 100, 1, 1, "Consensus with the reference captions, tf-idf weighted n-grams."),
+        Column("Bleu_4", "BLEU-4", 100, 1, 1, "N-gram precision up to 4 against the references."),
+        Column("Bleu_1", "BLEU-1", 100, 1, 1, "Word precision against the references."),
+        Column("Bleu_2", "BLEU-2", 100, 1, 1, "N-gram precision up to 2 against the references."),
+        Column("Bleu_3", "BLEU-3", 100, 1, 1, "N-gram precision up to 3 against the references."),
+        Column("ROUGE_L", "ROUGE-L", 100, 1, 1, "Longest common subsequence with the references."),
+        Column(
+            "exact_recall@1", "exact R@1", 1, 1, 1, "Chance that what the caption says, read exactly, finds its image."
+        ),
+        Column("exact_recall@5", "exact R@5", 1, 1, 1, "The same within 5."),
+        Column("exact_recall@10", "exact R@10", 1, 1, 1, "The same within 10."),
+        Column("grammatical", "grammatical %", 1, 1, 1, "Captions that the world's grammar can read."),
+        Column("true", "true %", 1, 1, 1, "Captions that can be read and are true of their image."),
+        Column("hallucinated", "hallucinated %", 1, 1, -1, "Attributes named that the image does not show."),
+        Column("detail", "detail %", 1, 1, 0, "Attributes of the image that the caption names."),
+        Column("Self-BLEU", "Self-BLEU", 1, 1, -1, "How alike the captions of different images are, 0 to 100."),
+        Column(
+            "distinct_captions", "distinct %", 1, 1, 1, "Share of captions that are not repeats of another image's."
+        ),
+        Column("most_common_caption", "top caption %", 1, 1, -1, "Share of images given the most frequent caption."),
+        Column("repetition", "repetition %", 1, 1, -1, "Share of a caption's bigrams that it has said before."),
+        Column("bad_endings", "bad endings %", 1, 1, -1, "Captions that stop on a word like 'a' or 'of'."),
+        Column("unfinished", "unfinished %", 1, 1, -1, "Captions cut at the longest length."),
+        Column("mean_length", "words", 1, 1, 0, "Mean number of words of a caption."),
+    )
+}
+
+LISTENER_METRICS = {
+    "R@1": Column("R@1", "R@1", 1, 1, 1, "Captions whose own image the retriever finds first, in percent."),
+    "R@5": Column("R@5", "R@5", 1, 1, 1, "Captions whose own image is among the first 5, in percent."),
+    "R@10": Column("R@10", "R@10", 1, 1, 1, "Captions whose own image is among the first 10, in percent."),
+    "MRR": Column("MRR", "MRR", 100, 1, 1, "Mean of 1/rank of the caption's own image."),
+    "MedR": Column("MedR", "median rank", 1, 1, -1, "Median rank of the caption's own image."),
+    "i2t_R@1": Column("i2t_R@1", "i2t R@1", 1, 1, 1, "Images that find their own caption first, in percent."),
+    "i2t_R@5": Column("i2t_R@5", "i2t R@5", 1, 1, 1, "Images that find their own caption among the first 5."),
+    "i2t_R@10": Column("i2t_R@10", "i2t R@10", 1, 1, 1, "Images that find their own caption among the first 10."),
+    "CLIPScore": Column("CLIPScore", "CLIP-S", 100, 1, 1, "2.5 times the cosine of caption and image, at least 0."),
+}
+
+MAIN = (
+    "CIDEr",
+    "Bleu_4",
+    "R@1",
+    "exact_recall@1",
+    "grammatical",
+    "true",
+    "Self-BLEU",
+    "distinct_captions",
+    "mean_length",
+)
+"""What a first table shows, if measured; a listener's metric stands for that of every listener."""
+
+
+def describe(key: str) -> Column:
+    """How to print the metric ``key``; one nobody described is printed as it is."""
+    if key in CAPTION_METRICS:
+        return CAPTION_METRICS[key]
+    measured = listener_metric(key)
+    if measured is None:
+        return Column(key, key.replace("_", " "), digits=2)
+    listener, column = measured
+    return replace(column, key=key, label=f"{listener} {column.label}")
+
+
+def listener_metric(key: str) -> tuple[str, Column] | None:
+    """``(listener, metric)`` of a key such as ``judge_i2t_R@1``, or None."""
+    for suffix in sorted(LISTENER_METRICS, key=len, reverse=True):
+        if key.endswith(f"_{suffix}"):
+            return key[: -len(suffix) - 1], LISTENER_METRICS[suffix]
+    return None
+
+
+def main_columns(keys: Iterable[str]) -> list[Column]:
+    """The metrics of ``MAIN`` that are among ``keys``, in that order."""
+    known = list(keys)
+    chosen = []
+    for name in MAIN:
+        chosen += [key for key in known if key == name or (name in LISTENER_METRICS and _is_of(key, name))]
+    return [describe(key) for key in chosen]
+
+
+def all_columns(keys: Iterable[str]) -> list[Column]:
+    """Every metric: the main ones first, then the others as they come."""
+    known = list(keys)
+    main = main_columns(known)
+    shown = {column.key for column in main}
+    return main + [describe(key) for key in known if key not in shown]
+
+
+def _is_of(key: str, suffix: str) -> bool:
+    measured = listener_metric(key)
+    return measured is not None and measured[1].key == suffix

@@ -1,0 +1,88 @@
+"""How something was measured: in one line to paste into a paper, and as fields that can be compared."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+WORDS = "lower-cased words cut at white space, punctuation trimmed at their ends (not the PTB tokenizer)"
+"""How captions become words for every n-gram metric, as ``tellapart.metrics.tokenizer`` does it. Papers use the Java
+PTB tokenizer, which also splits ``dog's``: their BLEU and CIDEr are close to these, but not the same numbers."""
+
+
+def software() -> str:
+    """The package and its version."""
+    try:
+        return f"tellapart {version('tellapart')}"
+    except PackageNotFoundError:
+        return "tellapart (not installed)"
+
+
+def data_digest(references: Mapping[str, Sequence[str]]) -> str:
+    """8 hex digits of the image ids and their references; the order of the images does not matter."""
+    digest = hashlib.sha256()
+    for image_id in sorted(references):
+        digest.update("\x1f".join([image_id, *references[image_id]]).encode() + b"\x1e")
+    return digest.hexdigest()[:8]
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """What two evaluations must share for their numbers to be laid side by side.
+
+    Args:
+        data: name of the data set and split.
+        images: how many images, which is also the size of the retrieval gallery.
+        digest: of image ids and references (see ``data_digest``).
+        decoding: how captions were drawn, in words; None for captions that were given (human ones, a file).
+        listeners: name of each retriever -> which model it is.
+        words: how captions were cut into words for the n-gram metrics.
+        note: what else a reader must know; shown, not compared.
+        software: package and version; shown, not compared.
+    """
+
+    data: str
+    images: int
+    digest: str
+    decoding: str | None = None
+    listeners: dict[str, str] = field(default_factory=dict)
+    words: str = WORDS
+    note: str = ""
+    software: str = field(default_factory=software)
+
+    def line(self) -> str:
+        """One line, "how measured"."""
+        drawn = f"one caption each ({self.decoding})" if self.decoding else "one given caption each"
+        parts = [f"{self.data}: {self.images} images [{self.digest}], {drawn}"]
+        parts.append(f"n-gram metrics on {self.words}, CIDEr-D's document frequencies from these references")
+        if self.listeners:
+            named = ", ".join(f"{name} = {model}" for name, model in self.listeners.items())
+            parts.append(f"retrieval among these {self.images} images, ties count against the caption, by {named}")
+        return "; ".join([*parts, *([self.note] if self.note else []), self.software])
+
+    def slug(self) -> str:
+        """A folder name: data, number of images, decoding."""
+        words = f"{self.data} {self.images} {self.decoding or 'given'}"
+        return re.sub(r"[^a-z0-9.]+", "-", words.lower()).strip("-.")[:100].rstrip("-.")
+
+    def differences(self, other: Protocol) -> list[str]:
+        """The names of fields that make the two incomparable; given captions go with any decoding."""
+        names = [
+            name for name in ("data", "images", "digest", "listeners", "words") if vars(self)[name] != vars(other)[name]
+        ]
+        if self.decoding and other.decoding and self.decoding != other.decoding:
+            names.append("decoding")
+        return names
+
+    def to_json(self) -> dict[str, Any]:
+        """The fields, and the line."""
+        return {**asdict(self), "line": self.line()}
+
+    @staticmethod
+    def from_json(value: Mapping[str, Any]) -> Protocol:
+        """What ``to_json`` gave."""
+        return Protocol(**{name: value[name] for name in Protocol.__dataclass_fields__})

@@ -1,0 +1,37 @@
+"use strict";
+(function () {
+  const shade = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+  const merged = (base, own) => {
+    const result = Object.assign({}, base);
+    for (const key of Object.keys(own || {})) {
+      const nested = own[key] && typeof own[key] === "object" && !Array.isArray(own[key]);
+      result[key] = nested ? merged(base[key] || {}, own[key]) : own[key];
+    }
+    return result;
+  };
+  const layout = (own) => {
+    const axis = {
+      gridcolor: shade("--line"), linecolor: shade("--line"), zeroline: false, automargin: true, fixedrange: true,
+      title: { font: { size: 11 }, standoff: 6 },
+    };
+    return merged({
+      paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", showlegend: false, hovermode: "closest",
+      margin: { l: 40, r: 10, t: 10, b: 34 }, font: { color: shade("--muted"), size: 11, family: "inherit" },
+      hoverlabel: { bgcolor: shade("--raised"), bordercolor: shade("--line"), font: { color: shade("--ink") } },
+      xaxis: axis, yaxis: axis,
+    }, own);
+  };
+  const draw = (source) => {
+    const target = document.getElementById(source.dataset.figure);
+    if (!target.offsetWidth) return;
+    const spec = JSON.parse(source.textContent);
+    Plotly.react(target, spec.data, layout(spec.layout), { displayModeBar: false, responsive: true });
+  };
+  const sources = Array.from(document.querySelectorAll("script[data-figure]"));
+  const drawAll = () => sources.forEach(draw);
+  document.querySelectorAll("details").forEach((part) => part.addEventListener("toggle", () => {
+    if (part.open) part.querySelectorAll("script[data-figure]").forEach(draw);
+  }));
+  window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", drawAll);
+  drawAll();
+})();

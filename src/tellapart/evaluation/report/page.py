@@ -1,0 +1,172 @@
+"""The page itself: one HTML file that needs nothing else, not even a network."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from tellapart.data.dataset import CaptionDataset
+from tellapart.evaluation.columns import Column, all_columns, main_columns
+from tellapart.evaluation.compare import Comparison, Difference, compare_results
+from tellapart.evaluation.report.curves import (
+    EVAL_PREFIX,
+    colour,
+    evaluation_figures,
+    swatch,
+    trade_off,
+    training_figures,
+)
+from tellapart.evaluation.report.gallery import gallery
+from tellapart.evaluation.report.runs import RunView
+from tellapart.files import write_text
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A number of the table: as printed, whether it is the column's best, and how it differs from the first row."""
+
+    text: str
+    best: bool
+    difference: str
+    tone: str
+
+
+@dataclass(frozen=True)
+class Row:
+    """A model's line of the table."""
+
+    name: str
+    colour: str
+    swatch: str
+    cells: list[Cell]
+
+
+@dataclass(frozen=True)
+class Table:
+    """Models by metrics."""
+
+    caption: str
+    columns: list[Column]
+    rows: list[Row]
+
+
+def write_report(
+    path: Path,
+    runs: Sequence[RunView],
+    *,
+    dataset: CaptionDataset | None = None,
+    title: str = "Image captioners compared",
+    images: int = 24,
+    seed: int = 0,
+) -> Path:
+    """Write the page in one rename; returns its path.
+
+    Args:
+        path: the HTML file.
+        runs: at least one, measured under one protocol; the first is what the others are compared to.
+        dataset: the images; without it the page shows none.
+        title: heading of the page.
+        images: how many examples to show.
+        seed: of those drawn at random, and of the bootstrap.
+
+    Raises:
+        UsageError: there are no runs, they were measured differently, or the data set lacks their images.
+    """
+    comparison = compare_results([run.result for run in runs], seed=seed)
+    plotly = _plotly()
+    script = _asset("page.js")
+    main, others = evaluation_figures(runs)
+    page = _template().render(
+        title=title,
+        protocol=comparison.protocol,
+        notes=[(run.name, run.result.protocol.note) for run in runs if run.result.protocol.note],
+        differences=comparison.caption().split("\n")[0] if len(runs) > 1 else "",
+        main_table=_table(runs, comparison, main_columns(comparison.keys), "Main metrics"),
+        full_table=_table(runs, comparison, all_columns(comparison.keys), "All metrics"),
+        groups=gallery(runs, dataset, images=images, seed=seed) if dataset is not None else [],
+        legend=[(run.name, colour(row), swatch(row)) for row, run in enumerate(runs)],
+        trade_off=trade_off(runs),
+        main_figures=main,
+        other_figures=others,
+        training_figures=training_figures(runs),
+        numbers=_numbers(runs),
+        style=_asset("page.css"),
+        plotly=plotly,
+        script=script,
+        hashes=[_hash(plotly), _hash(script)],
+        colours=[colour(row) for row in range(len(runs))],
+        swatches=[swatch(row) for row in range(len(runs))],
+    )
+    write_text(path, page)
+    return path
+
+
+def _table(runs: Sequence[RunView], comparison: Comparison, columns: list[Column], caption: str) -> Table:
+    best = {column.key: _best(column, comparison) for column in columns}
+    rows = []
+    for number, (run, differences) in enumerate(zip(runs, comparison.differences, strict=True)):
+        cells = []
+        for column in columns:
+            value, difference = run.result.metrics.get(column.key), differences.get(column.key)
+            is_best = value is not None and best[column.key] is not None and column.text(value) == best[column.key]
+            text = difference.text(column) if difference else ""
+            cells.append(Cell(column.text(value), is_best, text, _tone(difference, column)))
+        rows.append(Row(run.name, colour(number), swatch(number), cells))
+    return Table(caption, columns, rows)
+
+
+def _best(column: Column, comparison: Comparison) -> str | None:
+    """The best value as printed, where a direction is better and the rows differ."""
+    values = [result.metrics[column.key] for result in comparison.results if column.key in result.metrics]
+    if not column.better or len({column.text(value) for value in values}) < 2:
+        return None
+    return column.text(max(values, key=lambda value: value * column.better))
+
+
+def _tone(difference: Difference | None, column: Column) -> str:
+    if difference is None or not difference.clear or not column.better:
+        return "plain"
+    return "good" if difference.value * column.better > 0 else "bad"
+
+
+def _numbers(runs: Sequence[RunView]) -> list[dict[str, Any]]:
+    """The evaluations during training as tables, for those who cannot read the curves."""
+    tables = []
+    for run in runs:
+        keys = [key.removeprefix(EVAL_PREFIX) for key in run.curves if key.startswith(EVAL_PREFIX)]
+        columns = main_columns(keys)
+        points = {column.key: dict(run.curves[EVAL_PREFIX + column.key]) for column in columns}
+        steps = sorted({step for curve in points.values() for step in curve})
+        lines = [(step, [column.text(points[column.key].get(step)) for column in columns]) for step in steps]
+        if lines:
+            tables.append({"name": run.name, "columns": columns, "lines": lines})
+    return tables
+
+
+def _template() -> Any:
+    import jinja2
+
+    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True)
+    return environment.from_string(_asset("page.html"))
+
+
+def _asset(name: str) -> str:
+    """A file of this package, with line ends as browsers read them (the script's hash depends on it)."""
+    return files("tellapart.evaluation.report").joinpath(name).read_text(encoding="utf-8").replace("\r\n", "\n")
+
+
+def _plotly() -> str:
+    """The source of plotly.js."""
+    from plotly.offline import get_plotlyjs
+
+    return get_plotlyjs().replace("\r\n", "\n").replace("\r", "\n").replace("</script", "<\\/script")
+
+
+def _hash(script: str) -> str:
+    """What the content security policy calls a script that may run."""
+    return "sha256-" + base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()

@@ -1,0 +1,139 @@
+"""One evaluation as numbers, captions and per-image rows, and as files that other tools read."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tellapart.errors import UsageError
+from tellapart.evaluation.protocol import Protocol
+from tellapart.files import fresh_folder, write_json
+
+METRICS_FILE = "metrics.json"
+PER_IMAGE_FILE = "per_image.parquet"
+CAPTIONS_FILE = "captions_results.json"
+
+
+@dataclass(frozen=True)
+class EvaluationResult:
+    """What one captioner (or one set of given captions) scored.
+
+    A per-image column that carries a metric's name averages to that metric, on the same scale; others (ranks, counts)
+    have names of their own.
+
+    Args:
+        name: what was measured, as a table's row calls it.
+        protocol: how it was measured.
+        metrics: name -> number. BLEU, ROUGE_L, CIDEr, CLIPScore and MRR as they are defined (fractions; CIDEr 0 to 10);
+            recall, Self-BLEU, world measures and other shares in percent.
+        captions: image id -> caption, in the data set's order.
+        per_image: column -> one value an image, in the order of ``captions``; None where undefined.
+    """
+
+    name: str
+    protocol: Protocol
+    metrics: dict[str, float]
+    captions: dict[str, str]
+    per_image: dict[str, list[Any]]
+
+    def save(self, run: Path) -> Path:
+        """Write ``run/eval/<protocol slug>/`` in one rename, replacing an earlier result of that name; returns it."""
+        import pyarrow
+        import pyarrow.parquet
+
+        target = run / "eval" / self.protocol.slug()
+        columns = {"id": list(self.captions), "caption": list(self.captions.values()), **self.per_image}
+        with fresh_folder(target) as folder:
+            value = {"name": self.name, "protocol": self.protocol.to_json(), "metrics": self.metrics}
+            write_json(folder / METRICS_FILE, value)
+            write_json(folder / CAPTIONS_FILE, coco_results(self.captions))
+            pyarrow.parquet.write_table(pyarrow.table(columns), folder / PER_IMAGE_FILE)
+        return target
+
+    @staticmethod
+    def load(folder: Path) -> EvaluationResult:
+        """Read what ``save`` wrote.
+
+        Raises:
+            UsageError: a file is missing or damaged.
+        """
+        import pyarrow
+        import pyarrow.parquet
+
+        try:
+            value = json.loads((folder / METRICS_FILE).read_text(encoding="utf-8"))
+            columns = pyarrow.parquet.read_table(folder / PER_IMAGE_FILE).to_pydict()
+            captions = dict(zip(columns.pop("id"), columns.pop("caption"), strict=True))
+            protocol = Protocol.from_json(value["protocol"])
+            return EvaluationResult(value["name"], protocol, dict(value["metrics"]), captions, columns)
+        except (OSError, ValueError, KeyError, TypeError, pyarrow.ArrowException) as error:
+            raise UsageError(f"{folder} holds no readable evaluation ({error}): evaluate the run again.") from error
+
+
+def coco_results(captions: dict[str, str]) -> list[dict[str, Any]]:
+    """The captions in COCO's results format; image ids are numbers where all of them are."""
+    numeric = all(image_id.isascii() and image_id.isdigit() and str(int(image_id)) == image_id for image_id in captions)
+    return [{"image_id": int(i) if numeric else i, "caption": caption} for i, caption in captions.items()]
+
+
+def result_folders(run: Path) -> list[Path]:
+    """The evaluations of a run, by name; ``run`` may also be such a folder itself.
+
+    Raises:
+        UsageError: there are none.
+    """
+    if (run / METRICS_FILE).is_file():
+        return [run]
+    found = sorted(path.parent for path in (run / "eval").glob(f"*/{METRICS_FILE}") if path.parent.name[0] != ".")
+    if not found:
+        what = f"{run / 'eval'} holds no evaluation" if run.is_dir() else f"{run} does not exist"
+        raise UsageError(f"{what}: name the folder of a run that was evaluated, or evaluate it first.")
+    return found
+
+
+def find_result(run: Path, protocol: str | None = None) -> EvaluationResult:
+    """The run's evaluation under ``protocol`` (a slug), or its only one.
+
+    Where the slug is absent, given captions (human ones, a file) stand in for it: no decoding applies to them.
+
+    Raises:
+        UsageError: there is none, or several and none was named.
+    """
+    folders = result_folders(run)
+    if protocol is not None:
+        named = [folder for folder in folders if folder.name == protocol]
+        folders = named or [folder for folder in folders if folder.name.endswith("-given")]
+        if not folders:
+            held = _listed([folder.name for folder in result_folders(run)])
+            raise UsageError(f"{run} has no evaluation named {protocol!r}: choose one of {held}, or evaluate it so.")
+    if len(folders) > 1:
+        held = _listed([folder.name for folder in folders])
+        raise UsageError(f"{run} has {len(folders)} evaluations: name the protocol to use, one of {held}.")
+    return EvaluationResult.load(folders[0])
+
+
+def require_comparable(results: Sequence[EvaluationResult]) -> None:
+    """Raise unless all results were measured in the same way, on the same images.
+
+    Raises:
+        UsageError: naming the first two that differ, and in what.
+    """
+    if not results:
+        raise UsageError("no runs were given: name at least one evaluated run.")
+    drawn = next((result for result in results if result.protocol.decoding), results[0])
+    for result in results:
+        fields = drawn.protocol.differences(result.protocol)
+        if fields:
+            found = ", ".join(f"{f} {vars(drawn.protocol)[f]!r} and {vars(result.protocol)[f]!r}" for f in fields)
+            raise UsageError(
+                f"{drawn.name} and {result.name} were measured differently ({found}): evaluate both under one protocol."
+            )
+        if result.captions.keys() != drawn.captions.keys():
+            raise UsageError(f"{drawn.name} and {result.name} caption different images: evaluate both on one split.")
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names)

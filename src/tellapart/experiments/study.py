@@ -1,0 +1,118 @@
+"""The study on the world, by one protocol: ``python -m tellapart.experiments.study --output_dir runs/study --docs docs/results``.
+
+Every method gets the same grid of learning rates (and its knob's values) with seed 0 on val; the best point by the
+selection rule is trained with seeds 0, 1 and 2 and measured on test at the selected and the last step. Finished trainings are
+kept by a hash of their settings, so an interrupted study continues and a changed one reuses what still holds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from tellapart.experiments.jobs import Job, require, run_jobs
+from tellapart.experiments.world_rows import LEARNING_RATES, ROWS
+from tellapart.experiments.world_run import TESTED, TRAINED, Setting
+
+COLLAPSE = "scst-CLIP"
+"""The row that is also read at the last step of the grid's largest rate."""
+
+
+@dataclass(frozen=True)
+class Study:
+    """Where a study lives and what it spans.
+
+    Args:
+        root: folder of all its trainings.
+        base: steps, images and size that all trainings share.
+        seeds: seeds of the measured points; the first also chooses.
+        learning_rates: the grid.
+        rows: methods, keys of ``ROWS``.
+    """
+
+    root: Path
+    base: Setting
+    seeds: tuple[int, ...] = (0, 1, 2)
+    learning_rates: tuple[float, ...] = LEARNING_RATES
+    rows: tuple[str, ...] = tuple(ROWS)
+
+    def grid(self, row: str) -> list[Setting]:
+        """Every point that a method is tried at on val."""
+        return [
+            replace(self.base, row=row, learning_rate=rate, knob=value, seed=self.seeds[0])
+            for value in ROWS[row].values
+            for rate in self.learning_rates
+        ]
+
+    def trained(self, setting: Setting) -> dict[str, Any]:
+        """What a training noted on val."""
+        return json.loads((self.root / setting.key() / TRAINED).read_text(encoding="utf-8"))
+
+    def tested(self, setting: Setting) -> dict[str, Any]:
+        """What a training measured on test: point -> decoding -> metric -> value."""
+        return json.loads((self.root / setting.key() / TESTED).read_text(encoding="utf-8"))["test"]
+
+    def chosen(self, row: str) -> Setting:
+        """The grid point whose selected checkpoint retrieves best on val (the lower rate on a tie)."""
+        if row == "xe":
+            return replace(self.base, row="xe", steps=0)
+        return max(self.grid(row), key=lambda setting: self.trained(setting)["val"]["listener_R@1"])
+
+    def seeded(self, setting: Setting) -> list[Setting]:
+        """The setting with every seed."""
+        return [replace(setting, seed=seed) for seed in self.seeds]
+
+    def collapse(self) -> Setting:
+        """The grid's largest rate of the row that hacks its reward."""
+        return replace(self.base, row=COLLAPSE, learning_rate=max(self.learning_rates), knob=None)
+
+    def measured(self) -> Iterator[tuple[str, list[Setting]]]:
+        """Name of a table row -> its settings, one a seed."""
+        yield "xe", self.seeded(self.chosen("xe"))
+        for row in self.rows:
+            yield row, self.seeded(self.chosen(row))
+        if self.collapse() != self.chosen(COLLAPSE):
+            yield f"{COLLAPSE} (lr {max(self.learning_rates):g})", self.seeded(self.collapse())
+
+    def jobs(self, settings: Sequence[Setting], *, test: bool) -> list[Job]:
+        """One process a distinct setting."""
+        unique = {setting.key(): setting for setting in settings}
+        return [setting.job(self.root, test=test) for setting in unique.values()]
+
+    def run(self, *, workers: int) -> None:
+        """Train the grid, choose, then train and measure every seed.
+
+        Raises:
+            UsageError: a training failed; the others are kept.
+        """
+        grid = [setting for row in self.rows for setting in self.grid(row)]
+        require(run_jobs(self.jobs(grid, test=False), "grid on val", workers=workers))
+        points = [setting for _, settings in self.measured() for setting in settings]
+        require(run_jobs(self.jobs(points, test=True), "seeds on test", workers=workers))
+
+
+def main(argv: list[str] | None = None) -> None:
+    """Run the study and write its page."""
+    from tellapart.experiments.study_page import write_page
+    from tellapart.experiments.world_stages import build_all
+
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--output_dir", type=Path, default=Path("runs/study"))
+    parser.add_argument("--docs", type=Path, default=Path("docs/results"), help="folder the page is written to")
+    parser.add_argument("--steps", type=int, default=Setting.steps)
+    parser.add_argument("--size", choices=("full", "small"), default="full")
+    parser.add_argument("--workers", type=int, default=2, help="trainings at a time, one thread each")
+    options = parser.parse_args(argv)
+    base = Setting(row="xe", steps=options.steps, size=options.size)
+    study = Study(options.output_dir, base)
+    build_all(options.size, seeds=study.seeds)
+    study.run(workers=options.workers)
+    write_page(study, options.docs / "world.md")
+
+
+if __name__ == "__main__":
+    main()

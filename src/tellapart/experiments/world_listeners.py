@@ -1,0 +1,114 @@
+"""The world's two retrievers: the listener that rewards, and the judge that is kept for evaluation.
+
+The *listener* learns from what a web crawl gives: mostly keyword lists without order, some captions. So it reads a text as a
+bag of words, as CLIP by and large does (Yuksekgonul et al. 2023), and can be pleased by words without grammar.
+
+The *judge* learns from grammatical text only, against shuffled words, swapped attributes and wrong relations, from a tower of
+its own that was drawn and taught apart. It shares no weight with the listener.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tellapart.data.dataset import CaptionDataset, Collate, Example
+from tellapart.data.loader import TrainingData
+from tellapart.data.world import alt_texts, build_tokenizer, load_scenes, load_world
+from tellapart.data.world.captions import describe, write_as_annotator
+from tellapart.data.world.vocabulary import MAX_LENGTH
+from tellapart.experiments.world_backbone import image_processor, pixels
+from tellapart.experiments.world_negatives import hard_negative
+from tellapart.experiments.world_training import Schedule, seeded
+from tellapart.listeners.clip import ClipListener
+from tellapart.objectives.contrastive import Contrastive
+
+if TYPE_CHECKING:
+    from tellapart.data.world import Scene
+
+ALT_TEXT_SHARE = 0.6
+"""Share of keyword lists among the texts the listener learns from."""
+
+DETAILED_TEXTS, DETAILED_OF = 3, 5
+"""The judge also reads, for each image, this many captions by annotators who are asked this often and keep the longest."""
+
+
+def make_listener(tower: Any, *, width: int = 128, layers: int = 2, name: str) -> ClipListener:
+    """A dual encoder around a copy of a trained image tower; the rest has random weights, and there is no prompt."""
+    from transformers import CLIPConfig, CLIPModel
+
+    tokenizer = build_tokenizer()
+    text = {
+        "vocab_size": len(tokenizer),
+        "hidden_size": width,
+        "intermediate_size": 2 * width,
+        "num_hidden_layers": layers,
+        "num_attention_heads": 4,
+        "max_position_embeddings": MAX_LENGTH,
+        "pad_token_id": tokenizer.pad_token_id,
+        "bos_token_id": tokenizer.bos_token_id,
+        "eos_token_id": tokenizer.eos_token_id,
+    }
+    vision = tower.config
+    model = CLIPModel(CLIPConfig(text_config=text, vision_config=vision.to_dict(), projection_dim=vision.projection_dim))
+    model.vision_model.load_state_dict(tower.state_dict())
+    return ClipListener.from_parts(model, image_processor(), tokenizer, name=name, prefix="")
+
+
+def listener_texts(size: str) -> CaptionDataset:
+    """The web images with keyword lists and captions, in numbers that make a random one a list with ``ALT_TEXT_SHARE``."""
+    keywords = alt_texts("web", size=size)
+
+    def texts(example: Example) -> tuple[str, ...]:
+        lists, captions = keywords[example.id], example.references
+        # 3 lists and 5 captions: n copies of each list and m of each caption with 3n / (3n + 5m) = share.
+        copies = round(ALT_TEXT_SHARE * 20 / len(lists)), round((1 - ALT_TEXT_SHARE) * 20 / len(captions))
+        return (*(lists * copies[0]), *(captions * copies[1]))
+
+    return _with_texts(load_world("web", size=size), texts)
+
+
+def judge_texts(size: str) -> CaptionDataset:
+    """The web images with two of their captions and some of more detail, all grammatical."""
+    scenes = load_scenes("web", size=size)
+
+    def texts(example: Example) -> tuple[str, ...]:
+        rng = random.Random(f"judge-{example.id}")
+        return (*example.references[:2], *(detailed(scenes[example.id], rng) for _ in range(DETAILED_TEXTS)))
+
+    return _with_texts(load_world("web", size=size), texts)
+
+
+def detailed(scene: Scene, rng: random.Random) -> str:
+    """The longest of a few annotators' captions."""
+    drawn = [write_as_annotator(describe(scene, rng), rng) for _ in range(DETAILED_OF)]
+    return max(drawn, key=lambda caption: len(caption.split()))
+
+
+def _with_texts(dataset: CaptionDataset, texts: Callable[[Example], Sequence[str]]) -> CaptionDataset:
+    examples = [Example(example.id, example.image, tuple(texts(example))) for example in dataset.examples]
+    return CaptionDataset(examples, name=dataset.name)
+
+
+def build_listener(folder: Path, schedule: Schedule, needs: Mapping[str, Path], *, size: str, seed: int) -> None:
+    """Train the reward listener into ``folder``."""
+    _build(folder, schedule, needs["world/backbone"], listener_texts(size), f"listener-{seed}", hard=False)
+
+
+def build_judge(folder: Path, schedule: Schedule, needs: Mapping[str, Path], *, size: str, seed: int) -> None:
+    """Train the judge into ``folder``."""
+    _build(folder, schedule, needs["world/judge-backbone"], judge_texts(size), f"judge-{seed}", hard=True)
+
+
+def _build(folder: Path, schedule: Schedule, tower: Path, dataset: CaptionDataset, seed: str, *, hard: bool) -> None:
+    from transformers import CLIPVisionModel
+
+    with seeded(seed):
+        listener = make_listener(CLIPVisionModel.from_pretrained(tower), name="listener")
+    objective = Contrastive(listener, negative=hard_negative if hard else None)
+    data = TrainingData(dataset, Collate({listener.name: pixels}))
+    schedule.fit(objective, data, seed=mix_seeds(seed), folder=folder)
+    listener.model.eval()
+    listener.save_into(folder)

@@ -1,0 +1,108 @@
+"""The world's data, start captioner, listener and judge, loaded once and put together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from tellapart.captioners.huggingface import HuggingFaceCaptioner
+from tellapart.data.dataset import CaptionDataset, Collate
+from tellapart.data.loader import TrainingData
+from tellapart.data.world import load_scenes, load_world
+from tellapart.data.world.measures import world_measures
+from tellapart.evaluation.evaluate import Evaluation
+from tellapart.evaluation.measures import Measured
+from tellapart.experiments.world_probe import require_probe
+from tellapart.experiments.world_rows import MAX_NEW_TOKENS
+from tellapart.experiments.world_stages import resolve
+from tellapart.listeners.clip import ClipListener
+from tellapart.rewards.reference import CiderD, DocumentFrequencies
+from tellapart.rewards.similarity import Similarity
+from tellapart.types import Decoding
+
+if TYPE_CHECKING:
+    from tellapart.types import Reward
+
+
+@dataclass
+class WorldParts:
+    """Everything a training on the world needs; missing stages are built first.
+
+    Args:
+        size: ``full`` or ``small``.
+        seed: which start captioner; data, listener and judge stay the same.
+    """
+
+    size: str
+    seed: int
+    datasets: dict[str, CaptionDataset] = field(default_factory=dict)
+
+    @staticmethod
+    def load(size: str = "full", seed: int = 0) -> WorldParts:
+        """The parts, with the listener held to its probe.
+
+        Raises:
+            UsageError: the listener fails the probe, so no reward of its means anything.
+        """
+        parts = WorldParts(size, seed)
+        require_probe(resolve("world/listener", size=size))
+        return parts
+
+    def dataset(self, split: str) -> CaptionDataset:
+        """A split, with its images known to listener and judge."""
+        if split not in self.datasets:
+            self.datasets[split] = load_world(split, size=self.size)
+            for listener in (self.listener, self.judge):
+                listener.cache_images(self.datasets[split])
+        return self.datasets[split]
+
+    @cached_property
+    def captioner(self) -> HuggingFaceCaptioner:
+        """The start captioner of this seed; its vision tower stays frozen."""
+        return HuggingFaceCaptioner.from_pretrained(resolve("world/xe", size=self.size, seed=self.seed))
+
+    @cached_property
+    def listener(self) -> ClipListener:
+        """The reward listener."""
+        return ClipListener.from_pretrained(resolve("world/listener", size=self.size), name="listener", prefix="")
+
+    @cached_property
+    def judge(self) -> ClipListener:
+        """The retriever kept for evaluation."""
+        return ClipListener.from_pretrained(resolve("world/judge", size=self.size), name="judge", prefix="")
+
+    def reward(self, name: str) -> Reward:
+        """``clip_s`` or ``cider_d``, over the training split."""
+        train = self.dataset("train")
+        makers = {
+            "clip_s": lambda: Similarity(self.listener),
+            "cider_d": lambda: CiderD(DocumentFrequencies.from_references(train.references)),
+        }
+        return makers[name]()
+
+    def training_data(self) -> TrainingData:
+        """The training split as the loop reads it."""
+        return TrainingData(self.dataset("train"), self.collate)
+
+    @property
+    def collate(self) -> Collate:
+        """Makes batches for the captioner."""
+        return Collate({self.captioner.name: self.captioner.process})
+
+    def evaluation(self, split: str, *, num_beams: int = 1) -> Evaluation:
+        """All metrics on a split, one caption an image."""
+        scenes = load_scenes(split, size=self.size)
+
+        def truth(captions: Mapping[str, str]) -> Measured:
+            measured = world_measures(captions, scenes)
+            return measured.corpus, measured.per_image
+
+        return Evaluation(
+            self.dataset(split),
+            self.collate,
+            listeners={"listener": self.listener, "judge": self.judge},
+            decoding=Decoding(num_beams=num_beams, max_new_tokens=MAX_NEW_TOKENS),
+            measures=(truth,),
+        )

@@ -1,0 +1,169 @@
+"""One training on the world, watched on val and, if asked, measured on test: what the demo and the study run in parallel.
+
+``python -m tellapart.experiments.world_run --row dico --learning_rate 3e-5 --knob 0.2 --output_dir runs/dico``
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, get_args, get_type_hints
+
+from tellapart.errors import UsageError
+from tellapart.experiments.jobs import Job
+from tellapart.experiments.world_rows import ROWS
+from tellapart.files import write_json
+
+if TYPE_CHECKING:
+    from tellapart.experiments.world_parts import WorldParts
+
+TRAINED, TESTED = "trained.json", "done.json"
+CIDER_FLOOR = 0.6
+"""A checkpoint is selected only while its val CIDEr is at least this share of step 0's."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """What decides the numbers of one training.
+
+    Args:
+        row: key of ``ROWS``, or ``xe`` for the start captioner itself (no steps).
+        learning_rate: of the captioner.
+        knob: value of the row's knob.
+        seed: redraws the start captioner and the post-training.
+        steps: optimiser steps.
+        images: images a step.
+        eval_steps: steps between evaluations on val.
+        size: of the world.
+    """
+
+    row: str
+    learning_rate: float = 1e-4
+    knob: float | None = None
+    seed: int = 0
+    steps: int = 60
+    images: int = 48
+    eval_steps: int = 10
+    size: str = "full"
+
+    def key(self) -> str:
+        """A folder name that differs whenever the setting does."""
+        text = json.dumps(asdict(self), sort_keys=True)
+        return f"{self.row.lower().replace('+', '-')}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
+
+    def job(self, root: Path, *, test: bool) -> Job:
+        """The process that runs it under ``root``; with ``test`` it is done only once measured on test."""
+        options = [f"--{name}={value}" for name, value in asdict(self).items() if value is not None]
+        knob = "" if self.knob is None else f", {ROWS[self.row].knob} {self.knob:g}"
+        name = self.row if self.row == "xe" else f"{self.row} (lr {self.learning_rate:g}{knob}, seed {self.seed})"
+        arguments = (*options, *(["--test"] if test else []))
+        marker = TESTED if test else TRAINED
+        return Job(name, __spec__.name, arguments, root / self.key(), self.steps, marker)
+
+
+def run(setting: Setting, output_dir: Path, *, test: bool) -> None:
+    """Train (resuming what an interrupted process left), then measure the last and the selected step on test."""
+    from tellapart.experiments.world_parts import WorldParts
+
+    parts = WorldParts.load(setting.size, setting.seed)
+    if not (output_dir / TRAINED).exists():
+        write_json(output_dir / TRAINED, {"setting": asdict(setting), **_train(setting, parts, output_dir)})
+    if test and not (output_dir / TESTED).exists():
+        results = {point: _test(setting, parts, output_dir, point) for point in _points(output_dir)}
+        write_json(output_dir / TESTED, {"setting": asdict(setting), "test": results})
+
+
+def _train(setting: Setting, parts: WorldParts, output_dir: Path) -> dict[str, Any]:
+    if setting.row == "xe":
+        result = parts.evaluation("val")(parts.captioner)
+        line = {"step": 0} | {f"eval_{name}": value for name, value in result.metrics.items()}
+        output_dir.mkdir(parents=True, exist_ok=True)
+        (output_dir / "metrics.jsonl").write_text(json.dumps(line) + "\n", encoding="utf-8")
+        return {"selected_step": 0, "val": result.metrics}
+    from tellapart.training.config import TrainConfig
+    from tellapart.training.loop import train
+
+    row = ROWS[setting.row]
+    objective = row.build(parts.captioner, parts.reward(row.reward), setting.knob)
+    config = TrainConfig(
+        output_dir=output_dir,
+        learning_rate=setting.learning_rate,
+        max_steps=setting.steps,
+        per_device_train_batch_size=setting.images,
+        eval_steps=setting.eval_steps,
+        logging_steps=1,
+        save_total_limit=1,
+        seed=setting.seed,
+        metric_for_best_model="listener_R@1",
+        best_floor={"CIDEr": CIDER_FLOOR},
+        resume_from_checkpoint="last" if any(output_dir.glob("checkpoint-*")) else None,
+    )
+    evaluation = parts.evaluation("val")
+    train(objective, parts.training_data(), config, evaluate=lambda _: evaluation(parts.captioner).metrics)
+    lines = [json.loads(line) for line in (output_dir / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    return _selected(lines)
+
+
+def _selected(lines: list[dict[str, Any]]) -> dict[str, Any]:
+    """The val metrics of the step that the selection rule picks, and of the last step."""
+    evaluated = [line for line in lines if "eval_CIDEr" in line]
+    floor = CIDER_FLOOR * evaluated[0]["eval_CIDEr"]
+    chosen = max(
+        (line for line in evaluated if line["eval_CIDEr"] >= floor), key=lambda line: line["eval_listener_R@1"]
+    )
+
+    def metrics(line: dict[str, Any]) -> dict[str, float]:
+        return {name.removeprefix("eval_"): value for name, value in line.items() if name.startswith("eval_")}
+
+    return {"selected_step": chosen["step"], "val": metrics(chosen), "val_last": metrics(evaluated[-1])}
+
+
+def _points(output_dir: Path) -> dict[str, Path | None]:
+    """Name of a point -> its checkpoint; none for the start captioner."""
+    checkpoints = sorted(output_dir.glob("checkpoint-*"), key=lambda path: int(path.name.rpartition("-")[2]))
+    if not checkpoints:
+        return {"selected": None}
+    return {"last": checkpoints[-1], "selected": output_dir / "best"}
+
+
+def _test(setting: Setting, parts: WorldParts, output_dir: Path, point: str) -> dict[str, dict[str, float]]:
+    checkpoint = _points(output_dir)[point]
+    if checkpoint is not None:
+        parts.captioner.load_weights(checkpoint / "captioner")
+    measured = {}
+    for decoding, beams in {"greedy": 1, "beam5": 5}.items():
+        result = parts.evaluation("test", num_beams=beams)(parts.captioner, name=setting.row)
+        result.save(output_dir / point)
+        measured[decoding] = result.metrics
+    return measured
+
+
+def _parse(argv: list[str] | None) -> tuple[Setting, Path, bool]:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--output_dir", type=Path, required=True)
+    parser.add_argument("--test", action="store_true", help="measure on test after training")
+    for name, hint in get_type_hints(Setting).items():
+        kinds = [kind for kind in get_args(hint) if kind is not type(None)] or [hint]
+        default = getattr(Setting, name, None)
+        parser.add_argument(f"--{name}", type=kinds[0], default=default, required=name == "row")
+    options = vars(parser.parse_args(argv))
+    output_dir, test = options.pop("output_dir"), options.pop("test")
+    if options["row"] != "xe" and options["row"] not in ROWS:
+        raise UsageError(f"--row {options['row']!r} is unknown: choose xe, {', '.join(ROWS)}.")
+    return Setting(**options), output_dir, test
+
+
+def main(argv: list[str] | None = None) -> None:
+    """Parse the command line and run on one thread."""
+    import torch
+
+    torch.set_num_threads(1)
+    setting, output_dir, test = _parse(argv)
+    run(setting, output_dir, test=test)
+
+
+if __name__ == "__main__":
+    main()

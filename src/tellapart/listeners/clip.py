@@ -1,0 +1,292 @@
+"""CLIP and SigLIP as listeners: the frozen encoder of a reward, a judge, or a model to be trained."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from tellapart.errors import UsageError
+from tellapart.files import cache_dir, fresh_folder, write_json
+from tellapart.listeners.cache import EmbeddingStore, EmbeddingTable, NamedPicture
+from tellapart.listeners.texts import TEXT_FAMILIES
+from tellapart.progress import bar, track
+from tellapart.types import Batch
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+logger = logging.getLogger(__name__)
+
+PREFIX = "A photo depicts "
+"""The prompt with which CLIP-S and PAC-S read captions (Hessel et al. 2021)."""
+
+SETTINGS = "listener.json"
+_IMAGES_A_FILE = 4096
+_PASSING = frozenset(("_name_or_path", "architectures", "dtype", "transformers_version", "processor_class"))
+"""Entries of configurations that change on saving or loading, though no embedding depends on them."""
+
+
+class ClipListener:
+    """A transformers ``CLIPModel`` or ``SiglipModel`` with its processors and its prompt.
+
+    It is deliberately no ``nn.Module``: an objective that holds one as its reward neither trains nor saves it. Train
+    ``.model`` through ``embed_images`` and ``embed_texts``, which carry gradients; ``encode_*`` never do and run in
+    eval mode.
+
+    Attributes:
+        model: the encoder.
+        name: key of its tensors in ``batch.inputs``.
+        prefix: put before every text.
+        batch_size: most images or texts encoded at once without gradients.
+        truncated: share (0 to 1) of the texts of the last encoding that were too long for the model and were cut.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        image_processor: Any,
+        tokenizer: Any,
+        *,
+        name: str = "listener",
+        prefix: str = PREFIX,
+        batch_size: int = 256,
+    ) -> None:
+        """See :meth:`from_parts`."""
+        self.model: Any = model.eval()
+        kind = self.model.config.model_type
+        if kind not in TEXT_FAMILIES:
+            raise UsageError(f"a listener of type {kind!r} is not supported: use one of {', '.join(TEXT_FAMILIES)}.")
+        self.image_processor, self.tokenizer = image_processor, tokenizer
+        self.name, self.prefix, self.batch_size, self.truncated = name, prefix, batch_size, 0.0
+        self._texts = TEXT_FAMILIES[kind](tokenizer, self.model.config.text_config)
+        self._table = EmbeddingTable()
+        self._table_of = ""  # fingerprint under which the table was filled
+        self._told_of_truncation = False
+
+    @classmethod
+    def from_parts(cls, model: Any, image_processor: Any, tokenizer: Any, **options: Any) -> ClipListener:
+        """A listener of a model in memory; ``options`` are ``name``, ``prefix`` and ``batch_size``.
+
+        Raises:
+            UsageError: the model is of another family, or model and tokenizer disagree on EOS.
+        """
+        return cls(model, image_processor, tokenizer, **options)
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        path: str | Path,
+        *,
+        name: str = "listener",
+        prefix: str | None = None,
+        dtype: Literal["float32", "bfloat16", "float16"] = "float32",
+        batch_size: int = 256,
+    ) -> ClipListener:
+        """A listener from a folder or a Hugging Face id.
+
+        Args:
+            path: the folder, or the id of a CLIP or SigLIP model.
+            name: key of its tensors in ``batch.inputs``.
+            prefix: put before every text; by default what :meth:`save` stored, else ``"A photo depicts "``.
+            dtype: of the weights; embeddings are float32 in any case.
+            batch_size: most images or texts encoded at once without gradients.
+
+        Raises:
+            UsageError: the folder does not exist, lacks a part, or holds another kind of model.
+        """
+        folder = Path(path).expanduser()
+        if not folder.exists() and (isinstance(path, Path) or path.startswith((".", "/", "~")) or path.count("/") > 1):
+            raise UsageError(f"the listener's folder {path} does not exist: check the path.")
+        try:
+            model, processor, tokenizer = _load(str(folder) if folder.exists() else str(path), dtype)
+        except (OSError, ValueError) as error:
+            reason = str(error).strip().split("\n")[0]
+            raise UsageError(f"the listener {path} cannot be loaded ({reason}): check the folder or the id.") from error
+        stored = folder / SETTINGS
+        if prefix is None:
+            prefix = json.loads(stored.read_text(encoding="utf-8"))["prefix"] if stored.is_file() else PREFIX
+        return cls(model, processor, tokenizer, name=name, prefix=prefix, batch_size=batch_size)
+
+    def save(self, folder: Path) -> None:
+        """Model, processors and prompt, so that :meth:`from_pretrained` gives the same listener; replaces
+        ``folder``."""
+        with fresh_folder(folder) as temporary:
+            for part in (self.model, self.image_processor, self.tokenizer):
+                part.save_pretrained(temporary)
+            write_json(temporary / SETTINGS, {"prefix": self.prefix})
+
+    @property
+    def device(self) -> torch.device:
+        """Where the model is."""
+        return next(self.model.parameters()).device
+
+    def to(self, device: torch.device | str) -> ClipListener:
+        """Move the model; returns the listener."""
+        self.model.to(device)
+        return self
+
+    @property
+    def logit_scale(self) -> nn.Parameter:
+        """Scalar parameter: the logarithm of what cosines are multiplied by in the contrastive loss."""
+        return self.model.logit_scale
+
+    def fingerprint(self) -> str:
+        """A hash of all that determines an embedding: architecture, weights, image preprocessing, vocabulary,
+        prefix."""
+        vocabulary = sorted(self.tokenizer.get_vocab().items(), key=lambda item: item[1])
+        configs = [_lasting(self.model.config.to_dict()), _lasting(self.image_processor.to_dict())]
+        described = [*configs, vocabulary, self.prefix]
+        digest = hashlib.sha256(json.dumps(described, sort_keys=True, default=str).encode())
+        for name, tensor in sorted(self.model.state_dict().items()):
+            digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+            digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
+        return digest.hexdigest()
+
+    def process(self, images: list[Image.Image]) -> dict[str, Tensor]:
+        """RGB images -> ``{"pixel_values": [B, 3, height, width]}``, on the CPU."""
+        return {"pixel_values": self.image_processor(images=images, return_tensors="pt")["pixel_values"]}
+
+    def embed_images(self, pixel_values: Tensor) -> Tensor:
+        """``[B, D]`` float32, unit norm, with gradients where they are enabled."""
+        weights = next(self.model.parameters())
+        features = self.model.get_image_features(pixel_values=pixel_values.to(weights.device, weights.dtype))
+        return nn.functional.normalize(features.pooler_output.float(), dim=-1)
+
+    def embed_texts(self, texts: Sequence[str]) -> Tensor:
+        """``[M, D]`` float32, unit norm, with gradients where they are enabled; all texts in one forward pass."""
+        return self._embed_ids([self._texts.cut(ids) for ids in self._ids(texts)])
+
+    def encode_images(self, batch: Batch) -> Tensor:
+        """``[B, D]``, unit norm, no gradient: from ``batch.inputs[name]`` if present, else from the cache by id.
+
+        Raises:
+            UsageError: there are neither tensors nor cached embeddings of an image.
+        """
+        if self.name not in batch.inputs:
+            return self.encode_ids(batch.ids)
+        pixel_values = batch.inputs[self.name]["pixel_values"]
+        return self._without_gradients(self.embed_images, pixel_values.split(self.batch_size))
+
+    def encode_ids(self, ids: Sequence[str]) -> Tensor:
+        """``[M, D]``, unit norm, of images passed to :meth:`cache_images` before.
+
+        Raises:
+            UsageError: an id is not among them.
+        """
+        try:
+            return self._table.look_up(ids).to(self.device)
+        except KeyError as error:
+            raise UsageError(
+                f"the listener {self.name!r} has no embedding of image {error.args[0]!r}: "
+                "cache the images of its data set first, or put its tensors into the batch."
+            ) from error
+
+    def encode_texts(self, texts: Sequence[str]) -> Tensor:
+        """``[M, D]``, unit norm, no gradient. Each distinct text is embedded once, among others of its length."""
+        distinct = list(dict.fromkeys(texts))
+        if not distinct:
+            return self.encode_texts([""])[:0]
+        ids = [self._texts.cut(row) for row in self._ids(distinct)]
+        order = sorted(range(len(ids)), key=lambda i: len(ids[i]))
+        chunks = [
+            [ids[i] for i in order[start : start + self.batch_size]] for start in range(0, len(ids), self.batch_size)
+        ]
+        embeddings = self._without_gradients(self._embed_ids, chunks)
+        row_of = {distinct[i]: row for row, i in enumerate(order)}
+        return embeddings[[row_of[text] for text in texts]]
+
+    def cache_images(self, dataset: Iterable[NamedPicture]) -> None:
+        """Make the images' embeddings available by id, from disk where they were computed before.
+
+        They are kept under the cache folder by the listener's fingerprint and each image's content, so that equal
+        pictures are embedded once, also across data sets and runs. Call it again after changing the weights.
+
+        Args:
+            dataset: examples with ``id`` and ``image``.
+
+        Raises:
+            UsageError: an image cannot be read, or an id was cached for another picture before.
+        """
+        fingerprint = self.fingerprint()
+        if fingerprint != self._table_of:
+            self.forget_images()
+            self._table_of = fingerprint
+        examples = {example.id: example for example in dataset}
+        key_of = {name: example.image.fingerprint() for name, example in track(examples.items(), "hashing images")}
+        example_of = {key: examples[name] for name, key in key_of.items()}
+        store = EmbeddingStore(cache_dir() / "embeddings" / fingerprint)
+        known = store.load(list(example_of))
+        missing = {key: example for key, example in example_of.items() if key not in known}
+        self._table.add(key_of, known | self._embed_and_store(missing, store))
+
+    def forget_images(self) -> None:
+        """Drop the embeddings held in memory (those on disk stay), so that ids may name other pictures."""
+        self._table = EmbeddingTable()
+
+    def _embed_and_store(self, missing: dict[str, NamedPicture], store: EmbeddingStore) -> dict[str, Tensor]:
+        keys, done = list(missing), dict[str, Tensor]()
+        with bar(f"{self.name}: embedding images", len(keys)) as running, ThreadPoolExecutor() as pool:
+            for start in range(0, len(keys), _IMAGES_A_FILE):
+                part = keys[start : start + _IMAGES_A_FILE]
+                rows = []
+                for first in range(0, len(part), self.batch_size):
+                    some = part[first : first + self.batch_size]
+                    images = list(pool.map(lambda key: missing[key].image.open(), some))
+                    rows.append(
+                        self._without_gradients(self.embed_images, [self.process(images)["pixel_values"]]).cpu()
+                    )
+                    running.advance(len(some))
+                store.add(part, torch.cat(rows))
+                done |= dict(zip(part, torch.cat(rows), strict=True))
+        return done
+
+    def _ids(self, texts: Sequence[str]) -> list[list[int]]:
+        """Token ids of the prefixed texts, not cut; counts those that will be."""
+        ids = self._texts.ids([self.prefix + text for text in texts])
+        cut = sum(len(self._texts.cut(row)) < len(row) for row in ids)
+        self.truncated = cut / max(len(ids), 1)
+        if cut and not self._told_of_truncation:
+            self._told_of_truncation = True
+            logger.warning("listener %r: %d of %d texts are too long and are cut.", self.name, cut, len(ids))
+        return ids
+
+    def _embed_ids(self, ids: Sequence[list[int]]) -> Tensor:
+        inputs = {key: value.to(self.device) for key, value in self._texts.pad(ids).items()}
+        return nn.functional.normalize(self.model.get_text_features(**inputs).pooler_output.float(), dim=-1)
+
+    def _without_gradients(self, embed: Callable[[Any], Tensor], chunks: Iterable[Any]) -> Tensor:
+        """``embed`` over chunks in eval mode; the model's mode is restored."""
+        training = self.model.training
+        self.model.eval()
+        try:
+            with torch.no_grad():
+                return torch.cat([embed(chunk) for chunk in chunks])
+        finally:
+            self.model.train(training)
+
+
+def _lasting(config: Any) -> Any:
+    """A configuration without its passing entries, at any depth."""
+    if isinstance(config, dict):
+        return {str(key): _lasting(value) for key, value in config.items() if key not in _PASSING}
+    return config
+
+
+def _load(source: str, dtype: str) -> tuple[Any, Any, Any]:
+    """Model, image processor and tokenizer of a folder or an id."""
+    from transformers import AutoConfig, AutoImageProcessor, AutoTokenizer, CLIPModel, SiglipModel
+
+    classes: dict[str, Any] = {"clip": CLIPModel, "siglip": SiglipModel}
+    kind = AutoConfig.from_pretrained(source).model_type
+    if kind not in classes:
+        raise UsageError(f"{source} is a {kind!r} model: a listener must be one of {', '.join(classes)}.")
+    model = classes[kind].from_pretrained(source, dtype=dtype)
+    return model, AutoImageProcessor.from_pretrained(source), AutoTokenizer.from_pretrained(source)

@@ -1,0 +1,67 @@
+"""Does a caption find its image? Ranks over a pool in which row i of the texts belongs to row i of the images."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+_SAME = 1e-9
+"""Cosines this close count as equal: matrix products of equal rows may differ in their last bits."""
+
+
+def ranks(similarity: np.ndarray) -> np.ndarray:
+    """Rank of the diagonal in each row: ``1 + #{j != i: s_ij >= s_ii}``.
+
+    Ties count against the caption, so that a constant score retrieves nothing; so does a score that is not a number.
+    Transpose the matrix for the other direction.
+
+    Args:
+        similarity: ``[N, N]``, higher is closer.
+
+    Returns:
+        ``[N]`` int64, 1 is best.
+    """
+    own = np.diagonal(similarity)[:, None]
+    not_lower = ~(similarity < own)
+    np.fill_diagonal(not_lower, True)
+    return not_lower.sum(axis=1)
+
+
+def retrieval_ranks(texts: np.ndarray, images: np.ndarray, *, block: int = 512) -> tuple[np.ndarray, np.ndarray]:
+    """Ranks of matching pairs in both directions, a block of texts at a time (the full matrix never exists).
+
+    Args:
+        texts: ``[N, D]``, unit norm, one caption an image.
+        images: ``[N, D]``, unit norm, the image of each caption.
+        block: texts compared at once; memory is ``block * N`` float64.
+
+    Returns:
+        ``(t2i, i2t)``, each ``[N]``: the rank of the image among all images given the caption, and of the caption among
+        all captions given the image; ties are pessimistic as in :func:`ranks`.
+    """
+    texts, images = np.asarray(texts, np.float64), np.asarray(images, np.float64)
+    own = np.einsum("nd,nd->n", texts, images)
+    t2i, i2t = np.empty(len(texts), np.int64), np.zeros(len(texts), np.int64)
+    for start in range(0, len(texts), block):
+        rows = np.arange(start, min(start + block, len(texts)))
+        similarity = texts[rows] @ images.T
+        similarity[rows - start, rows] = np.inf  # a pair is never beaten by itself, whatever its last bit
+        t2i[rows] = (~(similarity < own[rows, None] - _SAME)).sum(axis=1)
+        i2t += (~(similarity < own[None] - _SAME)).sum(axis=0)
+    return t2i, i2t
+
+
+def recall_at_k(ranks: np.ndarray, k: int) -> float:
+    """R@k: percent of ranks that are at most ``k``."""
+    return 100.0 * float(np.mean(ranks <= k))
+
+
+def mean_reciprocal_rank(ranks: np.ndarray) -> float:
+    """MRR: mean of ``1 / rank``, a fraction."""
+    return float(np.mean(1.0 / ranks))
+
+
+def retrieval_metrics(ranks: np.ndarray, *, ks: Sequence[int] = (1, 5, 10)) -> dict[str, float]:
+    """``R@k`` (percent) for each k and ``MRR`` (fraction) of one direction's ranks."""
+    return {f"R@{k}": recall_at_k(ranks, k) for k in ks} | {"MRR": mean_reciprocal_rank(ranks)}

@@ -1,0 +1,45 @@
+"""Reference-free and reference-aware scores from cosines of a dual encoder.
+
+Every caption and every reference must have been embedded with the scorer's prompt prefix ("A photo depicts ").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+CLIP_WEIGHT, PAC_WEIGHT = 2.5, 2.0
+
+
+def clip_s(cosines: ArrayLike, *, weight: float = CLIP_WEIGHT) -> np.ndarray:
+    """CLIP-S ``= w * max(cos(image, caption), 0)``, w = 2.5 (Hessel et al. 2021, section 3). ``[N]``."""
+    return weight * np.maximum(np.asarray(cosines, np.float64), 0.0)
+
+
+def refclip_s(cosines: ArrayLike, reference_cosines: Sequence[ArrayLike], *, weight: float = CLIP_WEIGHT) -> np.ndarray:
+    """RefCLIP-S: harmonic mean of CLIP-S (with its w) and the best reference's cosine (clamped at 0, *without* w).
+
+    Args:
+        cosines: ``[N]`` image with caption.
+        reference_cosines: N lists, caption with each of its references.
+        weight: w of CLIP-S.
+
+    Returns:
+        ``[N]``; 0 where either score is 0.
+    """
+    image = clip_s(cosines, weight=weight)
+    text = np.array([max(float(np.max(row)), 0.0) for row in map(np.asarray, reference_cosines)])
+    total = image + text
+    return np.divide(2 * image * text, total, out=np.zeros_like(total), where=(image > 0) & (text > 0))
+
+
+def pac_s(cosines: ArrayLike) -> np.ndarray:
+    """PAC-S ``= 2 * max(cos, 0)``, with the encoder trained for it (Sarto et al. 2023, equation 3). ``[N]``."""
+    return clip_s(cosines, weight=PAC_WEIGHT)
+
+
+def refpac_s(cosines: ArrayLike, reference_cosines: Sequence[ArrayLike]) -> np.ndarray:
+    """RefPAC-S: :func:`refclip_s` with w = 2. ``[N]``."""
+    return refclip_s(cosines, reference_cosines, weight=PAC_WEIGHT)

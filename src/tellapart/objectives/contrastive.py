@@ -1,0 +1,129 @@
+"""Contrastive training of listeners: images and their texts are drawn together, all other pairs apart."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+from tellapart.draws import base_seed, mix_seeds, uniforms
+from tellapart.errors import UsageError
+from tellapart.listeners.clip import ClipListener
+from tellapart.types import Batch, ObjectiveModule, StepOutput
+
+HardNegative = Callable[[str, np.random.Generator], str]
+"""A true text -> a false one that differs from it by little (shuffled words, swapped attributes)."""
+
+_LARGEST_SCALE = 100.0
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """One text for each image of a batch, and perhaps a false one.
+
+    Args:
+        batch: B images.
+        texts: B true texts.
+        negatives: B false texts, or none at all.
+    """
+
+    batch: Batch
+    texts: list[str]
+    negatives: list[str]
+
+
+class Contrastive(ObjectiveModule):
+    """Symmetric InfoNCE over the images of a batch (CLIP: Radford et al. 2021, section 2.3 and figure 3).
+
+    ``L = (CE(image -> texts) + CE(text -> images)) / 2``, logits ``exp(logit_scale) * cosine`` with the scale at most 100.
+    Texts that occur twice in a batch are one candidate, and are no negatives of each other's images.
+
+    With ``negative``, every image also gets a false text, which joins the candidates of all images (NegCLIP:
+    Yuksekgonul et al. 2023, section 4); and because a few dozen random candidates soon drown it, the true text must also win
+    against it alone: ``+ own_weight * CE(true or false text)``, a term NegCLIP does not have.
+
+    What it does not do: images on other devices are no candidates, and there is no alternative image as a negative.
+
+    Args:
+        listener: the dual encoder to train. Two parts learn, each with its own learning rate if wanted: ``vision``, the
+            image tower, and ``listener``, everything else.
+        negative: makes the false text; none trains without. Its random numbers follow from image id and seed.
+        own_weight: weight of the term above, without unit; used only with ``negative``.
+        buckets: texts are embedded in so many groups of similar length, which saves padding and changes nothing else.
+    """
+
+    decomposes = False
+
+    def __init__(
+        self, listener: ClipListener, *, negative: HardNegative | None = None, own_weight: float = 1.0, buckets: int = 3
+    ) -> None:
+        super().__init__()
+        if own_weight < 0 or buckets < 1:
+            raise ValueError(f"own_weight={own_weight} must be 0 or more and buckets={buckets} at least 1")
+        self.vision, self.listener = listener.model.vision_model, listener.model
+        self.encoder, self.negative, self.own_weight, self.buckets = listener, negative, own_weight, buckets
+
+    def collect(self, batch: Batch, step: int) -> Pairs:
+        """Draw one reference for each image, and its false sibling.
+
+        Raises:
+            UsageError: an image has no reference.
+        """
+        seed = base_seed()
+        chosen = uniforms(batch.ids, 1, seed)[:, 0].tolist()
+        for image_id, references in zip(batch.ids, batch.references, strict=True):
+            if not references:
+                raise UsageError(
+                    f"contrastive training needs a text for every image, but {image_id!r} has none: leave it out."
+                )
+        texts = [refs[int(share * len(refs))] for share, refs in zip(chosen, batch.references, strict=True)]
+        if self.negative is None:
+            return Pairs(batch, texts, [])
+        generators = (np.random.default_rng(mix_seeds(seed, "negative", image_id)) for image_id in batch.ids)
+        return Pairs(batch, texts, [self.negative(text, own) for text, own in zip(texts, generators, strict=True)])
+
+    def losses(self, pairs: Pairs) -> Iterator[StepOutput]:
+        """One piece: the loss summed over images."""
+        candidates = list(dict.fromkeys([*pairs.texts, *pairs.negatives]))
+        column = {text: i for i, text in enumerate(candidates)}
+        images = self.encoder.embed_images(pairs.batch.inputs[self.encoder.name]["pixel_values"])
+        scale = self.encoder.logit_scale.exp().clamp(max=_LARGEST_SCALE)
+        logits = scale * images @ self._embed(candidates).T  # [B, number of distinct texts]
+        true = torch.tensor([column[text] for text in pairs.texts], device=logits.device)
+        loss = (_image_to_text(logits, true) + _text_to_image(logits, true)) / 2
+        logs = {"logit_scale": scale.detach(), "recall@1": (logits.argmax(dim=1) == true).float().detach()}
+        if pairs.negatives:
+            false = torch.tensor([column[text] for text in pairs.negatives], device=logits.device)
+            duel = torch.stack([logits.gather(1, index[:, None])[:, 0] for index in (true, false)], dim=1)
+            real = true != false  # a text that nothing could be swapped in is its own sibling
+            own = cross_entropy(duel, torch.zeros_like(true), reduction="none")
+            loss = loss + self.own_weight * torch.where(real, own, torch.zeros_like(own))
+            logs["negatives/accuracy"] = (duel[:, 0] > duel[:, 1])[real].float().detach()
+        yield StepOutput(loss.sum(), loss.new_tensor(float(len(loss))).detach(), logs)
+
+    def _embed(self, texts: Sequence[str]) -> Tensor:
+        """``[len(texts), D]`` in the order given."""
+        order = sorted(range(len(texts)), key=lambda i: len(texts[i]))
+        size = -(-len(order) // self.buckets)
+        groups = [order[start : start + size] for start in range(0, len(order), size)]
+        embeddings = torch.cat([self.encoder.embed_texts([texts[i] for i in group]) for group in groups])
+        place = torch.empty(len(order), dtype=torch.long)
+        place[torch.tensor(order)] = torch.arange(len(order))
+        return embeddings[place.to(embeddings.device)]
+
+
+def _image_to_text(logits: Tensor, true: Tensor) -> Tensor:
+    """``[B]`` cross-entropy of each image's text among all candidates."""
+    return cross_entropy(logits, true, reduction="none")
+
+
+def _text_to_image(logits: Tensor, true: Tensor) -> Tensor:
+    """``[B]`` cross-entropy of each text's image among all images but those with the very same text."""
+    scores = logits[:, true].T  # [text, image]
+    same = (true[:, None] == true[None, :]) & ~torch.eye(len(true), dtype=torch.bool, device=true.device)
+    own = torch.arange(len(true), device=true.device)
+    return cross_entropy(scores.masked_fill(same, float("-inf")), own, reduction="none")

@@ -1,0 +1,43 @@
+"""A weighted sum of rewards."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from tellapart.errors import UsageError
+from tellapart.types import Reward, Rollout
+
+
+class Mix:
+    """``sum_i w_i * r_i``, where every part stays visible as applied.
+
+    Args:
+        rewards: name -> reward.
+        weights: name -> weight; a reward without one counts once.
+
+    Raises:
+        UsageError: there are no rewards, or a weight is of none of them.
+    """
+
+    def __init__(self, rewards: Mapping[str, Reward], weights: Mapping[str, float] | None = None) -> None:
+        unknown = [name for name in weights or {} if name not in rewards]
+        if not rewards or unknown:
+            what = (
+                f"a weight is given for {unknown[0]!r}, which is not a reward"
+                if unknown
+                else "there are no rewards to mix"
+            )
+            raise UsageError(f"{what}: name at least one reward, and weights of rewards only ({', '.join(rewards)}).")
+        self.rewards = dict(rewards)
+        self.weights = {name: float((weights or {}).get(name, 1.0)) for name in rewards}
+
+    def parts(self, rollout: Rollout) -> dict[str, Tensor]:
+        """Name -> ``[N]`` weighted contribution; they sum to the reward."""
+        return {name: self.weights[name] * reward(rollout).detach() for name, reward in self.rewards.items()}
+
+    def __call__(self, rollout: Rollout) -> Tensor:
+        """``[N]``, without gradient."""
+        return torch.stack(list(self.parts(rollout).values())).sum(dim=0)

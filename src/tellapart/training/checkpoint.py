@@ -1,0 +1,253 @@
+"""Checkpoints: complete or absent, readable without unpickling code, and enough to go on to the very same weights."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import shutil
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_model, save_model
+from torch import nn
+
+from tellapart.errors import UsageError
+from tellapart.files import fresh_folder, write_json
+from tellapart.training.config import TrainConfig
+from tellapart.training.optim import Optimizer
+
+STATE = "trainer_state.json"
+OPTIMIZER = "optimizer.pt"
+WEIGHTS = "model.safetensors"
+
+# Options that may differ on resuming without a word: they do not touch what is computed.
+_FREE = {
+    "output_dir",
+    "resume_from_checkpoint",
+    "report_to",
+    "dataloader_num_workers",
+    "save_total_limit",
+    "logging_steps",
+    "eval_steps",
+    "save_steps",
+    "per_device_train_batch_size",
+    "gradient_accumulation_steps",
+}
+
+
+class NonFiniteError(UsageError):
+    """Training produced a number that is not finite; nothing of it was written as weights."""
+
+
+@dataclass(frozen=True)
+class State:
+    """Where a run stands, beside weights and optimiser. Random numbers need no state: each step seeds its own.
+
+    Args:
+        step: optimiser steps done.
+        epoch: passes over the images done.
+        effective_batch_size: images in a step.
+        world_size: processes that shared a step.
+        data: fingerprint of the training data.
+        selection: see :meth:`tellapart.training.selection.Selection.state`.
+        config: the run's options.
+    """
+
+    step: int
+    epoch: float
+    effective_batch_size: int
+    world_size: int
+    data: str
+    selection: dict[str, Any]
+    config: dict[str, Any]
+
+
+def save(folder: Path, optimizer: Optimizer, state: State) -> None:
+    """Write a checkpoint, in one rename.
+
+    Every part that learns has a folder of its own: what its ``save(folder)`` writes where it has one (a captioner
+    writes what plain ``transformers`` can load), else ``model.safetensors``.
+
+    Raises:
+        NonFiniteError: a weight is not finite.
+    """
+    for part, named in optimizer.parts.items():
+        for name, parameter in named.items():
+            if not torch.isfinite(parameter).all():
+                raise NonFiniteError(
+                    f"{part}.{name} holds values that are not finite at step {state.step}, so {folder} was not "
+                    "written: lower learning_rate and resume from the last checkpoint."
+                )
+    with fresh_folder(folder) as temporary:
+        for part, module in optimizer.modules.items():
+            (temporary / part).mkdir()
+            _save_part(module, temporary / part)
+        torch.save(optimizer.state(), temporary / OPTIMIZER)
+        write_json(temporary / STATE, vars(state))
+
+
+def _save_part(module: nn.Module, folder: Path) -> None:
+    write = getattr(module, "save", None)
+    if callable(write):
+        write(folder)
+    else:
+        save_model(module, str(folder / WEIGHTS))
+
+
+def load(folder: Path, optimizer: Optimizer) -> None:
+    """Read weights and optimiser back, in place.
+
+    Raises:
+        UsageError: something is missing, damaged or of another model.
+    """
+    for part, module in optimizer.modules.items():
+        _load_part(module, folder / part)
+    try:
+        states = torch.load(folder / OPTIMIZER, map_location="cpu", weights_only=True)
+    except (OSError, RuntimeError, EOFError, pickle.UnpicklingError) as error:
+        raise _incomplete(folder, f"{OPTIMIZER} cannot be read") from error
+    optimizer.load_state(states)
+
+
+def _load_part(module: nn.Module, folder: Path) -> None:
+    read = getattr(module, "load_weights", None)
+    if not folder.is_dir():
+        raise _incomplete(folder.parent, f"it lacks {folder.name}/")
+    if callable(read):
+        read(folder)
+        return
+    try:
+        load_model(module, str(folder / WEIGHTS))
+    except (OSError, SafetensorError) as error:
+        raise _incomplete(folder.parent, f"{folder.name}/{WEIGHTS} cannot be read") from error
+    except RuntimeError as error:
+        raise UsageError(
+            f"{folder} holds weights of another model: resume with the objective that wrote them."
+        ) from error
+
+
+def read_state(folder: Path) -> State:
+    """Where the run that wrote the checkpoint stood.
+
+    Raises:
+        UsageError: the folder is missing, or is no complete checkpoint.
+    """
+    if not folder.is_dir():
+        raise UsageError(
+            f"resume_from_checkpoint={str(folder)!r} does not exist: name a checkpoint-N folder, or 'last'."
+        )
+    try:
+        state = State(**json.loads((folder / STATE).read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError) as error:
+        raise _incomplete(folder, f"{STATE} cannot be read") from error
+    if not (folder / OPTIMIZER).is_file():
+        raise _incomplete(folder, f"it lacks {OPTIMIZER}")
+    return state
+
+
+def _incomplete(folder: Path, what: str) -> UsageError:
+    return UsageError(f"{folder} is no complete checkpoint ({what}): restore it, or delete it and resume from another.")
+
+
+def existing(output_dir: Path) -> dict[int, Path]:
+    """Step -> checkpoint folder, in order of steps."""
+    folders = {path.name.removeprefix("checkpoint-"): path for path in output_dir.glob("checkpoint-*") if path.is_dir()}
+    return {int(step): folders[step] for step in sorted(filter(str.isdigit, folders), key=int)}
+
+
+def find(config: TrainConfig) -> Path | None:
+    """The checkpoint to go on from, or none to start afresh.
+
+    Raises:
+        UsageError: there is none to go on from, or going on would overwrite what a run has already written.
+    """
+    choice, present = config.resume_from_checkpoint, existing(config.output_dir)
+    if not choice:
+        if present:
+            raise UsageError(
+                f"output_dir={str(config.output_dir)!r} already holds a run ({list(present.values())[-1].name}): "
+                "choose another folder, or set resume_from_checkpoint=last."
+            )
+        return None
+    if choice is not True and str(choice) != "last":
+        return Path(choice)
+    if not present:
+        raise UsageError(
+            f"resume_from_checkpoint={choice!r} finds no checkpoint in {str(config.output_dir)!r}: "
+            "leave it out to start."
+        )
+    return list(present.values())[-1]
+
+
+def resume(config: TrainConfig, fresh: State, optimizer: Optimizer) -> State:
+    """Where the run begins: at ``fresh``, or at a checkpoint, which is then loaded.
+
+    Raises:
+        UsageError: see :func:`find`, :func:`read_state`, :func:`check_resumable` and :func:`load`.
+    """
+    folder = find(config)
+    if folder is None:
+        return fresh
+    state = read_state(folder)
+    check_resumable(folder, state, fresh)
+    load(folder, optimizer)
+    return state
+
+
+def check_resumable(folder: Path, saved: State, now: State) -> None:
+    """Hold a checkpoint against the run that wants to go on from it.
+
+    Raises:
+        UsageError: seed, images a step or data differ, so that it would be another run; or later checkpoints are there.
+    """
+    pairs = {
+        "seed": (saved.config["seed"], now.config["seed"]),
+        "images a step (per_device_train_batch_size x gradient_accumulation_steps x devices)": (
+            saved.effective_batch_size,
+            now.effective_batch_size,
+        ),
+        "data (ids and references)": (saved.data[:12], now.data[:12]),
+    }
+    for what, (before, after) in pairs.items():
+        if before != after:
+            raise UsageError(
+                f"{folder} was written with another {what}, {before} instead of {after}: resume with the former, "
+                "or start in another output_dir."
+            )
+    later = [path.name for step, path in existing(Path(now.config["output_dir"])).items() if step > saved.step]
+    if later:
+        raise UsageError(
+            f"{folder} is older than {later[-1]} in the same output_dir: remove the later ones, "
+            "or choose another output_dir."
+        )
+    for name in sorted(set(saved.config) & set(now.config) - _FREE):
+        if saved.config[name] != now.config[name]:
+            warnings.warn(
+                f"{name} was {saved.config[name]!r} and is now {now.config[name]!r}: the run goes on, but not as it "
+                "would have without stopping.",
+                stacklevel=2,
+            )
+
+
+def tidy(output_dir: Path) -> None:
+    """Remove what a killed process left half-written, and put back a folder it was about to replace."""
+    replaced = output_dir / ".best.replaced"
+    if replaced.is_dir() and not (output_dir / "best").exists():
+        replaced.rename(output_dir / "best")
+    for pattern in (".checkpoint-*", ".best.*"):
+        for left in output_dir.glob(pattern):
+            shutil.rmtree(left, ignore_errors=True)
+
+
+def prune(output_dir: Path, limit: int | None) -> None:
+    """Remove all but the newest ``limit`` checkpoints; ``best/`` is no checkpoint of this kind and stays."""
+    present = list(existing(output_dir).values())
+    for folder in present[: len(present) - limit] if limit else []:
+        # Renamed first: a folder of that name is always complete, whenever this process is killed.
+        doomed = folder.with_name(f".{folder.name}.pruned")
+        folder.rename(doomed)
+        shutil.rmtree(doomed, ignore_errors=True)

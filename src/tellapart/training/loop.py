@@ -1,0 +1,250 @@
+"""The training loop: one function for every objective."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tellapart.data.loader import Cut, TrainingData
+from tellapart.draws import mix_seeds
+from tellapart.errors import UsageError
+from tellapart.files import write_json
+from tellapart.training import checkpoint
+from tellapart.training.checkpoint import NonFiniteError, State
+from tellapart.training.config import TrainConfig
+from tellapart.training.devices import Devices
+from tellapart.training.interrupt import Interrupts
+from tellapart.training.logs import Means, RunLog, Stopwatch
+from tellapart.training.optim import Optimizer
+from tellapart.training.run import Run, describe
+from tellapart.training.selection import Selection
+from tellapart.types import Batch, Objective, StepOutput
+
+Evaluate = Callable[[Any], dict[str, float]]
+"""``objective -> {metric: value}``, called on the main device in eval mode, without gradients."""
+
+
+def train(
+    objective: Objective[Any],
+    data: TrainingData,
+    config: TrainConfig,
+    *,
+    evaluate: Evaluate | None = None,
+    recipe: dict[str, Any] | None = None,
+) -> Run:
+    """Train every part of an objective that can learn.
+
+    A step draws and scores its micro-batches, lets the objective see them together, then back-propagates one piece of
+    loss after the other; gradients are summed over devices once, divided by the summed weight and clipped part by part.
+    What is drawn follows from seed, step and image alone, so neither the cut into micro-batches and devices, nor the
+    number of evaluations, nor stopping and resuming changes the weights.
+
+    Args:
+        objective: an ``nn.Module`` whose children are trained; weights change in place. A frozen reference is no child;
+            on resuming, too, it must have been built from the start model.
+        data: the training images.
+        config: how to train.
+        evaluate: called at the start, every ``eval_steps`` and at the end, with random numbers of its own.
+        recipe: whatever made this run, stored in ``run.json``.
+
+    Raises:
+        UsageError: options cannot be used together, or the checkpoint cannot be resumed from.
+        NonFiniteError: a loss, gradient or weight is not finite.
+        KeyboardInterrupt: Ctrl-C or SIGTERM; a checkpoint was written at the end of the step.
+    """
+    training = _Training.begin(objective, data, config, evaluate, recipe)
+    total = training.total_steps
+    with training.log.running(config, training.start, total), Interrupts() as interrupts:
+        if training.start == 0:
+            training.evaluate(0)
+        for step in training.steps():
+            stop = training.devices.any(interrupts.requested)
+            training.finish_step(step, stop)
+            if stop and step < total:
+                raise KeyboardInterrupt(f"stopped at step {step} of {total}; resume_from_checkpoint=last goes on")
+    return Run(config.output_dir, total, training.log.history, training.selection.best)
+
+
+@dataclass
+class _Training:
+    """One call of :func:`train`: its parts, wired together by :meth:`begin`."""
+
+    objective: Any  # both an Objective and an nn.Module, which no type can say
+    data: TrainingData
+    config: TrainConfig
+    evaluator: Evaluate | None
+    devices: Devices
+    cut: Cut
+    optimizer: Optimizer
+    log: RunLog
+    selection: Selection
+    fresh: State
+    start: int
+    total_steps: int
+
+    @staticmethod
+    def begin(
+        objective: Any, data: TrainingData, config: TrainConfig, evaluator: Evaluate | None, recipe: dict | None
+    ) -> _Training:
+        """Everything ready for the first step, new or resumed."""
+        _check_together(objective, config, evaluator)
+        devices = Devices(config)
+        cut = Cut(
+            config.per_device_train_batch_size, config.gradient_accumulation_steps, devices.rank, devices.world_size
+        )
+        total = config.total_steps(len(data), cut.effective_batch_size)
+        objective.to(devices.device)
+        optimizer = Optimizer(objective, config, total)
+        fresh = State(0, 0.0, cut.effective_batch_size, devices.world_size, data.fingerprint(), {}, config.to_dict())
+        state = checkpoint.resume(config, fresh, optimizer)
+        devices.same_start([*objective.parameters(), *objective.buffers()])
+        devices.wait()  # every rank has seen what was in the folder before it is written to
+        if devices.is_main:
+            checkpoint.tidy(config.output_dir)
+            write_json(config.output_dir / "run.json", describe(fresh, state.step, total, recipe))
+        log, selection = RunLog(config, devices, state.step), Selection(config, state.selection)
+        whole = max(state.step, total)  # a finished run that is resumed has nothing left to do
+        return _Training(
+            objective, data, config, evaluator, devices, cut, optimizer, log, selection, fresh, state.step, whole
+        )
+
+    def steps(self) -> Iterator[int]:
+        """Take the remaining steps; gives the number of steps done after each."""
+        seed, workers = self.config.seed, self.config.dataloader_num_workers
+        batches = self.data.batches(self.cut, seed=seed, start=self.start, stop=self.total_steps, num_workers=workers)
+        for step in range(self.start, self.total_steps):
+            watch = Stopwatch()
+            with watch.measure("data"):
+                micro_batches = next(batches)
+            self._step(step, micro_batches, watch)
+            yield step + 1
+
+    def _step(self, step: int, micro_batches: list[Batch], watch: Stopwatch) -> None:
+        with watch.measure("collect"):
+            experiences = self._collect(step, micro_batches)
+        with watch.measure("update"):
+            sums, means = self._backward(step, experiences)
+            figures = self._apply(step, sums, means, micro_batches)
+        done = step + 1
+        if done % self.config.logging_steps == 0 or done == self.total_steps:
+            self.log.write(done, self._epoch(done), {**means.result(self.devices), **figures, **watch.seconds})
+        self.log.advance()
+
+    def _collect(self, step: int, micro_batches: list[Batch]) -> list[Any]:
+        self.objective.eval()
+        experiences = []
+        with torch.no_grad(), self.devices.autocast():
+            for batch in micro_batches:
+                # The same on every device and in every micro-batch: what is drawn is keyed by image.
+                _seed_all(mix_seeds(self.config.seed, step))
+                experiences.append(self.objective.collect(batch.to(self.devices.device), step))
+            _seed_all(mix_seeds(self.config.seed, step, "prepare"))
+            return self.objective.prepare(experiences, self.devices.gather)
+
+    def _backward(self, step: int, experiences: list[Any]) -> tuple[Tensor, Means]:
+        """``([loss, weight] summed over this device, logged values)``; gradients are left on the parameters."""
+        self.objective.train(self.config.dropout)
+        means, sums = Means(), [torch.zeros(2, device=self.devices.device)]
+        for experience in experiences:
+            _seed_all(mix_seeds(self.config.seed, step, "losses"))
+            pieces = iter(self.objective.losses(experience))
+            while (piece := self._next(pieces)) is not None:
+                if piece.loss.requires_grad:
+                    piece.loss.backward()
+                sums.append(torch.stack([piece.loss.detach().float(), piece.weight.detach().float()]))
+                means.add(piece.logs)
+        return torch.stack(sums).cpu().double().sum(dim=0), means
+
+    def _next(self, pieces: Iterator[StepOutput]) -> StepOutput | None:
+        # Only the forward pass runs under autocast, so the generator is advanced inside and back-propagated outside.
+        with self.devices.autocast():
+            return next(pieces, None)
+
+    def _apply(self, step: int, sums: Tensor, means: Means, micro_batches: list[Batch]) -> dict[str, float]:
+        parameters = self.optimizer.parameters
+        loss, weight = self.devices.sum(sums).tolist()
+        self.devices.sum_gradients(parameters)
+        divisor = weight or 1.0  # every piece was on a scale of its own
+        for parameter in parameters:
+            if parameter.grad is not None:
+                parameter.grad.div_(divisor)
+        norms = self.optimizer.clip()
+        figures = {"loss": loss / divisor}
+        figures |= {f"grad_norm/{part}": float(norm) for part, norm in norms.items()}
+        if not np.isfinite(list(figures.values())).all():
+            self._refuse(step + 1, figures | means.result(self.devices), micro_batches)
+        rates = self.optimizer.step(step)
+        return figures | {f"learning_rate/{part}": rate for part, rate in rates.items()}
+
+    def _refuse(self, step: int, figures: dict[str, float], micro_batches: list[Batch]) -> None:
+        ids = self.devices.gather_objects([list(batch.ids) for batch in micro_batches])
+        path = self.config.output_dir / "nonfinite.json"
+        if self.devices.is_main:
+            values = {name: value if np.isfinite(value) else str(value) for name, value in figures.items()}
+            write_json(path, {"step": step, "logs": values, "ids": ids})
+        told = ", ".join(f"{name} {value:.4g}" for name, value in figures.items())
+        raise NonFiniteError(
+            f"step {step} is not finite ({told}): its image ids are in {path}, no weights of it were written; "
+            "look at these images, lower learning_rate or turn bf16 off, and resume from the last checkpoint."
+        )
+
+    def finish_step(self, step: int, stop: bool) -> None:
+        """Evaluate and save where due, once ``step`` steps are done."""
+        last = step == self.total_steps
+        if last or (self.config.eval_steps and step % self.config.eval_steps == 0):
+            self.evaluate(step)
+        if last or stop or (self.config.save_steps and step % self.config.save_steps == 0):
+            self._save(step, f"checkpoint-{step}")
+            if self.devices.is_main:
+                checkpoint.prune(self.config.output_dir, self.config.save_total_limit)
+
+    def evaluate(self, step: int) -> None:
+        """Evaluate, log, and keep a copy of the model if it is the best so far."""
+        if self.evaluator is None:
+            return
+        self.objective.eval()
+        metrics: dict[str, float] | None = None
+        if self.devices.is_main:
+            own = [self.devices.device] if self.devices.device.type == "cuda" else []
+            with torch.random.fork_rng(own), torch.no_grad():
+                _seed_all(mix_seeds(self.config.seed, "evaluate"))
+                metrics = {name: float(value) for name, value in self.evaluator(self.objective).items()}
+        metrics = self.devices.from_main(metrics)
+        assert metrics is not None
+        self.log.write(step, self._epoch(step), {f"eval_{k.removeprefix('eval_')}": v for k, v in metrics.items()})
+        if self.selection.offer(step, metrics):
+            self._save(step, "best")
+
+    def _save(self, step: int, name: str) -> None:
+        if self.devices.is_main:
+            state = replace(self.fresh, step=step, epoch=self._epoch(step), selection=self.selection.state())
+            checkpoint.save(self.config.output_dir / name, self.optimizer, state)
+            write_json(self.config.output_dir / checkpoint.STATE, vars(state))
+        self.devices.wait()
+
+    def _epoch(self, step: int) -> float:
+        return step * self.cut.effective_batch_size / len(self.data)
+
+
+def _seed_all(seed: int) -> None:
+    torch.manual_seed(seed)
+    np.random.seed(seed % 2**32)
+    random.seed(seed)
+
+
+def _check_together(objective: Any, config: TrainConfig, evaluate: Evaluate | None) -> None:
+    if not objective.decomposes and config.gradient_accumulation_steps > 1:
+        raise UsageError(
+            f"{type(objective).__name__} compares the images of a batch with each other, so "
+            f"gradient_accumulation_steps={config.gradient_accumulation_steps} would change it: set 1, "
+            "and a larger per_device_train_batch_size."
+        )
+    for option in ("eval_steps", "metric_for_best_model"):
+        if evaluate is None and getattr(config, option) is not None:
+            raise UsageError(f"{option}={getattr(config, option)!r} needs an evaluation: give one, or leave it out.")

@@ -1,0 +1,74 @@
+"""Which checkpoint is the best: the highest metric among those that kept enough of the start's quality."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from tellapart.errors import UsageError
+from tellapart.training.config import TrainConfig
+
+
+@dataclass(frozen=True)
+class Best:
+    """The selected checkpoint.
+
+    Args:
+        step: optimiser steps done when it was evaluated.
+        metric: name of the metric that selected it.
+        value: that metric's value.
+    """
+
+    step: int
+    metric: str
+    value: float
+
+
+class Selection:
+    """Remembers the best evaluation so far; an equal one that comes later does not replace it.
+
+    The start model takes part, so that there is always a selected checkpoint, and nothing worse than the start is ever
+    called best.
+
+    Args:
+        config: ``metric_for_best_model``, ``greater_is_better`` and ``best_floor`` are read here.
+        state: what :meth:`state` gave, when a run is resumed; empty or none at the start.
+    """
+
+    def __init__(self, config: TrainConfig, state: Mapping[str, Any] | None = None) -> None:
+        name = config.metric_for_best_model
+        self._metric = None if name is None else name.removeprefix("eval_")
+        self._sign = 1.0 if config.greater_is_better else -1.0
+        self._floor = {metric.removeprefix("eval_"): share for metric, share in config.best_floor.items()}
+        self.start: dict[str, float] = dict(state["start"]) if state else {}
+        self.best: Best | None = Best(**state["best"]) if state and state["best"] else None
+
+    def offer(self, step: int, metrics: dict[str, float]) -> bool:
+        """Take in an evaluation; whether it is the best so far.
+
+        Raises:
+            UsageError: the evaluation lacks a metric that selects.
+        """
+        if self._metric is None:
+            return False
+        values = {name.removeprefix("eval_"): value for name, value in metrics.items()}
+        for option, names in (("metric_for_best_model", [self._metric]), ("best_floor", list(self._floor))):
+            for name in names:
+                if name not in values:
+                    raise UsageError(f"{option} names {name!r}, but the evaluation gives {', '.join(sorted(values))}.")
+        if step == 0:
+            self.start = {name: values[name] for name in self._floor}
+        value = values[self._metric]
+        kept = all(values[name] >= share * self.start[name] for name, share in self._floor.items())
+        if not kept or not math.isfinite(value):
+            return False
+        if self.best is not None and self._sign * value <= self._sign * self.best.value:
+            return False
+        self.best = Best(step, self._metric, value)
+        return True
+
+    def state(self) -> dict[str, Any]:
+        """What a resumed run needs to know."""
+        return {"start": self.start, "best": None if self.best is None else asdict(self.best)}

@@ -1,0 +1,146 @@
+"""Whole commands on tiny models: train, caption, score, compare, report."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import yaml
+
+from tellapart.cli.main import main
+
+
+def run(*words) -> int:
+    return main([str(word) for word in words])
+
+
+@pytest.fixture(scope="module")
+def runs(workplace, tmp_path_factory):
+    """One finished run a method."""
+    folder = tmp_path_factory.mktemp("runs")
+    for method in ("xe", "scst", "dico"):
+        recipe = workplace.recipe(folder, method)
+        assert run("train", recipe, "--metric_for_best_model", "CIDEr", "--seed", "1") == 0
+    return folder
+
+
+@pytest.mark.parametrize("method", ["xe", "scst", "dico"])
+def test_a_run_holds_everything_that_was_made(runs, method):
+    folder = runs / method
+    told = json.loads((folder / "run.json").read_text())
+    assert told["recipe"] == yaml.safe_load((folder / "recipe.yaml").read_text())
+    assert (told["recipe"]["method"], told["recipe"]["seed"], told["total_steps"]) == (method, 1, 2)
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    assert {line["step"] for line in lines if "loss" in line} == {1, 2}
+    assert {line["step"] for line in lines if "eval_CIDEr" in line} == {0, 2}
+    assert (folder / "checkpoint-2" / "captioner" / "config.json").is_file()
+    assert (folder / "best" / "captioner" / "model.safetensors").is_file()
+    (measured,) = (folder / "eval").iterdir()
+    metrics = json.loads((measured / "metrics.json").read_text())["metrics"]
+    best = max(line["eval_CIDEr"] for line in lines if "eval_CIDEr" in line)
+    assert metrics["CIDEr"] == pytest.approx(best)
+    assert {"listener_R@1", "Bleu_4", "Self-BLEU"} <= set(metrics)
+
+
+def test_a_run_is_never_lost_by_accident(runs, capsys):
+    before = {path: path.stat().st_mtime_ns for path in (runs / "xe").rglob("*")}
+    assert run("train", runs / "xe.yaml") == 2
+    said = capsys.readouterr().err
+    assert said.startswith(f"error: --output_dir {runs / 'xe'} already holds a run: name another folder")
+    assert said.count("\n") == 1
+    words = ("--resume_from_checkpoint", "last", "--output_dir", runs / "xe")
+    assert run("train", runs / "dico.yaml", *words) == 2
+    assert f"the run in {runs / 'xe'} has method 'xe', not 'dico'" in capsys.readouterr().err
+    assert {path: path.stat().st_mtime_ns for path in (runs / "xe").rglob("*")} == before
+
+
+def test_overwriting_removes_the_run_and_nothing_else(workplace, tmp_path):
+    recipe = workplace.recipe(tmp_path, "xe", evaluation={"split": None}, max_steps=1)
+    assert run("train", recipe) == 0
+    (tmp_path / "xe" / "notes.txt").write_text("mine")
+    (tmp_path / "xe" / "checkpoint-9").mkdir()
+    assert run("train", recipe, "--overwrite_output_dir") == 0
+    assert (tmp_path / "xe" / "notes.txt").read_text() == "mine"
+    assert sorted(path.name for path in (tmp_path / "xe").glob("checkpoint-*")) == ["checkpoint-1"]
+
+
+def test_resuming_goes_on(workplace, tmp_path):
+    recipe = workplace.recipe(tmp_path, "xe", evaluation={"split": None})
+    assert run("train", recipe) == 0
+    assert run("train", recipe, "--resume_from_checkpoint", "last", "--max_steps", "3") == 0
+    assert json.loads((tmp_path / "xe" / "run.json").read_text())["resumed_at_step"] == 2
+    assert (tmp_path / "xe" / "checkpoint-3").is_dir()
+
+
+def test_a_dry_run_builds_everything_and_leaves_nothing(workplace, tmp_path, capsys):
+    recipe = workplace.recipe(tmp_path, "dico")
+    assert run("train", recipe, "--dry_run") == 0
+    said = capsys.readouterr()
+    assert yaml.safe_load(said.out)["method"] == "dico"
+    assert "8 training images" in said.err
+    assert not (tmp_path / "dico").exists()
+
+
+def test_lora(workplace, tmp_path, capsys):
+    recipe = workplace.recipe(tmp_path, "dico", evaluation={"split": None}, max_steps=1)
+    assert run("train", recipe, "--captioner.lora.r", "2") == 0
+    assert (tmp_path / "dico" / "checkpoint-1" / "captioner" / "adapter_config.json").is_file()
+    capsys.readouterr()
+    assert run("caption", workplace.photos / "00.png", "--captioner", tmp_path / "dico") == 0
+    assert capsys.readouterr().out.count("\n") == 1
+
+
+def test_captions_are_printed_a_line_an_image(workplace, runs, capsys):
+    words = ("--captioner", runs / "dico", "--max_new_tokens", "8", "--num_beams", "2")
+    assert run("caption", workplace.photos, *words, "--batch_size", "3") == 0
+    lines = [line.split("\t") for line in capsys.readouterr().out.splitlines()]
+    assert [path for path, _ in lines] == [str(workplace.photos / f"{i:02}.png") for i in range(14)]
+    assert len({caption for _, caption in lines}) > 3
+    assert run("caption", workplace.photos / "03.png", *words) == 0
+    assert capsys.readouterr().out.split("\t")[1].strip() == lines[3][1]  # neighbours in a batch change nothing
+
+
+def test_captions_in_files(workplace, tmp_path, capsys):
+    (tmp_path / "000000000042.png").write_bytes((workplace.photos / "01.png").read_bytes())
+    (tmp_path / "cat.png").write_bytes((workplace.photos / "02.png").read_bytes())
+    words = ("caption", tmp_path, "--captioner", workplace.captioner, "--num_beams", "1", "--output")
+    assert run(*words, tmp_path / "out.json") == 0
+    rows = json.loads((tmp_path / "out.json").read_text())
+    assert [row["image_id"] for row in rows] == [42, "cat"]
+    assert run(*words, tmp_path / "out.jsonl") == 0
+    assert [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()] == rows
+    assert capsys.readouterr().out == ""
+    assert run(*words, tmp_path / "out.json") == 2
+    assert "exists: name another file, or give --overwrite" in capsys.readouterr().err
+    assert run(*words, tmp_path / "out.json", "--overwrite") == 0
+
+
+def test_compare_and_report(runs, tmp_path, capsys):
+    assert run("compare", runs / "xe", runs / "dico", "--format", "json", "--samples", "50") == 0
+    told = json.loads(capsys.readouterr().out)
+    first, second = told["runs"]
+    assert (first["name"], second["name"]) == ("xe", "dico")
+    difference = second["difference"]["CIDEr"]["value"]
+    assert difference == pytest.approx(second["metrics"]["CIDEr"] - first["metrics"]["CIDEr"])
+    assert run("compare", runs / "xe", runs / "dico") == 0
+    assert "CIDEr" in capsys.readouterr().out
+    assert run("report", runs / "xe", runs / "dico", "--output", tmp_path / "page.html") == 0
+    page = (tmp_path / "page.html").read_text()
+    assert capsys.readouterr().out == f"{tmp_path / 'page.html'}\n"
+    assert "data:image/" in page
+
+
+def test_score_a_run_elsewhere_and_a_file_of_captions(workplace, runs, tmp_path, capsys):
+    assert run("score", runs / "xe", "--split", "train", "--output_dir", tmp_path / "kept", "--num_beams", "2") == 0
+    (folder,) = (tmp_path / "kept" / "eval").iterdir()
+    written = json.loads((folder / "metrics.json").read_text())
+    assert written["protocol"]["images"] == 8
+    assert "beam 2" in written["protocol"]["decoding"]
+    captions = folder / "captions_results.json"
+    words = ("--data", workplace.data, "--split", "train", "--listener", workplace.listener)
+    assert run("score", captions, *words, "--output_dir", tmp_path / "given") == 0
+    (given,) = (tmp_path / "given" / "eval").iterdir()
+    again = json.loads((given / "metrics.json").read_text())["metrics"]
+    assert again["CIDEr"] == pytest.approx(written["metrics"]["CIDEr"])
+    assert again["listener_R@1"] == written["metrics"]["listener_R@1"]
+    assert "CIDEr" in capsys.readouterr().out

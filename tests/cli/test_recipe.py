@@ -1,0 +1,212 @@
+"""Recipes and the flags that override them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tellapart.cli.main import main
+from tellapart.cli.recipe import load_recipe, read_yaml
+from tellapart.errors import UsageError
+
+SHIPPED = sorted((Path(__file__).parents[2] / "recipes").rglob("*.yaml"))
+
+RECIPE = """\
+method: dico
+captioner: {model_name_or_path: some/model, train: decoder}
+reward: {clip_s: 1.0}
+listener: {path: some/clip}
+objective: {beta: 0.2, num_beams: 5}
+output_dir: runs/x
+learning_rate: 3e-5
+max_steps: 60
+"""
+
+
+@pytest.fixture
+def recipe(tmp_path):
+    path = tmp_path / "recipe.yaml"
+    path.write_text(RECIPE)
+    return path
+
+
+def refused(*words) -> str:
+    with pytest.raises(UsageError) as caught:
+        load_recipe([str(word) for word in words])
+    return str(caught.value)
+
+
+def test_there_are_shipped_recipes():
+    assert len(SHIPPED) >= 11
+
+
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
+def test_every_shipped_recipe_parses(path):
+    recipe = load_recipe([str(path)])
+    assert recipe.method in path.stem
+    assert recipe.training.output_dir.name == path.stem
+    assert path.read_text().startswith("#")
+    assert f"tellapart train recipes/{path.name}" in path.read_text()
+
+
+def test_values_have_the_types_of_the_signatures(recipe):
+    read = load_recipe([str(recipe)])
+    assert read.training.learning_rate == 3e-5
+    assert set(read.objective) == {"beta", "tau", "num_beams", "max_new_tokens"}
+    assert (read.objective["beta"], read.objective["tau"]) == (0.2, 1 / 300)
+    assert read.captioner.lora is None
+    assert read.training.output_dir == Path("runs/x")
+
+
+@pytest.mark.parametrize("recipe_first", [True, False])
+def test_flags_win_wherever_they_stand(recipe, recipe_first):
+    flags = ["--objective.beta", "0.1", "--output-dir=runs/y", "--max_steps", "3", "--dry_run", "--bf16"]
+    words = [str(recipe), *flags] if recipe_first else [*flags, str(recipe)]
+    read = load_recipe(words)
+    assert (read.objective["beta"], read.objective["num_beams"]) == (0.1, 5)
+    assert (read.training.output_dir, read.training.max_steps) == (Path("runs/y"), 3)
+    assert read.flags.dry_run
+    assert read.training.bf16
+
+
+def test_members_of_optional_sections_and_mappings_can_be_given_as_flags(recipe):
+    read = load_recipe([str(recipe), "--captioner.lora.r", "4", "--learning_rate.captioner", "1e-4"])
+    assert read.captioner.lora.r == 4
+    assert read.captioner.lora.alpha == 32
+    assert read.training.learning_rate == {"captioner": 1e-4}
+
+
+def test_no_recipe_is_needed():
+    read = load_recipe(["--method", "xe", "--captioner.model_name_or_path", "m", "--output_dir", "o"])
+    assert (read.method, read.data.path) == ("xe", "world")
+
+
+def test_the_resolved_recipe_reads_back_as_itself(recipe, tmp_path):
+    first = load_recipe([str(recipe), "--captioner.lora.r", "4", "--seed", "3"])
+    again = tmp_path / "resolved.yaml"
+    again.write_text(first.to_yaml())
+    second = load_recipe([str(again)])
+    assert second == first
+    assert "dry_run" not in first.resolved
+    assert first.resolved["objective"]["tau"] == 1 / 300  # defaults are in it
+
+
+def test_print_config_prints_it_and_stops(recipe, capsys):
+    assert main(["train", str(recipe), "--print_config", "--seed", "7"]) == 0
+    shown = yaml.safe_load(capsys.readouterr().out)
+    assert (shown["seed"], shown["objective"]["beta"]) == (7, 0.2)
+
+
+def test_help_shows_the_options_of_the_method_with_their_documentation(recipe, capsys):
+    assert main(["train", str(recipe), "--help"]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "--objective.beta" in shown
+    assert "strength of the tie to the start model" in shown
+    assert "--learning_rate" in shown
+    assert "Highest learning rate" in shown
+    assert "--captioner.model_name_or_path" in shown
+    assert "kl_coef" not in shown
+    assert main(["train", "--help"]) == 0
+    assert "--learning_rate" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("line", "sentence"),
+    [
+        ("objective: {bta: 0.2}", "objective.bta in {file} is not an option: did you mean objective.beta?"),
+        ("lerning_rate: 1", "lerning_rate in {file} is not an option: did you mean learning_rate?"),
+        ("rewards: {clip_s: 1}", "rewards.clip_s in {file} is not an option: did you mean reward.clip_s?"),
+        ("max_steps: many", "max_steps in {file} is 'many', but must be a whole number or null: change it."),
+        ("max_steps: 1.5", "max_steps in {file} is 1.5, but must be a whole number or null: change it."),
+        ("captioner: blip", "captioner in {file} is 'blip': write a mapping of options below it."),
+        ("bf16: maybe", "bf16 in {file} is 'maybe', but must be true or false: change it."),
+        ("dry_run: true", "dry_run in {file} is not for recipes: give --dry_run on the command line."),
+        ("logging_dir: x", "logging_dir in {file} has no counterpart here: logs are written below --output_dir."),
+        ("method: dicco", "'dicco' is not a method: did you mean dico?"),
+        ("max_steps: 0", "max_steps=0 cannot be used: it must be"),
+    ],
+)
+def test_what_is_wrong_in_a_file_is_named_with_file_and_remedy(recipe, line, sentence):
+    key = line.partition(":")[0]
+    kept = [old for old in RECIPE.splitlines() if old.partition(":")[0] != key]
+    recipe.write_text("\n".join([*kept, line]))
+    assert refused(recipe).startswith(sentence.format(file=recipe))
+
+
+@pytest.mark.parametrize(
+    ("flags", "sentence"),
+    [
+        (["--objective.bta", "1"], "--objective.bta is not an option: did you mean --objective.beta?"),
+        (["--beta", "1"], "--beta is not an option: did you mean --objective.beta?"),
+        (["--num_epochs", "1"], "--num_epochs is not an option: did you mean --num_train_epochs?"),
+        (["--seed", "x"], "--seed is 'x', but must be a whole number: change it."),
+        (["--captioner.train", "al"], "--captioner.train is 'al', but must be one of decoder, all: change it."),
+        (["--captioner.lora.r", "x"], "--captioner.lora.r is 'x', but must be a whole number: change it."),
+        (["--learning_rate", "x"], "--learning_rate is 'x', but must be a number or a mapping of numbers: change it."),
+        (["--seed"], "--seed has no value: write --seed VALUE."),
+        (["extra"], "'extra' is one word too many"),
+        (["--method", "xe"], "objective.beta in {file} is not an option"),
+    ],
+)
+def test_what_is_wrong_in_a_flag_is_named_with_its_remedy(recipe, flags, sentence):
+    assert refused(recipe, *flags).startswith(sentence.format(file=recipe))
+
+
+def test_an_option_never_swallows_the_recipe(recipe):
+    assert refused("--seed", recipe) == f"--seed has no value but the recipe {recipe}: write --seed VALUE."
+    assert load_recipe(["--resume_from_checkpoint", str(recipe)]).training.resume_from_checkpoint is True
+
+
+def test_what_is_missing_is_named(recipe, tmp_path):
+    recipe.write_text("method: xe\noutput_dir: x\n")
+    assert refused(recipe).startswith("captioner.model_name_or_path is missing: set it in the recipe")
+    recipe.write_text("captioner: {model_name_or_path: m}\n")
+    assert refused(recipe) == f"{recipe} names no method: add one of xe, scst, dico."
+    assert refused().startswith("there is no recipe")
+    assert refused(tmp_path / "absent.yaml").startswith(f"the recipe {tmp_path / 'absent.yaml'} does not exist")
+
+
+def test_yaml_traps(tmp_path):
+    path = tmp_path / "a.yaml"
+    path.write_text("a: 1e-6\nb: no\nc: 2024-01-01\nd: 1.5e3\ne: true\nf: null\n")
+    assert read_yaml(path) == {"a": 1e-6, "b": "no", "c": "2024-01-01", "d": 1500.0, "e": True, "f": None}
+    path.write_text("seed: 1\nmethod: xe\nseed: 2\n")
+    with pytest.raises(UsageError, match=r"line 3: 'seed' is given twice"):
+        read_yaml(path)
+    path.write_text("objective: {beta: 1, beta: 2}\n")
+    with pytest.raises(UsageError, match=r"line 1: 'beta' is given twice"):
+        read_yaml(path)
+    path.write_text("a: [1\n")
+    with pytest.raises(UsageError, match=r"not a valid recipe \(line 2: "):
+        read_yaml(path)
+    path.write_text("- 1\n")
+    with pytest.raises(UsageError, match="holds no options"):
+        read_yaml(path)
+
+
+@pytest.mark.parametrize(
+    ("line", "flag", "renamed"),
+    [
+        ("evaluation: {beam_size: 3}", ["--evaluation.beam_size", "3"], "evaluation.num_beams"),
+        ("warmup_ratio: 0.1", ["--warmup-ratio", "0.1"], "warmup_steps"),
+        ("lr: 0.1", ["--lr", "0.1"], "learning_rate"),
+    ],
+)
+def test_old_names_are_accepted_with_a_note(recipe, line, flag, renamed, capsys):
+    by_flag = load_recipe([str(recipe), *flag])
+    assert f"is called --{renamed} here" in capsys.readouterr().err
+    recipe.write_text("\n".join([*(old for old in RECIPE.splitlines() if not old.startswith("learning_rate")), line]))
+    by_file = load_recipe([str(recipe)])
+    assert f"in {recipe} is called {renamed} here" in capsys.readouterr().err
+    section, _, name = renamed.rpartition(".")
+    for read in (by_flag, by_file):
+        expected = {"num_beams": 3, "warmup_steps": 0.1, "learning_rate": 0.1}[name]
+        assert getattr(read.evaluation if section else read.training, name) == expected
+
+
+def test_train_sample_n_finds_its_section(recipe, capsys):
+    recipe.write_text(RECIPE.replace("dico", "scst").replace("objective: {beta: 0.2, num_beams: 5}\n", ""))
+    assert load_recipe([str(recipe), "--train_sample_n", "3"]).objective["num_generations"] == 3
+    assert "--train_sample_n is called --objective.num_generations here" in capsys.readouterr().err

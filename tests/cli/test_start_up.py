@@ -1,0 +1,134 @@
+"""What the command line costs and says before any work is done."""
+
+from __future__ import annotations
+
+import resource
+import subprocess
+import sys
+
+import pytest
+
+import tellapart
+from tellapart.cli.main import COMMANDS, main
+from tellapart.cli.names import resolve
+from tellapart.objectives import METHODS
+
+HEAVY = {"torch", "transformers", "peft", "accelerate", "jsonargparse", "numpy"}
+
+
+def children_seconds() -> float:
+    """Cpu seconds of finished child processes."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
+
+
+def imported_by(code: str) -> tuple[set[str], float]:
+    """Heavy packages in a fresh interpreter after ``code``, and the cpu seconds it took."""
+    script = f"import sys\n{code}\nsys.stderr.write('\\nMODULES ' + ' '.join(sys.modules))"
+    before = children_seconds()
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    names = set(done.stderr.rpartition("MODULES ")[2].split())
+    assert "sys" in names
+    return names & HEAVY, children_seconds() - before
+
+
+@pytest.mark.parametrize(
+    ("code", "limit"),
+    [
+        ("import tellapart", 0.5),
+        ("from tellapart.cli.main import main; main(['--help'])", 1.0),
+        ("from tellapart.cli.main import main; main(['methods'])", 1.0),
+    ],
+)
+def test_nothing_heavy_is_imported_before_it_is_needed(code, limit):
+    heavy, seconds = imported_by(code)
+    assert heavy == set()
+    assert seconds < limit
+
+
+def test_every_public_name_resolves():
+    assert len(tellapart.__all__) > 15
+    assert sorted(tellapart.__all__) == tellapart.__all__
+    for name in tellapart.__all__:
+        assert getattr(tellapart, name) is not None
+    assert set(tellapart.__all__) <= set(dir(tellapart))
+    with pytest.raises(AttributeError, match="no attribute 'Trainer'"):
+        tellapart.Trainer  # noqa: B018
+
+
+def test_every_command_and_method_resolves():
+    for line, target in COMMANDS.values():
+        assert line
+        assert callable(resolve(target))
+    for method in METHODS.values():
+        assert isinstance(resolve(method.target), type)
+
+
+@pytest.mark.parametrize("words", [[], ["--help"], ["-h"]])
+def test_help_lists_every_command(words, capsys):
+    assert main(words) == 0
+    shown = capsys.readouterr().out
+    assert all(f"  {name} " in shown for name in COMMANDS)
+
+
+def test_every_command_has_help(capsys):
+    for name in COMMANDS:
+        assert main([name, "--help"]) == 0
+        assert f"tellapart {name}" in capsys.readouterr().out
+
+
+def test_version(capsys):
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"tellapart {tellapart.__version__}\n"
+
+
+def test_methods_table(capsys):
+    assert main(["methods"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split()[0] == "method"
+    shown = {line.split()[0]: line for line in lines[2:]}
+    assert set(shown) == set(METHODS)
+    assert "needed" in shown["xe"]
+    assert METHODS["xe"].paper in shown["xe"]
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["trian"], "'trian' is not a command of tellapart: did you mean train?"),
+        (["qqq"], "'qqq' is not a command of tellapart: choose one of demo, "),
+        (["methods", "dico"], "'dico' is one word too many"),
+        (["caption", "--num_beans", "3"], "--num_beans is not an option: did you mean --num_beams?"),
+        (["caption", "--captioner"], "--captioner has no value"),
+        (["caption", "x.jpg"], "captioner is missing"),
+    ],
+)
+def test_wrong_words_are_one_sentence_and_exit_2(words, sentence, capsys):
+    assert main(words) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert said.err.startswith(f"error: {sentence}")
+    assert said.err.count("\n") == 1
+
+
+def test_errors_of_the_system_are_sentences_too(monkeypatch, capsys):
+    def full(words):
+        raise OSError(28, "No space left on device", "/disk/file")
+
+    monkeypatch.setitem(COMMANDS, "methods", ("", "tellapart.cli.methods:run"))
+    monkeypatch.setattr("tellapart.cli.methods.run", full)
+    assert main(["methods"]) == 2
+    assert capsys.readouterr().err == (
+        "error: /disk/file: No space left on device: free some space or write to another disk.\n"
+    )
+    with pytest.raises(OSError, match="No space left"):
+        main(["methods", "--debug"])
+
+
+def test_an_interrupt_ends_with_130(monkeypatch, capsys):
+    def interrupted(words):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("tellapart.cli.methods.run", interrupted)
+    assert main(["methods"]) == 130
+    assert capsys.readouterr().err == "interrupted.\n"

@@ -1,0 +1,212 @@
+"""Reading every layout of images and captions, and refusing what cannot be read with one sentence."""
+
+import json
+import logging
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from tellapart.data.load import from_images, load_dataset
+from tellapart.errors import UsageError
+
+
+def picture(path: Path, shade: int = 0) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(np.full((4, 5, 3), shade, np.uint8)).save(path)
+    return path
+
+
+def write(path: Path, value) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(value if isinstance(value, str) else json.dumps(value))
+    return path
+
+
+def karpathy(path: Path, splits=("train", "restval", "val"), **changes) -> Path:
+    """One image a split, two captions each; ids are 100, 101, ..."""
+    images = [
+        {
+            "filepath": "pictures",
+            "filename": f"{i}.png",
+            "split": split,
+            "cocoid": 100 + i,
+            "imgid": i,
+            "sentences": [{"raw": f"Caption {i}."}, {"raw": f"another {i}"}],
+        }
+        | changes
+        for i, split in enumerate(splits)
+    ]
+    return write(path, {"images": images})
+
+
+@pytest.fixture
+def karpathy_file(tmp_path):
+    for i in range(3):
+        picture(tmp_path / "pictures" / f"{i}.png", i)
+    return karpathy(tmp_path / "dataset.json")
+
+
+def test_karpathy_splits(karpathy_file):
+    train = load_dataset(karpathy_file, split="train")
+    assert train.ids == ["100", "101"]  # restval is training data
+    assert train.references["101"] == ["Caption 1.", "another 1"]
+    assert np.asarray(train[1].image.open()).max() == 1
+    assert load_dataset(karpathy_file, split="val").ids == ["102"]
+    assert load_dataset(karpathy_file, split="restval").ids == ["101"]
+    assert load_dataset(karpathy_file, split="train", limit=1).ids == ["100"]
+    with pytest.raises(UsageError, match=r"no split 'test', only restval, train, val"):
+        load_dataset(karpathy_file, split="test")
+
+
+def test_karpathy_with_images_elsewhere(tmp_path):
+    file = karpathy(tmp_path / "dataset.json", filepath="train2014")
+    with pytest.raises(UsageError, match="its first image is not at"):
+        load_dataset(file, split="train")
+    for i in range(3):
+        picture(tmp_path / "flat" / f"{i}.png", 9)
+    assert load_dataset(file, split="train", images=tmp_path / "flat")[0].image.path.parent == tmp_path / "flat"
+
+
+def test_a_missing_image_is_named(karpathy_file, tmp_path):
+    (tmp_path / "pictures" / "1.png").unlink()
+    with pytest.raises(UsageError, match=r"1 images \(of 2\) that do not exist, first .*1\.png"):
+        load_dataset(karpathy_file, split="train")
+    assert len(load_dataset(karpathy_file, split="train", limit=1)) == 1
+
+
+def coco(path: Path, captions: list[tuple[int, str]]) -> Path:
+    images = [{"id": i, "file_name": f"{i}.png"} for i in (5, 3)]
+    annotations = [{"id": n, "image_id": i, "caption": text} for n, (i, text) in enumerate(captions)]
+    return write(path, {"images": images, "annotations": annotations})
+
+
+@pytest.mark.parametrize("folder", ["val2017", "images/val2017", "annotations", "annotations/val2017", "."])
+def test_coco_finds_its_images(tmp_path, folder):
+    file = coco(
+        tmp_path / "annotations" / "captions_val2017.json", [(3, "three"), (5, " five\n"), (3, " "), (3, "drei")]
+    )
+    for i in (3, 5):
+        picture(tmp_path / folder / f"{i}.png", i)
+    data = load_dataset(file, split="val")
+    assert data.references == {"5": ["five"], "3": ["three", "drei"]}
+    assert [np.asarray(example.image.open()).max() for example in data] == [5, 3]
+
+
+def test_coco_complaints(tmp_path):
+    file = coco(tmp_path / "captions_x.json", [(3, "a")])
+    with pytest.raises(UsageError, match=r"first image 5\.png is neither in"):
+        load_dataset(file, split="val")
+    for i in (3, 5):
+        picture(tmp_path / f"{i}.png")
+    with pytest.raises(UsageError, match="of image 77, which is not listed"):
+        load_dataset(coco(file, [(77, "a")]), split="val")
+    with pytest.raises(UsageError, match="all 2 captions are empty"):
+        load_dataset(coco(file, [(3, ""), (5, "\n")]), split="val")
+    with pytest.raises(UsageError, match="is None: captions must be strings"):
+        load_dataset(coco(file, [(3, None)]), split="val")
+    instances = {"images": [{"id": 3, "file_name": "3.png"}], "annotations": [{"id": 0, "image_id": 3, "bbox": []}]}
+    with pytest.raises(UsageError, match="annotation 0 has no 'caption'"):
+        load_dataset(write(file, instances), split="val")
+
+
+def test_dropped_captions_are_counted(tmp_path, caplog):
+    picture(tmp_path / "5.png"), picture(tmp_path / "3.png")
+    caplog.set_level(logging.WARNING)
+    load_dataset(coco(tmp_path / "captions_x.json", [(3, "a"), (3, ""), (5, "  ")]), split="val")
+    assert "dropped 2 of 3 captions" in caplog.text
+
+
+def test_plain_folder(tmp_path):
+    for name in ("b.jpg", "a/z.PNG", "a/.hidden.png", ".git/c.png"):
+        picture(tmp_path / name)
+    write(tmp_path / "notes.txt", "no image")
+    data = load_dataset(tmp_path, split="test")
+    assert data.ids == ["a/z.PNG", "b.jpg"]
+    assert data.references == {"a/z.PNG": [], "b.jpg": []}
+    with pytest.raises(UsageError, match="needs reference captions"):
+        data.require_references("CIDEr")
+
+
+def test_folder_with_metadata(tmp_path, caplog):
+    for name in "abcd":
+        picture(tmp_path / f"{name}.png")
+    rows = [
+        {"file_name": "a.png", "text": "one"},
+        {"file_name": "./b.png", "captions": ["two", "", "three"]},
+        {"file_name": "a.png", "caption": "four"},
+        {"file_name": "d.png", "text": ""},
+    ]
+    file = write(tmp_path / "metadata.jsonl", "\n\n".join(map(json.dumps, rows)) + "\n")
+    data = load_dataset(tmp_path, split="train")
+    assert data.references == {"a.png": ["one", "four"], "b.png": ["two", "three"], "c.png": [], "d.png": []}
+    assert "1 of 4 images are not in metadata.jsonl" in caplog.text
+    write(file, '{"file_name": "a.png", "text": "x"}\n{"file_name": "a.png" "text"}')
+    with pytest.raises(UsageError, match=r"metadata.jsonl, line 2, column 23: not valid JSON"):
+        load_dataset(tmp_path, split="train")
+    write(file, '{"file_name": "a.png", "label": "x"}')
+    with pytest.raises(UsageError, match="line 1 has none of 'text'"):
+        load_dataset(tmp_path, split="train")
+    write(file, '{"file_name": "../a.png", "text": "x"}')
+    with pytest.raises(UsageError, match=r"line 1: \.\./a\.png is no image"):
+        load_dataset(tmp_path, split="train")
+
+
+def test_folder_with_split_folders(tmp_path):
+    picture(tmp_path / "train" / "a.png")
+    picture(tmp_path / "validation" / "b.png")
+    assert load_dataset(tmp_path, split="train").ids == ["train/a.png"]
+    assert load_dataset(tmp_path, split="val").ids == ["validation/b.png"]
+    with pytest.raises(UsageError, match="no split 'test', only train, validation"):
+        load_dataset(tmp_path, split="test")
+
+
+def test_image_files(tmp_path):
+    one, two = picture(tmp_path / "1.png"), picture(tmp_path / "more" / "2.jpg")
+    assert load_dataset(one, split="test").ids == [one.as_posix()]
+    assert from_images([two, str(one)]).ids == [two.as_posix(), one.as_posix()]
+    assert from_images([tmp_path]).ids == [one.as_posix(), two.as_posix()]
+    with pytest.raises(UsageError, match="more than once"):
+        from_images([one, one])
+    with pytest.raises(UsageError, match="does not exist"):
+        from_images(tmp_path / "no.png")
+    with pytest.raises(UsageError, match="is not an image file"):
+        from_images(write(tmp_path / "a.txt", ""))
+    with pytest.raises(UsageError, match="holds no images"):
+        from_images([])
+
+
+def test_what_cannot_be_read(tmp_path, karpathy_file):
+    with pytest.raises(UsageError, match="nowhere does not exist"):
+        load_dataset(tmp_path / "nowhere", split="val")
+    with pytest.raises(UsageError, match="holds no images"):
+        load_dataset(write(tmp_path / "empty" / "a.txt", "").parent, split="val")
+    with pytest.raises(UsageError, match=r"broken.json, line 2, column 2: not valid JSON"):
+        load_dataset(write(tmp_path / "broken.json", '{\n "images [}'), split="val")
+    (tmp_path / "latin.json").write_bytes(b'{"a": "\xe9"}')
+    with pytest.raises(UsageError, match="is not UTF-8"):
+        load_dataset(tmp_path / "latin.json", split="val")
+    with pytest.raises(UsageError, match="neither a Karpathy dataset file nor COCO"):
+        load_dataset(write(tmp_path / "list.json", [1]), split="val")
+    with pytest.raises(UsageError, match="neither a folder"):
+        load_dataset(write(tmp_path / "a.csv", ""), split="val")
+    with pytest.raises(UsageError, match="limit is 0"):
+        load_dataset(karpathy_file, split="val", limit=0)
+    with pytest.raises(UsageError, match="format is 'tsv'"):
+        load_dataset(karpathy_file, split="val", format="tsv")
+    with pytest.raises(UsageError, match="is not a folder, which format 'folder' needs"):
+        load_dataset(karpathy_file, split="val", format="folder")
+    with pytest.raises(UsageError, match="an image has no 'id'"):
+        load_dataset(karpathy_file, split="val", format="coco")
+
+
+def test_real_coco_in_both_layouts(shared_data):
+    mini = shared_data / "coco-mini"
+    train = load_dataset(mini / "dataset_karpathy.json", split="train")
+    annotated = load_dataset(mini / "annotations" / "captions_train2017.json", split="train")
+    assert len(train) == 80
+    assert train.references.keys() == annotated.references.keys()
+    assert all(sorted(train.references[i]) == sorted(annotated.references[i]) for i in train.ids)
+    assert train[0].image.fingerprint() == annotated[annotated.position[train.ids[0]]].image.fingerprint()
+    assert len(load_dataset(shared_data / "unlabelled", split="train")) == 128

@@ -1,0 +1,113 @@
+"""Results as files: what is written is read back, in the formats other tools expect, and never by halves."""
+
+import json
+from dataclasses import replace
+
+import pyarrow.parquet
+import pytest
+from evaluation_fakes import toy_result
+
+from tellapart.errors import UsageError
+from tellapart.evaluation.results import EvaluationResult, find_result, require_comparable, result_folders
+
+
+def test_round_trip(tmp_path):
+    result = toy_result("dico", seed=0)
+    folder = result.save(tmp_path)
+    assert folder == tmp_path / "eval" / "toy-test-5-greedy"
+    assert EvaluationResult.load(folder) == result
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "captions_results.json",
+        "metrics.json",
+        "per_image.parquet",
+    ]
+
+
+def test_captions_are_in_coco_format_with_numbers_for_numeric_ids(tmp_path):
+    folder = toy_result("dico", seed=0).save(tmp_path)
+    rows = json.loads((folder / "captions_results.json").read_text(encoding="utf-8"))
+    assert rows[0] == {"image_id": 1, "caption": "dico says a red star on a grey ground"}
+    assert [row["image_id"] for row in rows] == [1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("ids", [["1", "two"], ["1", "002"], ["1", "²"]])
+def test_ids_stay_strings_where_any_is_no_plain_number(tmp_path, ids):
+    result = toy_result("dico", seed=0)
+    result = replace(result, captions=dict.fromkeys(ids, "a"), per_image={"CIDEr": [0.0, 1.0]})
+    rows = json.loads((result.save(tmp_path) / "captions_results.json").read_text(encoding="utf-8"))
+    assert [row["image_id"] for row in rows] == ids
+
+
+def test_rows_carry_id_and_caption(tmp_path):
+    table = pyarrow.parquet.read_table(toy_result("dico", seed=0).save(tmp_path) / "per_image.parquet").to_pylist()
+    assert table[2]["id"] == "3"
+    assert table[2]["caption"] == "dico says a green box above a ring"
+    assert table[2]["judge_rank"] == toy_result("dico", seed=0).per_image["judge_rank"][2]
+
+
+def test_a_failed_write_keeps_the_old_result(tmp_path):
+    old = toy_result("old", seed=0)
+    folder = old.save(tmp_path)
+    broken = replace(toy_result("new", seed=1), per_image={"CIDEr": [1.0]})  # not as long as the captions
+    with pytest.raises(ValueError, match="expected length"):
+        broken.save(tmp_path)
+    assert EvaluationResult.load(folder) == old
+    assert [path.name for path in folder.parent.iterdir()] == [folder.name]
+
+
+@pytest.mark.parametrize("name", ["metrics.json", "per_image.parquet"])
+def test_damaged_files_are_named(tmp_path, name):
+    folder = toy_result("dico", seed=0).save(tmp_path)
+    (folder / name).write_bytes(b"{")
+    with pytest.raises(UsageError, match="holds no readable evaluation"):
+        EvaluationResult.load(folder)
+
+
+def test_a_missing_run_and_a_run_without_results_get_a_remedy(tmp_path):
+    with pytest.raises(UsageError, match=r"gone does not exist: name the folder"):
+        result_folders(tmp_path / "gone")
+    with pytest.raises(UsageError, match=r"holds no evaluation: .* evaluate it first"):
+        result_folders(tmp_path)
+
+
+def test_of_several_results_one_must_be_named(tmp_path):
+    toy_result("dico", seed=0).save(tmp_path)
+    toy_result("dico", seed=1, decoding="beam 5").save(tmp_path)
+    with pytest.raises(UsageError, match=r"2 evaluations: .*toy-test-5-beam-5, toy-test-5-greedy"):
+        find_result(tmp_path)
+    assert find_result(tmp_path, "toy-test-5-beam-5") == toy_result("dico", seed=1, decoding="beam 5")
+    with pytest.raises(UsageError, match="no evaluation named 'sampled'"):
+        find_result(tmp_path, "sampled")
+
+
+def test_given_captions_stand_in_for_any_decoding(tmp_path):
+    human = toy_result("human", seed=0, decoding=None)
+    human.save(tmp_path)
+    assert find_result(tmp_path, "toy-test-5-beam-5") == human
+    require_comparable([human, toy_result("dico", seed=1)])
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"data": "other test"},
+        {"digest": "00000000"},
+        {"images": 6},
+        {"listeners": {"judge": "ffffffffffff"}},
+        {"decoding": "beam 5"},
+        {"words": "PTB"},
+    ],
+)
+def test_results_measured_differently_are_refused(change):
+    first, second = toy_result("a", seed=0), toy_result("b", seed=1)
+    other = replace(second, protocol=replace(second.protocol, **change))
+    with pytest.raises(UsageError, match=f"a and b were measured differently \\({next(iter(change))} "):
+        require_comparable([first, other])
+
+
+def test_given_captions_hide_no_difference_between_two_decodings():
+    given = toy_result("human", seed=0, decoding=None)
+    drawn = [toy_result("a", seed=1), toy_result("b", seed=2, decoding="beam 5")]
+    with pytest.raises(UsageError, match="a and b were measured differently"):
+        require_comparable([given, *drawn])
+    require_comparable([given, drawn[0], replace(drawn[0], protocol=replace(drawn[0].protocol, software="later"))])

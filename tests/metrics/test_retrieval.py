@@ -1,0 +1,57 @@
+import numpy as np
+import pytest
+from hypothesis import given as forall
+from hypothesis import settings
+from hypothesis import strategies as st
+
+from given import vector
+from tellapart.metrics.retrieval import ranks, retrieval_metrics, retrieval_ranks
+
+
+def test_retrieval_metrics_vector():
+    inputs, expected, tolerance = vector("retrieval_metrics")
+    similarity = np.array(inputs["sim_text_by_image"])
+    for direction, matrix in (("T2I", similarity), ("I2T", similarity.T)):
+        found = ranks(matrix)
+        assert found.tolist() == expected[direction].pop("rank")
+        assert retrieval_metrics(found, ks=inputs["ks"]) == pytest.approx(expected[direction], abs=tolerance)
+
+
+def test_retrieval_ties_vector():
+    inputs, expected, _ = vector("retrieval_ties")
+    found = ranks(np.array(inputs["sim_text_by_image"]))
+    assert found.tolist() == expected["T2I_rank"]
+    assert retrieval_metrics(found)["R@1"] == expected["R1"]
+
+
+@settings(max_examples=40, deadline=None)
+@forall(st.integers(1, 30), st.integers(1, 7), st.integers(0, 10**6))
+def test_blocked_ranks_equal_a_count_in_plain_python(count, block, seed):
+    rng = np.random.default_rng(seed)
+    # few distinct rows: equal captions and equal pictures must tie exactly
+    texts, images = (rng.standard_normal((5, 4))[rng.integers(0, 5, count)] for _ in range(2))
+    similarity = [[float(np.dot(text, image).round(9)) for image in images] for text in texts]
+    t2i, i2t = retrieval_ranks(texts, images, block=block)
+    for i in range(count):
+        others = [j for j in range(count) if j != i]
+        assert t2i[i] == 1 + sum(similarity[i][j] >= similarity[i][i] for j in others)
+        assert i2t[i] == 1 + sum(similarity[j][i] >= similarity[i][i] for j in others)
+
+
+def test_one_caption_for_all_images_is_last_everywhere():
+    rng = np.random.default_rng(0)
+    texts = np.repeat(rng.standard_normal((1, 64)).astype(np.float32), 700, axis=0)
+    texts /= np.linalg.norm(texts[0])
+    images = rng.standard_normal((700, 64)).astype(np.float32)
+    _, i2t = retrieval_ranks(texts, images)
+    assert (i2t == 700).all()
+
+
+def test_numbers_that_are_not_numbers_retrieve_nothing():
+    texts, images = np.eye(3), np.eye(3)
+    assert retrieval_ranks(texts, images)[0].tolist() == [1, 1, 1]
+    texts[1] = np.nan
+    t2i, _ = retrieval_ranks(texts, images)
+    assert t2i.tolist() == [1, 3, 1]
+    assert ranks(texts @ images).tolist() == [1, 3, 1]
+    assert ranks((texts @ images).T).tolist() == [2, 3, 2]

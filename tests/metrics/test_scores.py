@@ -1,0 +1,21 @@
+import numpy as np
+
+from given import vector
+from tellapart.metrics.scores import clip_s, pac_s, refclip_s, refpac_s
+
+
+def test_clip_and_pac_scores_vector():
+    inputs, expected, tolerance = vector("clip_and_pac_scores")
+    image, references = inputs["cos_image_caption"], inputs["cos_caption_refs"]
+    for name, values in {
+        "clip_s": clip_s(image),
+        "refclip_s": refclip_s(image, references),
+        "pac_s": pac_s(image),
+        "refpac_s": refpac_s(image, references),
+    }.items():
+        np.testing.assert_allclose(values, expected[name], rtol=0, atol=tolerance, err_msg=name)
+
+
+def test_ragged_references():
+    # 2 * 0.5 * 0.4 / 0.9 with w * 0.2 = 0.5
+    np.testing.assert_allclose(refclip_s([0.2, 0.2], [[0.4], [0.1, 0.4, -1]]), [0.4 / 0.9] * 2, atol=1e-12)

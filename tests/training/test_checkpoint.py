@@ -1,0 +1,222 @@
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from training_toys import KILLED_OPTIONS, Toy, digest, mortal, toy_config, toy_data
+
+from tellapart.errors import UsageError
+from tellapart.training import checkpoint
+from tellapart.training.loop import train
+
+HERE = Path(__file__).resolve().parent
+
+
+def trained(folder, objective=None, *, size=20, **options):
+    objective = objective if objective is not None else Toy()
+    run = train(objective, toy_data(size), toy_config(folder, **options))
+    return objective, run
+
+
+def without_seconds(path: Path):
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    return [{key: value for key, value in line.items() if not key.startswith("seconds/")} for line in lines]
+
+
+def start_process(script: str, **environment: str) -> subprocess.Popen:
+    paths = os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")])
+    return subprocess.Popen(
+        [sys.executable, "-c", "import torch; torch.set_num_threads(1)\n" + script],
+        env={**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1", **environment},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+@pytest.mark.slow
+def test_a_run_killed_at_any_moment_resumes_to_the_same_bits(tmp_path):
+    whole, _ = trained(tmp_path / "whole", **KILLED_OPTIONS)
+    folder = tmp_path / "killed"
+    process = start_process(
+        "from training_toys import *\n"
+        "from tellapart.training.loop import train\n"
+        f"train(Slow(), toy_data(), toy_config({str(folder)!r}, **KILLED_OPTIONS))"
+    )
+    while not checkpoint.existing(folder) and process.poll() is None:
+        time.sleep(0.01)
+    time.sleep(random.uniform(0, 0.5))
+    process.send_signal(signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL, process.stderr.read() if process.stderr else ""
+    killed_at = max(checkpoint.existing(folder))
+    assert killed_at < 120, "the process was to be killed before its end"
+    resumed = Toy(seed=5)
+    _, run = trained(folder, resumed, **KILLED_OPTIONS, resume_from_checkpoint="last")
+    assert digest(resumed) == digest(whole)
+    assert without_seconds(folder / "metrics.jsonl") == without_seconds(tmp_path / "whole" / "metrics.jsonl")
+    assert [line["step"] for line in run.history] == list(range(1, 121))
+    assert not list(folder.glob(".*")), "nothing half-written is left"
+
+
+@pytest.mark.slow
+def test_a_run_killed_while_saving_keeps_the_checkpoint_before(tmp_path):
+    options = {"max_steps": 6, "save_steps": 2}
+    whole, _ = trained(tmp_path / "whole", mortal(), **options)
+    folder = tmp_path / "killed"
+    process = start_process(
+        "from training_toys import *\nfrom tellapart.training.loop import train\n"
+        f"train(mortal(), toy_data(), toy_config({str(folder)!r}, **{options!r}))",
+        TOY_DIES="1",
+    )
+    assert process.wait() == -signal.SIGKILL, process.stderr.read() if process.stderr else ""
+    assert list(checkpoint.existing(folder)) == [2]
+    assert len(list(folder.glob(".checkpoint-4.*"))) == 1, "killed in the middle of writing"
+    resumed, run = trained(folder, mortal(), **options, resume_from_checkpoint=True)
+    assert digest(resumed) == digest(whole)
+    assert run.step == 6
+    assert not list(folder.glob(".checkpoint*"))
+
+
+@pytest.mark.parametrize("stop", [1, 2, 5])
+def test_stopping_and_resuming_gives_the_same_bits_and_lines(tmp_path, stop):
+    """Odd and even stops: the critic's optimiser state may be absent, present, and in mid-epoch."""
+    options = {"max_steps": 7, "lr_scheduler_type": "linear", "warmup_steps": 2, "dropout": True, "weight_decay": 0.1}
+    whole, run = trained(tmp_path / "whole", **options, save_steps=stop)
+    folder = tmp_path / "cut"
+    folder.mkdir()
+    shutil.copytree(tmp_path / "whole" / f"checkpoint-{stop}", folder / f"checkpoint-{stop}")
+    # The log of a process killed two lines after its checkpoint, in the middle of a third.
+    lines = (tmp_path / "whole" / "metrics.jsonl").read_text().splitlines(keepends=True)
+    (folder / "metrics.jsonl").write_text("".join(lines[: stop + 2]) + lines[-1][:20])
+    resumed, resumed_run = trained(folder, Toy(seed=5), **options, resume_from_checkpoint="last")
+    assert digest(resumed) == digest(whole)
+    assert without_seconds(folder / "metrics.jsonl") == without_seconds(tmp_path / "whole" / "metrics.jsonl")
+    assert len(run.history) == len(resumed_run.history) == 7
+    assert json.loads((folder / "run.json").read_text())["resumed_at_step"] == stop
+
+
+def test_what_was_selected_survives_resuming(tmp_path):
+    def evaluate(objective):
+        return {"score": -abs(float(objective.captioner[3].bias.detach()) - start - 0.02)}
+
+    start = float(Toy().captioner[3].bias.detach())
+    options = {"eval_steps": 1, "metric_for_best_model": "score", "save_steps": 3, "best_floor": {"score": 2.0}}
+    whole = train(Toy(), toy_data(), toy_config(tmp_path / "whole", **options), evaluate=evaluate)
+    first = toy_config(tmp_path / "cut", **{**options, "max_steps": 3})
+    train(Toy(), toy_data(), first, evaluate=evaluate)
+    again = toy_config(tmp_path / "cut", **options, resume_from_checkpoint="last")
+    with pytest.warns(UserWarning, match="max_steps was 3 and is now 6"):
+        resumed = train(Toy(), toy_data(), again, evaluate=evaluate)
+    assert whole.best == resumed.best
+    assert [line.get("eval_score") for line in whole.history] == [line.get("eval_score") for line in resumed.history]
+
+
+def test_a_finished_run_resumes_to_itself(tmp_path):
+    objective, run = trained(tmp_path)
+    resumed, again = trained(tmp_path, Toy(seed=5), resume_from_checkpoint="last")
+    assert digest(resumed) == digest(objective)
+    assert again.history == run.history
+    assert not resumed.seen
+
+
+def test_only_the_newest_checkpoints_are_kept(tmp_path):
+    config = toy_config(
+        tmp_path, save_steps=1, save_total_limit=2, eval_steps=6, metric_for_best_model="score", max_steps=12
+    )
+    values = iter([3.0, 2.0, 1.0])
+    train(Toy(), toy_data(), config, evaluate=lambda objective: {"score": next(values)})
+    assert list(checkpoint.existing(tmp_path)) == [11, 12]
+    assert json.loads((tmp_path / "best" / "trainer_state.json").read_text())["step"] == 0
+    assert not list(tmp_path.glob(".*"))
+
+
+def test_a_checkpoint_holds_what_it_should_and_unpickles_no_code(tmp_path):
+    trained(tmp_path, max_steps=2)
+    folder = tmp_path / "checkpoint-2"
+    files = sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
+    assert files == ["captioner/model.safetensors", "critic/model.safetensors", "optimizer.pt", "trainer_state.json"]
+    state = torch.load(folder / "optimizer.pt", weights_only=True)
+    assert set(state["captioner.0.weight"]) == {"step", "exp_avg", "exp_avg_sq"}
+    assert float(state["captioner.0.weight"]["step"]) == 2
+    assert float(state["critic.weight"]["step"]) == 1, "it learns in odd steps only"
+
+
+def test_starting_over_a_run_is_refused(tmp_path):
+    trained(tmp_path, max_steps=2)
+    with pytest.raises(UsageError, match=r"already holds a run \(checkpoint-2\).*resume_from_checkpoint=last"):
+        trained(tmp_path, max_steps=2)
+    shutil.rmtree(tmp_path / "checkpoint-2")
+    _, run = trained(tmp_path, max_steps=2)
+    assert len(run.history) == 2, "without a checkpoint the old log is dropped"
+
+
+def test_resuming_from_nothing_is_refused(tmp_path):
+    with pytest.raises(UsageError, match=r"finds no checkpoint in .*leave it out to start"):
+        trained(tmp_path, resume_from_checkpoint="last")
+    with pytest.raises(UsageError, match="checkpoint-9' does not exist"):
+        trained(tmp_path, resume_from_checkpoint=str(tmp_path / "checkpoint-9"))
+
+
+@pytest.mark.parametrize(
+    ("lost", "told"),
+    [
+        ("optimizer.pt", "lacks optimizer.pt"),
+        ("trainer_state.json", "trainer_state.json cannot be read"),
+        ("captioner", "lacks captioner/"),
+        ("critic/model.safetensors", "critic/model.safetensors cannot be read"),
+    ],
+)
+@pytest.mark.parametrize("cut_short", [False, True])
+def test_a_damaged_checkpoint_is_refused_with_a_remedy(tmp_path, lost, told, cut_short):
+    trained(tmp_path, max_steps=2)
+    path = tmp_path / "checkpoint-2" / lost
+    if path.is_dir():
+        shutil.rmtree(path)
+    elif cut_short:
+        path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+        told = told.replace("lacks optimizer.pt", "optimizer.pt cannot be read")
+    else:
+        path.unlink()
+    with pytest.raises(UsageError, match=f"checkpoint-2 is no complete checkpoint .*{told}.*restore it, or delete it"):
+        trained(tmp_path, max_steps=2, resume_from_checkpoint="last")
+
+
+def test_another_run_is_not_resumed(tmp_path):
+    trained(tmp_path, max_steps=4, save_steps=2)
+    last = {"max_steps": 4, "resume_from_checkpoint": "last"}
+    with pytest.raises(UsageError, match="another seed, 3 instead of 4: resume with the former"):
+        trained(tmp_path, **last, seed=4)
+    with pytest.raises(UsageError, match=r"another images a step .*, 8 instead of 16"):
+        trained(tmp_path, **last, gradient_accumulation_steps=2)
+    with pytest.raises(UsageError, match="another data"):
+        trained(tmp_path, **last, size=19)
+    with pytest.raises(UsageError, match="is older than checkpoint-4 in the same output_dir"):
+        trained(tmp_path, max_steps=4, resume_from_checkpoint=str(tmp_path / "checkpoint-2"))
+    other = Toy()
+    other.captioner = torch.nn.Linear(6, 2)
+    with pytest.raises(UsageError, match="holds weights of another model"):
+        trained(tmp_path, other, **last)
+    # The same images a step, cut otherwise, are the same run.
+    trained(tmp_path, **last, per_device_train_batch_size=4, gradient_accumulation_steps=2)
+
+
+def test_a_run_may_branch_off_into_another_folder(tmp_path):
+    whole, _ = trained(tmp_path / "one", save_steps=2)
+    branch, run = trained(tmp_path / "two", Toy(seed=5), resume_from_checkpoint=str(tmp_path / "one" / "checkpoint-2"))
+    assert digest(branch) == digest(whole)
+    assert [line["step"] for line in run.history] == [3, 4, 5, 6]
+
+
+def test_tidying_puts_back_what_was_about_to_be_replaced(tmp_path):
+    (tmp_path / ".best.replaced").mkdir()
+    (tmp_path / ".best.replaced" / "x").touch()
+    (tmp_path / ".checkpoint-3.abc").mkdir()
+    (tmp_path / ".checkpoint-1.pruned").mkdir()
+    checkpoint.tidy(tmp_path)
+    assert [str(p.relative_to(tmp_path)) for p in sorted(tmp_path.rglob("*"))] == ["best", "best/x"]

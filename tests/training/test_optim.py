@@ -1,0 +1,53 @@
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+from transformers import get_scheduler
+
+from tellapart.training.optim import clip_gradients, learning_rate_factor
+
+VECTORS = Path(__file__).resolve().parents[1] / "vectors.json"
+
+
+def test_clip_per_child():
+    """Each part is clipped on its own, by value or by norm; updates are those of plain SGD."""
+    vector = next(v for v in json.loads(VECTORS.read_text()) if v["name"] == "clip_per_child")
+    children, tolerance = vector["inputs"]["children"], vector["tolerance"]
+    parts = {}
+    for name, child in children.items():
+        parts[name] = [nn.Parameter(torch.zeros_like(torch.tensor(grad))) for grad in child["grads"].values()]
+        for parameter, grad in zip(parts[name], child["grads"].values(), strict=True):
+            parameter.grad = torch.tensor(grad)
+    norms = clip_gradients(
+        parts,
+        {name: child["clip_norm"] for name, child in children.items() if "clip_norm" in child},
+        {name: child["clip_value"] for name, child in children.items() if "clip_value" in child},
+    )
+    torch.optim.SGD([{"params": parts[name], "lr": child["lr"]} for name, child in children.items()]).step()
+    for name, expected in vector["expected"].items():
+        assert float(norms[name]) == pytest.approx(expected["norm_before"], abs=tolerance)
+        for parameter, key in zip(parts[name], children[name]["grads"], strict=True):
+            torch.testing.assert_close(parameter.grad, torch.tensor(expected["clipped"][key]), atol=tolerance, rtol=0)
+            update = torch.tensor(expected["sgd_update"][key])
+            torch.testing.assert_close(parameter.detach(), update, atol=tolerance, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("kind", "reference"), [("constant", "constant_with_warmup"), ("linear",) * 2, ("cosine",) * 2]
+)
+@pytest.mark.parametrize("warmup", [0, 3])
+def test_schedules_are_those_of_transformers(kind, reference, warmup):
+    optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=1.0)
+    scheduler = get_scheduler(reference, optimizer, num_warmup_steps=warmup, num_training_steps=12)
+    for step in range(12):
+        assert learning_rate_factor(kind, step, 12, warmup) == pytest.approx(scheduler.get_last_lr()[0], abs=1e-12)
+        optimizer.step()
+        scheduler.step()
+
+
+def test_warmup_may_be_a_fraction_and_the_course_ends_at_zero():
+    assert [learning_rate_factor("constant", s, 10, 0.2) for s in range(4)] == [0.0, 0.5, 1.0, 1.0]
+    assert learning_rate_factor("linear", 10, 10, 0) == 0.0
+    assert learning_rate_factor("linear", 15, 10, 0) == 0.0, "a run made longer than its course stays at its end"

@@ -1,0 +1,89 @@
+import json
+import math
+
+import numpy as np
+import pytest
+import torch
+from training_toys import Toy, digest, toy_config, toy_data
+
+from tellapart.errors import UsageError
+from tellapart.training.loop import train
+
+
+def trained(folder, **options):
+    objective = Toy()
+    run = train(objective, toy_data(), toy_config(folder, **options))
+    return objective, run
+
+
+def test_evaluating_changes_no_weight(tmp_path):
+    def evaluate(objective):
+        torch.rand(7), np.random.rand(3)
+        assert not torch.is_grad_enabled()
+        objective.train()
+        return {"noise": torch.rand(1).item()}
+
+    never, _ = trained(tmp_path / "never", dropout=True)
+    objective = Toy()
+    run = train(objective, toy_data(), toy_config(tmp_path / "often", eval_steps=1, dropout=True), evaluate=evaluate)
+    assert digest(objective) == digest(never)
+    assert [line["step"] for line in run.evaluations] == list(range(7))
+    assert len({line["eval_noise"] for line in run.evaluations}) == 1, "every evaluation draws the same numbers"
+
+
+def scripted(values):
+    """An evaluation that reads its metrics from a list."""
+    remaining = iter(values)
+    return lambda objective: dict(next(remaining))
+
+
+def test_best_is_the_highest_above_the_floor(tmp_path):
+    values = [
+        {"R@1": 0.1, "CIDEr": 1.0},
+        {"R@1": 0.4, "CIDEr": 0.6},
+        {"R@1": 0.3, "CIDEr": 0.9},
+        {"R@1": 0.9, "CIDEr": 0.59},
+        {"R@1": math.nan, "CIDEr": 1.0},
+        {"R@1": 0.4, "CIDEr": 0.9},
+        {"R@1": 0.2, "CIDEr": 0.9},
+    ]
+    at_step = {}
+
+    script = scripted(values)
+
+    def evaluate(objective):
+        at_step[len(at_step)] = {k: v.clone() for k, v in objective.captioner.state_dict().items()}
+        return script(objective)
+
+    options = {"eval_steps": 1, "metric_for_best_model": "eval_R@1", "best_floor": {"CIDEr": 0.6}}
+    run = train(Toy(), toy_data(), toy_config(tmp_path, **options), evaluate=evaluate)
+    assert run.best is not None
+    assert (run.best.step, run.best.value, run.best.metric) == (1, 0.4, "R@1")
+    from safetensors.torch import load_file
+
+    kept = load_file(tmp_path / "best" / "captioner" / "model.safetensors")
+    assert all(torch.equal(kept[name], at_step[1][name]) for name in kept)
+    state = json.loads((tmp_path / "trainer_state.json").read_text())
+    assert state["selection"]["best"] == {"step": 1, "metric": "R@1", "value": 0.4}
+    assert state["selection"]["start"] == {"CIDEr": 1.0}
+    lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert [line["eval_R@1"] for line in lines if "eval_R@1" in line][4] is None
+
+
+def test_lower_may_be_better(tmp_path):
+    values = [{"nll": value} for value in (3.0, 2.0, 2.5)]
+    run = train(
+        Toy(),
+        toy_data(),
+        toy_config(tmp_path, max_steps=2, eval_steps=1, metric_for_best_model="nll", greater_is_better=False),
+        evaluate=scripted(values),
+    )
+    assert run.best is not None
+    assert run.best.step == 1
+
+
+def test_a_missing_metric_is_named(tmp_path):
+    with pytest.raises(UsageError, match=r"metric_for_best_model names 'CIDer', but the evaluation gives CIDEr"):
+        train(
+            Toy(), toy_data(), toy_config(tmp_path, metric_for_best_model="CIDer"), evaluate=scripted([{"CIDEr": 1.0}])
+        )
