@@ -2,8 +2,9 @@
 
     OMP_NUM_THREADS=1 python benchmarks/rollout.py [--images 48] [--repeats 7]
 
-The model has the size of the built-in world's captioner and is first taught sentences of 4 to 24 words, so that captions
-end as trained ones do: mean length 8, the longest three times that. Pairs are interleaved; times are CPU milliseconds, medians.
+The model has the size of the built-in world's captioner and is first taught sentences of 4 to 24 words, so that
+captions end as trained ones do: mean length 8, the longest three times that. Ways are interleaved; times are medians of
+CPU milliseconds.
 """
 
 from __future__ import annotations
@@ -28,7 +29,6 @@ from transformers import (
 )
 from transformers.modeling_outputs import BaseModelOutput
 
-from tellapart.captioners import scoring
 from tellapart.captioners.huggingface import HuggingFaceCaptioner
 from tellapart.types import Batch, Decoding
 
@@ -121,9 +121,7 @@ def main() -> None:
         def run() -> object:
             with torch.no_grad():
                 fresh = BaseModelOutput(last_hidden_state=encoded.states)
-                return model.family.model.generate(
-                    encoder_outputs=fresh, max_new_tokens=LONGEST, **settings
-                )
+                return model.family.model.generate(encoder_outputs=fresh, max_new_tokens=LONGEST, **settings)
 
         return run
 
@@ -135,7 +133,9 @@ def main() -> None:
     rollout = model.generate(images, samples, encoded=encoded)
     lengths = model.generate(images, greedy, encoded=encoded).lengths
     print(f"greedy: mean length {lengths.float().mean():.1f}, widest {lengths.max()}")
-    print(f"{options.images} images x 5, mean length {rollout.lengths.float().mean():.1f}, widest {rollout.mask.shape[1]}")
+    print(
+        f"{options.images} images x 5, mean length {rollout.lengths.float().mean():.1f}, widest {rollout.mask.shape[1]}"
+    )
     compare("greedy", {"hf": hugging_face(do_sample=False), "own": own(greedy)}, options.repeats)
     compare(
         "multinomial x5",
@@ -146,10 +146,7 @@ def main() -> None:
     def one_pass(backward: bool, *, padded: bool) -> Callable[[], object]:
         def run() -> None:
             with torch.set_grad_enabled(backward):
-                if padded:
-                    loss = plain(model, encoded, rollout)
-                else:
-                    loss = model(rollout, encoded=encoded).logprobs.sum()
+                loss = plain(model, encoded, rollout) if padded else model(rollout, encoded=encoded).logprobs.sum()
                 if backward:
                     loss.backward()
 

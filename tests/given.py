@@ -47,7 +47,9 @@ class GivenCaptioner(Captioner):
             for i in image.tolist():
                 texts.append(f"{i}/{seen.setdefault(i, 0)}")
                 seen[i] += 1
-        return Rollout(batch, image, texts, torch.ones_like(mask, dtype=torch.long), mask, torch.ones(len(image)).bool())
+        return Rollout(
+            batch, image, texts, torch.ones_like(mask, dtype=torch.long), mask, torch.ones(len(image)).bool()
+        )
 
     def process(self, images):
         return {}

@@ -4,10 +4,10 @@ import math
 
 import pytest
 import torch
-from given import GivenCaptioner, double, images, run, vector
 from hypothesis import given as cases
 from hypothesis import strategies as st
 
+from given import GivenCaptioner, double, images, run, vector
 from tellapart.objectives.xe import XE
 from tellapart.ops import first_eos_mask, group_mean, group_std, kl_k3, leave_one_out_mean, reduce, sequence_logprob
 

@@ -2,8 +2,8 @@
 
 import pytest
 import torch
-from given import images
 
+from given import images
 from tellapart.draws import mix_seeds, uniforms
 from tellapart.types import Batch, Decoding, Rollout
 

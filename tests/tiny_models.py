@@ -106,7 +106,7 @@ def tiny_ved(
     vision_width: int = 32,
     layers: int = 2,
     std: float = 0.25,
-    eos_logit: float = 2.0,
+    eos_logit: float = 4.0,
     seed: int = 0,
     **options,
 ) -> HuggingFaceCaptioner:
@@ -150,7 +150,7 @@ def tiny_blip(
     vocab: int | None = 64,
     width: int = 32,
     std: float = 0.25,
-    eos_logit: float = 2.0,
+    eos_logit: float = 4.0,
     seed: int = 0,
     **options,
 ) -> HuggingFaceCaptioner:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sized
 from contextlib import contextmanager
 from typing import TypeVar
 
@@ -28,7 +28,14 @@ class Bar:
 def bar(description: str, total: int | None, *, done: int = 0) -> Iterator[Bar]:
     """A progress bar while the block runs; silent where standard error is not a terminal."""
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
 
     columns = (
         TextColumn("{task.description}"),
@@ -45,7 +52,7 @@ def bar(description: str, total: int | None, *, done: int = 0) -> Iterator[Bar]:
 
 def track(items: Iterable[T], description: str, *, total: int | None = None) -> Iterator[T]:
     """The items, with a bar that advances by one each."""
-    if total is None and hasattr(items, "__len__"):
+    if total is None and isinstance(items, Sized):
         total = len(items)
     with bar(description, total) as running:
         for item in items:

@@ -218,7 +218,9 @@ Gather = Callable[[Tensor], Tensor]
 class MixedReward(Protocol):
     """A reward that also tells its parts, as applied."""
 
-    def __call__(self, rollout: Rollout) -> Tensor: ...
+    def __call__(self, rollout: Rollout) -> Tensor:
+        """``[N]``, the sum of the parts."""
+        ...
 
     def parts(self, rollout: Rollout) -> dict[str, Tensor]:
         """Name -> ``[N]`` weighted contribution; they sum to the reward."""

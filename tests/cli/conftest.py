@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from listeners.tiny_listeners import clip_parts
-from tiny_models import CAPTIONS, images, tiny_ved
 
+from listeners.tiny_listeners import clip_parts
 from tellapart.listeners.clip import ClipListener
+from tiny_models import CAPTIONS, images, tiny_ved
 
 
 @dataclass(frozen=True)

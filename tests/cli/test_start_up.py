@@ -126,9 +126,11 @@ def test_errors_of_the_system_are_sentences_too(monkeypatch, capsys):
 
 
 def test_an_interrupt_ends_with_130(monkeypatch, capsys):
-    def interrupted(words):
-        raise KeyboardInterrupt
+    for said, shown in ((), "interrupted."), (("stopped at step 3",), "stopped at step 3"):
 
-    monkeypatch.setattr("tellapart.cli.methods.run", interrupted)
-    assert main(["methods"]) == 130
-    assert capsys.readouterr().err == "interrupted.\n"
+        def interrupted(words, said=said):
+            raise KeyboardInterrupt(*said)
+
+        monkeypatch.setattr("tellapart.cli.methods.run", interrupted)
+        assert main(["methods"]) == 130
+        assert capsys.readouterr().err == f"{shown}\n"

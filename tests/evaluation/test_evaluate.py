@@ -100,11 +100,11 @@ def test_reference_metrics_equal_pycocoevalcap():
 
 
 def test_a_column_with_a_metrics_name_averages_to_it():
-    result = evaluation(measures=[lambda captions: ({"true": 40.0}, {"true": [100, 0, 0, 100, 0]})])(
+    result = evaluation(measures=[lambda captions: ({"truthful": 40.0}, {"truthful": [100, 0, 0, 100, 0]})])(
         SayingCaptioner(CAPTIONS, unfinished=("2",))
     )
     shared = [key for key in result.per_image if key in result.metrics]
-    assert {"CIDEr", "ROUGE_L", "listener_R@1", "judge_MRR", "unfinished", "true"} <= set(shared)
+    assert {"CIDEr", "ROUGE_L", "listener_R@1", "judge_MRR", "unfinished", "truthful"} <= set(shared)
     for key in shared:
         assert len(result.per_image[key]) == 5
         assert result.metrics[key] == pytest.approx(math.fsum(result.per_image[key]) / 5), key

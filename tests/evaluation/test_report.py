@@ -162,7 +162,7 @@ def test_flags_say_what_is_known_of_a_caption(tmp_path):
     columns = {
         "judge_rank": [1, 7, None, None, None],
         "grammatical": [100.0, 100.0, None, None, None],
-        "true": [100.0, 0.0, None, None, None],
+        "truthful": [100.0, 0.0, None, None, None],
     }
     runs = [replace(run, result=replace(run.result, per_image=columns))]
     text = written(tmp_path, runs, dataset=toy_dataset())

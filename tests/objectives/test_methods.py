@@ -4,8 +4,8 @@ import importlib
 
 import pytest
 import torch
-from given import GivenCaptioner, given_reward
 
+from given import GivenCaptioner, given_reward
 from tellapart.objectives import METHODS
 from tellapart.objectives.dico import DiCO
 from tellapart.objectives.scst import SCST

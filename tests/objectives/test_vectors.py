@@ -2,8 +2,8 @@
 
 import pytest
 import torch
-from given import GivenCaptioner, double, given_reward, images, rewards_by_text, run, vector
 
+from given import GivenCaptioner, double, given_reward, images, rewards_by_text, run, vector
 from tellapart.objectives.dico import DiCO, classify
 from tellapart.objectives.scst import SCST
 from tellapart.objectives.xe import XE
@@ -11,9 +11,7 @@ from tellapart.ops import group_mean, group_std, leave_one_out_mean, sequence_lo
 
 
 def close(actual, expected, tolerance):
-    torch.testing.assert_close(
-        torch.as_tensor(actual, dtype=torch.float64), double(expected), atol=tolerance, rtol=0.0
-    )
+    torch.testing.assert_close(torch.as_tensor(actual, dtype=torch.float64), double(expected), atol=tolerance, rtol=0.0)
 
 
 def test_xe_token_mean():
@@ -43,7 +41,9 @@ def test_scst_greedy(reduction):
 def test_nsc_leave_one_out():
     inputs, expected, tolerance = vector("nsc_leave_one_out")
     count = 6
-    captioner = GivenCaptioner(-torch.ones(count, 2).double(), torch.ones(count, 2), torch.arange(2).repeat_interleave(3))
+    captioner = GivenCaptioner(
+        -torch.ones(count, 2).double(), torch.ones(count, 2), torch.arange(2).repeat_interleave(3)
+    )
     reward = given_reward(rewards_by_text(inputs["rewards"]))
     objective = SCST(captioner, reward, baseline="leave_one_out", num_generations=3)
     _, experience, _ = run(objective, images(2))

@@ -65,7 +65,9 @@ class HuggingFaceCaptioner(Captioner):
         self._freeze(train)
         self.checkpoints_layers = gradient_checkpointing
         if gradient_checkpointing:
-            family.model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+            # transformers 5.23 renamed it and warns about the old name.
+            enable = getattr(family.model, "activation_checkpointing_enable", family.model.gradient_checkpointing_enable)
+            enable({"use_reentrant": False})
         self.train(self.training)
 
     @classmethod

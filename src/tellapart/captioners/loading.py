@@ -59,7 +59,7 @@ def _read(what: str, files: str, name: str, load: Any, **options: Any) -> Any:
     try:
         with quiet():
             return load(name, **options)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RuntimeError) as error:
+    except Exception as error:  # each reader has its own exceptions, and all mean that the folder will not do
         reason = next(iter(str(error).strip().splitlines()), type(error).__name__).rstrip(".:")
         if Path(name).is_dir():
             raise UsageError(f"folder {name} lacks a usable {what} ({reason}): add or repair {files}.") from error

@@ -22,13 +22,14 @@ def inverse_cdf(scores: Tensor, uniform: Tensor) -> Tensor:
     """``[n]`` token ids drawn from ``softmax(scores [n, V])`` by one number in [0, 1) a row.
 
     The smallest id whose cumulative probability exceeds the number: a row's token depends on its own scores and number
-    only. Rounding can make the last cumulative value 0.9999999, so the number is scaled by it and kept below it.
+    only. Rounding can make the last cumulative value 0.9999999, so the number is scaled by it and kept below it. Scores
+    that are not finite give the last id; scoring the caption then tells.
     """
     cumulative = scores.float().softmax(dim=1).cumsum(dim=1)
     total = cumulative[:, -1:]
     below = torch.nextafter(total, torch.zeros_like(total))
     target = torch.minimum(uniform[:, None].to(total) * total, below)
-    return torch.searchsorted(cumulative, target, right=True).squeeze(1)
+    return torch.searchsorted(cumulative, target, right=True).squeeze(1).clamp(max=scores.shape[1] - 1)
 
 
 def block_repeated_ngrams(scores: Tensor, tokens: Tensor, size: int) -> Tensor:

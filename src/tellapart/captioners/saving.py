@@ -53,7 +53,7 @@ def read_weights(captioner: HuggingFaceCaptioner, folder: Path) -> None:
     try:
         with quiet(), torch.no_grad():
             read(captioner, folder)
-    except (OSError, RuntimeError, KeyError, ValueError) as error:
+    except Exception as error:  # each reader has its own exceptions, and all mean that the folder will not do
         reason = next(iter(str(error).strip().splitlines()), type(error).__name__).rstrip(".:")
         raise UsageError(
             f"folder {folder} lacks the weights of this captioner ({reason}): give the folder it was saved to."

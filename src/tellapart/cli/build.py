@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 from tellapart.captioners.base import Captioner
 from tellapart.captioners.contract import check_captioner
-from tellapart.cli.models import as_usage_errors, decoding, device, load_captioner, load_data, load_listener
+from tellapart.cli.console import note
+from tellapart.cli.models import as_usage_errors, decoding, device, load_captioner, load_data, load_listener, truth_of
 from tellapart.cli.names import resolve
 from tellapart.cli.recipe import Recipe
 from tellapart.cli.schema import RewardSection
@@ -21,7 +23,7 @@ from tellapart.objectives import METHODS
 from tellapart.rewards.mix import Mix
 from tellapart.rewards.reference import CiderD, DocumentFrequencies
 from tellapart.rewards.similarity import Similarity
-from tellapart.types import ObjectiveModule, Reward
+from tellapart.types import Reward
 
 
 @dataclass(frozen=True)
@@ -37,7 +39,7 @@ class Built:
     """
 
     captioner: Captioner
-    objective: ObjectiveModule
+    objective: Any  # both an Objective and an nn.Module, which no type can say
     dataset: CaptionDataset
     data: TrainingData
     watch: Watch | None
@@ -51,11 +53,9 @@ class Watch:
     name: str
     last: EvaluationResult | None = field(default=None, init=False)
 
-    def __call__(self, objective: ObjectiveModule) -> dict[str, float]:
+    def __call__(self, objective: Any) -> dict[str, float]:
         """The metrics, by name."""
-        captioner = objective.captioner
-        assert isinstance(captioner, Captioner)
-        return self.measure(captioner).metrics
+        return self.measure(objective.captioner).metrics
 
     def measure(self, captioner: Captioner) -> EvaluationResult:
         """All of the result."""
@@ -81,11 +81,11 @@ def build(recipe: Recipe) -> Built:
     )
     if METHODS[recipe.method].needs_references:
         dataset.require_references(f"method {recipe.method}")
-    captioner = load_captioner(recipe.captioner, size=section.size).to(device())
+    captioner = load_captioner(recipe.captioner, size=section.size, seed=recipe.training.seed).to(device())
     collate = Collate({captioner.name: captioner.process})
     check_captioner(captioner, collate(dataset[:2].examples).to(device()))
     listener = _listener(recipe, dataset)
-    parts = {"captioner": captioner}
+    parts: dict[str, Captioner | Reward] = {"captioner": captioner}
     if METHODS[recipe.method].needs_reward:
         parts["reward"] = build_reward(recipe.reward, dataset, listener)
     with as_usage_errors("objective"):
@@ -155,11 +155,17 @@ def _watch(recipe: Recipe, dataset: CaptionDataset, collate: Collate, listener: 
         size=data.size,
         limit=section.limit,
     )
+    seen = sum(
+        example.id in dataset.position and dataset[dataset.position[example.id]] == example for example in watched
+    )
+    if seen:
+        note(f"note: {seen} of the {len(watched)} images of the evaluation are trained on: set evaluation.path.")
     listeners = {} if listener is None else {"listener": listener}
     if section.judge is not None:
         listeners["judge"] = load_listener(section.judge, name="judge", size=data.size)
     for retriever in listeners.values():
         retriever.cache_images(watched)
     how = decoding(section.num_beams, section.max_new_tokens)
-    evaluation = Evaluation(watched, collate, listeners=listeners, decoding=how)
+    truth = truth_of(section.path or data.path, section.split, size=data.size, dataset=watched)
+    evaluation = Evaluation(watched, collate, listeners=listeners, decoding=how, measures=truth)
     return Watch(evaluation, recipe.training.output_dir.name)

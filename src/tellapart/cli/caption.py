@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -143,6 +144,9 @@ def _writer(options: CaptionOptions) -> Callable[[list[dict[str, str | int]]], N
         raise UsageError(f"--output {path} ends in {path.suffix!r}: name a .json or .jsonl file, or - to print.")
     if path.exists() and not options.overwrite:
         raise UsageError(f"--output {path} exists: name another file, or give --overwrite to replace it.")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if not os.access(path.parent, os.W_OK):
+        raise UsageError(f"--output {path} is in a folder that cannot be written to: choose another.")
     if path.suffix == ".json":
         return lambda rows: write_json(path, rows)
     return lambda rows: write_text(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))

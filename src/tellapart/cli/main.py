@@ -5,7 +5,9 @@ from __future__ import annotations
 import errno
 import os
 import sys
-from collections.abc import Sequence
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from tellapart import __version__
 from tellapart.cli.console import note, say
@@ -31,6 +33,7 @@ REMEDIES = {
     errno.EROFS: "choose a path on a disk that can be written",
     errno.ENOENT: "check the path",
     errno.ENOTDIR: "a folder on that path is a file: choose another",
+    errno.EEXIST: "a file is in the way of a folder; choose another path",
     errno.EISDIR: "name a file, not a folder",
 }
 
@@ -50,10 +53,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     debug = "--debug" in words
     words = [word for word in words if word != "--debug"]
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")  # its start-up remarks are about choices made for the user
+    if not sys.stderr.isatty():
+        os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     try:
-        return dispatch(words)
-    except KeyboardInterrupt:
-        note("interrupted.")
+        with plain_warnings():
+            return dispatch(words)
+    except KeyboardInterrupt as stopped:
+        note(str(stopped) or "interrupted.")
         return INTERRUPTED
     except BrokenPipeError:  # the reader of our output (head, less) has gone
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115  # else the interpreter complains when it flushes at exit
@@ -80,6 +86,16 @@ def dispatch(words: Sequence[str]) -> int:
     require_known(words[0], COMMANDS, "a command of tellapart")
     run = resolve(COMMANDS[words[0]][1])
     return int(run(words[1:]))
+
+
+@contextmanager
+def plain_warnings() -> Iterator[None]:
+    """Warnings for users as one line; those that libraries address to programmers are left out."""
+    with warnings.catch_warnings():
+        for category in (FutureWarning, DeprecationWarning):
+            warnings.simplefilter("ignore", category)
+        warnings.showwarning = lambda message, *where, **further: note(f"warning: {message}")
+        yield
 
 
 def usage() -> str:

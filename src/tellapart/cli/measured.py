@@ -32,18 +32,29 @@ class DataOptions:
     limit: int | None = None
 
 
-def load(options: DataOptions, run: Made | None) -> CaptionDataset:
-    """The images that the options, and for the rest the run, name.
+@dataclass(frozen=True)
+class Where:
+    """The images that the options, and for the rest a run, name."""
+
+    dataset: CaptionDataset
+    path: str
+    split: str
+    size: str
+
+
+def load(options: DataOptions, run: Made | None) -> Where:
+    """Read them.
 
     Raises:
         UsageError: neither says which data, or these do not exist.
     """
     from tellapart.cli.models import load_data
 
-    path, images, format, split, limit, size = options.data, options.images, None, options.split, options.limit, None
+    path, images, format, limit = options.data, options.images, None, options.limit
+    split, size = options.split or "val", options.size or "full"
     if run is not None:
-        size = run.data.size
-        split = split or run.evaluation.split or "val"
+        split = options.split or run.evaluation.split or "val"
+        size = options.size or run.data.size
         if path is None:
             path = run.evaluation.path or run.data.path
             same = path == run.data.path
@@ -52,5 +63,5 @@ def load(options: DataOptions, run: Made | None) -> CaptionDataset:
             limit = limit if limit is not None or split != run.evaluation.split else run.evaluation.limit
     if path is None:
         raise UsageError("there is no saying which images: give --data, such as world or a COCO json.")
-    chosen = options.size or size or "full"
-    return load_data(path, split or "val", images=images, format=format, size=chosen, limit=limit)
+    dataset = load_data(path, split, images=images, format=format, size=size, limit=limit)
+    return Where(dataset, path, split, size)

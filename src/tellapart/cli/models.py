@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 import torch
@@ -22,8 +23,11 @@ from tellapart.types import Decoding
 
 if TYPE_CHECKING:
     from tellapart.data.dataset import CaptionDataset
+    from tellapart.evaluation.evaluate import Measure
+    from tellapart.evaluation.measures import Measured
 
 WORLD = "world"
+BACKBONE = "world/backbone"
 CAPTIONER = "captioner"
 """Folder of the captioner within a checkpoint."""
 
@@ -41,20 +45,46 @@ def device_of(module: nn.Module) -> torch.device:
     return next(module.parameters()).device
 
 
-def load_captioner(section: CaptionerSection, *, size: str = "full") -> HuggingFaceCaptioner:
+def load_captioner(section: CaptionerSection, *, size: str = "full", seed: int | None = None) -> HuggingFaceCaptioner:
     """The captioner of a recipe, or of a command's option.
+
+    Args:
+        section: which, and what of it trains.
+        size: of the built-in world.
+        seed: draws the weights of a captioner that starts from world/backbone; without one it must be trained already.
 
     Raises:
         UsageError: there is no such model, or it cannot be used so.
     """
-    with as_usage_errors("captioner"):
+    with as_usage_errors("captioner"), _weights(section, size, seed) as folder:
         return HuggingFaceCaptioner.from_pretrained(
-            captioner_folder(section.model_name_or_path, size=size),
+            folder,
             train=section.train,
             lora=None if section.lora is None else LoraOptions(**asdict(section.lora)),
             dtype=section.dtype,
             gradient_checkpointing=section.gradient_checkpointing,
         )
+
+
+@contextmanager
+def _weights(section: CaptionerSection, size: str, seed: int | None) -> Iterator[str | Path]:
+    """Where the captioner can be read from while the block runs."""
+    name = section.model_name_or_path
+    if name != BACKBONE or seed is None:
+        yield captioner_folder(name, size=size)
+        return
+    if section.lora is not None:
+        raise UsageError(f"captioner.lora adapts trained weights, but {name} has only a vision tower: leave lora out.")
+    from transformers import CLIPVisionModel
+
+    from tellapart.experiments.world_captioner import make_captioner
+    from tellapart.experiments.world_training import seeded
+
+    with TemporaryDirectory() as temporary, without_bars(Path(temporary)):
+        with seeded(name, seed):
+            captioner = make_captioner(CLIPVisionModel.from_pretrained(build_stage(name, size)))
+        captioner.save(Path(temporary))
+        yield Path(temporary)
 
 
 def captioner_folder(name: str, *, size: str = "full") -> str | Path:
@@ -103,7 +133,23 @@ def load_listener(path: str, *, name: str, prefix: str | None = None, size: str 
         UsageError: there is no such model, or it is of another kind.
     """
     folder = build_stage(path, size) if is_world(path) else path
-    return ClipListener.from_pretrained(folder, name=name, prefix=prefix).to(device())
+    with without_bars(Path(folder)):
+        return ClipListener.from_pretrained(folder, name=name, prefix=prefix).to(device())
+
+
+@contextmanager
+def without_bars(folder: Path) -> Iterator[None]:
+    """No bar while weights are read from a folder; a download from the hub keeps its own."""
+    from transformers.utils import logging
+
+    shown = logging.is_progress_bar_enabled() and folder.is_dir()
+    if shown:
+        logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()
 
 
 def load_data(
@@ -120,7 +166,24 @@ def load_data(
 
     if limit is not None and limit < 1:
         raise UsageError(f"limit is {limit}: keep at least 1 image.")
-    return load_world(split, size=size)[:limit]  # type: ignore[arg-type]
+    return load_world(split, size=size)[:limit]
+
+
+def truth_of(path: str, split: str, *, size: str, dataset: CaptionDataset) -> tuple[Measure, ...]:
+    """What can be measured because the pictures are known: for the built-in world its truth, for other data nothing."""
+    if path != WORLD:
+        return ()
+    from tellapart.data.world import load_scenes
+    from tellapart.data.world.measures import world_measures
+
+    scenes = load_scenes(split, size=size)
+    shown = {image_id: scenes[image_id] for image_id in dataset.ids}
+
+    def truth(captions: Mapping[str, str]) -> Measured:
+        measured = world_measures(captions, shown)
+        return measured.corpus, measured.per_image
+
+    return (truth,)
 
 
 def decoding(num_beams: int, max_new_tokens: int, *, no_repeat_ngram_size: int = 0) -> Decoding:

@@ -55,7 +55,7 @@ def run(argv: Sequence[str]) -> int:
     path = write_report(
         options.output,
         views,
-        dataset=load(options, run) if options.num_images and named else None,
+        dataset=load(options, run).dataset if options.num_images and named else None,
         title=options.title,
         images=options.num_images,
         seed=options.seed,

@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING
 
 from tellapart.cli.command import options_of
 from tellapart.cli.console import note
-from tellapart.cli.measured import DataOptions, load
+from tellapart.cli.measured import DataOptions, Where, load
 from tellapart.cli.runs import Made, made
 from tellapart.cli.schema import CaptionerSection
 from tellapart.errors import UsageError
 
 if TYPE_CHECKING:
-    from tellapart.data.dataset import CaptionDataset
     from tellapart.evaluation.results import EvaluationResult
     from tellapart.listeners.clip import ClipListener
 
@@ -82,30 +81,31 @@ def measure(word: str, options: ScoreOptions) -> EvaluationResult:
     path = Path(word)
     captions = read_captions(path) if path.suffix == ".json" else None
     run = made(path)
-    dataset = load(options, run)
-    from tellapart.cli.models import decoding, device, load_captioner
+    where = load(options, run)
+    from tellapart.cli.models import decoding, device, load_captioner, truth_of
     from tellapart.data.dataset import Collate
     from tellapart.evaluation.evaluate import Evaluation
 
-    listeners = _listeners(options, run, dataset)
+    listeners = _listeners(options, run, where)
+    truth = truth_of(where.path, where.split, size=where.size, dataset=where.dataset)
     name = options.name or path.stem
     if captions is not None:
-        return Evaluation(dataset, listeners=listeners).score(captions, name=name)
+        return Evaluation(where.dataset, listeners=listeners, measures=truth).score(captions, name=name)
     beams = options.num_beams or (run.evaluation.num_beams if run else 1)
     longest = options.max_new_tokens or (run.evaluation.max_new_tokens if run else 40)
     how = decoding(beams, longest)
-    size = options.size or (run.data.size if run else "full")
-    captioner = load_captioner(CaptionerSection(model_name_or_path=word), size=size).to(device())
+    captioner = load_captioner(CaptionerSection(model_name_or_path=word), size=where.size).to(device())
     collate = Collate({captioner.name: captioner.process})
-    evaluation = Evaluation(dataset, collate, listeners=listeners, decoding=how, batch_size=options.batch_size)
+    evaluation = Evaluation(
+        where.dataset, collate, listeners=listeners, decoding=how, batch_size=options.batch_size, measures=truth
+    )
     return evaluation(captioner, name=name)
 
 
-def _listeners(options: ScoreOptions, run: Made | None, dataset: CaptionDataset) -> dict[str, ClipListener]:
+def _listeners(options: ScoreOptions, run: Made | None, where: Where) -> dict[str, ClipListener]:
     """The retrievers by name, knowing the images."""
     from tellapart.cli.models import load_listener
 
-    size = options.size or (run.data.size if run else "full")
     paths = {
         "listener": (options.listener or (run.listener.path if run else None)),
         "judge": (options.judge or (run.evaluation.judge if run else None)),
@@ -113,10 +113,12 @@ def _listeners(options: ScoreOptions, run: Made | None, dataset: CaptionDataset)
     prefix = options.prefix if options.prefix is not None or run is None else run.listener.prefix
     prefixes = {"listener": prefix, "judge": None}
     found = {
-        name: load_listener(path, name=name, prefix=prefixes[name], size=size) for name, path in paths.items() if path
+        name: load_listener(path, name=name, prefix=prefixes[name], size=where.size)
+        for name, path in paths.items()
+        if path
     }
     for listener in found.values():
-        listener.cache_images(dataset)
+        listener.cache_images(where.dataset)
     return found
 
 

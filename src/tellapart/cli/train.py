@@ -51,8 +51,13 @@ def run(argv: Sequence[str]) -> int:
 
 def train(recipe: Recipe, built: Built) -> Run:
     """Train, then measure the selected captioner and keep the result with the run."""
+    import torch
+
     from tellapart.training.loop import train as loop
 
+    if not torch.accelerator.is_available():
+        # Without it accelerate takes processes that torchrun started on CPUs for single ones, each training on its own.
+        os.environ.setdefault("ACCELERATE_USE_CPU", "true")
     output_dir = recipe.training.output_dir
     if recipe.flags.overwrite_output_dir:
         clear(output_dir)

@@ -109,7 +109,7 @@ class CaptionDataset(Sequence[Example]):
     def __len__(self) -> int:
         return len(self.examples)
 
-    def __getitem__(self, index):  # type: ignore[no-untyped-def,override]
+    def __getitem__(self, index):  # type: ignore[no-untyped-def]
         if isinstance(index, slice):
             return CaptionDataset(self.examples[index], name=self.name)
         return self.examples[index]

@@ -23,7 +23,11 @@ SETTINGS = {
 }
 """What the demo trains; scst at a rate at which it hacks its reward, dico at the rate the study chose on val."""
 
-SHOWN = {"xe": ("selected", "xe"), "scst-CLIP": ("last", "scst-CLIP, last step"), "dico": ("selected", "dico, selected")}
+SHOWN = {
+    "xe": ("selected", "xe"),
+    "scst-CLIP": ("last", "scst-CLIP, last step"),
+    "dico": ("selected", "dico, selected"),
+}
 """Row -> which of its checkpoints the table shows, and under what name."""
 
 
@@ -63,7 +67,9 @@ def _present(output_dir: Path, settings: dict[str, Setting], size: str) -> tuple
         point, name = SHOWN[row]
         folder = output_dir / setting.key()
         view = read_run(folder / point, name=name, protocol=slug)
-        views.append(replace(view, result=replace(view.result, name=name), curves=read_curves(folder / "metrics.jsonl")))
+        views.append(
+            replace(view, result=replace(view.result, name=name), curves=read_curves(folder / "metrics.jsonl"))
+        )
     views += [RunView(result.name, result) for result in reference_rows(parts)]
     title = "Captions that tell images apart: the built-in world"
     page = write_report(output_dir / "report.html", views, dataset=parts.dataset("test"), title=title)

@@ -97,21 +97,27 @@ class Study:
 
 def main(argv: list[str] | None = None) -> None:
     """Run the study and write its page."""
+    from tellapart.experiments.demo import reference_rows
     from tellapart.experiments.study_page import write_page
+    from tellapart.experiments.world_parts import WorldParts
     from tellapart.experiments.world_stages import build_all
 
+    options = _parse(argv)
+    study = Study(options.output_dir, Setting(row="xe", steps=options.steps, size=options.size))
+    build_all(options.size, seeds=study.seeds)
+    study.run(workers=options.workers)
+    references = {result.name: result.metrics for result in reference_rows(WorldParts.load(options.size))}
+    write_page(study, options.docs / "world.md", references=references)
+
+
+def _parse(argv: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--output_dir", type=Path, default=Path("runs/study"))
     parser.add_argument("--docs", type=Path, default=Path("docs/results"), help="folder the page is written to")
     parser.add_argument("--steps", type=int, default=Setting.steps)
     parser.add_argument("--size", choices=("full", "small"), default="full")
     parser.add_argument("--workers", type=int, default=2, help="trainings at a time, one thread each")
-    options = parser.parse_args(argv)
-    base = Setting(row="xe", steps=options.steps, size=options.size)
-    study = Study(options.output_dir, base)
-    build_all(options.size, seeds=study.seeds)
-    study.run(workers=options.workers)
-    write_page(study, options.docs / "world.md")
+    return parser.parse_args(argv)
 
 
 if __name__ == "__main__":

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-
 from tellapart.experiments.study_claims import Claim, claims
+from tellapart.experiments.world_probe import require_probe
 from tellapart.experiments.world_run import CIDER_FLOOR, Setting
+from tellapart.experiments.world_stages import resolve
 from tellapart.files import write_text
 
 if TYPE_CHECKING:
@@ -37,36 +38,52 @@ POINTS = ("selected", "last")
 DECODINGS = ("greedy", "beam5")
 
 
-def write_page(study: Study, path: Path, *, command: str, references: dict[str, dict[str, float]]) -> None:
+def write_page(study: Study, path: Path, *, references: dict[str, dict[str, float]]) -> None:
     """Write the study's page.
 
     Args:
         study: finished.
         path: of the Markdown file.
-        command: what makes it.
         references: name of a row of given captions -> its metrics on test.
     """
-    sections = [_head(study, command)]
+    sections = [_head(study), _probe(study)]
     for decoding in DECODINGS:
-        sections.append(f"## Test, {'greedy' if decoding == 'greedy' else 'beam 5'}\n\n{_table(study, decoding, references)}")
+        heading = "greedy" if decoding == "greedy" else "beam 5"
+        sections.append(f"## Test, {heading}\n\n{_table(study, decoding, references)}")
     sections.append("## What was expected\n\n" + "\n".join(_claim(claim) for claim in claims(study)))
     sections.append("## The grid on val (seed 0)\n\n" + _grid(study))
     write_text(path, "\n\n".join(sections) + "\n")
 
 
-def _head(study: Study, command: str) -> str:
+def _head(study: Study) -> str:
     base = study.base
     rates = ", ".join(f"{rate:g}" for rate in study.learning_rates)
     seeds = ", ".join(map(str, study.seeds))
     return f"""# Results on the world
 
-Made by `{command}`; do not edit by hand.
+Made by `make study`; how to read it is in [world-analysis.md](world-analysis.md).
 
-One protocol for every method: {base.steps} steps of {base.images} images, 5 captions drawn for each; learning rates {rates} and the values
-of a method's knob tried with seed {study.seeds[0]}, chosen on **val**; then seeds {seeds} at the chosen point, mean ± standard deviation. A seed
-redraws the start captioner `xe` and the post-training; world, listener and judge stay fixed. Evaluated on val every
-{base.eval_steps} steps. *selected* is the checkpoint with the highest val listener R@1 among those whose val CIDEr is at least {CIDER_FLOOR} of
-step 0's; *last* is the last step. All tables below the grid's are on **test**. CIDEr and BLEU times 100; the rest in percent but words."""
+One protocol for every method: {base.steps} steps of {base.images} images with 5 captions drawn for each; learning rates {rates}
+and the values of a method's knob are tried with seed {study.seeds[0]} and chosen on **val**; then seeds {seeds} at the chosen
+point, mean ± standard deviation. A seed redraws the start captioner `xe` and the post-training; world, listener and judge
+stay fixed. Evaluated on val every {base.eval_steps} steps. *selected* is the checkpoint with the highest val listener R@1
+among those whose val CIDEr is at least {CIDER_FLOOR} of step 0's; *last* is the last step. The first tables are on **test**.
+CIDEr and BLEU are printed times 100, words are counted, everything else is in percent."""
+
+
+def _probe(study: Study) -> str:
+    """What listener and judge know, on val."""
+    names = ("listener", "judge")
+    probes = [require_probe(resolve(f"world/{name}", size=study.base.size)) for name in names]
+    lines = ["| asked | " + " | ".join(names) + " |", "|---" * (len(names) + 1) + "|"]
+    for key in probes[0]["accuracy"]:
+        lines.append(f"| {key} | " + " | ".join(f"{probe['accuracy'][key]:.1f}" for probe in probes) + " |")
+    for kind in probes[0]["recall"]:
+        cells = " | ".join(f"{probe['recall'][kind]['t2i_R@1']:.1f}" for probe in probes)
+        lines.append(f"| R@1 of the text *{kind}* | {cells} |")
+    blind = [name for name, probe in zip(names, probes, strict=True) if probe["order_blind"]]
+    said = f"Order-blind: {', '.join(blind) or 'neither'}."
+    return "## What listener and judge know (val, %)\n\n" + "\n".join(lines) + f"\n\n{said}"
 
 
 def _table(study: Study, decoding: str, references: dict[str, dict[str, float]]) -> str:
@@ -94,7 +111,9 @@ def _claim(claim: Claim) -> str:
 
 
 def _grid(study: Study) -> str:
-    lines = ["| row | knob | learning rate | selected step | R@1 | CIDEr | grammatical | last: R@1 | CIDEr | grammatical |"]
+    lines = [
+        "| row | knob | learning rate | selected step | R@1 | CIDEr | grammatical | last: R@1 | CIDEr | grammatical |"
+    ]
     lines.append("|---" * 10 + "|")
     for row in study.rows:
         chosen = study.chosen(row)

@@ -17,21 +17,34 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 
-from tellapart.data.world import Scene, spec
-from tellapart.data.world.render import SIDE, encode_objects
+from tellapart.data.dataset import Collate
+from tellapart.data.loader import TrainingData
+from tellapart.data.world import Scene, load_scenes, load_world, spec
+from tellapart.data.world.render import SIDE
+from tellapart.experiments.world_training import History, Task, seeded
+from tellapart.files import write_json
 from tellapart.types import Batch, ObjectiveModule, StepOutput
 
 if TYPE_CHECKING:
     from PIL import Image
 
-    from tellapart.data.dataset import CaptionDataset
-
 INPUTS = "vision"
 """Key of the tower's tensors in ``batch.inputs``."""
 
-CELLS = len(spec.ROWS) * len(spec.COLUMNS)
-SIZES = {"shape": len(spec.SHAPES), "colour": len(spec.COLOURS), "size": len(spec.SIZES), "texture": len(spec.TEXTURES)}
-"""Attribute -> number of its values."""
+ACCURACY = "accuracy.json"
+"""What was read off val with the stage's heads, kept in its folder."""
+
+VALUES: dict[str, tuple[str, ...]] = {
+    "shape": tuple(spec.SHAPES),
+    "colour": tuple(spec.COLOURS),
+    "size": tuple(spec.SIZES),
+    "texture": tuple(spec.TEXTURES),
+}
+"""Attribute of an object -> its values, by whose order they are numbered."""
+
+SIZES = {name: len(values) for name, values in VALUES.items()}
+ROWS, COLUMNS = len(spec.ROWS), len(spec.COLUMNS)
+CELLS = ROWS * COLUMNS
 
 PAIRS = tuple(combinations(SIZES, 2))
 """The pairs of attributes that the CLS state tells, so that a text about "a red star" has something to be compared with."""
@@ -93,8 +106,9 @@ class Answers:
         cells = torch.full((len(scenes), CELLS, len(SIZES)), _NOTHING)
         cells[:, :, 0] = SIZES["shape"]
         for number, scene in enumerate(scenes):
-            for *attributes, row, column in encode_objects(scene):
-                cells[number, row * len(spec.COLUMNS) + column] = torch.tensor(attributes)
+            for thing in scene.objects:
+                attributes = [values.index(getattr(thing, name)) for name, values in VALUES.items()]
+                cells[number, thing.row * COLUMNS + thing.column] = torch.tensor(attributes)
         backgrounds = list(spec.BACKGROUNDS)
         background = torch.tensor([backgrounds.index(scene.background) for scene in scenes])
         return Answers(cells, background, torch.cat([_present(cells, pair) for pair in PAIRS], dim=1))
@@ -162,13 +176,12 @@ class Attributes(ObjectiveModule):
         terms = [
             cross_entropy(self.heads.background(last[:, 0]), answers.background, reduction="sum"),
             _sum_over_cells(self.heads.kind(early[:, 1:]), _kinds(answers.cells)),
-            PAIR_WEIGHT * binary_cross_entropy_with_logits(self.heads.pairs(last[:, 0]), answers.pairs, reduction="sum"),
+            PAIR_WEIGHT
+            * binary_cross_entropy_with_logits(self.heads.pairs(last[:, 0]), answers.pairs, reduction="sum"),
         ]
         logits = {name: head(last[:, 1:]) for name, head in self.heads.cells.items()}
         terms += [_sum_over_cells(logits[name], answers.cells[:, :, i]) for i, name in enumerate(SIZES)]
-        right = [
-            (logits[name].argmax(-1) == answers.cells[:, :, i])[answers.filled] for i, name in enumerate(SIZES)
-        ]
+        right = [(logits[name].argmax(-1) == answers.cells[:, :, i])[answers.filled] for i, name in enumerate(SIZES)]
         logs = {f"accuracy/{name}": hits.float() for name, hits in zip(SIZES, right, strict=True)}
         yield StepOutput(torch.stack(terms).sum(), last.new_tensor(float(len(batch))), logs)
 
@@ -199,8 +212,23 @@ def _sum_over_cells(logits: Tensor, answers: Tensor) -> Tensor:
     return cross_entropy(logits.flatten(0, 1), answers.flatten(), ignore_index=_NOTHING, reduction="sum") / CELLS
 
 
-def whole(dataset: CaptionDataset) -> Batch:
-    """All images of a data set in one batch for the tower."""
-    from tellapart.data.dataset import Collate
+def build_backbone(task: Task) -> History:
+    """Teach a tower, and measure on val what can be read off it."""
+    with seeded(task.name, task.seed):
+        objective = Attributes(make_tower(), load_scenes("web", size=task.size))
+    data = TrainingData(load_world("web", size=task.size), Collate({INPUTS: pixels}))
+    history = task.fit(objective, data)
+    objective.tower.eval().save_pretrained(task.folder)
+    image_processor().save_pretrained(task.folder)
+    write_json(task.folder / ACCURACY, held_out_accuracy(objective, task.size))
+    return history
 
-    return Collate({INPUTS: pixels})(dataset.examples)
+
+def held_out_accuracy(objective: Attributes, size: str) -> dict[str, float]:
+    """Percent right on val, see :meth:`Attributes.accuracy`."""
+    scenes = load_scenes("val", size=size)
+    examiner = Attributes(objective.tower, scenes)
+    examiner.heads = objective.heads
+    device = objective.heads.background.weight.device
+    batch = Collate({INPUTS: pixels})(load_world("val", size=size).examples)
+    return examiner.accuracy(batch.to(device))

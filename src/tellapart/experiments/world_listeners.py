@@ -10,7 +10,7 @@ its own that was drawn and taught apart. It shares no weight with the listener.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,9 +21,9 @@ from tellapart.data.world.captions import describe, write_as_annotator
 from tellapart.data.world.vocabulary import MAX_LENGTH
 from tellapart.experiments.world_backbone import image_processor, pixels
 from tellapart.experiments.world_negatives import hard_negative
-from tellapart.experiments.world_training import Schedule, seeded
+from tellapart.experiments.world_training import History, Task, seeded
 from tellapart.listeners.clip import ClipListener
-from tellapart.objectives.contrastive import Contrastive
+from tellapart.objectives.contrastive import Contrastive, HardNegative
 
 if TYPE_CHECKING:
     from tellapart.data.world import Scene
@@ -52,7 +52,9 @@ def make_listener(tower: Any, *, width: int = 128, layers: int = 2, name: str) -
         "eos_token_id": tokenizer.eos_token_id,
     }
     vision = tower.config
-    model = CLIPModel(CLIPConfig(text_config=text, vision_config=vision.to_dict(), projection_dim=vision.projection_dim))
+    model = CLIPModel(
+        CLIPConfig(text_config=text, vision_config=vision.to_dict(), projection_dim=vision.projection_dim)
+    )
     model.vision_model.load_state_dict(tower.state_dict())
     return ClipListener.from_parts(model, image_processor(), tokenizer, name=name, prefix="")
 
@@ -92,23 +94,22 @@ def _with_texts(dataset: CaptionDataset, texts: Callable[[Example], Sequence[str
     return CaptionDataset(examples, name=dataset.name)
 
 
-def build_listener(folder: Path, schedule: Schedule, needs: Mapping[str, Path], *, size: str, seed: int) -> None:
-    """Train the reward listener into ``folder``."""
-    _build(folder, schedule, needs["world/backbone"], listener_texts(size), f"listener-{seed}", hard=False)
+def build_listener(task: Task) -> History:
+    """Train the reward listener."""
+    return _build(task, task.needs["world/backbone"], listener_texts(task.size), negative=None)
 
 
-def build_judge(folder: Path, schedule: Schedule, needs: Mapping[str, Path], *, size: str, seed: int) -> None:
-    """Train the judge into ``folder``."""
-    _build(folder, schedule, needs["world/judge-backbone"], judge_texts(size), f"judge-{seed}", hard=True)
+def build_judge(task: Task) -> History:
+    """Train the judge."""
+    return _build(task, task.needs["world/judge-backbone"], judge_texts(task.size), negative=hard_negative)
 
 
-def _build(folder: Path, schedule: Schedule, tower: Path, dataset: CaptionDataset, seed: str, *, hard: bool) -> None:
+def _build(task: Task, tower: Path, dataset: CaptionDataset, *, negative: HardNegative | None) -> History:
     from transformers import CLIPVisionModel
 
-    with seeded(seed):
+    with seeded(task.name, task.seed):
         listener = make_listener(CLIPVisionModel.from_pretrained(tower), name="listener")
-    objective = Contrastive(listener, negative=hard_negative if hard else None)
     data = TrainingData(dataset, Collate({listener.name: pixels}))
-    schedule.fit(objective, data, seed=mix_seeds(seed), folder=folder)
-    listener.model.eval()
-    listener.save_into(folder)
+    history = task.fit(Contrastive(listener, negative=negative), data)
+    listener.save(task.folder)
+    return history

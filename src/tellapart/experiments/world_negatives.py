@@ -54,7 +54,9 @@ def swap_attributes(text: str, rng: np.random.Generator) -> str | None:
     sibling that is false.
     """
     words = text.split()
-    on_background = {i for i, word in enumerate(words) if word in BACKGROUND_WORDS and "background" in words[i + 1 : i + 2]}
+    on_background = {
+        i for i, word in enumerate(words) if word in BACKGROUND_WORDS and "background" in words[i + 1 : i + 2]
+    }
     siblings = []
     for meanings in KINDS:
         places = [i for i, word in enumerate(words) if word in meanings and i not in on_background]
@@ -78,9 +80,11 @@ def swap_relation(text: str, rng: np.random.Generator) -> str | None:
 
 
 def _agree(words: list[str]) -> list[str]:
-    """"a" and "an" as the word after them wants."""
+    """ "a" and "an" as the word after them wants."""
     following = [*words[1:], ""]
-    return [article(after) if word in ("a", "an") and after else word for word, after in zip(words, following, strict=True)]
+    return [
+        article(after) if word in ("a", "an") and after else word for word, after in zip(words, following, strict=True)
+    ]
 
 
 def _says_other(one: str, other: str) -> bool:

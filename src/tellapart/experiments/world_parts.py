@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -76,7 +76,7 @@ class WorldParts:
     def reward(self, name: str) -> Reward:
         """``clip_s`` or ``cider_d``, over the training split."""
         train = self.dataset("train")
-        makers = {
+        makers: dict[str, Callable[[], Reward]] = {
             "clip_s": lambda: Similarity(self.listener),
             "cider_d": lambda: CiderD(DocumentFrequencies.from_references(train.references)),
         }

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tellapart.captioners.base import Captioner
-    from tellapart.types import ObjectiveModule, Reward
+    from tellapart.types import Objective, Reward
 
 LEARNING_RATES = (1e-5, 3e-5, 1e-4, 3e-4, 1e-3)
 """The grid every method is given."""
@@ -16,7 +16,7 @@ LEARNING_RATES = (1e-5, 3e-5, 1e-4, 3e-4, 1e-3)
 MAX_NEW_TOKENS = 26
 """Longest caption on the world: a full description of three objects has up to 34 words, human captions 6 on average."""
 
-Build = Callable[["Captioner", "Reward", float | None], "ObjectiveModule"]
+Build = Callable[["Captioner", "Reward", float | None], "Objective[Any]"]
 
 
 @dataclass(frozen=True)
@@ -36,13 +36,13 @@ class Row:
     values: tuple[float | None, ...] = (None,)
 
 
-def _scst(captioner: Captioner, reward: Reward, kl_coef: float | None) -> ObjectiveModule:
+def _scst(captioner: Captioner, reward: Reward, kl_coef: float | None) -> Objective[Any]:
     from tellapart.objectives.scst import SCST
 
     return SCST(captioner, reward, num_generations=5, max_new_tokens=MAX_NEW_TOKENS, kl_coef=kl_coef or 0.0)
 
 
-def _dico(captioner: Captioner, reward: Reward, beta: float | None) -> ObjectiveModule:
+def _dico(captioner: Captioner, reward: Reward, beta: float | None) -> Objective[Any]:
     from tellapart.objectives.dico import DiCO
 
     return DiCO(captioner, reward, beta=beta or 0.2, num_beams=5, max_new_tokens=MAX_NEW_TOKENS)

@@ -1,8 +1,8 @@
-"""How every stage of the world is trained: through the package's own loop, on one thread, into a folder of its own."""
+"""How every stage of the world is trained: through the package's own loop, on one thread."""
 
 from __future__ import annotations
 
-import shutil
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,8 +19,9 @@ if TYPE_CHECKING:
     from tellapart.data.loader import TrainingData
     from tellapart.types import Objective
 
-LOG = "training.jsonl"
-"""The logged lines of a stage's training, kept in its folder."""
+
+History = list[dict[str, Any]]
+"""The logged lines of a training."""
 
 
 @dataclass(frozen=True)
@@ -39,24 +40,46 @@ class Schedule:
     learning_rate: float | dict[str, float]
     weight_decay: float = 0.01
 
-    def fit(self, objective: Objective[Any], data: TrainingData, *, seed: int, folder: Path) -> None:
-        """Train ``objective`` in place; ``folder`` keeps the log and nothing else."""
-        output_dir = folder / ".training"
-        config = TrainConfig(
-            output_dir=output_dir,
-            learning_rate=self.learning_rate,
-            max_steps=self.steps,
-            per_device_train_batch_size=self.batch_size,
-            warmup_steps=0.1,
-            lr_scheduler_type="cosine",
-            weight_decay=self.weight_decay,
-            logging_steps=max(1, self.steps // 20),
-            seed=seed,
-        )
-        with one_thread():
-            run = train(objective, data, config)
-        (run.output_dir / "metrics.jsonl").replace(folder / LOG)
-        shutil.rmtree(output_dir)
+    def fit(self, objective: Objective[Any], data: TrainingData, *, seed: int) -> History:
+        """Train ``objective`` in place; returns the logged lines. Checkpoints are thrown away."""
+        with tempfile.TemporaryDirectory(prefix="tellapart-world-") as scratch, one_thread():
+            config = TrainConfig(
+                output_dir=Path(scratch),
+                learning_rate=self.learning_rate,
+                max_steps=self.steps,
+                per_device_train_batch_size=self.batch_size,
+                warmup_steps=0.1,
+                lr_scheduler_type="cosine",
+                weight_decay=self.weight_decay,
+                logging_steps=max(1, self.steps // 20),
+                seed=seed,
+            )
+            return train(objective, data, config).history
+
+
+@dataclass(frozen=True)
+class Task:
+    """One stage to be built.
+
+    Args:
+        name: of the stage.
+        folder: where its model goes.
+        schedule: how it is trained.
+        needs: name of a stage it starts from -> that stage's folder.
+        size: of the world.
+        seed: decides its weights and the order of its images.
+    """
+
+    name: str
+    folder: Path
+    schedule: Schedule
+    needs: dict[str, Path]
+    size: str
+    seed: int
+
+    def fit(self, objective: Objective[Any], data: TrainingData) -> History:
+        """Train ``objective`` in place; returns the logged lines."""
+        return self.schedule.fit(objective, data, seed=mix_seeds(self.name, self.seed) % 2**32)
 
 
 @contextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from tellapart.data.world import spec
 
@@ -86,7 +86,8 @@ def mutate(scene: Scene, rng: random.Random) -> Scene:
             scene = replace(scene, background=_another(rng, tuple(spec.BACKGROUNDS), scene.background))
         else:
             thing = scene.objects[where]
-            changed = replace(thing, **{name: _another(rng, VALUES[name], getattr(thing, name))})
+            change: dict[str, Any] = {name: _another(rng, VALUES[name], getattr(thing, name))}
+            changed = replace(thing, **change)
             scene = replace(scene, objects=(*scene.objects[:where], changed, *scene.objects[where + 1 :]))
     return scene
 

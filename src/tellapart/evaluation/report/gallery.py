@@ -26,7 +26,7 @@ SMALL_SIDE = 128
 
 FLAGS = {
     "grammatical": ("grammatical", "not grammatical"),
-    "true": ("true", "not true"),
+    "truthful": ("true", "not true"),
 }
 """Per-image column -> what to say where it holds and where it does not."""
 

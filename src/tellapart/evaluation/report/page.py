@@ -78,32 +78,39 @@ def write_report(
         UsageError: there are no runs, they were measured differently, or the data set lacks their images.
     """
     comparison = compare_results([run.result for run in runs], seed=seed)
-    plotly = _plotly()
-    script = _asset("page.js")
-    main, others = evaluation_figures(runs)
+    groups = gallery(runs, dataset, images=images, seed=seed) if dataset is not None else []
+    plotly, script = _plotly(), _asset("page.js")
     page = _template().render(
+        **_content(runs, comparison),
         title=title,
-        protocol=comparison.protocol,
-        notes=[(run.name, run.result.protocol.note) for run in runs if run.result.protocol.note],
-        differences=comparison.caption().split("\n")[0] if len(runs) > 1 else "",
-        main_table=_table(runs, comparison, main_columns(comparison.keys), "Main metrics"),
-        full_table=_table(runs, comparison, all_columns(comparison.keys), "All metrics"),
-        groups=gallery(runs, dataset, images=images, seed=seed) if dataset is not None else [],
-        legend=[(run.name, colour(row), swatch(row)) for row, run in enumerate(runs)],
-        trade_off=trade_off(runs),
-        main_figures=main,
-        other_figures=others,
-        training_figures=training_figures(runs),
-        numbers=_numbers(runs),
+        groups=groups,
         style=_asset("page.css"),
         plotly=plotly,
         script=script,
         hashes=[_hash(plotly), _hash(script)],
-        colours=[colour(row) for row in range(len(runs))],
-        swatches=[swatch(row) for row in range(len(runs))],
     )
     write_text(path, page)
     return path
+
+
+def _content(runs: Sequence[RunView], comparison: Comparison) -> dict[str, Any]:
+    """Everything but the images, by its name in the template."""
+    main, others = evaluation_figures(runs)
+    return {
+        "protocol": comparison.protocol,
+        "notes": [(run.name, run.result.protocol.note) for run in runs if run.result.protocol.note],
+        "differences": comparison.caption().split("\n")[0] if len(runs) > 1 else "",
+        "main_table": _table(runs, comparison, main_columns(comparison.keys), "Main metrics"),
+        "full_table": _table(runs, comparison, all_columns(comparison.keys), "All metrics"),
+        "legend": [(run.name, colour(row), swatch(row)) for row, run in enumerate(runs)],
+        "trade_off": trade_off(runs),
+        "main_figures": main,
+        "other_figures": others,
+        "training_figures": training_figures(runs),
+        "numbers": _numbers(runs),
+        "colours": [colour(row) for row in range(len(runs))],
+        "swatches": [swatch(row) for row in range(len(runs))],
+    }
 
 
 def _table(runs: Sequence[RunView], comparison: Comparison, columns: list[Column], caption: str) -> Table:

@@ -1,0 +1,52 @@
+"""The world's captioner before post-training: a frozen image tower and a small GPT-2, taught by teacher forcing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tellapart.captioners.huggingface import HuggingFaceCaptioner
+from tellapart.data.dataset import Collate
+from tellapart.data.loader import TrainingData
+from tellapart.data.world import build_tokenizer, load_world
+from tellapart.data.world.vocabulary import MAX_LENGTH
+from tellapart.experiments.world_backbone import image_processor, pixels
+from tellapart.experiments.world_training import History, Task, seeded
+from tellapart.objectives.xe import XE
+
+CAPTIONS_PER_IMAGE = 2
+
+
+def make_captioner(tower: Any, *, width: int = 128, layers: int = 2) -> HuggingFaceCaptioner:
+    """A ``VisionEncoderDecoderModel`` of ``tower`` (frozen) and a GPT-2 with random weights."""
+    from transformers import GPT2Config, GPT2LMHeadModel, VisionEncoderDecoderModel
+
+    tokenizer = build_tokenizer()
+    config = GPT2Config(
+        vocab_size=len(tokenizer),
+        n_positions=MAX_LENGTH + 8,
+        n_embd=width,
+        n_layer=layers,
+        n_head=4,
+        n_inner=2 * width,
+        add_cross_attention=True,
+        bos_token_id=tokenizer.bos_token_id,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+    )
+    model = VisionEncoderDecoderModel(encoder=tower, decoder=GPT2LMHeadModel(config))
+    for settings in (model.config, model.generation_config):
+        settings.decoder_start_token_id = tokenizer.bos_token_id
+        settings.eos_token_id, settings.pad_token_id = tokenizer.eos_token_id, tokenizer.pad_token_id
+    return HuggingFaceCaptioner.from_parts(model, image_processor(), tokenizer, max_caption_tokens=MAX_LENGTH)
+
+
+def build_xe(task: Task) -> History:
+    """Teach the captioner on the training split."""
+    from transformers import CLIPVisionModel
+
+    with seeded(task.name, task.seed):
+        captioner = make_captioner(CLIPVisionModel.from_pretrained(task.needs["world/backbone"]))
+    data = TrainingData(load_world("train", size=task.size), Collate({captioner.name: pixels}))
+    history = task.fit(XE(captioner, captions_per_image=CAPTIONS_PER_IMAGE), data)
+    captioner.eval().save(task.folder)
+    return history

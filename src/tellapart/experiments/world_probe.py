@@ -1,0 +1,177 @@
+"""What a listener of the world can and cannot tell apart, attribute by attribute; measured on val.
+
+Retrieval alone hides it: a listener that knows colours only reaches a fair recall@5, and every run it rewards then learns to
+name wrong shapes. So no training on the world counts unless the listener passes (:func:`require_probe`).
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tellapart.data.dataset import ArrayImage
+from tellapart.data.world import Scene, SceneObject, alt_texts, load_scenes, load_world, spec
+from tellapart.data.world.captions import full_description
+from tellapart.data.world.grammar import article
+from tellapart.data.world.render import Renderer
+from tellapart.data.world.scenes import pick
+from tellapart.errors import UsageError
+from tellapart.experiments.world_negatives import shuffle_words, swap_relation
+from tellapart.listeners.clip import ClipListener
+from tellapart.metrics.retrieval import recall_at_k, retrieval_ranks
+
+PROBE = "probe.json"
+DEMANDED = {"shape": 90.0, "colour": 90.0, "size": 90.0, "background": 90.0}
+"""Percent right that a listener must reach on single objects before its reward means anything."""
+
+ORDER_AWARE = 80.0
+"""Below this percentage of full descriptions preferred to their shuffled words, a listener is called order-blind."""
+
+RECALL_AT = (1, 5, 10)
+_SEED = 71
+
+
+def probe(listener: ClipListener, *, size: str = "full") -> dict[str, Any]:
+    """All figures in percent.
+
+    Args:
+        listener: to be measured.
+        size: of the world whose val split is used.
+
+    Returns:
+        ``accuracy``: how often the right text scores highest, among as many as the attribute has values (shape, colour,
+        size, texture, background: pictures of one object), or of two (binding: colours exchanged, relation: turned into its
+        opposite, order: the words of a full description shuffled). ``recall``: kind of text -> t2i and i2t recall@k on val.
+        ``order_blind``: whether ``order`` is under ``ORDER_AWARE``.
+    """
+    scenes = load_scenes("val", size=size)
+    images = _embed(listener, [example.image.open() for example in load_world("val", size=size).examples])
+    accuracy = _single_objects(listener, list(scenes.values())) | _two_ways(listener, list(scenes.values()), images)
+    return {
+        "accuracy": accuracy,
+        "recall": _recalls(listener, size, images),
+        "order_blind": accuracy["order"] < ORDER_AWARE,
+    }
+
+
+def require_probe(folder: Path) -> dict[str, Any]:
+    """The probe that was saved beside a listener, once it is good enough.
+
+    The stages of the ``small`` world, which exist to try things out, demand nothing (``demanded`` is empty there).
+
+    Raises:
+        UsageError: it was not probed, or reads some attribute too badly.
+    """
+    path = Path(folder) / PROBE
+    if not path.is_file():
+        raise UsageError(f"{folder} holds no {PROBE}: give the folder of a listener that was built for the world.")
+    found = json.loads(path.read_text(encoding="utf-8"))
+    for name, least in found["demanded"].items():
+        if found["accuracy"][name] < least:
+            raise UsageError(
+                f"the listener {folder} tells {name} right in {found['accuracy'][name]:.1f} % of pictures, under {least:g} %, so "
+                "its reward would teach wrong words: delete the folder to build it again, or train it longer."
+            )
+    return found
+
+
+def _embed(listener: ClipListener, images: Sequence[Any]) -> Tensor:
+    """``[M, D]`` of PIL images."""
+    with torch.no_grad():
+        chunks = [images[start : start + 250] for start in range(0, len(images), 250)]
+        return torch.cat([listener.embed_images(listener.process(list(chunk))["pixel_values"]) for chunk in chunks])
+
+
+def _noun(thing: SceneObject, **said: str) -> str:
+    words = [*(word for word in said.values()), thing.shape]
+    return f"{article(words[0])} {' '.join(words)}"
+
+
+_QUESTIONS: dict[str, tuple[Sequence[str], Callable[[SceneObject, str], str]]] = {
+    "shape": (spec.SHAPES, lambda thing, value: f"{article(value)} {value}"),
+    "colour": (tuple(spec.COLOURS), lambda thing, value: _noun(thing, colour=value)),
+    "size": (tuple(spec.SIZES), lambda thing, value: _noun(thing, size=value)),
+    "texture": (tuple(spec.TEXTURES), lambda thing, value: _noun(thing, texture=value)),
+    "background": (
+        tuple(spec.BACKGROUNDS),
+        lambda thing, value: f"{_noun(thing)} on {article(value)} {value} background",
+    ),
+}
+"""Attribute -> its values, and the text that says one of them of an object."""
+
+
+def _single_objects(listener: ClipListener, scenes: Sequence[Scene]) -> dict[str, float]:
+    """n-way accuracy on new pictures: of each scene's first object, alone on the scene's background."""
+    single = [replace(scene, objects=scene.objects[:1]) for scene in scenes]
+    images = _embed(listener, [ArrayImage(array).open() for array in Renderer((_SEED,))(single)])
+    found = {}
+    for name, (values, say) in _QUESTIONS.items():
+        texts = [say(scene.objects[0], value) for scene in single for value in values]
+        scores = (listener.encode_texts(texts).view(len(single), len(values), -1) @ images[:, :, None])[:, :, 0]
+        truth = [getattr(scene if name == "background" else scene.objects[0], name) for scene in single]
+        right = scores.argmax(dim=1) == torch.tensor([values.index(value) for value in truth])
+        found[name] = 100.0 * right.float().mean().item()
+    return found
+
+
+def _two_ways(listener: ClipListener, scenes: Sequence[Scene], images: Tensor) -> dict[str, float]:
+    """How often the true text of a pair scores higher than the false one."""
+    rng, words = random.Random(_SEED), np.random.default_rng(_SEED)
+    pairs: dict[str, list[tuple[int, str, str]]] = {"binding": [], "relation": [], "order": []}
+    for row, scene in enumerate(scenes):
+        full = full_description(scene)
+        pairs["order"].append((row, full, shuffle_words(full, words)))
+        if len(scene.objects) < 2:
+            continue
+        one, other = sorted(scene.objects, key=lambda thing: rng.random())[:2]
+        if one.shape != other.shape and one.colour != other.colour:
+            true = f"{_noun(one, colour=one.colour)} and {_noun(other, colour=other.colour)}"
+            false = f"{_noun(one, colour=other.colour)} and {_noun(other, colour=one.colour)}"
+            pairs["binding"].append((row, true, false))
+        if (one.shape, one.colour) != (other.shape, other.colour):
+            said = f"{_noun(one, colour=one.colour)} {_relation(one, other, rng)} {_noun(other, colour=other.colour)}"
+            pairs["relation"].append((row, said, swap_relation(said, words) or said))
+    return {name: _preferred(listener, images, found) for name, found in pairs.items()}
+
+
+def _relation(one: SceneObject, other: SceneObject, rng: random.Random) -> str:
+    holding = []
+    if one.row != other.row:
+        holding.append("above" if one.row < other.row else "below")
+    if one.column != other.column:
+        holding.append("left of" if one.column < other.column else "right of")
+    return pick(rng, holding)
+
+
+def _preferred(listener: ClipListener, images: Tensor, pairs: Sequence[tuple[int, str, str]]) -> float:
+    rows = images[[row for row, _, _ in pairs]]
+    true, false = ((listener.encode_texts([pair[i] for pair in pairs]) * rows).sum(dim=1) for i in (1, 2))
+    return 100.0 * (true > false).float().mean().item()
+
+
+def _recalls(listener: ClipListener, size: str, images: Tensor) -> dict[str, dict[str, float]]:
+    """Kind of text -> recall@k over val, one text an image."""
+    scenes, words = load_scenes("val", size=size), np.random.default_rng(_SEED)
+    references, keywords = load_world("val", size=size).references, alt_texts("val", size=size)
+    full = [full_description(scene) for scene in scenes.values()]
+    kinds = {
+        "human": [texts[0] for texts in references.values()],
+        "longest human": [max(texts, key=len) for texts in references.values()],
+        "alt text": [texts[0] for texts in keywords.values()],
+        "full": full,
+        "full, shuffled": [shuffle_words(text, words) for text in full],
+    }
+    gallery, found = images.cpu().numpy(), {}
+    for kind, texts in kinds.items():
+        t2i, i2t = retrieval_ranks(listener.encode_texts(texts).cpu().numpy(), gallery)
+        ways = {"t2i": t2i, "i2t": i2t}
+        found[kind] = {f"{way}_R@{k}": recall_at_k(ranks, k) for way, ranks in ways.items() for k in RECALL_AT}
+    return found

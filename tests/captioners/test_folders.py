@@ -1,0 +1,202 @@
+"""Saving, loading by plain transformers and peft, and the sentences for what cannot be loaded."""
+
+import json
+import shutil
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from tiny_models import batch_of, images, tiny_blip, tiny_ved
+
+from tellapart.captioners.adapters import LoraOptions
+from tellapart.captioners.huggingface import HuggingFaceCaptioner
+from tellapart.errors import UsageError
+from tellapart.types import Decoding
+
+MAKERS = [tiny_ved, tiny_blip]
+BEAMS = Decoding(num_beams=3, max_new_tokens=16)
+
+
+def shaken(captioner):
+    """The captioner with other weights wherever it trains."""
+    with torch.no_grad():
+        for parameter in captioner.parameters():
+            if parameter.requires_grad:
+                parameter += 0.1 * torch.randn_like(parameter)
+    return captioner
+
+
+def state(captioner):
+    return {name: tensor.clone() for name, tensor in captioner.state_dict().items()}
+
+
+def same(first, second):
+    return first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)
+
+
+@pytest.mark.parametrize("make", MAKERS)
+def test_a_saved_folder_comes_back_exactly(make, tmp_path):
+    captioner = shaken(make(train="all", max_caption_tokens=17))
+    captioner.save(tmp_path / "saved")
+    loaded = HuggingFaceCaptioner.from_pretrained(tmp_path / "saved").eval()
+    assert same(state(loaded), state(captioner))
+    assert loaded.max_caption_tokens == 17
+    pixels = [model.process(images(3))["pixel_values"] for model in (captioner, loaded)]
+    assert torch.equal(*pixels)
+    batch = batch_of(captioner, 3)
+    assert loaded.generate(batch, BEAMS).texts == captioner.generate(batch, BEAMS).texts
+    texts = ["a red circle", "blue"]
+    rows = [model.tokenize(batch, texts, torch.zeros(2)).tokens for model in (captioner, loaded)]
+    assert torch.equal(*rows)
+
+
+def test_plain_transformers_reads_an_encoder_decoder(tmp_path):
+    from transformers import AutoImageProcessor, AutoTokenizer, VisionEncoderDecoderModel
+
+    captioner = shaken(tiny_ved())
+    captioner.save(tmp_path)
+    model = VisionEncoderDecoderModel.from_pretrained(tmp_path)
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path)
+    pixels = AutoImageProcessor.from_pretrained(tmp_path, backend="pil")(images(3), return_tensors="pt")
+    output = model.generate(**pixels, num_beams=3, max_new_tokens=16)
+    texts = [text.strip() for text in tokenizer.batch_decode(output, skip_special_tokens=True)]
+    assert texts == captioner.generate(batch_of(captioner, 3), BEAMS).texts
+
+
+def test_plain_transformers_reads_blip_with_its_processor(tmp_path):
+    from transformers import AutoProcessor, BlipForConditionalGeneration
+
+    captioner = shaken(tiny_blip())
+    captioner.save(tmp_path)
+    model = BlipForConditionalGeneration.from_pretrained(tmp_path)
+    processor = AutoProcessor.from_pretrained(tmp_path, backend="pil")
+    pixels = processor(images=images(3), return_tensors="pt")
+    output = model.generate(**pixels, num_beams=3, max_new_tokens=16)
+    texts = [text.strip() for text in processor.batch_decode(output, skip_special_tokens=True)]
+    assert texts == captioner.generate(batch_of(captioner, 3), BEAMS).texts
+
+
+def test_an_adapter_folder_is_read_by_peft_and_by_us(tmp_path):
+    from peft import PeftModel
+    from transformers import VisionEncoderDecoderModel
+
+    captioner = shaken(tiny_ved(tmp_path / "base", lora=LoraOptions(r=4)))
+    captioner.save(tmp_path / "adapter")
+    held = {path.name for path in (tmp_path / "adapter").iterdir()}
+    assert {"adapter_config.json", "adapter_model.safetensors", "tellapart.json"} <= held
+    assert "model.safetensors" not in held
+    batch = batch_of(captioner, 3)
+    rollout = captioner.generate(batch, BEAMS)
+    wanted = captioner(rollout).logprobs
+
+    loaded = HuggingFaceCaptioner.from_pretrained(tmp_path / "adapter").eval()
+    assert same(state(loaded), state(captioner))
+    assert torch.equal(loaded(rollout).logprobs, wanted)
+    assert {n for n, p in loaded.named_parameters() if p.requires_grad} == {
+        n for n, p in captioner.named_parameters() if p.requires_grad
+    }
+
+    base = VisionEncoderDecoderModel.from_pretrained(tmp_path / "base")
+    plain = PeftModel.from_pretrained(base, tmp_path / "adapter").merge_and_unload()
+    output = plain.generate(pixel_values=batch.inputs["captioner"]["pixel_values"], num_beams=3, max_new_tokens=16)
+    assert [t.strip() for t in loaded.tokenizer.batch_decode(output, skip_special_tokens=True)] == rollout.texts
+
+    shutil.move(tmp_path / "base", tmp_path / "elsewhere")
+    with pytest.raises(UsageError, match=r"adapter_config.json names .*base as its base, which does not exist"):
+        HuggingFaceCaptioner.from_pretrained(tmp_path / "adapter")
+
+
+@pytest.mark.parametrize("make", MAKERS)
+@pytest.mark.parametrize("lora", [None, LoraOptions(r=2)])
+def test_weights_are_read_back_in_place_bit_for_bit(make, lora, tmp_path):
+    captioner = shaken(make(tmp_path / "base", lora=lora))
+    captioner.save(tmp_path / "saved")
+    before, places = state(captioner), [p.data_ptr() for p in captioner.parameters()]
+    trainable = [p.requires_grad for p in captioner.parameters()]
+    assert not same(state(shaken(captioner)), before)
+    captioner.load_weights(tmp_path / "saved")
+    assert same(state(captioner), before)
+    assert [p.data_ptr() for p in captioner.parameters()] == places
+    assert [p.requires_grad for p in captioner.parameters()] == trainable
+
+
+def test_weights_of_another_model_change_nothing(tmp_path):
+    captioner = tiny_ved()
+    before = state(captioner)
+    tiny_ved(tmp_path / "other", width=16)
+    tiny_blip(tmp_path / "blip")
+    (tmp_path / "empty").mkdir()
+    for name in ("other", "blip", "empty", "absent"):
+        with pytest.raises(UsageError, match=f"folder .*{name} lacks the weights of this captioner"):
+            captioner.load_weights(tmp_path / name)
+        assert same(state(captioner), before)
+
+
+def refused(path, **options):
+    with pytest.raises(UsageError) as caught:
+        HuggingFaceCaptioner.from_pretrained(path, **options)
+    message = str(caught.value)
+    assert "\n" not in message
+    assert message.endswith(".")
+    return message
+
+
+def test_what_is_missing_is_named(tmp_path):
+    tiny_ved(tmp_path / "whole")
+    assert "folder /no/such/folder does not exist" in refused("/no/such/folder")
+    assert "does not exist" in refused(tmp_path / "absent")
+    assert "Hugging Face hub" in refused("nobody/nothing-at-all")
+    assert "HF_HUB_OFFLINE" in refused("nothing-at-all")
+    (tmp_path / "file").write_text("x")
+    assert "is a file" in refused(tmp_path / "file")
+    for name, what in {
+        "config.json": "model configuration",
+        "model.safetensors": "model",
+        "preprocessor_config.json": "image processor",
+        "tokenizer_config.json": "tokenizer",
+    }.items():
+        folder = tmp_path / f"without-{name}"
+        shutil.copytree(tmp_path / "whole", folder)
+        (folder / name).unlink()
+        assert f"folder {folder} lacks a usable {what}" in refused(folder)
+
+
+def test_damaged_and_unknown_folders(tmp_path):
+    tiny_ved(tmp_path / "whole")
+    broken = tmp_path / "broken"
+    shutil.copytree(tmp_path / "whole", broken)
+    (broken / "model.safetensors").write_bytes(b"\x00" * 100)
+    assert "lacks a usable model" in refused(broken)
+    (broken / "config.json").write_text("{")
+    assert "lacks a usable model configuration" in refused(broken)
+
+    shutil.copytree(tmp_path / "whole", tmp_path / "short")
+    weights = load_file(tmp_path / "short" / "model.safetensors")
+    del weights["decoder.transformer.h.0.crossattention.q_attn.weight"]
+    from safetensors.torch import save_file
+
+    save_file(weights, tmp_path / "short" / "model.safetensors", metadata={"format": "pt"})
+    assert "has no weights for 'decoder.transformer.h.0.crossattention.q_attn.weight'" in refused(tmp_path / "short")
+
+    shutil.copytree(tmp_path / "whole", tmp_path / "bert")
+    (tmp_path / "bert" / "config.json").write_text(json.dumps({"model_type": "bert"}))
+    assert "a tellapart.captioners.families.base.Family" in refused(tmp_path / "bert")
+    assert "dtype='float8' is unknown" in refused(tmp_path / "whole", dtype="float8")
+
+
+def test_options_that_exclude_each_other(tmp_path):
+    tiny_ved(tmp_path / "base", lora=LoraOptions(r=2)).save(tmp_path / "adapter")
+    assert "already is a LoRA adapter" in refused(tmp_path / "adapter", lora=LoraOptions())
+    assert "train='all' and lora" in refused(tmp_path / "base", train="all", lora=LoraOptions())
+    assert "train='vision' is unknown" in refused(tmp_path / "base", train="vision")
+    with pytest.raises(UsageError, match="found again"):
+        tiny_ved(lora=LoraOptions())
+
+
+def test_dtype_of_the_weights(tmp_path):
+    tiny_blip(tmp_path)
+    captioner = HuggingFaceCaptioner.from_pretrained(tmp_path, dtype="bfloat16").eval()
+    assert {p.dtype for p in captioner.parameters()} == {torch.bfloat16}
+    batch = batch_of(captioner, 2)
+    rollout = captioner.generate(batch, Decoding(do_sample=True, num_return_sequences=2, max_new_tokens=8))
+    assert captioner(rollout).logprobs.dtype == torch.float32

@@ -1,0 +1,221 @@
+"""Scoring given captions: against the plain model, in memory, and its gradients."""
+
+import subprocess
+import sys
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tiny_models import CAPTIONS, batch_of, tiny_blip, tiny_ved
+
+from tellapart.captioners import scoring
+from tellapart.captioners.scoring import length_buckets, token_logprobs
+from tellapart.types import Decoding, Rollout
+
+MAKERS = [tiny_ved, tiny_blip]
+
+
+def ragged(captioner, images=4):
+    """Drawn and human captions of very different lengths, in no order."""
+    batch = batch_of(captioner, images)
+    drawn = captioner.generate(batch, Decoding(do_sample=True, num_return_sequences=3, max_new_tokens=20))
+    texts = ["", "a", CAPTIONS[3], f"{CAPTIONS[5]} {CAPTIONS[6]} {CAPTIONS[7]}"]
+    human = captioner.tokenize(batch, texts, torch.tensor([3, 0, 2, 1]))
+    both = Rollout.concat([drawn, human])
+    return both.select(torch.randperm(len(both)))
+
+
+def plain_logits(captioner, rollout):
+    """``[N, T, V]`` by the model's own forward on every caption alone, without padding, buckets or cache."""
+    family, rows = captioner.family, []
+    pixels = rollout.batch.inputs["captioner"]["pixel_values"]
+    for image, tokens, length in zip(rollout.image, rollout.tokens, rollout.lengths, strict=True):
+        ids = torch.cat([torch.tensor(family.start), tokens[: length - 1]])[None]
+        if family.model.config.model_type == "blip":
+            states = family.model.vision_model(pixel_values=pixels[image][None]).last_hidden_state
+            logits = family.model.text_decoder(input_ids=ids, encoder_hidden_states=states).logits
+        else:
+            logits = family.model(pixel_values=pixels[image][None], decoder_input_ids=ids).logits
+        rows.append(torch.nn.functional.pad(logits[0], (0, 0, 0, rollout.tokens.shape[1] - length)))
+    return torch.stack(rows)
+
+
+@pytest.mark.parametrize("make", MAKERS)
+def test_scores_are_those_of_the_plain_model(make):
+    captioner = make()
+    rollout = ragged(captioner)
+    scores = captioner(rollout, want=["entropy", "hidden", "logits"])
+    logits = plain_logits(captioner, rollout)
+    logprobs = logits.log_softmax(dim=-1)
+    chosen = logprobs.gather(-1, rollout.tokens[:, :, None]).squeeze(-1)
+    entropy = -(logprobs.exp() * logprobs).sum(dim=-1)
+    mask = rollout.mask
+    torch.testing.assert_close(scores.logprobs, torch.where(mask, chosen, 0.0), atol=2e-5, rtol=0)
+    torch.testing.assert_close(scores.entropy, torch.where(mask, entropy, 0.0), atol=2e-5, rtol=0)
+    torch.testing.assert_close(scores.logits, torch.where(mask[:, :, None], logits, 0.0), atol=5e-5, rtol=0)
+    torch.testing.assert_close(captioner.family.logits(scores.hidden)[mask], logits[mask], atol=5e-5, rtol=0)
+    assert scores.logprobs.dtype == torch.float32
+    bare = captioner(rollout)
+    assert bare.entropy is None
+    assert bare.hidden is None
+    assert bare.logits is None
+    with pytest.raises(ValueError, match="logit"):
+        captioner(rollout, want=["logit"])
+
+
+def gradients(captioner, rollout, weight, **options):
+    captioner.zero_grad()
+    scores = captioner(rollout, **options)
+    (scores.logprobs * weight).sum().backward()
+    return {name: p.grad.clone() for name, p in captioner.named_parameters() if p.grad is not None}
+
+
+@pytest.mark.parametrize("make", MAKERS)
+def test_gradients_are_those_of_the_plain_model_also_in_the_image_tower(make):
+    captioner = make(train="all")
+    rollout = ragged(captioner)
+    weight = torch.randn(rollout.mask.shape)
+    own = gradients(captioner, rollout, weight)
+    captioner.zero_grad()
+    chosen = plain_logits(captioner, rollout).log_softmax(dim=-1).gather(-1, rollout.tokens[:, :, None]).squeeze(-1)
+    (chosen * weight)[rollout.mask].sum().backward()
+    trained = {name: p for name, p in captioner.named_parameters() if p.requires_grad}
+    assert own.keys() == trained.keys(), "a parameter that trains got no gradient"
+    for name, parameter in trained.items():
+        scale = parameter.grad.abs().max().clamp(min=1e-2)
+        assert (own[name] - parameter.grad).abs().max() / scale < 1e-3, name
+
+
+@pytest.mark.parametrize("make", [tiny_ved, lambda **options: tiny_ved(tower="vit", **options), tiny_blip])
+@pytest.mark.parametrize("train", ["decoder", "all"])
+def test_everything_that_trains_gets_a_gradient(make, train):
+    captioner = make(train=train)
+    rollout = ragged(captioner)
+    captioner(rollout).logprobs.sum().backward()
+    missing = [n for n, p in captioner.named_parameters() if p.requires_grad != (p.grad is not None)]
+    assert missing == []
+    tower = list(captioner.family.vision.parameters())
+    assert any(p.requires_grad for p in tower) == (train == "all")
+    encoded = captioner.encode(rollout.batch)
+    assert encoded.states.requires_grad == (train == "all")
+    assert (captioner.reusable(encoded) is None) == (train == "all")
+
+
+def test_projection_between_towers_trains_with_the_text_side():
+    captioner = tiny_ved(vision_width=16)
+    rollout = ragged(captioner)
+    torch.testing.assert_close(
+        captioner(rollout, want=["logits"]).logits[rollout.mask],
+        plain_logits(captioner, rollout)[rollout.mask],
+        atol=5e-5,
+        rtol=0,
+    )
+    captioner(rollout).logprobs.sum().backward()
+    assert captioner.family.model.enc_to_dec_proj.weight.grad.abs().sum() > 0
+
+
+@pytest.mark.parametrize("make", MAKERS)
+def test_checkpointed_layers_and_chunks_change_nothing(make, tmp_path, monkeypatch):
+    captioner = make(train="all")
+    rollout = ragged(captioner)
+    weight = torch.randn(rollout.mask.shape)
+    wanted = gradients(captioner, rollout, weight)
+    monkeypatch.setattr(scoring, "CHUNK_ELEMENTS", 64 * 7)
+    saving = make(tmp_path, train="all", gradient_checkpointing=True)
+    computed = []
+    layer = saving.family.model.get_decoder() if make is tiny_ved else saving.family.model.text_decoder.bert.encoder
+    first = next(m for n, m in layer.named_modules() if n.endswith(("ln_1", "attention.output.dense")))
+    first.register_forward_hook(lambda *_: computed.append(torch.is_grad_enabled()))
+    found = gradients(saving, rollout, weight)
+    passes = len(length_buckets(rollout.lengths.tolist()))
+    assert len(computed) == 2 * passes, "each layer should have run again on the way back"
+    assert not any(module.training for module in saving.modules())
+    for name, gradient in wanted.items():
+        torch.testing.assert_close(found[name], gradient, atol=1e-4 * float(gradient.abs().max().clamp(min=1)), rtol=1e-3)
+
+
+def test_chunked_log_probabilities_against_one_piece(monkeypatch):
+    monkeypatch.setattr(scoring, "CHUNK_ELEMENTS", 90)
+    head = torch.nn.Linear(6, 30).double()
+    hidden = torch.randn(11, 6, dtype=torch.float64, requires_grad=True)
+    targets = torch.randint(0, 30, (11,))
+    chosen, entropy = token_logprobs(head, hidden, targets, 30, entropy=True)
+    logprobs = head(hidden).float().log_softmax(-1)
+    torch.testing.assert_close(chosen, logprobs[torch.arange(11), targets])
+    torch.testing.assert_close(entropy, -(logprobs.exp() * logprobs).sum(-1))
+    (gradient,) = torch.autograd.grad(chosen.sum() + entropy.sum(), hidden, retain_graph=True)
+    whole = logprobs[torch.arange(11), targets].sum() - (logprobs.exp() * logprobs).sum()
+    torch.testing.assert_close(gradient, torch.autograd.grad(whole, hidden)[0])
+
+
+@given(st.lists(st.integers(0, 30), max_size=40), st.integers(0, 60))
+@settings(max_examples=60, deadline=None)
+def test_buckets_hold_every_caption_once_and_are_the_cheapest_division(lengths, overhead):
+    buckets = length_buckets(lengths, overhead)
+    rows = sorted(row for members, _ in buckets for row in members)
+    assert rows == [row for row, length in enumerate(lengths) if length]
+    assert all(max(lengths[row] for row in members) == width for members, width in buckets)
+    cost = sum(len(members) * width + overhead for members, width in buckets)
+    ordered = sorted(length for length in lengths if length)
+    cheapest = {0: 0}
+    for end in range(1, len(ordered) + 1):
+        cheapest[end] = min(cheapest[i] + (end - i) * ordered[end - 1] + overhead for i in range(end))
+    assert cost == cheapest[len(ordered)]
+
+
+def test_padding_and_order_do_not_matter():
+    captioner = tiny_blip()
+    rollout = ragged(captioner)
+    scored = captioner(rollout).logprobs
+    order = torch.randperm(len(rollout))
+    shuffled = rollout.select(order)
+    wider = Rollout(
+        rollout.batch,
+        shuffled.image,
+        shuffled.texts,
+        torch.nn.functional.pad(shuffled.tokens, (0, 5), value=7),
+        torch.nn.functional.pad(shuffled.mask, (0, 5)),
+        shuffled.finished,
+    )
+    torch.testing.assert_close(captioner(wider).logprobs[:, : scored.shape[1]], scored[order], atol=2e-5, rtol=0)
+
+
+def test_float32_log_softmax_under_bf16_autocast():
+    captioner = tiny_ved()
+    rollout = ragged(captioner)
+    exact = captioner(rollout).logprobs
+    with torch.autocast("cpu", torch.bfloat16):
+        scores = captioner(rollout, want=["logits"])
+    assert scores.logprobs.dtype == torch.float32
+    again = scores.logits.float().log_softmax(-1).gather(-1, rollout.tokens[:, :, None]).squeeze(-1)
+    torch.testing.assert_close(scores.logprobs[rollout.mask], again[rollout.mask], atol=1e-5, rtol=0)
+    assert 1e-5 < (scores.logprobs - exact)[rollout.mask].abs().mean() < 0.1
+
+
+MEMORY = """
+import resource, sys
+import torch
+sys.path.insert(0, {tests!r})
+from tiny_models import batch_of, tiny_ved
+from tellapart.types import Rollout
+torch.set_num_threads(1)
+captioner = tiny_ved(vocab=50_000, width=64, vision_width=64)
+batch = batch_of(captioner, 64)
+tokens = torch.randint(4, 50_000, (320, 20))
+mask = torch.ones(320, 20, dtype=torch.bool)
+image = torch.arange(64).repeat_interleave(5)
+rollout = Rollout(batch, image, [""] * 320, tokens, mask, torch.zeros(320, dtype=torch.bool))
+captioner(rollout.select([0, 1])).logprobs.sum().backward()
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+captioner(rollout).logprobs.sum().backward()
+print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024)
+"""
+
+
+@pytest.mark.slow
+def test_memory_of_a_large_vocabulary_stays_bounded(request):
+    """320 captions x 20 tokens x 50,000 words: the logits alone are 1.28 GB, several times that when differentiated."""
+    program = MEMORY.format(tests=str(request.config.rootpath / "tests"))
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=200)
+    assert float(done.stdout.split()[-1]) < 1200

@@ -1,0 +1,192 @@
+"""What can be wrong with what a user gives: one sentence with the remedy, exit code 2, nothing half-written."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tellapart.cli.main import main
+
+
+@pytest.fixture
+def fails(capsys):
+    """Runs a command that must end with one sentence; gives the sentence."""
+
+    def run(*words) -> str:
+        capsys.readouterr()
+        assert main([str(word) for word in words]) == 2
+        said = capsys.readouterr()
+        lines = said.err.splitlines()
+        assert "Traceback" not in said.err
+        assert len(lines) == 1
+        assert lines[0].startswith("error: ")
+        assert lines[0].endswith((".", "?"))
+        return lines[0].removeprefix("error: ")
+
+    return run
+
+
+@pytest.fixture
+def photos(workplace, tmp_path):
+    """A copy of the data to spoil; gives its json."""
+    shutil.copytree(workplace.photos, tmp_path / "photos")
+    return tmp_path / "photos" / "data.json"
+
+
+def change(path: Path, edit) -> None:
+    value = json.loads(path.read_text())
+    edit(value)
+    path.write_text(json.dumps(value))
+
+
+def left_behind(folder: Path) -> list[Path]:
+    """Hidden files and folders, which is what half-written ones are."""
+    return [path for path in folder.rglob("*") if path.name.startswith(".")]
+
+
+@pytest.mark.parametrize("method", ["xe", "dico"])
+def test_a_broken_image_in_the_data(workplace, photos, tmp_path, fails, method):
+    (photos.parent / "05.png").write_bytes((photos.parent / "05.png").read_bytes()[:60])
+    recipe = workplace.recipe(tmp_path, method, data={"path": str(photos)}, evaluation={"split": None})
+    said = fails("train", recipe)
+    assert f"{photos.parent / '05.png'} is not a readable image" in said
+    assert "repair or remove it" in said
+    assert left_behind(tmp_path) == []
+    assert not list((tmp_path / method).glob("checkpoint-*"))
+
+
+def test_a_missing_image_in_the_data(workplace, photos, tmp_path, fails):
+    (photos.parent / "05.png").unlink()
+    recipe = workplace.recipe(tmp_path, "dico", data={"path": str(photos)})
+    said = fails("train", recipe)
+    assert said.startswith(f"{photos} names 1 images (of 8) that do not exist")
+    assert str(photos.parent / "05.png") in said
+    assert not (tmp_path / "dico").exists()
+
+
+def test_references_without_their_images(workplace, photos, tmp_path, fails):
+    for picture in photos.parent.glob("*.png"):
+        picture.unlink()
+    said = fails("train", workplace.recipe(tmp_path, "xe", data={"path": str(photos)}))
+    assert str(photos) in said
+    assert "give the folder that holds the images" in said
+
+
+def test_images_without_references(workplace, photos, tmp_path, fails):
+    change(photos, lambda value: value["images"][3].update(sentences=[]))
+    said = fails("train", workplace.recipe(tmp_path, "xe", data={"path": str(photos)}))
+    assert said.startswith("method xe needs reference captions, but image '3' of data.json (train) has none")
+    dico = workplace.recipe(tmp_path, "dico", data={"path": str(photos)})
+    assert fails("train", dico, "--dry_run").startswith("reward cider_d needs reference captions, but image '3'")
+    assert main(["train", str(dico), "--dry_run", "--reward.cider_d", "0"]) == 0  # CLIP-S alone needs none
+
+
+def test_data_that_are_not_there_or_empty(workplace, photos, tmp_path, fails):
+    recipe = workplace.recipe(tmp_path, "xe")
+    assert fails("train", recipe, "--data.path", tmp_path / "no.json") == (
+        f"{tmp_path / 'no.json'} does not exist: check the path."
+    )
+    (tmp_path / "empty").mkdir()
+    assert "holds no images" in fails("train", recipe, "--data.path", tmp_path / "empty")
+    assert "has no split 'tset', only train, val" in fails("train", recipe, "--data.split", "tset")
+    change(photos, lambda value: value["images"].clear())
+    assert str(photos) in fails("train", recipe, "--data.path", photos)
+    assert "limit is 0" in fails("train", recipe, "--data.limit", "0")
+
+
+def test_a_caption_of_400_words_is_cut(workplace, photos, tmp_path):
+    change(photos, lambda value: value["images"][0]["sentences"][0].update(raw="red star " * 200))
+    recipe = workplace.recipe(tmp_path, "xe", data={"path": str(photos)})
+    assert main(["train", str(recipe)]) == 0
+    logged = [json.loads(line) for line in (tmp_path / "xe" / "metrics.jsonl").read_text().splitlines()]
+    assert all(line["loss"] < 1e4 for line in logged if "loss" in line)
+    captions = {str(i): "a red star on a table" for i in range(8)} | {"1": "red star " * 200}
+    (tmp_path / "given.json").write_text(json.dumps(captions))
+    words = ["--data", str(photos), "--split", "train", "--listener", str(workplace.listener)]
+    assert main(["score", str(tmp_path / "given.json"), *words]) == 0
+
+
+def test_models_that_are_not_there(workplace, tmp_path, fails):
+    recipe = workplace.recipe(tmp_path, "dico")
+    absent = tmp_path / "a" / "checkpoint-9"
+    assert fails("train", recipe, "--captioner.model_name_or_path", absent) == (
+        f"captioner folder {absent} does not exist: correct the path."
+    )
+    said = fails("train", recipe, "--captioner.model_name_or_path", "some/model-nobody-has")
+    assert "some/model-nobody-has" in said
+    assert "check the spelling" in said
+    assert str(absent) in fails("train", recipe, "--listener.path", absent)
+    assert str(absent) in fails("train", recipe, "--evaluation.judge", absent)
+    assert "checkpoint-9" in fails("train", recipe, "--resume_from_checkpoint", absent)
+    assert "finds no checkpoint" in fails("train", recipe, "--resume_from_checkpoint", "last")
+    assert not (tmp_path / "dico").exists()
+    (tmp_path / "young").mkdir()
+    (tmp_path / "young" / "run.json").write_text("{}")
+    said = fails("caption", workplace.photos, "--captioner", tmp_path / "young")
+    assert said.startswith(f"the run {tmp_path / 'young'} has no checkpoint yet")
+
+
+def test_sections_that_contradict_each_other(workplace, tmp_path, fails):
+    recipe = workplace.recipe(tmp_path, "dico")
+    assert fails("train", recipe, "--reward.clip_s", "0", "--reward.cider_d", "0").startswith(
+        "method dico needs a reward: give clip_s or cider_d of reward a weight"
+    )
+    xe = workplace.recipe(tmp_path, "xe")
+    assert fails("train", xe, "--reward.clip_s", "1").startswith("method xe takes no reward")
+    assert fails("train", recipe, "--listener.path", "null").startswith("reward.clip_s needs a listener")
+    assert "num_beams" in fails("train", recipe, "--objective.num_beams", "1")
+    assert "at least 1" in fails("train", recipe, "--evaluation.num_beams", "0")
+    assert "LoRA needs r >= 1" in fails("train", recipe, "--captioner.lora.r", "0")
+    both = ("--overwrite_output_dir", "--resume_from_checkpoint", "last")
+    assert "exclude each other" in fails("train", recipe, *both)
+    (tmp_path / "file").write_text("")
+    assert "is a file: name a folder" in fails("train", recipe, "--output_dir", tmp_path / "file")
+    assert not (tmp_path / "dico").exists()
+
+
+def test_captions_of_broken_and_missing_images(workplace, photos, tmp_path, fails, capsys):
+    (photos.parent / "05.png").write_bytes(b"no picture")
+    words = ("--captioner", workplace.captioner, "--num_beams", "1", "--output", tmp_path / "out.json")
+    capsys.readouterr()
+    assert main(["caption", str(photos.parent), *map(str, words)]) == 2
+    said = capsys.readouterr().err.splitlines()
+    assert said[0].startswith(f"error: {photos.parent / '05.png'} is not a readable image")
+    assert said[1].startswith("error: 1 of 14 images could not be read and have no caption")
+    rows = json.loads((tmp_path / "out.json").read_text())
+    assert [row["image_id"] for row in rows] == [f"{i:02}" for i in range(14) if i != 5]
+    out = tmp_path / "none.json"
+    words = ("--captioner", workplace.captioner, "--output", out)
+    assert "does not exist: name an image file" in fails("caption", tmp_path / "no.png", *words)
+    (tmp_path / "empty").mkdir()
+    assert "holds no images" in fails("caption", tmp_path / "empty", *words)
+    assert "no images were given" in fails("caption", *words)
+    assert "name a .json or .jsonl file" in fails("caption", photos.parent, *words[:3], tmp_path / "x.csv")
+    assert not out.exists()
+    assert left_behind(tmp_path) == []
+
+
+def test_a_place_that_cannot_be_written_to(workplace, tmp_path, fails):
+    (tmp_path / "file").write_text("")
+    words = ("--captioner", workplace.captioner, "--num_beams", "1")
+    said = fails("caption", workplace.photos / "00.png", *words, "--output", tmp_path / "file" / "out.json")
+    assert said == f"{tmp_path / 'file'}: File exists: a file is in the way of a folder; choose another path."
+
+
+def test_scores_and_comparisons_of_what_does_not_fit(workplace, tmp_path, fails):
+    assert "does not exist" in fails("compare", tmp_path / "no")
+    assert "no runs were named" in fails("compare")
+    assert "no runs were named" in fails("report")
+    data = ("--data", workplace.data, "--split", "val")
+    (tmp_path / "few.json").write_text(json.dumps([{"image_id": 8, "caption": "a red star"}]))
+    assert "5 images without a caption ('9', '10'" in fails("score", tmp_path / "few.json", *data)
+    (tmp_path / "twice.json").write_text(json.dumps([{"image_id": 8, "caption": "a"}] * 2))
+    assert "captions image '8' twice" in fails("score", tmp_path / "twice.json", *data)
+    (tmp_path / "form.json").write_text(json.dumps([{"image": 8}]))
+    assert "write COCO results" in fails("score", tmp_path / "form.json", *data)
+    (tmp_path / "broken.json").write_text("[{")
+    assert "is not readable JSON" in fails("score", tmp_path / "broken.json", *data)
+    assert "does not exist" in fails("score", tmp_path / "absent.json", *data)
+    assert "give --data" in fails("score", workplace.captioner)
