@@ -29,8 +29,9 @@ from transformers import (
 )
 from transformers.modeling_outputs import BaseModelOutput
 
+from tellapart.captioners.base import Encoded
 from tellapart.captioners.huggingface import HuggingFaceCaptioner
-from tellapart.types import Batch, Decoding
+from tellapart.types import Batch, Decoding, Rollout
 
 LONGEST = 26
 
@@ -104,6 +105,58 @@ def compare(name: str, ways: dict[str, Callable[[], object]], repeats: int) -> N
     print(f"{name:34}", "   ".join(f"{key} {ms:7.1f} ms ({first / ms:.2f}x)" for key, ms in medians.items()))
 
 
+def compare_drawing(model: HuggingFaceCaptioner, images: Batch, encoded: Encoded, repeats: int) -> Rollout:
+    """Greedy search and five samples an image; returns the samples."""
+
+    def hugging_face(**settings: object) -> Callable[[], object]:
+        def run() -> object:
+            with torch.no_grad():
+                fresh = BaseModelOutput(last_hidden_state=encoded.states)
+                return model.family.model.generate(encoder_outputs=fresh, max_new_tokens=LONGEST, **settings)
+
+        return run
+
+    def own(decoding: Decoding) -> Callable[[], Rollout]:
+        return lambda: model.generate(images, decoding, encoded=encoded)
+
+    greedy = own(Decoding(max_new_tokens=LONGEST))
+    samples = own(Decoding(do_sample=True, num_return_sequences=5, max_new_tokens=LONGEST))
+    for name, way in {"greedy": greedy, "multinomial x5": samples}.items():
+        lengths = way().lengths
+        print(f"{name}: mean length {lengths.float().mean():.1f}, longest {lengths.max()}")
+    compare("greedy", {"hf": hugging_face(do_sample=False), "own": greedy}, repeats)
+    sampling = hugging_face(do_sample=True, top_k=0, num_return_sequences=5)
+    compare("multinomial x5", {"hf": sampling, "own": samples}, repeats)
+    return samples()
+
+
+def compare_scoring(model: HuggingFaceCaptioner, encoded: Encoded, rollout: Rollout, repeats: int) -> None:
+    """One padded pass against length buckets, without and with gradients."""
+
+    def once(backward: bool, *, padded: bool) -> Callable[[], object]:
+        def run() -> None:
+            with torch.set_grad_enabled(backward):
+                loss = plain(model, encoded, rollout) if padded else model(rollout, encoded=encoded).logprobs.sum()
+                if backward:
+                    loss.backward()
+
+        return run
+
+    for backward in (False, True):
+        ways = {"one padded pass": once(backward, padded=True), "buckets": once(backward, padded=False)}
+        compare("scoring, forward" + (" + backward" if backward else ""), ways, repeats)
+
+
+def plain(model: HuggingFaceCaptioner, encoded: Encoded, rollout: Rollout) -> torch.Tensor:
+    """What one would write with Hugging Face alone: copies of the image states, one pass, logits at every position."""
+    start = rollout.tokens.new_full((len(rollout), 1), 1)
+    states = BaseModelOutput(last_hidden_state=encoded.states[rollout.image])
+    tokens = torch.cat([start, rollout.tokens[:, :-1]], dim=1)
+    logits = model.family.model(encoder_outputs=states, decoder_input_ids=tokens, use_cache=False).logits
+    chosen = logits.log_softmax(dim=-1).gather(-1, rollout.tokens[:, :, None]).squeeze(-1)
+    return (chosen * rollout.mask).sum()
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--images", type=int, default=48)
@@ -116,55 +169,8 @@ def main() -> None:
     images = batch(model, options.images, 0)
     with torch.no_grad():
         encoded = model.encode(images)
-
-    def hugging_face(**settings: object) -> Callable[[], object]:
-        def run() -> object:
-            with torch.no_grad():
-                fresh = BaseModelOutput(last_hidden_state=encoded.states)
-                return model.family.model.generate(encoder_outputs=fresh, max_new_tokens=LONGEST, **settings)
-
-        return run
-
-    def own(decoding: Decoding) -> Callable[[], object]:
-        return lambda: model.generate(images, decoding, encoded=encoded)
-
-    greedy = Decoding(max_new_tokens=LONGEST)
-    samples = Decoding(do_sample=True, num_return_sequences=5, max_new_tokens=LONGEST)
-    rollout = model.generate(images, samples, encoded=encoded)
-    lengths = model.generate(images, greedy, encoded=encoded).lengths
-    print(f"greedy: mean length {lengths.float().mean():.1f}, widest {lengths.max()}")
-    print(
-        f"{options.images} images x 5, mean length {rollout.lengths.float().mean():.1f}, widest {rollout.mask.shape[1]}"
-    )
-    compare("greedy", {"hf": hugging_face(do_sample=False), "own": own(greedy)}, options.repeats)
-    compare(
-        "multinomial x5",
-        {"hf": hugging_face(do_sample=True, top_k=0, num_return_sequences=5), "own": own(samples)},
-        options.repeats,
-    )
-
-    def one_pass(backward: bool, *, padded: bool) -> Callable[[], object]:
-        def run() -> None:
-            with torch.set_grad_enabled(backward):
-                loss = plain(model, encoded, rollout) if padded else model(rollout, encoded=encoded).logprobs.sum()
-                if backward:
-                    loss.backward()
-
-        return run
-
-    for backward in (False, True):
-        ways = {"one padded pass": one_pass(backward, padded=True), "buckets": one_pass(backward, padded=False)}
-        compare("scoring, forward" + (" + backward" if backward else ""), ways, options.repeats)
-
-
-def plain(model: HuggingFaceCaptioner, encoded, rollout) -> torch.Tensor:
-    """What one would write with Hugging Face alone: copies of the image states, one pass, logits at every position."""
-    start = rollout.tokens.new_full((len(rollout), 1), 1)
-    states = BaseModelOutput(last_hidden_state=encoded.states[rollout.image])
-    tokens = torch.cat([start, rollout.tokens[:, :-1]], dim=1)
-    logits = model.family.model(encoder_outputs=states, decoder_input_ids=tokens, use_cache=False).logits
-    chosen = logits.log_softmax(dim=-1).gather(-1, rollout.tokens[:, :, None]).squeeze(-1)
-    return (chosen * rollout.mask).sum()
+    rollout = compare_drawing(model, images, encoded, options.repeats)
+    compare_scoring(model, encoded, rollout, options.repeats)
 
 
 if __name__ == "__main__":

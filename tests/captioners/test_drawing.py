@@ -4,11 +4,11 @@ import math
 
 import pytest
 import torch
-from tiny_models import batch_of, tiny_blip, tiny_ved
 from transformers.modeling_outputs import BaseModelOutput
 
 from tellapart.captioners.rollout import block_repeated_ngrams, inverse_cdf
 from tellapart.types import Decoding
+from tiny_models import batch_of, tiny_blip, tiny_ved
 
 MAKERS = [tiny_ved, tiny_blip]
 
@@ -22,7 +22,11 @@ def hugging_face(captioner, batch, **settings):
         if family.model.config.model_type == "blip":
             start = torch.full((len(batch), 1), family.start[0])
             output = family.model.text_decoder.generate(
-                input_ids=start, encoder_hidden_states=states, eos_token_id=family.eos, pad_token_id=family.pad, **settings
+                input_ids=start,
+                encoder_hidden_states=states,
+                eos_token_id=family.eos,
+                pad_token_id=family.pad,
+                **settings,
             )
         else:
             fresh = BaseModelOutput(last_hidden_state=states)
@@ -196,7 +200,9 @@ def test_eos_is_in_the_mask_even_where_padding_is_eos():
 
 def test_a_checkpoints_decoding_defaults_do_not_leak():
     plain, loaded = tiny_ved(), tiny_ved()
-    loaded.family.model.generation_config.update(repetition_penalty=5.0, num_beams=3, forced_bos_token_id=9, min_length=10)
+    loaded.family.model.generation_config.update(
+        repetition_penalty=5.0, num_beams=3, forced_bos_token_id=9, min_length=10
+    )
     loaded = type(loaded).from_parts(loaded.family.model, loaded.image_processor, loaded.tokenizer).eval()
     batch = batch_of(plain, 4)
     for decoding in (Decoding(max_new_tokens=16), Decoding(num_beams=3, max_new_tokens=16)):

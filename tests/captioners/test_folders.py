@@ -6,12 +6,12 @@ import shutil
 import pytest
 import torch
 from safetensors.torch import load_file
-from tiny_models import batch_of, images, tiny_blip, tiny_ved
 
 from tellapart.captioners.adapters import LoraOptions
 from tellapart.captioners.huggingface import HuggingFaceCaptioner
 from tellapart.errors import UsageError
 from tellapart.types import Decoding
+from tiny_models import batch_of, images, tiny_blip, tiny_ved
 
 MAKERS = [tiny_ved, tiny_blip]
 BEAMS = Decoding(num_beams=3, max_new_tokens=16)
@@ -153,12 +153,21 @@ def test_what_is_missing_is_named(tmp_path):
         "config.json": "model configuration",
         "model.safetensors": "model",
         "preprocessor_config.json": "image processor",
-        "tokenizer_config.json": "tokenizer",
+        "tokenizer.json": "tokenizer",
     }.items():
         folder = tmp_path / f"without-{name}"
         shutil.copytree(tmp_path / "whole", folder)
         (folder / name).unlink()
         assert f"folder {folder} lacks a usable {what}" in refused(folder)
+
+
+def test_a_tokenizer_without_its_vocabulary_or_of_another_model(tmp_path):
+    tiny_blip(tmp_path / "blip")
+    (tmp_path / "blip" / "tokenizer.json").unlink()
+    assert "knows no word" in refused(tmp_path / "blip")
+    small, large = tiny_ved(vocab=40), tiny_ved(vocab=64)
+    with pytest.raises(UsageError, match="token 63 but the model only 40"):
+        HuggingFaceCaptioner.from_parts(small.family.model, small.image_processor, large.tokenizer)
 
 
 def test_damaged_and_unknown_folders(tmp_path):

@@ -7,11 +7,11 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tiny_models import CAPTIONS, batch_of, tiny_blip, tiny_ved
 
 from tellapart.captioners import scoring
 from tellapart.captioners.scoring import length_buckets, token_logprobs
 from tellapart.types import Decoding, Rollout
+from tiny_models import CAPTIONS, batch_of, tiny_blip, tiny_ved
 
 MAKERS = [tiny_ved, tiny_blip]
 
@@ -132,7 +132,9 @@ def test_checkpointed_layers_and_chunks_change_nothing(make, tmp_path, monkeypat
     assert len(computed) == 2 * passes, "each layer should have run again on the way back"
     assert not any(module.training for module in saving.modules())
     for name, gradient in wanted.items():
-        torch.testing.assert_close(found[name], gradient, atol=1e-4 * float(gradient.abs().max().clamp(min=1)), rtol=1e-3)
+        torch.testing.assert_close(
+            found[name], gradient, atol=1e-4 * float(gradient.abs().max().clamp(min=1)), rtol=1e-3
+        )
 
 
 def test_chunked_log_probabilities_against_one_piece(monkeypatch):

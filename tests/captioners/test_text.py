@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+
 from tiny_models import batch_of, images, tiny_blip, tiny_ved
 
 MAKERS = [tiny_ved, tiny_blip]
@@ -82,7 +83,7 @@ def test_process_gives_one_row_an_image_whatever_its_size(make):
     assert pixels.shape == (4, 3, 32, 32)
     assert pixels.dtype == torch.float32
     mean, std = captioner.image_processor.image_mean, captioner.image_processor.image_std
-    wanted = (np.asarray(pictures[0]).transpose(2, 0, 1) / 255 - np.array(mean)[:, None, None])
+    wanted = np.asarray(pictures[0]).transpose(2, 0, 1) / 255 - np.array(mean)[:, None, None]
     np.testing.assert_allclose(pixels[0].numpy(), wanted / np.array(std)[:, None, None], atol=1e-5)
 
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 
 import pytest
 import yaml
@@ -144,3 +147,41 @@ def test_score_a_run_elsewhere_and_a_file_of_captions(workplace, runs, tmp_path,
     assert again["CIDEr"] == pytest.approx(written["metrics"]["CIDEr"])
     assert again["listener_R@1"] == written["metrics"]["listener_R@1"]
     assert "CIDEr" in capsys.readouterr().out
+
+
+def test_evaluating_on_training_images_is_said(workplace, tmp_path, capsys):
+    recipe = workplace.recipe(tmp_path, "xe", evaluation={"split": "train", "max_new_tokens": 8})
+    assert run("train", recipe, "--dry_run", "--evaluation.limit", "5") == 0
+    assert "note: 5 of the 5 images of the evaluation are trained on" in capsys.readouterr().err
+
+
+def test_the_evaluation_may_have_data_of_its_own(workplace, runs, tmp_path, capsys):
+    recipe = workplace.recipe(tmp_path, "xe", evaluation={"path": str(workplace.photos), "split": "val"})
+    assert run("train", recipe, "--dry_run") == 0
+    said = capsys.readouterr().err
+    assert "14 images" in said
+    assert "8 training images" in said
+
+
+@pytest.mark.slow
+def test_processes_share_a_run(workplace, tmp_path):
+    """As ``torchrun`` starts them; on CPUs too they are one run, not two that write into the same folder."""
+    recipe = workplace.recipe(tmp_path, "scst", evaluation={"split": None}, per_device_train_batch_size=2)
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2", "-m", "tellapart.cli", "train"]
+    without = {name: value for name, value in os.environ.items() if not name.startswith("ACCELERATE")}
+    environment = without | {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+    subprocess.run([*command, str(recipe)], check=True, env=environment, capture_output=True, timeout=240)
+    told = json.loads((tmp_path / "scst" / "run.json").read_text())
+    assert (told["world_size"], told["effective_batch_size"]) == (2, 4)
+    assert (tmp_path / "scst" / "recipe.yaml").is_file()
+
+
+def test_the_program_ends_with_the_code_and_survives_a_reader_that_leaves(workplace):
+    program = [sys.executable, "-m", "tellapart.cli"]
+    failed = subprocess.run([*program, "trian"], capture_output=True, text=True, check=False)
+    assert (failed.returncode, failed.stdout) == (2, "")
+    assert failed.stderr == "error: 'trian' is not a command of tellapart: did you mean train?\n"
+    left = subprocess.Popen([*program, "methods"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    left.stdout.close()
+    assert left.stderr.read() == ""
+    assert left.wait() == 0

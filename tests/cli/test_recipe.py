@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import inspect
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 import yaml
 
+from tellapart.captioners.adapters import LoraOptions
+from tellapart.captioners.huggingface import HuggingFaceCaptioner
 from tellapart.cli.main import main
 from tellapart.cli.recipe import load_recipe, read_yaml
+from tellapart.cli.schema import CaptionerSection, LoraSection
 from tellapart.errors import UsageError
 
 SHIPPED = sorted((Path(__file__).parents[2] / "recipes").rglob("*.yaml"))
@@ -78,6 +83,19 @@ def test_members_of_optional_sections_and_mappings_can_be_given_as_flags(recipe)
     assert read.training.learning_rate == {"captioner": 1e-4}
 
 
+def test_sections_mirror_what_they_become():
+    """A section has the names and defaults of the constructor that it feeds."""
+
+    def defaults(kind):
+        return {field.name: field.default for field in fields(kind)}
+
+    assert defaults(LoraSection) == defaults(LoraOptions)
+    signature = inspect.signature(HuggingFaceCaptioner.from_pretrained).parameters
+    mine = defaults(CaptionerSection)
+    del mine["model_name_or_path"]
+    assert mine == {name: signature[name].default for name in mine}
+
+
 def test_no_recipe_is_needed():
     read = load_recipe(["--method", "xe", "--captioner.model_name_or_path", "m", "--output_dir", "o"])
     assert (read.method, read.data.path) == ("xe", "world")
@@ -108,6 +126,8 @@ def test_help_shows_the_options_of_the_method_with_their_documentation(recipe, c
     assert "Highest learning rate" in shown
     assert "--captioner.model_name_or_path" in shown
     assert "kl_coef" not in shown
+    assert shown.count("Its options: --captioner.lora.r, --captioner.lora.alpha") == 1
+    assert ".help" not in shown
     assert main(["train", "--help"]) == 0
     assert "--learning_rate" in capsys.readouterr().out
 

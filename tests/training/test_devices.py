@@ -106,7 +106,7 @@ def both(tmp_path_factory):
             *(sys.executable, "-m", "torch.distributed.run", "--nproc_per_node=2", "--standalone"),
             *(str(script), str(folder / "two"), json.dumps({**options, "per_device_train_batch_size": 4})),
         ],
-        env={**os.environ, "PYTHONPATH": str(HERE), "OMP_NUM_THREADS": "1", "ACCELERATE_USE_CPU": "true"},
+        env={**os.environ, "PYTHONPATH": str(HERE), "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
         timeout=200,

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -40,6 +42,31 @@ class LoraOptions:
             raise ValueError(f"LoRA needs r >= 1, alpha > 0 and dropout in [0, 1), not {self}")
 
 
+def adapted(family: Family, lora: LoraOptions | None, folder: Path | None) -> Any:
+    """The family's model, in a ``PeftModel`` if a new adapter or one saved in ``folder`` is to be trained.
+
+    Raises:
+        UsageError: both are given, or the model of a new adapter could not be found again.
+    """
+    if lora and folder:
+        raise UsageError(f"{folder} already is a LoRA adapter: leave lora out to go on training it.")
+    if lora and not family.model.name_or_path:
+        raise UsageError("lora needs a model that can be found again: save it to a folder and load it from there.")
+    if lora:
+        return add_lora(family, lora)
+    return load_lora(family, folder) if folder else family.model
+
+
+@contextmanager
+def _without_advice() -> Iterator[None]:
+    with warnings.catch_warnings():
+        # GPT-2's Conv1D stores its weight transposed: peft notices, corrects the setting and says so for every layer.
+        warnings.filterwarnings("ignore", message="fan_in_fan_out")
+        # peft asks transformers 5.23 by a name that it deprecated.
+        warnings.filterwarnings("ignore", message="`is_gradient_checkpointing` is deprecated")
+        yield
+
+
 def add_lora(family: Family, options: LoraOptions) -> Any:
     """A new adapter on the family's model, which is changed in place; returns the ``PeftModel`` around it.
 
@@ -56,9 +83,7 @@ def add_lora(family: Family, options: LoraOptions) -> Any:
         target_modules=targets,
         bias="none",
     )
-    with warnings.catch_warnings():
-        # GPT-2's Conv1D stores its weight transposed: peft notices, corrects the setting and says so for every layer.
-        warnings.filterwarnings("ignore", message="fan_in_fan_out")
+    with _without_advice():
         try:
             adapted = get_peft_model(family.model, config)
         except ValueError as error:
@@ -75,7 +100,8 @@ def load_lora(family: Family, folder: Path) -> Any:
     """
     from peft import PeftModel
 
-    adapted = PeftModel.from_pretrained(family.model, str(folder), is_trainable=True)
+    with _without_advice():
+        adapted = PeftModel.from_pretrained(family.model, str(folder), is_trainable=True)
     check_targets(family, f"those of {folder}")
     return adapted
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 from torch import Tensor
 
-from tellapart.captioners.adapters import LoraOptions, add_lora, load_lora
+from tellapart.captioners.adapters import LoraOptions, adapted
 from tellapart.captioners.base import Captioner, Encoded
 from tellapart.captioners.families import family_of
 from tellapart.captioners.families.base import Family
@@ -66,7 +66,9 @@ class HuggingFaceCaptioner(Captioner):
         self.checkpoints_layers = gradient_checkpointing
         if gradient_checkpointing:
             # transformers 5.23 renamed it and warns about the old name.
-            enable = getattr(family.model, "activation_checkpointing_enable", family.model.gradient_checkpointing_enable)
+            enable = getattr(
+                family.model, "activation_checkpointing_enable", family.model.gradient_checkpointing_enable
+            )
             enable({"use_reentrant": False})
         self.train(self.training)
 
@@ -136,19 +138,11 @@ class HuggingFaceCaptioner(Captioner):
         Raises:
             UsageError: the model is of an unknown family, or options conflict.
         """
-        family, network = family_of(model, tokenizer), model
-        if lora and adapter:
-            raise UsageError(f"{adapter} already is a LoRA adapter: leave lora out to go on training it.")
         if (lora or adapter) and train == "all":
             raise UsageError("train='all' and lora exclude each other: an adapter trains the text side only.")
-        if lora and not model.name_or_path:
-            raise UsageError("lora needs a model that can be found again: save it to a folder and load it from there.")
-        if lora:
-            network = add_lora(family, lora)
-        elif adapter:
-            network = load_lora(family, adapter)
+        family = family_of(model, tokenizer)
         return cls(
-            network,
+            adapted(family, lora, adapter),
             family,
             image_processor,
             tokenizer,
@@ -247,7 +241,7 @@ class HuggingFaceCaptioner(Captioner):
                 numbers = None
                 if decoding.do_sample:
                     numbers = uniforms(batch.ids, count * decoding.max_new_tokens, base_seed())
-                    numbers = numbers.view(-1, decoding.max_new_tokens).to(encoded.states.device)
+                    numbers = numbers.view(-1, decoding.max_new_tokens).float().to(encoded.states.device)
                 tokens, scored = draw(self.family, encoded, decoding, numbers, logprobs=logprobs)
         rollout = self.text.write(batch, tokens, count)
         return rollout, None if scored is None else scored[:, : rollout.tokens.shape[1]]

@@ -57,7 +57,7 @@ class _Chooser:
         if decoding.top_p < 1:
             self.warpers.append(TopPLogitsWarper(decoding.top_p))
 
-    def __call__(self, logits: Tensor, tokens: Tensor, rows: Tensor | None) -> Tensor:
+    def __call__(self, logits: Tensor, tokens: Tensor, rows: Tensor) -> Tensor:
         """``[n]`` next tokens after ``tokens [n, t]``, whose places in the whole rollout are ``rows``."""
         step, scores = tokens.shape[1], logits
         if step < self.decoding.min_new_tokens:
@@ -71,8 +71,7 @@ class _Chooser:
         if self.uniforms is None:
             return scores.argmax(dim=1)
         scores = self.warpers(tokens, scores)
-        uniform = self.uniforms[:, step]
-        return inverse_cdf(scores, uniform if rows is None else uniform[rows])
+        return inverse_cdf(scores, self.uniforms[rows, step])
 
 
 def draw(
@@ -91,14 +90,13 @@ def draw(
         logprobs: also return the raw log-probability of each token, ``[N, max_new_tokens]`` float32, 0 after EOS.
 
     Returns:
-        ``[N, max_new_tokens]`` caption tokens, padded after EOS, and the log-probabilities or none.
+        ``[N, max_new_tokens]`` tokens, padded after EOS, and the log-probabilities or none.
     """
-    device = encoded.states.device
+    device, count = encoded.states.device, decoding.num_return_sequences
     cache = family.new_cache()
     logits = family.logits(family.prefix(encoded, cache)).float()
-    image = torch.arange(len(encoded.states), device=device).repeat_interleave(decoding.num_return_sequences)
-    if decoding.num_return_sequences > 1:
-        cache, logits = select_rows(cache, image), logits[image]
+    image = torch.arange(len(encoded.states), device=device).repeat_interleave(count)
+    cache, logits = (select_rows(cache, image), logits[image]) if count > 1 else (cache, logits)
     choose = _Chooser(family, decoding, uniforms, logits.shape[1])
     eos = torch.tensor(family.eos, device=device)
     tokens = torch.full((len(image), decoding.max_new_tokens), family.pad, dtype=torch.long, device=device)

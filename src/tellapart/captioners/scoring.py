@@ -98,6 +98,19 @@ class _Reader:
         return torch.cat([first, self.family.decode(tokens[:, :-1], self.encoded, image, cache)], dim=1)
 
 
+def _states(read: _Reader, image: Tensor, tokens: Tensor, mask: Tensor) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+    """``[M, D]`` states that predict the M real tokens, bucket after bucket, and the (row, column) of each."""
+    hidden, rows, columns = [], [], []
+    for members, width in length_buckets(mask.sum(dim=1).tolist()):
+        index = torch.tensor(members, device=tokens.device)
+        kept = mask[index, :width]
+        hidden.append(read(tokens[index, :width], image[index])[kept])
+        row, column = kept.nonzero(as_tuple=True)
+        rows.append(index[row])
+        columns.append(column)
+    return torch.cat(hidden), (torch.cat(rows), torch.cat(columns))
+
+
 def score(
     family: Family,
     encoded: Encoded,
@@ -125,19 +138,9 @@ def score(
     """
     if not set(want) <= WANTS:
         raise ValueError(f"want={sorted(want)} may name {', '.join(sorted(WANTS))} only")
-    lengths = mask.sum(dim=1).tolist()
-    read = _Reader(family, encoded, share_prefix=share_prefix)
-    hidden, rows, columns = [], [], []
-    for members, width in length_buckets(lengths):
-        index = torch.tensor(members, device=tokens.device)
-        kept = mask[index, :width]
-        hidden.append(read(tokens[index, :width], image[index])[kept])
-        row, column = kept.nonzero(as_tuple=True)
-        rows.append(index[row])
-        columns.append(column)
-    if not hidden:
+    if not bool(mask.any()):
         return Scores(torch.zeros(mask.shape, device=tokens.device))
-    states, place = torch.cat(hidden), (torch.cat(rows), torch.cat(columns))
+    states, place = _states(_Reader(family, encoded, share_prefix=share_prefix), image, tokens, mask)
 
     def spread(values: Tensor) -> Tensor:
         return values.new_zeros(*mask.shape, *values.shape[1:]).index_put(place, values)

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from tellapart.captioners.families.base import Family
+from tellapart.errors import UsageError
 from tellapart.ops import first_eos_mask
 from tellapart.types import Batch, Rollout
 
@@ -26,11 +27,25 @@ class CaptionText:
 
     Attributes:
         cut: human captions cut so far.
+
+    Raises:
+        UsageError: the tokenizer has no words, or more than the model has embeddings for.
     """
 
     def __init__(self, tokenizer: Any, family: Family, max_caption_tokens: int) -> None:
         self.tokenizer, self.max_caption_tokens, self.cut = tokenizer, max_caption_tokens, 0
         self.eos, self.pad = list(family.eos), family.pad
+        # A tokenizer whose vocabulary file is missing loads all the same for some families, and calls every word unknown.
+        if len(tokenizer) <= len(tokenizer.all_special_ids):
+            raise UsageError(
+                "the tokenizer knows no word but its special tokens: add its tokenizer.json or vocabulary."
+            )
+        largest = max(tokenizer.get_vocab().values())
+        if largest >= family.vocab_size:
+            raise UsageError(
+                f"the tokenizer has token {largest} but the model only {family.vocab_size} tokens: give the tokenizer that "
+                "the model was trained with."
+            )
 
     def write(self, batch: Batch, tokens: Tensor, count: int) -> Rollout:
         """``[B * count, T]`` drawn tokens as a rollout; what follows the first EOS is dropped."""

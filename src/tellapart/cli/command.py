@@ -7,7 +7,7 @@ from dataclasses import fields
 from typing import Any, TypeVar
 
 from tellapart.cli.console import say
-from tellapart.cli.parse import Parser, add_options, option_types, parse, split_arguments
+from tellapart.cli.parse import Parser, add_options, help_of, option_types, parse, split_arguments
 
 T = TypeVar("T")
 
@@ -27,7 +27,7 @@ def options_of(argv: Sequence[str], kind: type[T], *, usage: str, description: s
     parser = Parser(usage=f"tellapart {usage} [--option value ...]", description=description)
     add_options(parser, kind)
     if "--help" in argv or "-h" in argv:
-        say(parser.format_help().rstrip())
+        say(help_of(parser))
         return None
     given = split_arguments(argv, option_types(parser))
     parsed: Any = parse(parser, given.options)

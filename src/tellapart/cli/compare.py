@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from tellapart.cli.command import options_of
-from tellapart.cli.console import say
+from tellapart.cli.console import result_console, say
 from tellapart.errors import UsageError
 
 
@@ -49,8 +49,6 @@ def run(argv: Sequence[str]) -> int:
         raise UsageError("no runs were named: give the folders of two or more measured runs.")
     if not 0 < options.confidence < 1 or options.samples < 1:
         raise UsageError("--confidence must lie between 0 and 1, and --samples be at least 1: change them.")
-    from rich.console import Console
-
     from tellapart.evaluation.compare import compare
 
     comparison = compare(
@@ -61,7 +59,7 @@ def run(argv: Sequence[str]) -> int:
         confidence=options.confidence,
     )
     printers = {
-        "table": lambda: comparison.print(Console(), every_metric=options.all_metrics),
+        "table": lambda: comparison.print(result_console(), every_metric=options.all_metrics),
         "markdown": lambda: say(comparison.to_markdown(every_metric=options.all_metrics).rstrip()),
         "json": lambda: say(json.dumps(comparison.to_json(), indent=2)),
     }

@@ -5,6 +5,13 @@ from __future__ import annotations
 import difflib
 import sys
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+WIDTH = 160
+"""Columns of a table that goes into a file or a pipe."""
 
 
 def say(text: str) -> None:
@@ -15,6 +22,14 @@ def say(text: str) -> None:
 def note(text: str) -> None:
     """A remark on standard error, so that it never mixes with results."""
     sys.stderr.write(text + "\n")
+
+
+def result_console() -> Console:
+    """Where tables go: standard output, wide enough for a comparison where it is not a terminal."""
+    from rich.console import Console
+
+    console = Console()
+    return console if console.is_terminal else Console(width=WIDTH)
 
 
 def closest(word: str, known: Iterable[str]) -> str | None:

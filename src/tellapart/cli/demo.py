@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from tellapart.cli.command import options_of
-from tellapart.cli.console import say
+from tellapart.cli.console import result_console, say
 from tellapart.errors import UsageError
 
 
@@ -42,11 +42,9 @@ def run(argv: Sequence[str]) -> int:
         raise UsageError(f"{words[0]!r} is one word too many: tellapart demo takes options only.")
     if options.workers < 1:
         raise UsageError(f"--workers is {options.workers}: it must be at least 1.")
-    from rich.console import Console
-
     from tellapart.experiments.demo import run_demo
 
     comparison, page = run_demo(options.output_dir, size=options.size, workers=options.workers)
-    comparison.print(Console())
+    comparison.print(result_console())
     say(f"report: {page}")
     return 0

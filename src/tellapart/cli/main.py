@@ -57,7 +57,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     try:
         with plain_warnings():
-            return dispatch(words)
+            code = dispatch(words)
+            sys.stdout.flush()  # here, where a reader that has gone is dealt with
+            return code
     except KeyboardInterrupt as stopped:
         note(str(stopped) or "interrupted.")
         return INTERRUPTED

@@ -241,13 +241,16 @@ def nest(flat: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def add_options(parser: Parser, kind: Any, section: str | None = None, *, skip: Sequence[str] = ()) -> None:
-    """Add the arguments of a class as options, without the file options that jsonargparse adds to sections."""
+    """Add the arguments of a class as options; with ``skip`` it is not instantiated, since others give those."""
     parser.add_class_arguments(kind, section, skip=set(skip), instantiate=section is None or not skip)
-    hide_extras(parser)
 
 
-def hide_extras(parser: Parser) -> None:
-    """Leave out of ``--help`` what is not an option of ours (a section's config file, a type's own help)."""
+def help_of(parser: Parser) -> str:
+    """The help text: without what is no option of ours (a section's config file), and with members of optional sections."""
     for action in parser._actions:
-        if "_typehint" not in vars(action) and action.dest != "help":
+        kind = vars(action).get("_typehint")
+        if (kind is None and action.dest != "help") or action.dest.endswith(".help"):
             action.help = argparse.SUPPRESS
+        elif members := [f"--{action.dest}.{name}" for name, _ in _members(kind)]:
+            action.help = f"{action.help} Its options: {', '.join(members)}"
+    return parser.format_help().rstrip()

@@ -17,6 +17,7 @@ from tellapart.cli.parse import (
     Arguments,
     Parser,
     add_options,
+    help_of,
     known_key,
     option_types,
     parse,
@@ -144,10 +145,8 @@ def recipe_help(argv: Sequence[str]) -> str:
     written = read_yaml(path) if path else {}
     if path is None and "--method" not in " ".join(argv):
         names = ", ".join(METHODS)
-        return (
-            f"{recipe_parser(None).format_help()}\nName a recipe or --method ({names}) to see the method's options too."
-        )
-    return recipe_parser(chosen_method(argv, written, path)).format_help().rstrip()
+        return f"{help_of(recipe_parser(None))}\n\nName a recipe or --method ({names}) to see the method's options too."
+    return help_of(recipe_parser(chosen_method(argv, written, path)))
 
 
 def recipe_parser(method: str | None) -> Parser:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tellapart.cli.command import options_of
-from tellapart.cli.console import note
+from tellapart.cli.console import note, result_console
 from tellapart.cli.measured import DataOptions, Where, load
 from tellapart.cli.runs import Made, made
 from tellapart.cli.schema import CaptionerSection
@@ -60,15 +60,13 @@ def run(argv: Sequence[str]) -> int:
     words, options = chosen
     if len(words) != 1:
         raise UsageError(f"{len(words)} captioners were named: give one run, model or .json file of captions.")
-    from rich.console import Console
-
     from tellapart.evaluation.compare import compare_results
 
     result = measure(words[0], options)
     folder = options.output_dir or (Path(words[0]) if made(Path(words[0])) else None)
     if folder is not None:
         note(f"kept in {result.save(folder)}")
-    compare_results([result]).print(Console(), every_metric=options.all_metrics)
+    compare_results([result]).print(result_console(), every_metric=options.all_metrics)
     return 0
 
 

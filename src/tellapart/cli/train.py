@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tellapart.cli.console import note, say
+from tellapart.cli.console import note, result_console, say
 from tellapart.cli.recipe import Recipe, load_recipe, recipe_help
 from tellapart.errors import UsageError
 from tellapart.files import write_text
@@ -51,13 +51,8 @@ def run(argv: Sequence[str]) -> int:
 
 def train(recipe: Recipe, built: Built) -> Run:
     """Train, then measure the selected captioner and keep the result with the run."""
-    import torch
-
     from tellapart.training.loop import train as loop
 
-    if not torch.accelerator.is_available():
-        # Without it accelerate takes processes that torchrun started on CPUs for single ones, each training on its own.
-        os.environ.setdefault("ACCELERATE_USE_CPU", "true")
     output_dir = recipe.training.output_dir
     if recipe.flags.overwrite_output_dir:
         clear(output_dir)
@@ -78,8 +73,6 @@ def _conclude(built: Built, done: Run) -> None:
     watch = built.watch
     if watch is None:
         return
-    from rich.console import Console
-
     from tellapart.evaluation.compare import compare_results
 
     result = watch.last
@@ -87,7 +80,7 @@ def _conclude(built: Built, done: Run) -> None:
         built.captioner.load_weights(where / "captioner")
         result = watch.measure(built.captioner)
     result.save(done.output_dir)
-    compare_results([result]).print(Console())
+    compare_results([result]).print(result_console())
 
 
 def check_output_dir(recipe: Recipe) -> None:

@@ -13,7 +13,7 @@ from tellapart.experiments.world_stages import build_all
 if TYPE_CHECKING:
     from tellapart.evaluation.compare import Comparison
     from tellapart.evaluation.results import EvaluationResult
-    from tellapart.experiments.world_parts import WorldParts
+    from tellapart.experiments.world import World
 
 STEPS = {"full": 60, "small": 4}
 SETTINGS = {
@@ -58,9 +58,9 @@ def _present(output_dir: Path, settings: dict[str, Setting], size: str) -> tuple
     from tellapart.evaluation.compare import compare_results
     from tellapart.evaluation.report import RunView, read_run, write_report
     from tellapart.evaluation.report.runs import read_curves
-    from tellapart.experiments.world_parts import WorldParts
+    from tellapart.experiments.world import World
 
-    parts = WorldParts.load(size)
+    parts = World.load(size)
     slug = parts.evaluation("test").protocol.slug()
     views = []
     for row, setting in settings.items():
@@ -76,7 +76,7 @@ def _present(output_dir: Path, settings: dict[str, Setting], size: str) -> tuple
     return compare_results([view.result for view in views]), page
 
 
-def reference_rows(parts: WorldParts) -> list[EvaluationResult]:
+def reference_rows(parts: World) -> list[EvaluationResult]:
     """Floor and ceiling on test: human captions, full descriptions, and saying nothing."""
     from tellapart.data.world import load_scenes
     from tellapart.data.world.captions import full_description

@@ -99,14 +99,14 @@ def main(argv: list[str] | None = None) -> None:
     """Run the study and write its page."""
     from tellapart.experiments.demo import reference_rows
     from tellapart.experiments.study_page import write_page
-    from tellapart.experiments.world_parts import WorldParts
+    from tellapart.experiments.world import World
     from tellapart.experiments.world_stages import build_all
 
     options = _parse(argv)
     study = Study(options.output_dir, Setting(row="xe", steps=options.steps, size=options.size))
     build_all(options.size, seeds=study.seeds)
     study.run(workers=options.workers)
-    references = {result.name: result.metrics for result in reference_rows(WorldParts.load(options.size))}
+    references = {result.name: result.metrics for result in reference_rows(World.load(options.size))}
     write_page(study, options.docs / "world.md", references=references)
 
 

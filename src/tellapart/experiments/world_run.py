@@ -18,7 +18,7 @@ from tellapart.experiments.world_rows import ROWS
 from tellapart.files import write_json
 
 if TYPE_CHECKING:
-    from tellapart.experiments.world_parts import WorldParts
+    from tellapart.experiments.world import World
 
 TRAINED, TESTED = "trained.json", "done.json"
 CIDER_FLOOR = 0.6
@@ -66,9 +66,9 @@ class Setting:
 
 def run(setting: Setting, output_dir: Path, *, test: bool) -> None:
     """Train (resuming what an interrupted process left), then measure the last and the selected step on test."""
-    from tellapart.experiments.world_parts import WorldParts
+    from tellapart.experiments.world import World
 
-    parts = WorldParts.load(setting.size, setting.seed)
+    parts = World.load(setting.size, setting.seed)
     if not (output_dir / TRAINED).exists():
         write_json(output_dir / TRAINED, {"setting": asdict(setting), **_train(setting, parts, output_dir)})
     if test and not (output_dir / TESTED).exists():
@@ -76,7 +76,7 @@ def run(setting: Setting, output_dir: Path, *, test: bool) -> None:
         write_json(output_dir / TESTED, {"setting": asdict(setting), "test": results})
 
 
-def _train(setting: Setting, parts: WorldParts, output_dir: Path) -> dict[str, Any]:
+def _train(setting: Setting, parts: World, output_dir: Path) -> dict[str, Any]:
     if setting.row == "xe":
         result = parts.evaluation("val")(parts.captioner)
         line = {"step": 0} | {f"eval_{name}": value for name, value in result.metrics.items()}
@@ -129,7 +129,7 @@ def _points(output_dir: Path) -> dict[str, Path | None]:
     return {"last": checkpoints[-1], "selected": output_dir / "best"}
 
 
-def _test(setting: Setting, parts: WorldParts, output_dir: Path, point: str) -> dict[str, dict[str, float]]:
+def _test(setting: Setting, parts: World, output_dir: Path, point: str) -> dict[str, dict[str, float]]:
     checkpoint = _points(output_dir)[point]
     if checkpoint is not None:
         parts.captioner.load_weights(checkpoint / "captioner")

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class WorldParts:
+class World:
     """Everything a training on the world needs; missing stages are built first.
 
     Args:
@@ -40,13 +40,13 @@ class WorldParts:
     datasets: dict[str, CaptionDataset] = field(default_factory=dict)
 
     @staticmethod
-    def load(size: str = "full", seed: int = 0) -> WorldParts:
+    def load(size: str = "full", seed: int = 0) -> World:
         """The parts, with the listener held to its probe.
 
         Raises:
             UsageError: the listener fails the probe, so no reward of its means anything.
         """
-        parts = WorldParts(size, seed)
+        parts = World(size, seed)
         require_probe(resolve("world/listener", size=size))
         return parts
 

@@ -1,0 +1,50 @@
+"""The recipes of the built-in world, on its small size."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tellapart.cli.main import main
+
+RECIPES = sorted((Path(__file__).parents[2] / "recipes").glob("world_*.yaml"))
+SHORT = ["--data.size", "small", "--max_steps", "1", "--eval_steps", "1", "--evaluation.limit", "8"]
+
+
+@pytest.mark.slow
+def test_world_is_built_and_probed(capsys):
+    assert main(["world", "--size", "small"]) == 0
+    said = capsys.readouterr().out
+    folders = [Path(line.split()[1]) for line in said.splitlines()[2:6]]
+    assert all(folder.is_dir() for folder in folders)
+    assert "binding" in said
+    assert "full, shuffled, t2i_R@1" in said
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("recipe", RECIPES, ids=lambda path: path.stem)
+def test_every_recipe_of_the_world_runs(recipe, tmp_path):
+    images = ["--per_device_train_batch_size", "8", "--data.limit", "24"]
+    assert main(["train", str(recipe), *SHORT, *images, "--output_dir", str(tmp_path / "run")]) == 0
+    (folder,) = (tmp_path / "run" / "eval").iterdir()
+    metrics = json.loads((folder / "metrics.json").read_text())["metrics"]
+    assert {"CIDEr", "listener_R@1", "judge_R@1"} <= set(metrics)
+    assert any(name.startswith("world_") or "grammatical" in name for name in metrics)
+    lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert {line["step"] for line in lines if "eval_CIDEr" in line} == {0, 1}
+
+
+@pytest.mark.slow
+def test_the_untrained_start_is_drawn_from_the_seed(tmp_path):
+    from tellapart.cli.models import load_captioner
+    from tellapart.cli.schema import CaptionerSection, LoraSection
+    from tellapart.errors import UsageError
+
+    section = CaptionerSection(model_name_or_path="world/backbone")
+    first, again, other = (load_captioner(section, size="small", seed=seed).state_dict() for seed in (1, 1, 2))
+    assert all(bool((first[name] == again[name]).all()) for name in first)
+    assert any(bool((first[name] != other[name]).any()) for name in first)
+    with pytest.raises(UsageError, match="leave lora out"):
+        load_captioner(CaptionerSection(model_name_or_path="world/backbone", lora=LoraSection()), size="small", seed=1)
