@@ -167,7 +167,17 @@ def test_the_evaluation_may_have_data_of_its_own(workplace, runs, tmp_path, caps
 def test_processes_share_a_run(workplace, tmp_path):
     """As ``torchrun`` starts them; on CPUs too they are one run, not two that write into the same folder."""
     recipe = workplace.recipe(tmp_path, "scst", evaluation={"split": None}, per_device_train_batch_size=2)
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2", "-m", "tellapart.cli", "train"]
+    command = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc_per_node",
+        "2",
+        "-m",
+        "tellapart.cli",
+        "train",
+    ]
     without = {name: value for name, value in os.environ.items() if not name.startswith("ACCELERATE")}
     environment = without | {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
     subprocess.run([*command, str(recipe)], check=True, env=environment, capture_output=True, timeout=240)

@@ -74,5 +74,5 @@ def test_a_stopped_run_goes_on_to_the_same_bits(tmp_path):
     assert largest_difference(whole, resumed) == 0
     for line, other in zip(one.history[2:], two.history, strict=True):
         assert line["step"] == other["step"]
-        assert line["kl"] == other["kl"] > 0
+        assert line["kl"] == other["kl"] != 0  # an estimate from few samples, of either sign
         assert line["loss"] == other["loss"]

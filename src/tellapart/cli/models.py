@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -24,7 +24,6 @@ from tellapart.types import Decoding
 if TYPE_CHECKING:
     from tellapart.data.dataset import CaptionDataset
     from tellapart.evaluation.evaluate import Measure
-    from tellapart.evaluation.measures import Measured
 
 WORLD = "world"
 BACKBONE = "world/backbone"
@@ -174,16 +173,10 @@ def truth_of(path: str, split: str, *, size: str, dataset: CaptionDataset) -> tu
     if path != WORLD:
         return ()
     from tellapart.data.world import load_scenes
-    from tellapart.data.world.measures import world_measures
+    from tellapart.data.world.measures import measure_against
 
     scenes = load_scenes(split, size=size)
-    shown = {image_id: scenes[image_id] for image_id in dataset.ids}
-
-    def truth(captions: Mapping[str, str]) -> Measured:
-        measured = world_measures(captions, shown)
-        return measured.corpus, measured.per_image
-
-    return (truth,)
+    return (measure_against({image_id: scenes[image_id] for image_id in dataset.ids}),)
 
 
 def decoding(num_beams: int, max_new_tokens: int, *, no_repeat_ngram_size: int = 0) -> Decoding:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -11,9 +11,8 @@ from tellapart.captioners.huggingface import HuggingFaceCaptioner
 from tellapart.data.dataset import CaptionDataset, Collate
 from tellapart.data.loader import TrainingData
 from tellapart.data.world import load_scenes, load_world
-from tellapart.data.world.measures import world_measures
+from tellapart.data.world.measures import measure_against
 from tellapart.evaluation.evaluate import Evaluation
-from tellapart.evaluation.measures import Measured
 from tellapart.experiments.world_probe import require_probe
 from tellapart.experiments.world_rows import MAX_NEW_TOKENS
 from tellapart.experiments.world_stages import resolve
@@ -93,16 +92,10 @@ class World:
 
     def evaluation(self, split: str, *, num_beams: int = 1) -> Evaluation:
         """All metrics on a split, one caption an image."""
-        scenes = load_scenes(split, size=self.size)
-
-        def truth(captions: Mapping[str, str]) -> Measured:
-            measured = world_measures(captions, scenes)
-            return measured.corpus, measured.per_image
-
         return Evaluation(
             self.dataset(split),
             self.collate,
             listeners={"listener": self.listener, "judge": self.judge},
             decoding=Decoding(num_beams=num_beams, max_new_tokens=MAX_NEW_TOKENS),
-            measures=(truth,),
+            measures=(measure_against(load_scenes(split, size=self.size)),),
         )

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 ALT_TEXT_SHARE = 0.6
 """Share of keyword lists among the texts the listener learns from."""
 
-DETAILED_TEXTS, DETAILED_OF = 3, 5
-"""The judge also reads, for each image, this many captions by annotators who are asked this often and keep the longest."""
+OWN_CAPTIONS, DETAIL = 2, (2, 5, 5, 5)
+"""The judge reads, for each image, so many of its captions, and for each number n the longest of n annotators' captions."""
 
 
 def make_listener(tower: Any, *, width: int = 128, layers: int = 2, name: str) -> ClipListener:
@@ -77,16 +77,15 @@ def judge_texts(size: str) -> CaptionDataset:
     scenes = load_scenes("web", size=size)
 
     def texts(example: Example) -> tuple[str, ...]:
-        rng = random.Random(f"judge-{example.id}")
-        return (*example.references[:2], *(detailed(scenes[example.id], rng) for _ in range(DETAILED_TEXTS)))
+        rng, scene = random.Random(f"judge-{example.id}"), scenes[example.id]
+        return (*example.references[:OWN_CAPTIONS], *(_longest(scene, count, rng) for count in DETAIL))
 
     return _with_texts(load_world("web", size=size), texts)
 
 
-def detailed(scene: Scene, rng: random.Random) -> str:
-    """The longest of a few annotators' captions."""
-    drawn = [write_as_annotator(describe(scene, rng), rng) for _ in range(DETAILED_OF)]
-    return max(drawn, key=lambda caption: len(caption.split()))
+def _longest(scene: Scene, count: int, rng: random.Random) -> str:
+    captions = [write_as_annotator(describe(scene, rng), rng) for _ in range(count)]
+    return max(captions, key=lambda caption: len(caption.split()))
 
 
 def _with_texts(dataset: CaptionDataset, texts: Callable[[Example], Sequence[str]]) -> CaptionDataset:

@@ -1,4 +1,4 @@
-"""False siblings of the world's captions: the same words in no order, or with one thing in the wrong place.
+"""False siblings of the world's captions: one thing wrong, or in the wrong place, or no order at all.
 
 They teach the judge, and measure whether a listener reads more than a bag of words (binding, relation, word order).
 """
@@ -6,6 +6,7 @@ They teach the judge, and measure whether a listener reads more than a bag of wo
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from itertools import combinations
 
 import numpy as np
@@ -22,24 +23,20 @@ from tellapart.data.world.grammar import (
 )
 
 KINDS = (SHAPE_WORDS, PLURAL_WORDS, COLOUR_WORDS, SIZE_WORDS, TEXTURE_WORDS)
-"""For each attribute: word -> what it means."""
+"""For each attribute of objects: word -> what it means."""
 
 OPPOSITES = {"above": "below", "below": "above", "left": "right", "right": "left", "top": "bottom", "bottom": "top"}
 
-SHUFFLE_RATE, ATTRIBUTES_RATE = 0.1, 0.6
-"""How often each kind of false text is tried first; the rest are wrong relations. A shuffled text is found out so soon that a
-few are enough, and captions in which nothing can be swapped add their share."""
+RATES = {"replaced": 0.25, "swapped": 0.45, "relation": 0.22, "shuffled": 0.08}
+"""How often each kind of false text is tried first. A shuffled text is found out so soon that a few are enough; without
+replaced words the judge learns which colour goes with which shape at the expense of size and background."""
 
 
 def hard_negative(text: str, rng: np.random.Generator) -> str:
-    """A false sibling of a grammatical caption: attributes or a relation swapped if it has any, else its words shuffled."""
-    point = rng.random()
-    if point < SHUFFLE_RATE:
-        return shuffle_words(text, rng)
-    order = [swap_attributes, swap_relation]
-    if point >= SHUFFLE_RATE + ATTRIBUTES_RATE:
-        order.reverse()
-    return order[0](text, rng) or order[1](text, rng) or shuffle_words(text, rng)
+    """A false sibling of a grammatical caption; where the kind that was drawn cannot be made, another is."""
+    first = list(_MAKERS)[int(np.searchsorted(np.cumsum(list(RATES.values())), rng.random(), side="right"))]
+    makers = [_MAKERS[first], swap_attributes, swap_relation, shuffle_words]
+    return next(sibling for make in makers if (sibling := make(text, rng)) is not None)
 
 
 def shuffle_words(text: str, rng: np.random.Generator) -> str:
@@ -69,6 +66,18 @@ def swap_attributes(text: str, rng: np.random.Generator) -> str | None:
     return false[int(rng.integers(len(false)))] if false else None
 
 
+def replace_attribute(text: str, rng: np.random.Generator) -> str | None:
+    """One attribute word turned into another value of that attribute, articles put right; none if there is none."""
+    words = text.split()
+    meant = [(i, meanings) for i in range(len(words)) if (meanings := _meanings_at(words, i))]
+    if not meant:
+        return None
+    at, meanings = meant[int(rng.integers(len(meant)))]
+    others = [word for word in meanings if meanings[word] != meanings[words[at]]]
+    words[at] = others[int(rng.integers(len(others)))]
+    return " ".join(_agree(words))
+
+
 def swap_relation(text: str, rng: np.random.Generator) -> str | None:
     """One word of place turned into its opposite; none if there is none."""
     words = text.split()
@@ -77,6 +86,13 @@ def swap_relation(text: str, rng: np.random.Generator) -> str | None:
         return None
     at = places[int(rng.integers(len(places)))]
     return " ".join([*words[:at], OPPOSITES[words[at]], *words[at + 1 :]])
+
+
+def _meanings_at(words: Sequence[str], place: int) -> Mapping[str, str] | None:
+    """The words (and what they mean) that could stand for the attribute named at ``place``; none if none is named there."""
+    if words[place + 1 : place + 2] == ["background"]:
+        return BACKGROUND_WORDS if words[place] in BACKGROUND_WORDS else None
+    return next((meanings for meanings in KINDS if words[place] in meanings), None)
 
 
 def _agree(words: list[str]) -> list[str]:
@@ -94,3 +110,12 @@ def _says_other(one: str, other: str) -> bool:
         return True
     listed = set(first.relations) | set(second.relations) <= {"and"}
     return not listed and (first.phrases, first.relations) != (second.phrases, second.relations)
+
+
+_MAKERS: dict[str, Callable[[str, np.random.Generator], str | None]] = {
+    "replaced": replace_attribute,
+    "swapped": swap_attributes,
+    "relation": swap_relation,
+    "shuffled": shuffle_words,
+}
+"""Kinds of ``RATES`` -> what makes them."""

@@ -77,7 +77,7 @@ STAGES = {
         "world_listeners",
         "build_judge",
         {
-            "full": {"steps": 400, "batch_size": 64, "learning_rate": {"vision": 3e-4, "listener": 1e-3}},
+            "full": {"steps": 700, "batch_size": 64, "learning_rate": {"vision": 3e-4, "listener": 1e-3}},
             "small": {"steps": 30, "batch_size": 32, "learning_rate": {"vision": 3e-4, "listener": 1e-3}},
         },
         needs=("world/judge-backbone",),
@@ -87,7 +87,7 @@ STAGES = {
         "world_captioner",
         "build_xe",
         {
-            "full": {"steps": 400, "batch_size": 128, "learning_rate": 2e-3},
+            "full": {"steps": 600, "batch_size": 128, "learning_rate": 2e-3},
             "small": {"steps": 60, "batch_size": 32, "learning_rate": 2e-3},
         },
         needs=("world/backbone",),
@@ -145,9 +145,8 @@ def stage_folder(name: str, size: str, seed: int) -> Path:
 def _key(name: str, size: str, seed: int) -> str:
     stage = STAGES[name]
     needs = [_key(need, size, SEED) for need in stage.needs]
-    text = json.dumps(
-        [REVISION, spec.version(), size, seed, asdict(stage), stage.schedules[size], needs], sort_keys=True
-    )
+    decides = [REVISION, spec.version(), name, size, seed, stage.schedules[size], needs]
+    text = json.dumps(decides, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
@@ -167,12 +166,13 @@ def _stage_and_seed(path: str, seed: int) -> tuple[str, int]:
 
 def _build(name: str, folder: Path, needs: dict[str, Path], size: str, seed: int) -> None:
     """Train the stage into ``folder``; if another process was first, its result is kept."""
+    from tellapart.captioners.modes import quiet
     from tellapart.experiments.world_training import Schedule, Task
 
     stage, began = STAGES[name], time.process_time()
     # Built under a name of its own: a rename onto a folder that is not empty fails, so nobody's files vanish while read.
     own = folder.with_name(f"{folder.name}-{uuid.uuid4().hex}")
-    with fresh_folder(own) as temporary:
+    with fresh_folder(own) as temporary, quiet():
         task = Task(name, temporary / "model", Schedule(**stage.schedules[size]), needs, size, seed)
         task.folder.mkdir()
         history = _builder(stage)(task)

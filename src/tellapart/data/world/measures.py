@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -78,6 +78,18 @@ def world_measures(captions: Mapping[str, str], scenes: Mapping[str, Scene]) -> 
     values |= {f"exact_recall@{k}": column for k, column in exact_recall(matrix, grammatical, RECALL_AT).items()}
     corpus = {name: float(np.mean(column)) for name, column in values.items()}
     return WorldMeasures(corpus, {name: [float(v) for v in column] for name, column in values.items()})
+
+
+def measure_against(
+    scenes: Mapping[str, Scene],
+) -> Callable[[Mapping[str, str]], tuple[dict[str, float], dict[str, list[float]]]]:
+    """:func:`world_measures` against these scenes, as an evaluation takes it: captions -> (corpus, per image)."""
+
+    def measure(captions: Mapping[str, str]) -> tuple[dict[str, float], dict[str, list[float]]]:
+        measured = world_measures(captions, scenes)
+        return measured.corpus, measured.per_image
+
+    return measure
 
 
 def exact_recall(truth: np.ndarray, parses: np.ndarray, ks: Sequence[int]) -> dict[int, np.ndarray]:
