@@ -28,6 +28,7 @@ _PUBLIC = {
     "TrainConfig": "tellapart.training.config",
     "TrainingData": "tellapart.data.loader",
     "UsageError": "tellapart.errors",
+    "World": "tellapart.experiments.world",
     "XE": "tellapart.objectives.xe",
     "load_dataset": "tellapart.data.load",
     "load_world": "tellapart.data.world",

@@ -1,8 +1,8 @@
 """The world's pretrained vision: a small CLIP tower that was taught what is in each cell of a picture.
 
-A contrastive listener trained from scratch on so few pictures learns colours and little else, and everything that is trained
-on top of it then names wrong shapes. So the tower comes first, supervised, as photo captioners start from a pretrained one;
-listener, judge and captioner begin from it.
+A contrastive listener trained from scratch on so few pictures learns colours and little else, and everything that is
+trained on top of it then names wrong shapes. So the tower comes first, supervised, as photo captioners start from a
+pretrained one; listener, judge and captioner begin from it.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def image_processor() -> Any:
 
 
 def pixels(images: Sequence[Image.Image]) -> dict[str, Tensor]:
-    """``{"pixel_values": [B, 3, 64, 64]}`` of pictures of the world: what :func:`image_processor` gives, in a third of the time."""
+    """``{"pixel_values": [B, 3, 64, 64]}`` of 64 x 64 pictures: what :func:`image_processor` gives, in a third of the time."""
     stacked = torch.from_numpy(np.stack([np.asarray(image) for image in images]))
     return {"pixel_values": stacked.permute(0, 3, 1, 2).float().div_(127.5).sub_(1.0)}
 
@@ -88,8 +88,8 @@ class Answers:
     """What is to be read off M pictures.
 
     Args:
-        cells: ``[M, 4, 4]`` long: cells in reading order; shape, colour, size, texture by their order in the specification. In an
-            empty cell the shape is one more than the last and the rest is not asked for (-100).
+        cells: ``[M, 4, 4]`` long: cells in reading order; shape, colour, size, texture as numbered by ``VALUES``. In an empty
+            cell the shape is one more than the last and the rest is not asked for (-100).
         background: ``[M]`` long.
         pairs: ``[M, P]`` 0 or 1: which combinations of two attributes some object has, pair by pair as in ``PAIR_WEIGHTS``.
     """
@@ -146,8 +146,8 @@ class Attributes(ObjectiveModule):
     """Supervised attribute prediction, by cross-entropy.
 
     Each cell's token tells shape, colour, size and texture of the object in it; the CLS state tells the background and
-    which pairs of attributes occur together. CLS can only collect what the cells' tokens hold one layer before the last, so
-    these are asked for shape and colour as one answer.
+    which pairs of attributes occur together. CLS can only collect what the cells' tokens hold one layer before the last,
+    so these are asked for shape and colour as one answer.
 
     Args:
         tower: a ``CLIPVisionModel`` as :func:`make_tower` makes it.
@@ -190,7 +190,7 @@ class Attributes(ObjectiveModule):
 
     @torch.no_grad()
     def accuracy(self, batch: Batch) -> dict[str, float]:
-        """Percent right: each attribute over objects, empty cells, background over images, and pairs over objects' pairs."""
+        """Percent right: attributes over objects, empty cells, background over images; of the pairs there are, those found."""
         answers, (_, last) = self.answers(batch.ids), self._states(batch)
         found = {name: head(last[:, 1:]).argmax(-1) for name, head in self.heads.cells.items()}
         right = {name: (found[name] == answers.cells[:, :, i])[answers.filled] for i, name in enumerate(SIZES)}

@@ -1,10 +1,10 @@
 """The world's two retrievers: the listener that rewards, and the judge that is kept for evaluation.
 
-The *listener* learns from what a web crawl gives: mostly keyword lists without order, some captions. So it reads a text as a
-bag of words, as CLIP by and large does (Yuksekgonul et al. 2023), and can be pleased by words without grammar.
+The *listener* learns from what a web crawl gives: mostly keyword lists without order, some captions. So it reads a text as
+a bag of words, as CLIP by and large does (Yuksekgonul et al. 2023), and can be pleased by words without grammar.
 
-The *judge* learns from grammatical text only, against shuffled words, swapped attributes and wrong relations, from a tower of
-its own that was drawn and taught apart. It shares no weight with the listener.
+The *judge* learns from grammatical text only, against wrong and swapped attributes, wrong relations and shuffled words, from
+a tower of its own that was drawn and taught apart. It shares no weight with the listener.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def make_listener(tower: Any, *, width: int = 128, layers: int = 2, name: str) -
 
 
 def listener_texts(size: str) -> CaptionDataset:
-    """The web images with keyword lists and captions, in numbers that make a random one a list with ``ALT_TEXT_SHARE``."""
+    """The web images with keyword lists and captions; a random text is a list with probability ``ALT_TEXT_SHARE``."""
     keywords = alt_texts("web", size=size)
 
     def texts(example: Example) -> tuple[str, ...]:

@@ -96,7 +96,7 @@ def _meanings_at(words: Sequence[str], place: int) -> Mapping[str, str] | None:
 
 
 def _agree(words: list[str]) -> list[str]:
-    """ "a" and "an" as the word after them wants."""
+    """The words, with every article as the word after it wants."""
     following = [*words[1:], ""]
     return [
         article(after) if word in ("a", "an") and after else word for word, after in zip(words, following, strict=True)

@@ -1,7 +1,7 @@
 """What a listener of the world can and cannot tell apart, attribute by attribute; measured on val.
 
-Retrieval alone hides it: a listener that knows colours only reaches a fair recall@5, and every run it rewards then learns to
-name wrong shapes. So no training on the world counts unless the listener passes (:func:`require_probe`).
+Retrieval alone hides it: a listener that knows colours only reaches a fair recall@5, and every run it rewards then learns
+to name wrong shapes. So no training on the world counts unless the listener passes (:func:`require_probe`).
 """
 
 from __future__ import annotations
@@ -48,18 +48,16 @@ def probe(listener: ClipListener, *, size: str = "full") -> dict[str, Any]:
 
     Returns:
         ``accuracy``: how often the right text scores highest, among as many as the attribute has values (shape, colour,
-        size, texture, background: pictures of one object), or of two (binding: colours exchanged, relation: turned into its
-        opposite, order: the words of a full description shuffled). ``recall``: kind of text -> t2i and i2t recall@k on val.
-        ``order_blind``: whether ``order`` is under ``ORDER_AWARE``.
+        size, texture, background: pictures of one object), or of two (binding: colours exchanged, relation: turned into
+        its opposite, order: the words of a full description shuffled). ``recall``: kind of text -> t2i and i2t recall@k on
+        val. ``cosine``: kind of text -> mean cosine x 100 with its image. ``order_blind``: ``order`` is under ``ORDER_AWARE``.
     """
     scenes = load_scenes("val", size=size)
     images = _embed(listener, [example.image.open() for example in load_world("val", size=size).examples])
     accuracy = _single_objects(listener, list(scenes.values())) | _two_ways(listener, list(scenes.values()), images)
-    return {
-        "accuracy": accuracy,
-        "recall": _recalls(listener, size, images),
-        "order_blind": accuracy["order"] < ORDER_AWARE,
-    }
+    recall, cosine = _retrieval(listener, size, images)
+    blind = accuracy["order"] < ORDER_AWARE
+    return {"accuracy": accuracy, "recall": recall, "cosine": cosine, "order_blind": blind}
 
 
 def require_probe(folder: Path) -> dict[str, Any]:
@@ -77,8 +75,8 @@ def require_probe(folder: Path) -> dict[str, Any]:
     for name, least in found["demanded"].items():
         if found["accuracy"][name] < least:
             raise UsageError(
-                f"the listener {folder} tells {name} right in {found['accuracy'][name]:.1f} % of pictures, under {least:g} %, so "
-                "its reward would teach wrong words: delete the folder to build it again, or train it longer."
+                f"the listener {folder} tells {name} right in {found['accuracy'][name]:.1f} % of pictures, under {least:g} %, "
+                "so its reward would teach wrong words: delete the folder to build it again, or train it longer."
             )
     return found
 
@@ -152,13 +150,15 @@ def _relation(one: SceneObject, other: SceneObject, rng: random.Random) -> str:
 
 
 def _preferred(listener: ClipListener, images: Tensor, pairs: Sequence[tuple[int, str, str]]) -> float:
-    rows = images[[row for row, _, _ in pairs]]
-    true, false = ((listener.encode_texts([pair[i] for pair in pairs]) * rows).sum(dim=1) for i in (1, 2))
+    rows, trues, falses = zip(*pairs, strict=True)
+    true, false = ((listener.encode_texts(texts) * images[list(rows)]).sum(dim=1) for texts in (trues, falses))
     return 100.0 * (true > false).float().mean().item()
 
 
-def _recalls(listener: ClipListener, size: str, images: Tensor) -> dict[str, dict[str, float]]:
-    """Kind of text -> recall@k over val, one text an image."""
+def _retrieval(
+    listener: ClipListener, size: str, images: Tensor
+) -> tuple[dict[str, dict[str, float]], dict[str, float]]:
+    """Kind of text -> recall@k over val, one text an image; and kind of text -> mean cosine x 100."""
     scenes, words = load_scenes("val", size=size), np.random.default_rng(_SEED)
     references, keywords = load_world("val", size=size).references, alt_texts("val", size=size)
     full = [full_description(scene) for scene in scenes.values()]
@@ -169,9 +169,11 @@ def _recalls(listener: ClipListener, size: str, images: Tensor) -> dict[str, dic
         "full": full,
         "full, shuffled": [shuffle_words(text, words) for text in full],
     }
-    gallery, found = images.cpu().numpy(), {}
+    recall, cosine = {}, {}
     for kind, texts in kinds.items():
-        t2i, i2t = retrieval_ranks(listener.encode_texts(texts).cpu().numpy(), gallery)
+        embeddings = listener.encode_texts(texts)
+        cosine[kind] = 100.0 * (embeddings * images).sum(dim=1).mean().item()
+        t2i, i2t = retrieval_ranks(embeddings.cpu().numpy(), images.cpu().numpy())
         ways = {"t2i": t2i, "i2t": i2t}
-        found[kind] = {f"{way}_R@{k}": recall_at_k(ranks, k) for way, ranks in ways.items() for k in RECALL_AT}
-    return found
+        recall[kind] = {f"{way}_R@{k}": recall_at_k(ranks, k) for way, ranks in ways.items() for k in RECALL_AT}
+    return recall, cosine

@@ -99,8 +99,8 @@ def resolve(path: str, *, size: str = "full", seed: int = 0) -> Path:
     """The folder of a stage, built now (after what it needs) if it is not there.
 
     Args:
-        path: ``world/backbone``, ``world/listener``, ``world/judge-backbone``, ``world/judge``, or ``world/xe``, to which a seed
-            may be added as in ``world/xe-seed1``.
+        path: ``world/backbone``, ``world/listener``, ``world/judge-backbone``, ``world/judge``, or ``world/xe``, to which
+            a seed may be added as in ``world/xe-seed1``.
         size: of the world.
         seed: redraws ``world/xe`` while everything else stays the same.
 
@@ -170,7 +170,7 @@ def _build(name: str, folder: Path, needs: dict[str, Path], size: str, seed: int
     from tellapart.experiments.world_training import Schedule, Task
 
     stage, began = STAGES[name], time.process_time()
-    # Built under a name of its own: a rename onto a folder that is not empty fails, so nobody's files vanish while read.
+    # Built under a name of its own: renaming onto a folder that is not empty fails, so no file vanishes while it is read.
     own = folder.with_name(f"{folder.name}-{uuid.uuid4().hex}")
     with fresh_folder(own) as temporary, quiet():
         task = Task(name, temporary / "model", Schedule(**stage.schedules[size]), needs, size, seed)

@@ -26,7 +26,7 @@ History = list[dict[str, Any]]
 
 @dataclass(frozen=True)
 class Schedule:
-    """How long and how fast a stage learns: AdamW with a warm-up over a tenth of the steps, then half a cosine down to 0.
+    """How long and how fast a stage learns: AdamW, warm-up over a tenth of the steps, then half a cosine down to 0.
 
     Args:
         steps: optimiser steps.
@@ -84,7 +84,7 @@ class Task:
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """torch on a single thread while the block runs: at these sizes two threads gain little and, on a busy machine, spin."""
+    """One torch thread while the block runs: at these sizes two gain little and, on a busy machine, spin."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -95,7 +95,7 @@ def one_thread() -> Iterator[None]:
 
 @contextmanager
 def seeded(*parts: int | str) -> Iterator[None]:
-    """torch's global generator as these parts decide while the block runs (weights are drawn from it), then as it was."""
+    """While the block runs, torch's global generator is as these parts decide (weights are drawn from it); then as it was."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(mix_seeds(*parts))
         yield

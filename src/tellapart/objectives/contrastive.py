@@ -39,11 +39,11 @@ class Pairs:
 class Contrastive(ObjectiveModule):
     """Symmetric InfoNCE over the images of a batch (CLIP: Radford et al. 2021, section 2.3 and figure 3).
 
-    ``L = (CE(image -> texts) + CE(text -> images)) / 2``, logits ``exp(logit_scale) * cosine`` with the scale at most 100.
+    ``L = (CE(image -> texts) + CE(text -> images)) / 2`` with logits ``exp(logit_scale) * cosine``, scale at most 100.
     Texts that occur twice in a batch are one candidate, and are no negatives of each other's images.
 
     With ``negative``, every image also gets a false text, which joins the candidates of all images (NegCLIP:
-    Yuksekgonul et al. 2023, section 4); and because a few dozen random candidates soon drown it, the true text must also win
+    Yuksekgonul et al. 2023, section 4); and because the other candidates soon drown it, the true text must also win
     against it alone: ``+ own_weight * CE(true or false text)``, a term NegCLIP does not have.
 
     What it does not do: images on other devices are no candidates, and there is no alternative image as a negative.

@@ -1,0 +1,58 @@
+"""What the README shows is run as it stands there, on small data."""
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from tellapart.cli.main import COMMANDS
+from tiny_models import tiny_ved
+
+ROOT = Path(__file__).resolve().parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```", README, flags=re.DOTALL | re.MULTILINE)
+PYTHON = [text for language, text in BLOCKS if language == "python"]
+COMMAND_LINES = [line for language, text in BLOCKS if not language for line in text.splitlines() if line.strip()]
+
+
+def shortened(text: str, changes: dict[str, str]) -> str:
+    for old, new in changes.items():
+        assert text.count(old) == 1, f"the README no longer says {old!r}"
+        text = text.replace(old, new)
+    return text
+
+
+@pytest.mark.slow
+def test_the_world_in_python(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    short = {"World.load()": 'World.load("small")', "max_steps=60": "max_steps=2"}
+    exec(compile(shortened(PYTHON[0], short), "README.md", "exec"), {})
+    assert "'listener_R@1'" in capsys.readouterr().out
+    assert (tmp_path / "runs" / "y" / "checkpoint-2" / "captioner" / "model.safetensors").is_file()
+
+
+def test_photos_in_python(tmp_path, monkeypatch, shared_data):
+    monkeypatch.chdir(tmp_path)
+    tiny_ved(tmp_path / "model")
+    short = {
+        '"dataset_coco.json", split="train", images="coco/"': f"{str(shared_data / 'coco-mini/dataset_karpathy.json')!r}, "
+        'split="train", limit=16',
+        '"nlpconnect/vit-gpt2-image-captioning"': '"model"',
+        "num_train_epochs=1": "max_steps=1",
+    }
+    exec(compile(shortened(PYTHON[1], short), "README.md", "exec"), {})
+    assert (tmp_path / "runs" / "scst" / "checkpoint-1").is_dir()
+
+
+@pytest.mark.parametrize("line", COMMAND_LINES)
+def test_commands_exist(line):
+    program, verb, *rest = shlex.split(line)
+    if program == "make":
+        assert re.search(rf"^{verb}:", (ROOT / "Makefile").read_text(), flags=re.MULTILINE)
+        return
+    assert program == "tellapart"
+    assert verb in COMMANDS
+    for word in rest:
+        if word.endswith(".yaml"):
+            assert (ROOT / word).is_file()
