@@ -21,6 +21,7 @@ from tellapart.data.dataset import Collate
 from tellapart.data.loader import TrainingData
 from tellapart.data.world import Scene, load_scenes, load_world, spec
 from tellapart.data.world.render import SIDE
+from tellapart.data.world.scenes import VALUES
 from tellapart.experiments.world_training import History, Task, seeded
 from tellapart.files import write_json
 from tellapart.types import Batch, ObjectiveModule, StepOutput
@@ -34,15 +35,9 @@ INPUTS = "vision"
 ACCURACY = "accuracy.json"
 """What was read off val with the stage's heads, kept in its folder."""
 
-VALUES: dict[str, tuple[str, ...]] = {
-    "shape": tuple(spec.SHAPES),
-    "colour": tuple(spec.COLOURS),
-    "size": tuple(spec.SIZES),
-    "texture": tuple(spec.TEXTURES),
-}
-"""Attribute of an object -> its values, by whose order they are numbered."""
-
 SIZES = {name: len(values) for name, values in VALUES.items()}
+"""Attribute -> number of its values."""
+
 ROWS, COLUMNS = len(spec.ROWS), len(spec.COLUMNS)
 CELLS = ROWS * COLUMNS
 

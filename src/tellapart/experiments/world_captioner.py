@@ -27,7 +27,7 @@ def make_captioner(tower: Any, *, width: int = 128, layers: int = 2) -> HuggingF
         n_embd=width,
         n_layer=layers,
         n_head=4,
-        n_inner=2 * width,
+        n_inner=4 * width,
         add_cross_attention=True,
         bos_token_id=tokenizer.bos_token_id,
         eos_token_id=tokenizer.eos_token_id,

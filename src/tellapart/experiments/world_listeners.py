@@ -28,8 +28,8 @@ from tellapart.objectives.contrastive import Contrastive, HardNegative
 if TYPE_CHECKING:
     from tellapart.data.world import Scene
 
-ALT_TEXT_SHARE = 0.6
-"""Share of keyword lists among the texts the listener learns from."""
+ALT_TEXT_COPIES, CAPTION_COPIES = 5, 2
+"""An image's three keyword lists and its five captions are given the listener so many times: 15 of 25 texts are lists."""
 
 OWN_CAPTIONS, DETAIL = 2, (2, 5, 5, 5)
 """The judge reads, for each image, so many of its captions, and for each number n the longest of n annotators' captions."""
@@ -60,14 +60,11 @@ def make_listener(tower: Any, *, width: int = 128, layers: int = 2, name: str) -
 
 
 def listener_texts(size: str) -> CaptionDataset:
-    """The web images with keyword lists and captions; a random text is a list with probability ``ALT_TEXT_SHARE``."""
+    """The web images with keyword lists and captions; three texts of five are lists."""
     keywords = alt_texts("web", size=size)
 
     def texts(example: Example) -> tuple[str, ...]:
-        lists, captions = keywords[example.id], example.references
-        # 3 lists and 5 captions: n copies of each list and m of each caption with 3n / (3n + 5m) = share.
-        copies = round(ALT_TEXT_SHARE * 20 / len(lists)), round((1 - ALT_TEXT_SHARE) * 20 / len(captions))
-        return (*(lists * copies[0]), *(captions * copies[1]))
+        return (*(keywords[example.id] * ALT_TEXT_COPIES), *(example.references * CAPTION_COPIES))
 
     return _with_texts(load_world("web", size=size), texts)
 

@@ -20,9 +20,10 @@ from torch import Tensor
 from tellapart.data.dataset import ArrayImage
 from tellapart.data.world import Scene, SceneObject, alt_texts, load_scenes, load_world, spec
 from tellapart.data.world.captions import full_description
-from tellapart.data.world.grammar import article
+from tellapart.data.world.grammar import article, parse
 from tellapart.data.world.render import Renderer
-from tellapart.data.world.scenes import pick
+from tellapart.data.world.scenes import VALUES, pick
+from tellapart.data.world.truth import is_true
 from tellapart.errors import UsageError
 from tellapart.experiments.world_negatives import shuffle_words, swap_relation
 from tellapart.listeners.clip import ClipListener
@@ -94,10 +95,10 @@ def _noun(thing: SceneObject, **said: str) -> str:
 
 
 _QUESTIONS: dict[str, tuple[Sequence[str], Callable[[SceneObject, str], str]]] = {
-    "shape": (spec.SHAPES, lambda thing, value: f"{article(value)} {value}"),
-    "colour": (tuple(spec.COLOURS), lambda thing, value: _noun(thing, colour=value)),
-    "size": (tuple(spec.SIZES), lambda thing, value: _noun(thing, size=value)),
-    "texture": (tuple(spec.TEXTURES), lambda thing, value: _noun(thing, texture=value)),
+    "shape": (VALUES["shape"], lambda thing, value: f"{article(value)} {value}"),
+    "colour": (VALUES["colour"], lambda thing, value: _noun(thing, colour=value)),
+    "size": (VALUES["size"], lambda thing, value: _noun(thing, size=value)),
+    "texture": (VALUES["texture"], lambda thing, value: _noun(thing, texture=value)),
     "background": (
         tuple(spec.BACKGROUNDS),
         lambda thing, value: f"{_noun(thing)} on {article(value)} {value} background",
@@ -133,11 +134,17 @@ def _two_ways(listener: ClipListener, scenes: Sequence[Scene], images: Tensor) -
         if one.shape != other.shape and one.colour != other.colour:
             true = f"{_noun(one, colour=one.colour)} and {_noun(other, colour=other.colour)}"
             false = f"{_noun(one, colour=other.colour)} and {_noun(other, colour=one.colour)}"
-            pairs["binding"].append((row, true, false))
+            pairs["binding"] += [(row, true, false)] * (not _is_true(false, scene))
         if (one.shape, one.colour) != (other.shape, other.colour):
             said = f"{_noun(one, colour=one.colour)} {_relation(one, other, rng)} {_noun(other, colour=other.colour)}"
-            pairs["relation"].append((row, said, swap_relation(said, words) or said))
+            opposite = swap_relation(said, words) or said
+            pairs["relation"] += [(row, said, opposite)] * (not _is_true(opposite, scene))
     return {name: _preferred(listener, images, found) for name, found in pairs.items()}
+
+
+def _is_true(caption: str, scene: Scene) -> bool:
+    said = parse(caption)
+    return said is not None and is_true(said, scene)
 
 
 def _relation(one: SceneObject, other: SceneObject, rng: random.Random) -> str:

@@ -66,7 +66,7 @@ STAGES = {
         "world_listeners",
         "build_listener",
         {
-            "full": {"steps": 300, "batch_size": 128, "learning_rate": {"vision": 6e-4, "listener": 2e-3}},
+            "full": {"steps": 350, "batch_size": 128, "learning_rate": {"vision": 6e-4, "listener": 2e-3}},
             "small": {"steps": 40, "batch_size": 32, "learning_rate": {"vision": 6e-4, "listener": 2e-3}},
         },
         needs=("world/backbone",),
@@ -87,7 +87,7 @@ STAGES = {
         "world_captioner",
         "build_xe",
         {
-            "full": {"steps": 600, "batch_size": 128, "learning_rate": 2e-3},
+            "full": {"steps": 600, "batch_size": 128, "learning_rate": 1.5e-3},
             "small": {"steps": 60, "batch_size": 32, "learning_rate": 2e-3},
         },
         needs=("world/backbone",),
