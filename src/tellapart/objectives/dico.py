@@ -96,9 +96,7 @@ class DiCO(ObjectiveModule):
         reference = self.reference(rollout, encoded=encoded).logprobs
         reference_logprob = sequence_logprob(reference, rollout.mask).view_as(loser_weights)
         logs |= rollout_logs(rollout, rewards) | {"effective_losers": 1 / loser_weights.square().sum(dim=1)}
-        return Experience(
-            rollout, self.captioner.reusable(encoded), winner, loser_weights, reference_logprob, logs
-        )
+        return Experience(rollout, self.captioner.reusable(encoded), winner, loser_weights, reference_logprob, logs)
 
     def losses(self, experience: Experience) -> Iterator[StepOutput]:
         """One piece: the winner-against-losers classification."""

@@ -91,9 +91,7 @@ class SCST(ObjectiveModule):
             top_p=top_p,
             max_new_tokens=max_new_tokens,
         )
-        beams = Decoding(
-            num_beams=num_generations, num_return_sequences=num_generations, max_new_tokens=max_new_tokens
-        )
+        beams = Decoding(num_beams=num_generations, num_return_sequences=num_generations, max_new_tokens=max_new_tokens)
         self.decoding = beams if baseline == "beam_mean" else samples
 
     def collect(self, batch: Batch, step: int) -> Experience:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Sequence
+from itertools import pairwise
 
 from tellapart.data.world import spec
 from tellapart.data.world.grammar import Description, NounPhrase, write
@@ -76,7 +77,7 @@ def _colour(scene: Scene, rng: random.Random) -> Description:
 def _medium(scene: Scene, rng: random.Random) -> Description:
     """One, two or three objects with some of their attributes, how they stand, perhaps the background."""
     things = shuffled(rng, scene.objects)[: 2 if rng.random() < 0.75 else 3]
-    between = [_relation(a, b, rng) for a, b in zip(things, things[1:], strict=False)]
+    between = [_relation(a, b, rng) for a, b in pairwise(things)]
     placed = all(relation == "and" for relation in between)
     phrases = tuple(
         NounPhrase(
