@@ -181,7 +181,7 @@ def test_probe_of_a_listener_that_cannot_read():
     found = probe(blind, size="small")
     # A tie goes to the first value, and to the false text of two.
     assert found["order_blind"]
-    assert [found["accuracy"][name] for name in ("binding", "relation", "order")] == [0, 0, 0]
+    assert [found["accuracy"][name] for name in ("binding", "relation", "order", "sentence")] == [0, 0, 0, 0]
     for name, chance in CHANCE.items():
         assert abs(found["accuracy"][name] - chance) < 300 * math.sqrt(chance / 100 * (1 - chance / 100) / 100)
     # All texts are alike, so in one direction every image ties; in the other each text has the same favourite.

@@ -40,7 +40,7 @@ STD = 0.1
 def byte_tokenizer(captions: Sequence[str]) -> GPT2TokenizerFast:
     """GPT-2's kind of tokenizer, its merges learned from the captions."""
     learned = ByteLevelBPETokenizer()
-    learned.train_from_iterator(captions, vocab_size=500, min_frequency=1, show_progress=False, special_tokens=[END])
+    learned.train_from_iterator(captions, vocab_size=1500, min_frequency=1, show_progress=False, special_tokens=[END])
     names = dict.fromkeys(("bos_token", "eos_token", "unk_token"), END)
     return GPT2TokenizerFast(tokenizer_object=learned._tokenizer, **names)
 

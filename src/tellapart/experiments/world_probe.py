@@ -34,7 +34,8 @@ DEMANDED = {"shape": 90.0, "colour": 90.0, "size": 90.0, "background": 90.0}
 """Percent right that a listener must reach on single objects before its reward means anything."""
 
 ORDER_AWARE = 80.0
-"""Below this percentage of full descriptions preferred to their shuffled words, a listener is called order-blind."""
+"""Below this percentage of full descriptions preferred to their shuffled words, a listener is called order-blind. Not all of
+the preference is for order: shuffling also parts "top" from "left", so that where things are is lost."""
 
 RECALL_AT = (1, 5, 10)
 _SEED = 71
@@ -50,8 +51,9 @@ def probe(listener: ClipListener, *, size: str = "full") -> dict[str, Any]:
     Returns:
         ``accuracy``: how often the right text scores highest, among as many as the attribute has values (shape, colour,
         size, texture, background: pictures of one object), or of two (binding: colours exchanged, relation: turned into
-        its opposite, order: the words of a full description shuffled). ``recall``: kind of text -> t2i and i2t recall@k on
-        val. ``cosine``: kind of text -> mean cosine x 100 with its image. ``order_blind``: ``order`` is under ``ORDER_AWARE``.
+        its opposite, order: the words of a full description shuffled, sentence: its attribute words alone, which are no
+        less true). ``recall``: kind of text -> t2i and i2t recall@k on val. ``cosine``: kind of text -> mean cosine with its
+        image, times 100. ``order_blind``: whether ``order`` is under ``ORDER_AWARE``.
     """
     scenes = load_scenes("val", size=size)
     images = _embed(listener, [example.image.open() for example in load_world("val", size=size).examples])
@@ -124,10 +126,11 @@ def _single_objects(listener: ClipListener, scenes: Sequence[Scene]) -> dict[str
 def _two_ways(listener: ClipListener, scenes: Sequence[Scene], images: Tensor) -> dict[str, float]:
     """How often the true text of a pair scores higher than the false one."""
     rng, words = random.Random(_SEED), np.random.default_rng(_SEED)
-    pairs: dict[str, list[tuple[int, str, str]]] = {"binding": [], "relation": [], "order": []}
+    pairs: dict[str, list[tuple[int, str, str]]] = {name: [] for name in ("binding", "relation", "order", "sentence")}
     for row, scene in enumerate(scenes):
         full = full_description(scene)
         pairs["order"].append((row, full, shuffle_words(full, words)))
+        pairs["sentence"].append((row, full, _keywords(scene, words)))
         if len(scene.objects) < 2:
             continue
         one, other = sorted(scene.objects, key=lambda thing: rng.random())[:2]
@@ -140,6 +143,12 @@ def _two_ways(listener: ClipListener, scenes: Sequence[Scene], images: Tensor) -
             opposite = swap_relation(said, words) or said
             pairs["relation"] += [(row, said, opposite)] * (not _is_true(opposite, scene))
     return {name: _preferred(listener, images, found) for name, found in pairs.items()}
+
+
+def _keywords(scene: Scene, rng: np.random.Generator) -> str:
+    """Every attribute word of a scene and nothing else, in random order."""
+    named = [getattr(thing, name) for thing in scene.objects for name in VALUES]
+    return shuffle_words(" ".join([*named, scene.background, "background"]), rng)
 
 
 def _is_true(caption: str, scene: Scene) -> bool:
@@ -175,6 +184,7 @@ def _retrieval(
         "alt text": [texts[0] for texts in keywords.values()],
         "full": full,
         "full, shuffled": [shuffle_words(text, words) for text in full],
+        "keywords": [_keywords(scene, words) for scene in scenes.values()],
     }
     recall, cosine = {}, {}
     for kind, texts in kinds.items():

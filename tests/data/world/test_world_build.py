@@ -32,11 +32,15 @@ def test_the_world_is_the_same_every_time_and_another_with_another_seed(tmp_path
     assert not set(hashes(tmp_path / "one").values()) & set(hashes(tmp_path / "other").values())
 
 
-def test_no_scene_occurs_twice_anywhere():
+def test_held_out_scenes_occur_nowhere_else_and_splits_are_alike():
     splits = draw_splits(spec.SPLIT_SIZES["full"], spec.SEED)
-    counts = Counter(scene for scenes in splits.values() for scene in scenes)
     assert {split: len(scenes) for split, scenes in splits.items()} == spec.SPLIT_SIZES["full"]
-    assert max(counts.values()) == 1
+    counts = Counter(scene for scenes in splits.values() for scene in scenes)
+    assert {counts[scene] for split in spec.HELD_OUT for scene in splits[split]} == {1}
+    # if all scenes had to differ, the single objects would run out and later splits would hold fewer of them
+    for scenes in splits.values():
+        for number, share in spec.OBJECT_COUNTS.items():
+            assert sum(len(scene.objects) == number for scene in scenes) / len(scenes) == pytest.approx(share, abs=0.05)
 
 
 def test_a_cluster_is_a_scene_and_mutants_that_differ_in_one_or_two_attributes():

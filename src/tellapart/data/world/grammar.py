@@ -118,6 +118,11 @@ class _Words:
         """The next word, or the empty string at the end."""
         return self._words[self._next] if self._next < len(self._words) else ""
 
+    def end(self) -> None:
+        """Nothing may be left, not even the empty word between two spaces."""
+        if self._next < len(self._words):
+            raise _UngrammaticalError(self.peek())
+
     def skip(self, text: str) -> bool:
         """Read the words of ``text`` if they come next."""
         words = text.split()
@@ -178,7 +183,7 @@ def _read_caption(words: _Words) -> Description:
         _read_article(words)
         background = BACKGROUND_WORDS[words.take(BACKGROUND_WORDS)]
         words.take(("background",))
-    words.take(("",))
+    words.end()
     return Description(tuple(phrases), tuple(relations), background)
 
 

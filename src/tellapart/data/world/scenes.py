@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -92,8 +92,8 @@ def mutate(scene: Scene, rng: random.Random) -> Scene:
     return scene
 
 
-def draw_cluster(rng: random.Random, taken: set[Scene]) -> list[Scene]:
-    """A scene and its mutants, all different from each other and from ``taken``, which they join."""
+def draw_cluster(rng: random.Random, taken: Collection[Scene]) -> list[Scene]:
+    """A scene and its mutants, all different from each other and from ``taken``."""
     while True:
         cluster = [draw_scene(rng)]
         for _ in range(20 * spec.CLUSTER_SIZE):
@@ -101,21 +101,26 @@ def draw_cluster(rng: random.Random, taken: set[Scene]) -> list[Scene]:
             if len(cluster) < spec.CLUSTER_SIZE and mutant not in cluster and mutant not in taken:
                 cluster.append(mutant)
         if len(cluster) == spec.CLUSTER_SIZE and cluster[0] not in taken:
-            taken.update(cluster)
             return cluster
 
 
 def draw_splits(sizes: Mapping[str, int], seed: int) -> dict[str, list[Scene]]:
-    """Split -> its scenes, cluster after cluster; no scene occurs twice anywhere."""
+    """Split -> its scenes, cluster after cluster.
+
+    A held-out scene occurs nowhere else: these splits are drawn first, and the others keep clear of them. Scenes of the
+    others may recur, as pictures with other jitter and noise: there are too few single objects for all to differ.
+    """
     rng = random.Random(f"{seed}-scenes")
-    taken: set[Scene] = set()
-    splits = {}
-    for split, size in sizes.items():
+    held_out: set[Scene] = set()
+    splits: dict[str, list[Scene]] = {}
+    for split in sorted(sizes, key=lambda name: name not in spec.HELD_OUT):
         scenes: list[Scene] = []
-        while len(scenes) < size:
-            scenes += draw_cluster(rng, taken)
-        splits[split] = scenes[:size]
-    return splits
+        while len(scenes) < sizes[split]:
+            scenes += draw_cluster(rng, held_out)
+            if split in spec.HELD_OUT:
+                held_out.update(scenes[-spec.CLUSTER_SIZE :])
+        splits[split] = scenes[: sizes[split]]
+    return {split: splits[split] for split in sizes}
 
 
 def _another(rng: random.Random, values: Sequence[str], present: str) -> str:

@@ -9,13 +9,16 @@ from __future__ import annotations
 import hashlib
 import json
 
-REVISION = 1
+REVISION = 2
 SEED = 20240229
 
 SPLIT_SIZES = {
     "full": {"train": 6000, "web": 12000, "val": 1000, "test": 1000},
     "small": {"train": 400, "web": 800, "val": 100, "test": 100},
 }
+HELD_OUT = ("val", "test")
+"""Splits whose scenes occur nowhere else."""
+
 CLUSTER_SIZE = 4
 """Images 4i .. 4i+3 of a split are one cluster: a scene and three mutants of it."""
 
