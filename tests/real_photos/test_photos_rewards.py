@@ -67,7 +67,7 @@ def listener_folder(sixteen, tmp_path_factory):
     folder = tmp_path_factory.mktemp("listener")
     listener = ClipListener.from_pretrained(clip(folder / "clip", captions_of(sixteen)))
     data = TrainingData(sixteen, Once(Collate({listener.name: listener.process})))
-    train(Contrastive(listener), data, settings(folder / "run", 5e-3, 40))
+    train(Contrastive(listener), data, settings(folder / "run", 5e-3, 60))
     listener.save(folder / "trained")
     return folder / "trained"
 
@@ -78,7 +78,7 @@ def half_taught(request, sixteen, tmp_path_factory):
     folder = tmp_path_factory.mktemp(request.param)
     captioner = load(MAKERS[request.param](folder / "start", captions_of(sixteen)), train="all")
     data = TrainingData(sixteen, Once(Collate({captioner.name: captioner.process})))
-    train(XE(captioner), data, settings(folder / "run", 2e-3, 55))
+    train(XE(captioner), data, settings(folder / "run", 2e-3, 10))
     captioner.save(folder / "taught")
     return folder / "taught"
 
@@ -116,12 +116,12 @@ def test_rewards_rise_on_real_photos(method, half_taught, listener_folder, sixte
     data = TrainingData(sixteen, Once(Collate({captioner.name: captioner.process})))
     run = train(objective(captioner, reward, **options), data, settings(tmp_path / method, 1e-4, 20))
 
-    for name, most in {"clip_s": 2.5, "cider_d": 0.5 * 10}.items():
-        values = [line[f"rewards/{name}"] for line in run.history]
-        assert all(0 <= value <= most for value in values)
-        first, last = values[0], statistics.mean(values[-3:])
-        assert last > first + 0.1, f"{name} of {method}: {first:.2f} at the first step, {last:.2f} at the last three"
+    rewards = [line["reward"] for line in run.history]
+    first, last = rewards[0], statistics.mean(rewards[-3:])
+    assert last > first + 0.2, f"reward of {method}: {first:.2f} at the first step, {last:.2f} at the last three"
     for line in run.history:
+        assert 0 <= line["rewards/clip_s"] <= 2.5
+        assert 0 <= line["rewards/cider_d"] <= 0.5 * 10
         assert line["reward"] == pytest.approx(line["rewards/clip_s"] + line["rewards/cider_d"], abs=1e-4)
     assert all(map(torch.equal, tower, captioner.family.vision.parameters())), "the image tower is frozen"
     assert all(map(torch.equal, heard, listener.model.parameters())), "so is the listener"
