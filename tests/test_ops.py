@@ -70,3 +70,10 @@ def test_k3_is_never_negative_and_zero_at_the_reference():
     logprobs = torch.linspace(-5, 0, 11, dtype=torch.float64)
     assert (kl_k3(logprobs, logprobs.flip(0)) >= 0).all()
     assert kl_k3(logprobs, logprobs).abs().max() == 0
+
+
+@cases(st.floats(-3, 3, width=32), st.integers(1, 9))
+def test_equal_values_have_no_deviation_whatever_their_mean_rounds_to(value, count):
+    values = torch.tensor([value] * count + [1.0, 2.0])
+    group = torch.tensor([1] * count + [0, 0])
+    assert group_std(values, group)[:count].tolist() == [0.0] * count

@@ -86,9 +86,11 @@ def leave_one_out_mean(values: Tensor, group: Tensor) -> Tensor:
 
 
 def group_std(values: Tensor, group: Tensor) -> Tensor:
-    """``[N]`` unbiased standard deviation within each row's group; 0 for groups of one."""
-    mean = group_mean(values, group)
-    total, count = group_sum((values - mean) ** 2, group)
+    """``[N]`` unbiased standard deviation within each row's group; exactly 0 for groups of one and of equal values."""
+    size = int(group.max()) + 1 if len(group) else 0
+    least = values.new_zeros(size).scatter_reduce(0, group, values, "amin", include_self=False)
+    above = values - least[group]  # equal values leave zeros, whose mean has no rounding
+    total, count = group_sum((above - group_mean(above, group)) ** 2, group)
     return (total / (count - 1).clamp(min=1)).sqrt()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sized
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -58,3 +59,18 @@ def track(items: Iterable[T], description: str, *, total: int | None = None) -> 
         for item in items:
             yield item
             running.advance()
+
+
+@contextmanager
+def quiet_loading(source: str | Path) -> Iterator[None]:
+    """No bar of transformers' own while weights are read from a folder; a download from the hub keeps its bar."""
+    from transformers.utils import logging
+
+    shown = logging.is_progress_bar_enabled() and Path(source).is_dir()
+    if shown:
+        logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()

@@ -1,6 +1,7 @@
 """The start-up contract accepts sound captioners and refuses every fault it names."""
 
 import time
+from contextlib import nullcontext
 from dataclasses import replace
 
 import pytest
@@ -9,7 +10,7 @@ import torch
 from tellapart.captioners.contract import check_captioner
 from tellapart.captioners.huggingface import HuggingFaceCaptioner
 from tellapart.errors import UsageError
-from tellapart.types import Rollout, Scores
+from tellapart.types import Decoding, Rollout, Scores
 from tiny_models import batch_of, tiny_blip, tiny_ved
 
 MAKERS = [tiny_ved, tiny_blip]
@@ -191,3 +192,22 @@ def test_rollouts_of_the_check_are_short():
     rollout: Rollout = drawn[0][0]
     assert len(rollout) == 8
     assert rollout.finished.any(), "no drawn caption ended, so its EOS was not looked at"
+
+
+@pytest.mark.parametrize(("error", "accepted"), [(3e-5, True), (1e-3, False)])
+def test_rounding_may_grow_with_the_log_probabilities(error, accepted):
+    """float32 keeps seven digits of a logit, whatever its size; trained models have logits of 100."""
+
+    class Rounds(HuggingFaceCaptioner):
+        def draw(self, batch, decoding, *, encoded=None):
+            rollout, met = super().draw(batch, decoding, encoded=encoded)
+            return rollout, met * (1 + error)
+
+    sound = tiny_ved(std=0.5)
+    captioner = Rounds.from_parts(sound.family.model, sound.image_processor, sound.tokenizer).eval()
+    batch = batch_of(captioner, 2)
+    torch.manual_seed(0)
+    _, met = captioner.draw(batch, Decoding(do_sample=True, num_return_sequences=4, max_new_tokens=20))
+    assert met.abs().max() > 5
+    with nullcontext() if accepted else pytest.raises(UsageError, match="away from those of drawing"):
+        check_captioner(captioner, batch)

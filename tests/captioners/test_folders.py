@@ -209,3 +209,19 @@ def test_dtype_of_the_weights(tmp_path):
     batch = batch_of(captioner, 2)
     rollout = captioner.generate(batch, Decoding(do_sample=True, num_return_sequences=2, max_new_tokens=8))
     assert captioner(rollout).logprobs.dtype == torch.float32
+
+
+def test_a_checkpoint_may_lack_what_no_caption_needs(tmp_path):
+    """ViT-GPT2 checkpoints made from Flax have no pooler: nothing reads it, so it is no reason to refuse them."""
+    sound = tiny_ved(tmp_path, tower="vit")
+    weights = load_file(tmp_path / "model.safetensors")
+    pooler = {name for name in weights if "pooler" in name}
+    assert pooler
+    torch.save({name: weights[name] for name in weights if name not in pooler}, tmp_path / "pytorch_model.bin")
+    (tmp_path / "model.safetensors").unlink()
+    loaded = HuggingFaceCaptioner.from_pretrained(tmp_path).eval()
+    batch = batch_of(sound, 2)
+    assert loaded.generate(batch, BEAMS).texts == sound.generate(batch, BEAMS).texts
+    kept = {name: weights[name] for name in weights if "ln_f" not in name}
+    torch.save(kept, tmp_path / "pytorch_model.bin")
+    assert "has no weights for 'decoder.transformer.ln_f.bias'" in refused(tmp_path)

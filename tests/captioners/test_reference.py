@@ -162,3 +162,22 @@ def test_a_reference_costs_little_with_an_adapter(tmp_path):
     shared = {id(p) for p in captioner.parameters()}
     copied = sum(p.numel() for p in reference.captioner.parameters() if id(p) not in shared)
     assert copied == sum(p.numel() for p in captioner.parameters() if p.requires_grad)
+
+
+class Moved(Exception):
+    pass
+
+
+def test_the_reference_is_moved_though_the_tower_it_shares_is_there_already(monkeypatch):
+    """On an accelerator, moving the captioner takes the shared tower along, and leaves the reference's own decoder."""
+    captioner = tiny_ved()
+    rollout = captioner.generate(batch_of(captioner, 2), Decoding(max_new_tokens=4))
+    reference = captioner.reference()
+    reference.captioner.family.model.decoder.to("meta")
+
+    def to(device):
+        raise Moved(str(device))
+
+    monkeypatch.setattr(reference.captioner, "to", to)
+    with pytest.raises(Moved, match="cpu"):
+        reference(rollout)

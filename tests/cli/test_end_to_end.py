@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 
@@ -195,3 +196,18 @@ def test_the_program_ends_with_the_code_and_survives_a_reader_that_leaves(workpl
     left.stdout.close()
     assert left.stderr.read() == ""
     assert left.wait() == 0
+
+
+def test_captions_of_a_folder_are_scored_on_it(workplace, tmp_path, capsys):
+    folder = tmp_path / "pictures"
+    folder.mkdir()
+    for number, name in enumerate(("000000000007", "holiday")):  # COCO's ids are numbers, others names without endings
+        shutil.copy(workplace.photos / f"{number:02}.png", folder / f"{name}.png")
+    out = tmp_path / "out.json"
+    words = ["--captioner", str(workplace.captioner), "--num_beams", "1", "--output", str(out)]
+    assert main(["caption", str(folder), *words]) == 0
+    rows = json.loads(out.read_text())
+    assert [row["image_id"] for row in rows] == [7, "holiday"]
+    capsys.readouterr()
+    assert main(["score", str(out), "--data", str(folder)]) == 0
+    assert "2 images" in capsys.readouterr().out

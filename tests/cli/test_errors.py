@@ -190,3 +190,25 @@ def test_scores_and_comparisons_of_what_does_not_fit(workplace, tmp_path, fails)
     assert "is not readable JSON" in fails("score", tmp_path / "broken.json", *data)
     assert "does not exist" in fails("score", tmp_path / "absent.json", *data)
     assert "give --data" in fails("score", workplace.captioner)
+
+
+def test_damaged_weights_of_a_listener(workplace, tmp_path, fails):
+    shutil.copytree(workplace.listener, tmp_path / "listener")
+    (tmp_path / "listener" / "model.safetensors").write_bytes(b"junk")
+    said = fails("train", workplace.recipe(tmp_path, "dico"), "--listener.path", tmp_path / "listener")
+    assert said.startswith(f"the listener {tmp_path / 'listener'} cannot be loaded")
+    assert not (tmp_path / "dico").exists()
+
+
+def test_a_damaged_stage_of_the_world(workplace, tmp_path, fails, monkeypatch):
+    stage = tmp_path / "stage"
+    shutil.copytree(workplace.listener, stage)
+    monkeypatch.setattr("tellapart.experiments.world_stages.resolve", lambda name, size: stage)
+    weights = (stage / "model.safetensors").read_bytes()
+    recipe = workplace.recipe(tmp_path, "dico")
+    for damage in (b"junk", weights[:-9]):
+        (stage / "model.safetensors").write_bytes(damage)
+        said = fails("train", recipe, "--listener.path", "world/listener")
+        assert said == f"{stage} is damaged: delete it, and world/listener is built again."
+    (stage / "model.safetensors").write_bytes(weights)
+    assert main(["train", str(recipe), "--listener.path", "world/listener", "--dry_run"]) == 0

@@ -201,6 +201,9 @@ def test_yaml_traps(tmp_path):
     path.write_text("a: [1\n")
     with pytest.raises(UsageError, match=r"not a valid recipe \(line 2: "):
         read_yaml(path)
+    path.write_text("method: xe\n? [a, b]\n: 3\n")
+    with pytest.raises(UsageError, match=r"line 2: a key is not a word"):
+        read_yaml(path)
     path.write_text("- 1\n")
     with pytest.raises(UsageError, match="holds no options"):
         read_yaml(path)

@@ -210,3 +210,30 @@ def test_real_coco_in_both_layouts(shared_data):
     assert all(sorted(train.references[i]) == sorted(annotated.references[i]) for i in train.ids)
     assert train[0].image.fingerprint() == annotated[annotated.position[train.ids[0]]].image.fingerprint()
     assert len(load_dataset(shared_data / "unlabelled", split="train")) == 128
+
+
+@pytest.mark.parametrize("changes", [{"filename": 7}, {"split": None}, {"sentences": None}, {"sentences": ["text"]}])
+def test_karpathy_records_of_a_wrong_kind(karpathy_file, changes):
+    karpathy(karpathy_file, **changes)
+    named = "raw" if changes == {"sentences": ["text"]} else next(iter(changes))
+    with pytest.raises(UsageError, match=rf"dataset\.json: .*'{named}'"):
+        load_dataset(karpathy_file, split="train")
+
+
+@pytest.mark.parametrize(
+    ("images", "annotations", "named"),
+    [
+        ([{"id": [1], "file_name": "0.png"}], [], "id"),
+        ([{"id": 1, "file_name": "0.png"}, {"id": 2, "file_name": None}], [], "file_name"),
+        ([{"id": 1, "file_name": "0.png"}], [{"image_id": {}, "caption": "a"}], "image_id"),
+    ],
+)
+def test_coco_records_of_a_wrong_kind(tmp_path, images, annotations, named):
+    path = write(tmp_path / "captions.json", {"images": images, "annotations": annotations})
+    with pytest.raises(UsageError, match=rf"captions\.json: '{named}' of "):
+        load_dataset(path, split="train", images=tmp_path)
+
+
+def test_json_nested_beyond_reason(tmp_path):
+    with pytest.raises(UsageError, match=r"deep\.json is nested too deeply"):
+        load_dataset(write(tmp_path / "deep.json", "[" * 100_000), split="train")

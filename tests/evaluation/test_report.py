@@ -119,6 +119,16 @@ def test_curves_hold_every_step_from_zero_as_printed(tmp_path):
     assert json.loads(page.figures["curve-loss"])["data"][0]["x"] == [5]
 
 
+def test_the_trade_off_shows_the_results_of_what_was_not_trained(tmp_path):
+    runs = views("xe", "dico")
+    runs[0] = replace(runs[0], curves={key: curve[:1] for key, curve in runs[0].curves.items()})  # step 0, other images
+    drawn = json.loads(Page(written(tmp_path, runs)).figures["trade-off"])["data"]
+    metrics = runs[0].result.metrics
+    assert drawn[0]["x"] == pytest.approx([metrics["judge_R@1"]])
+    assert drawn[0]["y"] == pytest.approx([100 * metrics["CIDEr"]])
+    assert (drawn[1]["x"], drawn[1]["y"]) == ([5.0, 25.0], pytest.approx([10.0, 150.0]))
+
+
 def test_table_prints_each_model_once_with_its_numbers(tmp_path):
     runs = views("xe", "dico")
     text = written(tmp_path, runs)

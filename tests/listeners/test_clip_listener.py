@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from safetensors.torch import load_file, save_file
 from tiny_listeners import LIMIT, PARTS, clip_parts, tokenizer
 from torch import nn
 
@@ -194,3 +195,21 @@ def test_a_folder_that_is_none(tmp_path, caplog):
     (tmp_path / "empty" / "config.json").write_text('{"model_type": "bert"}')
     with pytest.raises(UsageError, match="'bert' model: a listener must be one of clip, siglip"):
         ClipListener.from_pretrained(str(tmp_path / "empty"))
+
+
+def test_embeddings_do_not_depend_on_the_callers_autocast(listener):
+    batch = Batch(["a", "b"], [[], []], {listener.name: listener.process(pictures(2))})
+    texts, images = listener.encode_texts(TEXTS), listener.encode_images(batch)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert not torch.equal(listener.embed_texts(TEXTS), texts), "while training, autocast has its say"
+        torch.testing.assert_close(listener.encode_texts(TEXTS), texts, atol=0, rtol=0)
+        torch.testing.assert_close(listener.encode_images(batch), images, atol=0, rtol=0)
+
+
+def test_a_checkpoint_without_one_of_its_sides_is_refused(listener, tmp_path):
+    listener.save(tmp_path / "saved")
+    weights = load_file(tmp_path / "saved" / "model.safetensors")
+    half = {name: tensor for name, tensor in weights.items() if not name.startswith("text_model")}
+    save_file(half, tmp_path / "saved" / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(UsageError, match=r"lacks \d+ weights, first 'text_model\."):
+        ClipListener.from_pretrained(tmp_path / "saved")

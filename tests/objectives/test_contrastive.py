@@ -140,3 +140,16 @@ def test_training_finds_the_pairs_with_a_rate_for_each_part(tmp_path):
     accumulating = TrainConfig(output_dir=tmp_path / "other", gradient_accumulation_steps=2)
     with pytest.raises(UsageError, match="gradient_accumulation_steps=2"):
         train(objective, data, accumulating)
+
+
+def test_logits_are_exact_under_autocast(monkeypatch):
+    """At scale 100, bfloat16 would round logits to halves; given the same embeddings the loss is the same."""
+    listener = tiny_listener(scale=100.0)
+    pairs = Pairs(batch_of(listener, [[text] for text in TEXTS]), TEXTS, [])
+    with torch.no_grad():
+        pictures = listener.encode_images(pairs.batch)
+        monkeypatch.setattr(listener, "embed_images", lambda pixel_values: pictures)
+        monkeypatch.setattr(listener, "embed_texts", listener.encode_texts)
+        expected = next(Contrastive(listener).losses(pairs)).loss
+        with torch.autocast("cpu", torch.bfloat16):
+            assert torch.equal(next(Contrastive(listener).losses(pairs)).loss, expected)

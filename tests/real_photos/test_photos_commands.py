@@ -68,15 +68,15 @@ class Place:
 
 @pytest.fixture(scope="module")
 def places(coco_mini, tmp_path_factory):
-    """For each family: untrained models, and a captioner that a recipe has taught eight photos."""
+    """For each family: untrained models, and a captioner that a recipe has taught six photos."""
     root = tmp_path_factory.mktemp("places")
     examples = load_dataset(coco_mini, split="train")
     captions = [text for texts in examples.references.values() for text in texts]
     listener, made = clip(root / "listener", captions), {}
     for kind, make in MAKERS.items():
         place = Place(make(root / kind, captions), listener, coco_mini, root / f"{kind}_taught")
-        words = {"max_steps": 40, "per_device_train_batch_size": 8, "learning_rate": 2e-3, "captioner.train": "all"}
-        words |= {"evaluation.split": "train", "evaluation.limit": 8}
+        words = {"max_steps": 70, "per_device_train_batch_size": 6, "learning_rate": 2e-3, "captioner.train": "all"}
+        words |= {"evaluation.split": "train", "evaluation.limit": 6, "data.limit": 6}
         assert place.train(TEACHER[kind], place.taught, place.start, **words) == 0
         made[kind] = place
     return made
@@ -143,12 +143,13 @@ def plain_captions(kind: str, folder: Path, photos: list[Path]) -> list[str]:
     return [" ".join(text.split()) for text in told]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", MAKERS)
 def test_a_run_captions_photos_as_plain_transformers_does(kind, places, coco_mini, capsys):
     place = places[kind]
     first, last = (line["eval_CIDEr"] for line in lines_of(place.taught) if "eval_CIDEr" in line)
-    assert last > first + 1, f"CIDEr of the taught photos: {first:.2f} before, {last:.2f} after"
-    taught = load_dataset(coco_mini, split="train", limit=8)
+    assert last > first + 0.5, f"CIDEr of the taught photos: {first:.2f} before, {last:.2f} after"
+    taught = load_dataset(coco_mini, split="train", limit=6)
     photos = [example.image.path for example in taught]
     photos += [example.image.path for example in load_dataset(coco_mini, split="val", limit=4)]
     capsys.readouterr()
@@ -157,5 +158,5 @@ def test_a_run_captions_photos_as_plain_transformers_does(kind, places, coco_min
     lines = [line.split("\t") for line in capsys.readouterr().out.splitlines()]
     assert [path for path, _ in lines] == [str(photo) for photo in photos]
     said = [caption for _, caption in lines]
-    assert len(set(said[:8])) > 4, "different photos, different captions"
+    assert len(set(said[:6])) > 3, "different photos, different captions"
     assert plain_captions(kind, place.taught / "best" / "captioner", photos) == said

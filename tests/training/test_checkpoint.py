@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+import warnings
 from pathlib import Path
 
 import pytest
@@ -111,10 +112,22 @@ def test_what_was_selected_survives_resuming(tmp_path):
     first = toy_config(tmp_path / "cut", **{**options, "max_steps": 3})
     train(Toy(), toy_data(), first, evaluate=evaluate)
     again = toy_config(tmp_path / "cut", **options, resume_from_checkpoint="last")
-    with pytest.warns(UserWarning, match="max_steps was 3 and is now 6"):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # at a constant rate a longer run is the same run, and nothing is to be said
         resumed = train(Toy(), toy_data(), again, evaluate=evaluate)
     assert whole.best == resumed.best
     assert [line.get("eval_score") for line in whole.history] == [line.get("eval_score") for line in resumed.history]
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [({"lr_scheduler_type": "cosine", "max_steps": 6}, "max_steps was 3 and is now 6"), ({"weight_decay": 0.1}, "0.1")],
+)
+def test_an_option_that_changes_the_course_is_told(tmp_path, changed, message):
+    before = {"max_steps": 3, "save_steps": 2, **{k: v for k, v in changed.items() if k == "lr_scheduler_type"}}
+    train(Toy(), toy_data(), toy_config(tmp_path, **before))
+    with pytest.warns(UserWarning, match=message):
+        train(Toy(), toy_data(), toy_config(tmp_path, **{**before, **changed}, resume_from_checkpoint="last"))
 
 
 def test_a_finished_run_resumes_to_itself(tmp_path):

@@ -6,7 +6,9 @@ import torch
 from torch import nn
 from transformers import get_scheduler
 
-from tellapart.training.optim import clip_gradients, learning_rate_factor
+from tellapart.errors import UsageError
+from tellapart.training.config import TrainConfig
+from tellapart.training.optim import Optimizer, clip_gradients, learning_rate_factor
 
 VECTORS = Path(__file__).resolve().parents[1] / "vectors.json"
 
@@ -51,3 +53,14 @@ def test_warmup_may_be_a_fraction_and_the_course_ends_at_zero():
     assert [learning_rate_factor("constant", s, 10, 0.2) for s in range(4)] == [0.0, 0.5, 1.0, 1.0]
     assert learning_rate_factor("linear", 10, 10, 0) == 0.0
     assert learning_rate_factor("linear", 15, 10, 0) == 0.0, "a run made longer than its course stays at its end"
+
+
+@pytest.mark.parametrize("kind", [torch.bfloat16, torch.float16])
+def test_weights_in_half_precision_cannot_learn(kind, tmp_path):
+    """A step of 1e-6 moves no weight of 0.5 held in bfloat16, whose neighbours are 2e-3 away."""
+    objective = nn.ModuleDict({"captioner": nn.Linear(2, 2).to(kind)})
+    with pytest.raises(UsageError, match=rf"captioner.weight is held in {str(kind)[6:]}.*dtype float32"):
+        Optimizer(objective, TrainConfig(output_dir=tmp_path), 1)
+    objective["adapter"] = nn.Linear(2, 2)
+    objective["captioner"].requires_grad_(False)
+    assert list(Optimizer(objective, TrainConfig(output_dir=tmp_path), 1).parts) == ["adapter"]

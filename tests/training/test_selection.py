@@ -8,6 +8,7 @@ from training_toys import Toy, digest, toy_config, toy_data
 
 from tellapart.errors import UsageError
 from tellapart.training.loop import train
+from tellapart.training.selection import Selection
 
 
 def trained(folder, **options):
@@ -87,3 +88,16 @@ def test_a_missing_metric_is_named(tmp_path):
         train(
             Toy(), toy_data(), toy_config(tmp_path, metric_for_best_model="CIDer"), evaluate=scripted([{"CIDEr": 1.0}])
         )
+
+
+def test_a_resumed_run_selects_by_the_metric_it_now_has(tmp_path):
+    before = Selection(toy_config(tmp_path, metric_for_best_model="R@1"))
+    assert before.offer(0, {"R@1": 30.0, "CIDEr": 0.5})
+    same = Selection(toy_config(tmp_path, metric_for_best_model="R@1"), before.state())
+    assert not same.offer(5, {"R@1": 29.0, "CIDEr": 0.9})
+    other = Selection(toy_config(tmp_path, metric_for_best_model="CIDEr"), before.state())
+    assert other.offer(5, {"R@1": 29.0, "CIDEr": 0.9}), "30 was a recall, not a CIDEr to beat"
+    options = {"metric_for_best_model": "R@1", "best_floor": {"CIDEr": 0.6}}
+    floored = Selection(toy_config(tmp_path, **options), before.state())
+    with pytest.raises(UsageError, match="best_floor names 'CIDEr', of which this resumed run kept no value"):
+        floored.offer(5, {"R@1": 31.0, "CIDEr": 0.9})

@@ -1,6 +1,7 @@
 import json
 import math
 import signal
+from dataclasses import replace
 
 import pytest
 import torch
@@ -165,3 +166,27 @@ def test_a_broken_image_raises_its_own_sentence(tmp_path):
                 data,
                 toy_config(tmp_path / str(workers), per_device_train_batch_size=4, dataloader_num_workers=workers),
             )
+
+
+class WithoutNumbers(Toy):
+    """A reward that is no number."""
+
+    def losses(self, experience):
+        for output in super().losses(experience):
+            yield replace(
+                output, loss=output.loss * torch.nan, logs=output.logs | {"reward": torch.tensor([torch.nan])}
+            )
+
+
+def test_a_reward_that_is_not_finite_is_blamed(tmp_path):
+    with pytest.raises(NonFiniteError, match=r"correct the reward, which is not finite") as caught:
+        train(WithoutNumbers(), toy_data(), toy_config(tmp_path))
+    assert "learning_rate" not in str(caught.value)
+    assert not list(tmp_path.glob("checkpoint-*"))
+
+
+def test_a_step_larger_than_the_data_is_refused(tmp_path):
+    with pytest.raises(UsageError, match=r"a step takes 8 images .* but the data hold 7"):
+        train(Toy(), toy_data(7), toy_config(tmp_path / "run"))
+    assert not (tmp_path / "run").exists()
+    assert train(Toy(), toy_data(8), toy_config(tmp_path / "run", max_steps=1)).step == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import torch
 from tellapart.captioners.families import family_class
 from tellapart.captioners.modes import quiet
 from tellapart.errors import UsageError
+from tellapart.progress import quiet_loading
 
 MANIFEST = "tellapart.json"
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -99,11 +101,11 @@ def _read_model(name: str, dtype: str, revision: str | None) -> Any:
     from transformers import AutoConfig, AutoModelForImageTextToText
 
     config = _read("model configuration", "config.json", name, AutoConfig.from_pretrained, revision=revision)
-    family_class(config.model_type)
+    unused = re.compile(family_class(config.model_type).never_used)
     load = AutoModelForImageTextToText.from_pretrained
     options = {"revision": revision, "dtype": DTYPES[dtype], "output_loading_info": True}
     model, report = _read("model", "config.json and model.safetensors", name, load, **options)
-    if missing := sorted(report["missing_keys"]):
+    if missing := sorted(key for key in report["missing_keys"] if not unused.match(key)):
         raise UsageError(
             f"{name} has no weights for {missing[0]!r} (and {len(missing) - 1} more): "
             "give a checkpoint that was trained to caption."
@@ -133,8 +135,10 @@ def read_parts(name_or_path: str | Path, *, dtype: str = "float32", revision: st
         where, version = (name, revision) if own else (base, base_revision)
         return _read(what, file, where, load, revision=version, **options)
 
+    with quiet_loading(base):
+        model = _read_model(base, dtype, base_revision)
     return Parts(
-        _read_model(base, dtype, base_revision),
+        model,
         beside("image processor", "preprocessor_config.json", AutoImageProcessor.from_pretrained, backend="pil"),
         beside("tokenizer", "tokenizer_config.json", AutoTokenizer.from_pretrained),
         read_manifest(name),

@@ -37,7 +37,9 @@ class ReferenceCaptioner:
 
     def __call__(self, rollout: Rollout, *, encoded: Encoded | None = None) -> Scores:
         """Log-probabilities of the rollout, without gradients; ``encoded`` is used only if its tower is frozen."""
-        if self.captioner.device != rollout.tokens.device:
-            self.captioner.to(rollout.tokens.device)
+        device = rollout.tokens.device
+        # What is shared has moved with the captioner already, so one parameter's place says nothing of the others'.
+        if any(parameter.device != device for parameter in self.captioner.parameters()):
+            self.captioner.to(device)
         with evaluating(self.captioner):
             return self.captioner(rollout, encoded=encoded if self.shares_vision else None)

@@ -23,6 +23,7 @@ from tellapart.objectives import METHODS
 from tellapart.rewards.mix import Mix
 from tellapart.rewards.reference import CiderD, DocumentFrequencies
 from tellapart.rewards.similarity import Similarity
+from tellapart.training.start import two_pictures
 from tellapart.types import Reward
 
 
@@ -83,7 +84,8 @@ def build(recipe: Recipe) -> Built:
         dataset.require_references(f"method {recipe.method}")
     captioner = load_captioner(recipe.captioner, size=section.size, seed=recipe.training.seed).to(device())
     collate = Collate({captioner.name: captioner.process})
-    check_captioner(captioner, collate(dataset[:2].examples).to(device()))
+    # train checks again; here a wrong model is told before the listener has looked at every image
+    check_captioner(captioner, collate(two_pictures(dataset)).to(device()))
     listener = _listener(recipe, dataset)
     parts: dict[str, Captioner | Reward] = {"captioner": captioner}
     if METHODS[recipe.method].needs_reward:
@@ -167,5 +169,6 @@ def _watch(recipe: Recipe, dataset: CaptionDataset, collate: Collate, listener: 
         retriever.cache_images(watched)
     how = decoding(section.num_beams, section.max_new_tokens)
     truth = truth_of(section.path or data.path, section.split, size=data.size, dataset=watched)
-    evaluation = Evaluation(watched, collate, listeners=listeners, decoding=how, measures=truth)
+    workers = recipe.training.dataloader_num_workers
+    evaluation = Evaluation(watched, collate, listeners=listeners, decoding=how, measures=truth, num_workers=workers)
     return Watch(evaluation, recipe.training.output_dir.name)

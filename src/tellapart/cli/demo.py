@@ -44,7 +44,10 @@ def run(argv: Sequence[str]) -> int:
         raise UsageError(f"--workers is {options.workers}: it must be at least 1.")
     from tellapart.experiments.demo import run_demo
 
-    comparison, page = run_demo(options.output_dir, size=options.size, workers=options.workers)
+    try:
+        comparison, page = run_demo(options.output_dir, size=options.size, workers=options.workers)
+    except KeyboardInterrupt as error:
+        raise KeyboardInterrupt("stopped; the same command goes on where it was") from error
     comparison.print(result_console())
     say(f"report: {page}")
     return 0

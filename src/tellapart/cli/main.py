@@ -53,6 +53,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     debug = "--debug" in words
     words = [word for word in words if word != "--debug"]
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")  # its start-up remarks are about choices made for the user
+    os.environ.setdefault("HF_HUB_VERBOSITY", "error")  # its retries are summed up in the sentence that follows them
     if not sys.stderr.isatty():
         os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     try:

@@ -11,6 +11,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 import torch
+from safetensors import SafetensorError, safe_open
 from torch import nn
 
 from tellapart.captioners.adapters import LoraOptions
@@ -50,12 +51,13 @@ def load_captioner(section: CaptionerSection, *, size: str = "full", seed: int |
     Args:
         section: which, and what of it trains.
         size: of the built-in world.
-        seed: draws the weights of a captioner that starts from world/backbone; without one it must be trained already.
+        seed: draws the weights of a new adapter, and those of a captioner that starts from world/backbone, which without
+            a seed must be trained already.
 
     Raises:
         UsageError: there is no such model, or it cannot be used so.
     """
-    with as_usage_errors("captioner"), _weights(section, size, seed) as folder:
+    with as_usage_errors("captioner"), _weights(section, size, seed) as folder, _drawing_from(seed):
         return HuggingFaceCaptioner.from_pretrained(
             folder,
             train=section.train,
@@ -63,6 +65,18 @@ def load_captioner(section: CaptionerSection, *, size: str = "full", seed: int |
             dtype=section.dtype,
             gradient_checkpointing=section.gradient_checkpointing,
         )
+
+
+@contextmanager
+def _drawing_from(seed: int | None) -> Iterator[None]:
+    """While the block runs, weights are drawn as the seed decides, if there is one."""
+    if seed is None:
+        yield
+        return
+    from tellapart.experiments.world_training import seeded
+
+    with seeded("adapter", seed):
+        yield
 
 
 @contextmanager
@@ -79,7 +93,7 @@ def _weights(section: CaptionerSection, size: str, seed: int | None) -> Iterator
     from tellapart.experiments.world_captioner import make_captioner
     from tellapart.experiments.world_training import seeded
 
-    with TemporaryDirectory() as temporary, without_bars(Path(temporary)):
+    with TemporaryDirectory() as temporary:
         with seeded(name, seed):
             captioner = make_captioner(CLIPVisionModel.from_pretrained(build_stage(name, size)))
         captioner.save(Path(temporary))
@@ -113,11 +127,16 @@ def build_stage(name: str, size: str) -> Path:
     """The folder of a stage of the built-in world, which is built if it is not there.
 
     Raises:
-        UsageError: there is no such stage.
+        UsageError: there is no such stage, or its weights in the cache are damaged.
     """
     from tellapart.experiments.world_stages import resolve
 
-    return resolve(name, size=size)
+    folder = resolve(name, size=size)
+    try:
+        with safe_open(folder / "model.safetensors", framework="pt"):  # reads the header and checks the length
+            return folder
+    except (OSError, SafetensorError) as error:
+        raise UsageError(f"{folder} is damaged: delete it, and {name} is built again.") from error
 
 
 def is_world(name: str) -> bool:
@@ -132,23 +151,7 @@ def load_listener(path: str, *, name: str, prefix: str | None = None, size: str 
         UsageError: there is no such model, or it is of another kind.
     """
     folder = build_stage(path, size) if is_world(path) else path
-    with without_bars(Path(folder)):
-        return ClipListener.from_pretrained(folder, name=name, prefix=prefix).to(device())
-
-
-@contextmanager
-def without_bars(folder: Path) -> Iterator[None]:
-    """No bar while weights are read from a folder; a download from the hub keeps its own."""
-    from transformers.utils import logging
-
-    shown = logging.is_progress_bar_enabled() and folder.is_dir()
-    if shown:
-        logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        if shown:
-            logging.enable_progress_bar()
+    return ClipListener.from_pretrained(folder, name=name, prefix=prefix).to(device())
 
 
 def load_data(

@@ -132,7 +132,9 @@ def chosen_method(argv: Sequence[str], written: Mapping[str, Any], path: Path | 
     method = flagged[-1] if flagged else written.get("method")
     if method is None:
         where = (
-            f"{path} names no method: add" if path else "there is no recipe: name a file such as recipe.yaml, or give"
+            f"{path} names no method: add"
+            if path
+            else "there is no recipe: name a file such as recipe.yaml, or --method"
         )
         raise UsageError(f"{where} one of {', '.join(METHODS)}.")
     require_known(str(method), METHODS, "a method")
@@ -191,6 +193,8 @@ class _Loader(yaml.SafeLoader):
         """The mapping, unless a key stands in it twice."""
         seen: set[str] = set()
         for key, _ in node.value:
+            if not isinstance(key, yaml.ScalarNode):
+                raise yaml.constructor.ConstructorError(None, None, "a key is not a word", key.start_mark)
             if key.value in seen:
                 raise yaml.constructor.ConstructorError(None, None, f"{key.value!r} is given twice", key.start_mark)
             seen.add(key.value)

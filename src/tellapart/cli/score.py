@@ -16,6 +16,7 @@ from tellapart.cli.schema import CaptionerSection
 from tellapart.errors import UsageError
 
 if TYPE_CHECKING:
+    from tellapart.data.dataset import CaptionDataset
     from tellapart.evaluation.results import EvaluationResult
     from tellapart.listeners.clip import ClipListener
 
@@ -88,6 +89,7 @@ def measure(word: str, options: ScoreOptions) -> EvaluationResult:
     truth = truth_of(where.path, where.split, size=where.size, dataset=where.dataset)
     name = options.name or path.stem
     if captions is not None:
+        captions = by_own_ids(captions, where.dataset)
         return Evaluation(where.dataset, listeners=listeners, measures=truth).score(captions, name=name)
     beams = options.num_beams or (run.evaluation.num_beams if run else 1)
     longest = options.max_new_tokens or (run.evaluation.max_new_tokens if run else 40)
@@ -98,6 +100,20 @@ def measure(word: str, options: ScoreOptions) -> EvaluationResult:
         where.dataset, collate, listeners=listeners, decoding=how, batch_size=options.batch_size, measures=truth
     )
     return evaluation(captioner, name=name)
+
+
+def by_own_ids(captions: dict[str, str], dataset: CaptionDataset) -> dict[str, str]:
+    """Captions by the data's ids, where they go by what ``tellapart caption`` calls the images' files."""
+    from tellapart.cli.caption import image_id
+    from tellapart.data.dataset import ImageFile
+
+    if not captions.keys().isdisjoint(dataset.position):
+        return captions
+    own: dict[str, list[str]] = {}
+    for example in dataset:
+        if isinstance(example.image, ImageFile):
+            own.setdefault(str(image_id(example.image.path)), []).append(example.id)
+    return {own[name][0] if len(own.get(name, ())) == 1 else name: text for name, text in captions.items()}
 
 
 def _listeners(options: ScoreOptions, run: Made | None, where: Where) -> dict[str, ClipListener]:

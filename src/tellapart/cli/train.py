@@ -69,7 +69,8 @@ def train(recipe: Recipe, built: Built) -> Run:
 def _conclude(built: Built, done: Run) -> None:
     """Say where the run is and what its selected captioner scored."""
     where = done.checkpoint if done.best is None else done.output_dir / "best"
-    note(f"trained {done.step} steps: {where}")
+    selected = "" if done.best is None else f" (of step {done.best.step}, by {done.best.metric})"
+    note(f"trained {done.step} steps: {where}{selected}")
     watch = built.watch
     if watch is None:
         return

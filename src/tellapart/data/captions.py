@@ -45,6 +45,8 @@ def parse_json(text: str, path: Path, *, line: int = 1) -> Any:
     """
     try:
         return json.loads(text)
+    except RecursionError as error:
+        raise UsageError(f"{path} is nested too deeply to be read: check that it is the right file.") from error
     except json.JSONDecodeError as error:
         where = f"line {line + error.lineno - 1}, column {error.colno}"
         raise UsageError(
@@ -52,14 +54,18 @@ def parse_json(text: str, path: Path, *, line: int = 1) -> Any:
         ) from error
 
 
-def field(record: Any, key: str, path: Path, what: str) -> Any:
+def field(record: Any, key: str, path: Path, what: str, kind: type | tuple[type, ...] = object) -> Any:
     """``record[key]``.
 
     Raises:
-        UsageError: the record is not an object with this key.
+        UsageError: the record is not an object with this key, or the value is not of this kind.
     """
     if not isinstance(record, dict) or key not in record:
         raise UsageError(f"{path}: {what} has no {key!r} ({str(record)[:80]}): add it, or choose another format.")
+    if not isinstance(record[key], kind):
+        raise UsageError(
+            f"{path}: {key!r} of {what} is {repr(record[key])[:80]}: correct it, or choose another format."
+        )
     return record[key]
 
 

@@ -29,16 +29,16 @@ def read_coco(path: Path, content: Any, split: str, images: Path | None) -> list
     Raises:
         UsageError: the images are not found, the annotations are not captions, or a record lacks a field.
     """
-    records = field(content, "images", path, "the file")
+    records = field(content, "images", path, "the file", list)
     if not records:
         raise UsageError(f"{path} holds no images: check that it is the captions file of the split you want.")
-    captions: dict[Any, list[Any]] = {field(record, "id", path, "an image"): [] for record in records}
+    captions: dict[Any, list[Any]] = {field(record, "id", path, "an image", (int, str)): [] for record in records}
     for annotation in content.get("annotations", []):
-        image = field(annotation, "image_id", path, "an annotation")
+        image = field(annotation, "image_id", path, "an annotation", (int, str))
         if image not in captions:
             raise UsageError(f"{path}: annotation {annotation.get('id')} is of image {image!r}, which is not listed.")
         captions[image].append(field(annotation, "caption", path, f"annotation {annotation.get('id')}"))
-    names = [field(record, "file_name", path, f"image {record['id']}") for record in records]
+    names = [field(record, "file_name", path, f"image {record['id']}", str) for record in records]
     root = images or _guess_root(path, names[0])
     files = [root / name for name in names]
     return [

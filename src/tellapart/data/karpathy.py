@@ -31,12 +31,14 @@ def read_karpathy(path: Path, content: Any, split: str, images: Path | None) -> 
     Raises:
         UsageError: the split is unknown, the images are not found, or a record lacks a field.
     """
-    records = field(content, "images", path, "the file")
-    there = sorted({field(record, "split", path, "an image") for record in records})
+    records = field(content, "images", path, "the file", list)
+    there = sorted({field(record, "split", path, "an image", str) for record in records})
     wanted = set(MEMBERS.get(split, (split,)))
     chosen = [record for record in records if record["split"] in wanted]
     if not chosen:
         raise UsageError(f"{path} has no split {split!r}, only {', '.join(there)}: choose one of them.")
+    for record in chosen:
+        field(record, "filename", path, "an image", str)
     root = images or path.parent
     file_of = _layout(root, chosen[0], path)
     files = [file_of(root, record) for record in chosen]
@@ -62,7 +64,6 @@ _LAYOUTS: Sequence[Callable[[Path, dict[str, Any]], Path]] = (_nested, _flat, _i
 
 
 def _layout(root: Path, record: dict[str, Any], path: Path) -> Callable[[Path, dict[str, Any]], Path]:
-    field(record, "filename", path, "an image")
     for layout in _LAYOUTS:
         if layout(root, record).is_file():
             return layout
@@ -76,5 +77,5 @@ def _id(record: dict[str, Any], path: Path) -> str:
 
 def _captions(record: dict[str, Any], path: Path) -> tuple[str, ...]:
     name = f"image {record.get('filename')!r}"
-    sentences = field(record, "sentences", path, name)
+    sentences = field(record, "sentences", path, name, list)
     return clean((field(sentence, "raw", path, f"a sentence of {name}") for sentence in sentences), path, name)

@@ -90,7 +90,7 @@ def result_folders(run: Path) -> list[Path]:
     found = sorted(path.parent for path in (run / "eval").glob(f"*/{METRICS_FILE}") if path.parent.name[0] != ".")
     if not found:
         what = f"{run / 'eval'} holds no evaluation" if run.is_dir() else f"{run} does not exist"
-        raise UsageError(f"{what}: name the folder of a run that was evaluated, or evaluate it first.")
+        raise UsageError(f"{what}: name the folder of a run that was evaluated, or measure it with tellapart score.")
     return found
 
 

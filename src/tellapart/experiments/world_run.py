@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, get_args, get_type_hints
 from tellapart.errors import UsageError
 from tellapart.experiments.jobs import Job
 from tellapart.experiments.world_rows import ROWS
+from tellapart.experiments.world_stages import stage_folder
 from tellapart.files import write_json
 
 if TYPE_CHECKING:
@@ -50,8 +51,10 @@ class Setting:
     size: str = "full"
 
     def key(self) -> str:
-        """A folder name that differs whenever the setting does."""
-        text = json.dumps(asdict(self), sort_keys=True)
+        """A folder name that differs whenever the setting does, or the world and the models that it starts from."""
+        seeds = {"world/listener": 0, "world/judge": 0, "world/xe": self.seed}
+        start = [stage_folder(name, self.size, seed).name for name, seed in seeds.items()]
+        text = json.dumps([asdict(self), start], sort_keys=True)
         return f"{self.row.lower().replace('+', '-')}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
 
     def job(self, root: Path, *, test: bool) -> Job:

@@ -11,6 +11,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -238,6 +239,9 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--size", choices=tuple(spec.SPLIT_SIZES), default="full")
     parser.add_argument("--stage", help="one stage instead of all, such as world/judge or world/xe-seed1")
     options = parser.parse_args(argv)
+    signal.signal(
+        signal.SIGTERM, lambda *_: sys.exit(143)
+    )  # an exit cleans up what is half built, the signal's own does not
     if options.stage:
         resolve(options.stage, size=options.size)
     else:

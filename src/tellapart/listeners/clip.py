@@ -11,13 +11,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
+from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from tellapart.errors import UsageError
 from tellapart.files import cache_dir, fresh_folder, write_json
 from tellapart.listeners.cache import EmbeddingStore, EmbeddingTable, NamedPicture
 from tellapart.listeners.texts import TEXT_FAMILIES
-from tellapart.progress import bar, track
+from tellapart.progress import bar, quiet_loading, track
 from tellapart.types import Batch
 
 if TYPE_CHECKING:
@@ -107,7 +108,7 @@ class ClipListener:
             raise UsageError(f"the listener's folder {path} does not exist: check the path.")
         try:
             model, processor, tokenizer = _load(str(folder) if folder.exists() else str(path), dtype)
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RuntimeError, SafetensorError) as error:
             reason = str(error).strip().split("\n")[0]
             raise UsageError(f"the listener {path} cannot be loaded ({reason}): check the folder or the id.") from error
         stored = folder / SETTINGS
@@ -267,7 +268,8 @@ class ClipListener:
         training = self.model.training
         self.model.eval()
         try:
-            with torch.no_grad():
+            # Rounded by the caller's autocast, cosines would decide between captions that are nearly as good.
+            with torch.no_grad(), torch.autocast(self.device.type, enabled=False):
                 return torch.cat([embed(chunk) for chunk in chunks])
         finally:
             self.model.train(training)
@@ -288,5 +290,10 @@ def _load(source: str, dtype: str) -> tuple[Any, Any, Any]:
     kind = AutoConfig.from_pretrained(source).model_type
     if kind not in classes:
         raise UsageError(f"{source} is a {kind!r} model: a listener must be one of {', '.join(classes)}.")
-    model = classes[kind].from_pretrained(source, dtype=dtype)
-    return model, AutoImageProcessor.from_pretrained(source), AutoTokenizer.from_pretrained(source)
+    with quiet_loading(source):
+        model, report = classes[kind].from_pretrained(source, dtype=dtype, output_loading_info=True)
+    if missing := sorted(report["missing_keys"]):
+        raise UsageError(f"{source} lacks {len(missing)} weights, first {missing[0]!r}: give all of the model.")
+    # Of its two backends one needs another package and resizes a little differently: scores must not depend on that.
+    processor = AutoImageProcessor.from_pretrained(source, backend="pil")
+    return model, processor, AutoTokenizer.from_pretrained(source)

@@ -92,7 +92,10 @@ class Contrastive(ObjectiveModule):
         column = {text: i for i, text in enumerate(candidates)}
         images = self.encoder.embed_images(pairs.batch.inputs[self.encoder.name]["pixel_values"])
         scale = self.encoder.logit_scale.exp().clamp(max=_LARGEST_SCALE)
-        logits = scale * images @ self._embed(candidates).T  # [B, number of distinct texts]
+        texts = self._embed(candidates)
+        # Times 100, cosines rounded to bfloat16 would be off by halves.
+        with torch.autocast(images.device.type, enabled=False):
+            logits = scale.float() * images @ texts.T  # [B, number of distinct texts]
         true = torch.tensor([column[text] for text in pairs.texts], device=logits.device)
         loss = (_image_to_text(logits, true) + _text_to_image(logits, true)) / 2
         logs = {"logit_scale": scale.detach(), "recall@1": (logits.argmax(dim=1) == true).float().detach()}

@@ -13,7 +13,7 @@ from tellapart.types import Batch, ObjectiveModule, Rollout, StepOutput
 
 
 class XE(ObjectiveModule):
-    """Cross-entropy with teacher forcing, averaged over tokens (``methods.md``'s ``token_mean``).
+    """Cross-entropy with teacher forcing, averaged over tokens (``token_mean`` of :func:`tellapart.ops.reduce`).
 
     ``L = -sum_{n,t} log p(w_t | w_<t, image) / number of tokens``, EOS counted, BOS never scored.
 

@@ -25,6 +25,9 @@ OPTIMIZER = "optimizer.pt"
 WEIGHTS = "model.safetensors"
 
 # Options that may differ on resuming without a word: they do not touch what is computed.
+_LENGTH = {"max_steps", "num_train_epochs"}
+"""Options that only lengthen or shorten a run whose learning rate does not depend on its length."""
+
 _FREE = {
     "output_dir",
     "resume_from_checkpoint",
@@ -224,7 +227,8 @@ def check_resumable(folder: Path, saved: State, now: State) -> None:
             f"{folder} is older than {later[-1]} in the same output_dir: remove the later ones, "
             "or choose another output_dir."
         )
-    for name in sorted(set(saved.config) & set(now.config) - _FREE):
+    free = _FREE | (_LENGTH if _level(saved.config) and _level(now.config) else set())
+    for name in sorted((set(saved.config) & set(now.config)) - free):
         if saved.config[name] != now.config[name]:
             warnings.warn(
                 f"{name} was {saved.config[name]!r} and is now {now.config[name]!r}: the run goes on, but not as it "
@@ -251,3 +255,8 @@ def prune(output_dir: Path, limit: int | None) -> None:
         doomed = folder.with_name(f".{folder.name}.pruned")
         folder.rename(doomed)
         shutil.rmtree(doomed, ignore_errors=True)
+
+
+def _level(config: dict[str, Any]) -> bool:
+    """Whether the learning rate of a step is the same however long the run is."""
+    return config["lr_scheduler_type"] == "constant" and not 0 < config["warmup_steps"] < 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -24,6 +25,7 @@ from tellapart.training.logs import Means, RunLog, Stopwatch
 from tellapart.training.optim import Optimizer
 from tellapart.training.run import Run, describe
 from tellapart.training.selection import Selection
+from tellapart.training.start import check_captioners
 from tellapart.types import Batch, Objective, StepOutput
 
 Evaluate = Callable[[Any], dict[str, float]]
@@ -98,11 +100,18 @@ class _Training:
         cut = Cut(
             config.per_device_train_batch_size, config.gradient_accumulation_steps, devices.rank, devices.world_size
         )
+        if cut.effective_batch_size > len(data):
+            raise UsageError(
+                f"a step takes {cut.effective_batch_size} images (per_device_train_batch_size x "
+                f"gradient_accumulation_steps x devices), but the data hold {len(data)}: lower the former."
+            )
         total = config.total_steps(len(data), cut.effective_batch_size)
         objective.to(devices.device)
         optimizer = Optimizer(objective, config, total)
         fresh = State(0, 0.0, cut.effective_batch_size, devices.world_size, data.fingerprint(), {}, config.to_dict())
         state = checkpoint.resume(config, fresh, optimizer)
+        if state.step == 0:
+            check_captioners(objective, data.dataset, data.collate)
         devices.same_start([*objective.parameters(), *objective.buffers()])
         devices.wait()  # every rank has seen what was in the folder before it is written to
         if devices.is_main:
@@ -157,7 +166,8 @@ class _Training:
             while (piece := self._next(pieces)) is not None:
                 if piece.loss.requires_grad:
                     piece.loss.backward()
-                sums.append(torch.stack([piece.loss.detach().float(), piece.weight.detach().float()]))
+                pair = piece.loss.detach(), piece.weight.detach()  # the weight may be counted on the CPU
+                sums.append(torch.stack([value.to(self.devices.device, torch.float32) for value in pair]))
                 means.add(piece.logs)
         return torch.stack(sums).cpu().double().sum(dim=0), means
 
@@ -189,9 +199,15 @@ class _Training:
             values = {name: value if np.isfinite(value) else str(value) for name, value in figures.items()}
             write_json(path, {"step": step, "logs": values, "ids": ids})
         told = ", ".join(f"{name} {value:.4g}" for name, value in figures.items())
+        by_reward = any(name.startswith("reward") and not np.isfinite(value) for name, value in figures.items())
+        remedy = (
+            "correct the reward, which is not finite for them"
+            if by_reward
+            else "look at these images, lower learning_rate or turn bf16 off"
+        )
         raise NonFiniteError(
             f"step {step} is not finite ({told}): its image ids are in {path}, no weights of it were written; "
-            "look at these images, lower learning_rate or turn bf16 off, and resume from the last checkpoint."
+            f"{remedy}, and resume from the last checkpoint."
         )
 
     def finish_step(self, step: int, stop: bool) -> None:
@@ -239,6 +255,11 @@ def _seed_all(seed: int) -> None:
 
 
 def _check_together(objective: Any, config: TrainConfig, evaluate: Evaluate | None) -> None:
+    if not objective.decomposes and int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise UsageError(
+            f"{type(objective).__name__} compares the images of a batch with each other, so several processes would change "
+            "it: train it in one."
+        )
     if not objective.decomposes and config.gradient_accumulation_steps > 1:
         raise UsageError(
             f"{type(objective).__name__} compares the images of a batch with each other, so "

@@ -53,6 +53,22 @@ def trainable(module: nn.Module) -> dict[str, Parameter]:
     return {name: parameter for name, parameter in module.named_parameters() if parameter.requires_grad}
 
 
+def require_full_precision(parts: dict[str, dict[str, Parameter]]) -> None:
+    """Raise where weights in half precision are to learn: most steps are smaller than their rounding, and are lost.
+
+    Raises:
+        UsageError: naming the first such weight.
+    """
+    for part, named in parts.items():
+        for name, parameter in named.items():
+            if parameter.dtype in (torch.bfloat16, torch.float16):
+                held = str(parameter.dtype).removeprefix("torch.")
+                raise UsageError(
+                    f"{part}.{name} is held in {held}, which rounds most steps of training away: load the model with "
+                    "dtype float32 (bf16=true still computes in bfloat16), or train a LoRA adapter."
+                )
+
+
 def clip_gradients(
     parts: dict[str, Sequence[Parameter]], max_norm: dict[str, float], max_value: dict[str, float]
 ) -> dict[str, Tensor]:
@@ -118,13 +134,14 @@ class Optimizer:
         total_steps: length of the run, which the learning rate's course is stretched to.
 
     Raises:
-        UsageError: see :class:`Settings` and :func:`trained_parts`.
+        UsageError: see :class:`Settings`, :func:`trained_parts` and :func:`require_full_precision`.
     """
 
     def __init__(self, objective: nn.Module, config: TrainConfig, total_steps: int) -> None:
         self.modules = trained_parts(objective)
         self.settings = Settings.of(config, list(self.modules))
         self.parts = _without_repeats(self.modules)
+        require_full_precision(self.parts)
         self._factor = lambda step: learning_rate_factor(
             config.lr_scheduler_type, step, total_steps, config.warmup_steps
         )

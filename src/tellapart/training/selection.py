@@ -43,13 +43,15 @@ class Selection:
         self._sign = 1.0 if config.greater_is_better else -1.0
         self._floor = {metric.removeprefix("eval_"): share for metric, share in config.best_floor.items()}
         self.start: dict[str, float] = dict(state["start"]) if state else {}
-        self.best: Best | None = Best(**state["best"]) if state and state["best"] else None
+        best = Best(**state["best"]) if state and state["best"] else None
+        # Values of another metric, which an earlier part of the run was selected by, say nothing here.
+        self.best: Best | None = best if best is not None and best.metric == self._metric else None
 
     def offer(self, step: int, metrics: dict[str, float]) -> bool:
         """Take in an evaluation; whether it is the best so far.
 
         Raises:
-            UsageError: the evaluation lacks a metric that selects.
+            UsageError: the evaluation lacks a metric that selects, or a resumed run the start's value of one.
         """
         if self._metric is None:
             return False
@@ -60,6 +62,12 @@ class Selection:
                     raise UsageError(f"{option} names {name!r}, but the evaluation gives {', '.join(sorted(values))}.")
         if step == 0:
             self.start = {name: values[name] for name in self._floor}
+        for name in self._floor:
+            if name not in self.start:
+                raise UsageError(
+                    f"best_floor names {name!r}, of which this resumed run kept no value of step 0: resume with the "
+                    "best_floor it began with."
+                )
         value = values[self._metric]
         kept = all(values[name] >= share * self.start[name] for name, share in self._floor.items())
         if not kept or not math.isfinite(value):

@@ -109,6 +109,21 @@ def test_two_processes_that_build_at_once_do_not_disturb_each_other(tmp_path, mo
     assert json.loads((world_folder("small") / "test.json").read_text())["scenes"]
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["test.npy", "test.json"])
+@pytest.mark.parametrize("content", [b"junk", None])
+def test_a_damaged_cache_is_named_with_its_remedy(tmp_path, monkeypatch, name, content):
+    monkeypatch.setattr(spec, "SPLIT_SIZES", {"full": spec.SPLIT_SIZES["full"], "small": {"test": 8}})
+    monkeypatch.setenv("TELLAPART_CACHE", str(tmp_path))
+    assert len(load_world("test", size="small")) == 8
+    path = world_folder("small") / name
+    path.unlink()
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(UsageError, match=f"{name} is missing or damaged: delete {path.parent}, and it is built again"):
+        load_world("test", size="small")
+
+
 def test_scenes_come_in_the_proportions_of_the_specification():
     scenes = draw_splits({"train": 4000}, 9)["train"][:: spec.CLUSTER_SIZE]
     counts = Counter(len(scene.objects) for scene in scenes)

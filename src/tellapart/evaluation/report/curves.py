@@ -79,19 +79,22 @@ def trade_off(runs: Sequence[RunView]) -> Figure | None:
             traces.append(_trace(row, run.name, list(xs), list(ys), hover) | {"text": labels})
     if not traces:
         return None
-    about = f"{up.label} against {across.label}: up reads like the references, right tells images apart."
+    about = (
+        f"{up.label} against {across.label}: up reads like the references, right tells images apart. "
+        "Lines are paths over training on its own evaluation images, single points the results above."
+    )
     layout = {"xaxis": {"title": {"text": across.label}}, "yaxis": {"title": {"text": up.label}}}
     return Figure("trade-off", "Trade-off", about, safe_json({"data": traces, "layout": layout}))
 
 
 def _path(run: RunView, across: Column, up: Column) -> list[tuple[int | None, float, float]]:
-    """Steps with both metrics, as printed; without a log the point of the evaluation."""
+    """Steps with both metrics, as printed; where training logged no path, the point of the evaluation."""
     xs, ys = (dict(run.curves.get(EVAL_PREFIX + column.key, [])) for column in (across, up))
     path: list[tuple[int | None, float, float]] = [
         (step, xs[step] * across.scale, ys[step] * up.scale) for step in sorted(xs.keys() & ys.keys())
     ]
     metrics = run.result.metrics
-    if not path and across.key in metrics and up.key in metrics:
+    if len(path) < 2 and across.key in metrics and up.key in metrics:
         path = [(None, metrics[across.key] * across.scale, metrics[up.key] * up.scale)]
     return path
 

@@ -1,0 +1,21 @@
+"""Models as recipes name them."""
+
+import torch
+
+from tellapart.cli.models import load_captioner
+from tellapart.cli.schema import CaptionerSection, LoraSection
+from tiny_models import tiny_ved
+
+
+def test_the_seed_draws_a_new_adapter(tmp_path):
+    tiny_ved(tmp_path)
+    section = CaptionerSection(model_name_or_path=str(tmp_path), lora=LoraSection(r=2))
+    drawn = []
+    for seed in (0, 0, 1):
+        state = torch.random.get_rng_state()
+        captioner = load_captioner(section, seed=seed)
+        assert torch.equal(torch.random.get_rng_state(), state), "and nothing else is drawn for it"
+        drawn.append(torch.cat([p.flatten() for name, p in captioner.named_parameters() if "lora_A" in name]))
+        torch.rand(3)
+    assert torch.equal(drawn[0], drawn[1])
+    assert not torch.equal(drawn[0], drawn[2])
