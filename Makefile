@@ -11,7 +11,7 @@ else
 INSTALL = $(BIN)/python -m pip install --disable-pip-version-check
 endif
 
-.PHONY: help demo test lint format study clean
+.PHONY: help install demo test lint format study clean
 help:  ## Show the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
 
@@ -19,6 +19,8 @@ $(VENV)/.stamp: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(INSTALL) $(PIP_OPTIONS) -c constraints.txt -e '.[dev]'
 	touch $@
+
+install: $(VENV)/.stamp  ## Set up .venv with everything
 
 demo: $(VENV)/.stamp  ## Train xe, scst and dico on the built-in world and write runs/demo/report.html
 	$(BIN)/tellapart demo --output_dir runs/demo
