@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import tempfile
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -53,3 +54,20 @@ def fresh_folder(path: Path) -> Iterator[Path]:
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)
         raise
+
+
+@contextmanager
+def first_folder(path: Path) -> Iterator[Path]:
+    """Like :func:`fresh_folder`, but if ``path`` has come to exist meanwhile, that one stays and this one is dropped.
+
+    So processes that build the same thing at once do not disturb each other: a folder that somebody reads never vanishes.
+    """
+    own = path.with_name(f"{path.name}-{uuid.uuid4().hex}")
+    with fresh_folder(own) as temporary:
+        yield temporary
+    try:
+        own.rename(path)  # fails onto a folder that is not empty
+    except OSError:
+        shutil.rmtree(own, ignore_errors=True)
+        if not path.is_dir():
+            raise

@@ -9,9 +9,9 @@ from typing import Protocol as TypingProtocol
 from typing import runtime_checkable
 
 import torch
-from torch import nn
 
 from tellapart.captioners.base import Captioner
+from tellapart.captioners.modes import evaluating
 from tellapart.data.dataset import CaptionDataset, Collate
 from tellapart.errors import UsageError
 from tellapart.evaluation.measures import Measured, listener_measures, reference_measures, style_measures
@@ -146,7 +146,7 @@ class Evaluation:
         device = next(captioner.parameters()).device
         captions: dict[str, str] = {}
         finished: list[bool] = []
-        with torch.no_grad(), evaluating(captioner), forked_generators(device):
+        with evaluating(captioner), forked_generators(device):
             loader: torch.utils.data.DataLoader = torch.utils.data.DataLoader(
                 self.dataset,  # type: ignore[arg-type]  # a sequence serves
                 batch_size=self.batch_size,
@@ -208,18 +208,6 @@ def describe_decoding(decoding: Decoding, seed: int) -> str:
     changed = [f"{k}={v}" for k, v in vars(decoding).items() if k not in silent and v != vars(default)[k]]
     limit = [] if decoding.max_new_tokens != default.max_new_tokens else [f"max_new_tokens={decoding.max_new_tokens}"]
     return ", ".join([kind, *limit, *changed])
-
-
-@contextmanager
-def evaluating(module: nn.Module) -> Iterator[None]:
-    """Eval mode inside the block; every submodule's own mode is restored after it."""
-    before = [(child, child.training) for child in module.modules()]
-    module.eval()
-    try:
-        yield
-    finally:
-        for child, mode in before:
-            child.training = mode
 
 
 @contextmanager

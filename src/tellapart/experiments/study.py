@@ -19,7 +19,7 @@ from tellapart.experiments.world_rows import LEARNING_RATES, ROWS
 from tellapart.experiments.world_run import TESTED, TRAINED, Setting
 
 COLLAPSE = "scst-CLIP"
-"""The row that is also read at the last step of the grid's largest rate."""
+"""The row that is also read at the last step of the grid's two largest rates, where it hacks its reward."""
 
 
 @dataclass(frozen=True)
@@ -66,17 +66,21 @@ class Study:
         """The setting with every seed."""
         return [replace(setting, seed=seed) for seed in self.seeds]
 
-    def collapse(self) -> Setting:
-        """The grid's largest rate of the row that hacks its reward."""
-        return replace(self.base, row=COLLAPSE, learning_rate=max(self.learning_rates), knob=None)
+    def collapses(self) -> dict[str, Setting]:
+        """Name of a table row -> the row that hacks its reward, at the grid's two largest rates."""
+        rates = sorted(self.learning_rates)[-2:]
+        return {
+            f"{COLLAPSE} (lr {rate:g})": replace(self.base, row=COLLAPSE, learning_rate=rate, knob=None)
+            for rate in rates
+        }
 
     def measured(self) -> Iterator[tuple[str, list[Setting]]]:
         """Name of a table row -> its settings, one a seed."""
         yield "xe", self.seeded(self.chosen("xe"))
         for row in self.rows:
             yield row, self.seeded(self.chosen(row))
-        if self.collapse() != self.chosen(COLLAPSE):
-            yield f"{COLLAPSE} (lr {max(self.learning_rates):g})", self.seeded(self.collapse())
+        for name, setting in self.collapses().items():
+            yield name, self.seeded(setting)
 
     def jobs(self, settings: Sequence[Setting], *, test: bool) -> list[Job]:
         """One process a distinct setting."""

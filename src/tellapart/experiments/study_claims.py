@@ -73,17 +73,15 @@ class Reader:
 def claims(study: Study) -> list[Claim]:
     """Every expectation of the page, on test with greedy decoding."""
     reader = Reader(study)
-    return [_collapse(study, reader), *_dico(reader), *_cider(study, reader)]
+    collapses = [_collapse(reader, name) for name in reversed(study.collapses())]
+    return [*collapses, *_dico(reader), *_cider(study, reader)]
 
 
-def _collapse(study: Study, reader: Reader) -> Claim:
-    largest = f"scst-CLIP (lr {max(study.learning_rates):g})"
-    row = largest if largest in reader.rows else "scst-CLIP"
+def _collapse(reader: Reader, row: str) -> Claim:
     grammatical = reader.metric(row, "grammatical", point="last")
     recall, start = reader.metric(row, "listener_R@1", point="last"), reader.metric("xe", "listener_R@1")
     return Claim(
-        "scst-CLIP collapses at the last step of the grid's largest rate: below 10 % grammatical while listener R@1 is far "
-        "above xe's.",
+        f"{row} collapses: at its last step below 10 % grammatical while listener R@1 is far above xe's.",
         max(grammatical.values) < 10 and recall.above(start),
         f"grammatical {grammatical}, listener R@1 {recall} against {start}.",
     )

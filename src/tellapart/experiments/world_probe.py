@@ -22,7 +22,7 @@ from tellapart.data.world import Scene, SceneObject, alt_texts, load_scenes, loa
 from tellapart.data.world.captions import full_description
 from tellapart.data.world.grammar import article, parse
 from tellapart.data.world.render import Renderer
-from tellapart.data.world.scenes import VALUES, pick
+from tellapart.data.world.scenes import VALUES, pick, relations_between
 from tellapart.data.world.truth import is_true
 from tellapart.errors import UsageError
 from tellapart.experiments.world_negatives import shuffle_words, swap_relation
@@ -139,7 +139,8 @@ def _two_ways(listener: ClipListener, scenes: Sequence[Scene], images: Tensor) -
             false = f"{_noun(one, colour=other.colour)} and {_noun(other, colour=one.colour)}"
             pairs["binding"] += [(row, true, false)] * (not _is_true(false, scene))
         if (one.shape, one.colour) != (other.shape, other.colour):
-            said = f"{_noun(one, colour=one.colour)} {_relation(one, other, rng)} {_noun(other, colour=other.colour)}"
+            relation = pick(rng, relations_between(one, other))
+            said = f"{_noun(one, colour=one.colour)} {relation} {_noun(other, colour=other.colour)}"
             opposite = swap_relation(said, words) or said
             pairs["relation"] += [(row, said, opposite)] * (not _is_true(opposite, scene))
     return {name: _preferred(listener, images, found) for name, found in pairs.items()}
@@ -154,15 +155,6 @@ def _keywords(scene: Scene, rng: np.random.Generator) -> str:
 def _is_true(caption: str, scene: Scene) -> bool:
     said = parse(caption)
     return said is not None and is_true(said, scene)
-
-
-def _relation(one: SceneObject, other: SceneObject, rng: random.Random) -> str:
-    holding = []
-    if one.row != other.row:
-        holding.append("above" if one.row < other.row else "below")
-    if one.column != other.column:
-        holding.append("left of" if one.column < other.column else "right of")
-    return pick(rng, holding)
 
 
 def _preferred(listener: ClipListener, images: Tensor, pairs: Sequence[tuple[int, str, str]]) -> float:

@@ -10,12 +10,10 @@ import hashlib
 import json
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
 import time
-import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -24,7 +22,7 @@ from typing import Any
 
 from tellapart.data.world import spec
 from tellapart.errors import UsageError
-from tellapart.files import cache_dir, fresh_folder, write_json
+from tellapart.files import cache_dir, first_folder, write_json
 from tellapart.progress import bar
 
 REVISION = 2
@@ -172,9 +170,7 @@ def _build(name: str, folder: Path, needs: dict[str, Path], size: str, seed: int
     from tellapart.experiments.world_training import Schedule, Task
 
     stage, began = STAGES[name], time.process_time()
-    # Built under a name of its own: renaming onto a folder that is not empty fails, so no file vanishes while it is read.
-    own = folder.with_name(f"{folder.name}-{uuid.uuid4().hex}")
-    with fresh_folder(own) as temporary, quiet():
+    with first_folder(folder) as temporary, quiet():
         task = Task(name, temporary / "model", Schedule(**stage.schedules[size]), needs, size, seed)
         task.folder.mkdir()
         history = _builder(stage)(task)
@@ -185,12 +181,6 @@ def _build(name: str, folder: Path, needs: dict[str, Path], size: str, seed: int
             _probe(temporary, stage, size)
         about = {"stage": name, "size": size, "seed": seed, "schedule": asdict(task.schedule)}
         write_json(temporary / "stage.json", about | {"cpu_seconds": time.process_time() - began, "history": history})
-    try:
-        own.rename(folder)
-    except OSError:
-        shutil.rmtree(own, ignore_errors=True)
-        if not folder.is_dir():
-            raise
 
 
 def _builder(stage: Stage) -> Callable[[Any], list[dict[str, Any]]]:

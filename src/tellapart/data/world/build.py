@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-import shutil
-import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -19,7 +17,7 @@ from tellapart.data.world.captions import alt_text, references
 from tellapart.data.world.render import SIDE, Renderer
 from tellapart.data.world.scenes import Scene, SceneObject, draw_splits
 from tellapart.errors import UsageError
-from tellapart.files import cache_dir, fresh_folder
+from tellapart.files import cache_dir, first_folder
 from tellapart.progress import Bar, bar
 
 _AT_ONCE = 250
@@ -39,16 +37,8 @@ def world_folder(size: str = "full") -> Path:
     folder = cache_dir() / "world" / f"{spec.version()}-{size}"
     if folder.is_dir():
         return folder
-    # Built under a name of its own: a rename onto a folder that is not empty fails, so nobody's files vanish while read.
-    own = folder.with_name(f"{folder.name}-{uuid.uuid4().hex}")
-    with fresh_folder(own) as temporary:
+    with first_folder(folder) as temporary:
         build(temporary, spec.SPLIT_SIZES[size])
-    try:
-        own.rename(folder)
-    except OSError:
-        shutil.rmtree(own, ignore_errors=True)
-        if not folder.is_dir():
-            raise
     return folder
 
 

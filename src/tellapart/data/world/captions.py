@@ -9,7 +9,7 @@ from itertools import pairwise
 
 from tellapart.data.world import spec
 from tellapart.data.world.grammar import Description, NounPhrase, write
-from tellapart.data.world.scenes import Scene, SceneObject, pick, pick_weighted, shuffled
+from tellapart.data.world.scenes import Scene, SceneObject, pick, pick_weighted, relations_between, shuffled
 
 
 def full_description(scene: Scene) -> str:
@@ -106,12 +106,7 @@ def _relation(first: SceneObject, second: SceneObject, rng: random.Random) -> st
     """A relation that holds between the two, or "and"."""
     if rng.random() < 0.25:
         return "and"
-    holding = []
-    if first.row != second.row:
-        holding.append("above" if first.row < second.row else "below")
-    if first.column != second.column:
-        holding.append("left of" if first.column < second.column else "right of")
-    return pick(rng, holding)
+    return pick(rng, relations_between(first, second))
 
 
 def _joined(phrases: Sequence[NounPhrase], scene: Scene) -> Description:

@@ -61,6 +61,16 @@ def shuffled(rng: random.Random, items: Sequence[T]) -> list[T]:
     return rng.sample(items, len(items))
 
 
+def relations_between(first: SceneObject, second: SceneObject) -> list[str]:
+    """The one or two relations in which ``first`` stands to ``second``."""
+    holding = []
+    if first.row != second.row:
+        holding.append("above" if first.row < second.row else "below")
+    if first.column != second.column:
+        holding.append("left of" if first.column < second.column else "right of")
+    return holding
+
+
 def draw_scene(rng: random.Random) -> Scene:
     """A scene drawn from the world's distribution."""
     cells = sorted(rng.sample(range(4), pick_weighted(rng, spec.OBJECT_COUNTS)))
