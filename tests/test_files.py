@@ -18,9 +18,13 @@ def test_a_failed_write_leaves_the_old_file_and_no_litter(tmp_path):
 
 @pytest.mark.parametrize("folder", [fresh_folder, first_folder])
 def test_a_folder_appears_whole_or_not_at_all(tmp_path, folder):
-    with pytest.raises(RuntimeError), folder(tmp_path / "x") as temporary:
-        (temporary / "half").touch()
-        raise RuntimeError
+    def interrupted():
+        with folder(tmp_path / "x") as temporary:
+            (temporary / "half").touch()
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        interrupted()
     assert list(tmp_path.iterdir()) == []
     with folder(tmp_path / "x") as temporary:
         (temporary / "whole").touch()
