@@ -38,7 +38,7 @@ format: $(VENV)/.stamp  ## Rewrite the code in the house style
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-study: $(VENV)/.stamp  ## Regenerate docs/results/world.md (about an hour on 2 cores)
+study: $(VENV)/.stamp  ## Regenerate docs/results/world.md (about 40 minutes on 2 cores)
 	$(BIN)/python -m tellapart.experiments.study --output_dir runs/study --docs docs/results
 
 clean:  ## Remove the environment and the caches of the tools (not the runs)
