@@ -14,7 +14,7 @@ from tiny_models import CAPTIONS, images, tiny_ved
 
 
 @dataclass(frozen=True)
-class Workplace:
+class Materials:
     """Paths a recipe can name."""
 
     captioner: Path
@@ -45,8 +45,8 @@ class Workplace:
 
 
 @pytest.fixture(scope="session")
-def workplace(tmp_path_factory) -> Workplace:
-    root = tmp_path_factory.mktemp("workplace")
+def materials(tmp_path_factory) -> Materials:
+    root = tmp_path_factory.mktemp("materials")
     tiny_ved(root / "captioner")
     model, image_processor, tokenizer = clip_parts()
     ClipListener.from_parts(model, image_processor, tokenizer).save(root / "listener")
@@ -58,4 +58,4 @@ def workplace(tmp_path_factory) -> Workplace:
         split = "train" if i < 8 else "val"
         entries.append({"filename": f"{i:02}.png", "split": split, "imgid": i, "sentences": sentences})
     (photos / "data.json").write_text(json.dumps({"images": entries, "dataset": "tiny"}))
-    return Workplace(root / "captioner", root / "listener", photos / "data.json", photos)
+    return Materials(root / "captioner", root / "listener", photos / "data.json", photos)

@@ -19,11 +19,11 @@ def run(*words) -> int:
 
 
 @pytest.fixture(scope="module")
-def runs(workplace, tmp_path_factory):
+def runs(materials, tmp_path_factory):
     """One finished run a method."""
     folder = tmp_path_factory.mktemp("runs")
     for method in ("xe", "scst", "dico"):
-        recipe = workplace.recipe(folder, method)
+        recipe = materials.recipe(folder, method)
         assert run("train", recipe, "--metric_for_best_model", "CIDEr", "--seed", "1") == 0
     return folder
 
@@ -58,8 +58,8 @@ def test_a_run_is_never_lost_by_accident(runs, capsys):
     assert {path: path.stat().st_mtime_ns for path in (runs / "xe").rglob("*")} == before
 
 
-def test_overwriting_removes_the_run_and_nothing_else(workplace, tmp_path):
-    recipe = workplace.recipe(tmp_path, "xe", evaluation={"split": None}, max_steps=1)
+def test_overwriting_removes_the_run_and_nothing_else(materials, tmp_path):
+    recipe = materials.recipe(tmp_path, "xe", evaluation={"split": None}, max_steps=1)
     assert run("train", recipe) == 0
     (tmp_path / "xe" / "notes.txt").write_text("mine")
     (tmp_path / "xe" / "checkpoint-9").mkdir()
@@ -68,16 +68,16 @@ def test_overwriting_removes_the_run_and_nothing_else(workplace, tmp_path):
     assert sorted(path.name for path in (tmp_path / "xe").glob("checkpoint-*")) == ["checkpoint-1"]
 
 
-def test_resuming_goes_on(workplace, tmp_path):
-    recipe = workplace.recipe(tmp_path, "xe", evaluation={"split": None})
+def test_resuming_goes_on(materials, tmp_path):
+    recipe = materials.recipe(tmp_path, "xe", evaluation={"split": None})
     assert run("train", recipe) == 0
     assert run("train", recipe, "--resume_from_checkpoint", "last", "--max_steps", "3") == 0
     assert json.loads((tmp_path / "xe" / "run.json").read_text())["resumed_at_step"] == 2
     assert (tmp_path / "xe" / "checkpoint-3").is_dir()
 
 
-def test_a_dry_run_builds_everything_and_leaves_nothing(workplace, tmp_path, capsys):
-    recipe = workplace.recipe(tmp_path, "dico")
+def test_a_dry_run_builds_everything_and_leaves_nothing(materials, tmp_path, capsys):
+    recipe = materials.recipe(tmp_path, "dico")
     assert run("train", recipe, "--dry_run") == 0
     said = capsys.readouterr()
     assert yaml.safe_load(said.out)["method"] == "dico"
@@ -85,29 +85,29 @@ def test_a_dry_run_builds_everything_and_leaves_nothing(workplace, tmp_path, cap
     assert not (tmp_path / "dico").exists()
 
 
-def test_lora(workplace, tmp_path, capsys):
-    recipe = workplace.recipe(tmp_path, "dico", evaluation={"split": None}, max_steps=1)
+def test_lora(materials, tmp_path, capsys):
+    recipe = materials.recipe(tmp_path, "dico", evaluation={"split": None}, max_steps=1)
     assert run("train", recipe, "--captioner.lora.r", "2") == 0
     assert (tmp_path / "dico" / "checkpoint-1" / "captioner" / "adapter_config.json").is_file()
     capsys.readouterr()
-    assert run("caption", workplace.photos / "00.png", "--captioner", tmp_path / "dico") == 0
+    assert run("caption", materials.photos / "00.png", "--captioner", tmp_path / "dico") == 0
     assert capsys.readouterr().out.count("\n") == 1
 
 
-def test_captions_are_printed_a_line_an_image(workplace, runs, capsys):
+def test_captions_are_printed_a_line_an_image(materials, runs, capsys):
     words = ("--captioner", runs / "dico", "--max_new_tokens", "8", "--num_beams", "2")
-    assert run("caption", workplace.photos, *words, "--batch_size", "3") == 0
+    assert run("caption", materials.photos, *words, "--batch_size", "3") == 0
     lines = [line.split("\t") for line in capsys.readouterr().out.splitlines()]
-    assert [path for path, _ in lines] == [str(workplace.photos / f"{i:02}.png") for i in range(14)]
+    assert [path for path, _ in lines] == [str(materials.photos / f"{i:02}.png") for i in range(14)]
     assert len({caption for _, caption in lines}) > 3
-    assert run("caption", workplace.photos / "03.png", *words) == 0
+    assert run("caption", materials.photos / "03.png", *words) == 0
     assert capsys.readouterr().out.split("\t")[1].strip() == lines[3][1]  # neighbours in a batch change nothing
 
 
-def test_captions_in_files(workplace, tmp_path, capsys):
-    (tmp_path / "000000000042.png").write_bytes((workplace.photos / "01.png").read_bytes())
-    (tmp_path / "cat.png").write_bytes((workplace.photos / "02.png").read_bytes())
-    words = ("caption", tmp_path, "--captioner", workplace.captioner, "--num_beams", "1", "--output")
+def test_captions_in_files(materials, tmp_path, capsys):
+    (tmp_path / "000000000042.png").write_bytes((materials.photos / "01.png").read_bytes())
+    (tmp_path / "cat.png").write_bytes((materials.photos / "02.png").read_bytes())
+    words = ("caption", tmp_path, "--captioner", materials.captioner, "--num_beams", "1", "--output")
     assert run(*words, tmp_path / "out.json") == 0
     rows = json.loads((tmp_path / "out.json").read_text())
     assert [row["image_id"] for row in rows] == [42, "cat"]
@@ -134,14 +134,14 @@ def test_compare_and_report(runs, tmp_path, capsys):
     assert "data:image/" in page
 
 
-def test_score_a_run_elsewhere_and_a_file_of_captions(workplace, runs, tmp_path, capsys):
+def test_score_a_run_elsewhere_and_a_file_of_captions(materials, runs, tmp_path, capsys):
     assert run("score", runs / "xe", "--split", "train", "--output_dir", tmp_path / "kept", "--num_beams", "2") == 0
     (folder,) = (tmp_path / "kept" / "eval").iterdir()
     written = json.loads((folder / "metrics.json").read_text())
     assert written["protocol"]["images"] == 8
     assert "beam 2" in written["protocol"]["decoding"]
     captions = folder / "captions_results.json"
-    words = ("--data", workplace.data, "--split", "train", "--listener", workplace.listener)
+    words = ("--data", materials.data, "--split", "train", "--listener", materials.listener)
     assert run("score", captions, *words, "--output_dir", tmp_path / "given") == 0
     (given,) = (tmp_path / "given" / "eval").iterdir()
     again = json.loads((given / "metrics.json").read_text())["metrics"]
@@ -150,14 +150,14 @@ def test_score_a_run_elsewhere_and_a_file_of_captions(workplace, runs, tmp_path,
     assert "CIDEr" in capsys.readouterr().out
 
 
-def test_evaluating_on_training_images_is_said(workplace, tmp_path, capsys):
-    recipe = workplace.recipe(tmp_path, "xe", evaluation={"split": "train", "max_new_tokens": 8})
+def test_evaluating_on_training_images_is_said(materials, tmp_path, capsys):
+    recipe = materials.recipe(tmp_path, "xe", evaluation={"split": "train", "max_new_tokens": 8})
     assert run("train", recipe, "--dry_run", "--evaluation.limit", "5") == 0
     assert "note: 5 of the 5 images of the evaluation are trained on" in capsys.readouterr().err
 
 
-def test_the_evaluation_may_have_data_of_its_own(workplace, runs, tmp_path, capsys):
-    recipe = workplace.recipe(tmp_path, "xe", evaluation={"path": str(workplace.photos), "split": "val"})
+def test_the_evaluation_may_have_data_of_its_own(materials, runs, tmp_path, capsys):
+    recipe = materials.recipe(tmp_path, "xe", evaluation={"path": str(materials.photos), "split": "val"})
     assert run("train", recipe, "--dry_run") == 0
     said = capsys.readouterr().err
     assert "14 images" in said
@@ -165,9 +165,9 @@ def test_the_evaluation_may_have_data_of_its_own(workplace, runs, tmp_path, caps
 
 
 @pytest.mark.slow
-def test_processes_share_a_run(workplace, tmp_path):
+def test_processes_share_a_run(materials, tmp_path):
     """As ``torchrun`` starts them; on CPUs too they are one run, not two that write into the same folder."""
-    recipe = workplace.recipe(tmp_path, "scst", evaluation={"split": None}, per_device_train_batch_size=2)
+    recipe = materials.recipe(tmp_path, "scst", evaluation={"split": None}, per_device_train_batch_size=2)
     command = [
         sys.executable,
         "-m",
@@ -187,7 +187,7 @@ def test_processes_share_a_run(workplace, tmp_path):
     assert (tmp_path / "scst" / "recipe.yaml").is_file()
 
 
-def test_the_program_ends_with_the_code_and_survives_a_reader_that_leaves(workplace):
+def test_the_program_ends_with_the_code_and_survives_a_reader_that_leaves(materials):
     program = [sys.executable, "-m", "tellapart.cli"]
     failed = subprocess.run([*program, "trian"], capture_output=True, text=True, check=False)
     assert (failed.returncode, failed.stdout) == (2, "")
@@ -198,13 +198,13 @@ def test_the_program_ends_with_the_code_and_survives_a_reader_that_leaves(workpl
     assert left.wait() == 0
 
 
-def test_captions_of_a_folder_are_scored_on_it(workplace, tmp_path, capsys):
+def test_captions_of_a_folder_are_scored_on_it(materials, tmp_path, capsys):
     folder = tmp_path / "pictures"
     folder.mkdir()
     for number, name in enumerate(("000000000007", "holiday")):  # COCO's ids are numbers, others names without endings
-        shutil.copy(workplace.photos / f"{number:02}.png", folder / f"{name}.png")
+        shutil.copy(materials.photos / f"{number:02}.png", folder / f"{name}.png")
     out = tmp_path / "out.json"
-    words = ["--captioner", str(workplace.captioner), "--num_beams", "1", "--output", str(out)]
+    words = ["--captioner", str(materials.captioner), "--num_beams", "1", "--output", str(out)]
     assert main(["caption", str(folder), *words]) == 0
     rows = json.loads(out.read_text())
     assert [row["image_id"] for row in rows] == [7, "holiday"]

@@ -30,9 +30,9 @@ def fails(capsys):
 
 
 @pytest.fixture
-def photos(workplace, tmp_path):
+def photos(materials, tmp_path):
     """A copy of the data to spoil; gives its json."""
-    shutil.copytree(workplace.photos, tmp_path / "photos")
+    shutil.copytree(materials.photos, tmp_path / "photos")
     return tmp_path / "photos" / "data.json"
 
 
@@ -48,9 +48,9 @@ def left_behind(folder: Path) -> list[Path]:
 
 
 @pytest.mark.parametrize("method", ["xe", "dico"])
-def test_a_broken_image_in_the_data(workplace, photos, tmp_path, fails, method):
+def test_a_broken_image_in_the_data(materials, photos, tmp_path, fails, method):
     (photos.parent / "05.png").write_bytes((photos.parent / "05.png").read_bytes()[:60])
-    recipe = workplace.recipe(tmp_path, method, data={"path": str(photos)}, evaluation={"split": None})
+    recipe = materials.recipe(tmp_path, method, data={"path": str(photos)}, evaluation={"split": None})
     said = fails("train", recipe)
     assert f"{photos.parent / '05.png'} is not a readable image" in said
     assert "repair or remove it" in said
@@ -58,34 +58,34 @@ def test_a_broken_image_in_the_data(workplace, photos, tmp_path, fails, method):
     assert not list((tmp_path / method).glob("checkpoint-*"))
 
 
-def test_a_missing_image_in_the_data(workplace, photos, tmp_path, fails):
+def test_a_missing_image_in_the_data(materials, photos, tmp_path, fails):
     (photos.parent / "05.png").unlink()
-    recipe = workplace.recipe(tmp_path, "dico", data={"path": str(photos)})
+    recipe = materials.recipe(tmp_path, "dico", data={"path": str(photos)})
     said = fails("train", recipe)
     assert said.startswith(f"{photos} names 1 images (of 8) that do not exist")
     assert str(photos.parent / "05.png") in said
     assert not (tmp_path / "dico").exists()
 
 
-def test_references_without_their_images(workplace, photos, tmp_path, fails):
+def test_references_without_their_images(materials, photos, tmp_path, fails):
     for picture in photos.parent.glob("*.png"):
         picture.unlink()
-    said = fails("train", workplace.recipe(tmp_path, "xe", data={"path": str(photos)}))
+    said = fails("train", materials.recipe(tmp_path, "xe", data={"path": str(photos)}))
     assert str(photos) in said
     assert "give the folder that holds the images" in said
 
 
-def test_images_without_references(workplace, photos, tmp_path, fails):
+def test_images_without_references(materials, photos, tmp_path, fails):
     change(photos, lambda value: value["images"][3].update(sentences=[]))
-    said = fails("train", workplace.recipe(tmp_path, "xe", data={"path": str(photos)}))
+    said = fails("train", materials.recipe(tmp_path, "xe", data={"path": str(photos)}))
     assert said.startswith("method xe needs reference captions, but image '3' of data.json (train) has none")
-    dico = workplace.recipe(tmp_path, "dico", data={"path": str(photos)})
+    dico = materials.recipe(tmp_path, "dico", data={"path": str(photos)})
     assert fails("train", dico, "--dry_run").startswith("reward cider_d needs reference captions, but image '3'")
     assert main(["train", str(dico), "--dry_run", "--reward.cider_d", "0"]) == 0  # CLIP-S alone needs none
 
 
-def test_data_that_are_not_there_or_empty(workplace, photos, tmp_path, fails):
-    recipe = workplace.recipe(tmp_path, "xe")
+def test_data_that_are_not_there_or_empty(materials, photos, tmp_path, fails):
+    recipe = materials.recipe(tmp_path, "xe")
     assert fails("train", recipe, "--data.path", tmp_path / "no.json") == (
         f"{tmp_path / 'no.json'} does not exist: check the path."
     )
@@ -97,20 +97,20 @@ def test_data_that_are_not_there_or_empty(workplace, photos, tmp_path, fails):
     assert "limit is 0" in fails("train", recipe, "--data.limit", "0")
 
 
-def test_a_caption_of_400_words_is_cut(workplace, photos, tmp_path):
+def test_a_caption_of_400_words_is_cut(materials, photos, tmp_path):
     change(photos, lambda value: value["images"][0]["sentences"][0].update(raw="red star " * 200))
-    recipe = workplace.recipe(tmp_path, "xe", data={"path": str(photos)})
+    recipe = materials.recipe(tmp_path, "xe", data={"path": str(photos)})
     assert main(["train", str(recipe)]) == 0
     logged = [json.loads(line) for line in (tmp_path / "xe" / "metrics.jsonl").read_text().splitlines()]
     assert all(line["loss"] < 1e4 for line in logged if "loss" in line)
     captions = {str(i): "a red star on a table" for i in range(8)} | {"1": "red star " * 200}
     (tmp_path / "given.json").write_text(json.dumps(captions))
-    words = ["--data", str(photos), "--split", "train", "--listener", str(workplace.listener)]
+    words = ["--data", str(photos), "--split", "train", "--listener", str(materials.listener)]
     assert main(["score", str(tmp_path / "given.json"), *words]) == 0
 
 
-def test_models_that_are_not_there(workplace, tmp_path, fails):
-    recipe = workplace.recipe(tmp_path, "dico")
+def test_models_that_are_not_there(materials, tmp_path, fails):
+    recipe = materials.recipe(tmp_path, "dico")
     absent = tmp_path / "a" / "checkpoint-9"
     assert fails("train", recipe, "--captioner.model_name_or_path", absent) == (
         f"captioner folder {absent} does not exist: correct the path."
@@ -125,16 +125,16 @@ def test_models_that_are_not_there(workplace, tmp_path, fails):
     assert not (tmp_path / "dico").exists()
     (tmp_path / "young").mkdir()
     (tmp_path / "young" / "run.json").write_text("{}")
-    said = fails("caption", workplace.photos, "--captioner", tmp_path / "young")
+    said = fails("caption", materials.photos, "--captioner", tmp_path / "young")
     assert said.startswith(f"the run {tmp_path / 'young'} has no checkpoint yet")
 
 
-def test_sections_that_contradict_each_other(workplace, tmp_path, fails):
-    recipe = workplace.recipe(tmp_path, "dico")
+def test_sections_that_contradict_each_other(materials, tmp_path, fails):
+    recipe = materials.recipe(tmp_path, "dico")
     assert fails("train", recipe, "--reward.clip_s", "0", "--reward.cider_d", "0").startswith(
         "method dico needs a reward: give clip_s or cider_d of reward a weight"
     )
-    xe = workplace.recipe(tmp_path, "xe")
+    xe = materials.recipe(tmp_path, "xe")
     assert fails("train", xe, "--reward.clip_s", "1").startswith("method xe takes no reward")
     assert fails("train", recipe, "--listener.path", "null").startswith("reward.clip_s needs a listener")
     assert "num_beams" in fails("train", recipe, "--objective.num_beams", "1")
@@ -147,9 +147,9 @@ def test_sections_that_contradict_each_other(workplace, tmp_path, fails):
     assert not (tmp_path / "dico").exists()
 
 
-def test_captions_of_broken_and_missing_images(workplace, photos, tmp_path, fails, capsys):
+def test_captions_of_broken_and_missing_images(materials, photos, tmp_path, fails, capsys):
     (photos.parent / "05.png").write_bytes(b"no picture")
-    words = ("--captioner", workplace.captioner, "--num_beams", "1", "--output", tmp_path / "out.json")
+    words = ("--captioner", materials.captioner, "--num_beams", "1", "--output", tmp_path / "out.json")
     capsys.readouterr()
     assert main(["caption", str(photos.parent), *map(str, words)]) == 2
     said = capsys.readouterr().err.splitlines()
@@ -158,7 +158,7 @@ def test_captions_of_broken_and_missing_images(workplace, photos, tmp_path, fail
     rows = json.loads((tmp_path / "out.json").read_text())
     assert [row["image_id"] for row in rows] == [f"{i:02}" for i in range(14) if i != 5]
     out = tmp_path / "none.json"
-    words = ("--captioner", workplace.captioner, "--output", out)
+    words = ("--captioner", materials.captioner, "--output", out)
     assert "does not exist: name an image file" in fails("caption", tmp_path / "no.png", *words)
     (tmp_path / "empty").mkdir()
     assert "holds no images" in fails("caption", tmp_path / "empty", *words)
@@ -168,18 +168,18 @@ def test_captions_of_broken_and_missing_images(workplace, photos, tmp_path, fail
     assert left_behind(tmp_path) == []
 
 
-def test_a_place_that_cannot_be_written_to(workplace, tmp_path, fails):
+def test_a_place_that_cannot_be_written_to(materials, tmp_path, fails):
     (tmp_path / "file").write_text("")
-    words = ("--captioner", workplace.captioner, "--num_beams", "1")
-    said = fails("caption", workplace.photos / "00.png", *words, "--output", tmp_path / "file" / "out.json")
+    words = ("--captioner", materials.captioner, "--num_beams", "1")
+    said = fails("caption", materials.photos / "00.png", *words, "--output", tmp_path / "file" / "out.json")
     assert said == f"{tmp_path / 'file'}: File exists: a file is in the way of a folder; choose another path."
 
 
-def test_scores_and_comparisons_of_what_does_not_fit(workplace, tmp_path, fails):
+def test_scores_and_comparisons_of_what_does_not_fit(materials, tmp_path, fails):
     assert "does not exist" in fails("compare", tmp_path / "no")
     assert "no runs were named" in fails("compare")
     assert "no runs were named" in fails("report")
-    data = ("--data", workplace.data, "--split", "val")
+    data = ("--data", materials.data, "--split", "val")
     (tmp_path / "few.json").write_text(json.dumps([{"image_id": 8, "caption": "a red star"}]))
     assert "5 images without a caption ('9', '10'" in fails("score", tmp_path / "few.json", *data)
     (tmp_path / "twice.json").write_text(json.dumps([{"image_id": 8, "caption": "a"}] * 2))
@@ -189,23 +189,23 @@ def test_scores_and_comparisons_of_what_does_not_fit(workplace, tmp_path, fails)
     (tmp_path / "broken.json").write_text("[{")
     assert "is not readable JSON" in fails("score", tmp_path / "broken.json", *data)
     assert "does not exist" in fails("score", tmp_path / "absent.json", *data)
-    assert "give --data" in fails("score", workplace.captioner)
+    assert "give --data" in fails("score", materials.captioner)
 
 
-def test_damaged_weights_of_a_listener(workplace, tmp_path, fails):
-    shutil.copytree(workplace.listener, tmp_path / "listener")
+def test_damaged_weights_of_a_listener(materials, tmp_path, fails):
+    shutil.copytree(materials.listener, tmp_path / "listener")
     (tmp_path / "listener" / "model.safetensors").write_bytes(b"junk")
-    said = fails("train", workplace.recipe(tmp_path, "dico"), "--listener.path", tmp_path / "listener")
+    said = fails("train", materials.recipe(tmp_path, "dico"), "--listener.path", tmp_path / "listener")
     assert said.startswith(f"the listener {tmp_path / 'listener'} cannot be loaded")
     assert not (tmp_path / "dico").exists()
 
 
-def test_a_damaged_stage_of_the_world(workplace, tmp_path, fails, monkeypatch):
+def test_a_damaged_stage_of_the_world(materials, tmp_path, fails, monkeypatch):
     stage = tmp_path / "stage"
-    shutil.copytree(workplace.listener, stage)
+    shutil.copytree(materials.listener, stage)
     monkeypatch.setattr("tellapart.experiments.world_stages.resolve", lambda name, size: stage)
     weights = (stage / "model.safetensors").read_bytes()
-    recipe = workplace.recipe(tmp_path, "dico")
+    recipe = materials.recipe(tmp_path, "dico")
     for damage in (b"junk", weights[:-9]):
         (stage / "model.safetensors").write_bytes(damage)
         said = fails("train", recipe, "--listener.path", "world/listener")

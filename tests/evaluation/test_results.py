@@ -66,7 +66,7 @@ def test_damaged_files_are_named(tmp_path, name):
 def test_a_missing_run_and_a_run_without_results_get_a_remedy(tmp_path):
     with pytest.raises(UsageError, match=r"gone does not exist: name the folder"):
         result_folders(tmp_path / "gone")
-    with pytest.raises(UsageError, match=r"holds no evaluation: .* evaluate it first"):
+    with pytest.raises(UsageError, match=r"holds no evaluation: .* tellapart score"):
         result_folders(tmp_path)
 
 
