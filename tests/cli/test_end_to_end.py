@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -12,6 +11,7 @@ import pytest
 import yaml
 
 from tellapart.cli.main import main
+from two_processes import run_two
 
 
 def run(*words) -> int:
@@ -168,20 +168,7 @@ def test_the_evaluation_may_have_data_of_its_own(materials, runs, tmp_path, caps
 def test_processes_share_a_run(materials, tmp_path):
     """As ``torchrun`` starts them; on CPUs too they are one run, not two that write into the same folder."""
     recipe = materials.recipe(tmp_path, "scst", evaluation={"split": None}, per_device_train_batch_size=2)
-    command = [
-        sys.executable,
-        "-m",
-        "torch.distributed.run",
-        "--standalone",
-        "--nproc_per_node",
-        "2",
-        "-m",
-        "tellapart.cli",
-        "train",
-    ]
-    without = {name: value for name, value in os.environ.items() if not name.startswith("ACCELERATE")}
-    environment = without | {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
-    subprocess.run([*command, str(recipe)], check=True, env=environment, capture_output=True, timeout=240)
+    run_two("-m", "tellapart.cli", "train", str(recipe))
     told = json.loads((tmp_path / "scst" / "run.json").read_text())
     assert (told["world_size"], told["effective_batch_size"]) == (2, 4)
     assert (tmp_path / "scst" / "recipe.yaml").is_file()

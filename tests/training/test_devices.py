@@ -1,9 +1,6 @@
 """Two processes against one. The processes are real (torchrun, gloo); each check says what it compared."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,6 +10,7 @@ from training_toys import Toy, toy_config, toy_data
 
 from tellapart.training.devices import Devices
 from tellapart.training.loop import train
+from two_processes import run_two
 
 HERE = Path(__file__).resolve().parent
 
@@ -101,17 +99,8 @@ def both(tmp_path_factory):
     script = folder / "script.py"
     script.write_text(SCRIPT)
     options = {"max_steps": 6, "eval_steps": 3}
-    process = subprocess.run(
-        [
-            *(sys.executable, "-m", "torch.distributed.run", "--nproc_per_node=2", "--standalone"),
-            *(str(script), str(folder / "two"), json.dumps({**options, "per_device_train_batch_size": 4})),
-        ],
-        env={**os.environ, "PYTHONPATH": str(HERE), "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=200,
-    )
-    assert process.returncode == 0, process.stderr[-4000:]
+    arguments = {**options, "per_device_train_batch_size": 4}
+    run_two(str(script), str(folder / "two"), json.dumps(arguments), timeout=200, PYTHONPATH=str(HERE))
     result = json.loads((folder / "two" / "result.json").read_text())
     weights = load_file(folder / "two" / "checkpoint-6" / "captioner" / "model.safetensors")
 
