@@ -22,6 +22,7 @@ _PUBLIC = {
     "Evaluation": "tellapart.evaluation.evaluate",
     "HuggingFaceCaptioner": "tellapart.captioners.huggingface",
     "Mix": "tellapart.rewards.mix",
+    "RefSimilarity": "tellapart.rewards.similarity",
     "Rollout": "tellapart.types",
     "SCST": "tellapart.objectives.scst",
     "Similarity": "tellapart.rewards.similarity",

@@ -245,14 +245,6 @@ class Listener(Protocol):
         ...
 
 
-class Matcher(Protocol):
-    """A cross-encoder that scores pairs."""
-
-    def match(self, rollout: Rollout) -> Tensor:
-        """``[N]``, higher is better."""
-        ...
-
-
 E = TypeVar("E")
 
 
