@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 import torch
 
-from tellapart.data.dataset import ArrayImage, CaptionDataset, Collate, Example
+from tellapart.data.dataset import CaptionDataset, Collate, Example
+from tellapart.data.images import ArrayImage
 from tellapart.data.loader import Cut, TrainingData
 
 

@@ -7,7 +7,8 @@ import torch
 from torch import nn
 
 from tellapart.captioners.base import Captioner, Encoded
-from tellapart.data.dataset import ArrayImage, CaptionDataset, Collate, Example
+from tellapart.data.dataset import CaptionDataset, Collate, Example
+from tellapart.data.images import ArrayImage
 from tellapart.draws import base_seed, uniforms
 from tellapart.evaluation.protocol import Protocol, data_digest
 from tellapart.evaluation.results import EvaluationResult

@@ -3,7 +3,8 @@
 import torch
 from evaluation_fakes import FixedListener
 
-from tellapart.data.dataset import ArrayImage, CaptionDataset, Collate, Example
+from tellapart.data.dataset import CaptionDataset, Collate, Example
+from tellapart.data.images import ArrayImage
 from tellapart.evaluation.evaluate import Evaluation
 from tellapart.types import Decoding
 from tiny_models import images, tiny_ved

@@ -3,7 +3,8 @@ import pytest
 import torch
 from tiny_listeners import clip_parts
 
-from tellapart.data.dataset import ArrayImage, CaptionDataset, Collate, Example, ImageFile
+from tellapart.data.dataset import CaptionDataset, Collate, Example
+from tellapart.data.images import ArrayImage, ImageFile
 from tellapart.errors import UsageError
 from tellapart.files import cache_dir
 from tellapart.listeners import clip

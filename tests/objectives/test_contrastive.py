@@ -5,7 +5,8 @@ import pytest
 import torch
 from transformers import CLIPConfig, CLIPImageProcessorPil, CLIPModel
 
-from tellapart.data.dataset import ArrayImage, CaptionDataset, Collate, Example
+from tellapart.data.dataset import CaptionDataset, Collate, Example
+from tellapart.data.images import ArrayImage
 from tellapart.data.loader import TrainingData
 from tellapart.errors import UsageError
 from tellapart.listeners.clip import ClipListener

@@ -11,7 +11,8 @@ import torch
 
 from real_photos.conftest import Once
 from real_photos.photo_models import MAKERS, clip, load
-from tellapart.data.dataset import CaptionDataset, Collate, ImageFile
+from tellapart.data.dataset import CaptionDataset, Collate
+from tellapart.data.images import ImageFile
 from tellapart.data.loader import TrainingData
 from tellapart.listeners.clip import ClipListener
 from tellapart.objectives.contrastive import Contrastive

@@ -8,7 +8,8 @@ import torch
 from torch import nn
 from training_toys import Toy, digest, toy_config, toy_data, toy_dataset
 
-from tellapart.data.dataset import CaptionDataset, Collate, Example, ImageFile
+from tellapart.data.dataset import CaptionDataset, Collate, Example
+from tellapart.data.images import ImageFile
 from tellapart.data.loader import TrainingData
 from tellapart.errors import UsageError
 from tellapart.training.checkpoint import NonFiniteError

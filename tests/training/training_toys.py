@@ -13,7 +13,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from tellapart.data.dataset import ArrayImage, CaptionDataset, Collate, Example
+from tellapart.data.dataset import CaptionDataset, Collate, Example
+from tellapart.data.images import ArrayImage
 from tellapart.data.loader import TrainingData
 from tellapart.draws import base_seed, uniforms
 from tellapart.training.config import TrainConfig

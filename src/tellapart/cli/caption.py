@@ -112,7 +112,7 @@ def captions_of(
 def _read(captioner: Captioner, paths: Sequence[Path]) -> tuple[list[Path], Batch]:
     """Those of the images that can be read, and they as a batch."""
     from tellapart.cli.models import device_of
-    from tellapart.data.dataset import ImageFile
+    from tellapart.data.images import ImageFile
     from tellapart.types import Batch
 
     images = {}

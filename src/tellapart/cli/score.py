@@ -105,7 +105,7 @@ def measure(word: str, options: ScoreOptions) -> EvaluationResult:
 def by_own_ids(captions: dict[str, str], dataset: CaptionDataset) -> dict[str, str]:
     """Captions by the data's ids, where they go by what ``tellapart caption`` calls the images' files."""
     from tellapart.cli.caption import image_id
-    from tellapart.data.dataset import ImageFile
+    from tellapart.data.images import ImageFile
 
     if not captions.keys().isdisjoint(dataset.position):
         return captions

@@ -8,7 +8,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from tellapart.data.dataset import Example, ImageFile
+from tellapart.data.dataset import Example
+from tellapart.data.images import ImageFile
 from tellapart.errors import UsageError
 
 logger = logging.getLogger(__name__)

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from tellapart.data.captions import clean, field
-from tellapart.data.dataset import Example, ImageFile
+from tellapart.data.dataset import Example
+from tellapart.data.images import ImageFile
 from tellapart.errors import UsageError
 
 

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
-import numpy as np
-
+from tellapart.data.images import ImageSource
 from tellapart.errors import UsageError
 from tellapart.types import Batch
 
@@ -19,65 +16,6 @@ if TYPE_CHECKING:
 
 Processor = Callable[[list["Image.Image"]], dict[str, "Tensor"]]
 """RGB images -> a model's tensors, one row an image."""
-
-
-class ImageSource(Protocol):
-    """Somewhere an image can be read from, repeatedly."""
-
-    def open(self) -> Image.Image:
-        """The image in RGB.
-
-        Raises:
-            UsageError: it is missing or cannot be decoded.
-        """
-        ...
-
-    def fingerprint(self) -> str:
-        """A hash of the image's content: equal pictures under other names share it."""
-        ...
-
-
-@dataclass(frozen=True)
-class ImageFile:
-    """An image file on disk."""
-
-    path: Path
-
-    def open(self) -> Image.Image:
-        """The decoded file, turned upright by its EXIF tag."""
-        from PIL import Image, ImageOps
-
-        try:
-            with Image.open(self.path) as image:
-                return ImageOps.exif_transpose(image).convert("RGB")
-        except FileNotFoundError as error:
-            raise UsageError(f"{self.path} does not exist: check the path that names it.") from error
-        except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
-            raise UsageError(f"{self.path} is not a readable image ({error}): repair or remove it.") from error
-
-    def fingerprint(self) -> str:
-        """SHA-256 of the file's bytes."""
-        try:
-            return hashlib.sha256(self.path.read_bytes()).hexdigest()
-        except OSError as error:
-            raise UsageError(f"{self.path} cannot be read ({error.strerror}): check the path that names it.") from error
-
-
-@dataclass(frozen=True, eq=False)
-class ArrayImage:
-    """An image held in memory (or a memory map): ``[height, width, 3]`` uint8."""
-
-    array: np.ndarray
-
-    def open(self) -> Image.Image:
-        """The array as an image."""
-        from PIL import Image
-
-        return Image.fromarray(np.ascontiguousarray(self.array))
-
-    def fingerprint(self) -> str:
-        """SHA-256 of shape and pixels."""
-        return hashlib.sha256(repr(self.array.shape).encode() + self.array.tobytes()).hexdigest()
 
 
 @dataclass(frozen=True)

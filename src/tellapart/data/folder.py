@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from tellapart.data.captions import clean, field, parse_json, read_text
-from tellapart.data.dataset import CaptionDataset, Example, ImageFile
+from tellapart.data.dataset import CaptionDataset, Example
+from tellapart.data.images import ImageFile
 from tellapart.errors import UsageError
 
 logger = logging.getLogger(__name__)

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tellapart.data.dataset import ArrayImage
+from tellapart.data.images import ArrayImage
 from tellapart.data.world import Scene, SceneObject, alt_texts, load_scenes, load_world, spec
 from tellapart.data.world.captions import full_description
 from tellapart.data.world.grammar import article, parse

@@ -43,7 +43,8 @@ def load_world(split: str, *, size: str = "full") -> CaptionDataset:
     Raises:
         UsageError: there is no such split or size.
     """
-    from tellapart.data.dataset import ArrayImage, CaptionDataset, Example
+    from tellapart.data.dataset import CaptionDataset, Example
+    from tellapart.data.images import ArrayImage
     from tellapart.data.world.build import read_images, read_records
 
     references = read_records(split, size)["references"]

@@ -1,0 +1,170 @@
+"""Where images come from: files, byte ranges of archives, bytes and arrays in memory."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+from tellapart.errors import UsageError
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+
+class ImageError(UsageError):
+    """An image is missing, damaged or refused; the sentence names it."""
+
+
+class ImageSource(Protocol):
+    """Somewhere an image can be read from, repeatedly."""
+
+    @property
+    def name(self) -> str:
+        """What messages call it: a path, an archive and its member, ... ; it ends in the image's file name."""
+        ...
+
+    def read(self) -> bytes:
+        """The encoded image as it is stored.
+
+        Raises:
+            ImageError: it is missing or unreadable.
+        """
+        ...
+
+    def open(self) -> Image.Image:
+        """The image in RGB, upright.
+
+        Raises:
+            ImageError: it is missing, cannot be decoded or is too large.
+        """
+        ...
+
+    def fingerprint(self) -> str:
+        """A hash of the image's content: equal pictures under other names share it."""
+        ...
+
+
+def decode(data: bytes, name: str) -> Image.Image:
+    """An encoded image in RGB, turned upright by its EXIF tag.
+
+    Raises:
+        ImageError: it cannot be decoded.
+    """
+    from PIL import Image, ImageOps
+
+    try:
+        with Image.open(io.BytesIO(data)) as image:
+            return ImageOps.exif_transpose(image).convert("RGB")
+    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+        raise ImageError(f"{name} is not a readable image ({error}): repair or remove it.") from error
+
+
+class _Encoded:
+    """Images that are kept as bytes of some image format."""
+
+    name: str
+
+    def read(self) -> bytes:
+        """The encoded image."""
+        raise NotImplementedError
+
+    def open(self) -> Image.Image:
+        """The decoded image, upright, in RGB."""
+        return decode(self.read(), self.name)
+
+    def fingerprint(self) -> str:
+        """SHA-256 of the encoded bytes."""
+        return hashlib.sha256(self.read()).hexdigest()
+
+
+@dataclass(frozen=True)
+class ImageFile(_Encoded):
+    """An image file on disk."""
+
+    path: Path
+
+    @property
+    def name(self) -> str:  # type: ignore[override]
+        """The path."""
+        return str(self.path)
+
+    def read(self) -> bytes:
+        """The file's bytes."""
+        try:
+            return self.path.read_bytes()
+        except FileNotFoundError as error:
+            raise ImageError(f"{self.path} does not exist: check the path that names it.") from error
+        except OSError as error:
+            raise ImageError(f"{self.path} cannot be read ({error.strerror}): check the path that names it.") from error
+
+
+@dataclass(frozen=True)
+class PackedImage(_Encoded):
+    """A byte range of a file: a member of an uncompressed archive.
+
+    Args:
+        archive: the file.
+        member: the image's own file name.
+        offset: where its bytes begin.
+        size: how many there are.
+    """
+
+    archive: Path
+    member: str
+    offset: int
+    size: int
+
+    @property
+    def name(self) -> str:  # type: ignore[override]
+        """The archive and the member."""
+        return f"{self.archive}/{self.member}"
+
+    def read(self) -> bytes:
+        """The member's bytes."""
+        try:
+            with self.archive.open("rb") as file:
+                file.seek(self.offset)
+                return file.read(self.size)
+        except OSError as error:
+            raise ImageError(f"{self.name} cannot be read ({error.strerror}): check the archive.") from error
+
+
+@dataclass(frozen=True, eq=False)
+class EncodedImage(_Encoded):
+    """Encoded bytes in memory, under a file name."""
+
+    data: bytes
+    name: str
+
+    def read(self) -> bytes:
+        """The bytes."""
+        return self.data
+
+
+@dataclass(frozen=True, eq=False)
+class ArrayImage:
+    """An image held in memory (or a memory map): ``[height, width, 3]`` uint8."""
+
+    array: np.ndarray
+    name: str = "image.png"
+
+    def read(self) -> bytes:
+        """The pixels as a PNG file."""
+        buffer = io.BytesIO()
+        self.open().save(buffer, format="PNG")
+        return buffer.getvalue()
+
+    def open(self) -> Image.Image:
+        """The array as an image."""
+        from PIL import Image
+
+        return Image.fromarray(np.ascontiguousarray(self.array))
+
+    def fingerprint(self) -> str:
+        """SHA-256 of shape and pixels."""
+        return hashlib.sha256(repr(self.array.shape).encode() + self.array.tobytes()).hexdigest()
