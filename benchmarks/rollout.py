@@ -106,7 +106,7 @@ def compare(name: str, ways: dict[str, Callable[[], object]], repeats: int) -> N
 
 
 def compare_drawing(model: HuggingFaceCaptioner, images: Batch, encoded: Encoded, repeats: int) -> Rollout:
-    """Greedy search and five samples an image; returns the samples."""
+    """Greedy search, five samples and five beams an image; returns the samples."""
 
     def hugging_face(**settings: object) -> Callable[[], object]:
         def run() -> object:
@@ -127,6 +127,9 @@ def compare_drawing(model: HuggingFaceCaptioner, images: Batch, encoded: Encoded
     compare("greedy", {"hf": hugging_face(do_sample=False), "own": greedy}, repeats)
     sampling = hugging_face(do_sample=True, top_k=0, num_return_sequences=5)
     compare("multinomial x5", {"hf": sampling, "own": samples}, repeats)
+    beams = own(Decoding(num_beams=5, num_return_sequences=5, max_new_tokens=LONGEST))
+    search = hugging_face(num_beams=5, num_return_sequences=5, do_sample=False, early_stopping=False)
+    compare("5 beams", {"hf": search, "own": beams}, repeats)
     return samples()
 
 

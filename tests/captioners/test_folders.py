@@ -189,7 +189,7 @@ def test_damaged_and_unknown_folders(tmp_path):
 
     shutil.copytree(tmp_path / "whole", tmp_path / "bert")
     (tmp_path / "bert" / "config.json").write_text(json.dumps({"model_type": "bert"}))
-    assert "a tellapart.captioners.families.base.Family" in refused(tmp_path / "bert")
+    assert "write a CrossDecoder" in refused(tmp_path / "bert")
     assert "dtype='float8' is unknown" in refused(tmp_path / "whole", dtype="float8")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -23,14 +23,17 @@ class Encoded:
     Args:
         states: ``[B, P, D]`` image states.
         mask: ``[B, P]`` bool, or none when every position is real.
+        inputs: further tensors the decoder needs, each with B rows: the tokens of the prompt, say.
     """
 
     states: Tensor
     mask: Tensor | None = None
+    inputs: dict[str, Tensor] = field(default_factory=dict)
 
     def select(self, index: Index) -> Encoded:
         """The images at ``index`` (repeats allowed)."""
-        return Encoded(self.states[index], None if self.mask is None else self.mask[index])
+        mask = None if self.mask is None else self.mask[index]
+        return Encoded(self.states[index], mask, {name: value[index] for name, value in self.inputs.items()})
 
 
 class FrozenReference(Protocol):

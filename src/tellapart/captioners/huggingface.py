@@ -12,12 +12,13 @@ from torch import Tensor
 
 from tellapart.captioners.adapters import LoraOptions, adapted
 from tellapart.captioners.base import Captioner, Encoded
+from tellapart.captioners.beam import beam_search
 from tellapart.captioners.families import family_of
-from tellapart.captioners.families.base import Family
+from tellapart.captioners.families.base import Family, Processors
 from tellapart.captioners.loading import read_parts
-from tellapart.captioners.modes import evaluating, layers_checkpointed, quiet
+from tellapart.captioners.modes import evaluating, layers_checkpointed
 from tellapart.captioners.reference import ReferenceCaptioner
-from tellapart.captioners.rollout import beam_config, draw
+from tellapart.captioners.rollout import draw
 from tellapart.captioners.saving import read_weights, write_parts
 from tellapart.captioners.scoring import score
 from tellapart.captioners.text import CaptionText
@@ -46,8 +47,6 @@ class HuggingFaceCaptioner(Captioner):
         self,
         network: Any,
         family: Family,
-        image_processor: Any,
-        tokenizer: Any,
         *,
         train: Train = "decoder",
         gradient_checkpointing: bool = False,
@@ -59,8 +58,8 @@ class HuggingFaceCaptioner(Captioner):
         if max_caption_tokens < 1:
             raise UsageError(f"max_caption_tokens={max_caption_tokens} leaves no caption: give at least 1.")
         self.network, self.family = network, family
-        self.image_processor, self.tokenizer = image_processor, tokenizer
-        self.text = CaptionText(tokenizer, family, max_caption_tokens)
+        self.image_processor, self.tokenizer = family.processors.image, family.processors.tokenizer
+        self.text = CaptionText(self.tokenizer, family, max_caption_tokens)
         self.trains = train
         self._freeze(train)
         self.checkpoints_layers = gradient_checkpointing
@@ -83,6 +82,7 @@ class HuggingFaceCaptioner(Captioner):
         gradient_checkpointing: bool = False,
         revision: str | None = None,
         max_caption_tokens: int | None = None,
+        prompt: str | None = None,
     ) -> HuggingFaceCaptioner:
         """Load a captioner from a folder (also one with a LoRA adapter) or from the hub.
 
@@ -94,6 +94,7 @@ class HuggingFaceCaptioner(Captioner):
             gradient_checkpointing: recompute layers on the way back instead of keeping their activations.
             revision: branch, tag or commit on the hub.
             max_caption_tokens: human captions are cut to this many tokens; none takes the saved value, else 64.
+            prompt: words the model reads before it writes a caption; none takes the saved ones, else the family's.
 
         Raises:
             UsageError: something is missing or unreadable, the model is of an unknown family, or options conflict.
@@ -101,8 +102,10 @@ class HuggingFaceCaptioner(Captioner):
         parts = read_parts(name_or_path, dtype=dtype, revision=revision)
         return cls.from_parts(
             parts.model,
-            parts.image_processor,
-            parts.tokenizer,
+            parts.processors.image,
+            parts.processors.tokenizer,
+            processor=parts.processors.joint,
+            prompt=parts.manifest.get("prompt") if prompt is None else prompt,
             train=train,
             lora=lora,
             adapter=parts.adapter,
@@ -117,6 +120,8 @@ class HuggingFaceCaptioner(Captioner):
         image_processor: Any,
         tokenizer: Any,
         *,
+        processor: Any = None,
+        prompt: str | None = None,
         train: Train = "decoder",
         lora: LoraOptions | None = None,
         adapter: Path | None = None,
@@ -129,6 +134,8 @@ class HuggingFaceCaptioner(Captioner):
             model: of a known family.
             image_processor: its image processor.
             tokenizer: its tokenizer.
+            processor: what joins the two, for families that have such a thing.
+            prompt: as in :meth:`from_pretrained`.
             train: as in :meth:`from_pretrained`.
             lora: as in :meth:`from_pretrained`; the model must have been loaded from somewhere an adapter can refer to.
             adapter: folder of a saved adapter to go on training.
@@ -140,12 +147,10 @@ class HuggingFaceCaptioner(Captioner):
         """
         if (lora or adapter) and train == "all":
             raise UsageError("train='all' and lora exclude each other: an adapter trains the text side only.")
-        family = family_of(model, tokenizer)
+        family = family_of(model, Processors(image_processor, tokenizer, processor), prompt)
         return cls(
             adapted(family, lora, adapter),
             family,
-            image_processor,
-            tokenizer,
             train=train,
             gradient_checkpointing=gradient_checkpointing,
             max_caption_tokens=max_caption_tokens,
@@ -153,7 +158,7 @@ class HuggingFaceCaptioner(Captioner):
 
     def _freeze(self, train: Train) -> None:
         # Parameters that no caption loss reaches are frozen so that no optimiser or reducer waits for their gradient.
-        unused = re.compile(self.family.never_used)
+        unused = re.compile(self.family.never_used(self.family.model.config))
         for name, parameter in self.family.model.named_parameters():
             if unused.match(name):
                 parameter.requires_grad_(False)
@@ -193,8 +198,8 @@ class HuggingFaceCaptioner(Captioner):
         return self
 
     def process(self, images: list[Image.Image]) -> dict[str, Tensor]:
-        """``pixel_values [len(images), 3, height, width]``."""
-        return {"pixel_values": self.image_processor(images=images, return_tensors="pt")["pixel_values"]}
+        """The tensors of the family: ``pixel_values [len(images), 3, height, width]``, the prompt's tokens, ..."""
+        return self.family.process(images)
 
     def encode(self, batch: Batch) -> Encoded:
         """Image states; with gradients if they are enabled and the image tower trains."""
@@ -213,7 +218,7 @@ class HuggingFaceCaptioner(Captioner):
         return None if self.trains_vision else encoded
 
     def generate(self, batch: Batch, decoding: Decoding, *, encoded: Encoded | None = None) -> Rollout:
-        """Draw captions; beam search is Hugging Face's, greedy search and sampling are a loop of our own.
+        """Draw captions by a loop of our own, with the decisions of Hugging Face's ``generate``.
 
         Sampling takes one number from torch's global generator, and nothing else from it: a caption depends on that
         number and its image's id.
@@ -235,8 +240,7 @@ class HuggingFaceCaptioner(Captioner):
         with evaluating(self):
             encoded = self.encode(batch) if encoded is None else encoded
             if decoding.num_beams > 1:
-                with quiet():
-                    tokens = self.family.beam_search(encoded, beam_config(self.family, decoding))
+                tokens = beam_search(self.family, encoded, decoding)
             else:
                 numbers = None
                 if decoding.do_sample:

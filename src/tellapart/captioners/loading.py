@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from tellapart.captioners.families import family_class
+from tellapart.captioners.families.base import Family, Processors
 from tellapart.captioners.modes import quiet
 from tellapart.errors import UsageError
 from tellapart.progress import quiet_loading
@@ -25,15 +26,13 @@ class Parts:
 
     Args:
         model: the model, on the CPU.
-        image_processor: its image processor.
-        tokenizer: its tokenizer.
+        processors: its image processor and its tokenizer.
         manifest: what tellapart wrote beside them, else empty.
         adapter: folder of a LoRA adapter that is still to be put on the model.
     """
 
     model: Any
-    image_processor: Any
-    tokenizer: Any
+    processors: Processors
     manifest: dict[str, Any]
     adapter: Path | None = None
 
@@ -101,7 +100,7 @@ def _read_model(name: str, dtype: str, revision: str | None) -> Any:
     from transformers import AutoConfig, AutoModelForImageTextToText
 
     config = _read("model configuration", "config.json", name, AutoConfig.from_pretrained, revision=revision)
-    unused = re.compile(family_class(config.model_type).never_used)
+    unused = re.compile(family_class(config).never_used(config))
     load = AutoModelForImageTextToText.from_pretrained
     options = {"revision": revision, "dtype": DTYPES[dtype], "output_loading_info": True}
     model, report = _read("model", "config.json and model.safetensors", name, load, **options)
@@ -116,31 +115,37 @@ def _read_model(name: str, dtype: str, revision: str | None) -> Any:
 def read_parts(name_or_path: str | Path, *, dtype: str = "float32", revision: str | None = None) -> Parts:
     """Everything a captioner is made of, from a folder or the hub.
 
-    Image processor and tokenizer are read separately: for several families ``AutoProcessor`` gives a bare tokenizer, or
-    fails. A LoRA adapter's model is found through its ``adapter_config.json``.
+    Processors are read by the family: for several of them ``AutoProcessor`` gives a bare tokenizer, or fails. A LoRA
+    adapter's model is found through its ``adapter_config.json``.
 
     Raises:
         UsageError: something is missing, unreadable, or of an unknown family.
     """
-    from transformers import AutoImageProcessor, AutoTokenizer
-
     if dtype not in DTYPES:
         raise UsageError(f"dtype={dtype!r} is unknown: choose {', '.join(DTYPES)}.")
     name = source(name_or_path)
     adapter = Path(name) if (Path(name) / "adapter_config.json").is_file() else None
     base, base_revision = _base_of(adapter) if adapter else (name, revision)
-
-    def beside(what: str, file: str, load: Any, **options: Any) -> Any:
-        own = adapter is None or (adapter / file).is_file()
-        where, version = (name, revision) if own else (base, base_revision)
-        return _read(what, file, where, load, revision=version, **options)
-
     with quiet_loading(base):
         model = _read_model(base, dtype, base_revision)
-    return Parts(
-        model,
-        beside("image processor", "preprocessor_config.json", AutoImageProcessor.from_pretrained, backend="pil"),
-        beside("tokenizer", "tokenizer_config.json", AutoTokenizer.from_pretrained),
-        read_manifest(name),
-        adapter,
+    # An adapter's folder usually holds the processors too; what it lacks is read beside the model.
+    places = [(name, revision), (base, base_revision)]
+    return Parts(model, _read_processors(family_class(model.config), places), read_manifest(name), adapter)
+
+
+def _read_processors(family: type[Family], places: list[tuple[str, str | None]]) -> Processors:
+    """Image processor and tokenizer, or a family's own processor, from the first of the places that has them."""
+    from transformers import AutoImageProcessor, AutoTokenizer
+
+    def read(what: str, file: str, load: Any, **options: Any) -> Any:
+        own = places[0] == places[-1] or (Path(places[0][0]) / file).is_file()
+        name, revision = places[0] if own else places[-1]
+        return _read(what, file, name, load, revision=revision, **options)
+
+    if family.joint_processor is not None:
+        joint = read("processor", "processor_config.json", family.load_joint)
+        return Processors(joint.image_processor, joint.tokenizer, joint)
+    return Processors(
+        read("image processor", "preprocessor_config.json", AutoImageProcessor.from_pretrained, backend="pil"),
+        read("tokenizer", "tokenizer_config.json", AutoTokenizer.from_pretrained),
     )

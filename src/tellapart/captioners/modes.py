@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 
 import torch
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 
@@ -31,8 +33,9 @@ def evaluating(module: nn.Module) -> Iterator[None]:
 def layers_checkpointed(module: nn.Module) -> Iterator[None]:
     """Activation checkpointing in eval mode, that is without dropout.
 
-    Hugging Face checkpoints a layer only when the layer itself is in train mode; its dropouts are modules of their own
-    and stay in eval mode.
+    Hugging Face checkpoints a layer only when the layer itself is in train mode, and the layers of some families (OPT,
+    BART) then also drop out. So layers in eval mode are checkpointed here; those in train mode are left to it. Key-value
+    caches must not be passed meanwhile: they would be extended twice.
     """
     layers = [
         part
@@ -40,12 +43,13 @@ def layers_checkpointed(module: nn.Module) -> Iterator[None]:
         if isinstance(part, GradientCheckpointingLayer) and part.gradient_checkpointing and not part.training
     ]
     for layer in layers:
-        layer.training = True
+        # On the instance: a call looks there first, and the recomputation calls the class's own forward.
+        layer.forward = partial(checkpoint, layer.forward, use_reentrant=False)
     try:
         yield
     finally:
         for layer in layers:
-            layer.training = False
+            del layer.forward
 
 
 @contextmanager

@@ -27,7 +27,7 @@ class ReferenceCaptioner:
 
     def __init__(self, captioner: HuggingFaceCaptioner) -> None:
         shared = [parameter for parameter in captioner.parameters() if not parameter.requires_grad]
-        memo = {id(thing): thing for thing in [*shared, captioner.image_processor, captioner.tokenizer]}
+        memo = {id(thing): thing for thing in [*shared, *vars(captioner.family.processors).values()]}
         self.shares_vision = not captioner.trains_vision
         self.captioner: HuggingFaceCaptioner = copy.deepcopy(captioner, memo)
         self.captioner.requires_grad_(False).eval()

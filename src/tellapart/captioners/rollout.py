@@ -1,16 +1,10 @@
-"""Drawing captions: greedy search and sampling of our own, and the settings of Hugging Face's beam search."""
+"""Drawing captions: greedy search and sampling."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
-from transformers import (
-    GenerationConfig,
-    LogitsProcessorList,
-    TemperatureLogitsWarper,
-    TopKLogitsWarper,
-    TopPLogitsWarper,
-)
+from transformers import LogitsProcessorList, TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
 
 from tellapart.captioners.base import Encoded
 from tellapart.captioners.cache import select_rows
@@ -43,6 +37,19 @@ def block_repeated_ngrams(scores: Tensor, tokens: Tensor, size: int) -> Tensor:
     return scores.index_put((rows, windows[rows, places, -1]), scores.new_tensor(-torch.inf))
 
 
+def restricted(scores: Tensor, tokens: Tensor, family: Family, decoding: Decoding) -> Tensor:
+    """``scores [n, V]`` of what may follow ``tokens [n, t]``, ``-inf`` where ``decoding`` forbids it.
+
+    As in Hugging Face's ``generate``, the start tokens count as part of the text in which n-grams may not repeat.
+    """
+    if tokens.shape[1] < decoding.min_new_tokens:
+        scores = scores.index_fill(1, torch.tensor(family.eos, device=scores.device), -torch.inf)
+    if decoding.no_repeat_ngram_size:
+        start = tokens.new_tensor(family.start).expand(len(tokens), -1)
+        scores = block_repeated_ngrams(scores, torch.cat([start, tokens], dim=1), decoding.no_repeat_ngram_size)
+    return scores
+
+
 class _Chooser:
     """Turns raw logits into next tokens as ``decoding`` asks."""
 
@@ -60,19 +67,11 @@ class _Chooser:
 
     def __call__(self, logits: Tensor, tokens: Tensor, rows: Tensor) -> Tensor:
         """``[n]`` next tokens after ``tokens [n, t]``, whose places in the whole rollout are ``rows``."""
-        step, scores = tokens.shape[1], logits
-        if step < self.decoding.min_new_tokens:
-            scores = scores.index_fill(1, torch.tensor(self.family.eos, device=scores.device), -torch.inf)
-        if self.decoding.no_repeat_ngram_size:
-            # As in Hugging Face's generate, the start tokens count as part of the text.
-            start = tokens.new_tensor(self.family.start).expand(len(tokens), -1)
-            scores = block_repeated_ngrams(
-                scores, torch.cat([start, tokens], dim=1), self.decoding.no_repeat_ngram_size
-            )
+        scores = restricted(logits, tokens, self.family, self.decoding)
         if self.uniforms is None:
             return scores.argmax(dim=1)
         scores = self.warpers(tokens, scores)
-        return inverse_cdf(scores, self.uniforms[rows, step])
+        return inverse_cdf(scores, self.uniforms[rows, tokens.shape[1]])
 
 
 def draw(
@@ -116,20 +115,3 @@ def draw(
         drawn = tokens[rows, : step + 1]
         logits = family.logits(family.decode(chosen[:, None], encoded, image[rows], cache)[:, -1]).float()
     return tokens, scored
-
-
-def beam_config(family: Family, decoding: Decoding) -> GenerationConfig:
-    """A complete configuration for Hugging Face's beam search, with its default stopping rule."""
-    return GenerationConfig(
-        do_sample=False,
-        num_beams=decoding.num_beams,
-        num_return_sequences=decoding.num_return_sequences,
-        max_new_tokens=decoding.max_new_tokens,
-        min_new_tokens=decoding.min_new_tokens or None,
-        no_repeat_ngram_size=decoding.no_repeat_ngram_size,
-        length_penalty=decoding.length_penalty,
-        early_stopping=False,
-        eos_token_id=family.eos,
-        pad_token_id=family.pad,
-        use_cache=True,
-    )

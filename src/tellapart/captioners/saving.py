@@ -28,8 +28,9 @@ def write_parts(captioner: HuggingFaceCaptioner, folder: Path) -> None:
             captioner.network.save_pretrained(str(folder), save_embedding_layers=False)
         else:
             captioner.network.save_pretrained(folder)
-    captioner.image_processor.save_pretrained(folder)
-    captioner.tokenizer.save_pretrained(folder)
+    processors = captioner.family.processors
+    for part in [processors.image, processors.tokenizer] if processors.joint is None else [processors.joint]:
+        part.save_pretrained(folder)
     model = captioner.family.model
     write_json(
         folder / MANIFEST,
@@ -39,6 +40,7 @@ def write_parts(captioner: HuggingFaceCaptioner, folder: Path) -> None:
             "base_model_name_or_path": model.name_or_path if captioner.has_lora else None,
             "train": captioner.trains,
             "max_caption_tokens": captioner.max_caption_tokens,
+            "prompt": captioner.family.prompt,
         },
     )
 

@@ -34,7 +34,7 @@ class CaptionText:
 
     def __init__(self, tokenizer: Any, family: Family, max_caption_tokens: int) -> None:
         self.tokenizer, self.max_caption_tokens, self.cut = tokenizer, max_caption_tokens, 0
-        self.eos, self.pad = list(family.eos), family.pad
+        self.eos, self.pad, self.lead = list(family.eos), family.pad, family.caption_lead
         # A tokenizer whose vocabulary file is missing loads all the same for some families, and calls every word unknown.
         if len(tokenizer) <= len(tokenizer.all_special_ids):
             raise UsageError(
@@ -60,7 +60,7 @@ class CaptionText:
 
     def read(self, batch: Batch, texts: Sequence[str], image: Tensor, device: torch.device) -> Rollout:
         """Human captions as a rollout: no special tokens but the EOS that ends each; a caption that is cut has none."""
-        stripped = [text.strip() for text in texts]
+        stripped = [" ".join(text.split()) for text in texts]
         rows = [[token for token in row if token not in self.eos] + self.eos[:1] for row in self._ids(stripped)]
         finished = [len(row) <= self.max_caption_tokens for row in rows]
         rows = [row[: self.max_caption_tokens] for row in rows]
@@ -78,7 +78,10 @@ class CaptionText:
         return Rollout(batch, place, shown, tokens.view(len(rows), width).to(device), mask.to(device), done)
 
     def _ids(self, texts: list[str]) -> list[list[int]]:
-        return self.tokenizer(texts, add_special_tokens=False, verbose=False)["input_ids"] if texts else []
+        if not texts:
+            return []
+        led = [self.lead + text for text in texts]
+        return self.tokenizer(led, add_special_tokens=False, verbose=False)["input_ids"]
 
     def _count(self, cut: int) -> None:
         if cut and not self.cut:

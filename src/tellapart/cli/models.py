@@ -64,6 +64,7 @@ def load_captioner(section: CaptionerSection, *, size: str = "full", seed: int |
             lora=None if section.lora is None else LoraOptions(**asdict(section.lora)),
             dtype=section.dtype,
             gradient_checkpointing=section.gradient_checkpointing,
+            prompt=section.prompt,
         )
 
 

@@ -38,6 +38,7 @@ class CaptionerSection:
         lora: train adapters of this kind instead of the weights; null trains the weights.
         dtype: precision the weights are held in.
         gradient_checkpointing: compute activations again in the backward pass, which saves memory and costs time.
+        prompt: words the model reads before it writes a caption; null takes the saved ones, else the family's own.
     """
 
     model_name_or_path: str
@@ -45,6 +46,7 @@ class CaptionerSection:
     lora: LoraSection | None = None
     dtype: Literal["float32", "bfloat16", "float16"] = "float32"
     gradient_checkpointing: bool = False
+    prompt: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

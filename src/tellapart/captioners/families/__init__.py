@@ -1,4 +1,4 @@
-"""Model families by the ``model_type`` of their configuration."""
+"""Model families by the ``model_type`` of their configuration: a class, or a function that chooses one by it."""
 
 from __future__ import annotations
 
@@ -8,34 +8,44 @@ from typing import TYPE_CHECKING, Any
 from tellapart.errors import UsageError
 
 if TYPE_CHECKING:
-    from tellapart.captioners.families.base import Family
+    from tellapart.captioners.families.base import Family, Processors
 
 FAMILIES = {
     "vision-encoder-decoder": "tellapart.captioners.families.encoder_decoder:EncoderDecoder",
     "blip": "tellapart.captioners.families.blip:Blip",
+    "llava": "tellapart.captioners.families.llava:Llava",
+    "blip-2": "tellapart.captioners.families.blip2:blip2",
+    "florence2": "tellapart.captioners.families.florence2:Florence2",
+    "git": "tellapart.captioners.families.git:Git",
+    "qwen2_vl": "tellapart.captioners.families.qwen2_vl:Qwen2VL",
+    "qwen2_5_vl": "tellapart.captioners.families.qwen2_vl:Qwen2VL",
+    "qwen3_vl": "tellapart.captioners.families.qwen3_vl:Qwen3VL",
 }
 
 
-def family_class(model_type: str) -> type[Family]:
-    """The family that reads models of this type.
+def family_class(config: Any) -> type[Family]:
+    """The family that reads models of this configuration.
 
     Raises:
         UsageError: there is none.
     """
+    model_type = config.model_type
     if model_type not in FAMILIES:
         raise UsageError(
             f"model_type {model_type!r} is not a known captioner ({', '.join(sorted(FAMILIES))} are): for another one, "
-            "write a tellapart.captioners.families.base.Family (encode, prefix, decode, logits, beam_search, "
-            "special_tokens, vision, lora_targets) and name it in FAMILIES."
+            "write a CrossDecoder (the decoder attends to the image) or a PrefixDecoder (the image stands in its sequence) "
+            "of tellapart.captioners.families - special_tokens, encode, project, text, logits, vision, lora_targets - "
+            "and name it in FAMILIES."
         )
     module, name = FAMILIES[model_type].split(":")
-    return getattr(import_module(module), name)
+    target = getattr(import_module(module), name)
+    return target if isinstance(target, type) else target(config)
 
 
-def family_of(model: Any, tokenizer: Any) -> Family:
+def family_of(model: Any, processors: Processors, prompt: str | None = None) -> Family:
     """``model`` read by its family.
 
     Raises:
         UsageError: no family knows this type of model, or its configuration lacks a token id.
     """
-    return family_class(model.config.model_type)(model, tokenizer)
+    return family_class(model.config)(model, processors, prompt)

@@ -1,17 +1,35 @@
-"""What one model family does differently, and everything that families with cross-attention have in common."""
+"""What one model family does differently."""
 
 from __future__ import annotations
 
+import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
-import torch
 from torch import Tensor, nn
-from transformers import Cache, DynamicCache, EncoderDecoderCache, GenerationConfig
+from transformers import Cache
 
 from tellapart.captioners.base import Encoded
 from tellapart.errors import UsageError
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+
+@dataclasses.dataclass(frozen=True)
+class Processors:
+    """What turns images and words into a model's inputs.
+
+    Args:
+        image: the image processor.
+        tokenizer: the tokenizer.
+        joint: the family's own processor around both, where the family has one.
+    """
+
+    image: Any
+    tokenizer: Any
+    joint: Any = None
 
 
 class Family(ABC):
@@ -22,12 +40,16 @@ class Family(ABC):
 
     Args:
         model: the loaded model.
-        tokenizer: its tokenizer, asked only for ids that the model's configuration does not name.
+        processors: its processors; the tokenizer is asked only for ids that the model's configuration does not name.
+        prompt: words the model reads before it writes a caption; none takes the family's ``default_prompt``.
 
     Attributes:
         start: ids the decoder reads before a caption's first token.
         eos: ids that end a caption; the first is the one appended to human captions.
         pad: id that fills rows after their end; may equal an EOS id.
+        prompt: the words of the prompt.
+        caption_lead: what stands between prompt and caption: put before human captions when they are tokenized, since
+            byte-level tokenizers write a word differently after a space.
 
     Raises:
         UsageError: the configuration lacks a token id, or the architecture is one this family cannot read.
@@ -35,25 +57,43 @@ class Family(ABC):
 
     lora_targets: ClassVar[str]
     """Regular expression of the text side's projections, matched against full module names."""
-    never_used: ClassVar[str]
-    """Regular expression of the parameters that no caption loss reaches, matched against the start of their names."""
+    joint_processor: ClassVar[str | None] = None
+    """Name of the class in transformers that joins image processor and tokenizer; none: they are read apart."""
+    default_prompt: ClassVar[str] = ""
+    """What the family is asked when nobody says what to ask."""
 
     start: list[int]
     eos: list[int]
     pad: int
+    caption_lead: str = ""
 
-    def __init__(self, model: Any, tokenizer: Any) -> None:
-        self.model, self.tokenizer = model, tokenizer
+    def __init__(self, model: Any, processors: Processors, prompt: str | None = None) -> None:
+        self.model, self.processors, self.tokenizer = model, processors, processors.tokenizer
+        self.prompt = self.default_prompt if prompt is None else prompt
         self.start, self.eos, self.pad = self.special_tokens()
         self.neutralise()
 
+    @classmethod
+    def never_used(cls, config: Any) -> str:
+        """Regular expression of the parameters that no caption loss reaches, matched against the start of names."""
+        return r"(?!)"
+
+    @classmethod
+    def load_joint(cls, name: str, **options: Any) -> Any:
+        """The family's own processor from a folder or the hub; none where the family has none."""
+        if cls.joint_processor is None:
+            return None
+        import transformers
+
+        return getattr(transformers, cls.joint_processor).from_pretrained(name, **options)
+
     @abstractmethod
     def special_tokens(self) -> tuple[list[int], list[int], int]:
-        """``(start, eos, pad)`` ids of this model."""
+        """``(start, eos, pad)`` ids of this model, with its prompt."""
 
     @abstractmethod
     def neutralise(self) -> None:
-        """Replace the checkpoint's decoding defaults (penalties, forced tokens), which would leak into beam search."""
+        """Replace the checkpoint's decoding defaults (penalties, forced tokens), which a saved model would keep."""
 
     @property
     @abstractmethod
@@ -64,6 +104,10 @@ class Family(ABC):
     @abstractmethod
     def vocab_size(self) -> int:
         """Width of the logits."""
+
+    def process(self, images: list[Image.Image]) -> dict[str, Tensor]:
+        """The tensors that :meth:`encode` reads, one row an image."""
+        return {"pixel_values": self.processors.image(images=images, return_tensors="pt")["pixel_values"]}
 
     @abstractmethod
     def encode(self, inputs: dict[str, Tensor]) -> Encoded:
@@ -78,61 +122,29 @@ class Family(ABC):
         """``[B, D]``: hidden states that predict the first caption token of every image; fills ``cache``."""
 
     @abstractmethod
-    def decode(self, tokens: Tensor, encoded: Encoded, image: Tensor, cache: Cache | None) -> Tensor:
+    def decode(self, tokens: Tensor, encoded: Encoded, image: Tensor, cache: Cache) -> Tensor:
         """``[n, t, D]`` hidden states at ``tokens``.
 
         Args:
-            tokens: ``[n, t]`` decoder input, following on from ``cache`` if there is one.
+            tokens: ``[n, t]`` caption tokens that follow on from ``cache``.
             encoded: states of B images.
             image: ``[n]``, the image of each row.
             cache: keys and values of what came before, n rows; extended in place.
         """
 
     @abstractmethod
+    def teacher_forced(self, tokens: Tensor, encoded: Encoded, image: Tensor) -> Tensor:
+        """``[n, T, D]``: the hidden states that predict each of ``tokens [n, T]``, in one pass without a cache."""
+
+    @abstractmethod
     def logits(self, hidden: Tensor) -> Tensor:
         """``[..., V]`` raw logits of hidden states ``[..., D]``."""
 
-    @abstractmethod
-    def beam_search(self, encoded: Encoded, config: GenerationConfig) -> Tensor:
-        """``[B * num_return_sequences, T]`` caption tokens by the model's own ``generate``, start tokens removed."""
-
-    def teacher_forced(self, tokens: Tensor, encoded: Encoded, image: Tensor) -> Tensor:
-        """``[n, T, D]``: the hidden states that predict each of ``tokens [n, T]``, in one pass without a cache."""
-        start = tokens.new_tensor(self.start).expand(len(tokens), -1)
-        hidden = self.decode(torch.cat([start, tokens[:, :-1]], dim=1), encoded, image, None)
-        return hidden[:, len(self.start) - 1 :]
-
-
-class CrossDecoder(Family):
-    """A decoder that reads the image through cross-attention and starts from one or more start tokens."""
-
-    def new_cache(self) -> Cache:
-        """Self-attention keys and values, and those of the image, which never grow."""
-        return EncoderDecoderCache(DynamicCache(), DynamicCache())
-
-    def prefix(self, encoded: Encoded, cache: Cache) -> Tensor:
-        """The start tokens, once an image: their keys and values and the image's are shared by all its captions."""
-        images = torch.arange(len(encoded.states), device=encoded.states.device)
-        start = images.new_tensor(self.start).expand(len(images), -1)
-        return self.decode(start, encoded, images, cache)[:, -1]
-
-    def decode(self, tokens: Tensor, encoded: Encoded, image: Tensor, cache: Cache | None) -> Tensor:
-        """Hidden states from the text decoder, attending to each row's image."""
-        if isinstance(cache, EncoderDecoderCache) and cache.is_updated.get(0):
-            # The image's keys and values are cached: the states are only looked at for their shape.
-            states = encoded.states[:1].expand(len(tokens), -1, -1)
-        else:
-            states = self.project(encoded.states)[image]
-        mask = None if encoded.mask is None else encoded.mask[image]
-        return self.text(tokens, states, mask, cache)
-
-    def project(self, states: Tensor) -> Tensor:
-        """Image states as the cross-attention takes them; belongs to the text side, so it trains with it."""
-        return states
-
-    @abstractmethod
-    def text(self, tokens: Tensor, states: Tensor, mask: Tensor | None, cache: Cache | None) -> Tensor:
-        """The text decoder's last hidden states ``[n, t, D]``."""
+    def prompt_ids(self) -> list[int]:
+        """The prompt's tokens without special ones; sets ``caption_lead`` as a prompt of plain words needs it."""
+        ids = self.tokenizer(self.prompt, add_special_tokens=False)["input_ids"] if self.prompt else []
+        self.caption_lead = " " if ids and not self.prompt[-1].isspace() else ""
+        return ids
 
 
 def first_given(what: str, candidates: Iterable[Any]) -> Any:

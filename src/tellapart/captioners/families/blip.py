@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor, nn
 from transformers import Cache, GenerationConfig
 
 from tellapart.captioners.base import Encoded
-from tellapart.captioners.families.base import CrossDecoder, first_given
+from tellapart.captioners.families.base import first_given
+from tellapart.captioners.families.cross import CrossDecoder
 
 
 class Blip(CrossDecoder):
@@ -18,14 +18,13 @@ class Blip(CrossDecoder):
     """
 
     lora_targets = r"text_decoder\..*\.(query|value)"
-    never_used = r"(?!)"
 
     def special_tokens(self) -> tuple[list[int], list[int], int]:
-        """BOS, SEP and PAD of the text configuration."""
+        """BOS and the prompt, SEP and PAD of the text configuration."""
         text = self.model.config.text_config
         start = first_given("bos", [text.bos_token_id])
         eos = first_given("sep", [getattr(text, "sep_token_id", None), self.tokenizer.sep_token_id])
-        return [start], [eos], first_given("pad", [text.pad_token_id, self.tokenizer.pad_token_id])
+        return [start, *self.prompt_ids()], [eos], first_given("pad", [text.pad_token_id, self.tokenizer.pad_token_id])
 
     def neutralise(self) -> None:
         """Keep the token ids, drop the rest."""
@@ -62,15 +61,3 @@ class Blip(CrossDecoder):
     def logits(self, hidden: Tensor) -> Tensor:
         """The prediction head."""
         return self.model.text_decoder.cls(hidden)
-
-    def beam_search(self, encoded: Encoded, config: GenerationConfig) -> Tensor:
-        """By the text decoder's ``generate``, which, unlike the wrapper's, takes EOS and padding ids."""
-        start = torch.tensor([self.start], device=encoded.states.device).expand(len(encoded.states), -1)
-        sequences = self.model.text_decoder.generate(
-            input_ids=start,
-            attention_mask=torch.ones_like(start),
-            encoder_hidden_states=encoded.states,
-            encoder_attention_mask=torch.ones(encoded.states.shape[:2], dtype=torch.long, device=start.device),
-            generation_config=config,
-        )
-        return sequences[:, len(self.start) :]

@@ -6,10 +6,10 @@ from typing import Any
 
 from torch import Tensor, nn
 from transformers import Cache, GenerationConfig
-from transformers.modeling_outputs import BaseModelOutput
 
 from tellapart.captioners.base import Encoded
-from tellapart.captioners.families.base import CrossDecoder, as_list, first_given
+from tellapart.captioners.families.base import Processors, as_list, first_given
+from tellapart.captioners.families.cross import CrossDecoder
 from tellapart.errors import UsageError
 
 
@@ -17,16 +17,22 @@ class EncoderDecoder(CrossDecoder):
     """``VisionEncoderDecoderModel`` with a GPT-2 decoder (ViT, CLIP, DeiT, Swin, ... as image tower)."""
 
     lora_targets = r"decoder\..*\.(c_attn|q_attn|c_proj)"
-    never_used = r"encoder\.(.*\.)?(pooler|post_layernorm)\."
 
-    def __init__(self, model: Any, tokenizer: Any) -> None:
+    def __init__(self, model: Any, processors: Processors, prompt: str | None = None) -> None:
         kind = model.config.decoder.model_type
         if kind != "gpt2":
             raise UsageError(
                 f"the decoder of this VisionEncoderDecoderModel is a {kind!r}: only 'gpt2' decoders are supported, "
                 "so use another checkpoint or write a Family for it."
             )
-        super().__init__(model, tokenizer)
+        super().__init__(model, processors, prompt)
+
+    @classmethod
+    def never_used(cls, config: Any) -> str:
+        """Pooling layers; CLIP's last layer norm belongs to its pooling, that of other towers does not."""
+        return (
+            rf"encoder\.(.*\.)?({'pooler|post_layernorm' if 'clip' in config.encoder.model_type else 'pooler|head'})\."
+        )
 
     def special_tokens(self) -> tuple[list[int], list[int], int]:
         """From the model's configuration, then its decoding defaults, then the decoder's, then the tokenizer's."""
@@ -38,7 +44,7 @@ class EncoderDecoder(CrossDecoder):
 
         start = first_given("decoder_start", ids("decoder_start_token_id") + ids("bos_token_id"))
         eos = as_list(first_given("eos", ids("eos_token_id")))
-        return [start], eos, first_given("pad", [*ids("pad_token_id"), eos[0]])
+        return [start, *self.prompt_ids()], eos, first_given("pad", [*ids("pad_token_id"), eos[0]])
 
     def neutralise(self) -> None:
         """Keep the token ids, drop the rest; plain ``generate`` of a saved model then works without arguments."""
@@ -66,10 +72,10 @@ class EncoderDecoder(CrossDecoder):
         """The encoder's last hidden state."""
         return Encoded(self.model.encoder(pixel_values=inputs["pixel_values"]).last_hidden_state)
 
-    def project(self, states: Tensor) -> Tensor:
+    def project(self, encoded: Encoded) -> Encoded:
         """The learned projection between towers of different width, where the model has one."""
         projection = getattr(self.model, "enc_to_dec_proj", None)
-        return states if projection is None else projection(states)
+        return encoded if projection is None else Encoded(projection(encoded.states), encoded.mask)
 
     def text(self, tokens: Tensor, states: Tensor, mask: Tensor | None, cache: Cache | None) -> Tensor:
         """What leaves GPT-2's final layer norm."""
@@ -86,10 +92,3 @@ class EncoderDecoder(CrossDecoder):
     def logits(self, hidden: Tensor) -> Tensor:
         """GPT-2's output embedding."""
         return self.model.decoder.lm_head(hidden)
-
-    def beam_search(self, encoded: Encoded, config: GenerationConfig) -> Tensor:
-        """By ``VisionEncoderDecoderModel.generate``."""
-        # generate expands the states inside the object it is handed: it must never be one that is used again.
-        fresh = BaseModelOutput(last_hidden_state=encoded.states)
-        config.decoder_start_token_id = self.start[0]
-        return self.model.generate(encoder_outputs=fresh, generation_config=config)[:, 1:]

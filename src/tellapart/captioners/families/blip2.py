@@ -1,0 +1,156 @@
+"""Blip2ForConditionalGeneration: a ViT, a Q-Former that reads it with learned queries, and a language model."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import Cache, GenerationConfig
+
+from tellapart.captioners.base import Encoded
+from tellapart.captioners.families.base import Family, Processors, as_list, first_given
+from tellapart.captioners.families.cross import CrossDecoder
+from tellapart.captioners.families.prefix import PrefixDecoder
+
+
+def blip2(config: Any) -> type[Family]:
+    """The family of a configuration: with a decoder (OPT) or with an encoder and a decoder (T5)."""
+    return Blip2Decoder if config.use_decoder_only_language_model else Blip2EncoderDecoder
+
+
+class _Blip2(Family):
+    """What both kinds share: the image tower is the ViT; queries, Q-Former and projection train with the text side."""
+
+    joint_processor = "Blip2Processor"
+
+    @property
+    def vision(self) -> nn.Module:
+        """The vision model, without the Q-Former."""
+        return self.model.vision_model
+
+    @property
+    def vocab_size(self) -> int:
+        """Rows of the output embedding."""
+        return self.model.language_model.lm_head.out_features
+
+    def encode(self, inputs: dict[str, Tensor]) -> Encoded:
+        """The vision model's last hidden state."""
+        return Encoded(self.model.vision_model(pixel_values=inputs["pixel_values"]).last_hidden_state)
+
+    def queried(self, encoded: Encoded) -> Tensor:
+        """``[B, queries, D]``: what the queries read in the image, in the language model's space."""
+        states, queries = encoded.states, self.model.query_tokens
+        read = self.model.qformer(
+            query_embeds=queries.expand(len(states), -1, -1), encoder_hidden_states=states.to(queries.dtype)
+        ).last_hidden_state
+        # Published weights keep the Q-Former in float32 whatever the rest is held in.
+        return self.model.language_projection(read.to(self.model.language_projection.weight.dtype))
+
+    def __init__(self, model: Any, processors: Processors, prompt: str | None = None) -> None:
+        super().__init__(model, processors, prompt)
+        # As the published processor writes it: OPT's begins with BOS, T5's ends with EOS.
+        self.words: list[int] = self.tokenizer(self.prompt)["input_ids"]
+
+    def neutralise(self) -> None:
+        """Keep the token ids, drop the rest."""
+        eos = self.eos[0] if len(self.eos) == 1 else self.eos
+        ids = {"eos_token_id": eos, "pad_token_id": self.pad}
+        if self.start:
+            ids["decoder_start_token_id"] = self.start[0]
+        for part in (self.model, self.model.language_model):
+            part.generation_config = GenerationConfig(**ids)
+
+
+class Blip2Decoder(_Blip2, PrefixDecoder):
+    """BLIP-2 with a decoder-only language model: ``[queries, BOS, prompt | caption]``.
+
+    Published OPT weights end a caption with a line break, which is the ``eos_token_id`` of their text configuration.
+    """
+
+    lora_targets = r"language_model\..*\.(q_proj|v_proj)"
+
+    def special_tokens(self) -> tuple[list[int], list[int], int]:
+        """EOS and PAD of the text configuration; captions follow the prompt directly."""
+        self.prompt_ids()
+        text = self.model.config.text_config
+        eos = as_list(first_given("eos", [text.eos_token_id, self.tokenizer.eos_token_id]))
+        return [], eos, first_given("pad", [text.pad_token_id, self.tokenizer.pad_token_id, eos[0]])
+
+    @property
+    def image_token(self) -> int:
+        """Stands for one query."""
+        return self.model.config.image_token_index
+
+    def encode(self, inputs: dict[str, Tensor]) -> Encoded:
+        """The vision model's last hidden state, and the same prompt for every image."""
+        states = super().encode(inputs).states
+        words = [self.image_token] * self.model.config.num_query_tokens + self.words
+        ids = torch.tensor(words, device=states.device).expand(len(states), -1)
+        return Encoded(states, inputs={"input_ids": ids, "attention_mask": torch.ones_like(ids)})
+
+    def project(self, encoded: Encoded) -> Tensor:
+        """Q-Former and projection."""
+        return self.queried(encoded)
+
+    def embed(self, tokens: Tensor) -> Tensor:
+        """The language model's input embeddings."""
+        return self.model.language_model.get_input_embeddings()(tokens)
+
+    def text(
+        self, embeddings: Tensor, mask: Tensor, positions: Tensor, encoded: Encoded, image: Tensor, cache: Cache | None
+    ) -> Tensor:
+        """What leaves the language model's last norm."""
+        decoder = self.model.language_model.get_decoder()
+        return decoder(
+            inputs_embeds=embeddings,
+            attention_mask=mask,
+            position_ids=positions,
+            past_key_values=cache,
+            use_cache=cache is not None,
+        ).last_hidden_state
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """The language model's output embedding."""
+        return self.model.language_model.lm_head(hidden)
+
+
+class Blip2EncoderDecoder(_Blip2, CrossDecoder):
+    """BLIP-2 with T5: its encoder reads ``[queries, prompt, EOS]``, its decoder attends to that."""
+
+    lora_targets = r"language_model\.decoder\..*\.(q|v)"
+    default_prompt = "a photo of"
+
+    def special_tokens(self) -> tuple[list[int], list[int], int]:
+        """T5 starts from its padding id."""
+        text = self.model.config.text_config
+        start = first_given("decoder_start", [text.decoder_start_token_id, text.pad_token_id])
+        return [start], as_list(first_given("eos", [text.eos_token_id])), first_given("pad", [text.pad_token_id])
+
+    def project(self, encoded: Encoded) -> Encoded:
+        """Q-Former, projection and T5's encoder over queries and prompt."""
+        read = self.queried(encoded)
+        ids = torch.tensor(self.words, device=read.device).expand(len(read), -1)
+        words = self.model.language_model.get_input_embeddings()(ids)
+        states = torch.cat([read, words.to(read.dtype)], dim=1)
+        return Encoded(self.model.language_model.get_encoder()(inputs_embeds=states).last_hidden_state)
+
+    def cross_length(self, encoded: Encoded) -> int:
+        """Queries and prompt."""
+        return self.model.config.num_query_tokens + len(self.words)
+
+    def text(self, tokens: Tensor, states: Tensor, mask: Tensor | None, cache: Cache | None) -> Tensor:
+        """T5's decoder, scaled as its head expects it."""
+        language_model = self.model.language_model
+        hidden = language_model.decoder(
+            input_ids=tokens,
+            encoder_hidden_states=states,
+            encoder_attention_mask=mask,
+            past_key_values=cache,
+            use_cache=cache is not None,
+        ).last_hidden_state
+        return hidden * language_model.model_dim**-0.5 if language_model.config.scale_decoder_outputs else hidden
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """The language model's output embedding."""
+        return self.model.language_model.lm_head(hidden)

@@ -1,0 +1,65 @@
+"""Families whose decoder reads the image through cross-attention."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+
+import torch
+from torch import Tensor
+from transformers import Cache, DynamicCache, EncoderDecoderCache
+
+from tellapart.captioners.base import Encoded
+from tellapart.captioners.families.base import Family
+
+
+class CrossDecoder(Family):
+    """A decoder that reads the image through cross-attention and starts from one or more start tokens."""
+
+    def new_cache(self) -> Cache:
+        """Self-attention keys and values, and those of the image, which never grow."""
+        return EncoderDecoderCache(DynamicCache(), DynamicCache())
+
+    def prefix(self, encoded: Encoded, cache: Cache) -> Tensor:
+        """The start tokens, once an image: their keys and values and the image's are shared by all its captions."""
+        start = self._start(encoded.states, len(encoded.states))
+        seen = self.project(encoded)
+        return self.text(start, seen.states, seen.mask, cache)[:, -1]
+
+    def decode(self, tokens: Tensor, encoded: Encoded, image: Tensor, cache: Cache) -> Tensor:
+        """Hidden states from the text decoder, attending to each row's image."""
+        mask = self.cross_mask(encoded)
+        # The image's keys and values are cached: the states are only looked at for their shape.
+        states = encoded.states[:1, :1].expand(len(tokens), self.cross_length(encoded), -1)
+        return self.text(tokens, states, None if mask is None else mask[image], cache)
+
+    def teacher_forced(self, tokens: Tensor, encoded: Encoded, image: Tensor) -> Tensor:
+        """Start tokens and captions at once."""
+        seen = self.project(encoded).select(image)
+        words = torch.cat([self._start(tokens, len(tokens)), tokens[:, :-1]], dim=1)
+        return self.text(words, seen.states, seen.mask, None)[:, len(self.start) - 1 :]
+
+    def _start(self, like: Tensor, rows: int) -> Tensor:
+        return torch.tensor(self.start, dtype=torch.long, device=like.device).expand(rows, -1)
+
+    def project(self, encoded: Encoded) -> Encoded:
+        """Image states as the cross-attention takes them, and their mask; belongs to the text side, so trains with it."""
+        return encoded
+
+    def cross_mask(self, encoded: Encoded) -> Tensor | None:
+        """The mask that :meth:`project` gives, without computing the states."""
+        return encoded.mask
+
+    def cross_length(self, encoded: Encoded) -> int:
+        """How many states :meth:`project` gives an image."""
+        return encoded.states.shape[1]
+
+    @abstractmethod
+    def text(self, tokens: Tensor, states: Tensor, mask: Tensor | None, cache: Cache | None) -> Tensor:
+        """The text decoder's last hidden states ``[n, t, D]``.
+
+        Args:
+            tokens: ``[n, t]``, following on from ``cache`` if there is one.
+            states: ``[n, P, D']`` projected image states; arbitrary once their keys and values are in ``cache``.
+            mask: ``[n, P]``, or none when every state is real.
+            cache: extended in place; none computes everything anew.
+        """

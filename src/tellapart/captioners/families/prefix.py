@@ -1,0 +1,106 @@
+"""Families whose decoder reads image and prompt as the beginning of its own sequence."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+
+import torch
+from torch import Tensor
+from transformers import Cache, DynamicCache
+
+from tellapart.captioners.base import Encoded
+from tellapart.captioners.families.base import Family
+
+
+class PrefixDecoder(Family):
+    """A decoder-only model: ``[prefix | caption]``, where image states stand among the embeddings of the prompt.
+
+    ``encode`` keeps the prompt in ``Encoded.inputs`` as ``input_ids [B, P]`` with one image token for each image state,
+    padded on the left, and ``attention_mask [B, P]``.
+    """
+
+    def new_cache(self) -> Cache:
+        """Keys and values of prefix and caption."""
+        return DynamicCache()
+
+    def prefix(self, encoded: Encoded, cache: Cache) -> Tensor:
+        """Image and prompt, once an image."""
+        embeddings, mask = self.prefix_embeddings(encoded), self.prefix_mask(encoded)
+        images = torch.arange(len(embeddings), device=embeddings.device)
+        return self.text(embeddings, mask, self.prefix_positions(encoded), encoded, images, cache)[:, -1]
+
+    def decode(self, tokens: Tensor, encoded: Encoded, image: Tensor, cache: Cache) -> Tensor:
+        """Hidden states of caption tokens that follow the cached prefix."""
+        before = cache.get_seq_length()
+        mask = self._extended(self.prefix_mask(encoded)[image], before - self.width(encoded) + tokens.shape[1])
+        positions = self.caption_positions(encoded, image, before - self.width(encoded), tokens.shape[1])
+        return self.text(self.embed(tokens), mask, positions, encoded, image, cache)
+
+    def teacher_forced(self, tokens: Tensor, encoded: Encoded, image: Tensor) -> Tensor:
+        """Prefix and captions at once."""
+        count = tokens.shape[1] - 1
+        words = self.embed(tokens[:, :-1])
+        embeddings = torch.cat([self.prefix_embeddings(encoded)[image], words], dim=1)
+        mask = self._extended(self.prefix_mask(encoded)[image], count)
+        first = self.prefix_positions(encoded)
+        positions = torch.cat([first[..., image, :], self.caption_positions(encoded, image, 0, count)], dim=-1)
+        return self.text(embeddings, mask, positions, encoded, image, None)[:, self.width(encoded) - 1 :]
+
+    @staticmethod
+    def _extended(mask: Tensor, count: int) -> Tensor:
+        return torch.cat([mask, mask.new_ones(len(mask), count)], dim=1)
+
+    def width(self, encoded: Encoded) -> int:
+        """Columns of the prefix, padding counted."""
+        return self.prefix_mask(encoded).shape[1]
+
+    def prefix_mask(self, encoded: Encoded) -> Tensor:
+        """``[B, P]``, 1 where the prefix is real."""
+        return encoded.inputs["attention_mask"]
+
+    def prefix_positions(self, encoded: Encoded) -> Tensor:
+        """``[B, P]`` positions (``[axes, B, P]`` where a model has several axes) of the prefix, from 0."""
+        return (self.prefix_mask(encoded).long().cumsum(dim=1) - 1).clamp(min=0)
+
+    def caption_positions(self, encoded: Encoded, image: Tensor, first: int, count: int) -> Tensor:
+        """``[n, count]`` (or with axes first) positions of a caption's tokens ``first`` to ``first + count - 1``."""
+        lengths = self.prefix_mask(encoded).long().sum(dim=1)[image]
+        return lengths[:, None] + torch.arange(first, first + count, device=lengths.device)
+
+    def prefix_embeddings(self, encoded: Encoded) -> Tensor:
+        """``[B, P, D]``: the prompt's embeddings with the image's states in place of the image tokens."""
+        ids = encoded.inputs["input_ids"]
+        place = ids == self.image_token
+        states = self.project(encoded)
+        if encoded.mask is not None:
+            states = states[encoded.mask]
+        words = self.embed(ids.masked_fill(place, 0))
+        return words.masked_scatter(place[:, :, None], states.to(words.dtype))
+
+    @property
+    @abstractmethod
+    def image_token(self) -> int:
+        """The id that stands for one image state in the prompt."""
+
+    @abstractmethod
+    def embed(self, tokens: Tensor) -> Tensor:
+        """``[n, t, D]`` input embeddings as the decoder's layers take them."""
+
+    @abstractmethod
+    def project(self, encoded: Encoded) -> Tensor:
+        """``[B, P', D]`` image states in the decoder's space; belongs to the text side, so it trains with it."""
+
+    @abstractmethod
+    def text(
+        self, embeddings: Tensor, mask: Tensor, positions: Tensor, encoded: Encoded, image: Tensor, cache: Cache | None
+    ) -> Tensor:
+        """The decoder's last hidden states ``[n, t, D]``.
+
+        Args:
+            embeddings: ``[n, t, D]``, following on from ``cache`` if there is one.
+            mask: ``[n, everything so far]``, 1 where the sequence is real.
+            positions: ``[n, t]``, or with axes first.
+            encoded: the images, for what is neither embedding nor mask.
+            image: ``[n]``, the image of each row.
+            cache: extended in place; none computes everything anew. It is empty when the prefix is read.
+        """

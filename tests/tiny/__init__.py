@@ -1,0 +1,1 @@
+"""Small captioners of every family, one module each, made by configuration."""
