@@ -5,7 +5,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 
 from given import vector
-from tellapart.metrics.retrieval import ranks, retrieval_metrics, retrieval_ranks
+from tellapart.metrics.retrieval import hard_gallery, nearest_images, ranks, retrieval_metrics, retrieval_ranks
 
 
 def test_retrieval_metrics_vector():
@@ -55,3 +55,25 @@ def test_numbers_that_are_not_numbers_retrieve_nothing():
     assert t2i.tolist() == [1, 3, 1]
     assert ranks(texts @ images).tolist() == [1, 3, 1]
     assert ranks((texts @ images).T).tolist() == [2, 3, 2]
+
+
+def test_hard_galleries_are_the_nearest_other_pictures():
+    """Against a plain loop, with a copy of a picture under another id."""
+    draw = np.random.default_rng(5)
+    images = draw.normal(size=(40, 6))
+    images[7] = images[3]
+    images /= np.linalg.norm(images, axis=1, keepdims=True)
+    found = nearest_images(images, 4, block=7)
+    for i in range(40):
+        others = [j for j in range(40) if j != i and not np.allclose(images[i], images[j])]
+        assert found[i].tolist() == sorted(others, key=lambda j: -float(images[i] @ images[j]))[:4]
+    assert nearest_images(images[:3], 5)[0].tolist()[2:] == [-1, -1, -1]
+
+
+def test_a_caption_is_told_which_pictures_it_does_not_tell_apart():
+    images = np.eye(4)
+    texts = np.array([[1.0, 0, 0, 0], [0.8, 0.6, 0, 0], [0, 0, 0.6, 0.8], [0.5, 0.5, 0.5, 0.5]])
+    neighbours = np.array([[1, 2], [0, 2], [3, -1], [0, 1]])
+    ranks, confused = hard_gallery(texts, images, neighbours)
+    assert ranks.tolist() == [1, 2, 2, 3]  # the last fits all alike: ties count against it
+    assert confused == [[], [0], [3], [0, 1]]

@@ -65,3 +65,50 @@ def mean_reciprocal_rank(ranks: np.ndarray) -> float:
 def retrieval_metrics(ranks: np.ndarray, *, ks: Sequence[int] = (1, 5, 10)) -> dict[str, float]:
     """``R@k`` (percent) for each k and ``MRR`` (fraction) of one direction's ranks."""
     return {f"R@{k}": recall_at_k(ranks, k) for k in ks} | {"MRR": mean_reciprocal_rank(ranks)}
+
+
+def nearest_images(images: np.ndarray, k: int, *, block: int = 512) -> np.ndarray:
+    """``[N, k]``: the k images most like each one, itself and its exact copies left out, most alike first.
+
+    Images of equal similarity come in the order of their rows. Where fewer than k others exist, the row ends in -1.
+
+    Args:
+        images: ``[N, D]``, unit norm.
+        k: neighbours of an image.
+        block: images compared at once; memory is ``block * N`` float64.
+    """
+    images = np.asarray(images, np.float64)
+    neighbours = np.full((len(images), k), -1, np.int64)
+    for start in range(0, len(images), block):
+        rows = np.arange(start, min(start + block, len(images)))
+        similarity = images[rows] @ images.T
+        similarity[similarity > 1 - _SAME] = -np.inf  # itself, and the same picture under another id
+        similarity[rows - start, rows] = -np.inf
+        order = np.argsort(-similarity, axis=1, kind="stable")[:, :k]
+        found = np.take_along_axis(similarity, order, axis=1) > -np.inf
+        neighbours[rows, : order.shape[1]] = np.where(found, order, -1)
+    return neighbours
+
+
+def hard_gallery(texts: np.ndarray, images: np.ndarray, neighbours: np.ndarray) -> tuple[np.ndarray, list[list[int]]]:
+    """Does a caption tell its image from those most like it?
+
+    Args:
+        texts: ``[N, D]``, unit norm, one caption an image.
+        images: ``[N, D]``, unit norm.
+        neighbours: ``[N, k]`` rows of ``images``, as :func:`nearest_images` gives them; -1 is nobody.
+
+    Returns:
+        ``[N]`` ranks of the image among itself and its neighbours (ties are pessimistic), and for each caption the
+        neighbours that it fits at least as well as its own image, best fit first: those it does not tell apart.
+    """
+    texts, images = np.asarray(texts, np.float64), np.asarray(images, np.float64)
+    own = np.einsum("nd,nd->n", texts, images)
+    result, confused = np.ones(len(texts), np.int64), []
+    for row, others in enumerate(neighbours):
+        others = others[others >= 0]
+        fit = images[others] @ texts[row]
+        wrong = ~(fit < own[row] - _SAME)
+        result[row] += wrong.sum()
+        confused.append(others[wrong][np.argsort(-fit[wrong], kind="stable")].tolist())
+    return result, confused
