@@ -221,3 +221,13 @@ def test_memory_of_a_large_vocabulary_stays_bounded(request):
     program = MEMORY.format(tests=str(request.config.rootpath / "tests"))
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=200)
     assert float(done.stdout.split()[-1]) < 1200
+
+
+def test_autocast_leaves_the_head_exact():
+    """The decoder may be rounded, the logits of its states may not: the head's float32 product is taken as it is."""
+    captioner = tiny_ved()
+    hidden = torch.randn(5, 32, generator=torch.Generator().manual_seed(0))
+    exact = captioner.family.logits(hidden)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert torch.equal(captioner.family.exact_logits(hidden), exact)
+        assert not torch.equal(captioner.family.logits(hidden).float(), exact), "autocast does round here"

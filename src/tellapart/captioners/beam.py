@@ -64,7 +64,7 @@ def beam_search(family: Family, encoded: Encoded, decoding: Decoding) -> Tensor:
     """
     device, size, beams = encoded.states.device, len(encoded.states), decoding.num_beams
     cache = family.new_cache()
-    scores = family.logits(family.prefix(encoded, cache)).float()
+    scores = family.exact_logits(family.prefix(encoded, cache))
     image = torch.arange(size, device=device).repeat_interleave(beams)
     cache, scores = select_rows(cache, image), scores[image]
     state = _begin(family, decoding, size, device)
@@ -80,7 +80,7 @@ def beam_search(family: Family, encoded: Encoded, decoding: Decoding) -> Tensor:
         rows = (parent + torch.arange(len(images), device=device)[:, None] * beams)[going].flatten()
         state, images, cache = state.select(going), images[going], select_rows(cache, rows)
         last = state.tokens[:, :, -1].reshape(-1, 1)
-        scores = family.logits(family.decode(last, encoded, images.repeat_interleave(beams), cache)[:, -1]).float()
+        scores = family.exact_logits(family.decode(last, encoded, images.repeat_interleave(beams), cache)[:, -1])
     return best.flatten(0, 1)
 
 

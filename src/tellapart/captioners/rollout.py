@@ -94,7 +94,7 @@ def draw(
     """
     device, count = encoded.states.device, decoding.num_return_sequences
     cache = family.new_cache()
-    logits = family.logits(family.prefix(encoded, cache)).float()
+    logits = family.exact_logits(family.prefix(encoded, cache))
     image = torch.arange(len(encoded.states), device=device).repeat_interleave(count)
     cache, logits = (select_rows(cache, image), logits[image]) if count > 1 else (cache, logits)
     choose = _Chooser(family, decoding, uniforms, logits.shape[1])
@@ -113,5 +113,5 @@ def draw(
         if len(going) < len(rows):
             rows, chosen, cache = rows[going], chosen[going], select_rows(cache, going)
         drawn = tokens[rows, : step + 1]
-        logits = family.logits(family.decode(chosen[:, None], encoded, image[rows], cache)[:, -1]).float()
+        logits = family.exact_logits(family.decode(chosen[:, None], encoded, image[rows], cache)[:, -1])
     return tokens, scored

@@ -145,10 +145,12 @@ def score(
     def spread(values: Tensor) -> Tensor:
         return values.new_zeros(*mask.shape, *values.shape[1:]).index_put(place, values)
 
-    chosen, entropy = token_logprobs(family.logits, states, tokens[place], family.vocab_size, entropy="entropy" in want)
+    chosen, entropy = token_logprobs(
+        family.exact_logits, states, tokens[place], family.vocab_size, entropy="entropy" in want
+    )
     return Scores(
         spread(chosen),
         None if entropy is None else spread(entropy),
         spread(states) if "hidden" in want else None,
-        spread(family.logits(states)) if "logits" in want else None,
+        spread(family.exact_logits(states)) if "logits" in want else None,
     )

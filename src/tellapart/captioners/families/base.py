@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import torch
 from torch import Tensor, nn
 from transformers import Cache
 
@@ -139,6 +140,20 @@ class Family(ABC):
     @abstractmethod
     def logits(self, hidden: Tensor) -> Tensor:
         """``[..., V]`` raw logits of hidden states ``[..., D]``."""
+
+    @property
+    def head_dtype(self) -> torch.dtype:
+        """What the output embedding is held in."""
+        return self.model.get_output_embeddings().weight.dtype
+
+    def exact_logits(self, hidden: Tensor) -> Tensor:
+        """``[..., V]`` logits in float32, whatever autocast says.
+
+        In bfloat16 a logit of 20 is rounded by 0.06, which is more than an update changes it by; with weights in float32
+        the head is therefore computed in float32.
+        """
+        with torch.autocast(hidden.device.type, enabled=False):
+            return self.logits(hidden.to(self.head_dtype)).float()
 
     def prompt_ids(self) -> list[int]:
         """The prompt's tokens without special ones; sets ``caption_lead`` as a prompt of plain words needs it."""

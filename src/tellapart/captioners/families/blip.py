@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor, nn
 from transformers import Cache, GenerationConfig
 
@@ -42,6 +43,11 @@ class Blip(CrossDecoder):
     def vocab_size(self) -> int:
         """Rows of the output embedding."""
         return self.model.text_decoder.cls.predictions.decoder.out_features
+
+    @property
+    def head_dtype(self) -> torch.dtype:
+        """BLIP names no output embedding."""
+        return self.model.text_decoder.cls.predictions.decoder.weight.dtype
 
     def encode(self, inputs: dict[str, Tensor]) -> Encoded:
         """The vision model's last hidden state."""
