@@ -32,6 +32,8 @@ TINY = {
     "BLIP": "tiny_models:tiny_blip",
     "BLIP-2 (OPT)": "tiny.blip2:tiny_blip2:opt",
     "BLIP-2 (T5)": "tiny.blip2:tiny_blip2:t5",
+    "InstructBLIP (T5)": "tiny.instructblip:tiny_instructblip:t5",
+    "InstructBLIP (Vicuna)": "tiny.instructblip:tiny_instructblip:llama",
     "GIT": "tiny.git:tiny_git",
     "Florence-2": "tiny.florence2:tiny_florence2",
     "LLaVA": "tiny.llava:tiny_llava",
@@ -50,7 +52,13 @@ METHODS: dict[str, Callable[[HuggingFaceCaptioner], Any]] = {
     "dico": lambda captioner: DiCO(captioner, lengths, num_beams=2, max_new_tokens=6),
 }
 
-VARIANT = {"vit": {"tower": "vit"}, "clip": {"tower": "clip"}, "opt": {"language": "opt"}, "t5": {"language": "t5"}}
+VARIANT = {
+    "vit": {"tower": "vit"},
+    "clip": {"tower": "clip"},
+    "opt": {"language": "opt"},
+    "t5": {"language": "t5"},
+    "llama": {"language": "llama"},
+}
 
 
 def make(family: str, folder: Path, **options: Any) -> HuggingFaceCaptioner:

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import torch
-from tiny_models import CAPTIONS, redraw, word_tokenizer
 from tokenizers import processors
 from transformers import (
     Blip2Config,
@@ -18,6 +17,7 @@ from transformers import (
 )
 
 from tellapart.captioners.huggingface import HuggingFaceCaptioner
+from tiny_models import CAPTIONS, redraw, word_tokenizer
 
 PROMPT = "a photo of"
 
