@@ -41,6 +41,7 @@ TINY = {
     "PaliGemma 2": "tiny.paligemma:tiny_paligemma:gemma2",
     "Idefics3": "tiny.idefics3:tiny_idefics3",
     "SmolVLM": "tiny.idefics3:tiny_smolvlm",
+    "Qwen2-VL": "tiny.qwen2_vl:tiny_qwen2_vl",
     "Qwen2.5-VL": "tiny.qwen2_5_vl:tiny_qwen2_5_vl",
     "Qwen3-VL": "tiny.qwen3_vl:tiny_qwen3_vl",
 }
