@@ -9,6 +9,7 @@ from typing import Any
 from tellapart.captioners.base import Captioner
 from tellapart.captioners.contract import check_captioner
 from tellapart.cli.console import note
+from tellapart.cli.measured import without_broken
 from tellapart.cli.models import as_usage_errors, decoding, device, load_captioner, load_data, load_listener, truth_of
 from tellapart.cli.names import resolve
 from tellapart.cli.recipe import Recipe
@@ -37,6 +38,7 @@ class Built:
         dataset: the training images.
         data: the same, as the loop reads them.
         watch: the evaluation, if there is one.
+        skipped: id and reason of the images that are left out because they cannot be read, the evaluation's included.
     """
 
     captioner: Captioner
@@ -44,6 +46,7 @@ class Built:
     dataset: CaptionDataset
     data: TrainingData
     watch: Watch | None
+    skipped: list[tuple[str, str]] = field(default_factory=list)
 
 
 @dataclass
@@ -79,7 +82,9 @@ def build(recipe: Recipe) -> Built:
         format=section.format,
         size=section.size,
         limit=section.limit,
+        missing_files=section.on_error == "skip",
     )
+    dataset, skipped = without_broken(dataset, section.on_error)
     if METHODS[recipe.method].needs_references:
         dataset.require_references(f"method {recipe.method}")
     captioner = load_captioner(recipe.captioner, size=section.size, seed=recipe.training.seed).to(device())
@@ -92,8 +97,9 @@ def build(recipe: Recipe) -> Built:
         parts["reward"] = build_reward(recipe.reward, dataset, listener)
     with as_usage_errors("objective"):
         objective = resolve(METHODS[recipe.method].target)(**parts, **recipe.objective)
-    watch = _watch(recipe, dataset, collate, listener)
-    return Built(captioner, objective, dataset, TrainingData(dataset, collate), watch)
+    watch, skipped_watched = _watch(recipe, dataset, collate, listener)
+    skipped = list(dict.fromkeys(skipped + skipped_watched))
+    return Built(captioner, objective, dataset, TrainingData(dataset, collate), watch, skipped)
 
 
 def check_together(recipe: Recipe) -> None:
@@ -143,11 +149,13 @@ def _listener(recipe: Recipe, dataset: CaptionDataset) -> ClipListener | None:
     return listener
 
 
-def _watch(recipe: Recipe, dataset: CaptionDataset, collate: Collate, listener: ClipListener | None) -> Watch | None:
-    """The evaluation, with its retrievers."""
+def _watch(
+    recipe: Recipe, dataset: CaptionDataset, collate: Collate, listener: ClipListener | None
+) -> tuple[Watch | None, list[tuple[str, str]]]:
+    """The evaluation, with its retrievers, and the images it leaves out."""
     section, data = recipe.evaluation, recipe.data
     if section.split is None:
-        return None
+        return None, []
     own = section.path is not None and section.path != data.path
     watched = load_data(
         section.path or data.path,
@@ -156,7 +164,9 @@ def _watch(recipe: Recipe, dataset: CaptionDataset, collate: Collate, listener: 
         format=None if own else data.format,
         size=data.size,
         limit=section.limit,
+        missing_files=data.on_error == "skip",
     )
+    watched, skipped = without_broken(watched, data.on_error)
     seen = sum(
         example.id in dataset.position and dataset[dataset.position[example.id]] == example for example in watched
     )
@@ -171,4 +181,4 @@ def _watch(recipe: Recipe, dataset: CaptionDataset, collate: Collate, listener: 
     truth = truth_of(section.path or data.path, section.split, size=data.size, dataset=watched)
     workers = recipe.training.dataloader_num_workers
     evaluation = Evaluation(watched, collate, listeners=listeners, decoding=how, measures=truth, num_workers=workers)
-    return Watch(evaluation, recipe.training.output_dir.name)
+    return Watch(evaluation, recipe.training.output_dir.name), skipped

@@ -22,6 +22,7 @@ COMMANDS = {
     "compare": ("lay measured runs side by side", "tellapart.cli.compare:run"),
     "report": ("write one HTML page about measured runs", "tellapart.cli.report:run"),
     "methods": ("list the training methods", "tellapart.cli.methods:run"),
+    "data": ("check data for what would spoil a training, or convert it", "tellapart.cli.data:run"),
     "world": ("build the stages of the built-in world and probe its listeners", "tellapart.cli.world:run"),
 }
 """Command -> (one line, ``module:function`` that takes the remaining words and returns the exit code)."""

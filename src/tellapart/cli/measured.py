@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from tellapart.cli.console import note
 from tellapart.cli.runs import Made
 from tellapart.errors import UsageError
 
@@ -23,6 +24,8 @@ class DataOptions:
         images: folder that the file's image paths are relative to.
         size: size of the built-in world.
         limit: use only the first so many images.
+        on_error: an image that cannot be read is an error (fail), or all images are read once before and such ones are
+            left out (skip).
     """
 
     data: str | None = None
@@ -30,6 +33,7 @@ class DataOptions:
     images: Path | None = None
     size: Literal["full", "small"] | None = None
     limit: int | None = None
+    on_error: Literal["fail", "skip"] | None = None
 
 
 @dataclass(frozen=True)
@@ -63,5 +67,24 @@ def load(options: DataOptions, run: Made | None) -> Where:
             limit = limit if limit is not None or split != run.evaluation.split else run.evaluation.limit
     if path is None:
         raise UsageError("there is no saying which images: give --data, such as world or a COCO json.")
-    dataset = load_data(path, split, images=images, format=format, size=size, limit=limit)
+    on_error = options.on_error or (run.data.on_error if run else "fail")
+    missing = on_error == "skip"
+    dataset = load_data(path, split, images=images, format=format, size=size, limit=limit, missing_files=missing)
+    dataset, _ = without_broken(dataset, on_error)
     return Where(dataset, path, split, size)
+
+
+def without_broken(dataset: CaptionDataset, on_error: str) -> tuple[CaptionDataset, list[tuple[str, str]]]:
+    """The data without images that cannot be read, which are named on standard error, if these are to be skipped.
+
+    Returns:
+        The data set, and id and reason of every image that was left out.
+    """
+    if on_error != "skip":
+        return dataset, []
+    from tellapart.data.check import usable
+
+    kept, skipped = usable(dataset)
+    if skipped:
+        note(f"note: {len(skipped)} of the {len(dataset)} images of {dataset.name} cannot be read and are left out.")
+    return kept, skipped

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -156,7 +156,14 @@ def load_listener(path: str, *, name: str, prefix: str | None = None, size: str 
 
 
 def load_data(
-    path: str, split: str, *, images: Path | None, format: str | None, size: str, limit: int | None
+    path: str,
+    split: str,
+    *,
+    images: Path | None,
+    format: str | None,
+    size: str,
+    limit: int | None,
+    missing_files: bool = False,
 ) -> CaptionDataset:
     """A split of the built-in world, or of data on disk.
 
@@ -164,7 +171,8 @@ def load_data(
         UsageError: it does not exist, is broken or empty.
     """
     if path != WORLD:
-        return load_dataset(path, split=split, images=images, format=format, limit=limit)  # type: ignore[arg-type]
+        kind: Any = format
+        return load_dataset(path, split=split, images=images, format=kind, limit=limit, missing_files=missing_files)
     from tellapart.data.world import load_world
 
     if limit is not None and limit < 1:

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from tellapart.data.formats.names import Format
+
 
 @dataclass(frozen=True, kw_only=True)
 class LoraSection:
@@ -54,20 +56,23 @@ class DataSection:
     """The images and captions to train on.
 
     Args:
-        path: ``world`` (the built-in one), a Karpathy or COCO json, or a folder of images.
-        split: which part of it to train on; a file without splits ignores it.
+        path: ``world`` (the built-in one), images with captions in any layout of docs/data.md, or owner/name on the hub.
+        split: which part of it to train on; data without splits ignore it.
         images: folder that the file's image paths are relative to; null means the file's own folder.
         format: how to read the path; null finds out by looking.
         size: size of the built-in world; other data ignore it.
         limit: use only the first so many images; null uses all.
+        on_error: an image that cannot be read stops the training (fail), or all images are read once before it starts
+            and such ones are left out, of the evaluation's, too, and listed in skipped_images.txt (skip).
     """
 
     path: str = "world"
     split: str = "train"
     images: Path | None = None
-    format: Literal["karpathy", "coco", "folder"] | None = None
+    format: Format | None = None
     size: Literal["full", "small"] = "full"
     limit: int | None = None
+    on_error: Literal["fail", "skip"] = "fail"
 
 
 @dataclass(frozen=True, kw_only=True)

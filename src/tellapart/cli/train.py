@@ -19,8 +19,17 @@ if TYPE_CHECKING:
     from tellapart.training.run import Run
 
 RECIPE_FILE = "recipe.yaml"
+SKIPPED_FILE = "skipped_images.txt"
 
-RUN_FILES = ("run.json", "metrics.jsonl", "trainer_state.json", "nonfinite.json", RECIPE_FILE, "report.html")
+RUN_FILES = (
+    "run.json",
+    "metrics.jsonl",
+    "trainer_state.json",
+    "nonfinite.json",
+    RECIPE_FILE,
+    SKIPPED_FILE,
+    "report.html",
+)
 RUN_FOLDERS = ("checkpoint-*", "best", "eval", "samples", "runs")
 """What a run writes into its folder, and all that ``--overwrite_output_dir`` removes."""
 
@@ -56,6 +65,8 @@ def train(recipe: Recipe, built: Built) -> Run:
     output_dir = recipe.training.output_dir
     if recipe.flags.overwrite_output_dir:
         clear(output_dir)
+    if built.skipped and is_main():
+        write_text(output_dir / SKIPPED_FILE, "".join(f"{name}\t{reason}\n" for name, reason in built.skipped))
     try:
         done = loop(built.objective, built.data, recipe.training, evaluate=built.watch, recipe=recipe.resolved)
     finally:

@@ -1,10 +1,10 @@
-"""What all readers share: reading JSON with an address for every mistake, and cleaning captions."""
+"""What all readers share: reading text and JSON with an address for every mistake, and checking captions."""
 
 from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,28 +24,62 @@ def read_json(path: Path) -> Any:
     return parse_json(read_text(path), path)
 
 
+def read_unique(path: Path) -> dict[str, Any]:
+    """The parsed file, an object of which no key may come twice.
+
+    Raises:
+        UsageError: it cannot be read, is no object, or names a key twice.
+    """
+
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(pairs)
+        if len(found) < len(pairs):
+            seen: set[str] = set()
+            twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
+            raise UsageError(f"{path} names {twice!r} more than once: keep one of them.")
+        return found
+
+    content = parse_json(read_text(path), path, pairs=unique)
+    if not isinstance(content, dict):
+        raise UsageError(f"{path} is not an object of images: choose another format.")
+    return content
+
+
 def read_text(path: Path) -> str:
-    """The file's text.
+    """The file's text, line ends as they are, without a byte order mark.
 
     Raises:
         UsageError: it cannot be read or is not UTF-8.
     """
     try:
-        return path.read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise UsageError(f"{path} is not UTF-8 text (byte {error.start}): convert it to UTF-8.") from error
+        return decoded(path.read_bytes(), str(path))
     except OSError as error:
         raise UsageError(f"{path} cannot be read ({error.strerror}): check the path and its permissions.") from error
 
 
-def parse_json(text: str, path: Path, *, line: int = 1) -> Any:
-    """``text`` as JSON, where its first line is line ``line`` of the file.
+def decoded(data: bytes, name: str) -> str:
+    """UTF-8 bytes as text, without a byte order mark.
+
+    Raises:
+        UsageError: they are not UTF-8; the sentence names the line.
+    """
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise UsageError(f"{name} is not UTF-8 text (line {line}, byte {error.start}): convert it to UTF-8.") from error
+
+
+def parse_json(
+    text: str, path: Path, *, line: int = 1, pairs: Callable[[list[tuple[str, Any]]], Any] | None = None
+) -> Any:
+    """``text`` as JSON, where its first line is line ``line`` of the file; ``pairs`` makes objects of their members.
 
     Raises:
         UsageError: it is not JSON.
     """
     try:
-        return json.loads(text)
+        return json.loads(text, object_pairs_hook=pairs)
     except RecursionError as error:
         raise UsageError(f"{path} is nested too deeply to be read: check that it is the right file.") from error
     except json.JSONDecodeError as error:
@@ -70,26 +104,26 @@ def field(record: Any, key: str, path: Path, what: str, kind: type | tuple[type,
     return record[key]
 
 
-def clean(captions: Iterable[Any], path: Path, what: str) -> tuple[str, ...]:
-    """Captions without space around them, in order, blank ones included.
+def texts(captions: Any, path: Path, what: str) -> tuple[str, ...]:
+    """Captions as they stand, in order: those of a list, or the one that a string is.
 
     Raises:
         UsageError: one is not a string.
     """
-    found = tuple(captions)
+    found = tuple(captions) if isinstance(captions, list | tuple) else (captions,)
     for caption in found:
         if not isinstance(caption, str):
             raise UsageError(f"{path}: a caption of {what} is {caption!r}: captions must be strings.")
-    return tuple(caption.strip() for caption in found)
+    return found
 
 
 def without_blank_captions(examples: Sequence[Example], path: Path) -> list[Example]:
-    """The examples without references that are empty; their number is logged.
+    """The examples without references that are empty or only space; their number is logged.
 
     Raises:
         UsageError: there are captions, but all of them are blank.
     """
-    kept = [Example(e.id, e.image, tuple(text for text in e.references if text)) for e in examples]
+    kept = [Example(e.id, e.image, tuple(text for text in e.references if text.strip())) for e in examples]
     before, after = (sum(len(e.references) for e in rows) for rows in (examples, kept))
     if before and not after:
         raise UsageError(f"{path}: all {before} captions are empty: check which field holds the captions.")

@@ -20,7 +20,7 @@ Processor = Callable[[list["Image.Image"]], dict[str, "Tensor"]]
 
 @dataclass(frozen=True)
 class Example:
-    """One image, its id and its human captions (perhaps none)."""
+    """One image, its id and its human captions (perhaps none), byte for byte as they are stored."""
 
     id: str
     image: ImageSource
@@ -59,7 +59,7 @@ class CaptionDataset(Sequence[Example]):
 
     @property
     def references(self) -> dict[str, list[str]]:
-        """Image id -> its references."""
+        """Image id -> its references, as they are stored; who shows or compares them strips them."""
         return {example.id: list(example.references) for example in self.examples}
 
     def require_references(self, what_for: str) -> None:
@@ -83,11 +83,12 @@ class Collate:
         self.processors = dict(processors)
 
     def __call__(self, examples: Sequence[Example]) -> Batch:
-        """The examples as a batch.
+        """The examples as a batch; references lose the space around them.
 
         Raises:
             UsageError: an image cannot be read.
         """
         images = [example.image.open() for example in examples] if self.processors else []
         inputs = {name: processor(images) for name, processor in self.processors.items()}
-        return Batch([e.id for e in examples], [list(e.references) for e in examples], inputs)
+        references = [[text.strip() for text in e.references] for e in examples]
+        return Batch([e.id for e in examples], references, inputs)

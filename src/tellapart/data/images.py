@@ -6,18 +6,21 @@ import hashlib
 import io
 from dataclasses import dataclass
 from pathlib import Path
+from stat import S_ISREG
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from tellapart.errors import UsageError
+from tellapart.data.decoding import decode
+from tellapart.data.sniff import ImageError
 
 if TYPE_CHECKING:
     from PIL import Image
 
+__all__ = ["ArrayImage", "EncodedImage", "ImageError", "ImageFile", "ImageSource", "PackedImage", "decode"]
 
-class ImageError(UsageError):
-    """An image is missing, damaged or refused; the sentence names it."""
+LARGEST_FILE = 2**31
+"""Bytes from which a file is refused: larger than any image within the limit of pixels."""
 
 
 class ImageSource(Protocol):
@@ -37,7 +40,7 @@ class ImageSource(Protocol):
         ...
 
     def open(self) -> Image.Image:
-        """The image in RGB, upright.
+        """The first frame in RGB, upright, transparency on white.
 
         Raises:
             ImageError: it is missing, cannot be decoded or is too large.
@@ -47,21 +50,6 @@ class ImageSource(Protocol):
     def fingerprint(self) -> str:
         """A hash of the image's content: equal pictures under other names share it."""
         ...
-
-
-def decode(data: bytes, name: str) -> Image.Image:
-    """An encoded image in RGB, turned upright by its EXIF tag.
-
-    Raises:
-        ImageError: it cannot be decoded.
-    """
-    from PIL import Image, ImageOps
-
-    try:
-        with Image.open(io.BytesIO(data)) as image:
-            return ImageOps.exif_transpose(image).convert("RGB")
-    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
-        raise ImageError(f"{name} is not a readable image ({error}): repair or remove it.") from error
 
 
 class _Encoded:
@@ -96,11 +84,19 @@ class ImageFile(_Encoded):
     def read(self) -> bytes:
         """The file's bytes."""
         try:
+            found = self.path.stat()
+            if not S_ISREG(found.st_mode):  # reading from a pipe or a device would wait for ever
+                kind = "a folder" if self.path.is_dir() else "no ordinary file"
+                raise ImageError(f"{self.path} is {kind}, not an image: remove it, or name the files in it.")
+            if found.st_size > LARGEST_FILE:
+                raise ImageError(f"{self.path} has {found.st_size:,} bytes, too many for an image: remove it.")
             return self.path.read_bytes()
         except FileNotFoundError as error:
             raise ImageError(f"{self.path} does not exist: check the path that names it.") from error
         except OSError as error:
             raise ImageError(f"{self.path} cannot be read ({error.strerror}): check the path that names it.") from error
+        except ValueError as error:  # a null character in the path
+            raise ImageError(f"{str(self.path)!r} is no path ({error}): check the name of the image.") from error
 
 
 @dataclass(frozen=True)

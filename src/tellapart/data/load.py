@@ -2,27 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal
 
-from tellapart.data.captions import read_json, require_files, without_blank_captions
-from tellapart.data.coco import is_coco, read_coco
+from tellapart.data.captions import require_files, without_blank_captions
 from tellapart.data.dataset import CaptionDataset, Example
-from tellapart.data.folder import EXTENSIONS, from_images, read_folder
-from tellapart.data.karpathy import is_karpathy, read_karpathy
+from tellapart.data.folder import from_images
+from tellapart.data.formats.base import Place
+from tellapart.data.formats.hub import PREFIX, hub_name
+from tellapart.data.formats.names import Format
+from tellapart.data.formats.open import Source, open_source
+from tellapart.data.formats.splits import members
 from tellapart.errors import UsageError
 
-__all__ = ["Format", "from_images", "load_dataset"]
-
-Format = Literal["karpathy", "coco", "folder"]
-
-_READERS: dict[str, Callable[[Path, Any, str, Path | None], list[Example]]] = {
-    "karpathy": read_karpathy,
-    "coco": read_coco,
-    "folder": read_folder,
-}
-_LOOKS_LIKE: dict[str, Callable[[Any], bool]] = {"karpathy": is_karpathy, "coco": is_coco}
+__all__ = ["Format", "from_images", "load_dataset", "read_split", "source_at", "splits_of"]
 
 
 def load_dataset(
@@ -32,59 +24,115 @@ def load_dataset(
     images: str | Path | None = None,
     format: Format | None = None,
     limit: int | None = None,
+    image_column: str | None = None,
+    caption_column: str | None = None,
+    caption_extension: str | None = None,
+    missing_files: bool = False,
 ) -> CaptionDataset:
-    """The images of one split with their captions. Empty captions are dropped and counted in the log.
+    """The images of one split with their captions. Captions are kept byte for byte; those that are empty or only space
+    are dropped and counted in the log.
 
     Args:
-        path: a Karpathy dataset file, a COCO annotation file, a folder of images (with a ``metadata.jsonl``, if any),
-            or one image file.
-        split: which split; ``train`` of a Karpathy file includes ``restval``. A COCO file is one split as a whole, and
-            so is a folder of images without subfolders named like splits.
-        images: folder of the images, when it cannot be guessed from the file.
+        path: data in one of the layouts of ``docs/data.md``, a folder of images, one image file, or a data set on the
+            Hugging Face hub (``owner/name``).
+        split: which split; ``train`` includes ``restval``, and ``val`` also finds ``validation``, ``valid`` or ``dev``.
+            Data that are not divided into splits answer to any name.
+        images: folder of the images, when it cannot be guessed from the path.
         format: how to read the path, instead of telling by its look.
         limit: keep only the first so many images.
+        image_column: column or field with the image or its path, when its name is not a usual one.
+        caption_column: column or field with the captions, likewise.
+        caption_extension: ending of the caption files beside images, when there are several kinds.
+        missing_files: let pass images whose files do not exist, which raise when they are opened.
 
     Raises:
         UsageError: the path, split or format does not exist, a file is broken (with its line), images are missing, or
             there is nothing in it.
     """
-    path, root = Path(path), None if images is None else Path(images)
-    for given in (path, root):
-        if given is not None and not given.exists():
-            raise UsageError(f"{given} does not exist: check the path.")
-    if root is not None and not root.is_dir():
-        raise UsageError(f"{root} is not a folder: give the folder that holds the images.")
     if limit is not None and limit < 1:
         raise UsageError(f"limit is {limit}: keep at least 1 image.")
-    if format is None and path.suffix.lower() in EXTENSIONS:
-        return from_images(path, name=path.name)
-    kind, content = _detect(path) if format is None else _forced(path, format)
-    examples = without_blank_captions(_READERS[kind](path, content, split, root)[:limit], path)
-    require_files(examples, path)
-    return CaptionDataset(examples, name=f"{path.name} ({split})")
-
-
-def _detect(path: Path) -> tuple[str, Any]:
-    """The format by look, and the parsed file where there is one."""
-    if path.is_dir():
-        return "folder", None
-    if path.suffix.lower() != ".json":
-        raise UsageError(f"{path} is neither a folder, a .json file nor an image: name one of these.")
-    content = read_json(path)
-    for kind, looks_like in _LOOKS_LIKE.items():
-        if looks_like(content):
-            return kind, content
-    raise UsageError(
-        f"{path} is neither a Karpathy dataset file nor COCO annotations "
-        "(no list of images with captions or file names): "
-        f"convert it, or name its format, one of {', '.join(_READERS)}."
+    source = source_at(
+        path,
+        images=images,
+        format=format,
+        image_column=image_column,
+        caption_column=caption_column,
+        caption_extension=caption_extension,
     )
+    file = source.place.path
+    examples = without_blank_captions(read_split(source, split)[:limit], file)
+    if not missing_files:
+        require_files(examples, file)
+    return CaptionDataset(examples, name=f"{file.name} ({split})")
 
 
-def _forced(path: Path, kind: str) -> tuple[str, Any]:
-    if kind not in _READERS:
-        raise UsageError(f"format is {kind!r}: choose one of {', '.join(_READERS)}.")
-    if (kind == "folder") != path.is_dir():
-        wanted = "a folder" if kind == "folder" else "a .json file"
-        raise UsageError(f"{path} is not {wanted}, which format {kind!r} needs: correct the path or the format.")
-    return kind, None if kind == "folder" else read_json(path)
+def splits_of(
+    path: str | Path,
+    *,
+    images: str | Path | None = None,
+    format: Format | None = None,
+    image_column: str | None = None,
+    caption_column: str | None = None,
+    caption_extension: str | None = None,
+) -> list[str]:
+    """The splits that the data at ``path`` are divided into, under their own names; ``["train"]`` where they are not.
+
+    Arguments and errors are those of :func:`load_dataset`.
+    """
+    return source_at(
+        path,
+        images=images,
+        format=format,
+        image_column=image_column,
+        caption_column=caption_column,
+        caption_extension=caption_extension,
+    ).splits()
+
+
+def source_at(
+    path: str | Path,
+    *,
+    images: str | Path | None = None,
+    format: Format | None = None,
+    image_column: str | None = None,
+    caption_column: str | None = None,
+    caption_extension: str | None = None,
+) -> Source:
+    """The data at ``path``, opened; arguments and errors are those of :func:`load_dataset`."""
+    given, root = str(path), None if images is None else Path(images)
+    here = Path(given)
+    if not here.exists() and hub_name(given) is None and not _is_pattern(given):
+        if given.startswith(PREFIX):
+            raise UsageError(f"{given} is no name on the hub: write {PREFIX}owner/name.")
+        raise UsageError(f"{given} does not exist: check the path.")
+    if root is not None and not root.exists():
+        raise UsageError(f"{root} does not exist: check the path.")
+    if root is not None and not root.is_dir():
+        raise UsageError(f"{root} is not a folder: give the folder that holds the images.")
+    place = Place(
+        given,
+        images=root,
+        image_column=image_column,
+        caption_column=caption_column,
+        caption_extension=caption_extension,
+    )
+    return open_source(place, format)
+
+
+def read_split(source: Source, split: str) -> list[Example]:
+    """The images of a split as they are stored, blank captions included.
+
+    Raises:
+        UsageError: there is no such split, or the data are broken.
+    """
+    there = source.splits()
+    chosen = members(split, there) if source.divided else there
+    if not chosen:
+        raise UsageError(
+            f"{source.place.given} has no split {split!r}, only {', '.join(sorted(there))}: choose one of them."
+        )
+    return source.read(chosen)
+
+
+def _is_pattern(given: str) -> bool:
+    return "{" in given and given.endswith(".tar")

@@ -65,7 +65,7 @@ class TrainingData:
         """SHA-256 of the ids and references, in order."""
         digest = hashlib.sha256()
         for example in self.dataset:
-            digest.update(json.dumps([example.id, *example.references]).encode() + b"\n")
+            digest.update(json.dumps([example.id, *(text.strip() for text in example.references)]).encode() + b"\n")
         return digest.hexdigest()
 
     def batches(self, cut: Cut, *, seed: int, start: int = 0, stop: int, num_workers: int = 0) -> Iterator[list[Batch]]:

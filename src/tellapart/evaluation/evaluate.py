@@ -14,7 +14,8 @@ from tellapart.captioners.base import Captioner
 from tellapart.captioners.modes import evaluating
 from tellapart.data.dataset import CaptionDataset, Collate
 from tellapart.errors import UsageError
-from tellapart.evaluation.measures import Measured, listener_measures, reference_measures, style_measures
+from tellapart.evaluation.listening import listener_measures
+from tellapart.evaluation.measures import Measured, reference_measures, style_measures
 from tellapart.evaluation.protocol import Protocol, data_digest
 from tellapart.evaluation.results import EvaluationResult
 from tellapart.progress import track
@@ -124,7 +125,7 @@ class Evaluation:
                     f"image {image_id!r} of {self.dataset.name} has {len(texts)} references, but human captions are "
                     "scored against each other: leave this row out, or use data with two or more an image."
                 )
-        first = {image_id: texts[0] for image_id, texts in references.items()}
+        first = {image_id: texts[0].strip() for image_id, texts in references.items()}
         others = {image_id: texts[1:] for image_id, texts in references.items()}
         note = "first reference of each image, scored against its others"
         return self.score(first, name=name, references=others, note=note)

@@ -26,7 +26,7 @@ def data_digest(references: Mapping[str, Sequence[str]]) -> str:
     """8 hex digits of the image ids and their references; the order of the images does not matter."""
     digest = hashlib.sha256()
     for image_id in sorted(references):
-        digest.update("\x1f".join([image_id, *references[image_id]]).encode() + b"\x1e")
+        digest.update("\x1f".join([image_id, *(text.strip() for text in references[image_id])]).encode() + b"\x1e")
     return digest.hexdigest()[:8]
 
 

@@ -131,7 +131,7 @@ def _by_id(run: RunView, key: str) -> dict[str, float | None]:
 def _card(runs: Sequence[RunView], dataset: CaptionDataset, image_id: str) -> Card:
     example = dataset[dataset.position[image_id]]
     source, pixelated = data_uri(example.image.open())
-    references = list(example.references)
+    references = [text.strip() for text in example.references]
     alt = f"Image {image_id}" + (f": {references[0]}" if references else "")
     lines = [Line(row, run.name, run.result.captions[image_id], _flags(run, image_id)) for row, run in enumerate(runs)]
     return Card(image_id, source, pixelated, alt, references, lines)

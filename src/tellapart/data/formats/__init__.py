@@ -1,0 +1,34 @@
+"""Layouts of images and captions: one small module a format, found by name or by the look of a path."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tellapart.data.formats.base import Layout
+
+FORMATS = {
+    "datasets": "tellapart.data.formats.hub:Datasets",
+    "karpathy": "tellapart.data.formats.karpathy:Karpathy",
+    "coco": "tellapart.data.formats.coco:Coco",
+    "lavis": "tellapart.data.formats.lavis:Lavis",
+    "sdscripts": "tellapart.data.formats.sdscripts:SdScripts",
+    "clipscore": "tellapart.data.formats.clipscore:ClipScore",
+    "flickr": "tellapart.data.formats.flickr:Flickr",
+    "webdataset": "tellapart.data.formats.webdataset:WebDataset",
+    "metadata-csv": "tellapart.data.formats.metadata:MetadataCsv",
+    "metadata-parquet": "tellapart.data.formats.metadata:MetadataParquet",
+    "csv": "tellapart.data.formats.table:Csv",
+    "tsv": "tellapart.data.formats.table:Tsv",
+    "sidecars": "tellapart.data.formats.sidecars:Sidecars",
+    "folder": "tellapart.data.formats.metadata:Folder",
+}
+"""Format -> ``module:class``. Looks are compared in this order: what only one format can be, first."""
+
+
+def layout(name: str) -> type[Layout]:
+    """The class that reads and writes a format; imports its module."""
+    module, attribute = FORMATS[name].split(":")
+    found: type[Layout] = vars(import_module(module))[attribute]
+    return found

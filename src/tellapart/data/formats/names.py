@@ -1,0 +1,26 @@
+"""The names of the formats, where importing them costs nothing."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+Format = Literal[
+    "coco",
+    "karpathy",
+    "lavis",
+    "clipscore",
+    "folder",
+    "metadata-csv",
+    "metadata-parquet",
+    "sidecars",
+    "sdscripts",
+    "webdataset",
+    "datasets",
+    "flickr",
+    "csv",
+    "tsv",
+]
+"""Layouts of images and captions on disk; ``folder`` is a folder of images, with a ``metadata.jsonl`` if any."""
+
+Link = Literal["copy", "symlink", "none"]
+"""How images come along: their bytes, a symbolic link to each, or only their paths."""

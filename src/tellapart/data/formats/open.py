@@ -1,0 +1,123 @@
+"""Finding out what is at a place, and folders with a folder for each split."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol, get_args
+
+from tellapart.data.dataset import Example
+from tellapart.data.folder import is_image
+from tellapart.data.formats import FORMATS, layout
+from tellapart.data.formats.base import Layout, Place
+from tellapart.data.formats.names import Format
+from tellapart.data.formats.splits import SPLIT_NAMES, UNNAMED, in_order
+from tellapart.data.images import ImageFile
+from tellapart.errors import UsageError
+
+
+class Source(Protocol):
+    """Data of any format, opened."""
+
+    place: Place
+    divided: bool
+
+    def splits(self) -> list[str]:
+        """The splits there are."""
+        ...
+
+    def read(self, splits: Sequence[str]) -> list[Example]:
+        """Their images."""
+        ...
+
+
+class SplitFolders:
+    """A folder with subfolders named like splits, each of which is read by its own look.
+
+    Args:
+        place: the folder.
+        format: the format of all of them, if it is known.
+    """
+
+    divided = True
+
+    def __init__(self, place: Place, format: str | None) -> None:
+        self.place, self.format = place, format
+
+    def splits(self) -> list[str]:
+        """The names of the subfolders."""
+        return _split_folders(self.place)
+
+    def read(self, splits: Sequence[str]) -> list[Example]:
+        """Their images, folder by folder."""
+        return [example for split in splits for example in self._read(split)]
+
+    def _read(self, split: str) -> list[Example]:
+        inner = _open_one(self.place.inside(split), self.format)
+        return inner.read(inner.splits())
+
+
+class OneImage:
+    """An image file, which has no captions; its id is its path as given.
+
+    Args:
+        place: the file.
+    """
+
+    divided = False
+
+    def __init__(self, place: Place) -> None:
+        self.place = place
+
+    def splits(self) -> list[str]:
+        """It counts as training data."""
+        return [UNNAMED]
+
+    def read(self, splits: Sequence[str]) -> list[Example]:
+        """The image."""
+        return [Example(self.place.path.as_posix(), ImageFile(self.place.path))]
+
+
+def open_source(place: Place, format: str | None) -> Source:
+    """The data at a place.
+
+    Args:
+        place: where.
+        format: how to read it; None tells by its look.
+
+    Raises:
+        UsageError: there is no such format, it cannot be read as this one, or it looks like none.
+    """
+    if format is not None and format not in FORMATS:
+        raise UsageError(f"format is {format!r}: choose one of {', '.join(get_args(Format))}.")
+    if format is None and not place.is_folder and is_image(place.path.name):
+        return OneImage(place)
+    for kind in map(layout, [format] if format else FORMATS):
+        if kind.spans_splits and kind.looks_like(place):
+            return kind(place)
+    if place.is_folder and _split_folders(place):
+        return SplitFolders(place, format)
+    return _open_one(place, format)
+
+
+def _open_one(place: Place, format: str | None) -> Layout:
+    """Data without a folder for each split."""
+    if format is not None:
+        kind = layout(format)
+        kind.require(place)
+        return kind(place)
+    for kind in map(layout, FORMATS):
+        if kind.looks_like(place):
+            return kind(place)
+    if place.path.suffix.lower() == ".json":
+        raise UsageError(
+            f"{place.path} is neither a Karpathy dataset file nor COCO annotations nor another known list of images and "
+            f"captions: convert it, or name its format, one of {', '.join(get_args(Format))}."
+        )
+    raise UsageError(
+        f"{place.path} is neither a folder nor an image nor a file of captions (.json, .csv, .tsv, .token, .tar, "
+        "metadata.jsonl): name one of these."
+    )
+
+
+def _split_folders(place: Place) -> list[str]:
+    return in_order(name for name in place.names if name in SPLIT_NAMES and (place.path / name).is_dir())

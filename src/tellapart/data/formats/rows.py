@@ -1,0 +1,132 @@
+"""Rows of tables: which columns hold what, and reading and writing comma-separated text."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from tellapart.data.captions import read_text, texts
+from tellapart.data.dataset import Example
+from tellapart.errors import UsageError
+from tellapart.files import write_text
+
+IMAGE_ID = "image_id"
+IMAGE_COLUMNS = ("file_name", "filepath", "filename", "image", "image_path", "path", "file", "image_name", "img")
+CAPTION_COLUMNS = ("text", "caption", "captions", "prompt", "title", "sentences", "comment")
+
+Row = dict[str, Any]
+
+
+def choose_column(columns: Iterable[str], wanted: str | None, known: Sequence[str], option: str, path: Path) -> str:
+    """The column that was asked for, else the first of the known ones.
+
+    Raises:
+        UsageError: there is no such column.
+    """
+    there = list(columns)
+    chosen = wanted if wanted in there else next((name for name in known if name in there), None)
+    if chosen is None or (wanted is not None and chosen != wanted):
+        looked = repr(wanted) if wanted is not None else f"any of {', '.join(known)}"
+        raise UsageError(f"{path} has no column {looked}, only {', '.join(map(str, there))}: give {option}.")
+    return chosen
+
+
+def caption_cell(value: Any, path: Path, where: str) -> tuple[str, ...]:
+    """The captions of a cell, which holds one, a list, or none.
+
+    Raises:
+        UsageError: one is not a string.
+    """
+    return () if value is None else texts(value, path, where)
+
+
+class Gathered:
+    """Rows about images, several of which may be about one: its captions add up."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.captions: dict[str, list[str]] = {}
+        self.ids: dict[str, str] = {}
+
+    def add(self, image: str, captions: Iterable[str], image_id: Any, where: str) -> None:
+        """Add the captions of a row.
+
+        Raises:
+            UsageError: the image has another id in another row, or its id is neither text nor a number.
+        """
+        self.captions.setdefault(image, []).extend(captions)
+        if image_id is None:
+            return
+        if isinstance(image_id, bool) or not isinstance(image_id, int | str) or image_id == "":
+            raise UsageError(f"{self.path}: {IMAGE_ID!r} of {where} is {image_id!r}: it must be a number or text.")
+        if self.ids.setdefault(image, str(image_id)) != str(image_id):
+            raise UsageError(
+                f"{self.path}: {where} gives {image} the id {image_id!r}, but it has {self.ids[image]!r}: correct one."
+            )
+
+
+def delimited_rows(path: Path, delimiters: str) -> Iterator[tuple[int, Row]]:
+    """``(line, row)`` of a text table with a heading; a cell that a short row lacks is None.
+
+    Args:
+        path: the file.
+        delimiters: those it may have; the first that gives a heading with an image's column is taken, else the first.
+
+    Raises:
+        UsageError: the file is empty, or a row is broken; the sentence names the line.
+    """
+    text = read_text(path)
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter_of(text, delimiters), strict=True)
+    heading: list[str] | None = None
+    try:
+        for row in reader:
+            if not row:
+                continue
+            if heading is None:
+                heading = [name.strip() for name in row]
+                continue
+            if len(row) > len(heading):
+                raise UsageError(
+                    f"{path}, line {reader.line_num}: {len(row)} cells under a heading of {len(heading)}: "
+                    "put cells with the separator in them in quotes."
+                )
+            yield reader.line_num, dict(zip(heading, [*row, *[None] * (len(heading) - len(row))], strict=True))
+    except csv.Error as error:
+        raise UsageError(f"{path}, line {reader.line_num}: not a valid table ({error}): repair its quotes.") from error
+    if heading is None:
+        raise UsageError(f"{path} is empty: it needs a heading and rows.")
+
+
+def delimiter_of(text: str, delimiters: str) -> str:
+    """The delimiter that cuts the first line into names of which one is an image's column, else the first."""
+    line = text.lstrip("\n").split("\n", 1)[0]
+    for delimiter in delimiters:
+        names = [name.strip().strip('"') for name in line.split(delimiter)]
+        if len(names) > 1 and any(name in IMAGE_COLUMNS for name in names):
+            return delimiter
+    return delimiters[0]
+
+
+def caption_rows(example: Example, image: str) -> Iterator[list[str]]:
+    """A row a caption: image, id, caption; an image without captions has a row that ends before."""
+    if not example.references:
+        yield [image, example.id]
+    for caption in example.references:
+        if len(caption) > csv.field_size_limit():
+            raise UsageError(
+                f"a caption of image {example.id!r} has {len(caption)} characters, which readers of csv refuse: "
+                "convert to folder or coco."
+            )
+        yield [image, example.id, caption]
+
+
+def write_delimited(path: Path, heading: Sequence[str], rows: Iterable[Sequence[str]], *, delimiter: str) -> None:
+    """A text table in which every cell is in quotes, so that line breaks and spaces survive every reader."""
+    buffer = io.StringIO(newline="")
+    writer = csv.writer(buffer, delimiter=delimiter, quoting=csv.QUOTE_ALL, lineterminator="\n")
+    writer.writerow(heading)
+    writer.writerows(rows)
+    write_text(path, buffer.getvalue())

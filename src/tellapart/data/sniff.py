@@ -1,0 +1,124 @@
+"""What a file that is no image looks like, so that its error can say so."""
+
+from __future__ import annotations
+
+import struct
+import zlib
+
+from tellapart.errors import UsageError
+
+
+class ImageError(UsageError):
+    """An image is missing, damaged or refused; the sentence names it."""
+
+
+LOOKS = {
+    "HTML": (b"<!doctype html", b"<html", b"<head", b"<body", b"<script", b"<!--"),
+    "SVG, a drawing": (b"<svg",),
+    "XML": (b"<?xml",),
+    "JSON": (b"{", b"["),
+    "a PDF": (b"%pdf-",),
+    "PostScript": (b"%!ps",),
+    "a Photoshop file": (b"8bps",),
+    "a ZIP archive": (b"pk\x03\x04", b"pk\x05\x06"),
+    "a gzip archive": (b"\x1f\x8b",),
+    "a Zstandard archive": (b"\x28\xb5\x2f\xfd",),
+    "a video": (b"\x1a\x45\xdf\xa3", b"oggs"),
+}
+"""What a file is -> how it begins, in small letters."""
+
+HEIC = (b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"mif1", b"msf1")
+AVIF = (b"avif", b"avis")
+
+IMAGES = {
+    "JPEG": (b"\xff\xd8",),
+    "PNG": (b"\x89PNG",),
+    "GIF": (b"GIF8",),
+    "TIFF": (b"II*\0", b"MM\0*"),
+    "WebP": (b"RIFF",),
+    "BMP": (b"BM",),
+    "HEIC": HEIC,
+    "AVIF": AVIF,
+}
+"""Image format -> how its files begin (those of one family: their brand), even where the header goes wrong later on."""
+
+
+def unreadable(name: str, why: str, remedy: str = "repair or remove it") -> ImageError:
+    """The error for a file that is no image, or a damaged one.
+
+    Args:
+        name: what the message calls it.
+        why: a few words.
+        remedy: what to do about it.
+    """
+    return ImageError(f"{name} is not a readable image ({why}): {remedy}.")
+
+
+def not_an_image(data: bytes, name: str) -> ImageError:
+    """The error for bytes that no image format recognises.
+
+    Args:
+        data: the file's bytes.
+        name: what the message calls it.
+    """
+    from PIL import Image
+
+    brand = data[8:12] if data[4:8] == b"ftyp" else None
+    if brand in HEIC and "HEIF" not in Image.OPEN:
+        why, remedy = "it is HEIC, whose decoder is missing", "pip install pillow-heif, or convert it to JPEG"
+        return unreadable(name, why, remedy)
+    if brand in AVIF and not _pillow_has_avif():
+        why, remedy = "it is AVIF, whose decoder is missing", "pip install 'pillow>=11.3', or convert it to JPEG"
+        return unreadable(name, why, remedy)
+    if data.startswith(b"version https://git-lfs"):
+        return unreadable(name, "it is a Git LFS pointer", "run git lfs pull to get the image that it stands for")
+    begins = [kind for kind, starts in IMAGES.items() if (brand or data).startswith(starts)]
+    if begins:
+        return unreadable(name, f"it begins as {begins[0]}, but its header is cut off, wrong or of an unknown kind")
+    return unreadable(name, _look(data, brand), "replace or remove it")
+
+
+def _pillow_has_avif() -> bool:
+    from PIL import features
+
+    return "avif" in features.modules and bool(features.check("avif"))
+
+
+def intact_png(data: bytes) -> bool:
+    """Whether the pixels of a PNG file have their checksums, which Pillow does not look at: it would show garbage.
+
+    Args:
+        data: the file's bytes; where they end early, what is there counts.
+    """
+    place = 8
+    while place + 12 <= len(data):
+        (length,) = struct.unpack(">I", data[place : place + 4])
+        end = place + 8 + length
+        if data[place + 4 : place + 8] == b"IDAT" and end + 4 <= len(data):
+            (given,) = struct.unpack(">I", data[end : end + 4])
+            if zlib.crc32(memoryview(data)[place + 4 : end]) != given:
+                return False
+        place = end + 4
+    return True
+
+
+def _look(data: bytes, brand: bytes | None) -> str:
+    if not data:
+        return "it is empty"
+    if not data.strip(b"\0"):
+        return "it holds nothing but zero bytes"
+    start = data[:512].removeprefix(b"\xef\xbb\xbf").lstrip().lower()
+    kinds = [kind for kind, starts in LOOKS.items() if start.startswith(starts)]
+    if "XML" in kinds and b"<svg" in start:
+        kinds = ["SVG, a drawing"]
+    if kinds or brand is not None:
+        return f"it is {kinds[0] if kinds else 'a video'}"
+    return "it is text" if _is_text(data[:512]) else "it is in no known image format"
+
+
+def _is_text(start: bytes) -> bool:
+    try:
+        text = start.decode("utf-8", errors="strict" if len(start) < 512 else "ignore")
+    except UnicodeDecodeError:
+        return False
+    return all(letter.isprintable() or letter.isspace() for letter in text)
