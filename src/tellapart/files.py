@@ -18,18 +18,23 @@ def cache_dir() -> Path:
     return Path(os.environ.get("TELLAPART_CACHE") or Path.home() / ".cache" / "tellapart")
 
 
-def write_text(path: Path, text: str) -> None:
-    """Write ``text`` beside ``path`` and rename it into place."""
+def write_bytes(path: Path, content: bytes) -> None:
+    """Write ``content`` beside ``path`` and rename it into place."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
         os.chmod(name, 0o644)
         os.replace(name, path)
     except BaseException:
         Path(name).unlink(missing_ok=True)
         raise
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write ``text`` as UTF-8, in one rename."""
+    write_bytes(path, text.encode("utf-8"))
 
 
 def write_json(path: Path, value: Any) -> None:

@@ -1,0 +1,130 @@
+"""Drawing captions: the captioner, the choice among several, and new tries for those that fail the gate."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import torch
+
+from tellapart.captioners.base import Captioner
+from tellapart.captioning.gate import SEVERITY, Gate
+from tellapart.captioning.records import Caption
+from tellapart.captioning.style import Finish
+from tellapart.draws import mix_seeds
+from tellapart.errors import UsageError
+from tellapart.types import Batch, Decoding, Reward, Rollout
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """How captions are drawn and judged.
+
+    Args:
+        decoding: of the first try.
+        sampling: of the further ones.
+        seed: with the image's id and the try it decides what is sampled.
+        resample: how many further tries a failing caption has.
+        resample_on: the faults that call for them.
+        finish: post-processing.
+        gate: what fails.
+        reward: chooses among several captions of an image; higher is better.
+        match: CLIP-S of image and caption, for the gate and the review.
+        keep_all: tell all captions of an image, not only the chosen one.
+    """
+
+    decoding: Decoding
+    sampling: Decoding
+    seed: int = 42
+    resample: int = 0
+    resample_on: tuple[str, ...] = SEVERITY
+    finish: Finish = field(default_factory=Finish)
+    gate: Gate = field(default_factory=Gate)
+    reward: Reward | None = None
+    match: Reward | None = None
+    keep_all: bool = False
+
+
+class Drawer:
+    """Captions batches; what an image is given depends on the image, its id and the settings, not on the batch.
+
+    Args:
+        captioner: draws.
+        how: the settings.
+    """
+
+    def __init__(self, captioner: Captioner, how: Drawing) -> None:
+        self.captioner, self.how = captioner.eval(), how
+        self.device = next(captioner.parameters()).device
+
+    def __call__(self, batch: Batch) -> list[Caption]:
+        """One caption an image, in the batch's order; a batch too large for the accelerator's memory is halved.
+
+        Raises:
+            UsageError: a single image is too large for the memory.
+        """
+        try:
+            return self._captions(batch.to(self.device))
+        except torch.OutOfMemoryError as error:
+            if len(batch) == 1:
+                raise UsageError(
+                    f"the memory of {self.device} is too small for one image: choose a smaller model, fewer --n or --dtype "
+                    "bfloat16."
+                ) from error
+        if self.device.type == "cuda":
+            torch.cuda.empty_cache()
+        half = len(batch) // 2
+        return [*self(batch.select(range(half))), *self(batch.select(range(half, len(batch))))]
+
+    def _captions(self, batch: Batch) -> list[Caption]:
+        chosen = self._draw(batch, self.how.decoding, 0)
+        for attempt in range(1, self.how.resample + 1):
+            failing = [row for row, caption in enumerate(chosen) if set(caption.flags) & set(self.how.resample_on)]
+            if not failing:
+                break
+            again = self._draw(batch.select(failing), self.how.sampling, attempt)
+            for row, caption in zip(failing, again, strict=True):
+                if not caption.flags:
+                    chosen[row] = caption
+        return [replace(caption, caption=self.how.finish.written(caption.caption)) for caption in chosen]
+
+    def _draw(self, batch: Batch, decoding: Decoding, attempt: int) -> list[Caption]:
+        """The best caption of each image in one try, without prefix and suffix."""
+        how = self.how
+        with torch.random.fork_rng(devices=[]), torch.no_grad():
+            torch.manual_seed(mix_seeds(how.seed, "caption", attempt))
+            rollout = self.captioner.generate(batch, decoding)
+        raw = [" ".join(text.split()) for text in rollout.texts]
+        finished = [how.finish(text, finished=end) for text, end in zip(raw, rollout.finished.tolist(), strict=True)]
+        rollout = replace(rollout, texts=[caption.text for caption in finished])
+        scores, matches = _values(how.reward, rollout), _values(how.match, rollout)
+        drawn = [
+            Caption(
+                id=name,
+                caption=caption.text,
+                raw=text,
+                flags=how.gate.faults(caption.text, raw=text, finished=caption.whole, match=match),
+                score=score,
+                match=match,
+                attempt=attempt,
+            )
+            for name, caption, text, score, match in zip(rollout.ids(), finished, raw, scores, matches, strict=True)
+        ]
+        count = decoding.num_return_sequences
+        return [self._best(drawn[first : first + count]) for first in range(0, len(drawn), count)]
+
+    def _best(self, captions: Sequence[Caption]) -> Caption:
+        """The highest score among those without faults, else among all; the first of equals."""
+        if len(captions) == 1 or self.how.reward is None:
+            return captions[0]
+        ranked = sorted(captions, key=lambda caption: (bool(caption.flags), -(caption.score or 0.0)))
+        if not self.how.keep_all:
+            return ranked[0]
+        return replace(ranked[0], candidates=tuple((caption.caption, caption.score or 0.0) for caption in ranked))
+
+
+def _values(reward: Reward | None, rollout: Rollout) -> list[float | None]:
+    """A value a caption, rounded to what float32 can tell, or none."""
+    if reward is None:
+        return [None] * len(rollout)
+    return [round(value, 6) for value in reward(rollout).tolist()]

@@ -1,0 +1,1 @@
+"""The forms in which captions are written, one class each."""

@@ -1,0 +1,131 @@
+"""What every form of output has to do, and how an image's row looks in it."""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+from abc import ABC, abstractmethod
+from collections.abc import Container, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from tellapart.captioning.records import Caption, Item, Row
+
+
+class Output(ABC):
+    """Where captions go.
+
+    Args:
+        place: the file or folder that is written.
+
+    Attributes:
+        work: the work folder of the run that writes it.
+        review: the list of captions to look at.
+    """
+
+    def __init__(self, place: Path) -> None:
+        self.place = place
+        self.work = place.with_name(f"{place.name}.work")
+        self.review = place.with_name(f"{place.stem}.review.csv")
+
+    def check(self, items: Sequence[Item]) -> None:
+        """Raise, before anything is drawn, if these images cannot be written so.
+
+        Raises:
+            UsageError: naming the image or the place.
+        """
+        return
+
+    def exists(self) -> bool:
+        """Whether there is something that would be replaced."""
+        return self.place.exists()
+
+    def keeps(self, item: Item) -> bool:
+        """Whether the image has a caption already, which is to stay."""
+        return False
+
+    def prepare(self, item: Item, caption: Caption) -> Caption:
+        """The caption with what :meth:`apply` will need; called before it is journalled."""
+        return caption
+
+    def apply(self, item: Item, caption: Caption) -> None:
+        """Write what belongs to this image alone; called after it was journalled, perhaps a second time."""
+        return
+
+    def clean(self, items: Sequence[Item]) -> None:
+        """Remove what a killed run left half-written."""
+        remove_half_written(self.place.parent, {self.place.name, self.review.name})
+
+    @abstractmethod
+    def assemble(self, rows: Sequence[Row]) -> None:
+        """Write the whole from all images that have a caption, in the order of the input."""
+
+
+@contextmanager
+def beside(path: Path) -> Iterator[Path]:
+    """A temporary file that becomes ``path`` when the block ends without an error."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    os.close(handle)
+    try:
+        yield Path(name)
+        os.chmod(name, 0o644)
+        os.replace(name, path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+def remove_half_written(folder: Path, names: Container[str]) -> None:
+    """Remove temporary files beside the files of these names, as :mod:`tellapart.files` calls them."""
+    if not folder.is_dir():
+        return
+    for entry in list(os.scandir(folder)):
+        temporary = re.fullmatch(r"\.(.+)\.[a-z0-9_]{8}", entry.name)
+        if temporary and temporary[1] in names and entry.is_file(follow_symlinks=False):
+            Path(entry.path).unlink(missing_ok=True)
+
+
+def record(item: Item, caption: Caption, base: Path) -> dict[str, Any]:
+    """An image's row: id, file name, caption, and what is known of it beyond.
+
+    The file name is relative to ``base`` for images below it, so that a ``metadata.jsonl`` among them is one that other
+    tools read; else it is absolute.
+    """
+    row: dict[str, Any] = {"id": item.id, "file_name": file_name(item, base), "caption": caption.caption}
+    row |= {name: value for name in ("score", "match") if (value := getattr(caption, name)) is not None}
+    row |= {"flags": list(caption.flags)} if caption.flags else {}
+    if caption.candidates:
+        row["candidates"] = [{"caption": text, "score": score} for text, score in caption.candidates]
+    return row
+
+
+def file_name(item: Item, base: Path) -> str:
+    """The image's file as seen from the folder ``base``; of an image without one, what messages call it."""
+    if item.path is None:
+        return item.image.name
+    path, folder = Path(os.path.abspath(item.path)), Path(os.path.abspath(base))
+    return (path.relative_to(folder) if path.is_relative_to(folder) else path).as_posix()
+
+
+def image_id(path: Path) -> str | int:
+    """The id that COCO's tools know an image by: the number in COCO's file names, else the name without its ending."""
+    numbered = re.fullmatch(r"(?:COCO_\w+_)?(\d{12})", path.stem)
+    return int(numbered[1]) if numbered else path.stem
+
+
+def image_ids(items: Sequence[Item]) -> list[str | int]:
+    """COCO's ids of images, all different: that of the file, or of the data set; the item's own where two share one."""
+    ids = [_own_id(item) for item in items]
+    often: dict[str | int, int] = {}
+    for known in ids:
+        often[known] = often.get(known, 0) + 1
+    return [known if often[known] == 1 else item.id for known, item in zip(ids, items, strict=True)]
+
+
+def _own_id(item: Item) -> str | int:
+    if item.path is not None and item.id == str(item.path):
+        return image_id(item.path)
+    return int(item.id) if item.id.isdecimal() and str(int(item.id)) == item.id else item.id

@@ -1,0 +1,47 @@
+"""Captions in one file, written when all are there: JSON lines, COCO results, Parquet."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from tellapart.captioning.outputs.base import Output, beside, image_ids, record
+from tellapart.captioning.records import Row
+from tellapart.files import write_json, write_text
+
+
+class JsonLines(Output):
+    """One object a line: ``id``, ``file_name``, ``caption``, and where known ``score``, ``match``, ``flags``,
+    ``candidates``."""
+
+    def assemble(self, rows: Sequence[Row]) -> None:
+        """Write the file."""
+        lines = (json.dumps(record(item, caption, self.place.parent), ensure_ascii=False) for item, caption in rows)
+        write_text(self.place, "".join(line + "\n" for line in lines))
+
+
+class CocoResults(Output):
+    """COCO's results format: a list of ``image_id`` and ``caption``."""
+
+    def assemble(self, rows: Sequence[Row]) -> None:
+        """Write the file."""
+        ids = image_ids([item for item, _ in rows])
+        pairs = zip(ids, rows, strict=True)
+        write_json(self.place, [{"image_id": name, "caption": caption.caption} for name, (_, caption) in pairs])
+
+
+class Parquet(Output):
+    """A table with the columns of :class:`JsonLines`."""
+
+    def assemble(self, rows: Sequence[Row]) -> None:
+        """Write the file."""
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        candidate = pa.struct([("caption", pa.string()), ("score", pa.float64())])
+        kinds = {"id": pa.string(), "file_name": pa.string(), "caption": pa.string(), "score": pa.float64()}
+        kinds |= {"match": pa.float64(), "flags": pa.list_(pa.string())}
+        kinds |= {"candidates": pa.list_(candidate)} if any(caption.candidates for _, caption in rows) else {}
+        values = [{"flags": [], **record(item, caption, self.place.parent)} for item, caption in rows]
+        with beside(self.place) as temporary:
+            pq.write_table(pa.Table.from_pylist(values, schema=pa.schema(list(kinds.items()))), temporary)

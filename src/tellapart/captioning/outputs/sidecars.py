@@ -1,0 +1,124 @@
+"""A text file beside each image, written as captions come."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Literal
+
+from tellapart.captioning.outputs.base import Output, beside, remove_half_written
+from tellapart.captioning.records import Caption, Item, Row
+from tellapart.errors import UsageError
+from tellapart.files import write_text
+
+Existing = Literal["keep", "overwrite", "append", "backup"]
+
+
+class Sidecars(Output):
+    """``photo.jpg`` gets ``photo.txt``.
+
+    Args:
+        place: folder for the sidecars, in which the images' folders are repeated; beside the images if it is theirs.
+        extension: ending of a sidecar.
+        existing: what becomes of a sidecar that is there: it stays and its image is not captioned, is overwritten, gets
+            the new caption as a further line, or is first copied to ``photo.txt.bak`` (or ``.bak1``, ...).
+        mirrored: write below ``place`` instead of beside the images.
+    """
+
+    def __init__(self, place: Path, *, extension: str = ".txt", existing: Existing = "keep", mirrored: bool) -> None:
+        super().__init__(place)
+        self.extension, self.existing, self.mirrored = extension, existing, mirrored
+        self.work = place / "captions.work"
+        self.review = place / "review.csv"
+
+    def target(self, item: Item) -> Path:
+        """The sidecar of an image."""
+        path = self.place / item.relative if self.mirrored else item.path
+        assert path is not None, "check refuses images without files"
+        return path.with_suffix(self.extension)
+
+    def check(self, items: Sequence[Item]) -> None:
+        """Raise unless every image has a file, a sidecar of its own, and a folder that can be written to.
+
+        Raises:
+            UsageError: naming the image or the folder.
+        """
+        owner: dict[Path, Item] = {}
+        for item in items:
+            if item.path is None and not self.mirrored:
+                raise UsageError(
+                    f"{item.image.name} is no file that a sidecar could stand beside: give --output FOLDER, or --out webdataset."
+                )
+            target = self.target(item)
+            other = owner.setdefault(target, item)
+            if other is not item:
+                raise UsageError(
+                    f"{other.image.name} and {item.image.name} would share the sidecar {target}: rename one, or write "
+                    "--out jsonl."
+                )
+        for folder in {self.place} if self.mirrored else {target.parent for target in owner}:
+            if folder.is_dir() and not os.access(folder, os.W_OK):
+                raise UsageError(f"{folder} cannot be written to: give --output FOLDER for the sidecars.")
+
+    def exists(self) -> bool:
+        """Never: ``existing`` says what becomes of each sidecar."""
+        return False
+
+    def clean(self, items: Sequence[Item]) -> None:
+        """Remove sidecars that a killed run left half-written."""
+        names: dict[Path, set[str]] = {self.place: {self.review.name}}
+        for target in map(self.target, items):
+            names.setdefault(target.parent, set()).add(target.name)
+        for folder, those in names.items():
+            remove_half_written(folder, those)
+
+    def keeps(self, item: Item) -> bool:
+        """Whether the image has a sidecar that is to stay."""
+        return self.existing == "keep" and self.target(item).exists()
+
+    def prepare(self, item: Item, caption: Caption) -> Caption:
+        """With the whole text, where lines are there already."""
+        target = self.target(item)
+        if self.existing != "append" or not target.is_file():
+            return caption
+        before = _read(target).rstrip("\n")
+        return replace(caption, text=f"{before}\n{caption.caption}") if before else caption
+
+    def apply(self, item: Item, caption: Caption) -> None:
+        """Write the sidecar, unless it holds the caption already."""
+        target, text = self.target(item), (caption.text or caption.caption) + "\n"
+        if target.is_file():
+            if _read(target) == text:
+                return
+            if self.existing == "backup":
+                _back_up(target)
+        _sentenced(lambda: write_text(target, text), target)
+
+    def assemble(self, rows: Sequence[Row]) -> None:
+        """Nothing is left to do."""
+
+
+def _back_up(path: Path) -> None:
+    """Copy the file to the first free name with ``.bak``, unless such a copy is there."""
+    data, number = path.read_bytes(), 0
+    while (copy := path.with_name(f"{path.name}.bak{number or ''}")).exists():
+        if copy.read_bytes() == data:
+            return
+        number += 1
+    with beside(copy) as temporary:
+        temporary.write_bytes(data)
+
+
+def _read(path: Path) -> str:
+    """The text of a sidecar of anybody's; bytes that are no UTF-8 are replaced."""
+    return path.read_text(encoding="utf-8", errors="replace")
+
+
+def _sentenced(write: Callable[[], None], path: Path) -> None:
+    """Run ``write``; an error of the system names ``path``, not the temporary file beside it."""
+    try:
+        write()
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from error

@@ -1,0 +1,189 @@
+"""Captions in WebDataset shards, with the images they are of."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import logging
+import tarfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from tellapart.captioning.outputs.base import Output, beside, record, remove_half_written
+from tellapart.captioning.records import Caption, Item, Row
+from tellapart.data.images import ImageError, PackedImage
+from tellapart.errors import UsageError
+from tellapart.files import write_text
+
+logger = logging.getLogger(__name__)
+
+IMAGES_A_SHARD = 1000
+_OF_CAPTIONS = frozenset(("captions", "text", "score", "match", "flags", "candidates"))
+"""What a sample's .json may hold of an earlier caption."""
+_TEXTS = (".txt", ".caption", ".json")
+Members = Iterable[tuple[str, bytes]]
+
+
+@dataclass(frozen=True)
+class _Shard:
+    """One file to be written: its name, what decides its content, and its members when they are asked for."""
+
+    name: str
+    key: str
+    members: Callable[[], Members]
+
+
+class WebDataset(Output):
+    """A folder of ``.tar`` shards.
+
+    Shards become shards of the same names with the same keys and the bytes of every member, but ``.txt`` holds the new
+    caption, ``.json`` its row beside what stood there, and there is no ``.caption``. Images from elsewhere go into
+    ``00000.tar``, ``00001.tar``, ... with 1000 each, under keys of nine digits. A shard is written whole or not at all;
+    one that was written before with the same captions is not written again.
+    """
+
+    def __init__(self, place: Path) -> None:
+        super().__init__(place)
+        self.review = place / "review.csv"
+
+    def exists(self) -> bool:
+        """Whether the folder holds shards."""
+        return any(self.place.glob("*.tar"))
+
+    def check(self, items: Sequence[Item]) -> None:
+        """Raise if two shards of the input have the same name, or the output is the input.
+
+        Raises:
+            UsageError: naming the shards.
+        """
+        if self.place.exists() and not self.place.is_dir():
+            raise UsageError(f"--output {self.place} is a file: name a folder for the shards.")
+        named: dict[str, Path] = {}
+        for item in items:
+            if (archive := _archive(item)) is None:
+                continue
+            other = named.setdefault(archive.name, archive)
+            if other != archive:
+                raise UsageError(f"{other} and {archive} have the same name: caption them into different folders.")
+            if archive.parent.resolve() == self.place.resolve():
+                raise UsageError(f"--output {self.place} is the folder of the input: name another one.")
+
+    def clean(self, items: Sequence[Item]) -> None:
+        """Remove shards and lists that a killed run left half-written."""
+        shards = {f"{number:05}.tar" for number in range(len(items) // IMAGES_A_SHARD + 1)}
+        shards |= {archive.name for item in items if (archive := _archive(item)) is not None}
+        remove_half_written(self.place, shards | {self.review.name})
+
+    def assemble(self, rows: Sequence[Row]) -> None:
+        """Write the shards that are not there yet."""
+        for shard in self._shards(rows):
+            target, mark = self.place / shard.name, self.work / f"{shard.name}.written"
+            if target.is_file() and mark.is_file() and mark.read_text(encoding="utf-8") == shard.key:
+                continue
+            mark.unlink(missing_ok=True)
+            with beside(target) as temporary, tarfile.open(temporary, "w") as tar:
+                for name, data in shard.members():
+                    _add(tar, name, data)
+            write_text(mark, shard.key)
+
+    def _shards(self, rows: Sequence[Row]) -> Iterator[_Shard]:
+        packed: dict[Path, list[Row]] = {}
+        loose: list[Row] = []
+        for row in rows:
+            archive = _archive(row[0])
+            (loose if archive is None else packed.setdefault(archive, [])).append(row)
+        for archive, some in packed.items():
+            yield _Shard(archive.name, _key(some), lambda archive=archive, some=some: self._recaptioned(archive, some))  # type: ignore[misc]
+        number = 0
+        for first in range(0, len(loose), IMAGES_A_SHARD):
+            while f"{number:05}.tar" in {archive.name for archive in packed}:
+                number += 1
+            some = loose[first : first + IMAGES_A_SHARD]
+            yield _Shard(f"{number:05}.tar", _key(some), lambda first=first, some=some: self._new(first, some))  # type: ignore[misc]
+            number += 1
+
+    def _new(self, first: int, rows: Sequence[Row]) -> Members:
+        for index, (item, caption) in enumerate(rows, start=first):
+            try:
+                data = item.image.read()
+            except ImageError as error:  # gone since it was captioned
+                logger.warning("%s It is left out of the shard.", error)
+                continue
+            key = f"{index:09}"
+            yield f"{key}{PurePosixPath(item.relative).suffix.lower() or '.jpg'}", data
+            yield from _captions(key, self._row(item, caption, key))
+
+    def _recaptioned(self, archive: Path, rows: Sequence[Row]) -> Members:
+        """The members of a shard in their order, where each captioned sample has the new caption."""
+        by_place = {item.image.offset: (item, caption) for item, caption in rows if isinstance(item.image, PackedImage)}
+        with tarfile.open(archive) as tar:
+            members = [member for member in tar.getmembers() if member.isfile()]
+            keys = {member.offset_data: _split(member.name)[0] for member in members}
+            rows_of = {keys[place]: row for place, row in by_place.items() if place in keys}
+            left = dict(rows_of)
+            before: dict[str, dict[str, Any]] = {}
+            for member in members:
+                key, ending = _split(member.name)
+                if key in rows_of and ending == ".json":
+                    before[key] = _object(_data(tar, member))
+            for number, member in enumerate(members):
+                key, ending = _split(member.name)
+                if key not in rows_of or ending not in _TEXTS:
+                    yield member.name, _data(tar, member)
+                follows = _split(members[number + 1].name)[0] if number + 1 < len(members) else None
+                if key in left and follows != key:
+                    item, caption = left.pop(key)
+                    kept = {name: value for name, value in before.get(key, {}).items() if name not in _OF_CAPTIONS}
+                    yield from _captions(key, kept | self._row(item, caption, key))
+
+    def _row(self, item: Item, caption: Caption, key: str) -> dict[str, Any]:
+        row = record(item, caption, self.place)
+        return {"key": key, "image_id": row.pop("id"), **row}
+
+
+def _archive(item: Item) -> Path | None:
+    """The shard an image comes from, if its samples can be carried over."""
+    image = item.image
+    return image.archive if isinstance(image, PackedImage) and image.archive.suffix == ".tar" else None
+
+
+def _key(rows: Sequence[Row]) -> str:
+    """A hash of the captions and their order."""
+    told = json.dumps([[item.id, caption.as_json()] for item, caption in rows])
+    return hashlib.sha256(told.encode()).hexdigest()
+
+
+def _split(name: str) -> tuple[str, str]:
+    """A member's key and ending, as WebDataset cuts them: at the first point of the file's name."""
+    folder, slash, file = name.rpartition("/")
+    stem, point, ending = file.partition(".")
+    return f"{folder}{slash}{stem}", f"{point}{ending}".lower()
+
+
+def _captions(key: str, row: dict[str, Any]) -> Members:
+    yield f"{key}.txt", row["caption"].encode()
+    yield f"{key}.json", json.dumps(row, ensure_ascii=False).encode()
+
+
+def _object(data: bytes) -> dict[str, Any]:
+    """A sample's JSON, if it is an object."""
+    try:
+        value = json.loads(data)
+    except ValueError:
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def _data(tar: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
+    file = tar.extractfile(member)
+    assert file is not None, "only files are asked for"
+    return file.read()
+
+
+def _add(tar: tarfile.TarFile, name: str, data: bytes) -> None:
+    member = tarfile.TarInfo(name)
+    member.size = len(data)
+    tar.addfile(member, io.BytesIO(data))

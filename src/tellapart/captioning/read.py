@@ -1,0 +1,106 @@
+"""Reading and preprocessing images in threads, ahead of the drawing."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from tellapart.captioning.records import Item
+from tellapart.errors import UsageError
+from tellapart.types import Batch
+
+if TYPE_CHECKING:
+    from PIL import Image
+    from torch import Tensor
+
+Processor = Callable[[list["Image.Image"]], dict[str, "Tensor"]]
+
+
+@dataclass(frozen=True)
+class Read:
+    """Images that were read together.
+
+    Args:
+        items: those that are in the batch, in its order.
+        batch: they as tensors, on the CPU; none when no image could be read.
+        errors: image id -> why it could not be read.
+    """
+
+    items: list[Item]
+    batch: Batch | None
+    errors: dict[str, str] = field(default_factory=dict)
+
+
+class Reader:
+    """Decodes images and runs each processor on them; an image that cannot be read becomes a sentence.
+
+    Args:
+        processors: name of a model -> its processor.
+    """
+
+    def __init__(self, processors: Mapping[str, Processor]) -> None:
+        self.processors = dict(processors)
+
+    def __call__(self, items: Sequence[Item]) -> Read:
+        """The images as one batch. Without references: nothing here looks at them."""
+        opened: list[tuple[Item, Image.Image]] = []
+        errors: dict[str, str] = {}
+        for item in items:
+            try:
+                opened.append((item, item.image.open()))
+            except UsageError as error:
+                errors[item.id] = str(error)
+        try:
+            return self._batch(opened, errors)
+        except (ValueError, TypeError, ArithmeticError, OSError, RuntimeError):  # an image no processor can take
+            fit = [pair for pair in opened if self._fits(pair, errors)]
+            return self._batch(fit, errors)
+
+    def _batch(self, opened: Sequence[tuple[Item, Image.Image]], errors: dict[str, str]) -> Read:
+        items, images = [item for item, _ in opened], [image for _, image in opened]
+        if not items:
+            return Read([], None, errors)
+        inputs = {name: processor(images) for name, processor in self.processors.items()}
+        return Read(items, Batch([item.id for item in items], [[] for _ in items], inputs), errors)
+
+    def _fits(self, pair: tuple[Item, Image.Image], errors: dict[str, str]) -> bool:
+        item, image = pair
+        try:
+            for processor in self.processors.values():
+                processor([image])
+        except (ValueError, TypeError, ArithmeticError, OSError, RuntimeError) as error:
+            reason = next(iter(str(error).splitlines()), type(error).__name__).rstrip(".")
+            errors[item.id] = f"{item.image.name} cannot be prepared for the model ({reason}): resize or remove it."
+            return False
+        return True
+
+
+Take = Callable[[bool], "list[Item] | None"]
+"""The next batch; none when there are no more, or, unless it is told to wait, none at the moment."""
+
+
+def taking(batches: Iterator[list[Item]]) -> Take:
+    """The batches of an iterator, one a call."""
+    return lambda wait: next(batches, None)
+
+
+def read_ahead(take: Take, read: Callable[[list[Item]], Read], *, threads: int) -> Iterator[Read]:
+    """Batches read in order while earlier ones are in use, by ``threads`` threads; 0 reads when asked."""
+    if threads < 1:
+        while (items := take(True)) is not None:
+            yield read(items)
+        return
+    pool = ThreadPoolExecutor(threads, thread_name_prefix="read")
+    waiting: deque[Future[Read]] = deque()
+    try:
+        while True:
+            while len(waiting) <= threads and (items := take(not waiting)) is not None:
+                waiting.append(pool.submit(read, items))
+            if not waiting:
+                return
+            yield waiting.popleft().result()
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)

@@ -1,0 +1,81 @@
+"""The records that the rooms of captioning exchange: what is to be captioned, and what came of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from tellapart.data.images import ImageFile, ImageSource
+
+UNREADABLE = "unreadable"
+"""The reason in a review of an image that has no caption."""
+
+
+@dataclass(frozen=True)
+class Item:
+    """One image of the collection.
+
+    Args:
+        id: tells it from all others of the collection, and keys its sampling.
+        image: where it is read from.
+        relative: its file below the folder that was named, where sidecars for another folder go.
+    """
+
+    id: str
+    image: ImageSource
+    relative: str
+
+    @property
+    def path(self) -> Path | None:
+        """Its file, if it has one of its own."""
+        return self.image.path if isinstance(self.image, ImageFile) else None
+
+
+@dataclass(frozen=True)
+class Caption:
+    """What came of an image.
+
+    Args:
+        id: the image's.
+        caption: as written, with prefix and suffix; empty when the image could not be read.
+        raw: as drawn.
+        flags: faults that remain, worst first.
+        score: the value it was chosen by, if it was chosen among several.
+        match: CLIP-S of image and caption, if a listener was given.
+        attempt: 0 is the first drawing, then the number of the new one that passed.
+        candidates: all captions it was chosen from with their values, best first, if they were asked for.
+        error: why there is no caption.
+        text: what its sidecar is to hold, when that is more than the caption.
+    """
+
+    id: str
+    caption: str = ""
+    raw: str = ""
+    flags: tuple[str, ...] = ()
+    score: float | None = None
+    match: float | None = None
+    attempt: int = 0
+    candidates: tuple[tuple[str, float], ...] = ()
+    error: str | None = None
+    text: str | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """Its fields without those that say nothing."""
+        fields = asdict(self) | ({} if self.attempt else {"attempt": None})
+        return {key: value for key, value in fields.items() if value not in (None, (), "") or key == "id"}
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> Caption:
+        """What :meth:`as_json` gave."""
+        pairs = tuple((str(text), float(score)) for text, score in values.get("candidates", ()))
+        return cls(**{**values, "flags": tuple(values.get("flags", ())), "candidates": pairs})
+
+    def flagged(self, *names: str) -> Caption:
+        """With further flags."""
+        return replace(self, flags=(*self.flags, *(name for name in names if name not in self.flags)))
+
+
+Row = tuple[Item, Caption]
+"""An image and what came of it."""

@@ -1,0 +1,105 @@
+"""What is worth a look when all is done: captions that occur too often, those that fit badly, and a list, worst first."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import statistics
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from tellapart.captioning.gate import LOW_MATCH, SAME_CAPTION, SEVERITY, words
+from tellapart.captioning.records import UNREADABLE, Item, Row
+from tellapart.files import write_text
+
+COLUMNS = ("file", "caption", "reasons", "match", "occurrences")
+_FEWEST_FOR_OUTLIERS = 50
+
+
+def same_limit(images: int) -> int:
+    """How often a caption may occur in a collection: ten times, or once in a thousand images if that is more."""
+    return max(10, images // 1000)
+
+
+def low_limit(matches: Sequence[float]) -> float | None:
+    """The match below which a caption is an outlier of its collection: the median less four robust standard deviations.
+
+    A robust standard deviation is 1.4826 times the median distance from the median. None for fewer than 50 captions, or
+    when half of them match equally well.
+    """
+    if len(matches) < _FEWEST_FOR_OUTLIERS:
+        return None
+    middle = statistics.median(matches)
+    spread = 1.4826 * statistics.median(abs(match - middle) for match in matches)
+    return middle - 4 * spread if spread > 0 else None
+
+
+def occurrences(rows: Sequence[Row]) -> Counter[str]:
+    """How often each caption occurs, without regard to case and punctuation."""
+    return Counter(_same(caption.caption) for _, caption in rows)
+
+
+def judged(
+    rows: Sequence[Row], *, checks: Sequence[str], max_same: int | None = None, min_match: float | None = None
+) -> list[Row]:
+    """The rows with the flags that need the whole collection.
+
+    Args:
+        rows: all that were captioned.
+        checks: the faults that count.
+        max_same: how often a caption may occur; none takes :func:`same_limit`.
+        min_match: the gate's own limit; none takes :func:`low_limit`.
+    """
+    often = occurrences(rows)
+    most = same_limit(len(rows)) if max_same is None else max_same
+    lowest = None
+    if min_match is None and LOW_MATCH in checks:
+        lowest = low_limit([caption.match for _, caption in rows if caption.match is not None])
+    judged: list[Row] = []
+    for item, caption in rows:
+        if SAME_CAPTION in checks and caption.caption and often[_same(caption.caption)] > most:
+            caption = caption.flagged(SAME_CAPTION)
+        if lowest is not None and caption.match is not None and caption.match < lowest:
+            caption = caption.flagged(LOW_MATCH)
+        judged.append((item, caption))
+    return judged
+
+
+def write_review(path: Path, rows: Sequence[Row], errors: Mapping[str, str], items: Sequence[Item]) -> int:
+    """Write the list of images to look at, worst first, and tell how long it is; without any, the file is removed.
+
+    First come images without a caption, then captions by their worst fault, then by the number of faults and by match.
+    """
+    often = occurrences(rows)
+    broken = [[item.image.name, "", f"{UNREADABLE}: {errors[item.id]}", "", ""] for item in items if item.id in errors]
+    flagged = [(item, caption) for item, caption in rows if caption.flags]
+    flagged.sort(key=_badness)
+    lines = [
+        [
+            item.image.name,
+            caption.caption,
+            " ".join(caption.flags),
+            "" if caption.match is None else f"{caption.match:.4f}",
+            str(often[_same(caption.caption)]),
+        ]
+        for item, caption in flagged
+    ]
+    if not broken and not lines:
+        path.unlink(missing_ok=True)
+        return 0
+    text = io.StringIO()
+    csv.writer(text).writerows([COLUMNS, *broken, *lines])
+    write_text(path, text.getvalue())
+    return len(broken) + len(lines)
+
+
+def _badness(row: Row) -> tuple[int, int, float]:
+    caption = row[1]
+    worst = min(SEVERITY.index(flag) for flag in caption.flags)
+    return worst, -len(caption.flags), math.inf if caption.match is None else caption.match
+
+
+def _same(caption: str) -> str:
+    return " ".join(words(caption)) or caption

@@ -1,0 +1,110 @@
+"""The work folder of a run, beside its output: the settings that decide the captions, and the journals."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tellapart.captioning.journal import Journal, lock, read_journal
+from tellapart.captioning.records import Caption
+from tellapart.errors import UsageError
+from tellapart.files import write_json
+
+SETTINGS, LOCK = "settings.json", "lock"
+
+
+class Work:
+    """An unfinished run on disk. It is held by one process at a time.
+
+    Args:
+        folder: where; it is made if it is not there.
+        settings: everything that decides the captions, as JSON values.
+        overwrite: throw away what was begun with other settings, instead of refusing to go on.
+
+    Attributes:
+        done: image id -> its caption, of the images captioned before.
+        last: those of the last batch of each journal, whose sidecars may not have been written.
+        failed: images that could not be read before.
+
+    Raises:
+        UsageError: the run was begun with other settings, or another process works on it.
+    """
+
+    def __init__(self, folder: Path, settings: Mapping[str, Any], *, overwrite: bool = False) -> None:
+        self.folder = folder
+        begun = folder.is_dir()
+        folder.mkdir(parents=True, exist_ok=True)
+        self._lock = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            lock(self._lock, folder / LOCK, patience=1.0)
+            if begun:
+                self._go_on(settings, overwrite)
+            if not (folder / SETTINGS).is_file():
+                write_json(folder / SETTINGS, dict(settings))
+            self.done: dict[str, Caption] = {}
+            self.last: list[Caption] = []
+            self._recover()
+        except BaseException:
+            os.close(self._lock)
+            raise
+
+    def _go_on(self, settings: Mapping[str, Any], overwrite: bool) -> None:
+        """Keep what is there if it was made alike, else remove it or refuse."""
+        path = self.folder / SETTINGS
+        try:
+            before = json.loads(path.read_text(encoding="utf-8"))
+        except FileNotFoundError:  # killed before it was written
+            before = dict(settings) if not list(self.folder.glob("journal-*.jsonl")) else {}
+        except ValueError:
+            before = {}
+        now = json.loads(json.dumps(dict(settings)))
+        different = [key for key in {**before, **now} if before.get(key) != now.get(key)]
+        if not different:
+            return
+        if not overwrite:
+            key = different[0]
+            raise UsageError(
+                f"{self.folder} holds a run that was begun with {_shown(key, before.get(key))}, not "
+                f"{_shown(key, now.get(key))}: give the same options to go on, or --overwrite to start anew."
+            )
+        for part in [*self.folder.glob("journal-*.jsonl"), path]:
+            part.unlink(missing_ok=True)
+
+    def _recover(self) -> None:
+        for path in sorted(self.folder.glob("journal-*.jsonl")):
+            Journal(path).close()  # waits for the workers of a killed run to end, and cuts off a torn line
+            captions, last = read_journal(path)
+            self.done |= {caption.id: caption for caption in captions if caption.error is None}
+            self.last += [caption for caption in last if caption.error is None]
+
+    def journal(self, rank: int) -> Path:
+        """The journal of one worker."""
+        return self.folder / f"journal-{rank}.jsonl"
+
+    def drawn(self) -> dict[str, Caption]:
+        """Image id -> what came of it, of all journals as they are now; a caption counts more than an error."""
+        found: dict[str, Caption] = {}
+        for path in sorted(self.folder.glob("journal-*.jsonl")):
+            for caption in read_journal(path)[0]:
+                if caption.error is None or caption.id not in found:
+                    found[caption.id] = caption
+        return found
+
+    def close(self) -> None:
+        """Let others work on it; a second call does nothing."""
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
+
+    def remove(self) -> None:
+        """The run is finished: nothing is left to go on with."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+        self.close()
+
+
+def _shown(key: str, value: Any) -> str:
+    return f"--{key} {value}" if value is not None else f"no --{key}"

@@ -1,0 +1,129 @@
+"""Nothing that was journalled is lost, and nothing torn is believed."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tellapart.captioning.journal import Journal, read_journal
+from tellapart.captioning.records import Caption
+from tellapart.captioning.work import Work
+from tellapart.errors import UsageError
+
+CAPTIONS = [
+    Caption(
+        "a/1.jpg", "ein Hund\nauf dem Bett", "ein Hund", flags=("loop", "opener"), score=0.5, match=0.25, attempt=2
+    ),
+    Caption("2", "狗", candidates=(("狗", 1.5), ("a dog", -1.0))),
+    Caption("3", error="3 is no image: remove it."),
+    Caption("4", ""),
+    Caption("5", "new", text="old\nnew"),
+]
+
+
+def filled(path):
+    with Journal(path) as journal:
+        journal.append(CAPTIONS[:2])
+        journal.append(CAPTIONS[2:])
+    return path
+
+
+def test_what_is_written_is_read(tmp_path):
+    path = filled(tmp_path / "journal-0.jsonl")
+    assert read_journal(path) == (CAPTIONS, CAPTIONS[2:])
+    assert all(json.loads(line) for line in path.read_text().splitlines())
+
+
+def test_a_torn_line_is_dropped_wherever_it_is_torn(tmp_path):
+    path = filled(tmp_path / "journal-0.jsonl")
+    data = path.read_bytes()
+    for cut in range(len(data) + 1):
+        path.write_bytes(data[:cut])
+        whole = data[:cut].count(b"\n")
+        with Journal(path) as journal:
+            journal.append([Caption("next", "new")])
+        captions, last = read_journal(path)
+        assert captions == [*CAPTIONS[:whole], Caption("next", "new")]
+        assert last == [Caption("next", "new")]
+
+
+def test_a_line_that_was_damaged_later_is_named(tmp_path):
+    path = filled(tmp_path / "journal-0.jsonl")
+    lines = path.read_bytes().split(b"\n")
+    path.write_bytes(b"\n".join([lines[0], lines[1][:9], *lines[2:]]))
+    with pytest.raises(UsageError, match=r"journal-0.jsonl, line 2 is damaged .*: delete the line"):
+        Journal(path)
+
+
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
+
+
+@given(TEXT, TEXT, st.lists(st.sampled_from(["loop", "empty"]), unique=True), st.none() | st.floats(-9, 9))
+def test_any_caption_survives(name, text, flags, score):
+    caption = Caption(name, text, text, tuple(flags), score, text=text or None)
+    assert Caption.from_json(json.loads(json.dumps(caption.as_json()))) == caption
+
+
+HOLDER = """
+import sys, time
+from pathlib import Path
+from tellapart.captioning.journal import Journal
+journal = Journal(Path(sys.argv[1]))
+print("held", flush=True)
+time.sleep(float(sys.argv[2]))
+"""
+
+
+def test_two_processes_never_write_one_journal(tmp_path, monkeypatch):
+    path = filled(tmp_path / "journal-0.jsonl")
+    holder = subprocess.Popen([sys.executable, "-c", HOLDER, path, "600"], stdout=subprocess.PIPE, text=True)
+    try:
+        assert holder.stdout.readline() == "held\n"
+        monkeypatch.setattr("tellapart.captioning.journal.lock.__kwdefaults__", {"patience": 0.2})
+        with pytest.raises(UsageError, match=r"another process is captioning into"):
+            Journal(path)
+    finally:
+        holder.kill()
+        holder.wait()
+    Journal(path).close()  # a killed process holds nothing
+
+
+def test_a_run_goes_on_only_with_its_own_settings(tmp_path):
+    settings = {"num_beams": 5, "captioner": "x (abc)", "prompt": None}
+    work = Work(tmp_path / "w", settings)
+    with Journal(work.journal(0)) as journal:
+        journal.append(CAPTIONS)
+    with pytest.raises(UsageError, match=r"another process is captioning"):
+        Work(tmp_path / "w", settings)
+    work.close()
+    again = Work(tmp_path / "w", settings)
+    assert list(again.done) == ["a/1.jpg", "2", "4", "5"], "an image that could not be read is tried again"
+    again.close()
+    for changed, said in (
+        ({"num_beams": 1}, "--num_beams 5, not --num_beams 1: give the same options"),
+        ({"prompt": "say"}, "no --prompt, not --prompt say"),
+    ):
+        with pytest.raises(UsageError, match=said):
+            Work(tmp_path / "w", settings | changed)
+    assert Work(tmp_path / "w", settings | {"num_beams": 1}, overwrite=True).done == {}
+
+
+def test_overwriting_goes_on_with_a_run_of_the_same_settings(tmp_path):
+    settings = {"num_beams": 5}
+    work = Work(tmp_path / "w", settings, overwrite=True)
+    with Journal(work.journal(0)) as journal:
+        journal.append(CAPTIONS)
+    work.close()
+    assert len(Work(tmp_path / "w", settings, overwrite=True).done) == 4
+
+
+def test_a_kill_before_anything_was_drawn_is_no_hindrance(tmp_path):
+    (tmp_path / "w").mkdir()
+    (tmp_path / "w" / "lock").touch()
+    Work(tmp_path / "w", {"num_beams": 1}).close()
+    assert json.loads((tmp_path / "w" / "settings.json").read_text()) == {"num_beams": 1}

@@ -1,0 +1,278 @@
+"""Every form of output, read back with another tool; and sidecars that are there already."""
+
+from __future__ import annotations
+
+import io
+import json
+import tarfile
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from PIL import Image
+
+from tellapart.captioning.gate import EMPTY, LOOP, LOW_MATCH, SAME_CAPTION, SEVERITY
+from tellapart.captioning.outputs import webdataset
+from tellapart.captioning.outputs.base import image_ids
+from tellapart.captioning.outputs.files import CocoResults, JsonLines, Parquet
+from tellapart.captioning.outputs.sidecars import Sidecars
+from tellapart.captioning.outputs.webdataset import WebDataset
+from tellapart.captioning.plan import plan
+from tellapart.captioning.records import Caption, Item
+from tellapart.captioning.review import judged, low_limit, same_limit, write_review
+from tellapart.data.images import EncodedImage, ImageFile
+from tellapart.data.load import load_dataset
+from tellapart.errors import UsageError
+
+
+def png(colour: int) -> bytes:
+    data = io.BytesIO()
+    Image.new("RGB", (4, 4), (colour, 0, 0)).save(data, "PNG")
+    return data.getvalue()
+
+
+@pytest.fixture
+def photos(tmp_path):
+    """Three photos, two of them in a folder."""
+    folder = tmp_path / "photos"
+    (folder / "sub").mkdir(parents=True)
+    for number, name in enumerate(("000000000042.png", "sub/b.png", "sub/c.d.png")):
+        (folder / name).write_bytes(png(number))
+    return folder
+
+
+def rows(folder, *captions):
+    items = plan([str(folder)])
+    said = captions or [Caption(item.id, f"Caption «{n}»", score=n / 4) for n, item in enumerate(items)]
+    return [(item, caption) for item, caption in zip(items, said, strict=True)]
+
+
+def test_json_lines_among_the_photos_are_metadata_that_others_read(photos):
+    first = Caption("x", "eine Katze", flags=("loop",), match=0.5, candidates=(("eine Katze", 1.0), ("b", 0.5)))
+    JsonLines(photos / "metadata.jsonl").assemble(rows(photos, first, Caption("y", "b"), Caption("z", "c")))
+    lines = [json.loads(line) for line in (photos / "metadata.jsonl").read_text().splitlines()]
+    assert [line["file_name"] for line in lines] == ["000000000042.png", "sub/b.png", "sub/c.d.png"]
+    assert lines[0]["flags"] == ["loop"]
+    assert lines[0]["candidates"][1] == {"caption": "b", "score": 0.5}
+    assert "flags" not in lines[1]
+    read = load_dataset(photos, split="train")
+    assert [example.references for example in read] == [("eine Katze",), ("b",), ("c",)]
+
+
+def test_elsewhere_file_names_are_absolute(photos, tmp_path):
+    JsonLines(tmp_path / "out" / "x.jsonl").assemble(rows(photos))
+    lines = [json.loads(line) for line in (tmp_path / "out" / "x.jsonl").read_text().splitlines()]
+    assert [line["file_name"] for line in lines] == [str(item.path) for item, _ in rows(photos)]
+
+
+def test_parquet(photos, tmp_path):
+    made = rows(photos)
+    made[1] = (made[1][0], made[1][1].flagged(LOOP))
+    Parquet(tmp_path / "x.parquet").assemble(made)
+    table = pq.read_table(tmp_path / "x.parquet").to_pylist()
+    assert [row["caption"] for row in table] == ["Caption «0»", "Caption «1»", "Caption «2»"]
+    assert [row["flags"] for row in table] == [[], ["loop"], []]
+    assert [row["score"] for row in table] == [0.0, 0.25, 0.5]
+    assert [row["match"] for row in table] == [None] * 3
+    assert [row["id"] for row in table] == [item.id for item, _ in made]
+    assert all(ImageFile(photos / row["file_name"].rpartition("photos/")[2]).open() for row in table)
+
+
+def test_coco_results(photos, tmp_path):
+    CocoResults(tmp_path / "x.json").assemble(rows(photos))
+    assert json.loads((tmp_path / "x.json").read_text()) == [
+        {"image_id": 42, "caption": "Caption «0»"},
+        {"image_id": "b", "caption": "Caption «1»"},
+        {"image_id": "c.d", "caption": "Caption «2»"},
+    ]
+
+
+def test_ids_of_coco_are_never_shared(photos):
+    (photos / "b.png").write_bytes(png(9))
+    items = plan([str(photos)])
+    assert image_ids(items) == [42, str(photos / "b.png"), str(photos / "sub/b.png"), "c.d"]
+    known = [Item(name, EncodedImage(b"", "x.png"), "x.png") for name in ("7", "007", "seven")]
+    assert image_ids(known) == [7, "007", "seven"]
+
+
+def test_photos_become_shards(photos, tmp_path, monkeypatch):
+    monkeypatch.setattr(webdataset, "IMAGES_A_SHARD", 2)
+    WebDataset(tmp_path / "out").assemble(rows(photos))
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["00000.tar", "00001.tar"]
+    with tarfile.open(tmp_path / "out" / "00000.tar") as tar:
+        assert tar.getnames() == [f"00000000{n}{ending}" for n in (0, 1) for ending in (".png", ".txt", ".json")]
+        assert tar.extractfile("000000001.txt").read().decode() == "Caption «1»"
+        assert tar.extractfile("000000001.png").read() == png(1)
+    read = load_dataset(tmp_path / "out", split="train")
+    assert [(e.references, e.image.read()) for e in read] == [((f"Caption «{n}»",), png(n)) for n in range(3)]
+    assert read.ids == [item.id for item, _ in rows(photos)]
+
+
+MEMBERS = {
+    "a/x.png": png(1),
+    "a/x.txt": b"old",
+    "a/x.json": b'{"url": "http://x", "captions": ["old"], "flags": ["loop"]}',
+    "a/x.cls": b"3",
+    "y.caption": b"old",
+    "y.PNG": png(2),
+    "z.png": b"broken",
+    "z.txt": b"stays",
+}
+
+
+def shard(path):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tarfile.open(path, "w") as tar:
+        for name, data in MEMBERS.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(data)
+            tar.addfile(member, io.BytesIO(data))
+    return path
+
+
+def test_shards_become_shards(tmp_path):
+    items = plan([str(shard(tmp_path / "in" / "00007.tar"))])
+    assert [item.id for item in items] == ["a/x", "y", "z"]
+    output = WebDataset(tmp_path / "out")
+    output.check(items)
+    output.assemble([(item, Caption(item.id, f"new {item.id}")) for item in items[:2]])
+    with tarfile.open(tmp_path / "out" / "00007.tar") as tar:
+        found = {member.name: tar.extractfile(member).read() for member in tar}
+    kept = {name: data for name, data in MEMBERS.items() if name in ("a/x.png", "a/x.cls", "y.PNG", "z.png", "z.txt")}
+    assert {name: found[name] for name in kept} == kept
+    assert set(found) - set(kept) == {"a/x.txt", "a/x.json", "y.txt", "y.json"}
+    assert (found["a/x.txt"], found["y.txt"]) == (b"new a/x", b"new y")
+    told = json.loads(found["a/x.json"])
+    assert (told["url"], told["caption"], told["key"]) == ("http://x", "new a/x", "a/x")
+    assert not {"captions", "flags"} & set(told)
+    read = load_dataset(tmp_path / "out", split="train")
+    assert [(e.id, e.references, e.image.read()) for e in read[:2]] == [
+        ("a/x", ("new a/x",), png(1)),
+        ("y", ("new y",), png(2)),
+    ]
+
+
+def test_a_finished_shard_is_not_written_again(photos, tmp_path):
+    output = WebDataset(tmp_path / "out")
+    output.assemble(rows(photos))
+    before = (tmp_path / "out" / "00000.tar").stat().st_ino
+    output.assemble(rows(photos))
+    assert (tmp_path / "out" / "00000.tar").stat().st_ino == before
+    changed = rows(photos)
+    changed[0] = (changed[0][0], Caption("x", "other"))
+    output.assemble(changed)
+    with tarfile.open(tmp_path / "out" / "00000.tar") as tar:
+        assert tar.extractfile("000000000.txt").read() == b"other"
+
+
+def test_shards_that_would_be_mixed_up_are_refused(tmp_path):
+    one, two = shard(tmp_path / "1" / "00000.tar"), shard(tmp_path / "2" / "00000.tar")
+    items = [*plan([str(one)]), *plan([str(two)])]
+    with pytest.raises(UsageError, match=r"have the same name"):
+        WebDataset(tmp_path / "out").check(items)
+    with pytest.raises(UsageError, match=r"is the folder of the input"):
+        WebDataset(tmp_path / "1").check(plan([str(one)]))
+    with pytest.raises(UsageError, match=r"two images are called 'a/x'"):
+        plan([str(one), str(two)])
+
+
+def write(output, photos, text="new"):
+    for item in plan([str(photos)]):
+        if not output.keeps(item):
+            caption = output.prepare(item, Caption(item.id, text))
+            output.apply(item, caption)
+            output.apply(item, caption)  # as when the run was killed after the first time
+
+
+@pytest.mark.parametrize(
+    ("existing", "text"), [("keep", "mine"), ("overwrite", "new\n"), ("append", "mine\nnew\n"), ("backup", "new\n")]
+)
+def test_sidecars_that_are_there(photos, existing, text):
+    (photos / "sub" / "b.txt").write_text("mine")
+    write(Sidecars(photos, existing=existing, mirrored=False), photos)
+    assert (photos / "sub" / "b.txt").read_text() == text
+    assert (photos / "sub" / "c.d.txt").read_text() == "new\n"
+    made = {path.name for path in photos.rglob("*") if path.suffix != ".png" and path.is_file()}
+    backup = {"b.txt.bak"} if existing == "backup" else set()
+    assert made == {"000000000042.txt", "b.txt", "c.d.txt"} | backup
+    if backup:
+        assert (photos / "sub" / "b.txt.bak").read_text() == "mine"
+        write(Sidecars(photos, existing="backup", mirrored=False), photos, "newer")
+        assert (photos / "sub" / "b.txt.bak").read_text() == "mine"
+        assert (photos / "sub" / "b.txt.bak1").read_text() == "new\n"
+
+
+def test_sidecars_in_a_folder_of_their_own(photos, tmp_path):
+    write(Sidecars(tmp_path / "out", extension=".caption", mirrored=True), photos)
+    made = {path.relative_to(tmp_path / "out").as_posix() for path in (tmp_path / "out").rglob("*.caption")}
+    assert made == {"000000000042.caption", "sub/b.caption", "sub/c.d.caption"}
+
+
+def test_sidecars_that_cannot_be(photos, tmp_path):
+    (photos / "sub" / "b.jpg").write_bytes(png(1))
+    with pytest.raises(UsageError, match=r"b\.jpg and .*b\.png would share the sidecar .*b\.txt: rename one"):
+        Sidecars(photos, mirrored=False).check(plan([str(photos)]))
+    with pytest.raises(UsageError, match=r"is no file that a sidecar could stand beside: give --output FOLDER"):
+        Sidecars(photos, mirrored=False).check(plan([str(shard(tmp_path / "in" / "0.tar"))]))
+
+
+def test_half_written_files_of_a_killed_run_go(photos):
+    (photos / "sub" / ".b.txt.abcd12_x").write_text("ha")
+    (photos / "sub" / ".mine.abcd12_x").write_text("stays")
+    Sidecars(photos, mirrored=False).clean(plan([str(photos)]))
+    assert sorted(path.name for path in (photos / "sub").glob(".*")) == [".mine.abcd12_x"]
+
+
+def test_the_review_lists_the_worst_first(tmp_path):
+    items = [Item(str(n), EncodedImage(b"", f"{n}.png"), f"{n}.png") for n in range(5)]
+    made = [
+        (items[0], Caption("0", "a dog", flags=("opener",))),
+        (items[1], Caption("1", "", flags=("empty",))),
+        (items[2], Caption("2", "A dog!", flags=("loop",), match=0.9)),
+        (items[3], Caption("3", "a, cat", flags=("loop",), match=0.1)),
+    ]
+    assert write_review(tmp_path / "review.csv", made, {"4": "4.png is no image: remove it."}, items) == 5
+    assert (tmp_path / "review.csv").read_text().splitlines() == [
+        "file,caption,reasons,match,occurrences",
+        "4.png,,unreadable: 4.png is no image: remove it.,,",
+        "1.png,,empty,,1",
+        '3.png,"a, cat",loop,0.1000,1',
+        "2.png,A dog!,loop,0.9000,2",
+        "0.png,a dog,opener,,2",
+    ]
+    assert write_review(tmp_path / "review.csv", [], {}, items) == 0
+    assert not (tmp_path / "review.csv").exists()
+
+
+def numbered(captions, matches=None):
+    matches = [None] * len(captions) if matches is None else matches
+    items = [Item(str(n), EncodedImage(b"", f"{n}.png"), f"{n}.png") for n in range(len(captions))]
+    return [
+        (item, Caption(item.id, text, match=match)) for item, text, match in zip(items, captions, matches, strict=True)
+    ]
+
+
+def flags(made, **options):
+    return [caption.flags for _, caption in judged(made, **{"checks": SEVERITY, **options})]
+
+
+def test_a_caption_of_too_many_images_is_flagged():
+    said = ["A dog."] * 6 + ["a dog"] * 5 + ["a cat"] * 10
+    assert flags(numbered(said)) == [(SAME_CAPTION,)] * 11 + [()] * 10
+    assert flags(numbered(said), max_same=9) == [(SAME_CAPTION,)] * 21
+    assert flags(numbered(said), checks=(EMPTY,)) == [()] * 21
+    assert flags(numbered([""] * 50)) == [()] * 50, "an empty caption has a flag of its own"
+    assert (same_limit(100), same_limit(100_000)) == (10, 100)
+
+
+def test_captions_that_fit_far_worse_than_the_rest_are_flagged():
+    matches = np.random.default_rng(0).normal(0.8, 0.05, 400).tolist()
+    assert flags(numbered([str(n) for n in range(400)], matches)).count((LOW_MATCH,)) == 0
+    told = flags(numbered([str(n) for n in range(402)], [*matches, 0.3, 0.79]))
+    assert [number for number, flag in enumerate(told) if flag] == [400]
+    median = float(np.median(matches))
+    spread = float(np.median(np.abs(np.array(matches) - median)))
+    assert low_limit(matches) == pytest.approx(median - 4 * 1.4826 * spread)
+    assert low_limit(matches[:49]) is None
+    assert low_limit([0.5] * 90) is None
+    assert LOW_MATCH not in sum(flags(numbered(["a"] * 60, [0.9, *([0.5] * 58), 0.1]), min_match=0.2), ())

@@ -1,0 +1,130 @@
+"""Several processes: each image once, whoever dies; and none outlives the main one."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+
+import pytest
+
+from captioning.captioning_fakes import Build, items
+from tellapart.captioning.collection import Pace, caption_items, captioned
+from tellapart.captioning.journal import read_journal
+from tellapart.captioning.work import Work
+from tellapart.errors import UsageError
+
+TWO = Pace(batch_size=5, threads=1, processes=2, by_size=False)
+
+
+def run(folder, count=60, pace=TWO, **options):
+    """Caption ``count`` images; the images, the work and what was reported."""
+    reported = []
+    work = Work(folder / "out.work", {})
+    try:
+        progress = caption_items(items(count), Build(folder, **options), pace, report=reported.append, work=work)
+    finally:
+        work.close()
+    return work, progress, reported
+
+
+def drawn(work) -> Counter:
+    paths = sorted(work.folder.glob("journal-*.jsonl"))
+    return Counter(caption.id for path in paths for caption in read_journal(path)[0] if caption.error is None)
+
+
+def test_two_processes_share_the_images(tmp_path):
+    work, progress, reported = run(tmp_path, seconds=0.05)
+    assert sorted(path.read_text() for path in tmp_path.glob("pid-*")) == ["0 of 2", "1 of 2"]
+    assert len(list(work.folder.glob("journal-*.jsonl"))) == 2
+    broken = {f"i{number}" for number in range(7, 60, 10)}
+    assert (progress.drawn, set(progress.errors)) == (54, broken)
+    assert drawn(work) == Counter(item.id for item in items(60) if item.id not in broken)
+    rows = captioned(items(60), work)
+    assert [item.id for item, _ in rows] == [item.id for item in items(60) if item.id not in broken]
+    assert all(caption.caption == f"caption of {item.id}" for item, caption in rows)
+    assert Counter(caption.id for caption in reported) == Counter(item.id for item in items(60))
+
+
+def test_the_share_of_a_dead_worker_is_not_lost(tmp_path, caplog):
+    work, progress, reported = run(tmp_path, seconds=0.02, dies="i23")
+    assert "was killed by signal 9; its images go to 1 other worker(s)." in caplog.text
+    assert progress.drawn == 54
+    assert set(drawn(work).values()) == {1}
+    assert len(drawn(work)) == 54
+    assert Counter(caption.id for caption in reported).most_common(1)[0][1] == 1
+
+
+def test_when_all_die_the_remedy_is_told_and_the_rest_is_kept(tmp_path):
+    with pytest.raises(UsageError, match=r"all worker processes died .*: run the same command again to go on"):
+        run(tmp_path, always=True)
+    assert Work(tmp_path / "out.work", {}).done == {}
+
+
+def test_the_sentence_of_a_worker_is_raised(tmp_path):
+    with pytest.raises(UsageError, match=r"^the model is too large: choose a smaller one\.$"):
+        run(tmp_path, fails="i11")
+
+
+def test_one_broken_image_may_end_the_run(tmp_path):
+    pace = Pace(batch_size=5, threads=1, processes=2, by_size=False, fail=True)
+    with pytest.raises(UsageError, match=r"^i7 is broken: repair it\.$"):
+        run(tmp_path, pace=pace, count=12)
+
+
+def test_a_run_goes_on_with_another_number_of_processes(tmp_path):
+    with pytest.raises(UsageError, match="too large"):
+        run(tmp_path, seconds=0.01, fails="i41")
+    work, progress, _ = run(tmp_path, pace=Pace(batch_size=5, by_size=False))
+    assert progress.before > 0
+    assert progress.before + progress.drawn == 54
+    assert set(drawn(work).values()) == {1}
+
+
+SCRIPT = """
+import sys
+from pathlib import Path
+sys.path[:0] = {path!r}
+from captioning.captioning_fakes import Build, items
+from captioning.test_workers import TWO
+from tellapart.captioning.collection import caption_items
+from tellapart.captioning.work import Work
+if __name__ == "__main__":
+    folder = Path(sys.argv[1])
+    work = Work(folder / "out.work", {{}})
+    caption_items(items(100000), Build(folder, seconds=0.05), TWO, report=lambda caption: None, work=work)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+def test_workers_end_with_the_main_process(tmp_path, number):
+    script = tmp_path / "many.py"
+    script.write_text(SCRIPT.format(path=[entry for entry in sys.path if entry]))
+    main = subprocess.Popen([sys.executable, script, tmp_path], start_new_session=True, stderr=subprocess.DEVNULL)
+    wait_until(lambda: sum(path.stat().st_size > 0 for path in tmp_path.glob("out.work/journal-*")) == 2)
+    workers = [int(path.name.removeprefix("pid-")) for path in tmp_path.glob("pid-*")]
+    assert len(workers) == 2
+    (os.killpg if number == signal.SIGINT else os.kill)(main.pid, number)  # Ctrl-C reaches the whole group
+    main.wait(20)
+    wait_until(lambda: not any(map(alive, workers)))
+    assert set(drawn(Work(tmp_path / "out.work", {})).values()) == {1}
+
+
+def alive(process: int) -> bool:
+    try:
+        return (
+            f"{process} (" in open(f"/proc/{process}/stat").read() and " Z " not in open(f"/proc/{process}/stat").read()
+        )
+    except OSError:
+        return False
+
+
+def wait_until(true, seconds: float = 60) -> None:
+    until = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < until, "waited too long"
+        time.sleep(0.05)

@@ -1,0 +1,368 @@
+"""``tellapart caption`` as a user meets it: what it writes, what it refuses, and how it goes on."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from damaged_images import BROKEN, READABLE, make_damaged
+from tellapart.captioning.gate import has_loop, load_openers, opener_of
+from tellapart.captioning.style import STYLES
+from tellapart.cli.caption import CaptionOptions
+from tellapart.cli.caption_choices import identity, style_of
+from tellapart.cli.caption_parts import prompted_captioner
+from tellapart.cli.main import main
+from tiny.qwen2_vl import tiny_qwen2_vl
+
+
+@pytest.fixture
+def photos(materials, tmp_path) -> Path:
+    """A folder with ten of the pictures, four of them in another inside."""
+    folder = tmp_path / "photos"
+    (folder / "inner").mkdir(parents=True)
+    for number in range(10):
+        name = f"inner/{number:02}.png" if number >= 6 else f"{number:02}.png"
+        shutil.copy(materials.photos / f"{number:02}.png", folder / name)
+    return folder
+
+
+@pytest.fixture
+def caption(materials, capsys):
+    """Runs the command; gives its exit code, the lines it printed and the remarks."""
+
+    def run(*words) -> tuple[int, list[str], str]:
+        capsys.readouterr()
+        options = ("--captioner", materials.captioner, "--num_beams", "1", "--resample", "1", "--max_new_tokens", "12")
+        code = main(["caption", *map(str, (*(() if "--captioner" in words else options), *words))])
+        said = capsys.readouterr()
+        assert "Traceback" not in said.err
+        return code, said.out.splitlines(), said.err
+
+    return run
+
+
+def lines(path: Path) -> list[dict]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_every_form_says_the_same(photos, tmp_path, caption):
+    code, printed, _ = caption(photos)
+    assert code == 0
+    said = dict(line.split("\t") for line in printed)
+    assert list(said) == [str(path) for path in sorted(photos.rglob("*.png"))]
+    assert caption(photos, "--output", tmp_path / "x.jsonl", "--batch_size", "3")[:2] == (0, [])
+    assert {row["id"]: row["caption"] for row in lines(tmp_path / "x.jsonl")} == said
+    assert caption(photos, "--output", tmp_path / "x.parquet", "--num_workers", "0")[0] == 0
+    assert {row["id"]: row["caption"] for row in pq.read_table(tmp_path / "x.parquet").to_pylist()} == said
+    assert caption(photos, "--output", tmp_path / "x.json", "--batch_by_size", "false")[0] == 0
+    assert [row["caption"] for row in json.loads((tmp_path / "x.json").read_text())] == list(said.values())
+    assert caption(photos, "--out", "webdataset", "--output", tmp_path / "shards")[0] == 0
+    with tarfile.open(tmp_path / "shards" / "00000.tar") as tar:
+        texts = [tar.extractfile(name).read().decode() for name in tar.getnames() if name.endswith(".txt")]
+    assert texts == list(said.values())
+    assert caption(photos, "--out", "sidecars")[0] == 0
+    assert {path: Path(path).with_suffix(".txt").read_text() for path in said} == {p: f"{t}\n" for p, t in said.items()}
+    assert not list(tmp_path.rglob("*.work")), "nothing is left of the work"
+
+
+def test_shards_in_shards_out(photos, tmp_path, caption):
+    assert caption(photos, "--out", "webdataset", "--output", tmp_path / "one")[0] == 0
+    assert caption(tmp_path / "one", "--out", "webdataset", "--output", tmp_path / "two", "--prefix", "so: ")[0] == 0
+
+    def members(folder):
+        with tarfile.open(folder / "00000.tar") as tar:
+            return {member.name: tar.extractfile(member).read() for member in tar}
+
+    one, two = members(tmp_path / "one"), members(tmp_path / "two")
+    assert one.keys() == two.keys()
+    for name, data in one.items():
+        if name.endswith(".txt"):
+            assert two[name] == (b"so: " + data if data else data)
+        elif name.endswith(".png"):
+            assert two[name] == data
+    assert sum(name.endswith(".png") for name in one) == 10
+    said, refusal = caption(tmp_path / "one", "--out", "webdataset", "--output", tmp_path / "one", "--overwrite")[::2]
+    assert (said, "is the folder of the input" in refusal) == (2, True)
+
+
+def test_data_sets_are_captioned_by_their_ids(materials, tmp_path, caption):
+    assert caption(materials.data, "--output", tmp_path / "all.json")[0] == 0
+    assert [row["image_id"] for row in json.loads((tmp_path / "all.json").read_text())] == list(range(14))
+    assert caption(materials.data, "--split", "val", "--output", tmp_path / "val.json", "--limit", "2")[0] == 0
+    assert [row["image_id"] for row in json.loads((tmp_path / "val.json").read_text())] == [8, 9]
+
+
+@pytest.mark.slow
+def test_two_processes_say_the_same(photos, tmp_path, caption):
+    assert caption(photos, "--output", tmp_path / "one.jsonl")[0] == 0
+    code, _, remarks = caption(photos, "--output", tmp_path / "two.jsonl", "--num_processes", "2", "--batch_size", "2")
+    assert code == 0
+    assert remarks.startswith("captioned 10 images at ")
+    assert (tmp_path / "one.jsonl").read_text() == (tmp_path / "two.jsonl").read_text()
+
+
+def test_the_best_of_eight(photos, materials, tmp_path, caption):
+    options = ("--captioner", materials.captioner, "--listener", materials.listener, "--max_new_tokens", "12")
+    several = ("--n", "8", "--rerank", "clip_s", "--keep_all", "--resample", "0")
+    code, _, _ = caption(photos, *options, *several, "--output", tmp_path / "x.jsonl")
+    assert code == 0
+    rows = lines(tmp_path / "x.jsonl")
+    for row in rows:
+        assert len(row["candidates"]) == 8
+        assert row["candidates"][0] == {"caption": row["caption"], "score": row["score"]}
+        clean = [c["score"] for c in row["candidates"] if not has_loop(c["caption"])]
+        assert row["score"] == row["match"]
+        assert "flags" in row or row["score"] <= max(clean)
+    assert caption(photos, *options, "--n", "8", "--rerank", "clip_s=2", "--output", tmp_path / "y.jsonl")[0] == 0
+    doubled = lines(tmp_path / "y.jsonl")
+    assert all(row["score"] == pytest.approx(2 * row["match"], abs=1e-5) for row in doubled)
+    assert "candidates" not in doubled[0]
+
+
+def test_faults_are_drawn_again_flagged_and_listed(photos, tmp_path, caption):
+    """The tiny captioner says many things that are no captions."""
+    _, _, none = caption(photos, "--output", tmp_path / "0.jsonl", "--resample", "0")
+    _, _, five = caption(photos, "--output", tmp_path / "5.jsonl", "--resample", "5")
+    before, after = lines(tmp_path / "0.jsonl"), lines(tmp_path / "5.jsonl")
+    flagged = [row for row in before if "flags" in row]
+    assert len(flagged) > 0
+    assert len([row for row in after if "flags" in row]) < len(flagged)
+    for old, new in zip(before, after, strict=True):
+        assert "flags" in old or old == new, "only captions with faults change"
+    assert f"; {len(flagged)} flagged (" in none
+    assert none.endswith(f"see {tmp_path / '0.review.csv'}.\n")
+    listed = list(csv.DictReader((tmp_path / "0.review.csv").open()))
+    assert {row["file"] for row in listed} == {row["id"] for row in flagged}
+    code, _, ungated = caption(photos, "--output", tmp_path / "x.jsonl", "--gate", "none")
+    assert (code, "; none flagged." in ungated, (tmp_path / "x.review.csv").exists()) == (0, True, False)
+    assert five.startswith("captioned 10 images at ")
+
+
+def test_styles_change_what_is_written_and_flags_win(photos, tmp_path, caption, materials):
+    options = ("--captioner", materials.captioner, "--num_beams", "1", "--gate", "none")
+    longest = {}
+    for style in ("plain", "short", "detailed", "alt"):
+        assert caption(photos, *options, "--style", style, "--output", tmp_path / f"{style}.jsonl")[0] == 0
+        longest[style] = max(len(row["caption"]) for row in lines(tmp_path / f"{style}.jsonl"))
+    assert longest["short"] <= 80 < longest["plain"]
+    assert longest["alt"] <= 126
+    assert longest["detailed"] > longest["plain"]
+    assert all(row["caption"][:1].isupper() for row in lines(tmp_path / "alt.jsonl") if row["caption"])
+    words = (*options, "--style", "alt", "--max_new_tokens", "3", "--prefix", "x, ", "--suffix", " #")
+    assert caption(photos, *words, "--output", tmp_path / "cut.jsonl")[0] == 0
+    for row in lines(tmp_path / "cut.jsonl"):
+        assert len(row["caption"].removeprefix("x, ").removesuffix(" #").split()) <= 3
+        assert row["caption"] == "" or (row["caption"].startswith("x, ") and row["caption"].endswith(" #"))
+    options = CaptionOptions(captioner="x", style="alt", max_new_tokens=7, strip_openers=False)
+    style = style_of(options)
+    assert (style.max_new_tokens, style.strip_openers, style.max_characters) == (7, False, 125)
+
+
+def test_a_style_asks_models_that_answer(materials, tmp_path):
+    tiny_qwen2_vl(tmp_path / "qwen")
+
+    def prompt(captioner, **options):
+        return prompted_captioner(CaptionOptions(captioner=str(captioner), **options)).family.prompt
+
+    own = prompt(tmp_path / "qwen")
+    assert prompt(tmp_path / "qwen", style="alt") == STYLES["alt"].prompt != own
+    assert prompt(tmp_path / "qwen", style="alt", prompt="Name the colours.") == "Name the colours."
+    assert prompt(materials.captioner, style="alt") == "", "others would take it for the beginning of the caption"
+    assert prompt(materials.captioner, prompt="a red") == "a red"
+
+
+def test_captions_longer_than_the_model_has_room_for(materials, photos, caption):
+    code, _, remarks = caption(photos / "00.png", "--max_new_tokens", "96")
+    assert (code, remarks) == (
+        2,
+        "error: --max_new_tokens is 96, but the model has room for 95 tokens: give at most 95.\n",
+    )
+    assert caption(photos / "00.png", "--captioner", materials.captioner, "--style", "detailed")[0] == 0
+
+
+def test_openers_are_taken_off(photos, tmp_path, caption):
+    _, printed, _ = caption(photos)
+    first = printed[0].split("\t")[1].split()[0]
+    mine = tmp_path / "mine.txt"
+    mine.write_text(f"{first}\n")
+    code, printed, _ = caption(photos, "--openers", mine, "--strip_openers")
+    assert code == 0
+    assert not any(opener_of(line.split("\t")[1], load_openers(mine)) for line in printed)
+
+
+def test_a_dry_run_shows_and_writes_nothing(photos, tmp_path, caption):
+    before = sorted(tmp_path.rglob("*"))
+    code, printed, _ = caption(photos, "--dry_run", "2", "--style", "alt", "--prefix", "x ", "--out", "sidecars")
+    assert code == 0
+    assert [line for line in printed if line.startswith(str(photos))] == [str(photos / f"0{n}.png") for n in (0, 1)]
+    assert [line.split(":")[0].strip() for line in printed[1:3]] == ["drawn", "written"]
+    assert printed[2].split(":", 1)[1].strip().startswith("x ")
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize("existing", ["keep", "overwrite", "append", "backup"])
+def test_captions_of_ones_own(photos, existing, caption):
+    (photos / "03.txt").write_text("mine\n")
+    code, _, remarks = caption(photos, "--out", "sidecars", "--existing", existing)
+    assert code == 0
+    assert remarks.startswith(f"captioned {9 if existing == 'keep' else 10} images")
+    text, new = (photos / "03.txt").read_text(), (photos / "04.txt").read_text()
+    assert (text == "mine\n") == (existing == "keep")
+    assert text.startswith("mine\n") == (existing in ("keep", "append"))
+    assert (photos / "03.txt.bak").exists() == (existing == "backup")
+    assert "mine" not in new
+    if existing == "keep":
+        code, _, remarks = caption(photos, "--out", "sidecars")
+        assert (code, remarks) == (0, "captioned 0 images (10 kept); none flagged.\n")
+
+
+def test_damaged_images_are_named_and_the_rest_is_captioned(tmp_path, caption):
+    kinds = make_damaged(tmp_path / "odd", len(READABLE | BROKEN), seed=3)
+    bad = [name for name, kind in kinds.items() if kind in BROKEN]
+    code, _, remarks = caption(tmp_path / "odd", "--output", tmp_path / "x.jsonl")
+    named = [line for line in remarks.splitlines() if line.startswith("error: ")]
+    found = sorted(path.name for path in (tmp_path / "odd").iterdir() if path.suffix.lower() in IMAGES)
+    good = [Path(row["file_name"]).name for row in lines(tmp_path / "x.jsonl")]
+    assert code == 2
+    assert good == [name for name in found if name not in bad]
+    assert set(found) - set(good) == set(bad) & set(found)
+    assert f"{len(found) - len(good)} of {len(found)} images could not be read" in named[-1]
+    listed = list(csv.DictReader((tmp_path / "x.review.csv").open()))
+    broken = [row for row in listed if row["reasons"].startswith("unreadable: ")]
+    assert sorted(Path(row["file"]).name for row in broken) == sorted(set(found) - set(good))
+    assert listed[: len(broken)] == broken, "the worst come first"
+
+
+IMAGES = {".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm"}
+
+
+def test_repaired_images_are_captioned_by_the_same_command(photos, tmp_path, caption):
+    whole = (photos / "02.png").read_bytes()
+    (photos / "02.png").write_bytes(whole[:50])
+    assert caption(photos, "--output", tmp_path / "x.jsonl")[0] == 2
+    assert len(lines(tmp_path / "x.jsonl")) == 9
+    assert caption(photos, "--output", tmp_path / "x.jsonl")[0] == 2, "it is tried again"
+    (photos / "02.png").write_bytes(whole)
+    code, _, remarks = caption(photos, "--output", tmp_path / "x.jsonl")
+    assert (code, remarks.startswith("captioned 1 images (9 before)")) == (0, True)
+    assert [Path(row["id"]).name for row in lines(tmp_path / "x.jsonl")] == [f"{n:02}.png" for n in range(10)]
+    assert not (tmp_path / "x.jsonl.work").exists()
+
+
+def test_the_first_broken_image_may_end_it(photos, tmp_path, caption):
+    (photos / "04.png").write_bytes(b"no picture")
+    one_by_one = ("--batch_size", "1", "--batch_by_size", "false")
+    code, _, remarks = caption(photos, "--output", tmp_path / "x.jsonl", "--on_error", "fail", *one_by_one)
+    assert code == 2
+    assert remarks.count("04.png is not a readable image") >= 1
+    assert not (tmp_path / "x.jsonl").exists()
+    (photos / "04.png").unlink()
+    remarks = caption(photos, "--output", tmp_path / "x.jsonl", "--on_error", "fail")[2]
+    assert remarks.startswith("captioned 5 images (4 before)")
+
+
+def test_a_stopped_run_refuses_other_options(photos, tmp_path, caption):
+    (photos / "02.png").write_bytes(b"no picture")
+    assert caption(photos, "--output", tmp_path / "x.jsonl")[0] == 2
+    code, _, remarks = caption(photos, "--output", tmp_path / "x.jsonl", "--prefix", "y")
+    assert code == 2
+    assert "was begun with --prefix , not --prefix y: give the same options to go on, or --overwrite" in remarks
+    (photos / "02.png").unlink()
+    code, _, remarks = caption(photos, "--output", tmp_path / "x.jsonl", "--prefix", "y", "--overwrite")
+    assert (code, remarks.startswith("captioned 9 images at")) == (0, True)
+    assert all(row["caption"].startswith("y") for row in lines(tmp_path / "x.jsonl") if row["caption"])
+
+
+def test_weights_that_changed_are_another_captioner(materials, tmp_path):
+    folder = shutil.copytree(materials.captioner, tmp_path / "captioner")
+    before = identity(str(folder))
+    os.utime(folder / "model.safetensors", (1, 1))
+    assert identity(str(folder)) == before, "a copy is the same"
+    data = bytearray((folder / "model.safetensors").read_bytes())
+    data[-1] ^= 1
+    (folder / "model.safetensors").write_bytes(data)
+    assert identity(str(folder)) != before
+    assert identity("nobody/has-this") == "hub"
+
+
+REFUSED = [
+    (["--n", "8"], "say which is kept, with --rerank clip_s"),
+    (["--rerank", "clip_s", "--listener", "x"], "give --n, such as --n 8"),
+    (["--n", "8", "--rerank", "clip_s"], "--rerank clip_s needs a listener"),
+    (["--n", "8", "--rerank", "cider_d"], "it compares with human captions"),
+    (["--n", "8", "--rerank", "wit"], "--rerank cannot use 'wit'"),
+    (["--n", "8", "--rerank", "clip_s=much", "--listener", "x"], "write a number"),
+    (["--n", "8", "--rerank", "clip_s", "--listener", "x", "--num_beams", "5"], "leave one out"),
+    (["--keep_all"], "--keep_all keeps what --n draws"),
+    (["--min_match", "0.5"], "--min_match needs a listener"),
+    (["--gate", "spelling"], "--gate names 'spelling': choose all, none, or some of empty, "),
+    (["--resample_on", "opener,x"], "--resample_on names 'x'"),
+    (["--top_p", "2"], "top_p in (0, 1]"),
+    (["--num_beams", "0"], "--num_beams is 0: it must be at least 1"),
+    (["--out", "sidecars", "--caption_extension", "txt"], "write it with its point"),
+    (["--existing", "append", "--output", "x.jsonl"], "--existing append is for sidecars"),
+    (["--output", "x.csv"], "name a .json or .jsonl file"),
+    (["--out", "parquet"], "--out parquet needs a place: give --output"),
+    (["--num_processes", "2"], "--num_processes 2 needs files to write to: give --output"),
+    (["--style", "long"], "one of plain, short, detailed, alt"),
+    (["--batch_size", "0"], "--batch_size is 0: it must be at least 1"),
+    (["--openers", "absent.txt"], "absent.txt cannot be read"),
+]
+
+
+@pytest.mark.parametrize(("words", "sentence"), REFUSED)
+def test_refusals_are_one_sentence(words, sentence, photos, caption, monkeypatch, materials):
+    monkeypatch.chdir(photos.parent)
+    before = sorted(photos.rglob("*"))
+    code, printed, remarks = caption(photos, *words, "--captioner", materials.captioner)
+    assert (code, printed) == (2, [])
+    assert remarks.startswith("error: ")
+    assert sentence in remarks
+    assert remarks.count("\n") == 1
+    assert sorted(photos.rglob("*")) == before
+
+
+def test_places_that_cannot_be(photos, tmp_path, caption, monkeypatch):
+    (tmp_path / "empty").mkdir()
+    assert "holds no images" in caption(tmp_path / "empty", "--out", "sidecars")[2]
+    may, locked = os.access, photos / "inner"
+    monkeypatch.setattr(os, "access", lambda path, mode: str(path) != str(locked) and may(path, mode))
+    code, _, remarks = caption(photos, "--out", "sidecars")
+    assert (code, remarks) == (2, f"error: {locked} cannot be written to: give --output FOLDER for the sidecars.\n")
+    assert not list(photos.rglob("*.txt"))
+    assert caption(photos, "--out", "sidecars", "--output", tmp_path / "texts")[0] == 0
+    assert len(list((tmp_path / "texts").rglob("*.txt"))) == 10
+
+
+LIMITED = """
+import resource, sys
+from tellapart.cli.main import main
+resource.setrlimit(resource.RLIMIT_FSIZE, (1300, resource.RLIM_INFINITY))
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def test_a_full_disk_is_a_sentence_and_loses_nothing(photos, materials, tmp_path, caption):
+    """A limit on the size of files stands for the disk: the journal, too, is torn where it is reached."""
+    options = ("--captioner", materials.captioner, "--num_beams", "1", "--resample", "0", "--batch_size", "2")
+    words = ["caption", photos, *options, "--gate", "none", "--output", tmp_path / "x.jsonl"]
+    full = subprocess.run(
+        [sys.executable, "-c", LIMITED, *map(str, words)], capture_output=True, text=True, check=False
+    )
+    assert full.returncode == 2
+    journal = tmp_path / "x.jsonl.work" / "journal-0.jsonl"
+    assert full.stderr.splitlines()[-1].startswith(f"error: {journal}: File too large")
+    assert journal.stat().st_size == 1300
+    whole = journal.read_bytes().count(b"\n")
+    code, _, remarks = caption(*words[1:])
+    assert (code, remarks.startswith(f"captioned {10 - whole} images ({whole} before)")) == (0, True)
+    assert len(lines(tmp_path / "x.jsonl")) == 10
