@@ -165,6 +165,15 @@ class HuggingFaceCaptioner(Captioner):
         if train == "decoder":
             self.family.vision.requires_grad_(False)
 
+    def set_prompt(self, prompt: str) -> None:
+        """Ask the model something else before it writes captions.
+
+        Raises:
+            UsageError: the model cannot be asked that.
+        """
+        self.family = type(self.family)(self.family.model, self.family.processors, prompt)
+        self.text = CaptionText(self.tokenizer, self.family, self.max_caption_tokens)
+
     @property
     def has_lora(self) -> bool:
         """Whether an adapter trains instead of the model."""

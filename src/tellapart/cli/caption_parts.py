@@ -169,12 +169,11 @@ def prompted_captioner(options: CaptionOptions) -> HuggingFaceCaptioner:
     """
     from tellapart.cli.models import load_captioner
 
-    name, dtype, asked = options.captioner, options.dtype, STYLES[options.style].prompt
-    captioner = load_captioner(CaptionerSection(model_name_or_path=name, dtype=dtype, prompt=options.prompt))
-    if options.prompt is not None or asked is None or not follows_instructions(captioner):
-        return captioner
-    del captioner  # before its weights are read again, under the other prompt
-    return load_captioner(CaptionerSection(model_name_or_path=name, dtype=dtype, prompt=asked))
+    section = CaptionerSection(model_name_or_path=options.captioner, dtype=options.dtype, prompt=options.prompt)
+    captioner, asked = load_captioner(section), STYLES[options.style].prompt
+    if options.prompt is None and asked is not None and follows_instructions(captioner):
+        captioner.set_prompt(asked)
+    return captioner
 
 
 def follows_instructions(captioner: HuggingFaceCaptioner) -> bool:
