@@ -1,59 +1,47 @@
-"""CIDEr-D against pycocoevalcap, and the properties a reward needs."""
+"""CIDEr against plain Python, and the properties a reward needs; against pycocoevalcap see test_coco.py."""
 
-import json
+import logging
 import math
-import random
 
 import numpy as np
 import pytest
-from pycocoevalcap.cider.cider_scorer import CiderScorer
 
-from tellapart.metrics.cider import CiderDScorer, DocumentFrequencies, cider_d
-from tellapart.metrics.tokenizer import tokenize
+from metrics.captions import counts_of, every_count, odd_captions
+from tellapart.errors import UsageError
+from tellapart.metrics.cider import CiderDScorer, PreparedReferences, cider, cider_d
+from tellapart.metrics.frequencies import DocumentFrequencies
 
 
-def peer(captions: dict[str, str], references: dict[str, list[str]]) -> dict[str, float]:
-    scorer = CiderScorer(n=4, sigma=6.0)
+def slow_cider(caption: str, references: list[str], counts, images: int, *, clipped: bool) -> float:
+    """The definition, term by term."""
+
+    def vector(text, n):
+        grams = counts_of(text, n)
+        return {g: c * (math.log(images) - math.log(max(1, counts.get(g, 0)))) for g, c in grams.items()}
+
+    total = 0.0
+    for reference in references:
+        for n in (1, 2, 3, 4):
+            one, other = vector(caption, n), vector(reference, n)
+            dot = sum((min(w, other.get(g, 0)) if clipped else w) * other.get(g, 0) for g, w in one.items())
+            norms = math.hypot(*one.values()) * math.hypot(*other.values())
+            bigrams = [max(len(text.split()) - 1, 0) for text in (caption, reference)]
+            penalty = math.exp(-((bigrams[0] - bigrams[1]) ** 2) / 72) if clipped else 1.0
+            total += penalty * dot / norms if norms else 0.0
+    return 10 * total / 4 / len(references)
+
+
+@pytest.mark.parametrize("clipped", [True, False])
+def test_equals_the_definition_also_under_other_images_frequencies(clipped):
+    captions, references = odd_captions(60, 1)
+    _, others = odd_captions(120, 2)
+    counts = every_count(others)
+    score = cider_d if clipped else cider
+    found = score(captions, references, DocumentFrequencies.from_tokens(others))
     for name, caption in captions.items():
-        scorer += (caption, references[name])
-    return dict(zip(captions, scorer.compute_score()[1], strict=True))
-
-
-def synthetic(images: int, seed: int) -> tuple[dict[str, str], dict[str, list[str]]]:
-    """Captions of few words, so that n-grams repeat within and between captions; some empty, some very short."""
-    rng = random.Random(seed)
-
-    def caption() -> str:
-        return " ".join(
-            rng.choices(["a", "red", "dog", "on", "the", "big", "wave", "and", "board"], k=rng.randint(0, 14))
-        )
-
-    references = {str(i): [caption() for _ in range(rng.randint(1, 5))] for i in range(images)}
-    captions = {i: rng.choice([*refs, caption(), caption() + " unseen words"]) for i, refs in references.items()}
-    return captions, references
-
-
-@pytest.mark.parametrize(("images", "seed"), [(2, 0), (40, 1), (200, 2)])
-def test_equals_pycocoevalcap_on_synthetic_captions(images, seed):
-    captions, references = synthetic(images, seed)
-    ours, theirs = cider_d(captions, references), peer(captions, references)
-    assert ours.keys() == theirs.keys()
-    np.testing.assert_allclose([*ours.values()], [*theirs.values()], rtol=0, atol=1e-9)
-    assert max(ours.values()) > 0.5
-
-
-def test_equals_pycocoevalcap_on_coco(shared_data):
-    folder = shared_data / "coco-captions"
-    wanted = json.loads((folder / "results_human.json").read_text())[:300]
-    captions = {str(row["image_id"]): row["caption"] for row in wanted}
-    references: dict[str, list[str]] = {name: [] for name in captions}
-    for row in json.loads((folder / "references.json").read_text())["annotations"]:
-        if str(row["image_id"]) in references:
-            references[str(row["image_id"])].append(row["caption"])
-    captions = dict(zip(captions, tokenize(captions.values()), strict=True))
-    references = {name: tokenize(texts) for name, texts in references.items()}
-    ours, theirs = cider_d(captions, references), peer(captions, references)
-    np.testing.assert_allclose([*ours.values()], [*theirs.values()], rtol=0, atol=1e-9)
+        wanted = slow_cider(caption, references[name], counts, len(others), clipped=clipped)
+        assert found[name] == pytest.approx(wanted, abs=1e-9), name
+    assert max(found.values()) > 1
 
 
 def test_hand_computed():
@@ -65,31 +53,70 @@ def test_hand_computed():
     assert scores["1"] == 0
     # "q q" against "q": tf 2 clipped to 1 gives 1 * 1 / (2 * 1) for order 1; one bigram against none: exp(-1 / 72)
     assert scores["2"] == pytest.approx(10 * 0.5 * math.exp(-1 / 72) / 4, abs=1e-12)
+    # without clipping the cosine of "q q" and "q" is 1
+    assert cider({"0": "", "1": "", "2": "q q"}, references)["2"] == pytest.approx(10 / 4, abs=1e-12)
 
 
-def test_frequencies_count_images_not_captions_and_never_grow():
+def test_one_image_is_refused_and_few_are_warned_of(caplog):
+    with pytest.raises(UsageError, match="one image is 0 whatever the caption"):
+        cider_d({"0": "a"}, {"0": ["a"]})
+    references = {str(i): ["a dog"] for i in range(100)}
+    with caplog.at_level(logging.WARNING):
+        cider_d(dict.fromkeys(references, "a"), references)
+    assert caplog.text == ""
+    del references["0"]
+    cider_d(dict.fromkeys(references, "a"), references)
+    assert "only 99 images" in caplog.text
+
+
+def test_batches_of_any_shape_give_each_caption_its_own_score():
+    """Several captions of some images, none of others, in any order, prepared together or one by one."""
+    said, references = odd_captions(150, 7)
+    names = [*references]
+    scorer = CiderDScorer(DocumentFrequencies.from_tokens(references))
+    rows = [[text.split() for text in texts] for texts in references.values()]
+    image = np.random.default_rng(0).integers(0, 90, 400)  # images 90 to 149 have no caption
+    captions = [said[names[i % 37]] for i in range(400)]
+    found = scorer.score([text.split() for text in captions], image, scorer.prepare(rows))
+    again = scorer.score(
+        [text.split() for text in captions], image, PreparedReferences.join([scorer.prepare([row]) for row in rows])
+    )
+    parts = PreparedReferences.join(scorer.prepare(rows).images())
+    np.testing.assert_allclose(found, again, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(found, scorer.score([t.split() for t in captions], image, parts), rtol=0, atol=1e-12)
+    counts = every_count(references)
+    for n in range(0, 400, 5):
+        wanted = slow_cider(captions[n], references[names[image[n]]], counts, 150, clipped=True)
+        assert found[n] == pytest.approx(wanted, abs=1e-9)
+
+
+def test_scoring_adds_nothing_to_the_tables():
     frequencies = DocumentFrequencies.from_tokens({"0": ["a dog", "a dog a"], "1": ["a cat"], "2": ["no"]})
-    assert frequencies.counts == {("a",): 2}  # what one image alone has weighs as if unseen and is not kept
-    assert frequencies.images == 3
+    before = dict(frequencies.counts), len(frequencies.words), len(frequencies.totals)
     scorer = CiderDScorer(frequencies)
-    for caption in ("never seen words", "a dog"):
-        scorer.score(caption.split(), scorer.prepare([["something", "new"], ["a", "dog"]]))
-    assert frequencies.counts == {("a",): 2}
-    assert len(frequencies.logs) == 1
+    prepared = scorer.prepare([[["something", "new"], ["a", "dog"]]])
+    known = len(scorer._vocabulary)
+    first = scorer.score([["never", "seen", "words"], ["a", "dog"]], np.array([0, 0]), prepared)
+    assert len(scorer._vocabulary) == known == len(frequencies.words) + 2  # the reference's new words only
+    assert (dict(frequencies.counts), len(frequencies.words), len(frequencies.totals)) == before
+    again = scorer.score([["never", "seen", "words"], ["a", "dog"]], np.array([0, 0]), prepared)
+    assert first.tolist() == again.tolist()
 
 
-def test_leaving_out_singletons_changes_no_score():
-    captions, references = synthetic(30, 5)
-    every: dict[tuple[str, ...], int] = {}
-    for texts in references.values():
-        words = [text.split() for text in texts]
-        for gram in {tuple(w[i : i + n]) for w in words for n in (1, 2, 3, 4) for i in range(len(w) - n + 1)}:
-            every[gram] = every.get(gram, 0) + 1
-    full = DocumentFrequencies(every, len(references))
-    assert len(full.counts) > len(DocumentFrequencies.from_tokens(references).counts)
-    assert cider_d(captions, references, full) == cider_d(captions, references)
+def test_more_words_than_fit_in_16_bits():
+    words = [f"w{i}" for i in range(70_000)]
+    references = {str(i): [" ".join(words[i * 7 : i * 7 + 7])] for i in range(10_000)}
+    # numbers are given in this order, so that in 16 bits the first of these would be the word 21 of image 3
+    captions = {name: texts[0] for name, texts in references.items()} | {"3": f"{words[65_536 + 21]} {words[22]}"}
+    found = cider_d(captions, references)
+    assert found.pop("3") == pytest.approx(
+        slow_cider(captions["3"], references["3"], {}, 10_000, clipped=True), abs=1e-9
+    )
+    assert list(found.values()) == pytest.approx([10] * 9_999)
 
 
-def test_an_end_token_is_counted_in_every_reference():
-    frequencies = DocumentFrequencies.from_references({"0": ["A dog."], "1": ["A cat!"]}, end="<end>")
-    assert frequencies.counts == {("a",): 2, ("<end>",): 2}
+def test_images_without_references_or_captions():
+    frequencies = DocumentFrequencies.from_tokens({"0": ["a dog"], "1": ["a cat"]})
+    assert cider_d({}, {}, frequencies) == {}
+    with pytest.raises(ValueError, match="an image has none"):
+        cider_d({"0": "a", "1": "a"}, {"0": ["a"], "1": []}, frequencies)

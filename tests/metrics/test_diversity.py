@@ -3,12 +3,19 @@ import random
 import numpy as np
 import pytest
 from nltk.translate.bleu_score import SmoothingFunction, sentence_bleu
-from pycocoevalcap.bleu.bleu import Bleu
 
 from given import vector
 from tellapart.errors import UsageError
-from tellapart.metrics.bleu import bleu, count_matches
-from tellapart.metrics.diversity import caption_statistics, div_n, mbleu_corpus, mbleu_sentence, self_bleu
+from tellapart.metrics.diversity import (
+    caption_statistics,
+    div_n,
+    mbleu_corpus,
+    mbleu_sentence,
+    novel_captions,
+    self_bleu,
+    self_bleus,
+    vocabulary_size,
+)
 
 
 def some_captions(count: int, seed: int, longest: int = 12) -> list[str]:
@@ -67,23 +74,34 @@ def test_mbleu_needs_siblings():
         mbleu_sentence([["a"]])
 
 
-def test_bleu_equals_pycocoevalcap():
-    candidates = some_captions(50, 4)
-    references = [some_captions(random.Random(i).randint(1, 4), 100 + i) for i in range(50)]
-    corpus, per_image = Bleu(4).compute_score(
-        dict(enumerate(references)), {i: [caption] for i, caption in enumerate(candidates)}, verbose=0
-    )
-    matches = [count_matches(*pair) for pair in zip(candidates, references, strict=True)]
-    assert bleu(matches) == pytest.approx(corpus, abs=1e-12)
-    np.testing.assert_allclose([bleu([m]) for m in matches], np.transpose(per_image), rtol=0, atol=1e-12)
+def test_self_bleus_equal_one_at_a_time_and_take_all():
+    captions = some_captions(1100, 5)
+    found = self_bleus(captions, (2, 3, 4))
+    assert [*found] == [2, 3, 4]
+    for n, values in found.items():
+        assert values == self_bleu(captions, n=n, limit=None)
+        assert len(values) == 1100
 
 
-def test_sle_distance_bleu34_vector_matrices():
-    inputs, expected, tolerance = vector("sle_distance_bleu34")
-    captions = inputs["captions"]
-    table = np.array([[bleu([count_matches(own, [other])]) for other in captions] for own in captions])
-    np.testing.assert_allclose(table[:, :, 2], expected["bleu3"], rtol=0, atol=tolerance)
-    np.testing.assert_allclose(table[:, :, 3], expected["bleu4"], rtol=0, atol=tolerance)
+def test_self_bleu_of_captions_without_words():
+    assert self_bleu(["", "", ""]) == [0, 0, 0]
+
+
+def test_mbleu_of_sets_of_several_sizes_is_the_mean_over_captions():
+    sets = [some_captions(3, 1), some_captions(5, 2)]
+    parts = [mbleu_sentence([captions]) for captions in sets]
+    wanted = [(3 * one + 5 * other) / 8 for one, other in zip(*parts, strict=True)]
+    assert mbleu_sentence(sets) == pytest.approx(wanted, abs=1e-12)
+
+
+def test_vocabulary_and_novel_captions():
+    captions = ["a red dog", "a red dog", "a cat", ""]
+    assert vocabulary_size(captions) == 4
+    assert novel_captions(captions, ["a cat", "a dog"]).tolist() == [1, 1, 0, 1]
+    with pytest.raises(UsageError, match="there are none"):
+        novel_captions(captions, [])
+    with pytest.raises(UsageError, match="there are none"):
+        div_n([], 1)
 
 
 def test_caption_statistics():

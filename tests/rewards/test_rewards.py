@@ -1,5 +1,6 @@
 import logging
 import random
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -8,8 +9,9 @@ from pycocoevalcap.cider.cider_scorer import CiderScorer
 
 from given import vector
 from tellapart.errors import UsageError
-from tellapart.metrics.cider import DocumentFrequencies
+from tellapart.metrics.cider import DocumentFrequencies, cider_d
 from tellapart.metrics.scores import refclip_s
+from tellapart.metrics.tokenizer import tokenize
 from tellapart.rewards.mix import Mix
 from tellapart.rewards.reference import CiderD
 from tellapart.rewards.similarity import RefSimilarity, Similarity
@@ -119,11 +121,41 @@ def test_cider_d_prepares_an_image_once_and_never_grows_its_frequencies(monkeypa
     drawn = rollout(["new words", "unseen too"], [0, 1], list(references.values())[:3])
     first = reward(drawn)
     assert torch.equal(reward(drawn), first)
-    assert calls == [3, 3]
+    assert calls == [2]  # both images at once, and only once
     reward(rollout(["a dog"], [2], list(references.values())[:3]))
+    assert calls == [2, 1]
     assert len(reward._prepared) == 2
     assert torch.equal(reward(drawn), first)
+    every = rollout(["new words", "unseen too", "a dog"], [0, 1, 2], list(references.values())[:3])
+    assert torch.equal(reward(every)[:2], first)  # more images than are kept
+    assert len(reward._prepared) == 2
     assert len(reward.document_frequencies.counts) == size
+
+
+def test_cider_d_is_the_metric_before_it_is_rounded():
+    references = corpus(150)
+    frequencies = DocumentFrequencies.from_references(references, end="")
+    rng = random.Random(5)
+    names = [*references]
+    image = [rng.randrange(150) for _ in range(320)]
+    texts = [rng.choice([*references[names[i]], "a red dog a red dog", "wholly new words", ""]) for i in image]
+    reward = CiderD(frequencies)
+    drawn = rollout(texts, image, [*references.values()])
+    tokens = {name: tokenize(captions) for name, captions in references.items()}
+    expected = [
+        cider_d({names[i]: tokenize([text])[0]}, {names[i]: tokens[names[i]]}, frequencies)[names[i]]
+        for text, i in zip(texts, image, strict=True)
+    ]
+    np.testing.assert_allclose(reward.score(drawn), expected, rtol=0, atol=1e-9)
+    np.testing.assert_allclose(reward(drawn).numpy(), expected, rtol=1e-6, atol=0)
+    assert reward(drawn).dtype == torch.float32
+    with ThreadPoolExecutor(4) as threads:
+        for found in threads.map(lambda _: reward.score(drawn), range(16)):
+            assert found.tolist() == reward.score(drawn).tolist()
+
+
+def test_cider_d_of_no_captions():
+    assert CiderD(DocumentFrequencies.from_references(corpus(100)))(rollout([], [], [["a"]])).shape == (0,)
 
 
 def test_cider_d_refuses_what_cannot_be_rewarded(caplog):

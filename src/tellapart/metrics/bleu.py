@@ -2,48 +2,115 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
-from tellapart.metrics.ngrams import Ngram, ngram_counts
+import numpy as np
+
+from tellapart.metrics.ngrams import Numbered, number_all
+from tellapart.metrics.positions import (
+    Scratch,
+    chunks,
+    columns,
+    count_dtype,
+    narrow,
+    other_side,
+    own_tables,
+    same_ngrams,
+)
 
 _SMALL, _TINY = 1e-9, 1e-15
 
 
 class Matches(NamedTuple):
-    """What BLEU needs of one caption, or summed over many: clipped matches and n-grams per order, and two lengths."""
+    """What BLEU needs of captions.
 
-    correct: list[int]
-    guessed: list[int]
-    length: int
-    reference_length: int
+    Args:
+        correct: ``[orders, N]``, n-grams found in a reference, each at most as often as in the reference with most.
+        guessed: ``[orders, N]``, n-grams of the caption.
+        lengths: ``[N]``, words of the caption.
+        reference_lengths: ``[N]``, words of the reference closest in length; of two the shorter.
+    """
 
-
-def count_matches(candidate: str, references: Sequence[str], orders: int = 4) -> Matches:
-    """Clipped n-gram matches of a tokenised caption with its tokenised references."""
-    words, others = candidate.split(), [reference.split() for reference in references]
-    correct = []
-    for order in range(1, orders + 1):
-        ceiling: dict[Ngram, int] = {}
-        for other in others:
-            for gram, count in ngram_counts(other, order).items():
-                ceiling[gram] = max(ceiling.get(gram, 0), count)
-        correct.append(sum(min(count, ceiling.get(gram, 0)) for gram, count in ngram_counts(words, order).items()))
-    guessed = [max(0, len(words) - order) for order in range(orders)]
-    closest = min((abs(len(other) - len(words)), len(other)) for other in others)[1]
-    return Matches(correct, guessed, len(words), closest)
+    correct: np.ndarray
+    guessed: np.ndarray
+    lengths: np.ndarray
+    reference_lengths: np.ndarray
 
 
-def bleu(matches: Iterable[Matches]) -> list[float]:
-    """BLEU-1, -2, ... as fractions: of one caption, or of a corpus when the matches of all its captions are given."""
-    every = list(matches)
-    length, reference_length = sum(m.length for m in every), sum(m.reference_length for m in every)
-    ratio = (length + _TINY) / (reference_length + _SMALL)
-    penalty = math.exp(1 - 1 / ratio) if ratio < 1 else 1.0
-    scores, product = [], 1.0
-    for order in range(len(every[0].correct)):
-        correct, guessed = sum(m.correct[order] for m in every), sum(m.guessed[order] for m in every)
-        product *= (correct + _TINY) / (guessed + _SMALL)
-        scores.append(product ** (1 / (order + 1)) * penalty)
-    return scores
+def count_matches(candidates: Sequence[str], references: Sequence[Sequence[str]], orders: int = 4) -> Matches:
+    """Clipped n-gram matches of tokenised captions with their tokenised references.
+
+    Args:
+        candidates: N captions.
+        references: N lists of at least one reference.
+        orders: longest n-gram.
+
+    Raises:
+        ValueError: a caption has no reference.
+    """
+    if not all(references):
+        raise ValueError("BLEU compares captions with references, but a caption has none")
+    ours = [caption.split() for caption in candidates]
+    theirs = [reference.split() for captions in references for reference in captions]
+    both = number_all([*ours, *theirs])
+    count = len(ours)
+    words = int(both.lengths[:count].sum())
+    sizes = np.array([len(captions) for captions in references])
+    own = Numbered(both.words[:words], both.lengths[:count])
+    return _count(own, Numbered(both.words[words:], both.lengths[count:]), sizes, orders)
+
+
+def _count(own: Numbered, others: Numbered, sizes: np.ndarray, orders: int) -> Matches:
+    scratch = Scratch()
+    first = np.cumsum(sizes) - sizes
+    own_words, other_words = narrow(own.words, others.words)
+    longest = np.maximum(own.lengths, np.maximum.reduceat(others.lengths, first))
+    correct = np.zeros((orders, len(own.lengths)), np.int64)
+    cells = longest**2 * sizes
+    order = np.argsort(-cells, kind="stable")
+    for part in chunks(cells[order]):
+        rows = order[part]
+        starts = np.cumsum(sizes[rows]) - sizes[rows]
+        owner = np.repeat(np.arange(len(rows)), sizes[rows])
+        references = (first[rows] - starts)[owner] + np.arange(len(owner))
+        left, _ = columns(Numbered(other_words, others.lengths).select(references))
+        right, _ = columns(Numbered(own_words, own.lengths).select(rows))
+        ranks = own_tables(right, orders, scratch, earlier=True)
+        tables = same_ngrams(left, other_side(right).take(owner, axis=1), orders, scratch)
+        for n, same in enumerate(tables):
+            found = np.maximum.reduceat(same.sum(axis=0, dtype=count_dtype(len(left))), starts, axis=1)
+            # the k-th of equal n-grams counts if a reference has at least k
+            correct[n, rows] = (ranks[n, : len(found)] < found).sum(axis=0)
+    distance = np.abs(others.lengths - np.repeat(own.lengths, sizes)) * (1 << 32) + others.lengths
+    closest = np.minimum.reduceat(distance, first) % (1 << 32)
+    return Matches(correct, guesses(own.lengths, orders), own.lengths, closest)
+
+
+def guesses(lengths: np.ndarray, orders: int) -> np.ndarray:
+    """``[orders, ...]``: n-grams of captions of so many words."""
+    return np.maximum(lengths - np.arange(orders).reshape(-1, *[1] * lengths.ndim), 0)
+
+
+def bleu_of(matches: Matches, orders: Sequence[int] | None = None) -> np.ndarray:
+    """BLEU-n as fractions, of each caption by itself.
+
+    Args:
+        matches: of captions; what stands behind the orders may be of any shape.
+        orders: which n; by default 1, 2, ... of all.
+
+    Returns:
+        ``[orders, N]``.
+    """
+    top = len(matches.correct)
+    chosen = np.arange(1, top + 1) if orders is None else np.array(orders)
+    ratio = (matches.lengths + _TINY) / (matches.reference_lengths + _SMALL)
+    penalty = np.minimum(1 - 1 / ratio, 0.0)
+    logs = np.log((matches.correct + _TINY) / (matches.guessed + _SMALL)).cumsum(axis=0)[chosen - 1]
+    return np.exp(logs / chosen.reshape(-1, *[1] * penalty.ndim) + penalty)
+
+
+def bleu(matches: Matches) -> list[float]:
+    """BLEU-1, -2, ... of the corpus, as fractions: from the sums over its captions."""
+    total = Matches(*(np.atleast_1d(part.sum(axis=-1)).reshape(*part.shape[:-1], 1) for part in matches))
+    return [float(value) for value in bleu_of(total)[:, 0]]

@@ -1,18 +1,18 @@
-"""The metrics of the COCO captioning challenge, corpus and per image, without Java."""
+"""The n-gram metrics of the COCO captioning challenge, corpus and per image, without Java."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from tellapart.errors import UsageError
-from tellapart.metrics.cider import DocumentFrequencies, cider_d
+from tellapart.metrics.bleu import bleu, bleu_of, count_matches
+from tellapart.metrics.cider import cider_d
+from tellapart.metrics.frequencies import DocumentFrequencies
+from tellapart.metrics.rouge import rouge_l
 from tellapart.metrics.tokenizer import tokenize
 
 logger = logging.getLogger(__name__)
-
-FEW_IMAGES = 100
-"""Below so many images, document frequencies say little and CIDEr-D is hard to compare."""
 
 _SHOWN = 5
 
@@ -24,16 +24,17 @@ def coco_metrics(
     references: Mapping[str, Sequence[str]],
     *,
     frequencies: DocumentFrequencies | None = None,
+    tokenizer: Callable[[Iterable[str]], list[str]] = tokenize,
 ) -> Scores:
-    """Bleu_1..4, ROUGE_L and CIDEr (that is CIDEr-D) of one caption an image.
+    """Bleu_1..4, ROUGE_L and CIDEr (that is CIDEr-D) of one caption an image; equal to pycocoevalcap's on equal tokens.
 
-    Bleu and ROUGE_L are pycocoevalcap's; without it these columns are missing and a sentence is logged. CIDEr is ours
-    and equals pycocoevalcap's. It is left out for a single image, where it would be 0 whatever the caption.
+    CIDEr is left out for a single image, where it would be 0 whatever the caption.
 
     Args:
         captions: image id -> raw caption.
         references: image id -> raw references; exactly the same ids.
         frequencies: document frequencies without an end token for CIDEr; by default those of ``references``.
+        tokenizer: makes captions words joined by a space; ``list`` where they are that already.
 
     Returns:
         ``(corpus, per_image)``: name -> value, and image id -> name -> value. Fractions, but CIDEr on 0 to 10
@@ -43,14 +44,43 @@ def coco_metrics(
         UsageError: the ids differ, or an image has no references.
     """
     check_same_images(captions, references)
-    candidates = dict(zip(captions, tokenize(captions.values()), strict=True))
-    targets = {name: tokenize(references[name]) for name in captions}
-    columns = _bleu_and_rouge(candidates, targets) | _cider(candidates, targets, frequencies)
+    every = tokenizer([*captions.values(), *(text for name in captions for text in references[name])])
+    rest = iter(every[len(captions) :])
+    targets = [[next(rest) for _ in references[name]] for name in captions]
+    columns = coco_columns(every[: len(captions)], targets, frequencies=frequencies)
     corpus = {metric: value for metric, (value, _) in columns.items()}
     per_image = {
-        name: {metric: float(values[i]) for metric, (_, values) in columns.items()} for i, name in enumerate(candidates)
+        name: {metric: values[i] for metric, (_, values) in columns.items()} for i, name in enumerate(captions)
     }
     return corpus, per_image
+
+
+Columns = dict[str, tuple[float, list[float]]]
+
+
+def coco_columns(
+    candidates: Sequence[str], targets: Sequence[Sequence[str]], *, frequencies: DocumentFrequencies | None = None
+) -> Columns:
+    """Metric -> its value for the corpus and its values for each image, of tokenised captions.
+
+    Args:
+        candidates: N captions.
+        targets: N lists of at least one reference.
+        frequencies: as for :func:`coco_metrics`.
+    """
+    matches = count_matches(candidates, targets)
+    columns: Columns = {
+        f"Bleu_{n}": (value, values.tolist())
+        for n, (value, values) in enumerate(zip(bleu(matches), bleu_of(matches), strict=True), 1)
+    }
+    rouge = rouge_l(candidates, targets)
+    columns["ROUGE_L"] = (sum(rouge) / len(rouge), rouge)
+    if frequencies is None and len(targets) == 1:
+        logger.warning("CIDEr is left out: of one image every n-gram has idf 0, so score more images together.")
+        return columns
+    numbered = {str(i): captions for i, captions in enumerate(targets)}
+    cider = [*cider_d(dict(zip(numbered, candidates, strict=True)), numbered, frequencies).values()]
+    return columns | {"CIDEr": (sum(cider) / len(cider), cider)}
 
 
 def check_same_images(captions: Mapping[str, str], references: Mapping[str, Sequence[str]]) -> None:
@@ -72,37 +102,3 @@ def check_same_images(captions: Mapping[str, str], references: Mapping[str, Sequ
     bare = [name for name, texts in references.items() if not texts]
     if bare:
         raise UsageError(f"image {bare[0]!r} has no references ({len(bare)} in all): remove it or add a caption of it.")
-
-
-Columns = dict[str, tuple[float, Sequence[float]]]
-
-
-def _bleu_and_rouge(candidates: Mapping[str, str], targets: Mapping[str, list[str]]) -> Columns:
-    try:
-        from pycocoevalcap.bleu.bleu import Bleu
-        from pycocoevalcap.rouge.rouge import Rouge
-    except ImportError:
-        logger.warning(
-            "Bleu and ROUGE_L are left out because pycocoevalcap is not installed: pip install tellapart[coco]"
-        )
-        return {}
-    hypotheses = {name: [caption] for name, caption in candidates.items()}
-    bleu, per_image = Bleu(4).compute_score(targets, hypotheses, verbose=0)
-    rouge, rouge_per_image = Rouge().compute_score(targets, hypotheses)
-    columns: Columns = {f"Bleu_{n + 1}": (float(bleu[n]), per_image[n]) for n in range(4)}
-    return columns | {"ROUGE_L": (float(rouge), rouge_per_image)}
-
-
-def _cider(
-    candidates: Mapping[str, str], targets: Mapping[str, list[str]], frequencies: DocumentFrequencies | None
-) -> Columns:
-    if frequencies is None and len(targets) == 1:
-        logger.warning("CIDEr is left out: of one image every n-gram has idf 0, so score more images together.")
-        return {}
-    if frequencies is None and len(targets) < FEW_IMAGES:
-        logger.warning(
-            "CIDEr takes its document frequencies from only %d images: do not compare it with values of larger sets.",
-            len(targets),
-        )
-    values = list(cider_d(candidates, targets, frequencies).values())
-    return {"CIDEr": (sum(values) / len(values), values)}

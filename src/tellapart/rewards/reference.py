@@ -5,19 +5,19 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from tellapart.errors import UsageError
-from tellapart.metrics.cider import CiderDScorer, DocumentFrequencies, PreparedReferences
+from tellapart.metrics.cider import CiderDScorer, PreparedReferences
+from tellapart.metrics.frequencies import FEW_IMAGES, DocumentFrequencies
 from tellapart.metrics.tokenizer import tokenize
-from tellapart.types import Rollout
+from tellapart.types import Batch, Rollout
 
 __all__ = ["CiderD", "DocumentFrequencies"]
 
 logger = logging.getLogger(__name__)
-
-FEW_IMAGES = 100
 
 
 class CiderD:
@@ -25,18 +25,18 @@ class CiderD:
 
     The reward of SCST (Rennie et al. 2017). Captions and references are cut into words exactly as for the metric. The
     end of a caption is a token of its own, which a caption cut at the longest length lacks, so that leaving off the
-    end costs reward. A caption costs one pass over its n-grams: the vectors of an image's references are prepared when
-    it is first seen.
+    end costs reward. The vectors of an image's references are prepared when it is first seen; the captions of a batch
+    are scored together.
 
     Args:
         document_frequencies: ``DocumentFrequencies.from_references(train.references)``.
-        prepared_images: keep the vectors of this many images, some 60 kB each.
+        prepared_images: keep the vectors of this many images, some 3 kB each.
 
     Raises:
         UsageError: the document frequencies are of a single image, of which every n-gram weighs nothing.
     """
 
-    def __init__(self, document_frequencies: DocumentFrequencies, *, prepared_images: int = 10_000) -> None:
+    def __init__(self, document_frequencies: DocumentFrequencies, *, prepared_images: int = 100_000) -> None:
         images = document_frequencies.images
         if images < 2:
             raise UsageError(
@@ -58,26 +58,40 @@ class CiderD:
         Raises:
             UsageError: an image has no references.
         """
-        batch, rows = rollout.batch, rollout.image.tolist()
-        prepared = {row: self._prepare(batch.ids[row], batch.references[row]) for row in dict.fromkeys(rows)}
-        captions = zip(tokenize(rollout.texts), rollout.finished.tolist(), rows, strict=True)
-        scores = [
-            self._scorer.score(text.split() + (self._closing if finished else []), prepared[row])
-            for text, finished, row in captions
-        ]
-        return torch.tensor(scores, dtype=torch.float32, device=rollout.image.device)
+        return torch.from_numpy(self.score(rollout)).to(rollout.image.device, torch.float32)
 
-    def _prepare(self, name: str, references: Sequence[str]) -> PreparedReferences:
-        key = tuple(references)
-        found = self._prepared.get(key)
-        if found is not None:
-            return found
-        if not any(reference.strip() for reference in references):
-            raise UsageError(
-                f"the CIDEr-D reward needs references, but image {name!r} has none: "
-                "leave such images out of training, or choose a reward that reads the image."
-            )
-        if len(self._prepared) >= self.prepared_images:
+    def score(self, rollout: Rollout) -> np.ndarray:
+        """``[N]`` float64, the same before it is rounded.
+
+        Raises:
+            UsageError: an image has no references.
+        """
+        rows, image = np.unique(rollout.image.cpu().numpy(), return_inverse=True)
+        if not len(rows):
+            return np.zeros(0)
+        references = PreparedReferences.join(self._references(rollout.batch, rows.tolist()))
+        ended = zip(tokenize(rollout.texts), rollout.finished.tolist(), strict=True)
+        captions = [text.split() + self._closing if finished else text.split() for text, finished in ended]
+        return self._scorer.score(captions, image, references)
+
+    def _references(self, batch: Batch, rows: Sequence[int]) -> list[PreparedReferences]:
+        """The prepared references of some images; those not seen before are prepared together and kept."""
+        keys = [tuple(batch.references[row]) for row in rows]
+        found = {key: self._prepared.get(key) for key in keys}
+        new = [key for key, prepared in found.items() if prepared is None]
+        for key, row in zip(keys, rows, strict=True):
+            if found[key] is None and not any(reference.strip() for reference in key):
+                raise UsageError(
+                    f"the CIDEr-D reward needs references, but image {batch.ids[row]!r} has none: "
+                    "leave such images out of training, or choose a reward that reads the image."
+                )
+        if new:
+            words = [[text.split() + self._closing for text in tokenize(key)] for key in new]
+            found |= dict(zip(new, self._scorer.prepare(words).images(), strict=True))
+            self._keep({key: prepared for key in new if (prepared := found[key]) is not None})
+        return [prepared for key in keys if (prepared := found[key]) is not None]
+
+    def _keep(self, prepared: dict[tuple[str, ...], PreparedReferences]) -> None:
+        self._prepared |= prepared
+        while len(self._prepared) > self.prepared_images:
             del self._prepared[next(iter(self._prepared))]  # the oldest: an epoch visits images in turn
-        self._prepared[key] = self._scorer.prepare([text.split() + self._closing for text in tokenize(references)])
-        return self._prepared[key]

@@ -1,0 +1,215 @@
+"""In the references of how many images an n-gram occurs: what CIDEr weighs n-grams by."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from itertools import islice
+
+import numpy as np
+
+from tellapart.metrics.ngrams import Ngram, Numbered, add_words, number_words
+from tellapart.metrics.tokenizer import tokenize
+
+ORDERS = (1, 2, 3, 4)
+END = "<end of caption>"
+"""The token that closes a finished caption where the end is to count; it has spaces, so no tokenised word equals it."""
+
+FEW_IMAGES = 100
+"""Below so many images, document frequencies say little and CIDEr-D is hard to compare."""
+
+_BUCKET = 4
+_IMAGES_AT_ONCE = 10_000
+_SPREAD = np.uint64(0x9E3779B97F4A7C15)
+
+
+class PairTable:
+    """Finds the number of a pair of numbers, for many at once: a hash table in arrays. It compares whole pairs.
+
+    A key lies in its bucket of 4 or, where that is full, in the next: one look at one line of memory is mostly enough.
+
+    Args:
+        first: ``[K]``, below 2**31.
+        second: ``[K]``, below 2**31; all pairs differ.
+        numbers: ``[K]``, the number of each pair.
+    """
+
+    def __init__(self, first: np.ndarray, second: np.ndarray, numbers: np.ndarray) -> None:
+        keys = (first.astype(np.int64) << 32) | second
+        bits = max(len(keys).bit_length(), 2)
+        self._shift, self._mask = np.uint64(64 - bits), (1 << bits) - 1
+        self._keys = np.full((1 << bits, _BUCKET), -1, np.int64)
+        self._numbers = np.zeros((1 << bits) * _BUCKET, np.int32)
+        used, buckets = np.zeros(1 << bits, np.int64), self._buckets(keys)
+        while len(keys):
+            order = np.argsort(buckets, kind="stable")
+            keys, numbers, buckets = keys[order], numbers[order], buckets[order]
+            place = used[buckets] + np.arange(len(keys)) - np.searchsorted(buckets, buckets)
+            fits = place < _BUCKET
+            self._keys[buckets[fits], place[fits]] = keys[fits]
+            self._numbers[buckets[fits] * _BUCKET + place[fits]] = numbers[fits]
+            used = np.minimum(used + np.bincount(buckets, minlength=len(used)), _BUCKET)
+            keys, numbers, buckets = keys[~fits], numbers[~fits], (buckets[~fits] + 1) & self._mask
+
+    def _buckets(self, keys: np.ndarray) -> np.ndarray:
+        return ((keys.view(np.uint64) * _SPREAD) >> self._shift).view(np.int64)
+
+    def find(self, first: np.ndarray, second: np.ndarray) -> np.ndarray:
+        """``[M]``: the number of each pair, -1 where it is not in the table."""
+        keys = (first.astype(np.int64) << 32) | second
+        found = np.full(len(keys), -1, np.int32)
+        waiting, buckets = np.arange(len(keys)), self._buckets(keys)
+        while len(waiting):
+            there = self._keys.take(buckets, axis=0)
+            hits = np.flatnonzero(there == keys[:, None])
+            rows = hits >> 2
+            found[waiting.take(rows)] = self._numbers.take((buckets.take(rows) << 2) + (hits & 3))
+            full = there[:, -1] != -1
+            full[rows] = False
+            on = np.flatnonzero(full)
+            waiting, buckets, keys = waiting[on], (buckets[on] + 1) & self._mask, keys[on]
+        return found
+
+
+class DocumentFrequencies:
+    """In the references of how many images each n-gram occurs. Scoring never adds to it.
+
+    Longer n-grams of a single image are left out: they weigh exactly as much as n-grams never seen (idf = log of the
+    number of images), and they are three quarters of the table. The n-grams make a tree: each is the number of its
+    first words and its last word, so that equal means equal, whatever the size of the vocabulary.
+
+    Args:
+        counts: n-gram of up to 4 words -> number of images.
+        images: number of images counted.
+        end: token that closes every reference (and every finished caption scored with these counts); "" for none.
+
+    Raises:
+        ValueError: an n-gram is of no or more than 4 words.
+    """
+
+    def __init__(self, counts: Mapping[Ngram, int], images: int, end: str = "") -> None:
+        words: dict[str, int] = {word: i for i, word in enumerate(dict.fromkeys(w for gram in counts for w in gram))}
+        numbers: dict[Ngram, int] = {(word,): i for word, i in words.items()}
+        pairs: list[tuple[int, int]] = []
+        for gram in sorted(counts, key=len):
+            if not 1 <= len(gram) <= len(ORDERS):
+                raise ValueError(f"document frequencies are of n-grams of 1 to {len(ORDERS)} words, not {len(gram)}")
+            for order in range(2, len(gram) + 1):
+                if gram[:order] not in numbers:
+                    pairs.append((numbers[gram[: order - 1]], words[gram[order - 1]]))
+                    numbers[gram[:order]] = len(numbers)
+        totals = np.array([counts.get(gram, 0) for gram in numbers], np.int64)
+        self._set(words, np.array(pairs, np.int32).reshape(-1, 2), totals, images, end)
+
+    def _set(self, words: dict[str, int], pairs: np.ndarray, totals: np.ndarray, images: int, end: str) -> None:
+        self.words, self.pairs, self.totals, self.images, self.end = words, pairs, totals, int(images), end
+        log_images = math.log(max(images, 1))
+        self._idf = log_images - np.log(np.maximum(np.append(totals, 1), 1.0))  # the last is that of the unseen
+        self._table = PairTable(pairs[:, 0], pairs[:, 1], np.arange(len(words), len(totals)))
+
+    @classmethod
+    def from_arrays(
+        cls, words: Sequence[str], pairs: np.ndarray, totals: np.ndarray, images: int, end: str = ""
+    ) -> DocumentFrequencies:
+        """Out of the arrays that a table consists of.
+
+        Args:
+            words: V words, numbered 0 to V - 1; each is an n-gram of one word.
+            pairs: ``[K, 2]``: longer n-grams, numbered from V on: number of the n-gram without its last word, and
+                number of that word.
+            totals: ``[V + K]``: images of each n-gram.
+            images: number of images counted.
+            end: token that closes references; "" for none.
+        """
+        made = cls.__new__(cls)
+        made._set({word: i for i, word in enumerate(words)}, pairs, totals, images, end)
+        return made
+
+    @classmethod
+    def from_references(cls, references: Mapping[str, Sequence[str]], *, end: str = END) -> DocumentFrequencies:
+        """Count raw references (image id -> captions), tokenised here and, by default, closed by ``end``: for a
+        reward."""
+        return cls.from_tokens({name: tokenize(captions) for name, captions in references.items()}, end=end)
+
+    @classmethod
+    def from_tokens(cls, references: Mapping[str, Sequence[str]], *, end: str = "") -> DocumentFrequencies:
+        """Count references that are tokenised already; without an end token this is the metric's "corpus" mode."""
+        closing = [end] if end else []
+        words: dict[str, int] = {}
+        parts = []
+        names = iter(references)
+        while some := [*islice(names, _IMAGES_AT_ONCE)]:  # the split text of all at once would be large
+            rows = [caption.split() + closing for name in some for caption in references[name]]
+            add_words(words, rows)
+            parts.append(number_words(rows, words))
+        captions = Numbered(
+            np.concatenate([np.empty(0, np.int32), *(part.words for part in parts)]),
+            np.concatenate([np.empty(0, np.int64), *(part.lengths for part in parts)]),
+        )
+        images = np.repeat(np.arange(len(references)), [len(texts) for texts in references.values()])
+        pairs, totals = _count(captions, images, len(words))
+        return cls.from_arrays(list(words), pairs, totals, len(references), end)
+
+    @cached_property
+    def counts(self) -> dict[Ngram, int]:
+        """N-gram -> number of images, where at least 2; made when first asked for."""
+        grams: list[Ngram] = [(word,) for word in self.words]
+        names = list(self.words)
+        for prefix, word in self.pairs.tolist():
+            grams.append((*grams[prefix], names[word]))
+        return {gram: count for gram, count in zip(grams, self.totals.tolist(), strict=True) if count > 1}
+
+    def idf(self, captions: Numbered) -> np.ndarray:
+        """``[4, T]``: the weight of the n-gram that begins at each word; without meaning where it would run over the end.
+
+        Args:
+            captions: numbered by ``words`` of this table; greater numbers are words it lacks.
+        """
+        weights = np.full((len(ORDERS), len(captions.words)), self._idf[-1])
+        remaining = captions.remaining
+        places = np.flatnonzero(captions.words < len(self.words))
+        ngrams = captions.words.take(places)
+        weights[0, places] = self._idf.take(ngrams)
+        for order in range(2, len(ORDERS) + 1):
+            on = np.flatnonzero((ngrams >= 0) & (remaining.take(places) >= order))
+            places = places.take(on)
+            ngrams = self._table.find(ngrams.take(on), captions.words.take(places + (order - 1)))
+            weights[order - 1, places] = self._idf.take(ngrams, mode="wrap")
+        return weights
+
+
+def _count(captions: Numbered, images: np.ndarray, vocabulary: int) -> tuple[np.ndarray, np.ndarray]:
+    """The tree of n-grams in at least two images, and in how many images each is (see ``from_arrays``).
+
+    What follows an n-gram of one image is of one image too, so each order looks only where the last one found two.
+
+    Args:
+        captions: all references.
+        images: ``[N]``, the image each caption is of; captions of an image follow one another.
+        vocabulary: V, number of words.
+    """
+    remaining, image = captions.remaining, images[captions.owners]
+    size = int(images.max(initial=0)) + 1
+    places, ngrams = np.arange(len(captions.words)), captions.words.astype(np.int64)
+    totals = [np.bincount(_distinct(ngrams * size + image) // size, minlength=vocabulary)]
+    pairs, numbered = [np.empty((0, 2), np.int32)], vocabulary
+    for order in range(2, len(ORDERS) + 1):
+        on = np.flatnonzero((totals[-1][ngrams - (numbered - len(totals[-1]))] > 1) & (remaining[places] >= order))
+        places, prefix = places[on], ngrams[on]
+        keys, which = np.unique(prefix * vocabulary + captions.words[places + order - 1], return_inverse=True)
+        counts = np.bincount(_distinct(which * size + image[places]) // size, minlength=len(keys))
+        kept = counts > 1
+        number = np.cumsum(kept) - 1
+        on = np.flatnonzero(kept[which])
+        places, ngrams = places[on], numbered + number[which[on]]
+        pairs.append(np.stack([keys[kept] // vocabulary, keys[kept] % vocabulary], axis=1).astype(np.int32))
+        totals.append(counts[kept])
+        numbered += int(kept.sum())
+    return np.concatenate(pairs), np.concatenate(totals)
+
+
+def _distinct(numbers: np.ndarray) -> np.ndarray:
+    """Sorted, each once; many times faster on large arrays than ``np.unique``, which hashes here."""
+    numbers = np.sort(numbers)
+    return numbers[np.append(True, numbers[1:] != numbers[:-1])] if len(numbers) else numbers

@@ -1,0 +1,88 @@
+"""How captions read: columns of numbers, one a caption, whose means are the figures.
+
+Captions are tokenised: words in lower case, joined by spaces. The lists of words are part of the definitions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from tellapart.errors import UsageError
+from tellapart.metrics.ngrams import ngram_counts
+
+BAD_ENDINGS = frozenset(
+    ("a", "an", "the", "in", "for", "at", "of", "with", "before", "after", "on", "upon", "near", "to", "is", "are", "am")
+)  # fmt: skip
+"""Words no finished caption ends on: the list of ImageCaptioning.pytorch (Ruotian Luo)."""
+
+OPENERS = tuple(
+    tuple(phrase.split())
+    for phrase in (
+        *(f"{article} {what} {verb}" for article in ("the", "this", "an", "a") for what in ("image", "picture", "photo")
+          for verb in ("of", "shows", "showing", "depicts", "features", "captures", "displays", "contains")),
+        *(f"{article} close up {of}" for article in ("a", "the") for of in ("of", "view of", "photo of", "picture of")),
+        "in this image", "in this picture", "in this photo", "in the image", "in the picture", "in the photo",
+        "there is", "there are", "we see", "we can see", "you can see", "it is", "it appears", "it seems",
+        "image of", "picture of", "photo of", "photograph of", "a photograph of", "a view of", "an image", "a picture",
+    )
+)  # fmt: skip
+"""Phrases that say there is an image, or that something is there, instead of saying what: our list."""
+
+COLORS = frozenset(
+    ("black", "white", "gray", "grey", "red", "orange", "yellow", "green", "blue", "purple", "pink", "brown")
+)
+"""The words that count as colours: our list. The fruit is an "orange" too."""
+
+
+def style_columns(
+    captions: Sequence[str],
+    *,
+    finished: Sequence[bool] | None = None,
+    openers: Sequence[Sequence[str]] = OPENERS,
+) -> dict[str, np.ndarray]:
+    """What can be told from the words of each caption.
+
+    Args:
+        captions: N tokenised captions.
+        finished: whether the captioner ended each; without it there is no column ``unfinished``.
+        openers: phrases, as words, that a caption should not begin with.
+
+    Returns:
+        Name -> ``[N]`` float64. ``length``: words. ``repetition``: share of the caption's bigrams that stood in it
+        before. ``bad_endings``: 1 if the last word is one of :data:`BAD_ENDINGS`. ``unfinished``: 1 if it was cut at the
+        longest length. ``openers``: 1 if it begins with an opener. ``colored``: 1 if it has a colour word;
+        ``colors``: different colour words; ``color_words``: colour words (all three as VLRM's colour coverage, which
+        its paper shows by example only: the definitions are ours).
+
+    Raises:
+        UsageError: ``finished`` is of another number of captions.
+    """
+    if finished is not None and len(finished) != len(captions):
+        raise UsageError(f"{len(captions)} captions came with {len(finished)} marks of being finished: give one each.")
+    words = [caption.split() for caption in captions]
+    colors = [[word for word in caption if word in COLORS] for caption in words]
+    rows: dict[str, list[float]] = {
+        "length": [len(caption) for caption in words],
+        "repetition": [repetition(caption) for caption in words],
+        "bad_endings": [bool(caption) and caption[-1] in BAD_ENDINGS for caption in words],
+        "openers": [begins_with_any(caption, openers) for caption in words],
+        "colored": [bool(named) for named in colors],
+        "colors": [len(set(named)) for named in colors],
+        "color_words": [len(named) for named in colors],
+    }
+    if finished is not None:
+        rows["unfinished"] = [not ended for ended in finished]
+    return {name: np.array(column, np.float64) for name, column in rows.items()}
+
+
+def repetition(words: Sequence[str]) -> float:
+    """Share of a caption's bigrams that stood in it before, 0 to 1; 0 where there are none."""
+    bigrams = max(len(words) - 1, 0)
+    return 1 - len(ngram_counts(words, 2)) / bigrams if bigrams else 0.0
+
+
+def begins_with_any(words: Sequence[str], phrases: Sequence[Sequence[str]]) -> bool:
+    """Whether a caption begins with one of some phrases, word by word."""
+    return any(phrase and list(words[: len(phrase)]) == list(phrase) for phrase in phrases)
