@@ -1,0 +1,62 @@
+"""The longest-match lexer against Python's re, which knows the same notation."""
+
+import re
+
+import pytest
+from hypothesis import assume, settings
+from hypothesis import given as forall
+from hypothesis import strategies as st
+
+from tellapart.metrics.ptb_automaton import Lexer, Rule
+
+PIECES = st.recursive(
+    st.sampled_from(["a", "b", "[ab]", "[^a]", "[a-c]", ".", r"\.", r"[\]-]"]),
+    lambda inner: st.one_of(
+        st.tuples(inner, st.sampled_from(["*", "+", "?", "{2}", "{1,2}", "{0,2}", "{2,}", "{0,1}"])).map(
+            lambda pair: f"({pair[0]}){pair[1]}"
+        ),
+        st.lists(inner, min_size=1, max_size=3).map("".join),
+        st.lists(inner, min_size=1, max_size=3).map(lambda choices: f"({'|'.join(choices)})"),
+    ),
+    max_leaves=6,
+)
+TEXTS = st.text(alphabet="abc.]-\n", max_size=8)
+
+
+def longest(pattern, text):
+    """By trying every length; None where the pattern matches at most nothing."""
+    return next((end for end in range(len(text), 0, -1) if re.fullmatch(pattern, text[:end])), None)
+
+
+@settings(max_examples=400, deadline=None)
+@forall(st.lists(PIECES, min_size=1, max_size=3), TEXTS)
+def test_the_longest_match_wins_and_the_first_among_equals(patterns, text):
+    lengths = [longest(pattern, text) or 0 for pattern in patterns]
+    best = max(lengths)
+    expected = (lengths.index(best), best) if best else (-1, 0)
+    assert Lexer([Rule("kind", pattern) for pattern in patterns]).match(text, 0) == expected
+
+
+@settings(max_examples=200, deadline=None)
+@forall(PIECES, PIECES, TEXTS)
+def test_a_context_counts_for_the_length_and_stays_outside(pattern, context, text):
+    assume(not re.fullmatch(pattern, ""))
+    both = longest(f"({pattern})({context})", text)
+    rule, end = Lexer([Rule("kind", pattern, context)]).match(text, 0)
+    assert (rule == 0) == (both is not None)
+    if both is not None:
+        assert re.fullmatch(pattern, text[:end])
+        assert re.fullmatch(context, text[end:both])
+        later = [cut for cut in range(end + 1, both + 1) if re.fullmatch(pattern, text[:cut])]
+        assert not any(re.fullmatch(context, text[cut:both]) for cut in later)
+
+
+def test_matching_starts_anywhere():
+    lexer = Lexer([Rule("word", "[a-z]+"), Rule("number", "[0-9]+", "[a-z]")])
+    assert [lexer.match("ab12c", at) for at in range(5)] == [(0, 2), (0, 2), (1, 4), (1, 4), (0, 5)]
+
+
+@pytest.mark.parametrize("pattern", ["(a", "a)", "a|b)"])
+def test_unbalanced_patterns_are_refused(pattern):
+    with pytest.raises((ValueError, IndexError)):
+        Lexer([Rule("kind", pattern)])
