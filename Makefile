@@ -4,6 +4,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP_OPTIONS ?=
+# test files run in this many processes
+JOBS ?= 2
 # UV=1 installs with uv (must be on the PATH) instead of pip: ten times faster from a cold start
 ifdef UV
 INSTALL = uv pip install --python $(BIN)/python
@@ -26,7 +28,7 @@ demo: $(VENV)/.stamp  ## Train xe, scst and dico on the built-in world and write
 	$(BIN)/tellapart demo --output_dir runs/demo
 
 test: $(VENV)/.stamp  ## Run the tests
-	$(BIN)/python -m pytest $(TESTS)
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadfile $(TESTS)
 
 lint: $(VENV)/.stamp  ## Check style, types and the direction of imports
 	$(BIN)/ruff check .
