@@ -31,8 +31,10 @@ _PUBLIC = {
     "UsageError": "tellapart.errors",
     "World": "tellapart.experiments.world",
     "XE": "tellapart.objectives.xe",
+    "compute_metrics": "tellapart.evaluation.trainer",
     "load_dataset": "tellapart.data.load",
     "load_world": "tellapart.data.world",
+    "score": "tellapart.evaluation.given",
     "train": "tellapart.training.loop",
 }
 

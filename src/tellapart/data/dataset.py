@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 
 from tellapart.data.images import ImageSource
 from tellapart.errors import UsageError
-from tellapart.types import Batch
 
 if TYPE_CHECKING:
     from PIL import Image
     from torch import Tensor
+
+    from tellapart.types import Batch
 
 Processor = Callable[[list["Image.Image"]], dict[str, "Tensor"]]
 """RGB images -> a model's tensors, one row an image."""
@@ -88,6 +89,8 @@ class Collate:
         Raises:
             UsageError: an image cannot be read.
         """
+        from tellapart.types import Batch  # imports torch, which captions without images do without
+
         images = [example.image.open() for example in examples] if self.processors else []
         inputs = {name: processor(images) for name, processor in self.processors.items()}
         references = [[text.strip() for text in e.references] for e in examples]

@@ -14,7 +14,7 @@ from tellapart.data.formats.open import Source, open_source
 from tellapart.data.formats.splits import members
 from tellapart.errors import UsageError
 
-__all__ = ["Format", "from_images", "load_dataset", "read_split", "source_at", "splits_of"]
+__all__ = ["Format", "from_images", "load_dataset", "load_references", "read_split", "source_at", "splits_of"]
 
 
 def load_dataset(
@@ -66,6 +66,49 @@ def load_dataset(
     return CaptionDataset(examples, name=f"{file.name} ({split})")
 
 
+def load_references(
+    path: str | Path,
+    *,
+    split: str | None = None,
+    prefer: str | None = None,
+    format: Format | None = None,
+    image_column: str | None = None,
+    caption_column: str | None = None,
+    caption_extension: str | None = None,
+) -> CaptionDataset:
+    """The captions of data whose images are not needed and need not be there: a file of annotations is enough.
+
+    Images are known by their ids; their paths are what the file says, whether or not something is there.
+
+    Args:
+        path: as for :func:`load_dataset`, also the reference tool's own files, whose images have nothing but an id.
+        split: which split; null takes the only one.
+        prefer: the split to take where none was named and there are several.
+        format: as for :func:`load_dataset`, like the rest.
+        image_column: column with the image's path.
+        caption_column: column with the captions.
+        caption_extension: ending of the caption files beside images.
+
+    Raises:
+        UsageError: as :func:`load_dataset`, and if there are several splits and none was chosen.
+    """
+    source = source_at(
+        path,
+        format=format,
+        image_column=image_column,
+        caption_column=caption_column,
+        caption_extension=caption_extension,
+        captions_only=True,
+    )
+    there = source.splits()
+    split = split or (there[0] if len(there) == 1 else prefer)
+    if split is None:
+        raise UsageError(f"{source.place.given} has the splits {', '.join(there)}: give --split with one of them.")
+    file = source.place.path
+    named = f"{file.name} ({split})" if source.divided else file.name
+    return CaptionDataset(without_blank_captions(read_split(source, split), file), name=named)
+
+
 def splits_of(
     path: str | Path,
     *,
@@ -97,8 +140,12 @@ def source_at(
     image_column: str | None = None,
     caption_column: str | None = None,
     caption_extension: str | None = None,
+    captions_only: bool = False,
 ) -> Source:
-    """The data at ``path``, opened; arguments and errors are those of :func:`load_dataset`."""
+    """The data at ``path``, opened; arguments and errors are those of :func:`load_dataset`.
+
+    With ``captions_only`` images are not looked for.
+    """
     given, root = str(path), None if images is None else Path(images)
     here = Path(given)
     if not here.exists() and hub_name(given) is None and not _is_pattern(given):
@@ -115,6 +162,7 @@ def source_at(
         image_column=image_column,
         caption_column=caption_column,
         caption_extension=caption_extension,
+        captions_only=captions_only,
     )
     return open_source(place, format)
 

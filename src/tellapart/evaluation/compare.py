@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tellapart.evaluation.bootstrap import paired_bootstrap
+from tellapart.evaluation.aggregate import Aggregate
+from tellapart.evaluation.bootstrap import p_values, percentile_interval, resampled_sums
 from tellapart.evaluation.columns import Column, all_columns, main_columns
 from tellapart.evaluation.results import EvaluationResult, find_result, require_comparable
 
@@ -20,11 +21,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Difference:
-    """A run's metric minus the first run's, on the stored scale, with its bootstrap interval where one exists."""
+    """A run's metric minus the first run's, on the stored scale, with its bootstrap interval and two-sided p-value
+    where they exist."""
 
     value: float
     low: float | None = None
     high: float | None = None
+    p_value: float | None = None
 
     @property
     def clear(self) -> bool:
@@ -32,10 +35,17 @@ class Difference:
         return self.low is not None and self.high is not None and (self.low > 0 or self.high < 0)
 
     def text(self, column: Column) -> str:
-        """``+12.3 [+10.1, +14.5]``, without brackets where there is no interval."""
-        if self.low is None or self.high is None:
-            return column.signed(self.value)
-        return f"{column.signed(self.value)} [{column.signed(self.low)}, {column.signed(self.high)}]"
+        """``+12.3 [+10.1, +14.5] p=0.002``, the difference alone where the rest does not exist."""
+        parts = [column.signed(self.value)]
+        if self.low is not None and self.high is not None:
+            parts.append(f"[{column.signed(self.low)}, {column.signed(self.high)}]")
+        if self.p_value is not None:
+            parts.append(f"p={self.p_value:.3f}")
+        return " ".join(parts)
+
+    def to_json(self) -> dict[str, float | None]:
+        """The numbers; a p-value only where there is one."""
+        return {key: value for key, value in vars(self).items() if key != "p_value" or value is not None}
 
 
 @dataclass(frozen=True)
@@ -64,8 +74,11 @@ class Comparison:
     def caption(self) -> str:
         """What the differences mean, and the protocol."""
         percent = f"{100 * self.confidence:g} %"
-        meaning = f"Differences are to {self.results[0].name}, with a paired-bootstrap {percent} interval over images"
-        unsaid = "metrics of the whole set (BLEU, Self-BLEU) have none, and it knows nothing of training seeds."
+        meaning = (
+            f"Differences are to {self.results[0].name}, with a paired-bootstrap {percent} interval over images and its "
+            "two-sided p-value (Koehn 2004)"
+        )
+        unsaid = "what is no mean over images (Self-BLEU, medians) has none, and both know nothing of training seeds."
         return f"{meaning}; {unsaid}\n{self.protocol}" if len(self.results) > 1 else self.protocol
 
     def table(self, *, every_metric: bool = False) -> Table:
@@ -105,7 +118,11 @@ class Comparison:
     def to_json(self) -> dict[str, Any]:
         """Numbers on their stored scale, for machines."""
         runs = [
-            {"name": result.name, "metrics": result.metrics, "difference": {k: vars(d) for k, d in differences.items()}}
+            {
+                "name": result.name,
+                "metrics": result.metrics,
+                "difference": {k: d.to_json() for k, d in differences.items()},
+            }
             for result, differences in zip(self.results, self.differences, strict=True)
         ]
         return {"protocol": self.protocol, "confidence": self.confidence, "runs": runs}
@@ -150,22 +167,18 @@ def _differences(
 ) -> dict[str, Difference]:
     shared = [key for key in first.metrics if key in other.metrics]
     found = {key: Difference(other.metrics[key] - first.metrics[key]) for key in shared}
-    paired = [key for key in shared if _averages(first, key) and _averages(other, key)]
-    if paired:
-        row = {image_id: i for i, image_id in enumerate(other.captions)}
-        a = np.array([first.per_image[key] for key in paired], dtype=np.float64).T
-        b = np.array([other.per_image[key] for key in paired], dtype=np.float64).T
-        b = b[[row[image_id] for image_id in first.captions]]
-        difference, low, high = paired_bootstrap(a, b, samples=samples, seed=seed, confidence=confidence)
-        for key, *ends in zip(paired, difference.tolist(), low.tolist(), high.tolist(), strict=True):
-            found[key] = Difference(*ends)
-    return found
-
-
-def _averages(result: EvaluationResult, key: str) -> bool:
-    """Whether the run has a value of ``key`` for every image."""
-    column = result.per_image.get(key)
-    return column is not None and all(value is not None and value == value for value in column)
+    paired = Aggregate(Aggregate(shared, first.per_image).keys, other.per_image).keys
+    if not paired:
+        return found
+    a, b = Aggregate(paired, first.per_image), Aggregate(paired, other.per_image)
+    row = {image_id: i for i, image_id in enumerate(other.captions)}
+    rows = np.concatenate([a.rows, b.rows[[row[image_id] for image_id in first.captions]]], axis=1)
+    sums = resampled_sums(rows, samples=samples, seed=seed)
+    width = a.rows.shape[1]
+    draws = b(sums[:, width:]) - a(sums[:, :width])
+    low, high = percentile_interval(draws, confidence)
+    ends = zip(a.keys, low.tolist(), high.tolist(), p_values(draws).tolist(), strict=True)
+    return found | {key: Difference(found[key].value, *rest) for key, *rest in ends}
 
 
 def _style(difference: Difference, column: Column) -> str:

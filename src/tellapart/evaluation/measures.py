@@ -9,50 +9,64 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from tellapart.metrics.coco import coco_metrics
+from tellapart.evaluation.aggregate import BLEU, bleu_columns
+from tellapart.metrics.bleu import count_matches
+from tellapart.metrics.coco import check_same_images, coco_columns
 from tellapart.metrics.diversity import caption_statistics, self_bleu
+from tellapart.metrics.frequencies import DocumentFrequencies
+from tellapart.metrics.style import BAD_ENDINGS
 from tellapart.metrics.tokenizer import tokenize
 
 Measured = tuple[dict[str, float], dict[str, list[float]]]
 
-BAD_ENDINGS = frozenset(
-    (
-        "a",
-        "an",
-        "the",
-        "in",
-        "for",
-        "at",
-        "of",
-        "with",
-        "before",
-        "after",
-        "on",
-        "upon",
-        "near",
-        "to",
-        "is",
-        "are",
-        "am",
-    )
-)
-"""Words no finished caption ends on: the list of ImageCaptioning.pytorch (Ruotian Luo)."""
 
+def reference_measures(
+    captions: Mapping[str, str],
+    references: Mapping[str, Sequence[str]],
+    *,
+    frequencies: DocumentFrequencies | None = None,
+) -> Measured:
+    """Bleu_1..4, ROUGE_L and CIDEr of captions as they were written.
 
-def reference_measures(captions: Mapping[str, str], references: Mapping[str, Sequence[str]]) -> Measured:
-    """Bleu_1..4 (of the whole set; no columns, since a corpus BLEU is no mean of images), ROUGE_L and CIDEr.
+    Args:
+        captions: image id -> caption.
+        references: image id -> captions to compare with; exactly the same ids.
+        frequencies: document frequencies for CIDEr; by default those of ``references``.
 
     Raises:
-        UsageError: an image has no references.
+        UsageError: the ids differ, or an image has no references.
     """
-    corpus, rows = coco_metrics(captions, references)
-    averaging = [key for key in ("ROUGE_L", "CIDEr") if key in corpus]
-    return corpus, {key: [rows[image_id][key] for image_id in captions] for key in averaging}
+    check_same_images(captions, references)
+    return token_measures(*in_words(captions, references), frequencies=frequencies)
+
+
+def in_words(captions: Mapping[str, str], references: Mapping[str, Sequence[str]]) -> tuple[list[str], list[list[str]]]:
+    """N captions, and N lists of the references of their images, as words joined by spaces."""
+    every = tokenize([*captions.values(), *(text for image_id in captions for text in references[image_id])])
+    rest = iter(every[len(captions) :])
+    return every[: len(captions)], [[next(rest) for _ in references[image_id]] for image_id in captions]
+
+
+def token_measures(
+    candidates: Sequence[str], targets: Sequence[Sequence[str]], *, frequencies: DocumentFrequencies | None = None
+) -> Measured:
+    """The same of captions cut into words.
+
+    BLEU of a set is no mean of images: the columns have that of each caption by itself (``sentence_Bleu_4``), and what
+    the BLEU of any set of these images is computed from (``tellapart.evaluation.aggregate``).
+    """
+    found = coco_columns(candidates, targets, frequencies=frequencies)
+    columns = {f"sentence_{key}" if key in BLEU else key: rows for key, (_, rows) in found.items()}
+    return {key: value for key, (value, _) in found.items()}, columns | bleu_columns(count_matches(candidates, targets))
 
 
 def style_measures(captions: Sequence[str]) -> Measured:
-    """Self-BLEU (0 to 100), shares in percent, mean length in words."""
-    texts = tokenize(captions)
+    """Self-BLEU (0 to 100), shares in percent, mean length in words, of captions as they were written."""
+    return token_style(tokenize(captions))
+
+
+def token_style(texts: Sequence[str]) -> Measured:
+    """The same of captions cut into words."""
     figures = caption_statistics(texts)
     lengths = [float(len(text.split())) for text in texts]
     bad = [100.0 * (text.rpartition(" ")[2] in BAD_ENDINGS) for text in texts]

@@ -6,27 +6,31 @@ import hashlib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any
+
+from tellapart import __version__
 
 WORDS = "lower-cased words cut at white space, punctuation trimmed at their ends (not the PTB tokenizer)"
 """How captions become words for every n-gram metric, as ``tellapart.metrics.tokenizer`` does it. Papers use the Java
 PTB tokenizer, which also splits ``dog's``: their BLEU and CIDEr are close to these, but not the same numbers."""
 
 
+OWN_FREQUENCIES = "these references"
+
+
 def software() -> str:
     """The package and its version."""
-    try:
-        return f"tellapart {version('tellapart')}"
-    except PackageNotFoundError:
-        return "tellapart (not installed)"
+    return f"tellapart {__version__}"
 
 
 def data_digest(references: Mapping[str, Sequence[str]]) -> str:
     """8 hex digits of the image ids and their references; the order of the images does not matter."""
     digest = hashlib.sha256()
     for image_id in sorted(references):
-        digest.update("\x1f".join([image_id, *(text.strip() for text in references[image_id])]).encode() + b"\x1e")
+        digest.update(
+            "\x1f".join([image_id, *(text.strip() for text in references[image_id])]).encode(errors="surrogatepass")
+        )
+        digest.update(b"\x1e")
     return digest.hexdigest()[:8]
 
 
@@ -41,6 +45,9 @@ class Protocol:
         decoding: how captions were drawn, in words; None for captions that were given (human ones, a file).
         listeners: name of each retriever -> which model it is.
         words: how captions were cut into words for the n-gram metrics.
+        frequencies: of what CIDEr-D's document frequencies are.
+        standard: title of the named protocol that was kept to (``tellapart.evaluation.protocols``), if any; shown, not
+            compared.
         note: what else a reader must know; shown, not compared.
         software: package and version; shown, not compared.
     """
@@ -51,14 +58,17 @@ class Protocol:
     decoding: str | None = None
     listeners: dict[str, str] = field(default_factory=dict)
     words: str = WORDS
+    frequencies: str = OWN_FREQUENCIES
+    standard: str = ""
     note: str = ""
     software: str = field(default_factory=software)
 
     def line(self) -> str:
         """One line, "how measured"."""
         drawn = f"one caption each ({self.decoding})" if self.decoding else "one given caption each"
-        parts = [f"{self.data}: {self.images} images [{self.digest}], {drawn}"]
-        parts.append(f"n-gram metrics on {self.words}, CIDEr-D's document frequencies from these references")
+        parts = [self.standard] if self.standard else []
+        parts.append(f"{self.data}: {self.images} images [{self.digest}], {drawn}")
+        parts.append(f"n-gram metrics on {self.words}, CIDEr-D's document frequencies from {self.frequencies}")
         if self.listeners:
             named = ", ".join(f"{name} = {model}" for name, model in self.listeners.items())
             parts.append(f"retrieval among these {self.images} images, ties count against the caption, by {named}")
@@ -71,9 +81,8 @@ class Protocol:
 
     def differences(self, other: Protocol) -> list[str]:
         """The names of fields that make the two incomparable; given captions go with any decoding."""
-        names = [
-            name for name in ("data", "images", "digest", "listeners", "words") if vars(self)[name] != vars(other)[name]
-        ]
+        compared = ("data", "images", "digest", "listeners", "words", "frequencies")
+        names = [name for name in compared if vars(self)[name] != vars(other)[name]]
         if self.decoding and other.decoding and self.decoding != other.decoding:
             names.append("decoding")
         return names
@@ -84,5 +93,5 @@ class Protocol:
 
     @staticmethod
     def from_json(value: Mapping[str, Any]) -> Protocol:
-        """What ``to_json`` gave."""
-        return Protocol(**{name: value[name] for name in Protocol.__dataclass_fields__})
+        """What ``to_json`` gave, also that of earlier versions, which knew fewer fields."""
+        return Protocol(**{name: value[name] for name in Protocol.__dataclass_fields__ if name in value})

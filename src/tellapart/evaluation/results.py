@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from tellapart.errors import UsageError
+from tellapart.evaluation.columnar import arrow_table
 from tellapart.evaluation.protocol import Protocol
 from tellapart.files import fresh_folder, write_json
 
@@ -31,6 +33,8 @@ class EvaluationResult:
             recall, Self-BLEU, world measures and other shares in percent.
         captions: image id -> caption, in the data set's order.
         per_image: column -> one value an image, in the order of ``captions``; None where undefined.
+        intervals: metric -> lower and upper end of its bootstrap interval over images, where one was computed.
+        details: what else ``metrics.json`` tells: counts, settings of the bootstrap, what was left out.
     """
 
     name: str
@@ -38,20 +42,43 @@ class EvaluationResult:
     metrics: dict[str, float]
     captions: dict[str, str]
     per_image: dict[str, list[Any]]
+    intervals: dict[str, tuple[float, float]] = field(default_factory=dict)
+    details: dict[str, Any] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """What ``metrics.json`` holds."""
+        value = {"name": self.name, "protocol": self.protocol.to_json(), "metrics": self.metrics}
+        value |= {"intervals": self.intervals} if self.intervals else {}
+        return value | ({"details": self.details} if self.details else {})
 
     def save(self, run: Path) -> Path:
         """Write ``run/eval/<protocol slug>/`` in one rename, replacing an earlier result of that name; returns it."""
-        import pyarrow
+        target = run / "eval" / self.protocol.slug()
+        with fresh_folder(target) as folder:
+            self._write(folder)
+        return target
+
+    def save_in(self, folder: Path) -> Path:
+        """Write the same files into a folder that may hold others; returns it.
+
+        ``metrics.json``, without which nothing is read back, goes first and comes last: a killed process leaves no
+        evaluation rather than parts of two.
+        """
+        (folder / METRICS_FILE).unlink(missing_ok=True)
+        with fresh_folder(folder / ".new") as temporary:
+            self._write(temporary)
+        for name in (PER_IMAGE_FILE, CAPTIONS_FILE, METRICS_FILE):
+            os.replace(folder / ".new" / name, folder / name)
+        (folder / ".new").rmdir()
+        return folder
+
+    def _write(self, folder: Path) -> None:
         import pyarrow.parquet
 
-        target = run / "eval" / self.protocol.slug()
         columns = {"id": list(self.captions), "caption": list(self.captions.values()), **self.per_image}
-        with fresh_folder(target) as folder:
-            value = {"name": self.name, "protocol": self.protocol.to_json(), "metrics": self.metrics}
-            write_json(folder / METRICS_FILE, value)
-            write_json(folder / CAPTIONS_FILE, coco_results(self.captions))
-            pyarrow.parquet.write_table(pyarrow.table(columns), folder / PER_IMAGE_FILE)
-        return target
+        write_json(folder / METRICS_FILE, self.to_json())
+        write_json(folder / CAPTIONS_FILE, coco_results(self.captions))
+        pyarrow.parquet.write_table(arrow_table(columns), folder / PER_IMAGE_FILE)
 
     @staticmethod
     def load(folder: Path) -> EvaluationResult:
@@ -65,10 +92,15 @@ class EvaluationResult:
 
         try:
             value = json.loads((folder / METRICS_FILE).read_text(encoding="utf-8"))
-            columns = pyarrow.parquet.read_table(folder / PER_IMAGE_FILE).to_pydict()
+            with pyarrow.parquet.ParquetFile(folder / PER_IMAGE_FILE) as file:  # read_table would import pandas
+                columns = file.read().to_pydict()
             captions = dict(zip(columns.pop("id"), columns.pop("caption"), strict=True))
             protocol = Protocol.from_json(value["protocol"])
-            return EvaluationResult(value["name"], protocol, dict(value["metrics"]), captions, columns)
+            intervals = {key: (low, high) for key, (low, high) in value.get("intervals", {}).items()}
+            details = dict(value.get("details", {}))
+            return EvaluationResult(
+                value["name"], protocol, dict(value["metrics"]), captions, columns, intervals, details
+            )
         except (OSError, ValueError, KeyError, TypeError, pyarrow.ArrowException) as error:
             raise UsageError(f"{folder} holds no readable evaluation ({error}): evaluate the run again.") from error
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tellapart.captioning.records import Caption, Item, Row
+from tellapart.data.formats.ids import image_id
 
 
 class Output(ABC):
@@ -108,12 +109,6 @@ def file_name(item: Item, base: Path) -> str:
         return item.image.name
     path, folder = Path(os.path.abspath(item.path)), Path(os.path.abspath(base))
     return (path.relative_to(folder) if path.is_relative_to(folder) else path).as_posix()
-
-
-def image_id(path: Path) -> str | int:
-    """The id that COCO's tools know an image by: the number in COCO's file names, else the name without its ending."""
-    numbered = re.fullmatch(r"(?:COCO_\w+_)?(\d{12})", path.stem)
-    return int(numbered[1]) if numbered else path.stem
 
 
 def image_ids(items: Sequence[Item]) -> list[str | int]:

@@ -31,6 +31,7 @@ class Place:
         image_column: name of the column or field that holds the image or its path.
         caption_column: name of the column or field that holds the captions.
         caption_extension: ending of the files that hold the captions.
+        captions_only: whether images are not asked for, so that their files need not be there.
     """
 
     given: str
@@ -39,6 +40,7 @@ class Place:
     image_column: str | None = None
     caption_column: str | None = None
     caption_extension: str | None = None
+    captions_only: bool = False
 
     @cached_property
     def path(self) -> Path:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -46,15 +46,22 @@ class ClipScore(InFile):
     def read(self, splits: Sequence[str]) -> list[Example]:
         """All images that the file names, in its order."""
         path = self.file
-        root = _root(self.place, path.parent)
-        finder = Finder(by_stem(require_images(root), root))
+        file_of = self._files(path)
         examples = [
-            Example(image_id, ImageFile(finder.find(image_id, path)), texts(captions, path, f"image {image_id!r}"))
+            Example(image_id, ImageFile(file_of(image_id)), texts(captions, path, f"image {image_id!r}"))
             for image_id, captions in read_unique(path).items()
         ]
         if not examples:
             raise UsageError(f"{path} names no images: check that it is the right file.")
         return examples
+
+    def _files(self, path: Path) -> Callable[[str], Path]:
+        """Finds an image by its id."""
+        root = _root(self.place, path.parent)
+        if self.place.captions_only:
+            return root.joinpath
+        finder = Finder(by_stem(require_images(root), root))
+        return lambda image_id: finder.find(image_id, path)
 
     @classmethod
     def write(cls, folder: Path, splits: Mapping[str, Sequence[Example]], images: Carrier) -> None:

@@ -31,14 +31,17 @@ class Coco(FilePerSplit):
 
     @classmethod
     def is_index(cls, content: Any) -> bool:
-        """Whether a parsed file's images carry file names."""
-        images = content.get("images") if isinstance(content, dict) else None
-        return isinstance(images, list) and bool(images) and isinstance(images[0], dict) and "file_name" in images[0]
+        """Whether a parsed file's images carry file names, or its annotations captions."""
+        if not isinstance(content, dict):
+            return False
+        image, annotation = (_first(content.get(key)) for key in ("images", "annotations"))
+        return "file_name" in image or ("image_id" in annotation and "caption" in annotation)
 
     def read_file(self, path: Path) -> list[Example]:
         """All images of a file, in its order."""
         content = self.place.content(path)
-        records = field(content, "images", path, "the file", list)
+        bare = self.place.captions_only and not content.get("images")
+        records = _of_annotations(content) if bare else field(content, "images", path, "the file", list)
         if not records:
             raise UsageError(f"{path} holds no images: check that it is the captions file of the split you want.")
         captions: dict[Any, list[Any]] = {field(record, "id", path, "an image", (int, str)): [] for record in records}
@@ -49,8 +52,8 @@ class Coco(FilePerSplit):
                     f"{path}: annotation {annotation.get('id')} is of image {image!r}, which is not listed."
                 )
             captions[image].append(field(annotation, "caption", path, f"annotation {annotation.get('id')}"))
-        names = [field(record, "file_name", path, f"image {record['id']}", str) for record in records]
-        root = self.place.images or _guess_root(path, names[0])
+        names = [_file_name(record, path, needed=not self.place.captions_only) for record in records]
+        root = self.place.images or (path.parent if self.place.captions_only else _guess_root(path, names[0]))
         return [
             Example(
                 identifier(record, "id", path, "an image"),
@@ -74,6 +77,24 @@ class Coco(FilePerSplit):
                     annotation += 1
                     captions.append({"id": annotation, "image_id": image_id, "caption": text})
             write_json(folder / "annotations" / f"captions_{split}.json", {"images": records, "annotations": captions})
+
+
+def _first(records: Any) -> dict[str, Any]:
+    """The first of a list of records, or an empty one where there is none."""
+    first = records[0] if isinstance(records, list) and records else None
+    return first if isinstance(first, dict) else {}
+
+
+def _of_annotations(content: dict[str, Any]) -> list[dict[str, Any]]:
+    """The images that captions are of, where they are not listed."""
+    ids = [annotation.get("image_id") for annotation in content.get("annotations", ()) if isinstance(annotation, dict)]
+    return [{"id": image_id} for image_id in dict.fromkeys(ids) if image_id is not None]
+
+
+def _file_name(record: Any, path: Path, *, needed: bool) -> str:
+    """The image's file; where it is not needed, the reference tool's own files do without: the id stands in for it."""
+    there = needed or "file_name" in record
+    return str(field(record, "file_name", path, f"image {record['id']}", str) if there else record["id"])
 
 
 def _guess_root(path: Path, name: str) -> Path:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from pathlib import Path
 from urllib.parse import unquote
 
 from tellapart.data.formats.splits import SPLIT_NAMES
@@ -21,6 +22,12 @@ _NUMBER = re.compile(r"0|-?[1-9][0-9]{0,17}", re.ASCII)
 def as_number(image_id: str) -> int | str:
     """The id as a whole number where reading it back gives the same id, else itself."""
     return int(image_id) if _NUMBER.fullmatch(image_id) else image_id
+
+
+def image_id(path: Path) -> str | int:
+    """The id that COCO's tools know an image by: the number in COCO's file names, else the name without its ending."""
+    numbered = re.fullmatch(r"(?:COCO_\w+_)?(\d{12})", path.stem)
+    return int(numbered[1]) if numbered else path.stem
 
 
 def encode_id(image_id: str) -> str:

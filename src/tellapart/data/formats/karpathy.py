@@ -64,7 +64,7 @@ class Karpathy(InFile):
         if not chosen:
             return []
         root = self.place.images or self.file.parent
-        file_of = _layout(root, chosen[0], self.file)
+        file_of = _nested if self.place.captions_only else _layout(root, chosen[0], self.file)
         return [
             Example(_id(record, self.file), ImageFile(file_of(root, record)), _captions(record, self.file))
             for record in chosen

@@ -66,20 +66,21 @@ class _Metadata(Layout):
         """All images below the folder."""
         root = self.place.images or self.place.folder
         start = self.place.start or root
-        files = {below(file, root): file for file in require_images(root)}
+        bare = self.place.captions_only
+        files = {} if bare else {below(file, root): file for file in require_images(root)}
         found = self._gather(root, start, files)
         examples = [
             Example(
-                found.ids.get(name) or below(files[name], start),
-                ImageFile(files[name]),
+                found.ids.get(name) or below(root / name, start),
+                ImageFile(root / name),
                 tuple(found.captions.get(name, ())),
             )
             for name in [*found.captions, *(name for name in files if name not in found.captions)]
         ]
-        bare = len(files) - len(found.captions)
-        if found.captions and bare:
+        silent = len(files) - len(found.captions)
+        if found.captions and silent > 0:
             logger.warning(
-                "%s: %d of %d images are not in %s and have no captions.", root, bare, len(files), self.table
+                "%s: %d of %d images are not in %s and have no captions.", root, silent, len(files), self.table
             )
         return examples
 
@@ -96,7 +97,7 @@ class _Metadata(Layout):
             if not name.startswith(inside):
                 continue  # of another split
             name = name.removeprefix(inside)
-            if name not in files:
+            if name not in files and not self.place.captions_only:
                 raise UsageError(f"{path}, {where}: {given} is no image in its folder: correct or remove the line.")
             found.add(name, self._captions(row, path, where), row.get(IMAGE_ID), where)
         return found

@@ -1,0 +1,120 @@
+"""``tellapart score RUN``: measure a captioner on images, or a file of captions where retrievers look at the images."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tellapart.cli.console import note, result_console, say
+from tellapart.cli.measured import Where, load
+from tellapart.cli.runs import Made, made
+from tellapart.cli.schema import CaptionerSection
+from tellapart.cli.score_options import ScoreOptions
+from tellapart.errors import UsageError
+
+if TYPE_CHECKING:
+    from tellapart.data.dataset import CaptionDataset
+    from tellapart.evaluation.results import EvaluationResult
+    from tellapart.listeners.clip import ClipListener
+
+FILES = (".json", ".jsonl", ".csv", ".tsv", ".parquet")
+"""Endings of what is a file of captions and no captioner."""
+
+
+def score_captioner(word: str, options: ScoreOptions) -> int:
+    """Measure, print, and keep the result with the run."""
+    from tellapart.evaluation.compare import compare_results
+
+    result = measure(word, options)
+    folder = options.output_dir or (Path(word) if made(Path(word)) else None)
+    if folder is not None:
+        note(f"kept in {result.save(folder)}")
+    if options.json:
+        say(json.dumps(result.to_json(), indent=2))
+    else:
+        compare_results([result]).print(result_console(), every_metric=options.all_metrics)
+    return 0
+
+
+def measure(word: str, options: ScoreOptions) -> EvaluationResult:
+    """What the captioner or the file scores.
+
+    Raises:
+        UsageError: something that is named does not exist, or does not fit the data.
+    """
+    from tellapart.evaluation.protocols import named_protocol, title_of
+
+    path, given = Path(word), word.lower().endswith(FILES)
+    if given and not path.is_file():
+        raise UsageError(f"{path} does not exist: name a run, a model, or a file of captions.")
+    run = made(path)
+    named = named_protocol(options.protocol) if options.protocol else None
+    options = replace(options, split=options.split or named.split) if named else options
+    where = load(options, run)
+    title = ""
+    if options.protocol:
+        strict = options.on_mismatch == "fail"
+        title = title_of(options.protocol, where.dataset.name, where.dataset.references, strict=strict)
+        note(f"note: this is {title}.")
+    from tellapart.cli.models import decoding, device, load_captioner, truth_of
+    from tellapart.data.dataset import Collate
+    from tellapart.evaluation.evaluate import Evaluation
+
+    listeners = _listeners(options, run, where)
+    truth = truth_of(where.path, where.split, size=where.size, dataset=where.dataset)
+    name = options.name or path.stem
+    if given:
+        captions = read_captions(path, where.dataset)
+        result = Evaluation(where.dataset, listeners=listeners, measures=truth).score(captions, name=name)
+        return replace(result, protocol=replace(result.protocol, standard=title))
+    usual = named or (run.evaluation if run else None)
+    beams = options.num_beams or (usual.num_beams if usual else 1)
+    longest = options.max_new_tokens or (usual.max_new_tokens if usual else 40)
+    how = decoding(beams, longest)
+    captioner = load_captioner(CaptionerSection(model_name_or_path=word), size=where.size).to(device())
+    collate = Collate({captioner.name: captioner.process})
+    evaluation = Evaluation(
+        where.dataset, collate, listeners=listeners, decoding=how, batch_size=options.batch_size, measures=truth
+    )
+    result = evaluation(captioner, name=name)
+    return replace(result, protocol=replace(result.protocol, standard=title))
+
+
+def read_captions(path: Path, dataset: CaptionDataset) -> dict[str, str]:
+    """Captions by the data's ids, of a file that names images by these or by what their files are called.
+
+    Raises:
+        UsageError: the file is missing, broken or of another form, or captions an image twice.
+    """
+    from tellapart.data.results import read_results
+    from tellapart.evaluation.matching import own_ids
+
+    rows = read_results(path).rows
+    captions: dict[str, str] = {}
+    for name, row in zip(own_ids(rows, dataset)[0], rows, strict=True):
+        if name in captions:
+            raise UsageError(f"{path} captions image {name!r} twice: give one caption an image.")
+        captions[name] = row.caption
+    return captions
+
+
+def _listeners(options: ScoreOptions, run: Made | None, where: Where) -> dict[str, ClipListener]:
+    """The retrievers by name, knowing the images."""
+    from tellapart.cli.models import load_listener
+
+    paths = {
+        "listener": (options.listener or (run.listener.path if run else None)),
+        "judge": (options.judge or (run.evaluation.judge if run else None)),
+    }
+    prefix = options.prefix if options.prefix is not None or run is None else run.listener.prefix
+    prefixes = {"listener": prefix, "judge": None}
+    found = {
+        name: load_listener(path, name=name, prefix=prefixes[name], size=where.size)
+        for name, path in paths.items()
+        if path
+    }
+    for listener in found.values():
+        listener.cache_images(where.dataset)
+    return found

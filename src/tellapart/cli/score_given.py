@@ -1,0 +1,97 @@
+"""``tellapart score CAPTIONS --references ANNOTATIONS``: text against text, without images, models or torch."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from tellapart.cli.console import note, say, table
+from tellapart.cli.score_options import ScoreOptions
+
+if TYPE_CHECKING:
+    from tellapart.evaluation.given import Given
+    from tellapart.evaluation.results import EvaluationResult
+
+IDS_FILE = "ids.json"
+ORDER = ("Bleu_1", "Bleu_2", "Bleu_3", "Bleu_4", "METEOR", "ROUGE_L", "CIDEr", "Self-BLEU", "distinct_captions")
+"""What the table shows, and the number of words; the rest with ``--all_metrics``."""
+
+
+def score_given(word: str, options: ScoreOptions) -> int:
+    """Measure, print, and write ``metrics.json``, ``per_image.parquet``, ``captions_results.json`` and ``ids.json``.
+
+    Raises:
+        UsageError: something cannot be read, or images do not fit.
+    """
+    from tellapart.evaluation.given import Given, under_protocol, with_intervals
+    from tellapart.evaluation.inputs import as_frequencies, as_references, as_results
+    from tellapart.evaluation.protocols import named_protocol
+
+    prefer = named_protocol(options.protocol).split if options.protocol else None
+    results = as_results(word, caption_column=options.caption_column)
+    data = as_references(options.references or "", split=options.split, prefer=prefer, format=options.format)
+    frequencies, described = as_frequencies(options.cider_df, options.cider_df_images)
+    given = Given.of(results, data)
+    _tell(given, options)
+    result = given.measure(name=options.name, frequencies=frequencies, described=described)
+    if options.protocol:
+        result = under_protocol(result, given, options.protocol, strict=options.on_mismatch == "fail")
+        if result.protocol.standard.startswith("NOT "):
+            note(f"note: this is {result.protocol.standard}.")
+    if options.bootstrap:
+        result = with_intervals(result, samples=options.bootstrap, seed=options.seed)
+    if options.output_dir is not None:
+        note(f"kept in {result.save_in(options.output_dir)}")
+    _print(result, options)
+    return 0
+
+
+def _tell(given: Given, options: ScoreOptions) -> None:
+    """Say what of the captions does not fit, and write down all of it; raise unless it may be left out."""
+    from tellapart.evaluation.matching import count_of
+
+    matched, folder = given.matched, options.output_dir
+    listed = ""
+    if folder is not None:
+        from tellapart.files import write_json
+
+        write_json(folder / IDS_FILE, {"by_file_name": matched.by_name, **matched.lists()})
+        listed = f" (all ids are in {folder / IDS_FILE})"
+    if options.on_mismatch == "fail":
+        given.require_fit(f"--on_mismatch skip{listed}")
+    if not matched.fits:
+        note(
+            f"WARNING: {matched.misfit()}: these are left out, and {count_of(len(matched.captions), 'image')} scored{listed}."
+        )
+    if matched.by_name:
+        note("note: captions are matched to images by the names of their files.")
+    if given.results.several:
+        note(f"note: of {count_of(given.results.several, 'image')} with several captions the first is scored.")
+    empty = given.details()["empty_captions"]
+    if empty:
+        note(f"note: {count_of(empty, 'caption')} empty, which counts as saying nothing.")
+
+
+def _print(result: EvaluationResult, options: ScoreOptions) -> None:
+    if options.json:
+        say(json.dumps(result.to_json(), indent=2))
+        return
+    from tellapart.evaluation.columns import describe
+    from tellapart.evaluation.given import LEFT_OUT
+
+    shown = [key for key in (*ORDER, "mean_length") if key in result.metrics or key in LEFT_OUT]
+    if options.all_metrics:
+        shown += [key for key in result.metrics if key not in shown]
+    rows = [["metric", "value", "95 % interval", "printed as"]]
+    for key in shown:
+        column = describe(key)
+        ends = result.intervals.get(key)
+        interval = f"[{column.text(ends[0])}, {column.text(ends[1])}]" if ends else ""
+        scale = f"x {column.scale:g}" if column.scale != 1 else "%" if "%" in column.label else ""
+        scale += ", CIDEr-D of 0 to 10" if key == "CIDEr" else ""
+        rows.append([column.label.removesuffix(" %"), column.text(result.metrics.get(key)), interval, scale])
+    say(table(rows))
+    say("")
+    for sentence in LEFT_OUT.values():
+        say(sentence)
+    say(f"Measured: {result.protocol.line()}")

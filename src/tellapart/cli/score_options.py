@@ -1,0 +1,92 @@
+"""The options of ``tellapart score``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from tellapart.cli.measured import DataOptions
+from tellapart.data.formats.names import Format
+from tellapart.errors import UsageError
+
+OF_CAPTIONERS = (
+    "data",
+    "images",
+    "size",
+    "limit",
+    "on_error",
+    "listener",
+    "prefix",
+    "judge",
+    "num_beams",
+    "max_new_tokens",
+)
+OF_FILES = ("cider_df_images", "caption_column", "format")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScoreOptions(DataOptions):
+    """Options of ``tellapart score``; what is null comes from the run's own recipe.
+
+    Args:
+        references: captions to compare a file of captions with, in any layout; the images need not be there.
+        output_dir: folder to keep the result in; null takes the run itself, and keeps nothing of others.
+        protocol: a named way of measuring (see --protocols): split, number of images, decoding.
+        protocols: list them.
+        name: what tables call it; null takes the folder's or file's name.
+        all_metrics: print every metric instead of the main ones.
+        json: print everything as JSON instead of a table.
+        on_mismatch: whether images without a caption or references are an error, or are left out and named.
+        cider_df: document frequencies of CIDEr, those of the references (corpus) or a file of them.
+        cider_df_images: number of images that file counted, where it does not tell.
+        bootstrap: draws for the 95 % intervals, 0 for none.
+        seed: of these draws.
+        format: how to read the references, instead of telling by their look.
+        caption_column: column or field of the captions to measure, when its name is not a usual one.
+        listener: a retriever to rank the images by each caption: a model folder, a Hugging Face id, or world/listener.
+        prefix: words put before each caption for that retriever; null takes what belongs to the model.
+        judge: a second retriever that no reward ever saw, such as world/judge.
+        num_beams: beams of the search; 1 is greedy.
+        max_new_tokens: longest caption in tokens.
+        batch_size: images captioned at once; it changes no caption.
+    """
+
+    references: str | None = None
+    output_dir: Path | None = None
+    protocol: str | None = None
+    protocols: bool = False
+    name: str | None = None
+    all_metrics: bool = False
+    json: bool = False
+    on_mismatch: Literal["fail", "skip"] = "fail"
+    cider_df: str = "corpus"
+    cider_df_images: int | None = None
+    bootstrap: int = 1000
+    seed: int = 0
+    format: Format | None = None
+    caption_column: str | None = None
+    listener: str | None = None
+    prefix: str | None = None
+    judge: str | None = None
+    num_beams: int | None = None
+    max_new_tokens: int | None = None
+    batch_size: int = 64
+
+    def check(self) -> None:
+        """Raise if options contradict each other.
+
+        Raises:
+            UsageError: naming the one that does not belong.
+        """
+        unfit = OF_CAPTIONERS if self.references is not None else OF_FILES
+        given = next((name for name in unfit if getattr(self, name) is not None), None)
+        if given is not None and self.references is not None:
+            raise UsageError(
+                f"--{given} does not go with --references, which compares text only: leave it out, or give --data in place "
+                "of --references."
+            )
+        if given is not None or (self.cider_df != "corpus" and self.references is None):
+            raise UsageError(f"--{given or 'cider_df'} needs --references: give them, or leave it out.")
+        if self.bootstrap < 0:
+            raise UsageError(f"--bootstrap is {self.bootstrap}: give a number of draws, 0 for none.")

@@ -1,0 +1,192 @@
+"""Captions that some captioner wrote, in the forms that tools write them: rows of what the image goes by, and a caption."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tellapart.data.captions import parse_json, read_text, read_unique, texts
+from tellapart.data.folder import below, is_image, walk
+from tellapart.data.formats.clipscore import ClipScore
+from tellapart.data.formats.ids import decode_id
+from tellapart.data.formats.lines import from_line, lines_of
+from tellapart.data.formats.rows import IMAGE_COLUMNS, delimited_rows
+from tellapart.data.load import read_split, source_at
+from tellapart.errors import UsageError
+
+ID_COLUMNS = ("image_id", "id", "cocoid", "__key__")
+CAPTION_COLUMNS = ("caption", "text", "captions", "prompt", "title", "sentences", "comment")
+TABLES = (".jsonl", ".csv", ".tsv", ".parquet")
+SIDECARS = (".txt", ".caption")
+WRITTEN = "captions_results.json"
+"""The captions in a folder that an evaluation wrote."""
+
+FORMS = "write COCO results (a list of image_id and caption), ids to captions, or a table with such columns"
+
+
+@dataclass(frozen=True)
+class Result:
+    """A caption, and what its image goes by: an id, a file name, or both."""
+
+    caption: str
+    image_id: str | None = None
+    file: str | None = None
+
+
+@dataclass(frozen=True)
+class Results:
+    """Captions as they stand, an image perhaps twice.
+
+    Args:
+        name: the file or folder without ending.
+        rows: in its order.
+        several: images with further captions, which are left out.
+    """
+
+    name: str
+    rows: list[Result]
+    several: int = 0
+
+
+def read_results(path: Path, *, caption_column: str | None = None) -> Results:
+    """Read captions: COCO results, ids to captions, a table, text files named like their images, or any data set.
+
+    Of a data set, and wherever an image has a list of captions, the first is taken. A table is a ``.jsonl``, ``.csv``,
+    ``.tsv`` or ``.parquet`` file with a column of :data:`ID_COLUMNS` or of file names, and one of
+    :data:`CAPTION_COLUMNS`.
+
+    Args:
+        path: the file or folder.
+        caption_column: column or field with the caption, when its name is not a usual one.
+
+    Raises:
+        UsageError: it does not exist, holds no captions, or is broken; the sentence names the row.
+    """
+    if not path.exists():
+        raise UsageError(f"{path} does not exist: name a run, a model, or a file of captions.")
+    name = path.name.removesuffix(path.suffix) if path.is_file() else path.name
+    captions, several = [], 0
+    for row, count in _rows(path, caption_column):
+        several += count > 1
+        captions.append(row)
+        if not _is_unicode(f"{row.image_id}{row.file}{row.caption}"):
+            raise UsageError(f"{path}: {row} holds text that is not valid Unicode: correct it.")
+    if not captions:
+        raise UsageError(f"{path} holds no captions: {FORMS}.")
+    return Results(name, captions, several)
+
+
+def _is_unicode(text: str) -> bool:
+    """Whether no half of a character stands alone, as an escape in JSON can make it."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+Counted = tuple[Result, int]
+"""A row, and how many captions it had."""
+
+
+def _rows(path: Path, caption_column: str | None) -> Iterable[Counted]:
+    suffix = path.suffix.lower()
+    if path.is_dir():
+        if (path / WRITTEN).is_file():
+            return _of_json(path / WRITTEN, caption_column)
+        names = [name for _, names in walk(path) for name in names]
+        alone = not any(map(is_image, names)) and any(name.endswith(SIDECARS) for name in names)
+        return _of_sidecars(path) if alone else _of_data(path, caption_column)
+    if suffix == ".json":
+        return _of_json(path, caption_column)
+    return (
+        _of_table(path, _table(path, caption_column), caption_column)
+        if suffix in TABLES
+        else _of_data(path, caption_column)
+    )
+
+
+def _of_json(path: Path, caption_column: str | None) -> Iterable[Counted]:
+    try:
+        content = json.loads(read_text(path))
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"{path} is not readable JSON ({error}): write it again.") from error
+    if content == {}:
+        return ()
+    if ClipScore.is_index(content):
+        rows: Iterable[Any] = ({"image_id": name, "caption": value} for name, value in read_unique(path).items())
+        return _of_table(path, ((f"image {row['image_id']!r}", row) for row in rows), None)
+    if isinstance(content, dict) and "images" in content:
+        return _of_data(path, caption_column)
+    if not isinstance(content, list):
+        raise UsageError(f"{path} is no list of captions and no data set: {FORMS}.")
+    return _of_table(path, ((f"row {n}", row) for n, row in enumerate(content, start=1)), caption_column)
+
+
+def _of_table(path: Path, rows: Iterable[tuple[str, Any]], caption_column: str | None) -> Iterator[Counted]:
+    """Rows with an id or a file name, and a caption or a list of them."""
+    wanted = CAPTION_COLUMNS if caption_column is None else (caption_column,)
+    for where, row in rows:
+        found = row if isinstance(row, dict) else {}
+        image_id = next((found[key] for key in ID_COLUMNS if found.get(key) is not None), None)
+        file = next((found[key] for key in IMAGE_COLUMNS if isinstance(found.get(key), str)), None)
+        column = next((key for key in wanted if key in found), None)
+        if (image_id is None and file is None) or column is None:
+            lacks = "no image" if image_id is None and file is None else "no caption"
+            raise UsageError(f"{path}: {where} names {lacks} ({str(row)[:80]}): {FORMS}.")
+        if image_id is not None and (isinstance(image_id, bool) or not isinstance(image_id, int | str)):
+            raise UsageError(f"{path}: the id of {where} is {image_id!r}: it must be a number or text.")
+        who = str(image_id) if image_id is not None else file
+        captions = texts(found[column], path, f"image {who!r}") or ("",)
+        yield Result(captions[0], None if image_id is None else str(image_id), file), len(captions)
+
+
+def _table(path: Path, caption_column: str | None) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The rows of a table, each with what messages call it."""
+    suffix = path.suffix.lower()
+    if suffix == ".jsonl":
+        for number, line in enumerate(read_text(path).split("\n"), start=1):
+            if line.strip():
+                yield f"line {number}", parse_json(line, path, line=number)
+    elif suffix == ".parquet":
+        yield from _parquet(path, caption_column)
+    else:
+        for number, row in delimited_rows(path, "\t" if suffix == ".tsv" else ",\t;|"):
+            yield f"line {number}", row
+
+
+def _parquet(path: Path, caption_column: str | None) -> Iterator[tuple[str, dict[str, Any]]]:
+    import pyarrow.parquet as pq
+    from pyarrow import ArrowException
+
+    wanted = {*ID_COLUMNS, *IMAGE_COLUMNS, *CAPTION_COLUMNS, caption_column}
+    try:
+        with pq.ParquetFile(path) as file:  # read_table would import pandas
+            names = [name for name in file.schema_arrow.names if name in wanted]
+            table = file.read(columns=names)
+    except (ArrowException, OSError) as error:
+        reason = str(error).split("\n")[0].rstrip(".")
+        raise UsageError(f"{path} is not a readable parquet file ({reason}): write it again.") from error
+    for number, row in enumerate(table.to_pylist(), start=1):
+        yield f"row {number}", row
+
+
+def _of_sidecars(folder: Path) -> Iterator[Counted]:
+    """Text files without their images: each is named like its image and holds a caption a line."""
+    files = sorted(Path(where, name) for where, names in walk(folder) for name in names if name.endswith(SIDECARS))
+    for file in files:
+        lines = [from_line(line) for line in lines_of(read_text(file))] or [""]
+        stem = below(file, folder).removesuffix(file.suffix)
+        yield Result(lines[0], decode_id(stem)), len(lines)
+
+
+def _of_data(path: Path, caption_column: str | None) -> Iterator[Counted]:
+    """The images of all splits that have captions."""
+    source = source_at(path, caption_column=caption_column, captions_only=True)
+    for split in source.splits():
+        for example in read_split(source, split):
+            if example.references:
+                yield Result(example.references[0], example.id, example.image.name), len(example.references)

@@ -1,0 +1,174 @@
+"""Captions that were given, measured against references: text only, without images, models or torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from tellapart.data.dataset import CaptionDataset
+from tellapart.data.formats.names import Format
+from tellapart.data.results import Results
+from tellapart.errors import UsageError
+from tellapart.evaluation.aggregate import Aggregate
+from tellapart.evaluation.bootstrap import percentile_interval, resampled_sums
+from tellapart.evaluation.inputs import CORPUS, Captions, References, as_frequencies, as_references, as_results
+from tellapart.evaluation.matching import Matched, OnMismatch, count_of, match
+from tellapart.evaluation.measures import in_words, token_measures, token_style
+from tellapart.evaluation.protocol import OWN_FREQUENCIES, Protocol, data_digest
+from tellapart.evaluation.protocols import named_protocol, title_of
+from tellapart.evaluation.results import EvaluationResult
+from tellapart.metrics.frequencies import DocumentFrequencies
+
+CONFIDENCE = 0.95
+LEFT_OUT = {"METEOR": "METEOR is left out, because it needs Java and data of its own: pycocoevalcap has it."}
+RESAMPLING = (
+    "images drawn again with replacement; BLEU computed anew from the n-gram counts of each draw, CIDEr with document "
+    "frequencies as they are"
+)
+
+
+def score(
+    captions: Captions,
+    references: References,
+    *,
+    name: str | None = None,
+    split: str | None = None,
+    format: Format | None = None,
+    protocol: str | None = None,
+    cider_df: str | Path | DocumentFrequencies = CORPUS,
+    bootstrap: int = 0,
+    seed: int = 0,
+    on_mismatch: OnMismatch = "fail",
+) -> EvaluationResult:
+    """Measure captions against references, as ``tellapart score`` does with files.
+
+    Args:
+        captions: image id -> caption, rows of ``image_id`` and ``caption``, or a file or folder of captions. Ids may be
+            text or numbers; they are compared as text.
+        references: image id -> captions, or data in any layout; their images need not be there.
+        name: what tables call it.
+        split: which split of the references.
+        format: how to read the references, instead of telling by their look.
+        protocol: a name of ``tellapart.evaluation.protocols.PROTOCOLS``, which the references must be of.
+        cider_df: document frequencies of CIDEr: ``"corpus"`` for those of the references, a file, or a table.
+        bootstrap: draws for 95 % intervals; 0 for none.
+        seed: of these draws.
+        on_mismatch: whether images that only one side names, or that have two captions, are an error or are left out
+            (of two captions the first is taken).
+
+    Returns:
+        Metrics as fractions (CIDEr 0 to 10; shares and Self-BLEU in percent), a row an image, and how it was measured.
+
+    Raises:
+        UsageError: something cannot be read, images do not fit, or the references are not the protocol's.
+    """
+    prefer = named_protocol(protocol).split if protocol else None
+    given = Given.of(as_results(captions), as_references(references, split=split, prefer=prefer, format=format))
+    if on_mismatch == "fail":
+        given.require_fit('on_mismatch="skip"')
+    frequencies, described = as_frequencies(cider_df)
+    result = given.measure(name=name, frequencies=frequencies, described=described)
+    if protocol:
+        result = under_protocol(result, given, protocol, strict=on_mismatch == "fail")
+    return with_intervals(result, samples=bootstrap, seed=seed) if bootstrap else result
+
+
+@dataclass(frozen=True)
+class Given:
+    """Captions, references, and which belong together."""
+
+    results: Results
+    references: CaptionDataset
+    matched: Matched
+
+    @staticmethod
+    def of(results: Results, references: CaptionDataset) -> Given:
+        """Find each caption's image.
+
+        Raises:
+            UsageError: no caption is of an image of the references.
+        """
+        return Given(results, references, match(results, references))
+
+    def require_fit(self, remedy: str) -> None:
+        """Raise unless every image has one caption and references.
+
+        Args:
+            remedy: what leaves out the images that do not.
+
+        Raises:
+            UsageError: with how many do not fit, and the first of them.
+        """
+        if not self.matched.fits:
+            raise UsageError(
+                f"{self.results.name} does not fit {self.references.name}, {self.matched.misfit()}: give one caption an "
+                f"image, or {remedy} to score the {count_of(len(self.matched.captions), 'image')} "
+                "that can be."
+            )
+
+    def measure(
+        self, *, name: str | None = None, frequencies: DocumentFrequencies | None = None, described: str
+    ) -> EvaluationResult:
+        """The metrics of the captions whose images were found.
+
+        Args:
+            name: what tables call it.
+            frequencies: document frequencies for CIDEr; by default those of the references.
+            described: how the protocol calls these.
+
+        Raises:
+            UsageError: none of the images has references.
+        """
+        captions, every = self.matched.captions, self.references.references
+        if not captions:
+            raise UsageError(f"{self.references.name} has no references of the captioned images: name other data.")
+        references = {image_id: every[image_id] for image_id in captions}
+        words, targets = in_words(captions, references)
+        measured, style = token_measures(words, targets, frequencies=frequencies), token_style(words)
+        note = "" if self.matched.fits else f"left out: {self.matched.misfit()}"
+        digest = data_digest(references)
+        protocol = Protocol(self.references.name, len(captions), digest, frequencies=described, note=note)
+        return EvaluationResult(
+            name or self.results.name,
+            protocol,
+            measured[0] | style[0],
+            captions,
+            measured[1] | style[1],
+            details=self.details(),
+        )
+
+    def details(self) -> dict[str, Any]:
+        """Counts for ``metrics.json``."""
+        empty = sum(not text.strip() for text in self.matched.captions.values())
+        left = {kind: len(ids) for kind, ids in self.matched.lists().items()}
+        return {"images": len(self.matched.captions), "empty_captions": empty, **left, "left_out": LEFT_OUT}
+
+
+def under_protocol(result: EvaluationResult, given: Given, name: str, *, strict: bool = True) -> EvaluationResult:
+    """The result with the title of a named protocol in its line; errors are those of
+    :func:`tellapart.evaluation.protocols.title_of`."""
+    every = given.references.references
+    own = result.protocol.frequencies == OWN_FREQUENCIES
+    references = {image_id: every[image_id] for image_id in result.captions}
+    title = title_of(name, given.references.name, references, own_frequencies=own, strict=strict)
+    return replace(result, protocol=replace(result.protocol, standard=title))
+
+
+def with_intervals(result: EvaluationResult, *, samples: int = 1000, seed: int = 0) -> EvaluationResult:
+    """The result with 95 % percentile intervals of what its rows determine, the images drawn again with replacement.
+
+    BLEU is computed anew from the n-gram counts of every draw. CIDEr's document frequencies stay as they are.
+
+    Args:
+        result: with its rows.
+        samples: draws.
+        seed: of these.
+    """
+    aggregate = Aggregate(list(result.metrics), result.per_image)
+    draws = aggregate(resampled_sums(aggregate.rows, samples=samples, seed=seed))
+    low, high = percentile_interval(draws, CONFIDENCE)
+    ends = dict(zip(aggregate.keys, zip(low.tolist(), high.tolist(), strict=True), strict=True))
+    settings = {"samples": samples, "seed": seed, "confidence": CONFIDENCE, "how": RESAMPLING}
+    intervals = {key: ends[key] for key in result.metrics if key in ends}
+    return replace(result, intervals=intervals, details=result.details | {"bootstrap": settings})

@@ -1,0 +1,117 @@
+"""Which caption belongs to which image of the references: by id, or by the name of the image's file."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from tellapart.data.dataset import CaptionDataset
+from tellapart.data.formats.ids import image_id
+from tellapart.data.results import Result, Results
+from tellapart.errors import UsageError
+
+OnMismatch = Literal["fail", "skip"]
+SHOWN = 5
+
+
+@dataclass(frozen=True)
+class Matched:
+    """Captions of images that have references, and what was left over.
+
+    Args:
+        captions: image id -> caption, in the references' order; of several, the first.
+        by_name: whether images were found by the names of their files.
+        missing: images without a caption.
+        extra: captions of images that the references do not name.
+        duplicates: images captioned more than once.
+        bare: images captioned that have no references.
+    """
+
+    captions: dict[str, str]
+    by_name: bool
+    missing: list[str]
+    extra: list[str]
+    duplicates: list[str]
+    bare: list[str]
+
+    @property
+    def fits(self) -> bool:
+        """Whether every image has one caption and references."""
+        return not any(self.lists().values())
+
+    def lists(self) -> dict[str, list[str]]:
+        """Kind of misfit -> ids."""
+        return {
+            "missing": self.missing,
+            "extra": self.extra,
+            "duplicates": self.duplicates,
+            "without_references": self.bare,
+        }
+
+    def misfit(self) -> str:
+        """What does not fit, with numbers and the first ids of each kind."""
+        kinds = {
+            "without a caption": self.missing,
+            "with captions but not in the references": self.extra,
+            "captioned more than once": self.duplicates,
+            "without references": self.bare,
+        }
+        return " and ".join(
+            f"{count_of(len(ids), 'image')} {kind} ({', '.join(map(repr, ids[:SHOWN]))}{', ...' * (len(ids) > SHOWN)})"
+            for kind, ids in kinds.items()
+            if ids
+        )
+
+
+def count_of(number: int, what: str) -> str:
+    """``1 image``, ``2,500 images``."""
+    return f"{number:,} {what}{'s' * (number != 1)}"
+
+
+def match(results: Results, references: CaptionDataset) -> Matched:
+    """Find each caption's image.
+
+    Raises:
+        UsageError: no caption is of an image of the references.
+    """
+    names, by_name = own_ids(results.rows, references)
+    captions: dict[str, str] = {}
+    for name, row in zip(names, results.rows, strict=True):
+        captions.setdefault(name, row.caption)
+    of, there = references.references, references.position
+    if captions.keys().isdisjoint(there):
+        raise UsageError(
+            f"no caption of {results.name} is of an image of {references.name}: one names images like "
+            f"{names[0]!r}, the other like {references[0].id!r}; make the ids agree."
+        )
+    return Matched(
+        {name: captions[name] for name, texts in of.items() if texts and name in captions},
+        by_name,
+        [name for name in of if name not in captions],
+        [name for name in captions if name not in there],
+        [name for name, count in Counter(names).items() if count > 1],
+        [name for name, texts in of.items() if not texts and name in captions],
+    )
+
+
+def own_ids(rows: Sequence[Result], references: CaptionDataset) -> tuple[list[str], bool]:
+    """What each caption's image is called in the references, and whether that was told by the names of files.
+
+    Ids are compared first. If none is known, files are: by name without ending, or by the number in COCO's names
+    (``COCO_val2014_000000000042`` is 42); that number, or the name, may also be the id. A caption of no known image keeps
+    its own name.
+    """
+    given = [str(row.file if row.image_id is None else row.image_id) for row in rows]
+    if not references.position.keys().isdisjoint(given):
+        return given, False
+    by_file: dict[str, list[str]] = {}
+    for example in references:
+        by_file.setdefault(str(image_id(Path(example.image.name))), []).append(example.id)
+    known = {name: name for name in references.position}
+    known |= {file: ids[0] for file, ids in by_file.items() if len(ids) == 1}
+    files = [str(image_id(Path(row.file or name))) for row, name in zip(rows, given, strict=True)]
+    found = [known.get(name, known.get(file)) for name, file in zip(given, files, strict=True)]
+    return [own or name for own, name in zip(found, given, strict=True)], any(found)

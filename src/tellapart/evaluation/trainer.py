@@ -1,0 +1,81 @@
+"""The caption metrics as a ``compute_metrics`` of Hugging Face's ``Trainer`` and ``Seq2SeqTrainer``."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from tellapart.errors import UsageError
+from tellapart.evaluation.measures import in_words, token_measures, token_style
+
+logger = logging.getLogger(__name__)
+
+IGNORED = -100
+"""What fills labels (and gathered predictions) up, and is no token."""
+
+
+class Decoder(Protocol):
+    """What is asked of a tokenizer, or of a processor that has one."""
+
+    def batch_decode(self, sequences: Any, *, skip_special_tokens: bool) -> list[str]:
+        """Token ids -> texts."""
+        ...
+
+
+class ComputeMetrics:
+    """Bleu_1..4, ROUGE_L, CIDEr and what tells a collapse, of the captions of an evaluation.
+
+    Generated ids (``predict_with_generate=True``) are captions. Of logits, which a plain ``Trainer`` gives, the most
+    likely token at each place of the label is taken: that is no caption, since each token saw the true ones before it.
+
+    Args:
+        tokenizer: decodes ids; one with ``pad_token_id`` or ``eos_token_id``, or a processor that holds it.
+        references: captions of every image of the evaluation data, in its order; null takes the labels as the only
+            reference of each row.
+    """
+
+    def __init__(self, tokenizer: Decoder, references: Sequence[Sequence[str]] | None = None) -> None:
+        self.tokenizer = tokenizer
+        self.references = None if references is None else [list(captions) for captions in references]
+
+    def __call__(self, prediction: Any) -> dict[str, float]:
+        """The metrics of an ``EvalPrediction`` (``predictions``, ``label_ids``).
+
+        Raises:
+            UsageError: there are references of another number of images.
+        """
+        ids = prediction.predictions
+        ids = np.asarray(ids[0] if isinstance(ids, tuple) else ids)
+        if ids.ndim == 3:
+            logger.warning("these are metrics of teacher-forced tokens: set predict_with_generate=True for captions.")
+            labels, ids = np.asarray(prediction.label_ids), ids.argmax(-1)
+            ids = np.where(labels == IGNORED, IGNORED, ids) if labels.shape == ids.shape else ids
+        captions = self._decode(ids)
+        references = self.references
+        if references is None:
+            references = [[text] for text in self._decode(np.asarray(prediction.label_ids))]
+        if len(references) != len(captions):
+            raise UsageError(
+                f"compute_metrics got {len(captions)} captions but has references of {len(references)} images: give "
+                "those of the evaluation data, in its order."
+            )
+        numbered = {str(i): text for i, text in enumerate(captions)}
+        words, targets = in_words(numbered, dict(zip(numbered, references, strict=True)))
+        return token_measures(words, targets)[0] | token_style(words)[0]
+
+    def _decode(self, ids: np.ndarray) -> list[str]:
+        holder = getattr(self.tokenizer, "tokenizer", self.tokenizer)
+        pad = getattr(holder, "pad_token_id", None)
+        pad = getattr(holder, "eos_token_id", None) if pad is None else pad
+        filled = np.where(ids == IGNORED, 0 if pad is None else pad, ids)
+        return [text.strip() for text in self.tokenizer.batch_decode(filled, skip_special_tokens=True)]
+
+
+def compute_metrics(
+    tokenizer: Decoder, references: Sequence[Sequence[str]] | None = None
+) -> Callable[[Any], dict[str, float]]:
+    """What ``Trainer(compute_metrics=...)`` takes; arguments are those of :class:`ComputeMetrics`."""
+    return ComputeMetrics(tokenizer, references)
