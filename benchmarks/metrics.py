@@ -29,8 +29,8 @@ from tellapart.metrics.cider import CiderDScorer, PreparedReferences
 from tellapart.metrics.coco import coco_metrics
 from tellapart.metrics.frequencies import DocumentFrequencies
 from tellapart.metrics.pairwise import bleu_distances
+from tellapart.metrics.ptb import ptb_tokenize
 from tellapart.metrics.self_bleu import self_bleus
-from tellapart.metrics.tokenizer import tokenize
 
 IMAGES, SAMPLES = 64, 5
 References = dict[str, list[str]]
@@ -95,7 +95,7 @@ def read(path: Path | None) -> References:
     found: References = {}
     for row in json.loads(path.read_text())["annotations"]:
         found.setdefault(str(row["image_id"]), []).append(row["caption"])
-    tokens = iter(tokenize(caption for captions in found.values() for caption in captions))
+    tokens = iter(ptb_tokenize(caption for captions in found.values() for caption in captions))
     return {name: [next(tokens) for _ in captions] for name, captions in found.items()}
 
 

@@ -93,7 +93,9 @@ def table(rows: list[dict[str, Any]]) -> str:
     heads = ["family", "class", *CHECKS, "trained / all parameters", "LoRA parameters", "peak MB xe / scst / dico"]
     lines = ["| " + " | ".join(heads) + " |", "|" + "---|" * len(heads)]
     for row in rows:
-        peaks = " / ".join(f"{row[f'{method} MB']:.1f}" if f"{method} MB" in row else "-" for method in ("xe", "scst", "dico"))
+        peaks = " / ".join(
+            f"{row[f'{method} MB']:.1f}" if f"{method} MB" in row else "-" for method in ("xe", "scst", "dico")
+        )
         cells = [row["family"], f"`{row['class']}`", *("yes" if row.get(name) else "**no**" for name in CHECKS)]
         cells += [f"{row.get('parameters', 0):,} / {row['total']:,}", f"{row.get('LoRA parameters', 0):,}", peaks]
         lines.append("| " + " | ".join(cells) + " |")

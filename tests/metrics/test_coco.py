@@ -114,7 +114,7 @@ def test_cider_of_one_image_is_refused_and_of_few_warned(caplog):
 
 
 def test_text_metrics_import_no_torch():
-    modules = ["tokenizer", "cider", "bleu", "rouge", "pairwise", "coco", "scores", "diversity", "style", "chair"]
+    modules = ["ptb", "cider", "bleu", "rouge", "pairwise", "coco", "scores", "diversity", "style", "chair"]
     modules += ["frequency_files", "retrieval"]
     code = (
         "import sys\n"

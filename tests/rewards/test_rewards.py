@@ -10,8 +10,8 @@ from pycocoevalcap.cider.cider_scorer import CiderScorer
 from given import vector
 from tellapart.errors import UsageError
 from tellapart.metrics.cider import DocumentFrequencies, cider_d
+from tellapart.metrics.ptb import ptb_tokenize
 from tellapart.metrics.scores import refclip_s
-from tellapart.metrics.tokenizer import tokenize
 from tellapart.rewards.mix import Mix
 from tellapart.rewards.reference import CiderD
 from tellapart.rewards.similarity import RefSimilarity, Similarity
@@ -141,9 +141,9 @@ def test_cider_d_is_the_metric_before_it_is_rounded():
     texts = [rng.choice([*references[names[i]], "a red dog a red dog", "wholly new words", ""]) for i in image]
     reward = CiderD(frequencies)
     drawn = rollout(texts, image, [*references.values()])
-    tokens = {name: tokenize(captions) for name, captions in references.items()}
+    tokens = {name: ptb_tokenize(captions) for name, captions in references.items()}
     expected = [
-        cider_d({names[i]: tokenize([text])[0]}, {names[i]: tokens[names[i]]}, frequencies)[names[i]]
+        cider_d({names[i]: ptb_tokenize([text])[0]}, {names[i]: tokens[names[i]]}, frequencies)[names[i]]
         for text, i in zip(texts, image, strict=True)
     ]
     np.testing.assert_allclose(reward.score(drawn), expected, rtol=0, atol=1e-9)

@@ -14,8 +14,8 @@ from tellapart.metrics.bleu import count_matches
 from tellapart.metrics.coco import check_same_images, coco_columns
 from tellapart.metrics.diversity import caption_statistics, self_bleu
 from tellapart.metrics.frequencies import DocumentFrequencies
+from tellapart.metrics.ptb import ptb_tokenize
 from tellapart.metrics.style import BAD_ENDINGS
-from tellapart.metrics.tokenizer import tokenize
 
 Measured = tuple[dict[str, float], dict[str, list[float]]]
 
@@ -42,7 +42,7 @@ def reference_measures(
 
 def in_words(captions: Mapping[str, str], references: Mapping[str, Sequence[str]]) -> tuple[list[str], list[list[str]]]:
     """N captions, and N lists of the references of their images, as words joined by spaces."""
-    every = tokenize([*captions.values(), *(text for image_id in captions for text in references[image_id])])
+    every = ptb_tokenize([*captions.values(), *(text for image_id in captions for text in references[image_id])])
     rest = iter(every[len(captions) :])
     return every[: len(captions)], [[next(rest) for _ in references[image_id]] for image_id in captions]
 
@@ -62,7 +62,7 @@ def token_measures(
 
 def style_measures(captions: Sequence[str]) -> Measured:
     """Self-BLEU (0 to 100), shares in percent, mean length in words, of captions as they were written."""
-    return token_style(tokenize(captions))
+    return token_style(ptb_tokenize(captions))
 
 
 def token_style(texts: Sequence[str]) -> Measured:

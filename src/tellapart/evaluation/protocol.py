@@ -10,10 +10,8 @@ from typing import Any
 
 from tellapart import __version__
 
-WORDS = "lower-cased words cut at white space, punctuation trimmed at their ends (not the PTB tokenizer)"
-"""How captions become words for every n-gram metric, as ``tellapart.metrics.tokenizer`` does it. Papers use the Java
-PTB tokenizer, which also splits ``dog's``: their BLEU and CIDEr are close to these, but not the same numbers."""
-
+WORDS = "Penn Treebank tokens, lower-cased, punctuation dropped, as pycocoevalcap 1.2 makes them (no Java)"
+"""How captions become words for every n-gram metric (``tellapart.metrics.ptb_tokenize``)."""
 
 OWN_FREQUENCIES = "these references"
 

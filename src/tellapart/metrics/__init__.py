@@ -1,1 +1,5 @@
-"""Measures of captions: they take strings, embeddings and numbers, never models, and import no torch."""
+"""Caption metrics on strings, arrays and numbers: no torch, no models."""
+
+from tellapart.metrics.ptb import ptb_tokenize
+
+__all__ = ["ptb_tokenize"]

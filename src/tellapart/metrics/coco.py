@@ -9,8 +9,8 @@ from tellapart.errors import UsageError
 from tellapart.metrics.bleu import bleu, bleu_of, count_matches
 from tellapart.metrics.cider import cider_d
 from tellapart.metrics.frequencies import DocumentFrequencies
+from tellapart.metrics.ptb import ptb_tokenize
 from tellapart.metrics.rouge import rouge_l
-from tellapart.metrics.tokenizer import tokenize
 
 logger = logging.getLogger(__name__)
 
@@ -24,7 +24,7 @@ def coco_metrics(
     references: Mapping[str, Sequence[str]],
     *,
     frequencies: DocumentFrequencies | None = None,
-    tokenizer: Callable[[Iterable[str]], list[str]] = tokenize,
+    tokenizer: Callable[[Iterable[str]], list[str]] = ptb_tokenize,
 ) -> Scores:
     """Bleu_1..4, ROUGE_L and CIDEr (that is CIDEr-D) of one caption an image; equal to pycocoevalcap's on equal tokens.
 

@@ -10,7 +10,7 @@ from itertools import islice
 import numpy as np
 
 from tellapart.metrics.ngrams import Ngram, Numbered, add_words, number_words
-from tellapart.metrics.tokenizer import tokenize
+from tellapart.metrics.ptb import ptb_tokenize
 
 ORDERS = (1, 2, 3, 4)
 END = "<end of caption>"
@@ -130,7 +130,7 @@ class DocumentFrequencies:
     def from_references(cls, references: Mapping[str, Sequence[str]], *, end: str = END) -> DocumentFrequencies:
         """Count raw references (image id -> captions), tokenised here and, by default, closed by ``end``: for a
         reward."""
-        return cls.from_tokens({name: tokenize(captions) for name, captions in references.items()}, end=end)
+        return cls.from_tokens({name: ptb_tokenize(captions) for name, captions in references.items()}, end=end)
 
     @classmethod
     def from_tokens(cls, references: Mapping[str, Sequence[str]], *, end: str = "") -> DocumentFrequencies:
