@@ -2,22 +2,46 @@
 
 from __future__ import annotations
 
+import logging
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from tellapart.data.dataset import CaptionDataset, Example
 from tellapart.data.images import ImageFile
 from tellapart.errors import UsageError
 
+logger = logging.getLogger(__name__)
+
 EXTENSIONS = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm"})
 
 
-def walk(root: Path) -> Iterator[tuple[str, list[str]]]:
-    """Each folder below ``root`` and itself, with the names of its files; hidden files and folders are passed over."""
-    for folder, subfolders, names in os.walk(root, followlinks=True):
-        subfolders[:] = [name for name in subfolders if not name.startswith(".")]
+def walk(root: Path, *, onerror: Callable[[OSError], None] | None = None) -> Iterator[tuple[str, list[str]]]:
+    """Each folder below ``root`` and itself, with the names of its files; hidden files and folders are passed over.
+
+    Links to folders are followed, but not back into a folder that they are in, which would never end.
+
+    Args:
+        root: where to begin.
+        onerror: hears of folders that cannot be read.
+    """
+    above = {os.fspath(root): {_identity(root)}}  # folder -> those it is in, and itself
+    for folder, subfolders, names in os.walk(root, followlinks=True, onerror=onerror):
+        inside = above.pop(folder)
+        paths = {name: os.path.join(folder, name) for name in subfolders if not name.startswith(".")}
+        known = {name: _identity(path) for name, path in paths.items()}
+        subfolders[:] = [name for name in paths if known[name] not in inside]
+        above |= {paths[name]: inside | {known[name]} for name in subfolders}
         yield folder, [name for name in names if not name.startswith(".")]
+
+
+def _identity(folder: str | Path) -> tuple[int, int]:
+    """What tells a folder from others, whatever path leads to it; nothing for one that has just gone."""
+    try:
+        found = os.stat(folder)
+    except OSError:
+        return -1, -1
+    return found.st_dev, found.st_ino
 
 
 def is_image(name: str) -> bool:
@@ -27,7 +51,12 @@ def is_image(name: str) -> bool:
 
 def find_images(root: Path) -> list[Path]:
     """Image files below ``root``, sorted; hidden files and folders are passed over."""
-    return sorted(Path(folder, name) for folder, names in walk(root) for name in names if is_image(name))
+    folders = walk(root, onerror=_tell)
+    return sorted(Path(folder, name) for folder, names in folders for name in names if is_image(name))
+
+
+def _tell(error: OSError) -> None:
+    logger.warning("%s cannot be read (%s): its images are left out.", error.filename, error.strerror)
 
 
 def below(file: Path, root: Path) -> str:

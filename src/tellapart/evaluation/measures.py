@@ -55,9 +55,10 @@ def token_measures(
     BLEU of a set is no mean of images: the columns have that of each caption by itself (``sentence_Bleu_4``), and what
     the BLEU of any set of these images is computed from (``tellapart.evaluation.aggregate``).
     """
-    found = coco_columns(candidates, targets, frequencies=frequencies)
+    matches = count_matches(candidates, targets)
+    found = coco_columns(candidates, targets, frequencies=frequencies, matches=matches)
     columns = {f"sentence_{key}" if key in BLEU else key: rows for key, (_, rows) in found.items()}
-    return {key: value for key, (value, _) in found.items()}, columns | bleu_columns(count_matches(candidates, targets))
+    return {key: value for key, (value, _) in found.items()}, columns | bleu_columns(matches)
 
 
 def style_measures(captions: Sequence[str]) -> Measured:

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from tellapart.errors import UsageError
-from tellapart.metrics.bleu import bleu, bleu_of, count_matches
+from tellapart.metrics.bleu import Matches, bleu, bleu_of, count_matches
 from tellapart.metrics.cider import cider_d
 from tellapart.metrics.frequencies import DocumentFrequencies
 from tellapart.metrics.ptb import ptb_tokenize
@@ -59,7 +59,11 @@ Columns = dict[str, tuple[float, list[float]]]
 
 
 def coco_columns(
-    candidates: Sequence[str], targets: Sequence[Sequence[str]], *, frequencies: DocumentFrequencies | None = None
+    candidates: Sequence[str],
+    targets: Sequence[Sequence[str]],
+    *,
+    frequencies: DocumentFrequencies | None = None,
+    matches: Matches | None = None,
 ) -> Columns:
     """Metric -> its value for the corpus and its values for each image, of tokenised captions.
 
@@ -67,8 +71,9 @@ def coco_columns(
         candidates: N captions.
         targets: N lists of at least one reference.
         frequencies: as for :func:`coco_metrics`.
+        matches: what :func:`~tellapart.metrics.bleu.count_matches` gives, where the caller has it.
     """
-    matches = count_matches(candidates, targets)
+    matches = count_matches(candidates, targets) if matches is None else matches
     columns: Columns = {
         f"Bleu_{n}": (value, values.tolist())
         for n, (value, values) in enumerate(zip(bleu(matches), bleu_of(matches), strict=True), 1)
