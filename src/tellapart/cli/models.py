@@ -24,7 +24,7 @@ from tellapart.types import Decoding
 
 if TYPE_CHECKING:
     from tellapart.data.dataset import CaptionDataset
-    from tellapart.evaluation.evaluate import Measure
+    from tellapart.evaluation.measures import Measure
 
 WORLD = "world"
 BACKBONE = "world/backbone"

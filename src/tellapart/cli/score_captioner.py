@@ -11,13 +11,17 @@ from tellapart.cli.console import note, result_console, say
 from tellapart.cli.measured import Where, load
 from tellapart.cli.runs import Made, made
 from tellapart.cli.schema import CaptionerSection
-from tellapart.cli.score_options import ScoreOptions
+from tellapart.cli.score_options import ScoreOptions, further_measures
 from tellapart.errors import UsageError
 
 if TYPE_CHECKING:
+    from tellapart.captioners.huggingface import HuggingFaceCaptioner
+    from tellapart.cli.schema import EvaluationSection
     from tellapart.data.dataset import CaptionDataset
+    from tellapart.evaluation.protocols import NamedProtocol
     from tellapart.evaluation.results import EvaluationResult
     from tellapart.listeners.clip import ClipListener
+    from tellapart.types import Decoding
 
 FILES = (".json", ".jsonl", ".csv", ".tsv", ".parquet")
 """Endings of what is a file of captions and no captioner."""
@@ -44,7 +48,7 @@ def measure(word: str, options: ScoreOptions) -> EvaluationResult:
     Raises:
         UsageError: something that is named does not exist, or does not fit the data.
     """
-    from tellapart.evaluation.protocols import named_protocol, title_of
+    from tellapart.evaluation.protocols import named_protocol
 
     path, given = Path(word), word.lower().endswith(FILES)
     if given and not path.is_file():
@@ -53,33 +57,60 @@ def measure(word: str, options: ScoreOptions) -> EvaluationResult:
     named = named_protocol(options.protocol) if options.protocol else None
     options = replace(options, split=options.split or named.split) if named else options
     where = load(options, run)
-    title = ""
-    if options.protocol:
-        strict = options.on_mismatch == "fail"
-        title = title_of(options.protocol, where.dataset.name, where.dataset.references, strict=strict)
-        note(f"note: this is {title}.")
-    from tellapart.cli.models import decoding, device, load_captioner, truth_of
+    title = _title(options, where)
+    from tellapart.cli.models import truth_of
     from tellapart.data.dataset import Collate
     from tellapart.evaluation.evaluate import Evaluation
 
     listeners = _listeners(options, run, where)
     truth = truth_of(where.path, where.split, size=where.size, dataset=where.dataset)
+    truth += further_measures(options, where.dataset.references)
+    hard = options.hard_gallery
+    if hard and not listeners:
+        raise UsageError("--hard_gallery asks which images look alike: name a --listener that sees them.")
     name = options.name or path.stem
     if given:
         captions = read_captions(path, where.dataset)
-        result = Evaluation(where.dataset, listeners=listeners, measures=truth).score(captions, name=name)
+        result = Evaluation(where.dataset, listeners=listeners, measures=truth, hard_gallery=hard).score(
+            captions, name=name
+        )
         return replace(result, protocol=replace(result.protocol, standard=title))
-    usual = named or (run.evaluation if run else None)
-    beams = options.num_beams or (usual.num_beams if usual else 1)
-    longest = options.max_new_tokens or (usual.max_new_tokens if usual else 40)
-    how = decoding(beams, longest)
-    captioner = load_captioner(CaptionerSection(model_name_or_path=word), size=where.size).to(device())
-    collate = Collate({captioner.name: captioner.process})
+    captioner, how = _drawn_by(word, options, named or (run.evaluation if run else None), where)
     evaluation = Evaluation(
-        where.dataset, collate, listeners=listeners, decoding=how, batch_size=options.batch_size, measures=truth
+        where.dataset,
+        Collate({captioner.name: captioner.process}),
+        listeners=listeners,
+        decoding=how,
+        batch_size=options.batch_size,
+        measures=truth,
+        hard_gallery=hard,
     )
     result = evaluation(captioner, name=name)
     return replace(result, protocol=replace(result.protocol, standard=title))
+
+
+def _title(options: ScoreOptions, where: Where) -> str:
+    """The title of the named protocol, if there is one, which the data must be of."""
+    from tellapart.evaluation.protocols import title_of
+
+    if not options.protocol:
+        return ""
+    strict = options.on_mismatch == "fail"
+    title = title_of(options.protocol, where.dataset.name, where.dataset.references, strict=strict)
+    note(f"note: this is {title}.")
+    return title
+
+
+def _drawn_by(
+    word: str, options: ScoreOptions, usual: NamedProtocol | EvaluationSection | None, where: Where
+) -> tuple[HuggingFaceCaptioner, Decoding]:
+    """The captioner and how it draws: as the options say, else as is usual for the protocol or the run."""
+    from tellapart.cli.models import decoding, device, load_captioner
+
+    beams = options.num_beams or (usual.num_beams if usual else 1)
+    longest = options.max_new_tokens or (usual.max_new_tokens if usual else 40)
+    how = decoding(beams, longest)
+    return load_captioner(CaptionerSection(model_name_or_path=word), size=where.size).to(device()), how
 
 
 def read_captions(path: Path, dataset: CaptionDataset) -> dict[str, str]:

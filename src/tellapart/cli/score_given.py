@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING
 
 from tellapart.cli.console import note, say, table
-from tellapart.cli.score_options import ScoreOptions
+from tellapart.cli.score_options import ScoreOptions, further_measures
 
 if TYPE_CHECKING:
     from tellapart.evaluation.given import Given
@@ -33,7 +33,8 @@ def score_given(word: str, options: ScoreOptions) -> int:
     frequencies, described = as_frequencies(options.cider_df, options.cider_df_images)
     given = Given.of(results, data)
     _tell(given, options)
-    result = given.measure(name=options.name, frequencies=frequencies, described=described)
+    measures = further_measures(options, data.references)
+    result = given.measure(name=options.name, frequencies=frequencies, described=described, measures=measures)
     if options.protocol:
         result = under_protocol(result, given, options.protocol, strict=options.on_mismatch == "fail")
         if result.protocol.standard.startswith("NOT "):
@@ -79,7 +80,8 @@ def _print(result: EvaluationResult, options: ScoreOptions) -> None:
     from tellapart.evaluation.columns import describe
     from tellapart.evaluation.given import LEFT_OUT
 
-    shown = [key for key in (*ORDER, "mean_length") if key in result.metrics or key in LEFT_OUT]
+    further = ("CHAIRi", "CHAIRs", "object_recall", "novel_captions", "mean_length")
+    shown = [key for key in (*ORDER, *further) if key in result.metrics or key in LEFT_OUT]
     if options.all_metrics:
         shown += [key for key in result.metrics if key not in shown]
     rows = [["metric", "value", "95 % interval", "printed as"]]

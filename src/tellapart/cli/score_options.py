@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from tellapart.cli.measured import DataOptions
 from tellapart.data.formats.names import Format
 from tellapart.errors import UsageError
+
+if TYPE_CHECKING:
+    from tellapart.evaluation.measures import Measure
 
 OF_CAPTIONERS = (
     "data",
@@ -44,9 +48,12 @@ class ScoreOptions(DataOptions):
         seed: of these draws.
         format: how to read the references, instead of telling by their look.
         caption_column: column or field of the captions to measure, when its name is not a usual one.
+        instances: COCO instance file of the images, for CHAIR (objects that a caption names and the image lacks).
+        training_references: training captions in any layout, for the share of captions that are none of them.
         listener: a retriever to rank the images by each caption: a model folder, a Hugging Face id, or world/listener.
         prefix: words put before each caption for that retriever; null takes what belongs to the model.
         judge: a second retriever that no reward ever saw, such as world/judge.
+        hard_gallery: also rank each image among its so many nearest ones, and list those a caption does not tell apart.
         num_beams: beams of the search; 1 is greedy.
         max_new_tokens: longest caption in tokens.
         batch_size: images captioned at once; it changes no caption.
@@ -66,9 +73,12 @@ class ScoreOptions(DataOptions):
     seed: int = 0
     format: Format | None = None
     caption_column: str | None = None
+    instances: Path | None = None
+    training_references: str | None = None
     listener: str | None = None
     prefix: str | None = None
     judge: str | None = None
+    hard_gallery: int = 0
     num_beams: int | None = None
     max_new_tokens: int | None = None
     batch_size: int = 64
@@ -88,5 +98,25 @@ class ScoreOptions(DataOptions):
             )
         if given is not None or (self.cider_df != "corpus" and self.references is None):
             raise UsageError(f"--{given or 'cider_df'} needs --references: give them, or leave it out.")
+        if self.hard_gallery < 0 or (self.hard_gallery and self.references is not None):
+            raise UsageError(
+                f"--hard_gallery is {self.hard_gallery}: give a number of images, with --data and a --listener that sees them."
+            )
         if self.bootstrap < 0:
             raise UsageError(f"--bootstrap is {self.bootstrap}: give a number of draws, 0 for none.")
+
+
+def further_measures(options: ScoreOptions, references: Mapping[str, Sequence[str]]) -> tuple[Measure, ...]:
+    """What --instances and --training_references ask for.
+
+    Raises:
+        UsageError: a file cannot be read.
+    """
+    from tellapart.evaluation.further import chair_measure, novelty_measure
+
+    found = [] if options.instances is None else [chair_measure([options.instances], references)]
+    if options.training_references is not None:
+        from tellapart.data.load import load_references
+
+        found.append(novelty_measure(load_references(options.training_references, prefer="train").references))
+    return tuple(found)

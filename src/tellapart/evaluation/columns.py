@@ -61,6 +61,13 @@ CAPTION_METRICS = {
         Column("repetition", "repetition %", 1, 1, -1, "Share of a caption's bigrams that it has said before."),
         Column("bad_endings", "bad endings %", 1, 1, -1, "Captions that stop on a word like 'a' or 'of'."),
         Column("unfinished", "unfinished %", 1, 1, -1, "Captions cut at the longest length."),
+        Column("openers", "openers %", 1, 1, -1, "Captions that begin with 'a picture of' and the like."),
+        Column("colored", "with colour %", 1, 1, 0, "Captions that name a colour."),
+        Column("vocabulary", "vocabulary", 1, 0, 1, "Different words that the captions use together."),
+        Column("novel_captions", "novel %", 1, 1, 0, "Captions that are no training caption word for word."),
+        Column("CHAIRi", "CHAIR-i %", 1, 1, -1, "Mentions of objects that the image lacks, of all mentions."),
+        Column("CHAIRs", "CHAIR-s %", 1, 1, -1, "Captions that mention an object which the image lacks."),
+        Column("object_recall", "object recall %", 1, 1, 1, "Annotated objects that the caption names."),
         Column("mean_length", "words", 1, 1, 0, "Mean number of words of a caption."),
     )
 }

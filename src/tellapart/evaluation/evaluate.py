@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Protocol as TypingProtocol
@@ -15,14 +15,11 @@ from tellapart.captioners.modes import evaluating
 from tellapart.data.dataset import CaptionDataset, Collate
 from tellapart.errors import UsageError
 from tellapart.evaluation.listening import listener_measures
-from tellapart.evaluation.measures import Measured, reference_measures, style_measures
+from tellapart.evaluation.measures import Measure, Measured, reference_measures, style_measures
 from tellapart.evaluation.protocol import Protocol, data_digest
 from tellapart.evaluation.results import EvaluationResult
 from tellapart.progress import track
 from tellapart.types import Decoding, Listener
-
-Measure = Callable[[Mapping[str, str]], Measured]
-"""``captions by image id -> (metrics, columns)``, such as the truth of a caption in a known world."""
 
 _SHOWN = 5
 
@@ -45,6 +42,7 @@ class Evaluation:
         measures: further measures of the captions.
         seed: of sampled captions; the same for every batch, since draws are keyed by image id.
         num_workers: processes that read images.
+        hard_gallery: also retrieve among each image's so many nearest ones; 0 does not.
         name: what the data is called in the protocol; default: the data set's name.
 
     Raises:
@@ -62,12 +60,13 @@ class Evaluation:
         measures: Sequence[Measure] = (),
         seed: int = 0,
         num_workers: int = 0,
+        hard_gallery: int = 0,
         name: str | None = None,
     ) -> None:
         self.dataset, self.collate = dataset, collate
         self.listeners, self.measures = dict(listeners or {}), tuple(measures)
         self.decoding, self.seed = decoding or Decoding(), seed
-        self.batch_size, self.num_workers = batch_size, num_workers
+        self.batch_size, self.num_workers, self.hard_gallery = batch_size, num_workers, hard_gallery
         if self.decoding.num_return_sequences != 1:
             raise UsageError(
                 f"num_return_sequences is {self.decoding.num_return_sequences}, but an evaluation measures one caption "
@@ -173,7 +172,7 @@ class Evaluation:
         if any(compared.values()):
             parts.append(reference_measures(captions, compared))
         for key, listener in self.listeners.items():
-            parts.append(listener_measures(listener, key, captions))
+            parts.append(listener_measures(listener, key, captions, hard=self.hard_gallery))
         parts += [measure(captions) for measure in self.measures]
         parts.append(style_measures(list(captions.values())))
         metrics = {key: value for part, _ in parts for key, value in part.items()}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from tellapart.evaluation.aggregate import Aggregate
 from tellapart.evaluation.bootstrap import percentile_interval, resampled_sums
 from tellapart.evaluation.inputs import CORPUS, Captions, References, as_frequencies, as_references, as_results
 from tellapart.evaluation.matching import Matched, OnMismatch, count_of, match
-from tellapart.evaluation.measures import in_words, token_measures, token_style
+from tellapart.evaluation.measures import Measure, in_words, token_measures, token_style
 from tellapart.evaluation.protocol import OWN_FREQUENCIES, Protocol, data_digest
 from tellapart.evaluation.protocols import named_protocol, title_of
 from tellapart.evaluation.results import EvaluationResult
@@ -108,7 +109,12 @@ class Given:
             )
 
     def measure(
-        self, *, name: str | None = None, frequencies: DocumentFrequencies | None = None, described: str
+        self,
+        *,
+        name: str | None = None,
+        frequencies: DocumentFrequencies | None = None,
+        described: str,
+        measures: Sequence[Measure] = (),
     ) -> EvaluationResult:
         """The metrics of the captions whose images were found.
 
@@ -116,6 +122,7 @@ class Given:
             name: what tables call it.
             frequencies: document frequencies for CIDEr; by default those of the references.
             described: how the protocol calls these.
+            measures: further measures of the captions.
 
         Raises:
             UsageError: none of the images has references.
@@ -125,16 +132,17 @@ class Given:
             raise UsageError(f"{self.references.name} has no references of the captioned images: name other data.")
         references = {image_id: every[image_id] for image_id in captions}
         words, targets = in_words(captions, references)
-        measured, style = token_measures(words, targets, frequencies=frequencies), token_style(words)
+        parts = [token_measures(words, targets, frequencies=frequencies), token_style(words)]
+        parts += [measure(captions) for measure in measures]
         note = "" if self.matched.fits else f"left out: {self.matched.misfit()}"
         digest = data_digest(references)
         protocol = Protocol(self.references.name, len(captions), digest, frequencies=described, note=note)
         return EvaluationResult(
             name or self.results.name,
             protocol,
-            measured[0] | style[0],
+            {key: value for metrics, _ in parts for key, value in metrics.items()},
             captions,
-            measured[1] | style[1],
+            {key: rows for _, columns in parts for key, rows in columns.items()},
             details=self.details(),
         )
 

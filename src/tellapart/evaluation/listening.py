@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from tellapart.evaluation.measures import Measured
-from tellapart.metrics.retrieval import retrieval_metrics, retrieval_ranks
+from tellapart.metrics.retrieval import hard_gallery, nearest_images, retrieval_metrics, retrieval_ranks
 from tellapart.metrics.scores import clip_s
 from tellapart.types import Listener
 
@@ -16,7 +16,7 @@ TEXTS_AT_ONCE = 256
 
 
 @torch.no_grad()
-def listener_measures(listener: Listener, name: str, captions: Mapping[str, str]) -> Measured:
+def listener_measures(listener: Listener, name: str, captions: Mapping[str, str], *, hard: int = 0) -> Measured:
     """Retrieval in both directions among the captioned images, and CLIP-S, by one retriever.
 
     Recall is in percent, MRR a fraction; captions are texts to ``listener`` as they are (it adds its own prompt).
@@ -25,6 +25,8 @@ def listener_measures(listener: Listener, name: str, captions: Mapping[str, str]
         listener: knows the images by id.
         name: what its metrics are called: ``<name>_R@1`` (caption to image), ``<name>_i2t_R@1`` (image to caption), ...
         captions: image id -> caption; these images are the gallery.
+        hard: also measure each caption among its image and the ``hard`` images that this retriever finds most like it,
+            as ``<name>_hard<hard>_R@1``, with a column ``<name>_confused`` of those it does not tell apart; 0 does not.
     """
     images = listener.encode_ids(list(captions)).float().cpu().numpy()
     texts = _embed_distinct(listener, list(captions.values()))
@@ -38,7 +40,14 @@ def listener_measures(listener: Listener, name: str, captions: Mapping[str, str]
     for k in (1, 5, 10):
         columns[f"{name}_R@{k}"] = (100.0 * (t2i <= k)).tolist()
         columns[f"{name}_i2t_R@{k}"] = (100.0 * (i2t <= k)).tolist()
-    return metrics, columns | {f"{name}_MRR": (1.0 / t2i).tolist(), f"{name}_CLIPScore": similarity.tolist()}
+    columns |= {f"{name}_MRR": (1.0 / t2i).tolist(), f"{name}_CLIPScore": similarity.tolist()}
+    if hard:
+        ranks, confused = hard_gallery(texts, images, nearest_images(images, hard))
+        key, ids = f"{name}_hard{hard}_R@1", list(captions)
+        columns |= {key: (100.0 * (ranks == 1)).tolist(), f"{name}_hard{hard}_rank": ranks.tolist()}
+        columns[f"{name}_confused"] = [[ids[row] for row in rows] for rows in confused]
+        metrics[key] = float(np.mean(columns[key]))
+    return metrics, columns
 
 
 def _embed_distinct(listener: Listener, captions: Sequence[str]) -> np.ndarray:

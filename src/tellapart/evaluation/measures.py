@@ -5,19 +5,22 @@ Each function returns ``(metrics, columns)``. A column that carries a metric's n
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
 from tellapart.evaluation.aggregate import BLEU, bleu_columns
 from tellapart.metrics.bleu import count_matches
 from tellapart.metrics.coco import check_same_images, coco_columns
-from tellapart.metrics.diversity import caption_statistics, self_bleu
+from tellapart.metrics.diversity import caption_statistics, self_bleu, vocabulary_size
 from tellapart.metrics.frequencies import DocumentFrequencies
 from tellapart.metrics.ptb import ptb_tokenize
-from tellapart.metrics.style import BAD_ENDINGS
+from tellapart.metrics.style import style_columns
 
 Measured = tuple[dict[str, float], dict[str, list[float]]]
+
+Measure = Callable[[Mapping[str, str]], Measured]
+"""``captions by image id -> (metrics, columns)``, such as the truth of a caption in a known world."""
 
 
 def reference_measures(
@@ -68,16 +71,16 @@ def style_measures(captions: Sequence[str]) -> Measured:
 
 def token_style(texts: Sequence[str]) -> Measured:
     """The same of captions cut into words."""
-    figures = caption_statistics(texts)
-    lengths = [float(len(text.split())) for text in texts]
-    bad = [100.0 * (text.rpartition(" ")[2] in BAD_ENDINGS) for text in texts]
+    figures, style = caption_statistics(texts), style_columns(texts)
+    columns = {name: (100 * style[name]).tolist() for name in ("bad_endings", "openers", "colored")}
+    columns["mean_length"] = style["length"].tolist()
     metrics = {
         "distinct_captions": 100 * figures["distinct"],
         "most_common_caption": 100 * figures["most_common"],
         "repetition": 100 * figures["repeated_bigrams"],
-        "bad_endings": float(np.mean(bad)),
-        "mean_length": figures["length"],
+        **{name: float(np.mean(rows)) for name, rows in columns.items()},
+        "vocabulary": float(vocabulary_size(texts)),
     }
     if len(texts) > 1:
         metrics["Self-BLEU"] = 100 * float(np.mean(self_bleu(texts)))
-    return metrics, {"bad_endings": bad, "mean_length": lengths}
+    return metrics, columns

@@ -41,7 +41,9 @@ def test_scores_are_those_of_the_models_own_forward(language, prompt, tmp_path):
         ours = captioner(rollout).logprobs
         if language == "opt":
             ids = torch.cat([inputs["input_ids"], rollout.tokens], dim=1)
-            logits = model(pixel_values=inputs["pixel_values"], input_ids=ids, attention_mask=torch.ones_like(ids)).logits
+            logits = model(
+                pixel_values=inputs["pixel_values"], input_ids=ids, attention_mask=torch.ones_like(ids)
+            ).logits
             logits = logits[:, inputs["input_ids"].shape[1] - 1 : -1]
         else:
             start = torch.zeros(2, 1, dtype=torch.long)

@@ -1,0 +1,52 @@
+"""Measures that need more than captions and references: annotated objects, training captions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from tellapart.evaluation.measures import Measure, Measured
+from tellapart.metrics.chair import chair, load_instances
+from tellapart.metrics.diversity import novel_captions
+from tellapart.metrics.ptb import ptb_tokenize
+
+
+def chair_measure(instances: Sequence[Path], references: Mapping[str, Sequence[str]]) -> Measure:
+    """CHAIR (Rohrbach et al., EMNLP 2018) as ``CHAIRi``, ``CHAIRs`` and ``object_recall``, in percent.
+
+    Args:
+        instances: COCO instance files of the images.
+        references: image id -> captions, whose objects count as in the image.
+
+    Raises:
+        UsageError: a file cannot be read, or lacks an image.
+    """
+    objects = load_instances(*instances)
+
+    def measure(captions: Mapping[str, str]) -> Measured:
+        words = dict(zip(captions, ptb_tokenize(captions.values()), strict=True))
+        targets = {image_id: ptb_tokenize(references[image_id]) for image_id in captions}
+        corpus, columns = chair(words, objects, targets)
+        rows = {name: values.tolist() for name, values in columns.items()}
+        rows["CHAIRs"] = [100.0 * value for value in rows["CHAIRs"]]
+        return {name: 100 * value for name, value in corpus.items()}, rows
+
+    return measure
+
+
+def novelty_measure(training: Mapping[str, Sequence[str]]) -> Measure:
+    """Share of captions that are no training caption word for word, as ``novel_captions`` in percent.
+
+    Args:
+        training: image id -> training captions.
+
+    Raises:
+        UsageError: there are none.
+    """
+    known = frozenset(ptb_tokenize(text for texts in training.values() for text in texts))
+
+    def measure(captions: Mapping[str, str]) -> Measured:
+        novel = 100 * novel_captions(ptb_tokenize(captions.values()), known)
+        return {"novel_captions": float(novel.mean())}, {"novel_captions": novel.tolist()}
+
+    return measure
