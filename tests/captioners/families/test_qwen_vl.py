@@ -335,7 +335,7 @@ def by_row(self, states, mask):
         (tiny_qwen2_5_vl, Qwen2VL, "prefix_positions", one_axis),
         (tiny_qwen3_vl, Qwen2VL, "prefix_positions", one_axis),
         (tiny_qwen3_vl, Qwen2VL, "_rows", by_row),
-        (tiny_qwen3_vl, Qwen3VL, "deepstack", no_deepstack),
+        (tiny_qwen3_vl, Qwen3VL, "further", no_deepstack),
         (tiny_qwen2_5_vl, Qwen2VL, "_tower", window_order),
     ],
 )
@@ -400,9 +400,9 @@ def test_deeper_layers_of_the_tower_matter_and_only_through_the_prefix(folders):
     assert encoded.inputs["deepstack"].shape == (4, 2, *encoded.states.shape[1:])
     family, cache = captioner.family, captioner.family.new_cache()
     images = torch.arange(4)
-    given = family.deepstack(encoded, images, 60, None)
+    given = family.further(encoded, images, 60, None)
     assert given["visual_pos_masks"].sum(dim=1).tolist() == encoded.mask.sum(dim=1).tolist()
     assert not given["visual_pos_masks"][:, encoded.inputs["input_ids"].shape[1] :].any()
     assert [len(part) for part in given["deepstack_visual_embeds"]] == 2 * [int(encoded.mask.sum())]
     family.prefix(encoded, cache)
-    assert family.deepstack(encoded, images, 1, cache) == {}
+    assert family.further(encoded, images, 1, cache) == {}

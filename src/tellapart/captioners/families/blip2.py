@@ -97,18 +97,10 @@ class Blip2Decoder(_Blip2, PrefixDecoder):
         """The language model's input embeddings."""
         return self.model.language_model.get_input_embeddings()(tokens)
 
-    def text(
-        self, embeddings: Tensor, mask: Tensor, positions: Tensor, encoded: Encoded, image: Tensor, cache: Cache | None
-    ) -> Tensor:
-        """What leaves the language model's last norm."""
-        decoder = self.model.language_model.get_decoder()
-        return decoder(
-            inputs_embeds=embeddings,
-            attention_mask=mask,
-            position_ids=positions,
-            past_key_values=cache,
-            use_cache=cache is not None,
-        ).last_hidden_state
+    @property
+    def body(self) -> Any:
+        """The language model below its head."""
+        return self.model.language_model.get_decoder()
 
     def logits(self, hidden: Tensor) -> Tensor:
         """The language model's output embedding."""

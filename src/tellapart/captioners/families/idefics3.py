@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
-from transformers import Cache
 
 from tellapart.captioners.base import Encoded
 from tellapart.captioners.families.prompted import Prompted
@@ -60,14 +59,7 @@ class Idefics3(Prompted):
         """The connector's linear layer."""
         return self.model.model.connector.modality_projection(encoded.states)
 
-    def text(
-        self, embeddings: Tensor, mask: Tensor, positions: Tensor, encoded: Encoded, image: Tensor, cache: Cache | None
-    ) -> Tensor:
-        """What leaves the text model's last norm."""
-        return self.model.model.text_model(
-            inputs_embeds=embeddings,
-            attention_mask=mask,
-            position_ids=positions,
-            past_key_values=cache,
-            use_cache=cache is not None,
-        ).last_hidden_state
+    @property
+    def body(self) -> Any:
+        """The text model."""
+        return self.model.model.text_model

@@ -6,7 +6,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers import Cache
 
 from tellapart.captioners.base import Encoded
 from tellapart.captioners.families.base import Processors
@@ -66,17 +65,10 @@ class Llava(Prompted):
         """The projector."""
         return self.model.model.multi_modal_projector(encoded.states)
 
-    def text(
-        self, embeddings: Tensor, mask: Tensor, positions: Tensor, encoded: Encoded, image: Tensor, cache: Cache | None
-    ) -> Tensor:
-        """What leaves the language model's last norm."""
-        return self.model.model.language_model(
-            inputs_embeds=embeddings,
-            attention_mask=mask,
-            position_ids=positions,
-            past_key_values=cache,
-            use_cache=cache is not None,
-        ).last_hidden_state
+    @property
+    def body(self) -> Any:
+        """The language model."""
+        return self.model.model.language_model
 
 
 def _layers(config: Any) -> list[int]:

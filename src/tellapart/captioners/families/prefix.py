@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -90,7 +91,15 @@ class PrefixDecoder(Family):
     def project(self, encoded: Encoded) -> Tensor:
         """``[B, P', D]`` image states in the decoder's space; belongs to the text side, so it trains with it."""
 
-    @abstractmethod
+    @property
+    def body(self) -> Any:
+        """The decoder below its head, a module of transformers; :meth:`text` calls it."""
+        raise NotImplementedError(f"{type(self).__name__} names no body: give one, or write its text")
+
+    def further(self, encoded: Encoded, image: Tensor, width: int, cache: Cache | None) -> dict[str, Any]:
+        """What else the body is given for ``width`` columns of the rows' images; nothing here."""
+        return {}
+
     def text(
         self, embeddings: Tensor, mask: Tensor, positions: Tensor, encoded: Encoded, image: Tensor, cache: Cache | None
     ) -> Tensor:
@@ -104,3 +113,11 @@ class PrefixDecoder(Family):
             image: ``[n]``, the image of each row.
             cache: extended in place; none computes everything anew. It is empty when the prefix is read.
         """
+        return self.body(
+            inputs_embeds=embeddings,
+            attention_mask=mask,
+            position_ids=positions,
+            past_key_values=cache,
+            use_cache=cache is not None,
+            **self.further(encoded, image, embeddings.shape[1], cache),
+        ).last_hidden_state

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
-from transformers import Cache
 
 from tellapart.captioners.base import Encoded
 from tellapart.captioners.families.base import Processors, as_list, first_given
@@ -192,22 +191,10 @@ class Qwen2VL(Prompted):
         patches = states.reshape(-1, states.shape[-1] // self._group)
         return merger(patches).view(*states.shape[:2], -1)
 
-    def text(
-        self, embeddings: Tensor, mask: Tensor, positions: Tensor, encoded: Encoded, image: Tensor, cache: Cache | None
-    ) -> Tensor:
-        """The language model after its final norm."""
-        return self.model.model.language_model(
-            inputs_embeds=embeddings,
-            attention_mask=mask,
-            position_ids=positions,
-            past_key_values=cache,
-            use_cache=cache is not None,
-            **self.deepstack(encoded, image, embeddings.shape[1], cache),
-        ).last_hidden_state
-
-    def deepstack(self, encoded: Encoded, image: Tensor, width: int, cache: Cache | None) -> dict[str, Any]:
-        """What the language model adds to its first layers; nothing here."""
-        return {}
+    @property
+    def body(self) -> Any:
+        """The language model."""
+        return self.model.model.language_model
 
 
 def _reason(error: Exception) -> str:

@@ -28,7 +28,7 @@ class Qwen3VL(Qwen2VL):
         visual = self.model.model.visual
         return [visual.merger, *visual.deepstack_merger_list]
 
-    def deepstack(self, encoded: Encoded, image: Tensor, width: int, cache: Cache | None) -> dict[str, Any]:
+    def further(self, encoded: Encoded, image: Tensor, width: int, cache: Cache | None) -> dict[str, Any]:
         """The image tokens among ``width`` columns, and what is added to them; nothing once the prefix is cached."""
         if "deepstack" not in encoded.inputs or (cache is not None and cache.get_seq_length() > 0):
             return {}
