@@ -1,19 +1,46 @@
 """Writing so that nothing is ever half there."""
 
+import errno
+import json
+import os
+
 import pytest
 
-from tellapart.files import first_folder, fresh_folder, write_json, write_text
+from tellapart.files import beside, first_folder, fresh_folder, write_json, write_text
 
 
-def test_a_failed_write_leaves_the_old_file_and_no_litter(tmp_path):
+def test_a_failed_write_leaves_the_old_file_and_no_litter(tmp_path, monkeypatch):
     path = tmp_path / "a" / "x.json"
     write_json(path, {"é": 1})
     with pytest.raises(TypeError):
         write_json(path, {"bad": object()})
-    with pytest.raises(UnicodeEncodeError):
-        write_text(path, "\ud800")
+
+    def full(*where):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "replace", full)
+        with pytest.raises(OSError, match="No space left") as caught:
+            write_text(path, "x")
+    assert caught.value.filename == str(path), "the error names the file, not a temporary one"
+    with pytest.raises(FileNotFoundError) as caught, beside(path):
+        open(tmp_path / "other")  # noqa: SIM115
+    assert caught.value.filename == str(tmp_path / "other"), "but an error about another file keeps its name"
     assert path.read_text(encoding="utf-8") == '{\n  "é": 1\n}\n'
     assert [p.name for p in path.parent.iterdir()] == ["x.json"]
+
+
+@pytest.mark.parametrize("name", ["x" * 255, "é" * 127, "a." * 127])
+def test_the_longest_names_can_be_written(tmp_path, name):
+    write_text(tmp_path / name, "one")
+    write_text(tmp_path / name, "two")
+    assert [(p.name, p.read_text()) for p in tmp_path.iterdir()] == [(name, "two")]
+
+
+def test_names_of_other_encodings_come_back_from_json(tmp_path):
+    name = os.fsdecode(b"caf\xe9.jpg")
+    write_json(tmp_path / "x.json", {name: "é"})
+    assert json.loads((tmp_path / "x.json").read_text(encoding="utf-8")) == {name: "é"}
 
 
 @pytest.mark.parametrize("folder", [fresh_folder, first_folder])

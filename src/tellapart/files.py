@@ -18,23 +18,49 @@ def cache_dir() -> Path:
     return Path(os.environ.get("TELLAPART_CACHE") or Path.home() / ".cache" / "tellapart")
 
 
-def write_bytes(path: Path, content: bytes) -> None:
-    """Write ``content`` beside ``path`` and rename it into place."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+_LONGEST_NAME = 255 - 10
+"""Bytes that disks allow a file's name, less those that make it a temporary one."""
+
+
+@contextmanager
+def beside(path: Path) -> Iterator[Path]:
+    """A temporary file that becomes ``path`` when the block ends without an error.
+
+    Raises:
+        OSError: it cannot be written; the error names ``path``.
+    """
+    name = None
     try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{temporary_stem(path.name)}.")
+        os.close(handle)
+        yield Path(name)
         os.chmod(name, 0o644)
         os.replace(name, path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
+    except BaseException as error:
+        if name is not None:
+            Path(name).unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.errno is not None and error.filename in (None, name):
+            raise OSError(error.errno, error.strerror, str(path)) from error
         raise
 
 
+def temporary_stem(name: str) -> str:
+    """What a temporary file beside one of this name has between its first and its last dot: the name, if it fits."""
+    while len(os.fsencode(name)) > _LONGEST_NAME:
+        name = name[:-1]
+    return name
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Write ``content`` beside ``path`` and rename it into place."""
+    with beside(path) as temporary:
+        temporary.write_bytes(content)
+
+
 def write_text(path: Path, text: str) -> None:
-    """Write ``text`` as UTF-8, in one rename."""
-    write_bytes(path, text.encode("utf-8"))
+    """Write ``text`` as UTF-8, in one rename; what UTF-8 cannot hold (file names of other encodings) as JSON escapes it."""
+    write_bytes(path, text.encode("utf-8", errors="backslashreplace"))
 
 
 def write_json(path: Path, value: Any) -> None:

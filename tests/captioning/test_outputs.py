@@ -233,7 +233,7 @@ def test_the_review_lists_the_worst_first(tmp_path):
     ]
     assert write_review(tmp_path / "review.csv", made, {"4": "4.png is no image: remove it."}, items) == 5
     assert (tmp_path / "review.csv").read_text().splitlines() == [
-        "file,caption,reasons,match,occurrences",
+        "photo,caption,reasons,match,occurrences",
         "4.png,,unreadable: 4.png is no image: remove it.,,",
         "1.png,,empty,,1",
         '3.png,"a, cat",loop,0.1000,1',

@@ -141,7 +141,7 @@ def test_faults_are_drawn_again_flagged_and_listed(photos, tmp_path, caption):
     assert f"; {len(flagged)} flagged (" in none
     assert none.endswith(f"see {tmp_path / '0.review.csv'}.\n")
     listed = list(csv.DictReader((tmp_path / "0.review.csv").open()))
-    assert {row["file"] for row in listed} == {row["id"] for row in flagged}
+    assert {row["photo"] for row in listed} == {row["id"] for row in flagged}
     code, _, ungated = caption(photos, "--output", tmp_path / "x.jsonl", "--gate", "none")
     assert (code, "; none flagged." in ungated, (tmp_path / "x.review.csv").exists()) == (0, True, False)
     assert five.startswith("captioned 10 images at ")
@@ -238,7 +238,7 @@ def test_damaged_images_are_named_and_the_rest_is_captioned(tmp_path, caption):
     assert f"{len(found) - len(good)} of {len(found)} images could not be read" in named[-1]
     listed = list(csv.DictReader((tmp_path / "x.review.csv").open()))
     broken = [row for row in listed if row["reasons"].startswith("unreadable: ")]
-    assert sorted(Path(row["file"]).name for row in broken) == sorted(set(found) - set(good))
+    assert sorted(Path(row["photo"]).name for row in broken) == sorted(set(found) - set(good))
     assert listed[: len(broken)] == broken, "the worst come first"
 
 
@@ -308,7 +308,7 @@ REFUSED = [
     (["--resample_on", "opener,x"], "--resample_on names 'x'"),
     (["--top_p", "2"], "top_p in (0, 1]"),
     (["--num_beams", "0"], "--num_beams is 0: it must be at least 1"),
-    (["--out", "sidecars", "--caption_extension", "txt"], "write it with its point"),
+    (["--out", "sidecars", "--caption_extension", "txt"], "write the end of a file"),
     (["--existing", "append", "--output", "x.jsonl"], "--existing append is for sidecars"),
     (["--output", "x.csv"], "name a .json or .jsonl file"),
     (["--out", "parquet"], "--out parquet needs a place: give --output"),

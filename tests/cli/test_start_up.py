@@ -46,6 +46,13 @@ def test_nothing_heavy_is_imported_before_it_is_needed(code, limit):
     assert seconds < limit
 
 
+@pytest.mark.parametrize("words", [["caption"], ["data"], ["data", "check"], ["data", "convert"]], ids=" ".join)
+def test_help_waits_for_no_model(words):
+    heavy, seconds = imported_by(f"from tellapart.cli.main import main; main({[*words, '--help']})")
+    assert heavy <= {"jsonargparse", "numpy"}
+    assert seconds < 1.0
+
+
 def test_every_public_name_resolves():
     assert len(tellapart.__all__) > 15
     assert sorted(tellapart.__all__) == tellapart.__all__

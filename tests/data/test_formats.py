@@ -128,7 +128,7 @@ def test_metadata_csv(photos, heading):
     with pytest.raises(UsageError, match="line 2: 3 cells under a heading of 2"):
         load(photos)
     write(file, "file_name,text\nd.png,x\n")
-    with pytest.raises(UsageError, match=r"line 2: d\.png is no image in its folder"):
+    with pytest.raises(UsageError, match=r"names 1 images \(of 4\) that do not exist, first .*d\.png"):
         load(photos)
 
 

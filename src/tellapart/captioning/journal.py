@@ -55,7 +55,7 @@ class Journal:
             OSError: the disk is full or gone; it names the file.
         """
         self._turn += 1
-        lines = (json.dumps(caption.as_json() | {TURN: self._turn}, ensure_ascii=False) + "\n" for caption in captions)
+        lines = (json.dumps(caption.as_json() | {TURN: self._turn}) + "\n" for caption in captions)
         rest = memoryview("".join(lines).encode())
         try:
             while rest:

@@ -7,7 +7,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from tellapart.captioning.records import Item
-from tellapart.data.folder import EXTENSIONS, find_images
+from tellapart.data.folder import EXTENSIONS, find_images, walk
 from tellapart.data.images import ImageFile
 from tellapart.data.load import read_split, source_at
 from tellapart.errors import UsageError
@@ -74,7 +74,7 @@ def _named(word: str, split: str | None, format: str | None) -> list[Item]:
     if path.is_file():
         return [Item(str(path), ImageFile(path), path.name)]
     found = find_images(path)
-    if not found and any(entry.suffix.lower() in NOT_IMAGES for entry in path.iterdir()):
+    if not found and any(Path(name).suffix.lower() in NOT_IMAGES for _, names in walk(path) for name in names):
         return _data(word, split, format)
     if not found:
         raise UsageError(f"{word} holds no images ({', '.join(sorted(EXTENSIONS))}): name another folder.")

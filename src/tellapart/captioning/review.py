@@ -14,7 +14,8 @@ from tellapart.captioning.gate import LOW_MATCH, SAME_CAPTION, SEVERITY, words
 from tellapart.captioning.records import UNREADABLE, Item, Row
 from tellapart.files import write_text
 
-COLUMNS = ("file", "caption", "reasons", "match", "occurrences")
+COLUMNS = ("photo", "caption", "reasons", "match", "occurrences")
+"""The first is none that readers of tables take for an image's: a review in a folder of images is no data set."""
 _FEWEST_FOR_OUTLIERS = 50
 
 

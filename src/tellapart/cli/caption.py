@@ -48,7 +48,7 @@ class CaptionOptions:
         gate: the faults captions are held to: all, none, or some of empty, loop, prompt_echo, unfinished, low_match,
             same_caption, opener with commas.
         resample: further tries, by sampling, for a caption with a fault of --resample_on.
-        resample_on: all, or some of those faults with commas; sampling seldom cures the two that are left out.
+        resample_on: all, or some of those faults with commas; sampling seldom cures the others.
         openers: a text file of phrases captions should not begin with, one a line; null takes the built-in list.
         min_match: lowest CLIP-S of image and caption; null takes outliers of the collection.
         max_same: how often a caption may occur; null takes 10, or one in 1000 images.

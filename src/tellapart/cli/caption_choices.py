@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from tellapart.captioning.gate import SEVERITY, load_openers
 from tellapart.captioning.style import STYLES, Style
 from tellapart.cli.schema import RewardSection
+from tellapart.data.folder import is_image
 from tellapart.errors import UsageError
 
 if TYPE_CHECKING:
@@ -61,6 +63,12 @@ def check(options: CaptionOptions) -> None:
         raise UsageError("--keep_all keeps what --n draws: give --n, such as --n 8.")
     if _samples(options) and (options.num_beams or 1) > 1:
         raise UsageError(f"--num_beams {options.num_beams} searches, but captions are to be sampled: leave one out.")
+    style = style_of(options)
+    if style.min_new_tokens > style.max_new_tokens:
+        raise UsageError(
+            f"a caption cannot have at least {style.min_new_tokens} tokens and at most {style.max_new_tokens}: change "
+            "--min_new_tokens or --max_new_tokens."
+        )
     gate_checks(options)
     resampled_faults(options)
     decodings(options)
@@ -189,11 +197,20 @@ def kind_of(options: CaptionOptions) -> str:
     kind = options.out or ENDINGS[suffix]
     if options.keep_all and kind not in ("jsonl", "parquet"):
         raise UsageError(f"--keep_all cannot be written as {kind}: choose --out jsonl or parquet.")
-    if kind == "sidecars" and not (options.caption_extension.startswith(".") and len(options.caption_extension) > 1):
-        raise UsageError(f"--caption_extension is {options.caption_extension!r}: write it with its point, as in .txt.")
+    if kind == "sidecars":
+        _check_extension(options.caption_extension)
     if kind != "sidecars" and options.existing != "keep":
         raise UsageError(f"--existing {options.existing} is for sidecars: give --out sidecars, or leave it out.")
     return kind
+
+
+def _check_extension(extension: str) -> None:
+    if not re.fullmatch(r"\.[^/\\\0]*[^/\\\0.]", extension):
+        raise UsageError(
+            f"--caption_extension is {extension!r}: write the end of a file's name with its point, as in .txt."
+        )
+    if is_image(f"photo{extension}"):
+        raise UsageError(f"--caption_extension {extension} is that of images, which captions would replace: take .txt.")
 
 
 def settings_of(options: CaptionOptions) -> dict[str, Any]:

@@ -16,7 +16,11 @@ WIDTH = 160
 
 def say(text: str) -> None:
     """One result line on standard output."""
-    sys.stdout.write(text + "\n")
+    try:
+        sys.stdout.write(text + "\n")
+    except UnicodeEncodeError:  # a name in another encoding, or a terminal that has not all letters
+        encoding = sys.stdout.encoding
+        sys.stdout.write(text.encode(encoding, errors="backslashreplace").decode(encoding) + "\n")
 
 
 def note(text: str) -> None:

@@ -15,7 +15,7 @@ FIRST_ROWS = 5
 """Images of each split that are shown with their captions."""
 
 SHOWN_GROUPS = 20
-"""Groups of equal images that are shown; --output_dir and --json have them all."""
+"""Groups of equal images, and ids with a fault, that are shown; --output_dir and --json have them all."""
 
 LONGEST = 100
 """Letters of a caption that are shown."""
@@ -33,6 +33,8 @@ def page(title: str, report: Report, splits: Mapping[str, Sequence[Example]]) ->
     parts = [
         [title, "", _counts(report)],
         _broken(report),
+        _ids("ids named twice", {name: split.repeated_ids for name, split in report.splits.items()}),
+        _ids("images with empty captions", {name: split.empty_captions_of for name, split in report.splits.items()}),
         _groups("images in more than one split", leaks),
         _groups("images that repeat within a split", [group for group in report.groups if len(group.splits) == 1]),
         _first(splits),
@@ -78,6 +80,12 @@ def _broken(report: Report) -> list[str]:
         for image in split.broken
     ]
     return [f"broken images ({len(lines)}):", *lines] if lines else []
+
+
+def _ids(title: str, ids: Mapping[str, Sequence[str]]) -> list[str]:
+    lines = [f"  {split}  {image}" for split, images in ids.items() for image in images]
+    more = [f"  and {len(lines) - SHOWN_GROUPS} more: --output_dir lists them"] if len(lines) > SHOWN_GROUPS else []
+    return [f"{title} ({len(lines)}):", *lines[:SHOWN_GROUPS], *more] if lines else []
 
 
 def _groups(title: str, groups: Sequence[Group]) -> list[str]:

@@ -29,6 +29,9 @@ COMMANDS = {
 
 REMEDIES = {
     errno.ENOSPC: "free some space or write to another disk",
+    errno.EDQUOT: "free some space or write to another disk",
+    errno.EFBIG: "write to a disk that takes files of this size",
+    errno.ENAMETOOLONG: "give it a shorter name",
     errno.EACCES: "choose a path that you may read and write",
     errno.EPERM: "choose a path that you may read and write",
     errno.EROFS: "choose a path on a disk that can be written",

@@ -114,7 +114,23 @@ def texts(captions: Any, path: Path, what: str) -> tuple[str, ...]:
     for caption in found:
         if not isinstance(caption, str):
             raise UsageError(f"{path}: a caption of {what} is {caption!r}: captions must be strings.")
+        require_unicode(caption, path, f"a caption of {what}")
     return found
+
+
+def require_unicode(text: str, path: Path, what: str) -> None:
+    r"""Raise if the text holds half a character, as JSON can (``"\ud83d"``) and no tokenizer or file takes.
+
+    Raises:
+        UsageError: naming it.
+    """
+    if not text.isascii():
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            raise UsageError(
+                f"{path}: {what} is not valid Unicode ({text[:60]!r}, character {error.start + 1}): correct it."
+            ) from error
 
 
 def without_blank_captions(examples: Sequence[Example], path: Path) -> list[Example]:

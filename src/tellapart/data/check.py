@@ -73,6 +73,7 @@ class SplitReport:
         words_per_caption: words between spaces.
         without_captions: images without a caption that is not empty.
         empty_captions: number of captions that are empty or only space.
+        empty_captions_of: ids of their images.
         broken: images that cannot be used.
         repeated_ids: ids that more than one image has.
         kinds: unusual things -> number of images.
@@ -86,6 +87,7 @@ class SplitReport:
     words_per_caption: Spread
     without_captions: int
     empty_captions: int
+    empty_captions_of: tuple[str, ...]
     broken: tuple[Broken, ...]
     repeated_ids: tuple[str, ...]
     kinds: Mapping[str, int]
@@ -150,6 +152,11 @@ def _split_report(
         words_per_caption=Spread.of([len(text.split()) for texts in captions for text in texts]),
         without_captions=sum(not texts for texts in captions),
         empty_captions=given - sum(map(len, captions)),
+        empty_captions_of=tuple(
+            example.id
+            for example, texts in zip(examples, captions, strict=True)
+            if len(texts) < len(example.references)
+        ),
         broken=tuple(
             Broken(example.id, example.image.name, found.broken)
             for example, found in zip(examples, inspected, strict=True)

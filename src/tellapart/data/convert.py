@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import errno
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -81,7 +83,7 @@ def convert(
         _refuse_to_replace_itself(splits, source, folder)
     total = sum(map(len, splits.values()))
     single = all(len(example.references) == 1 for examples in splits.values() for example in examples)
-    with fresh_folder(folder) as temporary, bar(f"writing {to}", total) as shown:
+    with _naming(folder), fresh_folder(folder) as temporary, bar(f"writing {to}", total) as shown:
         carrier = Carrier(link, one_caption=single, done=shown.advance)
         _write(kind, temporary, splits, carrier, itself=split is not None or list(splits) == [UNNAMED])
     return Converted(
@@ -89,6 +91,17 @@ def convert(
         {name: len(examples) for name, examples in splits.items()},
         {name: sum(len(example.references) for example in examples) for name, examples in splits.items()},
     )
+
+
+@contextmanager
+def _naming(folder: Path) -> Iterator[None]:
+    """An error for want of space names the folder that is written, not the image that is just copied."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise OSError(error.errno, error.strerror, str(folder)) from error
+        raise
 
 
 def _all(source: Source, limit: int | None) -> dict[str, list[Example]]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 
 from tellapart.data.dataset import CaptionDataset, Example
@@ -14,6 +15,9 @@ from tellapart.errors import UsageError
 logger = logging.getLogger(__name__)
 
 EXTENSIONS = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm"})
+
+TRIED = 1000
+"""Missing images after which it is the folder that is wrong."""
 
 
 def walk(root: Path, *, onerror: Callable[[OSError], None] | None = None) -> Iterator[tuple[str, list[str]]]:
@@ -42,6 +46,11 @@ def _identity(folder: str | Path) -> tuple[int, int]:
     except OSError:
         return -1, -1
     return found.st_dev, found.st_ino
+
+
+def root_of(names: Iterable[str], roots: Sequence[Path]) -> Path | None:
+    """The first of the folders in which the first image is found; if it is missing, the second one decides, and so on."""
+    return next((root for name in islice(names, TRIED) for root in roots if (root / name).is_file()), None)
 
 
 def is_image(name: str) -> bool:

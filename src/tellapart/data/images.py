@@ -23,6 +23,11 @@ LARGEST_FILE = 2**31
 """Bytes from which a file is refused: larger than any image within the limit of pixels."""
 
 
+def printable(text: str) -> str:
+    """The text, where parts of file names that are no UTF-8 are written as escapes."""
+    return text.encode("utf-8", errors="backslashreplace").decode()
+
+
 class ImageSource(Protocol):
     """Somewhere an image can be read from, repeatedly."""
 
@@ -78,11 +83,13 @@ class ImageFile(_Encoded):
 
     @property
     def name(self) -> str:  # type: ignore[override]
-        """The path."""
-        return str(self.path)
+        """The path; bytes of it that are no UTF-8 are shown as escapes."""
+        return printable(str(self.path))
 
     def read(self) -> bytes:
         """The file's bytes."""
+        if self.name != str(self.path):  # it could be neither an id nor in a list of captions
+            raise ImageError(f"{self.name} has a name that is not UTF-8: rename the file.")
         try:
             found = self.path.stat()
             if not S_ISREG(found.st_mode):  # reading from a pipe or a device would wait for ever
@@ -118,7 +125,7 @@ class PackedImage(_Encoded):
     @property
     def name(self) -> str:  # type: ignore[override]
         """The archive and the member."""
-        return f"{self.archive}/{self.member}"
+        return printable(f"{self.archive}/{self.member}")
 
     def read(self) -> bytes:
         """The member's bytes."""

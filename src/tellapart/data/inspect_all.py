@@ -92,7 +92,8 @@ def _until_broken(images: Mapping[int, ImageSource], workers: int, size: int) ->
     with _processes(workers) as pool:
         chunks = [places[start : start + size] for start in range(0, len(places), size)]
         try:
-            pending = {pool.submit(_inspect, [images[i] for i in chunk]): chunk for chunk in chunks}
+            with _uninterrupted():
+                pending = {pool.submit(_inspect, [images[i] for i in chunk]): chunk for chunk in chunks}
             for done in as_completed(pending):
                 yield from zip(pending[done], done.result(), strict=True)
         except BrokenProcessPool:
@@ -113,6 +114,19 @@ def _end_with(parent: int) -> None:
     while os.getppid() == parent:
         time.sleep(1)
     os._exit(1)
+
+
+@contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Ctrl-C waits until the block ends; processes that are begun in it never hear it, not even at their beginning."""
+    if not hasattr(signal, "pthread_sigmask"):  # Windows
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 @contextmanager

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import os
 import re
-import tempfile
 from abc import ABC, abstractmethod
-from collections.abc import Container, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from tellapart.captioning.records import Caption, Item, Row
 from tellapart.data.formats.ids import image_id
+from tellapart.files import temporary_stem
 
 
 class Output(ABC):
@@ -28,8 +27,10 @@ class Output(ABC):
 
     def __init__(self, place: Path) -> None:
         self.place = place
-        self.work = place.with_name(f"{place.name}.work")
-        self.review = place.with_name(f"{place.stem}.review.csv")
+        named = Path(os.path.abspath(place))  # the folder where we are, for one, has no name in "."
+        beside = named.parent if place.name in ("", "..") else place.parent
+        self.work = beside / f"{named.name}.work"
+        self.review = beside / f"{named.stem}.review.csv"
 
     def check(self, items: Sequence[Item]) -> None:
         """Raise, before anything is drawn, if these images cannot be written so.
@@ -64,28 +65,14 @@ class Output(ABC):
         """Write the whole from all images that have a caption, in the order of the input."""
 
 
-@contextmanager
-def beside(path: Path) -> Iterator[Path]:
-    """A temporary file that becomes ``path`` when the block ends without an error."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    os.close(handle)
-    try:
-        yield Path(name)
-        os.chmod(name, 0o644)
-        os.replace(name, path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
-
-
-def remove_half_written(folder: Path, names: Container[str]) -> None:
+def remove_half_written(folder: Path, names: Iterable[str]) -> None:
     """Remove temporary files beside the files of these names, as :mod:`tellapart.files` calls them."""
     if not folder.is_dir():
         return
+    stems = set(map(temporary_stem, names))
     for entry in list(os.scandir(folder)):
         temporary = re.fullmatch(r"\.(.+)\.[a-z0-9_]{8}", entry.name)
-        if temporary and temporary[1] in names and entry.is_file(follow_symlinks=False):
+        if temporary and temporary[1] in stems and entry.is_file(follow_symlinks=False):
             Path(entry.path).unlink(missing_ok=True)
 
 

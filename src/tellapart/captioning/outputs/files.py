@@ -5,12 +5,24 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from tellapart.captioning.outputs.base import Output, beside, image_ids, record
-from tellapart.captioning.records import Row
-from tellapart.files import write_json, write_text
+from tellapart.captioning.outputs.base import Output, image_ids, record
+from tellapart.captioning.records import Item, Row
+from tellapart.errors import UsageError
+from tellapart.files import beside, write_json, write_text
 
 
-class JsonLines(Output):
+class _OneFile(Output):
+    def check(self, items: Sequence[Item]) -> None:
+        """Raise if the file's place is taken by a folder.
+
+        Raises:
+            UsageError: naming it.
+        """
+        if self.place.is_dir():
+            raise UsageError(f"--output {self.place} is a folder: name a file in it.")
+
+
+class JsonLines(_OneFile):
     """One object a line: ``id``, ``file_name``, ``caption``, and where known ``score``, ``match``, ``flags``,
     ``candidates``."""
 
@@ -20,7 +32,7 @@ class JsonLines(Output):
         write_text(self.place, "".join(line + "\n" for line in lines))
 
 
-class CocoResults(Output):
+class CocoResults(_OneFile):
     """COCO's results format: a list of ``image_id`` and ``caption``."""
 
     def assemble(self, rows: Sequence[Row]) -> None:
@@ -30,7 +42,7 @@ class CocoResults(Output):
         write_json(self.place, [{"image_id": name, "caption": caption.caption} for name, (_, caption) in pairs])
 
 
-class Parquet(Output):
+class Parquet(_OneFile):
     """A table with the columns of :class:`JsonLines`."""
 
     def assemble(self, rows: Sequence[Row]) -> None:

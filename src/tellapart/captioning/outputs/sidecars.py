@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
-from tellapart.captioning.outputs.base import Output, beside, remove_half_written
+from tellapart.captioning.outputs.base import Output, remove_half_written
 from tellapart.captioning.records import Caption, Item, Row
 from tellapart.errors import UsageError
-from tellapart.files import write_text
+from tellapart.files import write_bytes
 
 Existing = Literal["keep", "overwrite", "append", "backup"]
 
@@ -83,7 +83,7 @@ class Sidecars(Output):
         target = self.target(item)
         if self.existing != "append" or not target.is_file():
             return caption
-        before = _read(target).rstrip("\n")
+        before = _read(target).rstrip("\r\n")
         return replace(caption, text=f"{before}\n{caption.caption}") if before else caption
 
     def apply(self, item: Item, caption: Caption) -> None:
@@ -94,7 +94,7 @@ class Sidecars(Output):
                 return
             if self.existing == "backup":
                 _back_up(target)
-        _sentenced(lambda: write_text(target, text), target)
+        write_bytes(target, text.encode("utf-8", errors="surrogateescape"))
 
     def assemble(self, rows: Sequence[Row]) -> None:
         """Nothing is left to do."""
@@ -107,18 +107,9 @@ def _back_up(path: Path) -> None:
         if copy.read_bytes() == data:
             return
         number += 1
-    with beside(copy) as temporary:
-        temporary.write_bytes(data)
+    write_bytes(copy, data)
 
 
 def _read(path: Path) -> str:
-    """The text of a sidecar of anybody's; bytes that are no UTF-8 are replaced."""
-    return path.read_text(encoding="utf-8", errors="replace")
-
-
-def _sentenced(write: Callable[[], None], path: Path) -> None:
-    """Run ``write``; an error of the system names ``path``, not the temporary file beside it."""
-    try:
-        write()
-    except OSError as error:
-        raise OSError(error.errno, error.strerror, str(path)) from error
+    """The text of a sidecar of anybody's, line ends as they are; bytes that are no UTF-8 come back when it is written."""
+    return path.read_bytes().decode("utf-8", errors="surrogateescape")

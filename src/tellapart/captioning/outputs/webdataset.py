@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from tellapart.captioning.outputs.base import Output, beside, record, remove_half_written
+from tellapart.captioning.outputs.base import Output, record, remove_half_written
 from tellapart.captioning.records import Caption, Item, Row
 from tellapart.data.images import ImageError, PackedImage
 from tellapart.errors import UsageError
-from tellapart.files import write_text
+from tellapart.files import beside, write_text
 
 logger = logging.getLogger(__name__)
 
@@ -78,8 +78,10 @@ class WebDataset(Output):
         remove_half_written(self.place, shards | {self.review.name})
 
     def assemble(self, rows: Sequence[Row]) -> None:
-        """Write the shards that are not there yet."""
+        """Write the shards that are not there yet; those that a larger collection left are named, not removed."""
+        written = set()
         for shard in self._shards(rows):
+            written.add(shard.name)
             target, mark = self.place / shard.name, self.work / f"{shard.name}.written"
             if target.is_file() and mark.is_file() and mark.read_text(encoding="utf-8") == shard.key:
                 continue
@@ -88,6 +90,11 @@ class WebDataset(Output):
                 for name, data in shard.members():
                     _add(tar, name, data)
             write_text(mark, shard.key)
+        left = sorted(shard.name for shard in self.place.glob("*.tar") if shard.name not in written)
+        if left:
+            logger.warning(
+                "%s also holds %s, which this run did not write: remove what is old.", self.place, ", ".join(left)
+            )
 
     def _shards(self, rows: Sequence[Row]) -> Iterator[_Shard]:
         packed: dict[Path, list[Row]] = {}

@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from tellapart.data.captions import field, read_json
+from tellapart.data.captions import field, read_json, require_unicode
 from tellapart.data.formats.splits import UNNAMED
 from tellapart.errors import UsageError
 
@@ -210,4 +210,5 @@ def identifier(record: Any, key: str, path: Path, what: str) -> str:
     value = field(record, key, path, what, (int, str))
     if isinstance(value, bool) or value == "":
         raise UsageError(f"{path}: {key!r} of {what} is {value!r}: it must be a number or text.")
+    require_unicode(str(value), path, f"{key!r} of {what}")
     return str(value)

@@ -9,6 +9,7 @@ from typing import Any
 
 from tellapart.data.captions import field, texts
 from tellapart.data.dataset import Example
+from tellapart.data.folder import root_of
 from tellapart.data.formats.base import identifier
 from tellapart.data.formats.carry import Carrier
 from tellapart.data.formats.ids import as_number
@@ -44,21 +45,20 @@ class Coco(FilePerSplit):
         records = _of_annotations(content) if bare else field(content, "images", path, "the file", list)
         if not records:
             raise UsageError(f"{path} holds no images: check that it is the captions file of the split you want.")
-        captions: dict[Any, list[Any]] = {field(record, "id", path, "an image", (int, str)): [] for record in records}
-        for annotation in content.get("annotations", []):
-            image = field(annotation, "image_id", path, "an annotation", (int, str))
+        captions: dict[str, list[Any]] = {identifier(record, "id", path, "an image"): [] for record in records}
+        for number, annotation in enumerate(content.get("annotations", []), start=1):
+            what = f"annotation {number}"
+            image = identifier(annotation, "image_id", path, what)
             if image not in captions:
-                raise UsageError(
-                    f"{path}: annotation {annotation.get('id')} is of image {image!r}, which is not listed."
-                )
-            captions[image].append(field(annotation, "caption", path, f"annotation {annotation.get('id')}"))
+                raise UsageError(f"{path}: {what} is of image {image!r}, which is not listed: correct or remove it.")
+            captions[image].append(field(annotation, "caption", path, what))
         names = [_file_name(record, path, needed=not self.place.captions_only) for record in records]
-        root = self.place.images or (path.parent if self.place.captions_only else _guess_root(path, names[0]))
+        root = self.place.images or (path.parent if self.place.captions_only else _guess_root(path, names))
         return [
             Example(
                 identifier(record, "id", path, "an image"),
                 ImageFile(root / name),
-                texts(captions[record["id"]], path, f"image {record['id']}"),
+                texts(captions[str(record["id"])], path, f"image {record['id']}"),
             )
             for record, name in zip(records, names, strict=True)
         ]
@@ -97,16 +97,15 @@ def _file_name(record: Any, path: Path, *, needed: bool) -> str:
     return str(field(record, "file_name", path, f"image {record['id']}", str) if there else record["id"])
 
 
-def _guess_root(path: Path, name: str) -> Path:
+def _guess_root(path: Path, names: Sequence[str]) -> Path:
     """The folder in which the first image is found: one named like the file (``captions_val2017`` -> ``val2017``)
     beside the file, beside its folder or under ``images``, else those folders themselves."""
     folder = path.stem.split("_", 1)[-1]
     parents = (path.parent, path.parent.parent, path.parent.parent / "images")
     roots = [parent / folder for parent in parents] + list(parents)
-    for root in roots:
-        if (root / name).is_file():
-            return root
+    if (root := root_of(names, roots)) is not None:
+        return root
     raise UsageError(
-        f"{path}: its first image {name} is neither in {roots[0]} nor in {roots[1]}: "
+        f"{path}: its first image {names[0]} is neither in {roots[0]} nor in {roots[1]}: "
         "give the folder that holds the images."
     )

@@ -3,12 +3,13 @@ r"""Flickr8k's and Flickr30k's token files: ``1000092795.jpg#0<TAB>caption``, a 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 
 from tellapart.data.captions import read_text
 from tellapart.data.dataset import Example
+from tellapart.data.folder import root_of
 from tellapart.data.formats.base import Layout, Place
 from tellapart.data.formats.carry import Carrier
 from tellapart.data.formats.ids import decode_id
@@ -64,7 +65,7 @@ class Flickr(Layout):
             captions.setdefault(match[1], []).append(from_line(match[3]))
         if not captions:
             raise UsageError(f"{path} is empty: it needs lines of name.jpg#0<TAB>caption.")
-        root = self.place.images or _root(path.parent, next(iter(captions)))
+        root = self.place.images or _root(path.parent, captions)
         return [
             Example(decode_id(name[: -len(Path(name).suffix) or None]), ImageFile(root / name), tuple(lines))
             for name, lines in captions.items()
@@ -92,7 +93,7 @@ def _has_lines(path: Path) -> bool:
         return _LINE.match(file.readline(1 << 16).decode("utf-8-sig", errors="replace")) is not None
 
 
-def _root(folder: Path, name: str) -> Path:
+def _root(folder: Path, names: Iterable[str]) -> Path:
     """``folder``, or the one in it in which the first image is found."""
     roots = [folder, folder / "images", *(entry for entry in sorted(folder.iterdir()) if entry.is_dir())]
-    return next((root for root in roots if (root / name).is_file()), folder)
+    return root_of(names, roots) or folder

@@ -11,6 +11,7 @@ from typing import Any
 
 from tellapart.data.captions import field, texts
 from tellapart.data.dataset import Example
+from tellapart.data.folder import TRIED
 from tellapart.data.formats.base import InFile, identifier
 from tellapart.data.formats.carry import Carrier
 from tellapart.data.formats.ids import as_number
@@ -27,7 +28,7 @@ class Karpathy(InFile):
 
     Images are looked for as ``<root>/<filepath>/<filename>``, then ``<root>/<filename>`` and
     ``<root>/images/<filename>``, where root is the given folder of images or the folder of the file; the layout of the
-    first image holds for all.
+    first image that is there holds for all.
     """
 
     name = "karpathy"
@@ -64,7 +65,7 @@ class Karpathy(InFile):
         if not chosen:
             return []
         root = self.place.images or self.file.parent
-        file_of = _nested if self.place.captions_only else _layout(root, chosen[0], self.file)
+        file_of = _nested if self.place.captions_only else _layout(root, chosen, self.file)
         return [
             Example(_id(record, self.file), ImageFile(file_of(root, record)), _captions(record, self.file))
             for record in chosen
@@ -115,11 +116,12 @@ def _in_images(root: Path, record: dict[str, Any]) -> Path:
 _LAYOUTS: Sequence[Callable[[Path, dict[str, Any]], Path]] = (_nested, _flat, _in_images)
 
 
-def _layout(root: Path, record: dict[str, Any], path: Path) -> Callable[[Path, dict[str, Any]], Path]:
-    for layout in _LAYOUTS:
-        if layout(root, record).is_file():
-            return layout
-    tried = " or ".join(dict.fromkeys(str(layout(root, record)) for layout in _LAYOUTS))
+def _layout(root: Path, records: Sequence[dict[str, Any]], path: Path) -> Callable[[Path, dict[str, Any]], Path]:
+    for record in records[:TRIED]:
+        for layout in _LAYOUTS:
+            if layout(root, record).is_file():
+                return layout
+    tried = " or ".join(dict.fromkeys(str(layout(root, records[0])) for layout in _LAYOUTS))
     raise UsageError(f"{path}: its first image is not at {tried}: give the folder that holds the images.")
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from tellapart.data.captions import field, texts
 from tellapart.data.dataset import Example
+from tellapart.data.folder import root_of
 from tellapart.data.formats.base import identifier
 from tellapart.data.formats.carry import Carrier
 from tellapart.data.formats.ids import as_number
@@ -50,7 +51,7 @@ class Lavis(FilePerSplit):
                     f"{path}: {where} gives id {image_id!r} to {file}, but it is that of {files[image_id]}: correct it."
                 )
             captions.setdefault(image_id, []).extend(texts(field(row, "caption", path, where), path, where))
-        root = self.place.images or _root(path.parent, next(iter(files.values())))
+        root = self.place.images or _root(path.parent, files.values())
         return [
             Example(image_id, ImageFile(root / file), tuple(captions[image_id])) for image_id, file in files.items()
         ]
@@ -70,7 +71,7 @@ class Lavis(FilePerSplit):
             write_json(folder / f"{split}.json", rows)
 
 
-def _root(folder: Path, name: str) -> Path:
+def _root(folder: Path, names: Iterable[str]) -> Path:
     """``folder``, or the one in it or beside it in which the first image is found."""
     roots = (folder, folder / "images", folder.parent, folder.parent / "images")
-    return next((root for root in roots if (root / name).is_file()), folder)
+    return root_of(names, roots) or folder

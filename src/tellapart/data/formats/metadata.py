@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Any, ClassVar
 
 from tellapart.data.captions import field, parse_json, read_text
 from tellapart.data.dataset import Example
-from tellapart.data.folder import below, require_images
+from tellapart.data.folder import below, find_images, require_images
 from tellapart.data.formats.base import Layout, Place
 from tellapart.data.formats.carry import Carrier
 from tellapart.data.formats.rows import (
@@ -63,43 +64,44 @@ class _Metadata(Layout):
             raise UsageError(f"{place.folder} holds no {cls.table}, which format {cls.name!r} needs: add it.")
 
     def read(self, splits: Sequence[str]) -> list[Example]:
-        """All images below the folder."""
+        """All images below the folder, and those that the table names elsewhere."""
         root = self.place.images or self.place.folder
         start = self.place.start or root
-        bare = self.place.captions_only
-        files = {} if bare else {below(file, root): file for file in require_images(root)}
-        found = self._gather(root, start, files)
-        examples = [
+        files = [] if self.place.captions_only else [below(file, root) for file in find_images(root)]
+        found = self._gather(root, start)
+        if not found.captions and not files:
+            require_images(root)
+        silent = [name for name in files if name not in found.captions]
+        if found.captions and silent:
+            logger.warning(
+                "%s: %d of %d images are not in %s and have no captions.", root, len(silent), len(files), self.table
+            )
+        return [
             Example(
-                found.ids.get(name) or below(root / name, start),
+                found.ids.get(name) or (name if os.path.isabs(name) else below(root / name, start)),
                 ImageFile(root / name),
                 tuple(found.captions.get(name, ())),
             )
-            for name in [*found.captions, *(name for name in files if name not in found.captions)]
+            for name in [*found.captions, *silent]
         ]
-        silent = len(files) - len(found.captions)
-        if found.captions and silent > 0:
-            logger.warning(
-                "%s: %d of %d images are not in %s and have no captions.", root, silent, len(files), self.table
-            )
-        return examples
 
-    def _gather(self, root: Path, start: Path, files: Mapping[str, Path]) -> Gathered:
+    def _gather(self, root: Path, start: Path) -> Gathered:
         """What the table says of these files; the table lies with them, or above the folders of the splits."""
         own = next((folder for folder in (root, self.place.folder, start) if (folder / self.table).is_file()), None)
         if own is None:
             return Gathered(root / self.table)
         path, found = own / self.table, Gathered(own / self.table)
         inside = "" if own != start or root == start else f"{below(root, start)}/"
+        whole = f"{own.absolute().as_posix()}/"
         for where, row in self.rows(path):
-            given = str(field(row, self.place.image_column or FILE_NAME, path, where))
-            name = Path(given).as_posix()
+            column = self.place.image_column or FILE_NAME
+            given = field(row, column, path, where)
+            if not given:
+                raise UsageError(f"{path}, {where}: {column!r} is empty: name an image, or remove the line.")
+            name = Path(str(given)).as_posix().removeprefix(whole)
             if not name.startswith(inside):
                 continue  # of another split
-            name = name.removeprefix(inside)
-            if name not in files and not self.place.captions_only:
-                raise UsageError(f"{path}, {where}: {given} is no image in its folder: correct or remove the line.")
-            found.add(name, self._captions(row, path, where), row.get(IMAGE_ID), where)
+            found.add(name.removeprefix(inside), self._captions(row, path, where), row.get(IMAGE_ID), where)
         return found
 
     def _captions(self, row: Row, path: Path, where: str) -> tuple[str, ...]:

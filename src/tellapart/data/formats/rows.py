@@ -83,7 +83,7 @@ def delimited_rows(path: Path, delimiters: str) -> Iterator[tuple[int, Row]]:
     heading: list[str] | None = None
     try:
         for row in reader:
-            if not row:
+            if not any(row):  # also what spreadsheets leave below a table: ,,,
                 continue
             if heading is None:
                 heading = [name.strip() for name in row]

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from tellapart.data.dataset import Example
+from tellapart.data.folder import root_of
 from tellapart.data.formats.base import Layout, Place
 from tellapart.data.formats.carry import Carrier
 from tellapart.data.formats.names import Format
@@ -81,9 +82,8 @@ class Csv(Layout):
             found.add(row[image_column], caption_cell(row[caption_column], path, where), row.get(IMAGE_ID), where)
         if not found.captions:
             raise UsageError(f"{path} holds no images: it has a heading and no rows.")
-        first = next(iter(found.captions))
         roots = [self.place.images] if self.place.images else [path.parent, path.parent / "images"]
-        root = next((root for root in roots if (root / first).is_file()), roots[0])
+        root = root_of(found.captions, roots) or roots[0]
         return [
             Example(found.ids.get(name, name), ImageFile(root / name), tuple(captions))
             for name, captions in found.captions.items()

@@ -10,7 +10,7 @@ from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from tellapart.data.captions import decoded, field, parse_json, texts
+from tellapart.data.captions import decoded, field, parse_json, require_unicode, texts
 from tellapart.data.folder import is_image
 from tellapart.data.formats.rows import CAPTION_COLUMNS
 from tellapart.errors import UsageError
@@ -76,6 +76,7 @@ def _groups(path: Path, data: BinaryIO, length: int) -> Iterator[tuple[str, dict
                 folder, _, name = member.name.rpartition("/")
                 if not member.isfile() or name.startswith("."):
                     continue
+                require_unicode(member.name, path, f"the name of {member.name!r}")
                 if member.offset_data + member.size > length:
                     raise tarfile.ReadError("unexpected end of data")
                 base, _, ending = name.partition(".")
