@@ -65,7 +65,7 @@ def test_a_name_that_is_not_utf_8_is_told_and_printed(photos, tmp_path, capsys):
 
 
 def test_a_name_in_a_tar_that_is_not_utf_8_is_told(tmp_path):
-    with tarfile.open(tmp_path / "x.tar", "w", encoding="latin-1") as tar:
+    with tarfile.open(tmp_path / "x.tar", "w", format=tarfile.GNU_FORMAT, encoding="latin-1") as tar:
         member = tarfile.TarInfo("café.png")
         member.size = 3
         tar.addfile(member, io.BytesIO(b"abc"))
