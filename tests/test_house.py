@@ -27,5 +27,11 @@ def code_lines(node) -> int:
     return node.end_lineno - node.lineno + 1 - (len(documented.splitlines()) if documented else 0)
 
 
+def test_test_files_have_names_of_their_own():
+    """pytest imports test files by their bare names: two alike, in one process, are an error."""
+    names = [path.name for path in Path(__file__).resolve().parent.rglob("test_*.py")]
+    assert sorted(names) == sorted(set(names))
+
+
 def test_the_list_of_sources_is_not_empty():
     assert len(SOURCES) > 50
