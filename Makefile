@@ -6,6 +6,8 @@ BIN := $(VENV)/bin
 PIP_OPTIONS ?=
 # test files run in this many processes
 JOBS ?= 2
+# which results make study regenerates (python -m tellapart.experiments.study --help lists them)
+STUDY ?= world
 # UV=1 installs with uv (must be on the PATH) instead of pip: ten times faster from a cold start
 ifdef UV
 INSTALL = uv pip install --python $(BIN)/python
@@ -40,8 +42,8 @@ format: $(VENV)/.stamp  ## Rewrite the code in the house style
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-study: $(VENV)/.stamp  ## Regenerate docs/results/world.md (about 40 minutes on 2 cores)
-	$(BIN)/python -m tellapart.experiments.study --output_dir runs/study --docs docs/results
+study: $(VENV)/.stamp  ## Regenerate docs/results/world.md, or another with STUDY=name (about 40 minutes on 2 cores)
+	$(BIN)/python -m tellapart.experiments.study --study $(STUDY) --output_dir runs/study --docs docs/results
 
 clean:  ## Remove the environment and the caches of the tools (not the runs)
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,4 +1,4 @@
-"""The study on the world, by one protocol: ``python -m tellapart.experiments.study --output_dir runs/study --docs docs/results``.
+"""A study on the world, by one protocol: ``python -m tellapart.experiments.study --study world --docs docs/results``.
 
 Every method gets the same grid of learning rates (and its knob's values) with seed 0 on val; the best point by the
 selection rule is trained with seeds 0, 1 and 2 and measured on test at the selected and the last step. Finished trainings are
@@ -11,15 +11,19 @@ import argparse
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from tellapart.experiments.jobs import Job, require, run_jobs
-from tellapart.experiments.world_rows import LEARNING_RATES, ROWS
-from tellapart.experiments.world_run import TESTED, TRAINED, Setting
+from tellapart.experiments.study_plan import Plan
+from tellapart.experiments.world_rows import LEARNING_RATES
+from tellapart.experiments.world_run import ROWS, TESTED, TRAINED, Setting
 
-COLLAPSE = "scst-CLIP"
-"""The row that is also read at the last step of the grid's two largest rates, where it hacks its reward."""
+PLANS = {
+    "world": "tellapart.experiments.study_world",
+}
+"""Study -> the module with its ``PLAN``."""
 
 
 @dataclass(frozen=True)
@@ -27,18 +31,18 @@ class Study:
     """Where a study lives and what it spans.
 
     Args:
+        plan: what is compared.
         root: folder of all its trainings.
         base: steps, images and size that all trainings share.
         seeds: seeds of the measured points; the first also chooses.
         learning_rates: the grid.
-        rows: methods, keys of ``ROWS``.
     """
 
+    plan: Plan
     root: Path
     base: Setting
     seeds: tuple[int, ...] = (0, 1, 2)
     learning_rates: tuple[float, ...] = LEARNING_RATES
-    rows: tuple[str, ...] = tuple(ROWS)
 
     def grid(self, row: str) -> list[Setting]:
         """Every point that a method is tried at on val."""
@@ -66,20 +70,12 @@ class Study:
         """The setting with every seed."""
         return [replace(setting, seed=seed) for seed in self.seeds]
 
-    def collapses(self) -> dict[str, Setting]:
-        """Name of a table row -> the row that hacks its reward, at the grid's two largest rates."""
-        rates = sorted(self.learning_rates)[-2:]
-        return {
-            f"{COLLAPSE} (lr {rate:g})": replace(self.base, row=COLLAPSE, learning_rate=rate, knob=None)
-            for rate in rates
-        }
-
     def measured(self) -> Iterator[tuple[str, list[Setting]]]:
         """Name of a table row -> its settings, one a seed."""
         yield "xe", self.seeded(self.chosen("xe"))
-        for row in self.rows:
+        for row in self.plan.rows:
             yield row, self.seeded(self.chosen(row))
-        for name, setting in self.collapses().items():
+        for name, setting in self.plan.further(self).items():
             yield name, self.seeded(setting)
 
     def jobs(self, settings: Sequence[Setting], *, test: bool) -> list[Job]:
@@ -93,29 +89,31 @@ class Study:
         Raises:
             UsageError: a training failed; the others are kept.
         """
-        grid = [setting for row in self.rows for setting in self.grid(row)]
+        grid = [setting for row in self.plan.rows for setting in self.grid(row)]
         require(run_jobs(self.jobs(grid, test=False), "grid on val", workers=workers))
         points = [setting for _, settings in self.measured() for setting in settings]
         require(run_jobs(self.jobs(points, test=True), "seeds on test", workers=workers))
 
 
 def main(argv: list[str] | None = None) -> None:
-    """Run the study and write its page."""
+    """Run a study and write its page."""
     from tellapart.experiments.demo import reference_rows
     from tellapart.experiments.study_page import write_page
     from tellapart.experiments.world import World
     from tellapart.experiments.world_stages import build_all
 
     options = _parse(argv)
-    study = Study(options.output_dir, Setting(row="xe", steps=options.steps, size=options.size))
+    plan = import_module(PLANS[options.study]).PLAN
+    study = Study(plan, options.output_dir, Setting(row="xe", steps=options.steps, size=options.size))
     build_all(options.size, seeds=study.seeds)
     study.run(workers=options.workers)
     references = {result.name: result.metrics for result in reference_rows(World.load(options.size))}
-    write_page(study, options.docs / "world.md", references=references)
+    write_page(study, options.docs / plan.page, references=references)
 
 
 def _parse(argv: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--study", choices=tuple(PLANS), default="world")
     parser.add_argument("--output_dir", type=Path, default=Path("runs/study"))
     parser.add_argument("--docs", type=Path, default=Path("docs/results"), help="folder the page is written to")
     parser.add_argument("--steps", type=int, default=Setting.steps)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tellapart.experiments.study_claims import Claim, claims
+from tellapart.experiments.study_plan import Claim, Columns
 from tellapart.experiments.world_probe import require_probe
 from tellapart.experiments.world_run import CIDER_FLOOR, Setting
 from tellapart.experiments.world_stages import resolve
@@ -16,26 +16,8 @@ from tellapart.files import write_text
 if TYPE_CHECKING:
     from tellapart.experiments.study import Study
 
-COLUMNS = {
-    "CIDEr": ("CIDEr", 100.0),
-    "Bleu_4": ("BLEU-4", 100.0),
-    "listener_R@1": ("listener R@1", 1.0),
-    "listener_i2t_R@1": ("i2t R@1", 1.0),
-    "judge_R@1": ("judge R@1", 1.0),
-    "exact_recall@1": ("exact_recall@1", 1.0),
-    "grammatical": ("grammatical", 1.0),
-    "truthful": ("truthful", 1.0),
-    "hallucinated": ("hallucinated", 1.0),
-    "detail": ("detail", 1.0),
-    "Self-BLEU": ("Self-BLEU", 1.0),
-    "distinct_captions": ("distinct", 1.0),
-    "repetition": ("repetition", 1.0),
-    "mean_length": ("words", 1.0),
-}
-"""Metric -> (heading, factor it is printed with)."""
-
 POINTS = ("selected", "last")
-DECODINGS = ("greedy", "beam5")
+DECODINGS = {"greedy": "greedy", "beam5": "beam 5"}
 
 
 def write_page(study: Study, path: Path, *, references: dict[str, dict[str, float]]) -> None:
@@ -47,10 +29,11 @@ def write_page(study: Study, path: Path, *, references: dict[str, dict[str, floa
         references: name of a row of given captions -> its metrics on test.
     """
     sections = [_head(study), _probe(study)]
-    for decoding in DECODINGS:
-        heading = "greedy" if decoding == "greedy" else "beam 5"
-        sections.append(f"## Test, {heading}\n\n{_table(study, decoding, references)}")
-    sections.append("## What was expected\n\n" + "\n".join(_claim(claim) for claim in claims(study)))
+    for decoding, heading in DECODINGS.items():
+        for name, columns in study.plan.tables.items():
+            title = f"## Test, {heading}" + (f": {name}" if name else "")
+            sections.append(f"{title}\n\n{_table(study, decoding, columns, references)}")
+    sections.append("## What was expected\n\n" + "\n".join(_claim(claim) for claim in study.plan.claims(study)))
     sections.append("## The grid on val (seed 0)\n\n" + _grid(study))
     write_text(path, "\n\n".join(sections) + "\n")
 
@@ -59,9 +42,9 @@ def _head(study: Study) -> str:
     base = study.base
     rates = ", ".join(f"{rate:g}" for rate in study.learning_rates)
     seeds = ", ".join(map(str, study.seeds))
-    return f"""# Results on the world
+    return f"""# {study.plan.title}
 
-Made by `make study`; how to read it is in [world-analysis.md](world-analysis.md).
+{study.plan.introduction}
 
 One protocol for every method: {base.steps} steps of {base.images} images with 5 captions drawn for each; learning rates {rates}
 and the values of a method's knob are tried with seed {study.seeds[0]} and chosen on **val**; then seeds {seeds} at the chosen
@@ -86,17 +69,17 @@ def _probe(study: Study) -> str:
     return "## What listener and judge know (val, %)\n\n" + "\n".join(lines) + f"\n\n{said}"
 
 
-def _table(study: Study, decoding: str, references: dict[str, dict[str, float]]) -> str:
-    lines = ["| row | point | " + " | ".join(heading for heading, _ in COLUMNS.values()) + " |"]
-    lines.append("|---" * (len(COLUMNS) + 2) + "|")
+def _table(study: Study, decoding: str, columns: Columns, references: dict[str, dict[str, float]]) -> str:
+    lines = ["| row | point | " + " | ".join(heading for heading, _ in columns.values()) + " |"]
+    lines.append("|---" * (len(columns) + 2) + "|")
     for name, settings in study.measured():
         for point in POINTS:
             values = [study.tested(setting).get(point, {}).get(decoding) for setting in settings]
             if all(values):
-                cells = [_spread([v[key] for v in values if v], factor) for key, (_, factor) in COLUMNS.items()]
+                cells = [_spread([v[key] for v in values if v], factor) for key, (_, factor) in columns.items()]
                 lines.append(f"| {name} | {point if name != 'xe' else '-'} | " + " | ".join(cells) + " |")
     for name, metrics in references.items():
-        cells = [f"{metrics[key] * factor:.1f}" if key in metrics else "-" for key, (_, factor) in COLUMNS.items()]
+        cells = [f"{metrics[key] * factor:.1f}" if key in metrics else "-" for key, (_, factor) in columns.items()]
         lines.append(f"| *{name}* | - | " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
@@ -115,7 +98,7 @@ def _grid(study: Study) -> str:
         "| row | knob | learning rate | selected step | R@1 | CIDEr | grammatical | last: R@1 | CIDEr | grammatical |"
     ]
     lines.append("|---" * 10 + "|")
-    for row in study.rows:
+    for row in study.plan.rows:
         chosen = study.chosen(row)
         for setting in study.grid(row):
             lines.append(_grid_line(study, setting, setting == chosen))

@@ -1,4 +1,4 @@
-"""The methods that are laid side by side on the world, each with its reward and the values of its knob."""
+"""The methods that are laid side by side on the world, each with the values of its knob."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tellapart.captioners.base import Captioner
-    from tellapart.types import Objective, Reward
+    from tellapart.experiments.world import World
+    from tellapart.types import Objective
 
 LEARNING_RATES = (1e-5, 3e-5, 1e-4, 3e-4, 1e-3)
 """The grid every method is given."""
@@ -16,7 +16,7 @@ LEARNING_RATES = (1e-5, 3e-5, 1e-4, 3e-4, 1e-3)
 MAX_NEW_TOKENS = 38
 """Longest caption on the world: the longest full description of three objects has 36 words."""
 
-Build = Callable[["Captioner", "Reward", float | None], "Objective[Any]"]
+Build = Callable[["World", float | None], "Objective[Any]"]
 
 
 @dataclass(frozen=True)
@@ -24,33 +24,35 @@ class Row:
     """A method with its reward.
 
     Args:
-        reward: ``cider_d`` or ``clip_s``.
-        build: makes the objective from captioner, reward and knob.
+        build: makes the objective from the parts of the world and the knob.
         knob: name of the setting that is searched beside the learning rate, or none.
         values: its values.
     """
 
-    reward: str
     build: Build
     knob: str | None = None
     values: tuple[float | None, ...] = (None,)
 
 
-def _scst(captioner: Captioner, reward: Reward, kl_coef: float | None) -> Objective[Any]:
-    from tellapart.objectives.scst import SCST
+def _scst(reward: str) -> Build:
+    def build(parts: World, kl_coef: float | None) -> Objective[Any]:
+        from tellapart.objectives.scst import SCST
 
-    return SCST(captioner, reward, num_generations=5, max_new_tokens=MAX_NEW_TOKENS, kl_coef=kl_coef or 0.0)
+        scored = parts.reward(reward)
+        return SCST(parts.captioner, scored, num_generations=5, max_new_tokens=MAX_NEW_TOKENS, kl_coef=kl_coef or 0.0)
+
+    return build
 
 
-def _dico(captioner: Captioner, reward: Reward, beta: float | None) -> Objective[Any]:
+def _dico(parts: World, beta: float | None) -> Objective[Any]:
     from tellapart.objectives.dico import DiCO
 
-    return DiCO(captioner, reward, beta=beta or 0.2, num_beams=5, max_new_tokens=MAX_NEW_TOKENS)
+    return DiCO(parts.captioner, parts.reward("clip_s"), beta=beta or 0.2, num_beams=5, max_new_tokens=MAX_NEW_TOKENS)
 
 
 ROWS: dict[str, Row] = {
-    "scst-CIDEr": Row("cider_d", _scst),
-    "scst-CLIP": Row("clip_s", _scst),
-    "scst-CLIP+KL": Row("clip_s", _scst, "kl_coef", (0.01, 0.05)),
-    "dico": Row("clip_s", _dico, "beta", (0.2, 0.5)),
+    "scst-CIDEr": Row(_scst("cider_d")),
+    "scst-CLIP": Row(_scst("clip_s")),
+    "scst-CLIP+KL": Row(_scst("clip_s"), "kl_coef", (0.01, 0.05)),
+    "dico": Row(_dico, "beta", (0.2, 0.5)),
 }

@@ -90,7 +90,7 @@ def _train(setting: Setting, parts: World, output_dir: Path) -> dict[str, Any]:
     from tellapart.training.loop import train
 
     row = ROWS[setting.row]
-    objective = row.build(parts.captioner, parts.reward(row.reward), setting.knob)
+    objective = row.build(parts, setting.knob)
     config = TrainConfig(
         output_dir=output_dir,
         learning_rate=setting.learning_rate,

@@ -1,80 +1,51 @@
-"""What the methods' papers lead one to expect on the world, decided by the study's own numbers."""
+"""The first page of results: teacher forcing, self-critical training and DiCO on the world."""
 
 from __future__ import annotations
 
-import statistics
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from tellapart.evaluation.bootstrap import paired_bootstrap
-from tellapart.evaluation.results import EvaluationResult, result_folders
+from tellapart.experiments.study_plan import Claim, Plan, Reader
+from tellapart.experiments.world_rows import ROWS
 
 if TYPE_CHECKING:
     from tellapart.experiments.study import Study
     from tellapart.experiments.world_run import Setting
 
+COLLAPSE = "scst-CLIP"
+"""The row that is also read at the last step of the grid's two largest rates, where it hacks its reward."""
 
-@dataclass(frozen=True)
-class Claim:
-    """An expectation, whether it holds, and the numbers that decided."""
-
-    text: str
-    holds: bool
-    evidence: str
-
-
-@dataclass(frozen=True)
-class Seeds:
-    """One metric of one row over seeds."""
-
-    values: list[float]
-
-    @property
-    def mean(self) -> float:
-        """Mean over seeds."""
-        return statistics.fmean(self.values)
-
-    def __str__(self) -> str:
-        spread = f" ± {statistics.stdev(self.values):.1f}" if len(self.values) > 1 else ""
-        return f"{self.mean:.1f}{spread}"
-
-    def above(self, other: Seeds) -> bool:
-        """Whether even the lowest seed lies above the other row's highest."""
-        return min(self.values) > max(other.values)
+COLUMNS = {
+    "CIDEr": ("CIDEr", 100.0),
+    "Bleu_4": ("BLEU-4", 100.0),
+    "listener_R@1": ("listener R@1", 1.0),
+    "listener_i2t_R@1": ("i2t R@1", 1.0),
+    "judge_R@1": ("judge R@1", 1.0),
+    "exact_recall@1": ("exact_recall@1", 1.0),
+    "grammatical": ("grammatical", 1.0),
+    "truthful": ("truthful", 1.0),
+    "hallucinated": ("hallucinated", 1.0),
+    "detail": ("detail", 1.0),
+    "Self-BLEU": ("Self-BLEU", 1.0),
+    "distinct_captions": ("distinct", 1.0),
+    "repetition": ("repetition", 1.0),
+    "mean_length": ("words", 1.0),
+}
 
 
-class Reader:
-    """Looks up test metrics of a study's rows under greedy decoding."""
-
-    def __init__(self, study: Study) -> None:
-        self.study, self.rows = study, dict(study.measured())
-
-    def metric(self, row: str, key: str, *, point: str = "selected", factor: float = 1.0) -> Seeds:
-        """A metric over seeds."""
-        tested = [self.study.tested(setting) for setting in self.rows[row]]
-        return Seeds([factor * test[point]["greedy"][key] for test in tested])
-
-    def per_image(self, setting: Setting, key: str, point: str) -> np.ndarray:
-        """``[images]`` values of one seed."""
-        folders = result_folders(self.study.root / setting.key() / point)
-        greedy = next(folder for folder in folders if "greedy" in folder.name)
-        return np.asarray(EvaluationResult.load(greedy).per_image[key], dtype=np.float64)
-
-    def interval(self, row: str, key: str, *, point: str = "selected") -> tuple[float, float]:
-        """95 % paired-bootstrap interval over images of the row's gain over xe, seeds averaged first."""
-        ours = np.mean([self.per_image(s, key, point) for s in self.rows[row]], axis=0)
-        start = np.mean([self.per_image(s, key, "selected") for s in self.rows["xe"]], axis=0)
-        _, low, high = paired_bootstrap(start, ours)
-        return float(low), float(high)
+def collapses(study: Study) -> dict[str, Setting]:
+    """Name of a table row -> the row that hacks its reward, at the grid's two largest rates."""
+    rates = sorted(study.learning_rates)[-2:]
+    return {
+        f"{COLLAPSE} (lr {rate:g})": replace(study.base, row=COLLAPSE, learning_rate=rate, knob=None) for rate in rates
+    }
 
 
 def claims(study: Study) -> list[Claim]:
     """Every expectation of the page, on test with greedy decoding."""
     reader = Reader(study)
-    collapses = [_collapse(reader, name) for name in reversed(study.collapses())]
-    return [*collapses, *_dico(reader), *_cider(study, reader)]
+    collapsed = [_collapse(reader, name) for name in reversed(collapses(study))]
+    return [*collapsed, *_dico(reader), *_cider(study, reader)]
 
 
 def _collapse(reader: Reader, row: str) -> Claim:
@@ -112,7 +83,7 @@ def _dico(reader: Reader) -> list[Claim]:
 
 
 def _cider(study: Study, reader: Reader) -> list[Claim]:
-    rows = ["xe", *study.rows]
+    rows = ["xe", *study.plan.rows]
     cider = {row: reader.metric(row, "CIDEr", factor=100.0) for row in rows}
     alike = {row: reader.metric(row, "Self-BLEU") for row in rows}
     ours = "scst-CIDEr"
@@ -128,3 +99,14 @@ def _cider(study: Study, reader: Reader) -> list[Claim]:
             "; ".join(f"{row} {value}" for row, value in alike.items()) + ".",
         ),
     ]
+
+
+PLAN = Plan(
+    page="world.md",
+    title="Results on the world",
+    introduction="Made by `make study`; how to read it is in [world-analysis.md](world-analysis.md).",
+    rows=tuple(ROWS),
+    tables={"": COLUMNS},
+    claims=claims,
+    further=collapses,
+)
