@@ -1,0 +1,182 @@
+"""Sequence-level exploration (SLE) and what its paper compares it with: SLL and maximum entropy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Literal
+
+from torch import Tensor
+
+from tellapart.captioners.base import Captioner
+from tellapart.errors import UsageError
+from tellapart.objectives.scst import SCST, Experience
+from tellapart.ops import Reduction, reduce
+from tellapart.rewards.distances import CiderDistance, Distance, bleu_distance, edit_distance
+from tellapart.rewards.reference import DocumentFrequencies
+from tellapart.types import Batch, Reward, StepOutput
+
+WORD_DISTANCES: dict[str, Distance] = {"bleu": bleu_distance, "edit": edit_distance}
+
+
+class SLL(SCST):
+    """Sequence-level learning: self-critical training with s samples an image and the greedy caption as baseline.
+
+    The comparator of SLE (Chen & Jin, CVPR 2020, section 4.2), with CIDEr as its reward; the same as ``scst`` with
+    ``baseline=greedy``, under the paper's name.
+
+    Args:
+        captioner: the model to train.
+        reward: scores captions; the paper's is CIDEr.
+        num_generations: captions sampled for each image, s.
+        max_new_tokens: longest caption in tokens, its EOS included.
+        reduction: how token terms are averaged; the paper's formula is ``seq_sum``, its author's code ``token_mean``.
+    """
+
+    def __init__(
+        self,
+        captioner: Captioner,
+        reward: Reward,
+        *,
+        num_generations: int = 5,
+        max_new_tokens: int = 40,
+        reduction: Reduction = "token_mean",
+    ) -> None:
+        super().__init__(
+            captioner,
+            reward,
+            baseline="greedy",
+            num_generations=num_generations,
+            max_new_tokens=max_new_tokens,
+            reduction=reduction,
+        )
+
+
+class SLLME(SLL):
+    """SLL with a maximum-entropy term, ``L = L_SLL - entropy_coef * H`` (Chen & Jin 2020, section 4.2).
+
+    H is the entropy of the next-word distribution after each sampled prefix, in nats, with gradient; like the rest of the
+    loss it is averaged by ``reduction`` (with ``token_mean``, the default: over all valid tokens, as published).
+
+    Args:
+        captioner: the model to train.
+        reward: scores captions; the paper's is CIDEr.
+        entropy_coef: weight of the term; the paper searched 0.1 to 0.001.
+        num_generations: captions sampled for each image, s.
+        max_new_tokens: longest caption in tokens, its EOS included.
+        reduction: how token terms are averaged.
+
+    Raises:
+        ValueError: ``entropy_coef`` is negative.
+    """
+
+    def __init__(
+        self,
+        captioner: Captioner,
+        reward: Reward,
+        *,
+        entropy_coef: float = 0.01,
+        num_generations: int = 5,
+        max_new_tokens: int = 40,
+        reduction: Reduction = "token_mean",
+    ) -> None:
+        super().__init__(
+            captioner,
+            reward,
+            num_generations=num_generations,
+            max_new_tokens=max_new_tokens,
+            reduction=reduction,
+        )
+        if entropy_coef < 0:
+            raise ValueError(f"entropy_coef={entropy_coef} must be 0 or more")
+        self.entropy_coef = entropy_coef
+
+    def losses(self, experience: Experience) -> Iterator[StepOutput]:
+        """One piece: the score-function loss less the weighted entropy."""
+        rollout = experience.rollout
+        scores = self.captioner(rollout, encoded=experience.encoded, want=("entropy",))
+        assert scores.entropy is not None, "asked for"
+        values = -experience.advantage[:, None].to(scores.logprobs.dtype) * scores.logprobs
+        loss, weight = reduce(values - self.entropy_coef * scores.entropy, rollout.mask, self.reduction)
+        entropy = scores.entropy.detach()[rollout.mask]
+        yield StepOutput(loss, weight, experience.logs | {"entropy": entropy})
+
+
+class SLE(SLL):
+    """Sequence-level exploration (Chen & Jin, CVPR 2020): quality and the distances among an image's samples together.
+
+    Maximises ``alpha E[reward] + (1 - alpha) E[d(y, y')]`` by REINFORCE (equations 14 to 16). For sample j,
+    ``coef_j = alpha (r_j - r_greedy) + (1 - alpha) (2/s) sum_k (d_jk - b)``, ``b`` the mean of the image's s x s distances,
+    diagonal included; ``L = -mean(coef_j log p_j)``.
+
+    Departures: the paper gives neither how BLEU-3 + BLEU-4 becomes a distance (here one minus each, both directions
+    averaged, since the factor 2 of equation 14 assumes symmetry), nor where its baseline goes (here one for the pairs of
+    an image, which depends on the samples: a slight bias), nor the scale of CIDEr (here 0 to 10), nor the reduction
+    (``token_mean`` is the author's code for another system, ``seq_sum`` the formula).
+
+    Args:
+        captioner: the model to train.
+        reward: scores captions; the paper's is CIDEr.
+        alpha: weight of the reward; 1 is SLL.
+        distance: between two captions of an image: ``bleu`` (the paper's), ``edit`` (Levenshtein in words over the longer
+            length), ``cider`` (one minus a tenth of CIDEr-D), or a callable ``rollout -> [B, s, s]``.
+        document_frequencies: of the training references; only ``cider`` needs them.
+        num_generations: captions sampled for each image, s.
+        max_new_tokens: longest caption in tokens, its EOS included.
+        reduction: how token terms are averaged.
+
+    Raises:
+        ValueError: ``alpha`` is outside 0 to 1, there are fewer than two samples, or the distance is unknown.
+        UsageError: the distance needs document frequencies, and there are none.
+    """
+
+    def __init__(
+        self,
+        captioner: Captioner,
+        reward: Reward,
+        *,
+        alpha: float = 0.75,
+        distance: Literal["bleu", "edit", "cider"] | Distance = "bleu",
+        document_frequencies: DocumentFrequencies | None = None,
+        num_generations: int = 5,
+        max_new_tokens: int = 40,
+        reduction: Reduction = "token_mean",
+    ) -> None:
+        super().__init__(
+            captioner,
+            reward,
+            num_generations=num_generations,
+            max_new_tokens=max_new_tokens,
+            reduction=reduction,
+        )
+        if not 0 <= alpha <= 1 or num_generations < 2:
+            raise ValueError(f"alpha={alpha} must be 0 to 1, and num_generations={num_generations} at least 2")
+        self.alpha, self.distance = alpha, _distance(distance, document_frequencies)
+
+    def collect(self, batch: Batch, step: int) -> Experience:
+        """Draw captions, score them against the greedy one, and compare those of an image with one another."""
+        experience = super().collect(batch, step)
+        distances = self.distance(experience.rollout).to(experience.advantage.dtype)
+        explored = pair_advantage(distances).reshape(-1)
+        advantage = self.alpha * experience.advantage + (1 - self.alpha) * explored
+        logs = experience.logs | {"distance": distances.mean(dim=(1, 2))}
+        return replace(experience, advantage=advantage, logs=logs)
+
+
+def pair_advantage(distances: Tensor) -> Tensor:
+    """``[B, s]`` from ``[B, s, s]``: ``(2/s) sum_k (d_jk - b)`` with the image's mean distance b; it sums to 0."""
+    return 2 * (distances.mean(dim=2) - distances.mean(dim=(1, 2))[:, None])
+
+
+def _distance(distance: str | Distance, document_frequencies: DocumentFrequencies | None) -> Distance:
+    if not isinstance(distance, str):
+        return distance
+    if distance == "cider":
+        if document_frequencies is None:
+            raise UsageError(
+                "distance=cider needs training captions with references: choose bleu or edit, or add them."
+            )
+        return CiderDistance(document_frequencies)
+    if distance not in WORD_DISTANCES:
+        raise ValueError(f"distance={distance!r} is unknown: choose {', '.join(WORD_DISTANCES)} or cider")
+    return WORD_DISTANCES[distance]
