@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from tellapart.metrics.bleu import Matches, bleu_of, guesses
+from tellapart.metrics.meteor import STATISTICS, meteor_of
 
 ORDERS = 4
 BLEU = {f"Bleu_{n}": n for n in range(1, ORDERS + 1)}
@@ -16,6 +17,12 @@ LENGTHS = ("bleu_words", "bleu_reference_words")
 """Columns that add up to what the BLEU of a set is computed from: n-grams of each image's caption that are in its
 references, words of the caption, words of the reference closest in length."""
 
+PERPLEXITY = "perplexity"
+METEOR = "METEOR"
+SURPRISE = ("perplexity_nll", "perplexity_tokens")
+"""Columns that add up to what the perplexity of a set is computed from: negative log-probability of each image's caption,
+and its tokens."""
+
 
 def bleu_columns(matches: Matches) -> dict[str, list[Any]]:
     """The columns of :data:`MATCHES` and :data:`LENGTHS`, one value an image."""
@@ -23,8 +30,14 @@ def bleu_columns(matches: Matches) -> dict[str, list[Any]]:
     return columns | dict(zip(LENGTHS, (matches.lengths.tolist(), matches.reference_lengths.tolist()), strict=True))
 
 
+def perplexity_of(nll: np.ndarray, tokens: np.ndarray) -> np.ndarray:
+    """``exp(nll / tokens)`` of sums over a set, NaN where it has no tokens."""
+    tokens = np.asarray(tokens, np.float64)
+    return np.exp(np.divide(nll, tokens, out=np.full(tokens.shape, np.nan), where=tokens > 0))
+
+
 class Aggregate:
-    """Metrics that rows of images determine: averages of a column, and the BLEU of the set.
+    """Metrics that rows of images determine: averages of a column, and the BLEU, METEOR and perplexity of the set.
 
     Args:
         metrics: names of metrics.
@@ -39,24 +52,37 @@ class Aggregate:
         self._averages = [key for key in metrics if _complete(per_image.get(key))]
         counted = all(_complete(per_image.get(name)) for name in (*MATCHES, *LENGTHS))
         self._bleu = [key for key in metrics if key in BLEU and key not in self._averages and counted]
-        self.keys = [*self._averages, *self._bleu]
+        read = all(_complete(per_image.get(name)) for name in SURPRISE)
+        self._perplexity = [PERPLEXITY] if read and PERPLEXITY in metrics else []
+        aligned = METEOR in metrics and METEOR not in self._averages
+        aligned = aligned and all(_complete(per_image.get(name)) for name in STATISTICS)
+        self._meteor = [METEOR] if aligned else []
+        self.keys = [*self._averages, *self._bleu, *self._meteor, *self._perplexity]
         columns = [np.array(per_image[key], np.float64) for key in self._averages]
         if self._bleu:
             columns += [np.array(per_image[name], np.float64) for name in (*MATCHES, *LENGTHS)]
             columns += [*guesses(columns[-len(LENGTHS)], ORDERS)]
+        columns += [np.array(per_image[name], np.float64) for name in STATISTICS if self._meteor]
+        columns += [np.array(per_image[name], np.float64) for name in SURPRISE if self._perplexity]
         images = len(next(iter(per_image.values()), ()))
         self.rows = np.stack(columns, axis=1) if columns else np.empty((images, 0))
 
     def __call__(self, sums: np.ndarray) -> np.ndarray:
         """``[..., k]``, the metrics of ``keys``, from the sums ``[..., m]`` of rows of as many images as there are."""
-        count = len(self._averages)
-        means = sums[..., :count] / len(self.rows)
-        if not self._bleu:
-            return means
-        parts = np.moveaxis(sums[..., count:], -1, 0)
-        correct, (words, reference_words), guessed = parts[:ORDERS], parts[ORDERS:-ORDERS], parts[-ORDERS:]
-        values = bleu_of(Matches(correct, guessed, words, reference_words), [BLEU[key] for key in self._bleu])
-        return np.concatenate([means, np.moveaxis(values, 0, -1)], axis=-1)
+        count, rest = len(self._averages), len(SURPRISE) * len(self._perplexity)
+        aligned = len(STATISTICS) * len(self._meteor)
+        parts = np.moveaxis(sums, -1, 0)
+        values = [parts[:count] / len(self.rows)]
+        if self._bleu:
+            of_bleu = parts[count : len(parts) - rest - aligned]
+            correct, (words, reference_words), guessed = of_bleu[:ORDERS], of_bleu[ORDERS:-ORDERS], of_bleu[-ORDERS:]
+            values.append(bleu_of(Matches(correct, guessed, words, reference_words), [BLEU[key] for key in self._bleu]))
+        if self._meteor:
+            of_meteor = parts[len(parts) - rest - aligned : len(parts) - rest]
+            values.append(meteor_of(np.moveaxis(of_meteor, 0, -1))[None])
+        if self._perplexity:
+            values.append(perplexity_of(*parts[len(parts) - rest :])[None])
+        return np.moveaxis(np.concatenate(values), 0, -1)
 
 
 def _complete(column: Sequence[Any] | None) -> bool:
