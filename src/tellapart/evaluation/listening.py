@@ -1,22 +1,49 @@
-"""What a retriever makes of captions, one an image."""
+"""What a dual encoder makes of captions, one an image: retrieval, and similarity to the image and to references."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from tellapart.evaluation.measures import Measured
 from tellapart.metrics.retrieval import hard_gallery, nearest_images, retrieval_metrics, retrieval_ranks
-from tellapart.metrics.scores import clip_s
+from tellapart.metrics.scores import CLIP_WEIGHT, clip_s, refclip_s
+from tellapart.metrics.sentences import split_sentences
 from tellapart.types import Listener
 
 TEXTS_AT_ONCE = 256
 
 
+class Names(NamedTuple):
+    """What a similarity is called: by itself, with references, as the mean over a caption's sentences."""
+
+    score: str
+    reference: str
+    sentences: str
+
+
+PAC_NAMES = Names("PAC-S", "RefPAC-S", "PAC-S_sentences")
+
+
+def clip_names(listener: str) -> Names:
+    """Those of CLIPScore by a listener of that name."""
+    return Names(f"{listener}_CLIPScore", f"{listener}_RefCLIPScore", f"{listener}_CLIPScore_sentences")
+
+
 @torch.no_grad()
-def listener_measures(listener: Listener, name: str, captions: Mapping[str, str], *, hard: int = 0) -> Measured:
+def listener_measures(
+    listener: Listener,
+    name: str,
+    captions: Mapping[str, str],
+    *,
+    hard: int = 0,
+    references: Mapping[str, Sequence[str]] | None = None,
+    reader: Listener | None = None,
+) -> Measured:
     """Retrieval in both directions among the captioned images, and CLIP-S, by one retriever.
 
     Recall is in percent, MRR a fraction; captions are texts to ``listener`` as they are (it adds its own prompt).
@@ -27,20 +54,24 @@ def listener_measures(listener: Listener, name: str, captions: Mapping[str, str]
         captions: image id -> caption; these images are the gallery.
         hard: also measure each caption among its image and the ``hard`` images that this retriever finds most like it,
             as ``<name>_hard<hard>_R@1``, with a column ``<name>_confused`` of those it does not tell apart; 0 does not.
+        references: image id -> human captions, for RefCLIP-S; it is left out unless all images have some.
+        reader: embeds references in place of ``listener``: the same model, which remembers them.
     """
-    images = listener.encode_ids(list(captions)).float().cpu().numpy()
-    texts = _embed_distinct(listener, list(captions.values()))
+    images = read_images(listener, list(captions))
+    texts = read_texts(listener, list(captions.values()))
     t2i, i2t = retrieval_ranks(texts, images)
-    similarity = clip_s(np.einsum("nd,nd->n", texts.astype(np.float64), images.astype(np.float64)))
     metrics = {f"{name}_{key}": value for key, value in retrieval_metrics(t2i).items()}
     metrics[f"{name}_MedR"] = float(np.median(t2i))
     metrics |= {f"{name}_i2t_{key}": value for key, value in retrieval_metrics(i2t).items() if key != "MRR"}
-    metrics[f"{name}_CLIPScore"] = float(similarity.mean())
     columns = {f"{name}_rank": t2i.tolist(), f"{name}_i2t_rank": i2t.tolist()}
     for k in (1, 5, 10):
         columns[f"{name}_R@{k}"] = (100.0 * (t2i <= k)).tolist()
         columns[f"{name}_i2t_R@{k}"] = (100.0 * (i2t <= k)).tolist()
-    columns |= {f"{name}_MRR": (1.0 / t2i).tolist(), f"{name}_CLIPScore": similarity.tolist()}
+    columns[f"{name}_MRR"] = (1.0 / t2i).tolist()
+    found = similarity_measures(
+        listener, captions, references or {}, (images, texts), names=clip_names(name), reader=reader
+    )
+    metrics, columns = metrics | found[0], columns | found[1]
     if hard:
         ranks, confused = hard_gallery(texts, images, nearest_images(images, hard))
         key, ids = f"{name}_hard{hard}_R@1", list(captions)
@@ -50,12 +81,73 @@ def listener_measures(listener: Listener, name: str, captions: Mapping[str, str]
     return metrics, columns
 
 
-def _embed_distinct(listener: Listener, captions: Sequence[str]) -> np.ndarray:
-    """``[N, D]``; each distinct caption is embedded once, so equal captions have equal rows."""
-    row = {text: i for i, text in enumerate(dict.fromkeys(captions))}
+@torch.no_grad()
+def similarity_measures(
+    listener: Listener,
+    captions: Mapping[str, str],
+    references: Mapping[str, Sequence[str]],
+    embedded: tuple[np.ndarray, np.ndarray],
+    *,
+    names: Names,
+    weight: float = CLIP_WEIGHT,
+    reader: Listener | None = None,
+) -> Measured:
+    """CLIP-S and RefCLIP-S (Hessel et al. 2021, sections 3 and 3.1), or PAC-S and RefPAC-S with ``weight`` 2; and CLIP-S
+    averaged over a caption's sentences, which a text encoder of 77 tokens can read where it cannot read the whole.
+
+    Args:
+        listener: embeds sentences.
+        captions: image id -> caption.
+        references: image id -> human captions; unless every image has some, the score with references is left out.
+        embedded: ``[N, D]`` images and ``[N, D]`` captions, in the captions' order.
+        names: of the metrics and columns.
+        weight: w.
+        reader: embeds references in place of ``listener``.
+    """
+    images, texts = (part.astype(np.float64) for part in embedded)
+    cosines = np.einsum("nd,nd->n", texts, images)
+    scores = {names.score: clip_s(cosines, weight=weight)}
+    targets = [list(references.get(image_id, ())) for image_id in captions]
+    if captions and all(targets):
+        flat = read_texts(reader or listener, [text for own in targets for text in own]).astype(np.float64)
+        owner = np.repeat(np.arange(len(targets)), [len(own) for own in targets])
+        every = np.einsum("md,md->m", texts[owner], flat)
+        rows = np.split(every, np.flatnonzero(np.diff(owner)) + 1)
+        scores[names.reference] = refclip_s(cosines, rows, weight=weight)
+    scores[names.sentences] = _by_sentence(listener, list(captions.values()), scores[names.score], images, weight)
+    columns = {key: rows.tolist() for key, rows in scores.items()}
+    return {key: float(np.mean(rows)) for key, rows in columns.items()}, columns
+
+
+def _by_sentence(
+    listener: Listener, captions: Sequence[str], whole: np.ndarray, images: np.ndarray, weight: float
+) -> np.ndarray:
+    """``[N]``: the mean score of a caption's sentences; the whole caption's where it is one sentence."""
+    found, sentences = whole.copy(), [split_sentences(text) for text in captions]
+    long = [row for row, own in enumerate(sentences) if len(own) > 1]
+    if long:
+        texts = read_texts(listener, [text for row in long for text in sentences[row]]).astype(np.float64)
+        owner = np.repeat(long, [len(sentences[row]) for row in long])
+        scores = clip_s(np.einsum("md,md->m", texts, images[owner]), weight=weight)
+        found[long] = [scores[owner == row].mean() for row in long]
+    return found
+
+
+def read_images(listener: Listener, ids: Sequence[str]) -> np.ndarray:
+    """``[N, D]``, at least float32."""
+    return _as_array(listener.encode_ids(ids))
+
+
+def read_texts(listener: Listener, texts: Sequence[str]) -> np.ndarray:
+    """``[N, D]``, at least float32; each distinct text is embedded once, so equal texts have equal rows."""
+    row = {text: i for i, text in enumerate(dict.fromkeys(texts))}
     distinct = list(row)
     parts = [
-        listener.encode_texts(distinct[start : start + TEXTS_AT_ONCE]).float().cpu().numpy()
+        _as_array(listener.encode_texts(distinct[start : start + TEXTS_AT_ONCE]))
         for start in range(0, len(distinct), TEXTS_AT_ONCE)
     ]
-    return np.concatenate(parts)[[row[text] for text in captions]]
+    return np.concatenate(parts)[[row[text] for text in texts]]
+
+
+def _as_array(embeddings: Tensor) -> np.ndarray:
+    return embeddings.to(torch.promote_types(embeddings.dtype, torch.float32)).cpu().numpy()

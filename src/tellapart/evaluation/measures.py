@@ -5,7 +5,7 @@ Each function returns ``(metrics, columns)``. A column that carries a metric's n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -21,6 +21,17 @@ Measured = tuple[dict[str, float], dict[str, list[float]]]
 
 Measure = Callable[[Mapping[str, str]], Measured]
 """``captions by image id -> (metrics, columns)``, such as the truth of a caption in a known world."""
+
+
+def measured_by(measures: Iterable[Measure]) -> dict[str, str]:
+    """Metric -> name and hash of the model or program that measures it, from measures with an attribute ``measured_by``."""
+    return {key: what for measure in measures for key, what in getattr(measure, "measured_by", {}).items()}
+
+
+def left_out(measures: Iterable[Measure]) -> dict[str, str]:
+    """Metric -> a sentence on why it was not measured and what would help, from measures with an attribute ``left_out``,
+    once they have measured."""
+    return {key: why for measure in measures for key, why in getattr(measure, "left_out", {}).items()}
 
 
 def reference_measures(

@@ -42,6 +42,8 @@ class Protocol:
         digest: of image ids and references (see ``data_digest``).
         decoding: how captions were drawn, in words; None for captions that were given (human ones, a file).
         listeners: name of each retriever -> which model it is.
+        measured_by: metric -> name and, in brackets, hash of the model or program that measured it. Only metrics that both
+            evaluations have are compared, by what stands in the brackets.
         words: how captions were cut into words for the n-gram metrics.
         frequencies: of what CIDEr-D's document frequencies are.
         standard: title of the named protocol that was kept to (``tellapart.evaluation.protocols``), if any; shown, not
@@ -55,6 +57,7 @@ class Protocol:
     digest: str
     decoding: str | None = None
     listeners: dict[str, str] = field(default_factory=dict)
+    measured_by: dict[str, str] = field(default_factory=dict)
     words: str = WORDS
     frequencies: str = OWN_FREQUENCIES
     standard: str = ""
@@ -70,6 +73,7 @@ class Protocol:
         if self.listeners:
             named = ", ".join(f"{name} = {model}" for name, model in self.listeners.items())
             parts.append(f"retrieval among these {self.images} images, ties count against the caption, by {named}")
+        parts += [f"{metric} by {what}" for metric, what in self.measured_by.items()]
         return "; ".join([*parts, *([self.note] if self.note else []), self.software])
 
     def slug(self) -> str:
@@ -83,6 +87,9 @@ class Protocol:
         names = [name for name in compared if vars(self)[name] != vars(other)[name]]
         if self.decoding and other.decoding and self.decoding != other.decoding:
             names.append("decoding")
+        both = self.measured_by.keys() & other.measured_by.keys()
+        if any(_hash(self.measured_by[metric]) != _hash(other.measured_by[metric]) for metric in both):
+            names.append("measured_by")
         return names
 
     def to_json(self) -> dict[str, Any]:
@@ -93,3 +100,8 @@ class Protocol:
     def from_json(value: Mapping[str, Any]) -> Protocol:
         """What ``to_json`` gave, also that of earlier versions, which knew fewer fields."""
         return Protocol(**{name: value[name] for name in Protocol.__dataclass_fields__ if name in value})
+
+
+def _hash(what: str) -> str:
+    """What tells two models apart, wherever they lie and whatever they are called."""
+    return what.partition("[")[2] or what

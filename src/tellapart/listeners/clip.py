@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 from collections.abc import Callable, Iterable, Sequence
@@ -11,14 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
-from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from tellapart.errors import UsageError
 from tellapart.files import cache_dir, fresh_folder, write_json
 from tellapart.listeners.cache import EmbeddingStore, EmbeddingTable, NamedPicture
+from tellapart.listeners.loading import backbone, called, load_dual_encoder, model_digest, vocabulary_of
 from tellapart.listeners.texts import TEXT_FAMILIES
-from tellapart.progress import bar, quiet_loading, track
+from tellapart.progress import bar, track
 from tellapart.types import Batch
 
 if TYPE_CHECKING:
@@ -31,8 +30,6 @@ PREFIX = "A photo depicts "
 
 SETTINGS = "listener.json"
 _IMAGES_A_FILE = 4096
-_PASSING = frozenset(("_name_or_path", "architectures", "dtype", "transformers_version", "processor_class"))
-"""Entries of configurations that change on saving or loading, though no embedding depends on them."""
 
 
 class ClipListener:
@@ -48,6 +45,7 @@ class ClipListener:
         prefix: put before every text.
         batch_size: most images or texts encoded at once without gradients.
         truncated: share (0 to 1) of the texts of the last encoding that were too long for the model and were cut.
+        source: what the model was loaded from, as results call it.
     """
 
     def __init__(
@@ -67,6 +65,7 @@ class ClipListener:
             raise UsageError(f"a listener of type {kind!r} is not supported: use one of {', '.join(TEXT_FAMILIES)}.")
         self.image_processor, self.tokenizer = image_processor, tokenizer
         self.name, self.prefix, self.batch_size, self.truncated = name, prefix, batch_size, 0.0
+        self.source = kind
         self._texts = TEXT_FAMILIES[kind](tokenizer, self.model.config.text_config)
         self._table = EmbeddingTable()
         self._table_of = ""  # fingerprint under which the table was filled
@@ -90,31 +89,28 @@ class ClipListener:
         prefix: str | None = None,
         dtype: Literal["float32", "bfloat16", "float16"] = "float32",
         batch_size: int = 256,
+        base: str | Path | None = None,
     ) -> ClipListener:
-        """A listener from a folder or a Hugging Face id.
+        """A listener from a folder, a Hugging Face id, or a checkpoint file in OpenAI's layout.
 
         Args:
-            path: the folder, or the id of a CLIP or SigLIP model.
+            path: the folder, the id of a CLIP or SigLIP model, or a ``.pth`` file such as the encoder of PAC-S.
             name: key of its tensors in ``batch.inputs``.
             prefix: put before every text; by default what :meth:`save` stored, else ``"A photo depicts "``.
             dtype: of the weights; embeddings are float32 in any case.
             batch_size: most images or texts encoded at once without gradients.
+            base: for a ``.pth`` file, whose tokenizer and image processor go with it; by default OpenAI's ViT-B/32.
 
         Raises:
             UsageError: the folder does not exist, lacks a part, or holds another kind of model.
         """
-        folder = Path(path).expanduser()
-        if not folder.exists() and (isinstance(path, Path) or path.startswith((".", "/", "~")) or path.count("/") > 1):
-            raise UsageError(f"the listener's folder {path} does not exist: check the path.")
-        try:
-            model, processor, tokenizer = _load(str(folder) if folder.exists() else str(path), dtype)
-        except (OSError, ValueError, RuntimeError, SafetensorError) as error:
-            reason = str(error).strip().split("\n")[0]
-            raise UsageError(f"the listener {path} cannot be loaded ({reason}): check the folder or the id.") from error
-        stored = folder / SETTINGS
+        model, processor, tokenizer = load_dual_encoder(path, dtype, base=base)
+        stored = Path(path).expanduser() / SETTINGS
         if prefix is None:
             prefix = json.loads(stored.read_text(encoding="utf-8"))["prefix"] if stored.is_file() else PREFIX
-        return cls(model, processor, tokenizer, name=name, prefix=prefix, batch_size=batch_size)
+        listener = cls(model, processor, tokenizer, name=name, prefix=prefix, batch_size=batch_size)
+        listener.source = called(path)
+        return listener
 
     def save(self, folder: Path) -> None:
         """Model, processors and prompt, so that :meth:`from_pretrained` gives the same listener; replaces
@@ -142,14 +138,20 @@ class ClipListener:
     def fingerprint(self) -> str:
         """A hash of all that determines an embedding: architecture, weights, image preprocessing, vocabulary,
         prefix."""
-        vocabulary = sorted(self.tokenizer.get_vocab().items(), key=lambda item: item[1])
-        configs = [_lasting(self.model.config.to_dict()), _lasting(self.image_processor.to_dict())]
-        described = [*configs, vocabulary, self.prefix]
-        digest = hashlib.sha256(json.dumps(described, sort_keys=True, default=str).encode())
-        for name, tensor in sorted(self.model.state_dict().items()):
-            digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
-            digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
-        return digest.hexdigest()
+        configs = [self.model.config.to_dict(), self.image_processor.to_dict()]
+        return model_digest(self.model, *configs, vocabulary_of(self.tokenizer), self.prefix)
+
+    def describe(self) -> dict[str, Any]:
+        """Model, backbone, first 12 digits of the fingerprint, prefix and dtype: what a score by this listener belongs
+        to."""
+        dtype = str(next(self.model.parameters()).dtype).removeprefix("torch.")
+        described = {"model": self.source, "backbone": backbone(self.model.config), "weights": self.fingerprint()[:12]}
+        return described | {"prefix": self.prefix, "dtype": dtype}
+
+    def too_long(self, texts: Sequence[str]) -> list[bool]:
+        """Of each text whether the model cannot take all of it."""
+        ids = self._texts.ids([self.prefix + text for text in texts]) if texts else []
+        return [len(self._texts.cut(row)) < len(row) for row in ids]
 
     def process(self, images: list[Image.Image]) -> dict[str, Tensor]:
         """RGB images -> ``{"pixel_values": [B, 3, height, width]}``, on the CPU."""
@@ -273,27 +275,3 @@ class ClipListener:
                 return torch.cat([embed(chunk) for chunk in chunks])
         finally:
             self.model.train(training)
-
-
-def _lasting(config: Any) -> Any:
-    """A configuration without its passing entries, at any depth."""
-    if isinstance(config, dict):
-        return {str(key): _lasting(value) for key, value in config.items() if key not in _PASSING}
-    return config
-
-
-def _load(source: str, dtype: str) -> tuple[Any, Any, Any]:
-    """Model, image processor and tokenizer of a folder or an id."""
-    from transformers import AutoConfig, AutoImageProcessor, AutoTokenizer, CLIPModel, SiglipModel
-
-    classes: dict[str, Any] = {"clip": CLIPModel, "siglip": SiglipModel}
-    kind = AutoConfig.from_pretrained(source).model_type
-    if kind not in classes:
-        raise UsageError(f"{source} is a {kind!r} model: a listener must be one of {', '.join(classes)}.")
-    with quiet_loading(source):
-        model, report = classes[kind].from_pretrained(source, dtype=dtype, output_loading_info=True)
-    if missing := sorted(report["missing_keys"]):
-        raise UsageError(f"{source} lacks {len(missing)} weights, first {missing[0]!r}: give all of the model.")
-    # Of its two backends one needs another package and resizes a little differently: scores must not depend on that.
-    processor = AutoImageProcessor.from_pretrained(source, backend="pil")
-    return model, processor, AutoTokenizer.from_pretrained(source)

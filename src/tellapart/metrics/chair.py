@@ -49,6 +49,10 @@ class ObjectNames:
 
     def named(self, caption: str) -> list[str]:
         """The category of every mention of an object, in order; a category may occur several times."""
+        return [category for _, category in self.mentions(caption)]
+
+    def mentions(self, caption: str) -> list[tuple[str, str]]:
+        """The words of every mention, as the caption has them, and their category."""
         words, found, i = caption.split(), [], 0
         while i < len(words):
             for size in range(min(self._longest, len(words) - i), 0, -1):
@@ -59,7 +63,7 @@ class ObjectNames:
                 i += 1
                 continue
             if category != _NONE:
-                found.append(category)
+                found.append((" ".join(words[i : i + size]), category))
             i += size
         return found
 

@@ -1,0 +1,40 @@
+"""Scores by models that see the images, as options and recipes name them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tellapart.data.dataset import CaptionDataset
+    from tellapart.evaluation.scorers import Scorer
+
+
+def load_scorers(
+    dataset: CaptionDataset, *, pac: str | None, pac_base: str | None, itm: str | None, size: str = "full"
+) -> list[Scorer]:
+    """PAC-S and image-text matching, by models on this process's device that know the images.
+
+    Args:
+        dataset: the images.
+        pac: encoder of PAC-S: the authors' ``.pth`` file, a folder or an id; None leaves it out.
+        pac_base: whose tokenizer and image processor go with the file.
+        itm: a matcher's folder or id; None leaves it out.
+        size: of the built-in world.
+
+    Raises:
+        UsageError: a model does not exist, or is of another kind.
+    """
+    from tellapart.cli.models import device, load_listener
+    from tellapart.evaluation.scorers import MatchScorer, PacScorer
+    from tellapart.listeners.matcher import ItmMatcher
+
+    found: list[Scorer] = []
+    if pac is not None:
+        encoder = load_listener(pac, name="pac", size=size, base=pac_base)
+        encoder.cache_images(dataset)
+        found.append(PacScorer(encoder))
+    if itm is not None:
+        matcher = ItmMatcher.from_pretrained(itm).to(device())
+        matcher.know_images(dataset)
+        found.append(MatchScorer(matcher))
+    return found

@@ -1,0 +1,163 @@
+"""Reading dual encoders and matchers from folders, hub ids and OpenAI's checkpoint files, and telling them apart."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from torch import nn
+
+from tellapart.errors import UsageError
+from tellapart.listeners.openai_layout import convert_openai_clip, read_state_dict
+from tellapart.progress import quiet_loading
+
+CHECKPOINTS = (".pth", ".pt")
+"""Endings of files in OpenAI's layout, such as those of PAC-S."""
+
+PAC_BASE = "openai/clip-vit-base-patch32"
+"""Whose tokenizer and image processor go with the published PAC-S checkpoint of CLIP ViT-B/32."""
+
+_PASSING = frozenset(("_name_or_path", "architectures", "dtype", "transformers_version", "processor_class"))
+"""Entries of configurations that change on saving or loading, though no embedding depends on them."""
+
+
+def load_dual_encoder(path: str | Path, dtype: str, *, base: str | Path | None = None) -> tuple[Any, Any, Any]:
+    """Model, image processor and tokenizer of CLIP or SigLIP.
+
+    Args:
+        path: a folder, a Hugging Face id, or a ``.pth`` or ``.pt`` file with a CLIP in OpenAI's layout.
+        dtype: of the weights.
+        base: for such a file, the model that it was trained from: its tokenizer, image processor, activation and number of
+            heads; by default :data:`PAC_BASE`. A folder or id has its own.
+
+    Raises:
+        UsageError: something is missing, broken, or of another kind.
+    """
+    from transformers import AutoConfig
+
+    file = Path(path).expanduser()
+    if file.suffix not in CHECKPOINTS:
+        return _load(existing(path, "listener"), dtype)
+    if not file.is_file():
+        raise UsageError(f"the checkpoint {path} does not exist: check the path.")
+    state, source = read_state_dict(file), str(base or PAC_BASE)
+    try:
+        config = AutoConfig.from_pretrained(existing(source, "base"))
+        processor, tokenizer = _processors(existing(source, "base"))
+    except (OSError, ValueError, RuntimeError) as error:
+        raise UsageError(
+            f"{path} has no tokenizer of its own, and {source} cannot be loaded ({first_line(error)}): name a folder of the "
+            "model that it was trained from (base, --pac_base)."
+        ) from error
+    if config.model_type != "clip":
+        raise UsageError(f"{source} is a {config.model_type!r} model, but {path} was trained from a CLIP: name that.")
+    model = convert_openai_clip(state, str(path), like=config).to(getattr(torch, dtype))
+    _check_fit(model, processor, tokenizer, str(path), source)
+    return model, processor, tokenizer
+
+
+def existing(path: str | Path, what: str) -> str:
+    """``path`` for transformers to load.
+
+    Raises:
+        UsageError: it looks like a folder, and there is none.
+    """
+    folder = Path(path).expanduser()
+    if not folder.exists() and (isinstance(path, Path) or path.startswith((".", "/", "~")) or path.count("/") > 1):
+        raise UsageError(f"the {what}'s folder {path} does not exist: check the path.")
+    return str(folder) if folder.exists() else str(path)
+
+
+def first_line(error: Exception) -> str:
+    """What an error says first."""
+    return str(error).strip().split("\n")[0]
+
+
+def complete(kind: Any, source: str, dtype: str) -> Any:
+    """A transformers model of class ``kind`` with all of its weights.
+
+    Raises:
+        UsageError: weights are missing.
+    """
+    with quiet_loading(source):
+        model, report = kind.from_pretrained(source, dtype=dtype, output_loading_info=True)
+    if missing := sorted(report["missing_keys"]):
+        raise UsageError(f"{source} lacks {len(missing)} weights, first {missing[0]!r}: give all of the model.")
+    return model
+
+
+def model_digest(model: nn.Module, *described: Any) -> str:
+    """A hash of a transformers model's configuration and weights, and of whatever else is ``described``."""
+    digest = hashlib.sha256(json.dumps([lasting(part) for part in described], sort_keys=True, default=str).encode())
+    for name, tensor in sorted(model.state_dict().items()):
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
+    return digest.hexdigest()
+
+
+def vocabulary_of(tokenizer: Any) -> list[tuple[str, int]]:
+    """Words and ids, in the order of the ids."""
+    return sorted(tokenizer.get_vocab().items(), key=lambda item: item[1])
+
+
+def lasting(config: Any) -> Any:
+    """A configuration without its passing entries, at any depth."""
+    if isinstance(config, dict):
+        return {str(key): lasting(value) for key, value in config.items() if key not in _PASSING}
+    return config
+
+
+def backbone(config: Any) -> str:
+    """A model's image side in words."""
+    tower = config.vision_config
+    return (
+        f"{config.model_type}, {tower.num_hidden_layers} layers of width {tower.hidden_size}, patch {tower.patch_size}, "
+        f"{tower.image_size} pixels"
+    )
+
+
+def called(path: str | Path) -> str:
+    """What a result calls a model: its hub id, or the name of its folder or file."""
+    local = Path(path).expanduser()
+    return local.resolve().name if local.exists() else str(path)
+
+
+def _load(source: str, dtype: str) -> tuple[Any, Any, Any]:
+    from transformers import AutoConfig, CLIPModel, SiglipModel
+
+    classes: dict[str, Any] = {"clip": CLIPModel, "siglip": SiglipModel}
+    try:
+        kind = AutoConfig.from_pretrained(source).model_type
+        if kind not in classes:
+            raise UsageError(f"{source} is a {kind!r} model: a listener must be one of {', '.join(classes)}.")
+        return complete(classes[kind], source, dtype), *_processors(source)
+    except (OSError, ValueError, RuntimeError, SafetensorError) as error:
+        raise UsageError(
+            f"the listener {source} cannot be loaded ({first_line(error)}): check the folder or the id."
+        ) from error
+
+
+def _processors(source: str) -> tuple[Any, Any]:
+    from transformers import AutoImageProcessor, AutoTokenizer
+
+    # Of its two backends one needs another package and resizes a little differently: scores must not depend on that.
+    return AutoImageProcessor.from_pretrained(source, backend="pil"), AutoTokenizer.from_pretrained(source)
+
+
+def _check_fit(model: Any, processor: Any, tokenizer: Any, path: str, source: str) -> None:
+    """Raise unless the base's tokenizer and image processor are for a model of these shapes."""
+    from PIL import Image
+
+    side = processor(images=[Image.new("RGB", (8, 8))], return_tensors="pt")["pixel_values"].shape[-1]
+    found = {"image size": (side, model.config.vision_config.image_size)}
+    found["vocabulary"] = (len(tokenizer), model.config.text_config.vocab_size)
+    for what, (theirs, own) in found.items():
+        if theirs != own:
+            raise UsageError(
+                f"{source} has {what} {theirs}, but {path} needs {own}: name the model that it was trained from (base, "
+                "--pac_base)."
+            )
