@@ -83,6 +83,15 @@ STAGES = {
         needs=("world/judge-backbone",),
         probed=True,
     ),
+    "world/grammar": Stage(
+        "world_grammar",
+        "build_grammar",
+        {
+            "full": {"steps": 500, "batch_size": 128, "learning_rate": 3e-3},
+            "small": {"steps": 120, "batch_size": 48, "learning_rate": 5e-3},
+        },
+        needs=("world/listener",),
+    ),
     "world/xe": Stage(
         "world_captioner",
         "build_xe",
@@ -99,8 +108,8 @@ def resolve(path: str, *, size: str = "full", seed: int = 0) -> Path:
     """The folder of a stage, built now (after what it needs) if it is not there.
 
     Args:
-        path: ``world/backbone``, ``world/listener``, ``world/judge-backbone``, ``world/judge``, or ``world/xe``, to which
-            a seed may be added as in ``world/xe-seed1``.
+        path: ``world/backbone``, ``world/listener``, ``world/judge-backbone``, ``world/judge``, ``world/grammar``, or
+            ``world/xe``, to which a seed may be added as in ``world/xe-seed1``.
         size: of the world.
         seed: redraws ``world/xe`` while everything else stays the same.
 
@@ -118,7 +127,8 @@ def resolve(path: str, *, size: str = "full", seed: int = 0) -> Path:
 
 
 def build_all(size: str = "full", *, seeds: Sequence[int] = (0,)) -> None:
-    """Build every stage that is missing: the judge in a process of its own beside the others.
+    """Build every stage that is missing: the judge in a process of its own beside the others. ``world/grammar``, which few
+    trainings need, waits until one does.
 
     Args:
         size: of the world.

@@ -13,6 +13,7 @@ from torch.nn.functional import cross_entropy
 from tellapart.draws import base_seed, mix_seeds, uniforms
 from tellapart.errors import UsageError
 from tellapart.listeners.clip import ClipListener
+from tellapart.listeners.trained import TrainedListener, image_embeddings
 from tellapart.types import Batch, ObjectiveModule, StepOutput
 
 HardNegative = Callable[[str, np.random.Generator], str]
@@ -50,7 +51,8 @@ class Contrastive(ObjectiveModule):
 
     Args:
         listener: the dual encoder to train. Two parts learn, each with its own learning rate if wanted: ``vision``, the
-            image tower, and ``listener``, everything else.
+            image tower, and ``listener``, everything else. Where the image side is frozen, images are not read again if
+            the listener has their embeddings.
         negative: makes the false text; none trains without. Its random numbers follow from image id and seed.
         own_weight: weight of the term above, without unit; used only with ``negative``.
         buckets: texts are embedded in so many groups of similar length, which saves padding and changes nothing else.
@@ -64,7 +66,7 @@ class Contrastive(ObjectiveModule):
         super().__init__()
         if own_weight < 0 or buckets < 1:
             raise ValueError(f"own_weight={own_weight} must be 0 or more and buckets={buckets} at least 1")
-        self.vision, self.listener = listener.model.vision_model, listener.model
+        self.vision, self.listener = listener.model.vision_model, TrainedListener(listener)
         self.encoder, self.negative, self.own_weight, self.buckets = listener, negative, own_weight, buckets
 
     def collect(self, batch: Batch, step: int) -> Pairs:
@@ -74,31 +76,20 @@ class Contrastive(ObjectiveModule):
             UsageError: an image has no reference.
         """
         seed = base_seed()
-        chosen = uniforms(batch.ids, 1, seed)[:, 0].tolist()
-        for image_id, references in zip(batch.ids, batch.references, strict=True):
-            if not references:
-                raise UsageError(
-                    f"contrastive training needs a text for every image, but {image_id!r} has none: leave it out."
-                )
-        texts = [refs[int(share * len(refs))] for share, refs in zip(chosen, batch.references, strict=True)]
+        texts = draw_texts(batch, seed)
         if self.negative is None:
             return Pairs(batch, texts, [])
-        generators = (np.random.default_rng(mix_seeds(seed, "negative", image_id)) for image_id in batch.ids)
-        return Pairs(batch, texts, [self.negative(text, own) for text, own in zip(texts, generators, strict=True)])
+        own = generators(batch, seed)
+        return Pairs(batch, texts, [self.negative(text, rng) for text, rng in zip(texts, own, strict=True)])
 
     def losses(self, pairs: Pairs) -> Iterator[StepOutput]:
         """One piece: the loss summed over images."""
         candidates = list(dict.fromkeys([*pairs.texts, *pairs.negatives]))
         column = {text: i for i, text in enumerate(candidates)}
-        images = self.encoder.embed_images(pairs.batch.inputs[self.encoder.name]["pixel_values"])
-        scale = self.encoder.logit_scale.exp().clamp(max=_LARGEST_SCALE)
-        texts = self._embed(candidates)
-        # Times 100, cosines rounded to bfloat16 would be off by halves.
-        with torch.autocast(images.device.type, enabled=False):
-            logits = scale.float() * images @ texts.T  # [B, number of distinct texts]
-        true = torch.tensor([column[text] for text in pairs.texts], device=logits.device)
-        loss = (_image_to_text(logits, true) + _text_to_image(logits, true)) / 2
-        logs = {"logit_scale": scale.detach(), "recall@1": (logits.argmax(dim=1) == true).float().detach()}
+        images = image_embeddings(self.encoder, pairs.batch)
+        texts = in_buckets(candidates, self.encoder.embed_texts, self.buckets)
+        true = torch.tensor([column[text] for text in pairs.texts], device=images.device)
+        loss, logits, logs = contrast(self.encoder, images, texts, true)
         if pairs.negatives:
             false = torch.tensor([column[text] for text in pairs.negatives], device=logits.device)
             duel = torch.stack([logits.gather(1, index[:, None])[:, 0] for index in (true, false)], dim=1)
@@ -108,15 +99,56 @@ class Contrastive(ObjectiveModule):
             logs["negatives/accuracy"] = (duel[:, 0] > duel[:, 1])[real].float().detach()
         yield StepOutput(loss.sum(), loss.new_tensor(float(len(loss))).detach(), logs)
 
-    def _embed(self, texts: Sequence[str]) -> Tensor:
-        """``[len(texts), D]`` in the order given."""
-        order = sorted(range(len(texts)), key=lambda i: len(texts[i]))
-        size = -(-len(order) // self.buckets)
-        groups = [order[start : start + size] for start in range(0, len(order), size)]
-        embeddings = torch.cat([self.encoder.embed_texts([texts[i] for i in group]) for group in groups])
-        place = torch.empty(len(order), dtype=torch.long)
-        place[torch.tensor(order)] = torch.arange(len(order))
-        return embeddings[place.to(embeddings.device)]
+
+def draw_texts(batch: Batch, seed: int) -> list[str]:
+    """One reference of each image, all equally likely; which, follows from ``seed`` and the image's id.
+
+    Raises:
+        UsageError: an image has no reference.
+    """
+    for image_id, references in zip(batch.ids, batch.references, strict=True):
+        if not references:
+            raise UsageError(
+                f"contrastive training needs a text for every image, but {image_id!r} has none: leave it out."
+            )
+    chosen = uniforms(batch.ids, 1, seed)[:, 0].tolist()
+    return [texts[int(share * len(texts))] for share, texts in zip(chosen, batch.references, strict=True)]
+
+
+def generators(batch: Batch, seed: int) -> Iterator[np.random.Generator]:
+    """For each image one that makes its false text; it follows from ``seed`` and the image's id."""
+    return (np.random.default_rng(mix_seeds(seed, "negative", image_id)) for image_id in batch.ids)
+
+
+def in_buckets(texts: Sequence[str], embed: Callable[[list[str]], Tensor], buckets: int) -> Tensor:
+    """``embed`` over ``buckets`` groups of texts of similar length, which saves padding; rows in the order given."""
+    order = sorted(range(len(texts)), key=lambda i: len(texts[i]))
+    size = -(-len(order) // buckets)
+    groups = [order[start : start + size] for start in range(0, len(order), size)]
+    embeddings = torch.cat([embed([texts[i] for i in group]) for group in groups])
+    place = torch.empty(len(order), dtype=torch.long)
+    place[torch.tensor(order)] = torch.arange(len(order))
+    return embeddings[place.to(embeddings.device)]
+
+
+def contrast(
+    encoder: ClipListener, images: Tensor, texts: Tensor, true: Tensor
+) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+    """Symmetric InfoNCE: ``([B] loss of each image and its text, [B, C] logits, logs)``.
+
+    Args:
+        encoder: whose temperature the logits have.
+        images: ``[B, D]``, unit norm.
+        texts: ``[C, D]``, unit norm, of C different candidates.
+        true: ``[B]`` which candidate is each image's text; images with the same one are no negatives of each other's.
+    """
+    scale = encoder.logit_scale.exp().clamp(max=_LARGEST_SCALE)
+    # Times 100, cosines rounded to bfloat16 would be off by halves.
+    with torch.autocast(images.device.type, enabled=False):
+        logits = scale.float() * images @ texts.T
+    loss = (_image_to_text(logits, true) + _text_to_image(logits, true)) / 2
+    found = logits.argmax(dim=1) == true
+    return loss, logits, {"logit_scale": scale.detach(), "recall@1": found.float().detach()}
 
 
 def _image_to_text(logits: Tensor, true: Tensor) -> Tensor:
