@@ -1,0 +1,82 @@
+"""What a discriminator is and how it is pre-trained. Imports no torch, so that the command line can show it at once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from tellapart.errors import UsageError
+
+if TYPE_CHECKING:
+    from tellapart.types import Decoding
+
+
+@dataclass(frozen=True, kw_only=True)
+class DiscriminatorSettings:
+    """The real/generated discriminator of WTF-RL and its pre-training against the start model.
+
+    Args:
+        kind: mlp reads the listener's embeddings (the paper); text reads the words in their order.
+        see_image: whether kind text reads the image too.
+        path: a saved discriminator to start from, or a checkpoint that holds one, instead of pre-training; its own kind
+            is kept.
+        pretraining_steps: optimiser steps of pre-training; 0 starts from random weights.
+        learning_rate: of pre-training; null takes 7e-5 for mlp (the paper) and 1e-3 for text.
+        batch_size: images in a step of pre-training, with one reference and one generated caption each.
+        num_beams: beams of the generated captions.
+        no_repeat_ngram_size: no n-gram of this size occurs twice in them; 0 allows all.
+        do_sample: sample the generated captions instead; needs num_beams 1.
+        max_new_tokens: longest generated caption in tokens.
+        corrupted: share (0 to 1) of the generated captions of pre-training in whose place a reference stands whose words were
+            repeated, removed, replaced or put in another order; the paper has none.
+        held_out: training images kept out of pre-training, to measure the accuracy on; at most a tenth of all.
+        seed: decides weights, the images held out and what is drawn.
+
+    Raises:
+        UsageError: a value cannot be used.
+    """
+
+    kind: Literal["mlp", "text"] = "mlp"
+    see_image: bool = True
+    path: Path | None = None
+    pretraining_steps: int = 1000
+    learning_rate: float | None = None
+    batch_size: int = 64
+    num_beams: int = 5
+    no_repeat_ngram_size: int = 3
+    do_sample: bool = False
+    max_new_tokens: int = 40
+    corrupted: float = 0.0
+    held_out: int = 500
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.kind not in ("mlp", "text"):
+            raise UsageError(f"discriminator.kind={self.kind!r} is unknown: choose mlp or text.")
+        least = {"pretraining_steps": 0, "batch_size": 1, "num_beams": 1, "max_new_tokens": 1, "held_out": 0}
+        for name, lowest in (least | {"no_repeat_ngram_size": 0}).items():
+            if getattr(self, name) < lowest:
+                raise UsageError(
+                    f"discriminator.{name}={getattr(self, name)} cannot be used: it must be at least {lowest}."
+                )
+        if self.learning_rate is not None and not self.learning_rate > 0:
+            raise UsageError(f"discriminator.learning_rate={self.learning_rate} cannot be used: it must be above 0.")
+        if not 0 <= self.corrupted <= 1:
+            raise UsageError(f"discriminator.corrupted={self.corrupted} is no share: it must be from 0 to 1.")
+        if self.do_sample and self.num_beams > 1:
+            raise UsageError(
+                f"discriminator.do_sample with num_beams={self.num_beams} is not supported: set num_beams=1, or leave "
+                "do_sample out."
+            )
+
+    def decoding(self) -> Decoding:
+        """How the generated captions are drawn, one an image."""
+        from tellapart.types import Decoding
+
+        return Decoding(
+            num_beams=self.num_beams,
+            do_sample=self.do_sample,
+            no_repeat_ngram_size=self.no_repeat_ngram_size,
+            max_new_tokens=self.max_new_tokens,
+        )

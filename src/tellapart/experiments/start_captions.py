@@ -1,0 +1,204 @@
+"""The captions of a start model: drawn once an image, kept in the cache, taken up again after a stop."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from filelock import FileLock, Timeout
+
+from tellapart.captioners.base import Captioner
+from tellapart.data.corruptions import corrupt
+from tellapart.data.dataset import CaptionDataset, Example
+from tellapart.data.loader import TrainingData
+from tellapart.draws import base_seed, mix_seeds, uniforms
+from tellapart.evaluation.drawing import forked_generators
+from tellapart.files import cache_dir, write_text
+from tellapart.objectives.discriminator import Read
+from tellapart.progress import bar
+from tellapart.training.logs import read_lines
+from tellapart.types import Batch, Decoding, Rollout
+
+logger = logging.getLogger(__name__)
+
+IMAGES_AT_ONCE = 64
+
+
+@dataclass(frozen=True)
+class StartCaptions:
+    """Generated captions by image id, which become rollouts without drawing again.
+
+    Args:
+        texts: image id -> caption.
+        finished: image id -> whether it ended by itself.
+        read: makes a rollout of strings.
+    """
+
+    texts: Mapping[str, str]
+    finished: Mapping[str, bool]
+    read: Read
+
+    def __call__(self, batch: Batch) -> Rollout:
+        """One caption of every image; its tokens are those of the string, which need not be those that were drawn."""
+        rollout = self.read(batch, [self.texts[image_id] for image_id in batch.ids], torch.arange(len(batch)))
+        ended = torch.tensor([self.finished[image_id] for image_id in batch.ids], device=rollout.finished.device)
+        return replace(rollout, finished=rollout.finished & ended)
+
+
+@dataclass(frozen=True)
+class WithCorrupted:
+    """Generated captions, some of them replaced by spoilt references (see :mod:`tellapart.data.corruptions`).
+
+    A start model writes few broken sentences, so a discriminator that saw only its captions may take any odd text for a
+    person's. Which captions are replaced, by what, depends on image id and torch's global generator.
+
+    Args:
+        captions: the generated captions.
+        read: makes a rollout of strings.
+        share: how many are replaced, 0 to 1.
+        vocabulary: words to insert.
+    """
+
+    captions: StartCaptions
+    read: Read
+    share: float
+    vocabulary: Sequence[str]
+
+    def __call__(self, batch: Batch) -> Rollout:
+        """One caption of every image."""
+        rollout, seed = self.captions(batch), base_seed()
+        numbers = uniforms(batch.ids, 2, mix_seeds(seed, "corrupted"))
+        replaced, choice = (numbers[:, 0] < self.share).tolist(), numbers[:, 1].tolist()
+        texts, finished = list(rollout.texts), rollout.finished.clone()
+        for row, references in enumerate(batch.references):
+            if replaced[row] and references:
+                rng = np.random.default_rng(mix_seeds(seed, "words", batch.ids[row]))
+                texts[row] = corrupt(plain(references[int(choice[row] * len(references))]), rng, self.vocabulary).text
+                finished[row] = True
+        return replace(self.read(batch, texts, torch.arange(len(batch))), finished=finished)
+
+
+def plain(text: str) -> str:
+    """A reference without full stops, which spoiling would leave in the middle."""
+    return text.replace(".", "").strip()
+
+
+def start_captions(
+    captioner: Captioner,
+    dataset: CaptionDataset,
+    ids: Sequence[str],
+    collate: Callable[[Sequence[Example]], Batch],
+    decoding: Decoding,
+    *,
+    seed: int = 0,
+) -> StartCaptions:
+    """Draw what the cache does not hold of the captions of some images.
+
+    They are kept by the captioner's weights and prompt, the decoding, the seed if it samples, and the data's ids and
+    references; each image's as soon as it is drawn, so a stopped process loses one batch at most.
+
+    Args:
+        captioner: the start model; not changed.
+        dataset: the images.
+        ids: those of them that are wanted.
+        collate: makes the captioner's batches.
+        decoding: how captions are drawn, one an image.
+        seed: of sampled captions.
+    """
+    key = digest(captioner_digest(captioner), asdict(decoding), seed if decoding.do_sample else 0, data_digest(dataset))
+    path = cache_dir() / "discriminators" / "captions" / f"{key}.jsonl"
+    with alone(path):
+        lines = {line["id"]: line for line in read_lines(path)}
+        missing = [dataset[dataset.position[image_id]] for image_id in ids if image_id not in lines]
+        if missing:
+            if is_main():
+                # A line cut short by a kill would spoil the next one.
+                write_text(path, "".join(json.dumps(line) + "\n" for line in lines.values()))
+            lines |= _draw(captioner, missing, collate, decoding, seed, path)
+    return StartCaptions(
+        {image_id: lines[image_id]["text"] for image_id in ids},
+        {image_id: lines[image_id]["finished"] for image_id in ids},
+        captioner.tokenize,
+    )
+
+
+def _draw(
+    captioner: Captioner,
+    examples: Sequence[Example],
+    collate: Callable[[Sequence[Example]], Batch],
+    decoding: Decoding,
+    seed: int,
+    path: Path,
+) -> dict[str, dict]:
+    device = next(captioner.parameters()).device
+    drawn: dict[str, dict] = {}
+    with bar("start model's captions", len(examples)) as shown, forked_generators(device):
+        for first in range(0, len(examples), IMAGES_AT_ONCE):
+            some = examples[first : first + IMAGES_AT_ONCE]
+            torch.manual_seed(seed)
+            rollout = captioner.generate(collate(some).to(device), decoding)
+            rows = zip(rollout.ids(), rollout.texts, rollout.finished.tolist(), strict=True)
+            lines = [{"id": image_id, "text": text, "finished": done} for image_id, text, done in rows]
+            if is_main():
+                with path.open("a", encoding="utf-8") as file:
+                    file.write("".join(json.dumps(line) + "\n" for line in lines))
+            drawn |= {line["id"]: line for line in lines}
+            shown.advance(len(some))
+    return drawn
+
+
+def captioner_digest(captioner: Captioner) -> str:
+    """A hash of a captioner's class, prompt and weights."""
+    family = getattr(captioner, "family", None)
+    told = hashlib.sha256(f"{type(captioner).__name__} {getattr(family, 'prompt', '')}".encode())
+    for name, tensor in sorted(captioner.state_dict().items()):
+        told.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        told.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
+    return told.hexdigest()
+
+
+def data_digest(dataset: CaptionDataset) -> str:
+    """A hash of ids and references."""
+    return TrainingData(dataset, lambda examples: Batch([], [])).fingerprint()
+
+
+def digest(*decides: object) -> str:
+    """A name for whatever these values decide."""
+    return hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()[:24]
+
+
+@contextmanager
+def alone(path: Path) -> Iterator[None]:
+    """Hold ``path`` against other runs, which wait. Processes of one launch work side by side, so they hold nothing."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if processes() > 1:
+        yield
+        return
+    lock = FileLock(path.with_name(f"{path.name}.lock"))
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        logger.warning("waiting for another process, which makes %s.", path)
+        lock.acquire()
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def processes() -> int:
+    """Processes of this launch."""
+    return int(os.environ.get("WORLD_SIZE", "1"))
+
+
+def is_main() -> bool:
+    """Whether this process writes for its launch."""
+    return os.environ.get("RANK", "0") == "0"
