@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol, TypeVar, runtime_checkable
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -227,6 +227,19 @@ class MixedReward(Protocol):
         ...
 
 
+class LearnedReward(Protocol):
+    """A reward that learns beside the captioner: an ``nn.Module``, and a child of the objective that holds it."""
+
+    def __call__(self, rollout: Rollout) -> Tensor:
+        """``[N]`` probability (0 to 1) that a person wrote the caption, without gradient."""
+        ...
+
+    def loss(self, real: Rollout, fake: Rollout) -> tuple[Tensor, dict[str, Tensor]]:
+        """``([N_real + N_fake], logs)``: each row's binary cross-entropy in nats with gradient, human captions first, and
+        detached values a row, such as whether it was told right."""
+        ...
+
+
 class Listener(Protocol):
     """A dual encoder: images and texts in one space."""
 
@@ -252,10 +265,12 @@ class Objective(Protocol[E]):
     """One published training method: an ``nn.Module`` whose children are what it trains.
 
     ``decomposes`` is false for a method whose loss is not a sum over micro-batches (in-batch negatives); the loop then
-    refuses gradient accumulation.
+    refuses gradient accumulation. ``turns`` is how many optimiser updates a step takes: each has a ``prepare`` of its own,
+    given what the one before returned, so that one part can learn before another one uses it.
     """
 
     decomposes: bool
+    turns: int
 
     def collect(self, batch: Batch, step: int) -> E:
         """Draw, score, take baselines: called in eval mode without gradients, once a micro-batch."""
@@ -274,7 +289,8 @@ class ObjectiveModule(nn.Module):
     """Base of the shipped objectives: an ``nn.Module`` whose ``prepare`` leaves the experiences as they are."""
 
     decomposes = True
+    turns = 1
 
-    def prepare(self, experiences: list[E], gather: Gather) -> list[E]:
+    def prepare(self, experiences: list[Any], gather: Gather) -> list[Any]:
         """The experiences, unchanged."""
         return experiences

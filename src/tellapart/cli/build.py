@@ -9,18 +9,31 @@ from typing import Any
 from tellapart.captioners.base import Captioner
 from tellapart.captioners.contract import check_captioner
 from tellapart.cli.console import note
-from tellapart.cli.measured import without_broken
-from tellapart.cli.models import as_usage_errors, decoding, device, load_captioner, load_data, load_listener, truth_of
-from tellapart.cli.names import resolve
+from tellapart.cli.feature_inputs import collate_of, features_at, load_pictured, needs_pictures, start_captioner, usable
+from tellapart.cli.models import (
+    decoding,
+    device,
+    load_grammar,
+    load_language_model,
+    load_listener,
+    truth_of,
+)
+from tellapart.cli.parts import build_grammar, build_objective, check_parts
 from tellapart.cli.recipe import Recipe
-from tellapart.cli.schema import RewardSection
-from tellapart.data.dataset import CaptionDataset, Collate
+from tellapart.cli.scorers import load_scorers
+from tellapart.data.dataset import CaptionDataset
 from tellapart.data.loader import TrainingData
 from tellapart.errors import UsageError
 from tellapart.evaluation.evaluate import Evaluation
+from tellapart.evaluation.fluency import PerplexityMeasure
+from tellapart.evaluation.grammar import GrammarMeasure
+from tellapart.evaluation.measures import Measure
+from tellapart.evaluation.meteor import MeteorMeasure
 from tellapart.evaluation.results import EvaluationResult
 from tellapart.listeners.clip import ClipListener
 from tellapart.objectives import METHODS
+from tellapart.rewards.language_model import LanguageModel, MeanLogProbability
+from tellapart.rewards.meteor import Meteor
 from tellapart.rewards.mix import Mix
 from tellapart.rewards.reference import CiderD, DocumentFrequencies
 from tellapart.rewards.similarity import Similarity
@@ -75,7 +88,8 @@ def build(recipe: Recipe) -> Built:
     """
     check_together(recipe)
     section = recipe.data
-    dataset = load_data(
+    features = features_at(section.features)
+    dataset = load_pictured(
         section.path,
         section.split,
         images=section.images,
@@ -83,21 +97,21 @@ def build(recipe: Recipe) -> Built:
         size=section.size,
         limit=section.limit,
         missing_files=section.on_error == "skip",
+        features=features,
     )
-    dataset, skipped = without_broken(dataset, section.on_error)
+    dataset, skipped = usable(dataset, section.on_error, features, pictures=needs_pictures(recipe))
     if METHODS[recipe.method].needs_references:
         dataset.require_references(f"method {recipe.method}")
-    captioner = load_captioner(recipe.captioner, size=section.size, seed=recipe.training.seed).to(device())
-    collate = Collate({captioner.name: captioner.process})
+    seed = recipe.training.seed
+    captioner = start_captioner(recipe.captioner, dataset, features, size=section.size, seed=seed).to(device())
+    collate = collate_of(captioner, features)
     # train checks again; here a wrong model is told before the listener has looked at every image
-    check_captioner(captioner, collate(two_pictures(dataset)).to(device()))
-    listener = _listener(recipe, dataset)
-    parts: dict[str, Captioner | Reward] = {"captioner": captioner}
-    if METHODS[recipe.method].needs_reward:
-        parts["reward"] = build_reward(recipe.reward, dataset, listener)
-    with as_usage_errors("objective"):
-        objective = resolve(METHODS[recipe.method].target)(**parts, **recipe.objective)
-    watch, skipped_watched = _watch(recipe, dataset, collate, listener)
+    check_captioner(captioner, collate(two_pictures(dataset, collate)).to(device()))
+    listener, reader = _listener(recipe, dataset), _language_model(recipe)
+    objective = build_objective(
+        recipe, captioner, dataset, collate, listener, lambda: build_reward(recipe, dataset, listener, reader)
+    )
+    watch, skipped_watched = _watch(recipe, dataset, captioner, listener, reader)
     skipped = list(dict.fromkeys(skipped + skipped_watched))
     return Built(captioner, objective, dataset, TrainingData(dataset, collate), watch, skipped)
 
@@ -116,9 +130,19 @@ def check_together(recipe: Recipe) -> None:
         raise UsageError(f"method {recipe.method} takes no reward: leave reward out, or choose another method.")
     if reward.clip_s and recipe.listener.path is None:
         raise UsageError("reward.clip_s needs a listener: set listener.path to a CLIP model, such as world/listener.")
+    check_parts(recipe)
+    if reward.language_model and recipe.language_model.path is None:
+        raise UsageError("reward.language_model needs a model: set language_model.path to a causal one, such as gpt2.")
+    if reward.grammar and recipe.parts["grammar"] is None:
+        raise UsageError("reward.grammar needs a grammar head: set grammar.path, such as world/grammar.")
 
 
-def build_reward(section: RewardSection, dataset: CaptionDataset, listener: ClipListener | None) -> Reward:
+def build_reward(
+    recipe: Recipe,
+    dataset: CaptionDataset,
+    listener: ClipListener | None,
+    language_model: LanguageModel | None,
+) -> Reward:
     """The weighted sum of the rewards that have a weight.
 
     Raises:
@@ -129,35 +153,73 @@ def build_reward(section: RewardSection, dataset: CaptionDataset, listener: Clip
         dataset.require_references("reward cider_d")
         return CiderD(DocumentFrequencies.from_references(dataset.references))
 
+    def meteor() -> Reward:
+        dataset.require_references("reward meteor")
+        return Meteor()
+
     def clip_s() -> Reward:
         assert listener is not None, "check_together asks for one"
         return Similarity(listener)
 
-    makers: dict[str, Callable[[], Reward]] = {"clip_s": clip_s, "cider_d": cider_d}
-    weights = {name: weight for name, weight in vars(section).items() if weight}
+    def fluency() -> Reward:
+        assert language_model is not None, "check_together asks for one"
+        return MeanLogProbability(language_model)
+
+    makers: dict[str, Callable[[], Reward]] = {
+        "clip_s": clip_s,
+        "cider_d": cider_d,
+        "language_model": fluency,
+        "grammar": lambda: build_grammar(recipe),
+        "meteor": meteor,
+    }
+    weights = {name: weight for name, weight in vars(recipe.reward).items() if weight}
     return Mix({name: makers[name]() for name in weights}, weights)
 
 
 def _listener(recipe: Recipe, dataset: CaptionDataset) -> ClipListener | None:
-    """The listener, which knows the training images if the reward asks it about them."""
+    """The listener, which knows the training images if the reward or the method asks it about them."""
     if recipe.listener.path is None:
         return None
     section = recipe.listener
-    listener = load_listener(str(section.path), name="listener", prefix=section.prefix, size=recipe.data.size)
-    if recipe.reward.clip_s:
+    listener = load_listener(
+        str(section.path), name="listener", prefix=section.prefix, size=recipe.data.size, base=section.base
+    )
+    if recipe.reward.clip_s or "listener" in METHODS[recipe.method].needs:
         listener.cache_images(dataset)
     return listener
 
 
+def _language_model(recipe: Recipe) -> LanguageModel | None:
+    """The language model of the reward, if it asks one."""
+    section = recipe.language_model
+    if section.path is None or not recipe.reward.language_model:
+        return None
+    return load_language_model(section.path, dtype=section.dtype)
+
+
+def _perplexity(recipe: Recipe, reader: LanguageModel | None) -> tuple[Measure, ...]:
+    """Perplexity as a measure of the evaluation, if it names a language model; the reward's own is not loaded twice."""
+    path = recipe.evaluation.language_model
+    if path is None:
+        return ()
+    same = reader is not None and path == recipe.language_model.path and recipe.language_model.dtype == "float32"
+    return (PerplexityMeasure(reader if reader is not None and same else load_language_model(path)),)
+
+
 def _watch(
-    recipe: Recipe, dataset: CaptionDataset, collate: Collate, listener: ClipListener | None
+    recipe: Recipe,
+    dataset: CaptionDataset,
+    captioner: Captioner,
+    listener: ClipListener | None,
+    reader: LanguageModel | None,
 ) -> tuple[Watch | None, list[tuple[str, str]]]:
     """The evaluation, with its retrievers, and the images it leaves out."""
     section, data = recipe.evaluation, recipe.data
     if section.split is None:
         return None, []
     own = section.path is not None and section.path != data.path
-    watched = load_data(
+    features = features_at(section.features or data.features)
+    watched = load_pictured(
         section.path or data.path,
         section.split,
         images=section.images or (None if own else data.images),
@@ -165,20 +227,45 @@ def _watch(
         size=data.size,
         limit=section.limit,
         missing_files=data.on_error == "skip",
+        features=features,
     )
-    watched, skipped = without_broken(watched, data.on_error)
+    watched, skipped = usable(watched, data.on_error, features, pictures=needs_pictures(recipe))
+    _tell_what_is_seen(watched, dataset)
+    how = decoding(section.num_beams, section.max_new_tokens)
+    truth = truth_of(section.path or data.path, section.split, size=data.size, dataset=watched)
+    truth += _perplexity(recipe, reader)
+    if section.grammar is not None:
+        truth += (GrammarMeasure(load_grammar(section.grammar, size=data.size)),)
+    if section.meteor:
+        truth += (MeteorMeasure(watched.references),)
+    workers = recipe.training.dataloader_num_workers
+    evaluation = Evaluation(
+        watched,
+        collate_of(captioner, features),
+        listeners=_retrievers(recipe, watched, listener),
+        decoding=how,
+        measures=truth,
+        scorers=load_scorers(watched, pac=section.pac, pac_base=section.pac_base, itm=section.itm, size=data.size),
+        num_workers=workers,
+        samples=section.samples,
+    )
+    return Watch(evaluation, recipe.training.output_dir.name), skipped
+
+
+def _tell_what_is_seen(watched: CaptionDataset, trained: CaptionDataset) -> None:
+    """Say how many images of the evaluation are trained on."""
     seen = sum(
-        example.id in dataset.position and dataset[dataset.position[example.id]] == example for example in watched
+        example.id in trained.position and trained[trained.position[example.id]] == example for example in watched
     )
     if seen:
         note(f"note: {seen} of the {len(watched)} images of the evaluation are trained on: set evaluation.path.")
-    listeners = {} if listener is None else {"listener": listener}
-    if section.judge is not None:
-        listeners["judge"] = load_listener(section.judge, name="judge", size=data.size)
-    for retriever in listeners.values():
+
+
+def _retrievers(recipe: Recipe, watched: CaptionDataset, listener: ClipListener | None) -> dict[str, ClipListener]:
+    """The reward's listener and the judge, where there are such, which know the evaluation's images."""
+    found = {} if listener is None else {"listener": listener}
+    if recipe.evaluation.judge is not None:
+        found["judge"] = load_listener(recipe.evaluation.judge, name="judge", size=recipe.data.size)
+    for retriever in found.values():
         retriever.cache_images(watched)
-    how = decoding(section.num_beams, section.max_new_tokens)
-    truth = truth_of(section.path or data.path, section.split, size=data.size, dataset=watched)
-    workers = recipe.training.dataloader_num_workers
-    evaluation = Evaluation(watched, collate, listeners=listeners, decoding=how, measures=truth, num_workers=workers)
-    return Watch(evaluation, recipe.training.output_dir.name), skipped
+    return found

@@ -103,6 +103,7 @@ TYPE_WORDS = {
     Path: "a path",
     dict: "a mapping",
     list: "a list",
+    tuple: "a list",
     type(None): "null",
 }
 
@@ -112,8 +113,8 @@ def in_words(kind: Any) -> str:
     origin, inner = typing.get_origin(kind), typing.get_args(kind)
     if origin is Literal:
         return f"one of {', '.join(map(str, inner))}"
-    if origin in (list, dict):
-        return f"{TYPE_WORDS[origin]} of {in_words(inner[-1]).removeprefix('a ')}s"
+    if origin in (list, dict, tuple):
+        return f"{TYPE_WORDS[origin]} of {in_words(inner[-1] if origin is dict else inner[0]).removeprefix('a ')}s"
     if inner:
         return " or ".join(in_words(choice) for choice in inner)
     if dataclasses.is_dataclass(kind):

@@ -26,12 +26,17 @@ from tellapart.cli.parse import (
 from tellapart.cli.schema import (
     CaptionerSection,
     DataSection,
+    DistanceSection,
     EvaluationSection,
+    GrammarSection,
+    LanguageModelSection,
     ListenerSection,
+    NeighboursSection,
     RewardSection,
     TrainFlags,
 )
 from tellapart.errors import UsageError
+from tellapart.experiments.discriminator_settings import DiscriminatorSettings
 from tellapart.objectives import METHODS
 from tellapart.training.config import TrainConfig
 
@@ -39,12 +44,22 @@ SECTIONS = {
     "captioner": CaptionerSection,
     "data": DataSection,
     "listener": ListenerSection,
+    "language_model": LanguageModelSection,
     "reward": RewardSection,
     "evaluation": EvaluationSection,
 }
 """Section -> its schema; ``objective`` is the method's own constructor, and the top level is ``TrainConfig``."""
 
-GIVEN_OBJECTS = ("captioner", "reward")
+PART_SECTIONS: dict[str, Any] = {
+    "neighbours": NeighboursSection,
+    "discriminator": DiscriminatorSettings,
+    "grammar": GrammarSection,
+    "distance": DistanceSection,
+}
+"""Part of an objective -> the schema of its section, which only recipes of methods that need the part have; null leaves it
+out."""
+
+GIVEN_OBJECTS = ("captioner", "reward", "listener", *PART_SECTIONS)
 """Constructor arguments of an objective that are built from sections of their own."""
 
 
@@ -57,7 +72,9 @@ class Recipe:
         captioner: what is trained.
         data: what it is trained on.
         listener: what the reward listens with.
+        language_model: what tells the reward how likely captions are as text.
         reward: weights of the rewards.
+        parts: what else the method needs -> its section, or none.
         objective: keyword arguments of the method's class.
         evaluation: what the training is watched by.
         training: numbers of the loop.
@@ -69,7 +86,9 @@ class Recipe:
     captioner: CaptionerSection
     data: DataSection
     listener: ListenerSection
+    language_model: LanguageModelSection
     reward: RewardSection
+    parts: dict[str, Any]
     objective: dict[str, Any]
     evaluation: EvaluationSection
     training: TrainConfig
@@ -90,6 +109,15 @@ def load_recipe(argv: Sequence[str]) -> Recipe:
     path = recipe_path(argv)
     written = read_yaml(path) if path else {}
     parser = recipe_parser(chosen_method(argv, written, path))
+    return _recipe(parser, read_options(argv, parser, path, written))
+
+
+def read_options(argv: Sequence[str], parser: Parser, path: Path | None, written: Mapping[str, Any]) -> Any:
+    """The options that a recipe's file and a command line give together; flags win wherever they stand.
+
+    Raises:
+        UsageError: one is unknown, of a wrong type, or has no place in a file.
+    """
     types = option_types(parser)
     flat = flatten(written, types, str(path))
     in_file = {known_key(key, types, where=str(path)): value for key, value in flat.items()}
@@ -98,10 +126,8 @@ def load_recipe(argv: Sequence[str]) -> Recipe:
             raise UsageError(f"{field.name} in {path} is not for recipes: give --{field.name} on the command line.")
     given = split_arguments(argv, types)
     _only_word(given, path)
-    parsed = parse(
-        parser, {**in_file, **given.options}, {key: str(path) for key in in_file if key not in given.options}
-    )
-    return _recipe(parser, parsed)
+    files = {key: str(path) for key in in_file if key not in given.options}
+    return parse(parser, {**in_file, **given.options}, files)
 
 
 def _only_word(given: Arguments, path: Path | None) -> None:
@@ -159,31 +185,52 @@ def recipe_parser(method: str | None) -> Parser:
     for name, kind in SECTIONS.items():
         add_options(parser, kind, name)
     if method is not None:
-        add_options(parser, resolve(METHODS[method].target), "objective", skip=GIVEN_OBJECTS)
+        for name in _part_sections(method):
+            default = PART_SECTIONS[name]() if name in METHODS[method].needs else None
+            parser.add_argument(f"--{name}", type=PART_SECTIONS[name] | None, default=default)
+        add_options(parser, resolve(METHODS[method].target), "objective", skip=(*GIVEN_OBJECTS, *METHODS[method].fixed))
     add_options(parser, TrainConfig)
     add_options(parser, TrainFlags)
     return parser
 
 
+def _part_sections(method: str) -> list[str]:
+    of_reward = ("grammar",) if METHODS[method].needs_reward else ()
+    return [name for name in (*METHODS[method].needs, *of_reward) if name in PART_SECTIONS]
+
+
 def _recipe(parser: Parser, parsed: Any) -> Recipe:
     """Typed sections from parsed options."""
+    built, common = typed_options(parser, parsed)
+    objective = built.get("objective")
+    return Recipe(
+        method=built.method,
+        **{name: built[name] for name in SECTIONS},
+        parts={name: built[name] for name in _part_sections(built.method)},
+        objective=objective.as_dict() if objective is not None else {},
+        **common,
+    )
+
+
+def typed_options(parser: Parser, parsed: Any) -> tuple[Any, dict[str, Any]]:
+    """Sections by name, and what every recipe has: ``training``, ``flags`` and ``resolved``.
+
+    Raises:
+        UsageError: a number of the training cannot be used.
+    """
     resolved = yaml.safe_load(parser.dump(parsed, format="yaml", skip_unset=False))
-    built = parser.instantiate(parsed)
+    try:
+        built = parser.instantiate(parsed)
+    except ValueError as error:
+        raise error.__cause__ if isinstance(error.__cause__, UsageError) else error from None
     for field in fields(TrainFlags):
         del resolved[field.name]
     try:
         training = TrainConfig(**{field.name: built[field.name] for field in fields(TrainConfig) if field.init})
     except ValueError as error:
         raise UsageError(f"{str(error).rstrip('.')}: change the recipe or the flag.") from error
-    objective = built.get("objective")
-    return Recipe(
-        method=built.method,
-        **{name: built[name] for name in SECTIONS},
-        objective=objective.as_dict() if objective is not None else {},
-        training=training,
-        flags=TrainFlags(**{field.name: built[field.name] for field in fields(TrainFlags)}),
-        resolved=resolved,
-    )
+    flags = TrainFlags(**{field.name: built[field.name] for field in fields(TrainFlags)})
+    return built, {"training": training, "flags": flags, "resolved": resolved}
 
 
 class _Loader(yaml.SafeLoader):

@@ -30,12 +30,30 @@ class LoraSection:
 
 
 @dataclass(frozen=True, kw_only=True)
+class NewSection:
+    """A recurrent captioner that begins with random weights and the words of the training captions.
+
+    Args:
+        hidden_size: width of the words, the LSTM and the attention.
+        dropout: before and after the LSTM, where dropout is on.
+        min_count: words that occur less often in the training captions are unknown.
+        max_caption_tokens: human captions are cut to this many words, their end counted.
+    """
+
+    hidden_size: int = 512
+    dropout: float = 0.5
+    min_count: int = 5
+    max_caption_tokens: int = 20
+
+
+@dataclass(frozen=True, kw_only=True)
 class CaptionerSection:
     """The model to be trained.
 
     Args:
-        model_name_or_path: a run of tellapart, a model folder, a Hugging Face id, or a stage of the built-in world
-            (world/xe, world/backbone).
+        model_name_or_path: a run of tellapart, a model folder, a Hugging Face id, a stage of the built-in world
+            (world/xe, world/backbone), or new/fc_lstm or new/att2in2, recurrent captioners over data.features.
+        new: what a new/... captioner is like; null takes the defaults.
         train: which weights train.
         lora: train adapters of this kind instead of the weights; null trains the weights.
         dtype: precision the weights are held in.
@@ -44,6 +62,7 @@ class CaptionerSection:
     """
 
     model_name_or_path: str
+    new: NewSection | None = None
     train: Literal["decoder", "all"] = "decoder"
     lora: LoraSection | None = None
     dtype: Literal["float32", "bfloat16", "float16"] = "float32"
@@ -59,6 +78,8 @@ class DataSection:
         path: ``world`` (the built-in one), images with captions in any layout of docs/data.md, or owner/name on the hub.
         split: which part of it to train on; data without splits ignore it.
         images: folder that the file's image paths are relative to; null means the file's own folder.
+        features: what a captioner that reads features reads instead of images: a folder of tellapart features, a folder
+            of .npy or .npz files named by image id, or an HDF5 file.
         format: how to read the path; null finds out by looking.
         size: size of the built-in world; other data ignore it.
         limit: use only the first so many images; null uses all.
@@ -69,6 +90,7 @@ class DataSection:
     path: str = "world"
     split: str = "train"
     images: Path | None = None
+    features: Path | None = None
     format: Format | None = None
     size: Literal["full", "small"] = "full"
     limit: int | None = None
@@ -80,12 +102,29 @@ class ListenerSection:
     """The dual encoder (CLIP, SigLIP) that the reward listens with, and the first retriever of the evaluation.
 
     Args:
-        path: a model folder, a Hugging Face id, or world/listener; null when nothing needs one.
+        path: a model folder, a Hugging Face id, a checkpoint file of OpenAI's code (.pth, such as PAC-S's), or
+            world/listener; null when nothing needs one.
         prefix: words put before each caption; null takes what belongs to the model.
+        base: for a .pth file, the model that it was trained from (tokenizer, image processor); null takes
+            openai/clip-vit-base-patch32.
     """
 
     path: str | None = None
     prefix: str | None = None
+    base: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class LanguageModelSection:
+    """The causal language model (GPT-2, OPT, Llama) that tells the reward how likely a caption is as text.
+
+    Args:
+        path: a model folder or a Hugging Face id; null when no reward needs one.
+        dtype: precision its weights are held in.
+    """
+
+    path: str | None = None
+    dtype: Literal["float32", "bfloat16", "float16"] = "float32"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,10 +135,55 @@ class RewardSection:
         clip_s: CLIP-S (Hessel et al., 2021), 2.5 times the clamped cosine of image and caption.
         cider_d: CIDEr-D (Vedantam et al., 2015) against the references, with the training captions' document
             frequencies; 0 to 10, typically near 1.
+        language_model: log-probability of the caption a token under language_model.path (ref of VLRM, Dzabraev et al.,
+            2024); below 0, typically -5 to -3.
+        grammar: probability of the caption under the grammar head at grammar.path (Cho et al., 2022), 0 to 1.
+        meteor: METEOR 1.5 (Denkowski & Lavie, 2014) against the references, 0 to 1; needs pip install 'tellapart[meteor]'.
     """
 
     clip_s: float = 0.0
     cider_d: float = 0.0
+    language_model: float = 0.0
+    grammar: float = 0.0
+    meteor: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class NeighboursSection:
+    """Look-alikes of the training images, which a contrastive reward holds captions against.
+
+    Args:
+        path: a file that tellapart mine wrote; null mines the training images at the start, once for every listener and data.
+        k: neighbours of each image to mine.
+        listener: what looks for them: a model folder, a Hugging Face id, or world/listener; null takes the reward's.
+    """
+
+    path: Path | None = None
+    k: int = 5
+    listener: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class GrammarSection:
+    """The frozen judge of grammar.
+
+    Args:
+        path: the folder of a grammar head, or world/grammar.
+    """
+
+    path: str = "world/grammar"
+
+
+@dataclass(frozen=True, kw_only=True)
+class DistanceSection:
+    """How far two captions drawn for one image are from one another.
+
+    Args:
+        kind: bleu is one minus BLEU-3 plus one minus BLEU-4 (the paper's), edit is Levenshtein in words over the longer
+            length, cider is one minus a tenth of CIDEr-D with the training captions' document frequencies.
+    """
+
+    kind: Literal["bleu", "edit", "cider"] = "bleu"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,7 +194,19 @@ class EvaluationSection:
         split: the part of the data to caption; null never evaluates.
         path: data to evaluate on when it is not the training data's path.
         images: folder of that path's images; null takes the training data's.
+        features: features of that path's images; null takes the training data's.
         judge: a second retriever that the reward never saw: a model folder, a Hugging Face id, or world/judge.
+        pac: encoder of PAC-S: the authors' .pth file, a folder or a Hugging Face id; null leaves PAC-S out.
+        pac_base: for a .pth file, the model that it was trained from (tokenizer, image processor); null takes
+            openai/clip-vit-base-patch32.
+        itm: BLIP or BLIP-2 with an image-text matching head, a folder or a Hugging Face id; null leaves ITM out.
+        language_model: also measure the captions' perplexity under this causal language model: a model folder or a
+            Hugging Face id.
+        grammar: also measure the mean probability of the captions under this grammar head: a folder of train-listener
+            --grammar, or world/grammar.
+        meteor: also measure METEOR, which costs some milliseconds a caption.
+        samples: also draw so many captions of each image at random and so many by beam search, and measure them as sets
+            (CIDEr, Div-1, Div-2, mBLEU-4); 0 does not.
         num_beams: beams of the evaluation's captions; 1 is greedy.
         max_new_tokens: longest caption in tokens.
         limit: use only the first so many images; null uses all.
@@ -119,7 +215,15 @@ class EvaluationSection:
     split: str | None = "val"
     path: str | None = None
     images: Path | None = None
+    features: Path | None = None
     judge: str | None = None
+    pac: str | None = None
+    pac_base: str | None = None
+    itm: str | None = None
+    language_model: str | None = None
+    grammar: str | None = None
+    meteor: bool = False
+    samples: int = 0
     num_beams: int = 1
     max_new_tokens: int = 40
     limit: int | None = None

@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tellapart.cli.console import note, result_console, say
-from tellapart.cli.recipe import Recipe, load_recipe, recipe_help
+from tellapart.cli.recipe import PART_SECTIONS, Recipe, load_recipe, recipe_help
 from tellapart.errors import UsageError
 from tellapart.files import write_text
 
 if TYPE_CHECKING:
     from tellapart.cli.build import Built
+    from tellapart.cli.listener_recipe import ListenerRecipe
     from tellapart.training.run import Run
 
 RECIPE_FILE = "recipe.yaml"
@@ -33,7 +34,17 @@ RUN_FILES = (
 RUN_FOLDERS = ("checkpoint-*", "best", "eval", "samples", "runs")
 """What a run writes into its folder, and all that ``--overwrite_output_dir`` removes."""
 
-WHAT_MAKES_A_RUN = ("method", "captioner", "data", "listener", "reward", "objective")
+WHAT_MAKES_A_RUN = (
+    "method",
+    "captioner",
+    "data",
+    "listener",
+    "language_model",
+    "reward",
+    *PART_SECTIONS,
+    "objective",
+    "head",
+)
 """Parts of a recipe that must stay the same for a run to be continued."""
 
 
@@ -95,7 +106,7 @@ def _conclude(built: Built, done: Run) -> None:
     compare_results([result]).print(result_console())
 
 
-def check_output_dir(recipe: Recipe) -> None:
+def check_output_dir(recipe: Recipe | ListenerRecipe) -> None:
     """Raise where training would lose a run, or go on from another one.
 
     Raises:

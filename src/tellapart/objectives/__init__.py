@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -13,15 +15,28 @@ class Method:
         summary: one line for the table of methods.
         target: ``module:class`` of the objective.
         needs_references: whether training images must have human captions, whatever the reward.
-        needs_reward: whether the objective takes a reward.
         paper: where the method comes from.
+        needs: what its constructor is given beside the captioner; each is built from a section of the recipe: reward,
+            listener, neighbours, discriminator, grammar, distance.
+        fixed: constructor arguments that make the method what it is, and so are no options.
     """
 
     summary: str
     target: str
     needs_references: bool
-    needs_reward: bool
     paper: str
+    needs: tuple[str, ...] = ()
+    fixed: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def needs_reward(self) -> bool:
+        """Whether the objective takes the reward that the recipe mixes."""
+        return "reward" in self.needs
+
+
+_SLE = "Chen & Jin (2020)"
+_WTF_RL, _WTF_NEEDS = "tellapart.objectives.wtf_rl:WTFRL", ("listener", "neighbours", "discriminator")
+_CHAFFIN = "Chaffin et al. (2024)"
 
 
 METHODS: dict[str, Method] = {
@@ -29,21 +44,87 @@ METHODS: dict[str, Method] = {
         "teacher forcing on human captions: the start model of every other method",
         "tellapart.objectives.xe:XE",
         needs_references=True,
-        needs_reward=False,
         paper="Williams & Zipser (1989); captioning: Vinyals et al. (2015)",
     ),
     "scst": Method(
         "REINFORCE with a greedy, leave-one-out or beam-mean baseline, optionally held to the start model by KL",
         "tellapart.objectives.scst:SCST",
         needs_references=False,
-        needs_reward=True,
+        needs=("reward",),
         paper="Rennie et al. (2017)",
     ),
     "dico": Method(
         "the best of k beams against the weighted others, relative to the start model",
         "tellapart.objectives.dico:DiCO",
         needs_references=False,
-        needs_reward=True,
+        needs=("reward",),
         paper="Moratelli et al. (2024)",
+    ),
+    "sll": Method(
+        "self-critical training with s samples an image: the comparator of sle",
+        "tellapart.objectives.sle:SLL",
+        needs_references=False,
+        needs=("reward",),
+        paper=_SLE,
+    ),
+    "sll_me": Method(
+        "sll with a maximum-entropy term along the samples",
+        "tellapart.objectives.sle:SLLME",
+        needs_references=False,
+        needs=("reward",),
+        paper=_SLE,
+    ),
+    "sle": Method(
+        "sll that also rewards samples of an image for being far from one another",
+        "tellapart.objectives.sle:SLE",
+        needs_references=False,
+        needs=("reward", "distance"),
+        paper=_SLE,
+    ),
+    "wtf": Method(
+        "teacher forcing weighted by each human caption's own contrastive reward",
+        _WTF_RL,
+        needs_references=True,
+        needs=_WTF_NEEDS,
+        fixed={"trajectories": ("reference",), "direction": "both"},
+        paper=_CHAFFIN,
+    ),
+    "rl": Method(
+        "REINFORCE on a contrastive reward, caption and image against all others of a step",
+        _WTF_RL,
+        needs_references=True,
+        needs=_WTF_NEEDS,
+        fixed={"trajectories": ("policy",), "direction": "both"},
+        paper=_CHAFFIN,
+    ),
+    "wtf_rl": Method(
+        "wtf and rl together: human captions keep the language, drawn ones tell images apart",
+        _WTF_RL,
+        needs_references=True,
+        needs=_WTF_NEEDS,
+        fixed={"trajectories": ("policy", "reference"), "direction": "both"},
+        paper=_CHAFFIN,
+    ),
+    "rl_unidirectional": Method(
+        "rl whose captions are held against captions only: a baseline of wtf_rl",
+        _WTF_RL,
+        needs_references=True,
+        needs=_WTF_NEEDS,
+        fixed={"trajectories": ("policy",), "direction": "i2t"},
+        paper=_CHAFFIN,
+    ),
+    "scst_discriminator": Method(
+        "a beam against the greedy caption, watched by a discriminator that learns: a baseline of wtf_rl",
+        "tellapart.objectives.scst_baselines:SCSTDiscriminator",
+        needs_references=True,
+        needs=("listener", "discriminator"),
+        paper=_CHAFFIN,
+    ),
+    "scst_grammar": Method(
+        "a beam against the greedy caption, by CLIP-S and a grammar head: a baseline of wtf_rl",
+        "tellapart.objectives.scst_baselines:SCSTGrammar",
+        needs_references=False,
+        needs=("listener", "grammar"),
+        paper="Cho et al. (2022); " + _CHAFFIN,
     ),
 }

@@ -137,9 +137,15 @@ class _Training:
     def _step(self, step: int, micro_batches: list[Batch], watch: Stopwatch) -> None:
         with watch.measure("collect"):
             experiences = self._collect(step, micro_batches)
-        with watch.measure("update"):
-            sums, means = self._backward(step, experiences)
-            figures = self._apply(step, sums, means, micro_batches)
+        means, figures = Means(), dict[str, float]()
+        for _ in range(self.objective.turns):
+            with watch.measure("collect"):
+                experiences = self._prepare(step, experiences)
+            with watch.measure("update"):
+                sums = self._backward(step, experiences, means)
+                turn = self._apply(step, sums, means, micro_batches)
+            # A part learns in one turn: in the others it adds neither loss nor gradient.
+            figures |= {k: v if k.startswith("learning_rate") else v + figures.get(k, 0.0) for k, v in turn.items()}
         done = step + 1
         if done % self.config.logging_steps == 0 or done == self.total_steps:
             self.log.write(done, self._epoch(done), {**means.result(self.devices), **figures, **watch.seconds})
@@ -153,13 +159,18 @@ class _Training:
                 # The same on every device and in every micro-batch: what is drawn is keyed by image.
                 _seed_all(mix_seeds(self.config.seed, step))
                 experiences.append(self.objective.collect(batch.to(self.devices.device), step))
+        return experiences
+
+    def _prepare(self, step: int, experiences: list[Any]) -> list[Any]:
+        self.objective.eval()
+        with torch.no_grad(), self.devices.autocast():
             _seed_all(mix_seeds(self.config.seed, step, "prepare"))
             return self.objective.prepare(experiences, self.devices.gather)
 
-    def _backward(self, step: int, experiences: list[Any]) -> tuple[Tensor, Means]:
-        """``([loss, weight] summed over this device, logged values)``; gradients are left on the parameters."""
+    def _backward(self, step: int, experiences: list[Any], means: Means) -> Tensor:
+        """``[loss, weight]`` summed over this device; gradients are left on the parameters, logged values in ``means``."""
         self.objective.train(self.config.dropout)
-        means, sums = Means(), [torch.zeros(2, device=self.devices.device)]
+        sums = [torch.zeros(2, device=self.devices.device)]
         for experience in experiences:
             _seed_all(mix_seeds(self.config.seed, step, "losses"))
             pieces = iter(self.objective.losses(experience))
@@ -169,7 +180,7 @@ class _Training:
                 pair = piece.loss.detach(), piece.weight.detach()  # the weight may be counted on the CPU
                 sums.append(torch.stack([value.to(self.devices.device, torch.float32) for value in pair]))
                 means.add(piece.logs)
-        return torch.stack(sums).cpu().double().sum(dim=0), means
+        return torch.stack(sums).cpu().double().sum(dim=0)
 
     def _next(self, pieces: Iterator[StepOutput]) -> StepOutput | None:
         # Only the forward pass runs under autocast, so the generator is advanced inside and back-propagated outside.

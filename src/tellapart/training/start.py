@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import torch
@@ -9,6 +10,7 @@ from torch import nn
 
 from tellapart.captioners.base import Captioner
 from tellapart.captioners.contract import check_captioner
+from tellapart.data.dataset import Collate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -30,16 +32,20 @@ def check_captioners(
     """
     captioners = [child for child in objective.children() if isinstance(child, Captioner)]
     if captioners:
-        batch = collate(two_pictures(dataset))
+        batch = collate(two_pictures(dataset, collate))
         for captioner in captioners:
             check_captioner(captioner, batch.to(device_of(captioner)))
 
 
-def two_pictures(dataset: CaptionDataset) -> list[Example]:
-    """The first image and the first other one that shows something else."""
-    first, known = dataset[0], dataset[0].image.fingerprint()
-    others = dataset.examples[1:LOOKED_THROUGH]
-    return [first, *[other for other in others if other.image.fingerprint() != known][:1]]
+def two_pictures(dataset: CaptionDataset, collate: Callable[[Sequence[Example]], Batch]) -> list[Example]:
+    """The first image and the first other one that shows something else (in its features, where no picture is read)."""
+
+    def content(example: Example) -> str:
+        return collate.fingerprint(example) if isinstance(collate, Collate) else example.image.fingerprint()
+
+    known = content(dataset[0])
+    others = (other for other in dataset.examples[1:LOOKED_THROUGH] if content(other) != known)
+    return [dataset[0], *islice(others, 1)]
 
 
 def device_of(module: nn.Module) -> torch.device:

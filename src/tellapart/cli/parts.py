@@ -1,0 +1,143 @@
+"""What an objective is given beside the captioner, built from the sections of a recipe."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from tellapart.captioners.base import Captioner
+from tellapart.cli.models import as_usage_errors, load_grammar, load_listener
+from tellapart.cli.names import resolve
+from tellapart.cli.recipe import Recipe
+from tellapart.data.dataset import CaptionDataset, Collate
+from tellapart.errors import UsageError
+from tellapart.listeners.clip import ClipListener
+from tellapart.listeners.remember import RememberingTexts
+from tellapart.objectives import METHODS
+from tellapart.types import Reward
+
+if TYPE_CHECKING:
+    from tellapart.listeners.neighbours import Neighbours
+    from tellapart.rewards.discriminator import Discriminator
+    from tellapart.rewards.distances import Distance
+    from tellapart.rewards.grammar import Grammar
+
+
+def build_objective(
+    recipe: Recipe,
+    captioner: Captioner,
+    dataset: CaptionDataset,
+    collate: Collate,
+    listener: ClipListener | None,
+    reward: Callable[[], Reward],
+) -> Any:
+    """The objective of a recipe, with every part that its method needs.
+
+    Args:
+        recipe: which method, and its numbers.
+        captioner: what is trained.
+        dataset: the training images.
+        collate: makes the captioner's batches.
+        listener: the reward's, which knows the training images.
+        reward: builds the mixed reward, for methods that take one.
+
+    Raises:
+        UsageError: a part is missing or broken, or a number cannot be used.
+    """
+    method = METHODS[recipe.method]
+    memory = None if listener is None else RememberingTexts(listener)
+    makers: dict[str, Callable[[], Any]] = {
+        "reward": reward,
+        "listener": lambda: memory,
+        "neighbours": lambda: _neighbours(recipe, dataset, listener),
+        "discriminator": lambda: _discriminator(recipe, captioner, dataset, collate, memory),
+        "grammar": lambda: build_grammar(recipe),
+        "distance": lambda: _distance(recipe, dataset),
+    }
+    parts = {name: makers[name]() for name in method.needs}
+    with as_usage_errors("objective"):
+        return resolve(method.target)(captioner, **parts, **method.fixed, **recipe.objective)
+
+
+def check_parts(recipe: Recipe) -> None:
+    """Raise where the method's parts and the recipe's sections contradict each other; nothing is loaded for it.
+
+    Raises:
+        UsageError: naming the option to change.
+    """
+    method, name = METHODS[recipe.method], recipe.method
+    if "listener" in method.needs and recipe.listener.path is None:
+        raise UsageError(f"method {name} needs a listener: set listener.path to a CLIP model, such as world/listener.")
+    if "grammar" in method.needs and recipe.parts["grammar"] is None:
+        raise UsageError(f"method {name} needs a judge of grammar: set grammar.path, such as world/grammar.")
+    ranks = recipe.objective.get("neighbour_ranks")
+    if "neighbours" not in method.needs or not ranks:
+        return
+    section = recipe.parts["neighbours"]
+    if section is None:
+        raise UsageError("neighbours is null, but objective.neighbour_ranks asks for some: set the ranks to [].")
+    if section.path is None and section.k < max(ranks):
+        raise UsageError(
+            f"objective.neighbour_ranks asks for neighbour {max(ranks)}, but neighbours.k is {section.k}: raise k."
+        )
+
+
+def _neighbours(recipe: Recipe, dataset: CaptionDataset, listener: ClipListener | None) -> Neighbours | None:
+    """The look-alikes of the training images: read, or mined and kept in the cache."""
+    section = recipe.parts["neighbours"]
+    if section is None or not recipe.objective["neighbour_ranks"]:
+        return None
+    if section.path is not None:
+        from tellapart.listeners.neighbours import Neighbours
+
+        return Neighbours.load(section.path)
+    from tellapart.listeners.mining import mine
+
+    looks = listener
+    if section.listener is not None and section.listener != recipe.listener.path:
+        looks = load_listener(section.listener, name="neighbours", size=recipe.data.size)
+    assert looks is not None, "check_parts asks for one"
+    return mine(looks, dataset, section.k)
+
+
+def _discriminator(
+    recipe: Recipe, captioner: Captioner, dataset: CaptionDataset, collate: Collate, memory: RememberingTexts | None
+) -> Discriminator | None:
+    """The discriminator, pre-trained against the start captioner where it is not in the cache."""
+    settings = recipe.parts["discriminator"]
+    if settings is None:
+        return None
+    from tellapart.experiments.discriminator import pretrained_discriminator
+
+    assert memory is not None, "check_parts asks for a listener"
+    assert isinstance(memory.listener, ClipListener)
+    discriminator = pretrained_discriminator(captioner, memory.listener, dataset, collate, settings)
+    discriminator.listener = memory  # so that it does not embed the captions of a step a second time
+    return discriminator
+
+
+def _distance(recipe: Recipe, dataset: CaptionDataset) -> Distance:
+    """What tells how far the captions of an image are from one another.
+
+    Raises:
+        UsageError: it needs references that the data lack.
+    """
+    from tellapart.rewards.distances import CiderDistance, bleu_distance, edit_distance
+    from tellapart.rewards.reference import DocumentFrequencies
+
+    def cider() -> Distance:
+        dataset.require_references("distance.kind=cider")
+        return CiderDistance(DocumentFrequencies.from_references(dataset.references, end=""))
+
+    makers: dict[str, Callable[[], Distance]] = {
+        "bleu": lambda: bleu_distance,
+        "edit": lambda: edit_distance,
+        "cider": cider,
+    }
+    section = recipe.parts["distance"]
+    return makers["bleu" if section is None else section.kind]()
+
+
+def build_grammar(recipe: Recipe) -> Grammar:
+    """The frozen judge of grammar, on this process's device."""
+    return load_grammar(recipe.parts["grammar"].path, size=recipe.data.size)
