@@ -5,7 +5,6 @@ import torch
 from torch import nn
 
 from given import GivenCaptioner, double, given_reward, images, rewards_by_text, run, vector
-from tellapart.errors import UsageError
 from tellapart.objectives.scst import SCST
 from tellapart.objectives.sle import SLE, SLL, SLLME, pair_advantage
 from tellapart.types import Scores
@@ -129,10 +128,8 @@ def test_a_constant_added_to_all_distances_changes_nothing():
 def test_choices_that_cannot_be_made():
     captioner = GivenCaptioner(torch.zeros(2, 1), torch.ones(2, 1), torch.zeros(2, dtype=torch.long))
     reward = given_reward({})
-    for options in ({"alpha": 1.1}, {"num_generations": 1}, {"distance": "words"}):
+    for options in ({"alpha": 1.1}, {"num_generations": 1}):
         with pytest.raises(ValueError, match=next(iter(options))):
             SLE(captioner, reward, **options)
-    with pytest.raises(UsageError, match="distance=cider needs"):
-        SLE(captioner, reward, distance="cider")
     with pytest.raises(ValueError, match="entropy_coef"):
         SLLME(captioner, reward, entropy_coef=-1)

@@ -10,16 +10,17 @@ from typing import TYPE_CHECKING
 from tellapart.cli.console import note, result_console, say
 from tellapart.cli.measured import Where, load
 from tellapart.cli.runs import Made, made
-from tellapart.cli.schema import CaptionerSection
+from tellapart.cli.schema import CaptionerSection, EvaluationSection
 from tellapart.cli.score_options import ScoreOptions, further_measures
 from tellapart.errors import UsageError
 
 if TYPE_CHECKING:
     from tellapart.captioners.huggingface import HuggingFaceCaptioner
-    from tellapart.cli.schema import EvaluationSection
     from tellapart.data.dataset import CaptionDataset
+    from tellapart.evaluation.measures import Measure
     from tellapart.evaluation.protocols import NamedProtocol
     from tellapart.evaluation.results import EvaluationResult
+    from tellapart.evaluation.scorers import Scorer
     from tellapart.listeners.clip import ClipListener
     from tellapart.types import Decoding
 
@@ -32,6 +33,8 @@ def score_captioner(word: str, options: ScoreOptions) -> int:
     from tellapart.evaluation.compare import compare_results
 
     result = measure(word, options)
+    for sentence in result.details.get("left_out", {}).values():
+        note(f"note: {sentence}")
     folder = options.output_dir or (Path(word) if made(Path(word)) else None)
     if folder is not None:
         note(f"kept in {result.save(folder)}")
@@ -58,35 +61,48 @@ def measure(word: str, options: ScoreOptions) -> EvaluationResult:
     options = replace(options, split=options.split or named.split) if named else options
     where = load(options, run)
     title = _title(options, where)
-    from tellapart.cli.models import truth_of
-    from tellapart.data.dataset import Collate
+    from tellapart.cli.feature_inputs import collate_of, features_at
     from tellapart.evaluation.evaluate import Evaluation
 
     listeners = _listeners(options, run, where)
-    truth = truth_of(where.path, where.split, size=where.size, dataset=where.dataset)
-    truth += further_measures(options, where.dataset.references)
     hard = options.hard_gallery
     if hard and not listeners:
         raise UsageError("--hard_gallery asks which images look alike: name a --listener that sees them.")
+    measures, scorers = _measures(options, run, where), _scorers(options, run, where)
     name = options.name or path.stem
     if given:
+        if options.samples:
+            raise UsageError(f"--samples draws captions, but {path} holds captions: name a run or a model instead.")
         captions = read_captions(path, where.dataset)
-        result = Evaluation(where.dataset, listeners=listeners, measures=truth, hard_gallery=hard).score(
-            captions, name=name
+        evaluation = Evaluation(
+            where.dataset, listeners=listeners, measures=measures, scorers=scorers, hard_gallery=hard
         )
+        result = evaluation.score(captions, name=name)
         return replace(result, protocol=replace(result.protocol, standard=title))
     captioner, how = _drawn_by(word, options, named or (run.evaluation if run else None), where)
     evaluation = Evaluation(
         where.dataset,
-        Collate({captioner.name: captioner.process}),
+        collate_of(captioner, features_at(where.features)),
         listeners=listeners,
         decoding=how,
         batch_size=options.batch_size,
-        measures=truth,
+        measures=measures,
+        scorers=scorers,
         hard_gallery=hard,
+        samples=options.samples,
     )
     result = evaluation(captioner, name=name)
     return replace(result, protocol=replace(result.protocol, standard=title))
+
+
+def _measures(options: ScoreOptions, run: Made | None, where: Where) -> tuple[Measure, ...]:
+    """What is measured of the captions as text, and of the pictures where these are known."""
+    from tellapart.cli.models import truth_of
+
+    truth = truth_of(where.path, where.split, size=where.size, dataset=where.dataset)
+    watched = run.evaluation.language_model if run else None
+    further = replace(options, language_model=options.language_model or watched)
+    return truth + further_measures(further, where.dataset.references)
 
 
 def _title(options: ScoreOptions, where: Where) -> str:
@@ -140,12 +156,21 @@ def _listeners(options: ScoreOptions, run: Made | None, where: Where) -> dict[st
         "judge": (options.judge or (run.evaluation.judge if run else None)),
     }
     prefix = options.prefix if options.prefix is not None or run is None else run.listener.prefix
-    prefixes = {"listener": prefix, "judge": None}
+    prefixes, base = {"listener": prefix, "judge": None}, options.pac_base or (run.listener.base if run else None)
     found = {
-        name: load_listener(path, name=name, prefix=prefixes[name], size=where.size)
+        name: load_listener(path, name=name, prefix=prefixes[name], size=where.size, base=base)
         for name, path in paths.items()
         if path
     }
     for listener in found.values():
         listener.cache_images(where.dataset)
     return found
+
+
+def _scorers(options: ScoreOptions, run: Made | None, where: Where) -> list[Scorer]:
+    """Further models that see the images: of the options, else those of the run's own evaluation."""
+    from tellapart.cli.scorers import load_scorers
+
+    usual = run.evaluation if run else EvaluationSection()
+    pac, base, itm = options.pac or usual.pac, options.pac_base or usual.pac_base, options.itm or usual.itm
+    return load_scorers(where.dataset, pac=pac, pac_base=base, itm=itm, size=where.size)

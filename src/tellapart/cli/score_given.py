@@ -13,7 +13,18 @@ if TYPE_CHECKING:
     from tellapart.evaluation.results import EvaluationResult
 
 IDS_FILE = "ids.json"
-ORDER = ("Bleu_1", "Bleu_2", "Bleu_3", "Bleu_4", "METEOR", "ROUGE_L", "CIDEr", "Self-BLEU", "distinct_captions")
+ORDER = (
+    "Bleu_1",
+    "Bleu_2",
+    "Bleu_3",
+    "Bleu_4",
+    "METEOR",
+    "ROUGE_L",
+    "CIDEr",
+    "SPICE",
+    "Self-BLEU",
+    "distinct_captions",
+)
 """What the table shows, and the number of words; the rest with ``--all_metrics``."""
 
 
@@ -78,10 +89,10 @@ def _print(result: EvaluationResult, options: ScoreOptions) -> None:
         say(json.dumps(result.to_json(), indent=2))
         return
     from tellapart.evaluation.columns import describe
-    from tellapart.evaluation.given import LEFT_OUT
 
-    further = ("CHAIRi", "CHAIRs", "object_recall", "novel_captions", "mean_length")
-    shown = [key for key in (*ORDER, *further) if key in result.metrics or key in LEFT_OUT]
+    left_out = result.details.get("left_out", {})
+    further = ("perplexity", "grammatical_head", "CHAIRi", "CHAIRs", "object_recall", "novel_captions", "mean_length")
+    shown = [key for key in (*ORDER, *further) if key in result.metrics or key in left_out]
     if options.all_metrics:
         shown += [key for key in result.metrics if key not in shown]
     rows = [["metric", "value", "95 % interval", "printed as"]]
@@ -94,6 +105,6 @@ def _print(result: EvaluationResult, options: ScoreOptions) -> None:
         rows.append([column.label.removesuffix(" %"), column.text(result.metrics.get(key)), interval, scale])
     say(table(rows))
     say("")
-    for sentence in LEFT_OUT.values():
+    for sentence in left_out.values():
         say(sentence)
     say(f"Measured: {result.protocol.line()}")

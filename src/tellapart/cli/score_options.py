@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +24,9 @@ OF_CAPTIONERS = (
     "listener",
     "prefix",
     "judge",
+    "pac",
+    "pac_base",
+    "itm",
     "num_beams",
     "max_new_tokens",
 )
@@ -53,10 +57,24 @@ class ScoreOptions(DataOptions):
         listener: a retriever to rank the images by each caption: a model folder, a Hugging Face id, or world/listener.
         prefix: words put before each caption for that retriever; null takes what belongs to the model.
         judge: a second retriever that no reward ever saw, such as world/judge.
+        pac: encoder of PAC-S: the authors' .pth file, a folder or a Hugging Face id.
+        pac_base: for .pth files, the model that they were trained from (tokenizer, image processor); null takes
+            openai/clip-vit-base-patch32.
+        itm: BLIP or BLIP-2 with an image-text matching head: a folder or a Hugging Face id.
         hard_gallery: also rank each image among its so many nearest ones, and list those a caption does not tell apart.
+        samples: also draw so many captions of each image at random, and so many by beam search, and measure how good they
+            are together and how different from one another; 0 does not.
         num_beams: beams of the search; 1 is greedy.
         max_new_tokens: longest caption in tokens.
         batch_size: images captioned at once; it changes no caption.
+        grammar: a grammar head's mean probability for the captions: a folder of train-listener --grammar, or world/grammar.
+        language_model: perplexity of the captions under this causal language model: a model folder or a Hugging Face id.
+        meteor: also METEOR, in process; its data come with pycocoevalcap and are compiled once.
+        spice: SPICE by its authors' program, which needs Java 8 and Stanford CoreNLP; where they are missing, a sentence
+            says what to put where.
+        spice_jar: that program, or its folder; null takes pycocoevalcap's. Giving it asks for SPICE.
+        spice_heap: most memory its Java may take, such as 4G.
+        spice_timeout: seconds that one run of it, 500 captions, may take.
     """
 
     references: str | None = None
@@ -78,10 +96,21 @@ class ScoreOptions(DataOptions):
     listener: str | None = None
     prefix: str | None = None
     judge: str | None = None
+    pac: str | None = None
+    pac_base: str | None = None
+    itm: str | None = None
     hard_gallery: int = 0
+    samples: int = 0
     num_beams: int | None = None
     max_new_tokens: int | None = None
     batch_size: int = 64
+    grammar: str | None = None
+    language_model: str | None = None
+    meteor: bool = False
+    spice: bool = False
+    spice_jar: Path | None = None
+    spice_heap: str = "8G"
+    spice_timeout: float = 3600.0
 
     def check(self) -> None:
         """Raise if options contradict each other.
@@ -98,16 +127,22 @@ class ScoreOptions(DataOptions):
             )
         if given is not None or (self.cider_df != "corpus" and self.references is None):
             raise UsageError(f"--{given or 'cider_df'} needs --references: give them, or leave it out.")
+        if self.samples and (self.samples < 2 or self.references is not None):
+            raise UsageError(f"--samples is {self.samples}: give 2 or more, with --data and a model that draws them.")
         if self.hard_gallery < 0 or (self.hard_gallery and self.references is not None):
             raise UsageError(
                 f"--hard_gallery is {self.hard_gallery}: give a number of images, with --data and a --listener that sees them."
             )
         if self.bootstrap < 0:
             raise UsageError(f"--bootstrap is {self.bootstrap}: give a number of draws, 0 for none.")
+        if re.fullmatch(r"[1-9]\d*[kKmMgGtT]?", self.spice_heap) is None:
+            raise UsageError(f"--spice_heap is {self.spice_heap!r}: give Java's memory as in 4G or 500M.")
+        if not self.spice_timeout > 0:
+            raise UsageError(f"--spice_timeout is {self.spice_timeout:g}: give a number of seconds above 0.")
 
 
 def further_measures(options: ScoreOptions, references: Mapping[str, Sequence[str]]) -> tuple[Measure, ...]:
-    """What --instances and --training_references ask for.
+    """What --instances, --training_references, --grammar, --language_model, --meteor and --spice ask for.
 
     Raises:
         UsageError: a file cannot be read.
@@ -119,4 +154,23 @@ def further_measures(options: ScoreOptions, references: Mapping[str, Sequence[st
         from tellapart.data.load import load_references
 
         found.append(novelty_measure(load_references(options.training_references, prefer="train").references))
+    if options.grammar is not None:
+        from tellapart.cli.models import load_grammar
+        from tellapart.evaluation.grammar import GrammarMeasure
+
+        found.append(GrammarMeasure(load_grammar(options.grammar, size=options.size or "full")))
+    if options.language_model is not None:
+        from tellapart.cli.models import load_language_model
+        from tellapart.evaluation.fluency import PerplexityMeasure
+
+        found.append(PerplexityMeasure(load_language_model(options.language_model)))
+    if options.meteor:
+        from tellapart.evaluation.meteor import MeteorMeasure
+
+        found.append(MeteorMeasure(references))
+    if options.spice or options.spice_jar is not None:
+        from tellapart.evaluation.spice import SpiceMeasure
+
+        jar, heap, timeout = options.spice_jar, options.spice_heap, options.spice_timeout
+        found.append(SpiceMeasure(references, jar=jar, heap=heap, timeout=timeout))
     return tuple(found)

@@ -44,6 +44,12 @@ CAPTION_METRICS = {
         Column("Bleu_2", "BLEU-2", 100, 1, 1, "N-gram precision up to 2 against the references."),
         Column("Bleu_3", "BLEU-3", 100, 1, 1, "N-gram precision up to 3 against the references."),
         Column("ROUGE_L", "ROUGE-L", 100, 1, 1, "Longest common subsequence with the references."),
+        Column("METEOR", "METEOR", 100, 1, 1, "Words aligned with references, also by stem, synonym or paraphrase."),
+        Column("SPICE", "SPICE", 100, 1, 1, "Objects, attributes and relations shared with the references, F-score."),
+        *(
+            Column(f"SPICE_{kind}", f"SPICE {kind.lower()}", 100, 1, 1, "SPICE of one kind of facts alone.")
+            for kind in ("Object", "Attribute", "Relation", "Color", "Cardinality", "Size")
+        ),
         Column(
             "exact_recall@1", "exact R@1", 1, 1, 1, "Chance that what the caption says, read exactly, finds its image."
         ),
@@ -64,10 +70,18 @@ CAPTION_METRICS = {
         Column("openers", "openers %", 1, 1, -1, "Captions that begin with 'a picture of' and the like."),
         Column("colored", "with colour %", 1, 1, 0, "Captions that name a colour."),
         Column("vocabulary", "vocabulary", 1, 0, 1, "Different words that the captions use together."),
+        Column("perplexity", "perplexity", 1, 1, -1, "How unexpected the captions are to a language model, a token."),
+        Column("grammatical_head", "grammar head %", 1, 1, 1, "Probability that a trained head gives of being grammatical."),
         Column("novel_captions", "novel %", 1, 1, 0, "Captions that are no training caption word for word."),
         Column("CHAIRi", "CHAIR-i %", 1, 1, -1, "Mentions of objects that the image lacks, of all mentions."),
         Column("CHAIRs", "CHAIR-s %", 1, 1, -1, "Captions that mention an object which the image lacks."),
         Column("object_recall", "object recall %", 1, 1, 1, "Annotated objects that the caption names."),
+        Column("PAC-S", "PAC-S", 100, 1, 1, "Twice the cosine of caption and image under PAC-S's encoder, at least 0."),
+        Column("RefPAC-S", "RefPAC-S", 100, 1, 1, "Harmonic mean of PAC-S and the best cosine with a reference."),
+        Column("PAC-S_sentences", "PAC-S by sentence", 100, 1, 1, "PAC-S of each sentence, averaged over a caption's."),
+        Column("ITM", "ITM %", 1, 1, 1, "How sure a matcher is that captions are of their images."),
+        Column("ITM_logit", "ITM logit", 1, 2, 1, "The same before the softmax, unbounded."),
+        Column("ITM_rejected_objects", "ITM rejects %", 1, 1, -1, "Named objects that a matcher does not see."),
         Column("mean_length", "words", 1, 1, 0, "Mean number of words of a caption."),
     )
 }
@@ -82,14 +96,31 @@ LISTENER_METRICS = {
     "i2t_R@5": Column("i2t_R@5", "i2t R@5", 1, 1, 1, "Images that find their own caption among the first 5."),
     "i2t_R@10": Column("i2t_R@10", "i2t R@10", 1, 1, 1, "Images that find their own caption among the first 10."),
     "CLIPScore": Column("CLIPScore", "CLIP-S", 100, 1, 1, "2.5 times the cosine of caption and image, at least 0."),
+    "RefCLIPScore": Column(
+        "RefCLIPScore", "RefCLIP-S", 100, 1, 1, "Harmonic mean of CLIP-S and the best cosine with a reference."
+    ),
+    "CLIPScore_sentences": Column(
+        "CLIPScore_sentences", "CLIP-S by sentence", 100, 1, 1, "CLIP-S of each sentence, averaged over a caption's."
+    ),
 }
+
+SET_METRICS = {
+    "CIDEr": Column("CIDEr", "CIDEr", 100, 1, 1, "Mean CIDEr of several captions an image."),
+    "Div-1": Column("Div-1", "Div-1", 1, 3, 1, "Distinct words of an image's captions, of all their words."),
+    "Div-2": Column("Div-2", "Div-2", 1, 3, 1, "Distinct pairs of words of an image's captions, of all their words."),
+    "mBLEU-4": Column("mBLEU-4", "mBLEU-4", 1, 3, -1, "BLEU-4 of each caption of an image against its siblings."),
+}
+"""Of several captions an image; what stands before says how they were drawn and how many: ``rs5``, ``bs5``."""
 
 MAIN = (
     "CIDEr",
     "Bleu_4",
+    "METEOR",
+    "SPICE",
     "R@1",
     "exact_recall@1",
     "grammatical",
+    "perplexity",
     "truthful",
     "Self-BLEU",
     "distinct_captions",
@@ -102,6 +133,10 @@ def describe(key: str) -> Column:
     """How to print the metric ``key``; one nobody described is printed as it is."""
     if key in CAPTION_METRICS:
         return CAPTION_METRICS[key]
+    drawn, _, name = key.partition("_")
+    if name in SET_METRICS and drawn[:2] in ("rs", "bs") and drawn[2:].isdigit():
+        column = SET_METRICS[name]
+        return replace(column, key=key, label=f"{drawn} {column.label}")
     measured = listener_metric(key)
     if measured is None:
         return Column(key, key.replace("_", " "), digits=2)
@@ -123,6 +158,7 @@ def main_columns(keys: Iterable[str]) -> list[Column]:
     chosen = []
     for name in MAIN:
         chosen += [key for key in known if key == name or (name in LISTENER_METRICS and _is_of(key, name))]
+    chosen += [key for key in known if key.partition("_")[2] in SET_METRICS]
     return [describe(key) for key in chosen]
 
 

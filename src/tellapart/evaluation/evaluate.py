@@ -2,31 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Protocol as TypingProtocol
-from typing import runtime_checkable
-
-import torch
+from typing import Any
 
 from tellapart.captioners.base import Captioner
-from tellapart.captioners.modes import evaluating
 from tellapart.data.dataset import CaptionDataset, Collate
 from tellapart.errors import UsageError
-from tellapart.evaluation.listening import listener_measures
-from tellapart.evaluation.measures import Measure, Measured, reference_measures, style_measures
+from tellapart.evaluation.drawing import draw_rollouts
+from tellapart.evaluation.measures import Measure, Measured, left_out, measured_by, reference_measures, style_measures
 from tellapart.evaluation.protocol import Protocol, data_digest
 from tellapart.evaluation.results import EvaluationResult
-from tellapart.progress import track
+from tellapart.evaluation.scorers import ListenerScorer, Scorer, cut_captions
+from tellapart.evaluation.sets import draw_sets, set_decodings, set_measures
 from tellapart.types import Decoding, Listener
 
 _SHOWN = 5
-
-
-@runtime_checkable
-class _Fingerprinted(TypingProtocol):
-    def fingerprint(self) -> str: ...
 
 
 class Evaluation:
@@ -40,9 +31,12 @@ class Evaluation:
         decoding: how captions are drawn; one an image.
         batch_size: images captioned at once; it changes no caption.
         measures: further measures of the captions.
+        scorers: further models that see the images, which they know.
         seed: of sampled captions; the same for every batch, since draws are keyed by image id.
         num_workers: processes that read images.
         hard_gallery: also retrieve among each image's so many nearest ones; 0 does not.
+        samples: also draw so many captions an image at random and so many by beam search, and measure them as sets
+            (:mod:`tellapart.evaluation.sets`); 0 does not.
         name: what the data is called in the protocol; default: the data set's name.
 
     Raises:
@@ -58,9 +52,11 @@ class Evaluation:
         decoding: Decoding | None = None,
         batch_size: int = 64,
         measures: Sequence[Measure] = (),
+        scorers: Sequence[Scorer] = (),
         seed: int = 0,
         num_workers: int = 0,
         hard_gallery: int = 0,
+        samples: int = 0,
         name: str | None = None,
     ) -> None:
         self.dataset, self.collate = dataset, collate
@@ -72,12 +68,16 @@ class Evaluation:
                 f"num_return_sequences is {self.decoding.num_return_sequences}, but an evaluation measures one caption "
                 "an image: set it to 1."
             )
+        self.sets = set_decodings(samples, self.decoding.max_new_tokens) if samples else {}
+        listening = {key: ListenerScorer(one, key, hard=hard_gallery) for key, one in self.listeners.items()}
+        self.scorers: list[Scorer] = [*listening.values(), *scorers]
         self.protocol = Protocol(
             name or dataset.name,
             len(dataset),
             data_digest(dataset.references),
             describe_decoding(self.decoding, seed),
-            {key: _identity(listener) for key, listener in self.listeners.items()},
+            {key: scorer.weights for key, scorer in listening.items()},
+            measured_by(self.measures) | {key: what for one in self.scorers for key, what in one.measured_by.items()},
         )
 
     def __call__(self, captioner: Captioner, *, name: str = "captioner") -> EvaluationResult:
@@ -86,7 +86,20 @@ class Evaluation:
         result = self._measure(captions, name, self.protocol, None)
         cut = [100.0 * (not done) for done in finished]
         metrics = result.metrics | {"unfinished": sum(cut) / len(cut)}
-        return replace(result, metrics=metrics, per_image=result.per_image | {"unfinished": cut})
+        columns = result.per_image | {"unfinished": cut}
+        for key, decoding in self.sets.items():
+            figures, rows = self._measure_sets(captioner, key, decoding)
+            metrics, columns = metrics | figures, columns | rows
+        return replace(result, metrics=metrics, per_image=columns)
+
+    def _measure_sets(self, captioner: Captioner, name: str, decoding: Decoding) -> Measured:
+        """Several captions of each image, which are kept as a column ``<name>_captions``."""
+        assert self.collate is not None, "draw asks for it"
+        size = max(1, self.batch_size // decoding.num_return_sequences)
+        drawn = draw_sets(captioner, self.dataset, self.collate, decoding, batch_size=size, seed=self.seed)
+        metrics, columns = set_measures(drawn, self.dataset.references, name)
+        captions: list[Any] = list(drawn.values())
+        return metrics, columns | {f"{name}_captions": captions}
 
     def score(
         self,
@@ -143,21 +156,20 @@ class Evaluation:
             raise UsageError(
                 "this evaluation was built without collate: give one to caption images, or score captions."
             )
-        device = next(captioner.parameters()).device
         captions: dict[str, str] = {}
         finished: list[bool] = []
-        with evaluating(captioner), forked_generators(device):
-            loader: torch.utils.data.DataLoader = torch.utils.data.DataLoader(
-                self.dataset,  # type: ignore[arg-type]  # a sequence serves
-                batch_size=self.batch_size,
-                collate_fn=self.collate,
-                num_workers=self.num_workers,
-            )
-            for batch in track(loader, "captioning", total=len(loader)):
-                torch.manual_seed(self.seed)
-                rollout = captioner.generate(batch.to(device), self.decoding)
-                captions.update(zip(rollout.ids(), rollout.texts, strict=True))
-                finished += rollout.finished.tolist()
+        rollouts = draw_rollouts(
+            captioner,
+            self.dataset,
+            self.collate,
+            self.decoding,
+            batch_size=self.batch_size,
+            seed=self.seed,
+            num_workers=self.num_workers,
+        )
+        for rollout in rollouts:
+            captions.update(zip(rollout.ids(), rollout.texts, strict=True))
+            finished += rollout.finished.tolist()
         return captions, finished
 
     def _measure(
@@ -171,13 +183,19 @@ class Evaluation:
         parts: list[Measured] = []
         if any(compared.values()):
             parts.append(reference_measures(captions, compared))
-        for key, listener in self.listeners.items():
-            parts.append(listener_measures(listener, key, captions, hard=self.hard_gallery))
+        parts += [scorer(captions, compared) for scorer in self.scorers]
         parts += [measure(captions) for measure in self.measures]
         parts.append(style_measures(list(captions.values())))
         metrics = {key: value for part, _ in parts for key, value in part.items()}
         columns = {key: column for _, part in parts for key, column in part.items()}
-        return EvaluationResult(name, protocol, metrics, captions, columns)
+        by = {key: what for key, what in protocol.measured_by.items() if key in metrics}
+        models = {scorer.name: scorer.describe(list(captions.values())) for scorer in self.scorers}
+        found = {"left_out": left_out(self.measures), "models": models}
+        details = {key: value for key, value in found.items() if value}
+        protocol = replace(
+            protocol, measured_by=by, note="; ".join(filter(None, [protocol.note, cut_captions(models)]))
+        )
+        return EvaluationResult(name, protocol, metrics, captions, columns, details=details)
 
 
 def require_same_ids(captions: Mapping[str, str], dataset: CaptionDataset, name: str) -> None:
@@ -208,19 +226,3 @@ def describe_decoding(decoding: Decoding, seed: int) -> str:
     changed = [f"{k}={v}" for k, v in vars(decoding).items() if k not in silent and v != vars(default)[k]]
     limit = [] if decoding.max_new_tokens != default.max_new_tokens else [f"max_new_tokens={decoding.max_new_tokens}"]
     return ", ".join([kind, *limit, *changed])
-
-
-@contextmanager
-def forked_generators(device: torch.device) -> Iterator[None]:
-    """Whatever is drawn inside the block, torch's generators on the CPU and ``device`` go on as if nothing was."""
-    if device.type == "cpu":
-        with torch.random.fork_rng(devices=[]):
-            yield
-    else:
-        with torch.random.fork_rng(devices=[device], device_type=device.type):
-            yield
-
-
-def _identity(listener: Listener) -> str:
-    """Which model a retriever is."""
-    return listener.fingerprint()[:12] if isinstance(listener, _Fingerprinted) else type(listener).__name__

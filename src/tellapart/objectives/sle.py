@@ -4,19 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Literal
 
 from torch import Tensor
 
 from tellapart.captioners.base import Captioner
-from tellapart.errors import UsageError
 from tellapart.objectives.scst import SCST, Experience
 from tellapart.ops import Reduction, reduce
-from tellapart.rewards.distances import CiderDistance, Distance, bleu_distance, edit_distance
-from tellapart.rewards.reference import DocumentFrequencies
+from tellapart.rewards.distances import Distance, bleu_distance
 from tellapart.types import Batch, Reward, StepOutput
-
-WORD_DISTANCES: dict[str, Distance] = {"bleu": bleu_distance, "edit": edit_distance}
 
 
 class SLL(SCST):
@@ -117,27 +112,23 @@ class SLE(SLL):
     Args:
         captioner: the model to train.
         reward: scores captions; the paper's is CIDEr.
+        distance: between the captions of an image, ``rollout -> [B, s, s]``; see :mod:`tellapart.rewards.distances`.
         alpha: weight of the reward; 1 is SLL.
-        distance: between two captions of an image: ``bleu`` (the paper's), ``edit`` (Levenshtein in words over the longer
-            length), ``cider`` (one minus a tenth of CIDEr-D), or a callable ``rollout -> [B, s, s]``.
-        document_frequencies: of the training references; only ``cider`` needs them.
         num_generations: captions sampled for each image, s.
         max_new_tokens: longest caption in tokens, its EOS included.
         reduction: how token terms are averaged.
 
     Raises:
-        ValueError: ``alpha`` is outside 0 to 1, there are fewer than two samples, or the distance is unknown.
-        UsageError: the distance needs document frequencies, and there are none.
+        ValueError: ``alpha`` is outside 0 to 1, or there are fewer than two samples.
     """
 
     def __init__(
         self,
         captioner: Captioner,
         reward: Reward,
+        distance: Distance = bleu_distance,
         *,
         alpha: float = 0.75,
-        distance: Literal["bleu", "edit", "cider"] | Distance = "bleu",
-        document_frequencies: DocumentFrequencies | None = None,
         num_generations: int = 5,
         max_new_tokens: int = 40,
         reduction: Reduction = "token_mean",
@@ -151,7 +142,7 @@ class SLE(SLL):
         )
         if not 0 <= alpha <= 1 or num_generations < 2:
             raise ValueError(f"alpha={alpha} must be 0 to 1, and num_generations={num_generations} at least 2")
-        self.alpha, self.distance = alpha, _distance(distance, document_frequencies)
+        self.alpha, self.distance = alpha, distance
 
     def collect(self, batch: Batch, step: int) -> Experience:
         """Draw captions, score them against the greedy one, and compare those of an image with one another."""
@@ -166,17 +157,3 @@ class SLE(SLL):
 def pair_advantage(distances: Tensor) -> Tensor:
     """``[B, s]`` from ``[B, s, s]``: ``(2/s) sum_k (d_jk - b)`` with the image's mean distance b; it sums to 0."""
     return 2 * (distances.mean(dim=2) - distances.mean(dim=(1, 2))[:, None])
-
-
-def _distance(distance: str | Distance, document_frequencies: DocumentFrequencies | None) -> Distance:
-    if not isinstance(distance, str):
-        return distance
-    if distance == "cider":
-        if document_frequencies is None:
-            raise UsageError(
-                "distance=cider needs training captions with references: choose bleu or edit, or add them."
-            )
-        return CiderDistance(document_frequencies)
-    if distance not in WORD_DISTANCES:
-        raise ValueError(f"distance={distance!r} is unknown: choose {', '.join(WORD_DISTANCES)} or cider")
-    return WORD_DISTANCES[distance]
