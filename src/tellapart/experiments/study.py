@@ -22,6 +22,7 @@ from tellapart.experiments.world_run import ROWS, TESTED, TRAINED, Setting
 
 PLANS = {
     "world": "tellapart.experiments.study_world",
+    "wtf-rl": "tellapart.experiments.study_wtf",
 }
 """Study -> the module with its ``PLAN``."""
 
@@ -49,7 +50,7 @@ class Study:
         return [
             replace(self.base, row=row, learning_rate=rate, knob=value, seed=self.seeds[0])
             for value in ROWS[row].values
-            for rate in self.learning_rates
+            for rate in ROWS[row].learning_rates or self.learning_rates
         ]
 
     def trained(self, setting: Setting) -> dict[str, Any]:
@@ -89,7 +90,7 @@ class Study:
         Raises:
             UsageError: a training failed; the others are kept.
         """
-        grid = [setting for row in self.plan.rows for setting in self.grid(row)]
+        grid = [setting for row in (*self.plan.rows, *self.plan.on_val) for setting in self.grid(row)]
         require(run_jobs(self.jobs(grid, test=False), "grid on val", workers=workers))
         points = [setting for _, settings in self.measured() for setting in settings]
         require(run_jobs(self.jobs(points, test=True), "seeds on test", workers=workers))

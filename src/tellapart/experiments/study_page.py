@@ -46,7 +46,7 @@ def _head(study: Study) -> str:
 
 {study.plan.introduction}
 
-One protocol for every method: {base.steps} steps of {base.images} images with 5 captions drawn for each; learning rates {rates}
+One protocol for every method: {base.steps} steps of {base.images} images; learning rates {rates}
 and the values of a method's knob are tried with seed {study.seeds[0]} and chosen on **val**; then seeds {seeds} at the chosen
 point, mean ± standard deviation. A seed redraws the start captioner `xe` and the post-training; world, listener and judge
 stay fixed. Evaluated on val every {base.eval_steps} steps. *selected* is the checkpoint with the highest val listener R@1
@@ -98,7 +98,7 @@ def _grid(study: Study) -> str:
         "| row | knob | learning rate | selected step | R@1 | CIDEr | grammatical | last: R@1 | CIDEr | grammatical |"
     ]
     lines.append("|---" * 10 + "|")
-    for row in study.plan.rows:
+    for row in (*study.plan.rows, *study.plan.on_val):
         chosen = study.chosen(row)
         for setting in study.grid(row):
             lines.append(_grid_line(study, setting, setting == chosen))

@@ -41,6 +41,7 @@ class Plan:
         tables: heading -> columns.
         claims: decides what was expected.
         further: name of a further row -> one of its settings, given the finished grid.
+        on_val: rows that are tried at the grid and shown there only, to find out what makes the difference.
     """
 
     page: str
@@ -50,6 +51,7 @@ class Plan:
     tables: Mapping[str, Columns]
     claims: Callable[[Study], list[Claim]]
     further: Callable[[Study], dict[str, Setting]] = lambda study: {}
+    on_val: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

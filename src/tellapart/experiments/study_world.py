@@ -104,7 +104,8 @@ def _cider(study: Study, reader: Reader) -> list[Claim]:
 PLAN = Plan(
     page="world.md",
     title="Results on the world",
-    introduction="Made by `make study`; how to read it is in [world-analysis.md](world-analysis.md).",
+    introduction="""Made by `make study`; how to read it is in [world-analysis.md](world-analysis.md). Five captions are
+drawn for each image.""",
     rows=tuple(ROWS),
     tables={"": COLUMNS},
     claims=claims,

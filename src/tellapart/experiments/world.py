@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -13,6 +13,7 @@ from tellapart.data.loader import TrainingData
 from tellapart.data.world import load_scenes, load_world
 from tellapart.data.world.measures import measure_against
 from tellapart.evaluation.evaluate import Evaluation
+from tellapart.evaluation.measures import Measure
 from tellapart.experiments.world_probe import require_probe
 from tellapart.experiments.world_rows import MAX_NEW_TOKENS
 from tellapart.experiments.world_stages import resolve
@@ -22,6 +23,7 @@ from tellapart.rewards.similarity import Similarity
 from tellapart.types import Decoding
 
 if TYPE_CHECKING:
+    from tellapart.rewards.grammar import Grammar
     from tellapart.types import Reward
 
 
@@ -81,6 +83,13 @@ class World:
         }
         return makers[name]()
 
+    @cached_property
+    def grammar(self) -> Grammar:
+        """The grammar head that some rewards read with."""
+        from tellapart.rewards.grammar import Grammar
+
+        return Grammar.from_pretrained(resolve("world/grammar", size=self.size))
+
     def training_data(self) -> TrainingData:
         """The training split as the loop reads it."""
         return TrainingData(self.dataset("train"), self.collate)
@@ -90,12 +99,12 @@ class World:
         """Makes batches for the captioner."""
         return Collate({self.captioner.name: self.captioner.process})
 
-    def evaluation(self, split: str, *, num_beams: int = 1) -> Evaluation:
-        """All metrics on a split, one caption an image."""
+    def evaluation(self, split: str, *, num_beams: int = 1, measures: Sequence[Measure] = ()) -> Evaluation:
+        """All metrics on a split, one caption an image; ``measures`` come beside the world's own."""
         return Evaluation(
             self.dataset(split),
             self.collate,
             listeners={"listener": self.listener, "judge": self.judge},
             decoding=Decoding(num_beams=num_beams, max_new_tokens=MAX_NEW_TOKENS),
-            measures=(measure_against(load_scenes(split, size=self.size)),),
+            measures=(measure_against(load_scenes(split, size=self.size)), *measures),
         )

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -27,11 +27,19 @@ class Row:
         build: makes the objective from the parts of the world and the knob.
         knob: name of the setting that is searched beside the learning rate, or none.
         values: its values.
+        learning_rates: tried for it; empty takes the grid that every method is given.
+        fixed_rates: part beside the captioner that learns -> its learning rate.
     """
 
     build: Build
     knob: str | None = None
     values: tuple[float | None, ...] = (None,)
+    learning_rates: tuple[float, ...] = ()
+    fixed_rates: Mapping[str, float] = field(default_factory=dict)
+
+    def rates(self, learning_rate: float) -> float | dict[str, float]:
+        """What the training is given for a learning rate of the captioner."""
+        return {"captioner": learning_rate, **self.fixed_rates} if self.fixed_rates else learning_rate
 
 
 def _scst(reward: str) -> Build:

@@ -8,18 +8,23 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import re
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args, get_type_hints
 
 from tellapart.errors import UsageError
 from tellapart.experiments.jobs import Job
-from tellapart.experiments.world_rows import ROWS
+from tellapart.experiments.world_rows import ROWS as BASE_ROWS
 from tellapart.experiments.world_stages import stage_folder
+from tellapart.experiments.wtf_rows import CHANGES, WTF_ROWS
 from tellapart.files import write_json
 
 if TYPE_CHECKING:
     from tellapart.experiments.world import World
+
+ROWS = {**BASE_ROWS, **WTF_ROWS, **CHANGES}
+"""Every method that a study may lay beside others."""
 
 TRAINED, TESTED = "trained.json", "done.json"
 CIDER_FLOOR = 0.6
@@ -55,7 +60,8 @@ class Setting:
         seeds = {"world/listener": 0, "world/judge": 0, "world/xe": self.seed}
         start = [stage_folder(name, self.size, seed).name for name, seed in seeds.items()]
         text = json.dumps([asdict(self), start], sort_keys=True)
-        return f"{self.row.lower().replace('+', '-')}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
+        slug = re.sub("[^a-z0-9]+", "-", self.row.lower())
+        return f"{slug}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
 
     def job(self, root: Path, *, test: bool) -> Job:
         """The process that runs it under ``root``; with ``test`` it is done only once measured on test."""
@@ -93,7 +99,7 @@ def _train(setting: Setting, parts: World, output_dir: Path) -> dict[str, Any]:
     objective = row.build(parts, setting.knob)
     config = TrainConfig(
         output_dir=output_dir,
-        learning_rate=setting.learning_rate,
+        learning_rate=row.rates(setting.learning_rate),
         max_steps=setting.steps,
         per_device_train_batch_size=setting.images,
         eval_steps=setting.eval_steps,
