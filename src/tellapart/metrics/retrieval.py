@@ -6,6 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from tellapart.nearest import nearest_rows
+
 _SAME = 1e-9
 """Cosines this close count as equal: matrix products of equal rows may differ in their last bits."""
 
@@ -52,6 +54,36 @@ def retrieval_ranks(texts: np.ndarray, images: np.ndarray, *, block: int = 512) 
     return t2i, i2t
 
 
+def reference_ranks(
+    texts: np.ndarray, owner: np.ndarray, images: np.ndarray, *, block: int = 512
+) -> tuple[np.ndarray, np.ndarray]:
+    """Ranks where an image has several texts, as benchmarks of image-text retrieval count them (Karpathy & Fei-Fei 2015).
+
+    Args:
+        texts: ``[M, D]``, unit norm.
+        owner: ``[M]`` row of ``images`` that each text is of; every image has at least one.
+        images: ``[N, D]``, unit norm.
+        block: texts compared at once; memory is ``block * N`` float64.
+
+    Returns:
+        ``t2i [M]``: the rank of each text's image among all images; ``i2t [N]``: of each image the rank of the best of its
+        texts among the texts of others. Ties are pessimistic as in :func:`ranks`.
+    """
+    texts, images, owner = np.asarray(texts, np.float64), np.asarray(images, np.float64), np.asarray(owner)
+    own = np.einsum("md,md->m", texts, images[owner])
+    best = np.full(len(images), -np.inf)
+    np.maximum.at(best, owner, own)
+    t2i, i2t = np.empty(len(texts), np.int64), np.ones(len(images), np.int64)
+    for start in range(0, len(texts), block):
+        rows = np.arange(start, min(start + block, len(texts)))
+        similarity = texts[rows] @ images.T
+        similarity[rows - start, owner[rows]] = np.inf
+        t2i[rows] = (~(similarity < own[rows, None] - _SAME)).sum(axis=1)
+        similarity[rows - start, owner[rows]] = -np.inf
+        i2t += (~(similarity < best[None] - _SAME)).sum(axis=0)
+    return t2i, i2t
+
+
 def recall_at_k(ranks: np.ndarray, k: int) -> float:
     """R@k: percent of ranks that are at most ``k``."""
     return 100.0 * float(np.mean(ranks <= k))
@@ -75,19 +107,11 @@ def nearest_images(images: np.ndarray, k: int, *, block: int = 512) -> np.ndarra
     Args:
         images: ``[N, D]``, unit norm.
         k: neighbours of an image.
-        block: images compared at once; memory is ``block * N`` float64.
+        block: images compared at once.
     """
     images = np.asarray(images, np.float64)
-    neighbours = np.full((len(images), k), -1, np.int64)
-    for start in range(0, len(images), block):
-        rows = np.arange(start, min(start + block, len(images)))
-        similarity = images[rows] @ images.T
-        similarity[similarity > 1 - _SAME] = -np.inf  # itself, and the same picture under another id
-        similarity[rows - start, rows] = -np.inf
-        order = np.argsort(-similarity, axis=1, kind="stable")[:, :k]
-        found = np.take_along_axis(similarity, order, axis=1) > -np.inf
-        neighbours[rows, : order.shape[1]] = np.where(found, order, -1)
-    return neighbours
+    rows, _ = nearest_rows(images, images, k, own=np.arange(len(images)), same_above=1 - _SAME, block=block)
+    return rows
 
 
 def hard_gallery(texts: np.ndarray, images: np.ndarray, neighbours: np.ndarray) -> tuple[np.ndarray, list[list[int]]]:

@@ -1,0 +1,156 @@
+"""``tellapart mine``: the images nearest to each image, which a training takes as hard negatives."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from tellapart.cli.command import options_of
+from tellapart.cli.console import note, say, table
+from tellapart.data.formats.names import Format
+from tellapart.errors import UsageError
+
+if TYPE_CHECKING:
+    from tellapart.data.dataset import CaptionDataset
+    from tellapart.listeners.neighbours import Neighbours
+
+SHOWN = 3
+CLOSE = 0.98
+"""Cosine from which a nearest neighbour is probably a copy."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MineOptions:
+    """Options of ``tellapart mine``.
+
+    Args:
+        listener: the CLIP or SigLIP model whose image embeddings are compared: a model folder, a Hugging Face id, or
+            world/listener.
+        k: neighbours of each image.
+        split: which part of the data; data without splits ignore it.
+        images: folder that the file's image paths are relative to.
+        format: how to read the data; null finds out by looking.
+        size: size of the built-in world; other data ignore it.
+        limit: use only the first so many images.
+        prefix: words the listener puts before captions; null takes what belongs to the model. No neighbour depends on
+            it, but what was embedded under one is not found under another.
+        engine: exact search; faiss (approximate, needs faiss-cpu, faster where images form clusters); or exact up to
+            200,000 images and else faiss (auto).
+        recall: share (0 to 1) of the true neighbours that faiss has to find, by a sample.
+        same_above: cosine from which two images count as one picture.
+        near_duplicates: also count photos that look the same as one picture (scaled, compressed again); takes decoding
+            every image once.
+        output: Parquet file to write the neighbours to, beside the cache.
+        on_error: an image that cannot be read is an error (fail), or is left out (skip).
+    """
+
+    listener: str | None = None
+    k: int = 5
+    split: str = "train"
+    images: Path | None = None
+    format: Format | None = None
+    size: Literal["full", "small"] = "full"
+    limit: int | None = None
+    prefix: str | None = None
+    engine: Literal["auto", "exact", "faiss"] = "auto"
+    recall: float = 0.95
+    same_above: float = 0.9999
+    near_duplicates: bool = False
+    output: Path | None = None
+    on_error: Literal["fail", "skip"] = "fail"
+
+
+def run(argv: Sequence[str]) -> int:
+    """Mine, and print what was found in short."""
+    chosen = options_of(
+        argv,
+        MineOptions,
+        usage="mine DATA --listener CLIP",
+        description="Find the k other pictures nearest to each image by a listener's image embeddings. Copies of a picture "
+        "are never its neighbours. DATA is `world`, or data in any layout of docs/data.md. The result is kept in the cache, "
+        "where a training with the same listener, images and options finds it.",
+    )
+    if chosen is None:
+        return 0
+    words, options = chosen
+    if len(words) != 1:
+        raise UsageError(f"{len(words)} data were given: name one data set, such as world or a COCO json.")
+    if options.listener is None:
+        raise UsageError("there is no saying what is near: give --listener a CLIP model, such as world/listener.")
+    if options.output is not None and options.output.suffix != ".parquet":
+        raise UsageError(f"--output is {options.output}: neighbours are written as .parquet, give it that ending.")
+    dataset, found, seconds = _mined(words[0], options.listener, options)
+    if options.output is not None:
+        kept = found.path
+        found.save(options.output)
+        found.path = kept
+        note(f"written to {options.output}")
+    say(page(dataset, found, seconds))
+    return 0
+
+
+def _mined(path: str, listener: str, options: MineOptions) -> tuple[CaptionDataset, Neighbours, float]:
+    """The images, their neighbours, and how long it took from the loaded listener on."""
+    from tellapart.cli.measured import without_broken
+    from tellapart.cli.models import load_data, load_listener
+    from tellapart.data.duplicates import look_alikes
+    from tellapart.listeners.mining import mine
+
+    dataset = load_data(
+        path,
+        options.split,
+        images=options.images,
+        format=options.format,
+        size=options.size,
+        limit=options.limit,
+        missing_files=options.on_error == "skip",
+    )
+    dataset, _ = without_broken(dataset, options.on_error)
+    clip = load_listener(listener, name="listener", prefix=options.prefix, size=options.size)
+    start = time.monotonic()
+    same = look_alikes(dataset) if options.near_duplicates else []
+    found = mine(
+        clip,
+        dataset,
+        options.k,
+        same=same,
+        same_above=options.same_above,
+        engine=options.engine,
+        recall=options.recall,
+    )
+    return dataset, found, time.monotonic() - start
+
+
+def page(dataset: CaptionDataset, found: Neighbours, seconds: float) -> str:
+    """Images and copies, similarities at each rank, the first rows, and where it is kept."""
+    about, similarities = found.about, found.similarities(found.ids)
+    copies = {
+        "the same content": about["same_content"],
+        "the same look": about["told_same"],
+        "the same embedding": about["same_embedding"],
+    }
+    told = ", ".join(f"{number:,} of {kind}" for kind, number in copies.items() if number)
+    lines = [f"{len(dataset):,} images of {dataset.name}: {about['pictures']:,} different pictures"]
+    lines[0] += f" (copies left out: {told})" * bool(told) + f"; {about['engine']} search"
+    if "recall" in about:
+        lines[0] += (
+            f" ({100 * about['recall']:.1f} % of the true neighbours, in {about['nprobe']} of {about['lists']} lists)"
+        )
+    ranks = [("rank", "mean similarity", "least", "most")]
+    for rank in range(found.k):
+        column = similarities[:, rank]
+        ranks.append((str(rank + 1), f"{column.mean():.3f}", f"{column.min():.3f}", f"{column.max():.3f}"))
+    rows = [("image", "its neighbours, with their similarity")]
+    for name, near, values in zip(found.ids[:SHOWN], found.of(found.ids[:SHOWN]), similarities, strict=False):
+        rows.append((name, ", ".join(f"{other} {value:.3f}" for other, value in zip(near, values, strict=True))))
+    lines += ["", table(ranks), "", table(rows), ""]
+    close = int((similarities[:, 0] >= CLOSE).sum())
+    if close:
+        lines.append(
+            f"{close:,} images have a neighbour at {CLOSE} or above; if these are photos, --near_duplicates true leaves "
+            "copies out."
+        )
+    return "\n".join([*lines, f"{seconds:.1f} s; kept in {found.path}"])

@@ -1,0 +1,130 @@
+"""The nearest images of images, by id, in memory and in a file."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tellapart.errors import UsageError
+from tellapart.files import beside
+
+_ABOUT = b"tellapart"
+
+
+class Neighbours:
+    """For each image, the ids of the k images nearest to it, nearest first.
+
+    Args:
+        ids: N image ids.
+        gallery: ids of the images that can be neighbours.
+        rows: ``[N, k]`` the neighbours of each image, as positions in ``gallery``.
+        similarities: ``[N, k]`` cosines, in falling order.
+        about: how they were found, for the reader; plain JSON values.
+
+    Attributes:
+        ids: as given.
+        about: as given.
+        path: the file they were read from or written to last, if any.
+    """
+
+    def __init__(
+        self,
+        ids: Sequence[str],
+        gallery: Sequence[str],
+        rows: np.ndarray,
+        similarities: np.ndarray,
+        *,
+        about: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.ids, self.about = list(ids), dict(about or {})
+        self._gallery, self._rows, self._similarities = list(gallery), rows, similarities.astype(np.float32)
+        self._position = {name: i for i, name in enumerate(self.ids)}
+        self.path: Path | None = None
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @property
+    def k(self) -> int:
+        """Neighbours of each image."""
+        return self._rows.shape[1]
+
+    def of(self, ids: Sequence[str]) -> list[list[str]]:
+        """For each of M ids the k ids of its nearest images, nearest first.
+
+        Raises:
+            UsageError: an id is not known.
+        """
+        return [[self._gallery[row] for row in rows] for rows in self._rows[self._positions(ids)].tolist()]
+
+    def similarities(self, ids: Sequence[str]) -> np.ndarray:
+        """``[M, k]`` float32: the cosine (-1 to 1) of each of M images to its neighbours.
+
+        Raises:
+            UsageError: an id is not known.
+        """
+        return self._similarities[self._positions(ids)]
+
+    def _positions(self, ids: Sequence[str]) -> list[int]:
+        try:
+            return [self._position[name] for name in ids]
+        except KeyError as error:
+            raise UsageError(
+                f"image {error.args[0]!r} has no mined neighbours: mine those of the data set that holds it."
+            ) from error
+
+    def save(self, path: Path) -> None:
+        """Write a Parquet file with the columns ``id``, ``neighbours`` (list of ids) and ``similarities`` (list of
+        floats), in one rename.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        import pyarrow
+        import pyarrow.parquet
+
+        ends = pyarrow.array(np.arange(len(self.ids) + 1, dtype=np.int32) * self.k)
+        names = pyarrow.array(self._gallery, pyarrow.string()).take(pyarrow.array(self._rows.ravel()))
+        columns = {
+            "id": pyarrow.array(self.ids, pyarrow.string()),
+            "neighbours": pyarrow.ListArray.from_arrays(ends, names),
+            "similarities": pyarrow.ListArray.from_arrays(ends, pyarrow.array(self._similarities.ravel())),
+        }
+        table = pyarrow.table(columns).replace_schema_metadata({_ABOUT: json.dumps(self.about)})
+        with beside(path) as temporary:
+            pyarrow.parquet.write_table(table, temporary, write_page_checksum=True)
+        self.path = path
+
+    @classmethod
+    def load(cls, path: Path) -> Neighbours:
+        """What :meth:`save` wrote, or another tool with the same columns.
+
+        Raises:
+            UsageError: the file is missing, damaged, or holds something else.
+        """
+        import pyarrow
+        import pyarrow.parquet
+
+        if not path.is_file():
+            raise UsageError(f"{path} does not exist: write it with tellapart mine --output.")
+        try:
+            table = pyarrow.parquet.read_table(path, page_checksum_verification=True)
+            ids, lists = table["id"].to_pylist(), table["neighbours"].combine_chunks()
+            similarities = table["similarities"].combine_chunks().flatten().to_numpy(zero_copy_only=False)
+            names = lists.flatten().dictionary_encode()
+            rows, k = names.indices.to_numpy(zero_copy_only=False).astype(np.int64), len(lists[0])
+            if not k or set(lists.value_lengths().to_pylist()) != {k} or len(similarities) != len(rows):
+                raise ValueError("its rows differ in length")
+            about = json.loads((table.schema.metadata or {}).get(_ABOUT, b"{}"))
+        except (OSError, ValueError, LookupError, TypeError, AttributeError, pyarrow.ArrowException) as error:
+            reason = str(error).strip().split("\n")[0].rstrip(".")
+            raise UsageError(
+                f"{path} is no file of neighbours ({reason}): write it again with tellapart mine."
+            ) from error
+        found = cls(ids, names.dictionary.to_pylist(), rows.reshape(-1, k), similarities.reshape(-1, k), about=about)
+        found.path = path
+        return found

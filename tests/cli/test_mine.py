@@ -1,0 +1,93 @@
+"""``tellapart mine`` on pictures of a test and on real photos."""
+
+from __future__ import annotations
+
+import io
+
+import pyarrow.parquet
+import pytest
+from PIL import Image
+
+from tellapart.cli.main import main
+from tellapart.data.duplicates import look_alikes
+from tellapart.data.load import load_dataset
+from tellapart.listeners.clip import ClipListener
+from tellapart.listeners.mining import mine
+
+
+def test_mining_prints_a_summary_and_writes_what_a_training_reads(materials, tmp_path, capsys):
+    output = tmp_path / "near.parquet"
+    words = ["mine", str(materials.data), "--listener", str(materials.listener), "--k", "2", "--output", str(output)]
+    assert main(words) == 0
+    said = capsys.readouterr().out
+    assert "8 images of data.json (train): 8 different pictures; exact search" in said
+    assert "kept in" in said
+    dataset = load_dataset(materials.data, split="train")
+    rows = {row["id"]: row["neighbours"] for row in pyarrow.parquet.read_table(output).to_pylist()}
+    listener = ClipListener.from_pretrained(materials.listener)
+    found = mine(listener, dataset, k=2)
+    assert rows == dict(zip(dataset.ids, found.of(dataset.ids), strict=True))
+    cosines = listener.encode_ids(dataset.ids) @ listener.encode_ids(dataset.ids).T
+    for i, name in enumerate(dataset.ids):
+        order = sorted((j for j in range(8) if j != i), key=lambda j: -float(cosines[i, j]))
+        assert rows[name] == [dataset.ids[j] for j in order[:2]]
+
+
+def test_what_is_wrong_is_one_sentence(materials, tmp_path, capsys):
+    data, listener = str(materials.data), ["--listener", str(materials.listener)]
+    for words, told in (
+        ([data], "give --listener"),
+        ([*listener], "name one data set"),
+        ([data, *listener, "--output", str(tmp_path / "near.json")], "written as .parquet"),
+        ([data, *listener, "--k", "8"], "ask for at most 7"),
+        ([data, *listener, "--k", "0"], "k is 0"),
+    ):
+        assert main(["mine", *words]) == 2
+        assert told in capsys.readouterr().err
+
+
+@pytest.fixture(scope="module")
+def album(shared_data, tmp_path_factory):
+    """Twelve photos, of which two are there again: byte for byte, and smaller and compressed."""
+    folder = tmp_path_factory.mktemp("album")
+    photos = sorted((shared_data / "unlabelled").glob("*.jpg"))[:12]
+    for photo in photos:
+        (folder / photo.name).write_bytes(photo.read_bytes())
+    (folder / "twin.jpg").write_bytes(photos[0].read_bytes())
+    smaller, buffer = Image.open(photos[1]), io.BytesIO()
+    smaller.resize((smaller.width // 2, smaller.height // 2)).save(buffer, "JPEG", quality=60)
+    (folder / "smaller.jpg").write_bytes(buffer.getvalue())
+    Image.open(photos[2]).save(folder / "same_pixels.png")
+    return folder
+
+
+def test_copies_of_photos_are_no_neighbours(album, materials, capsys):
+    names = sorted(path.stem for path in album.glob("*.jpg"))[:3]
+    words = ["mine", str(album), "--listener", str(materials.listener), "--k", "10"]
+    assert main([*words, "--near_duplicates", "true"]) == 0
+    said = capsys.readouterr().out
+    assert "15 images" in said
+    assert "12 different pictures (copies left out: 1 of the same content, 2 of the same look)" in said
+    dataset = load_dataset(album, split="train")
+    groups = [sorted(group) for group in look_alikes(dataset, num_workers=0)]
+    of = {example.id: example.image.name.rpartition("/")[2].partition(".")[0] for example in dataset}
+    copies = {frozenset(of[name] for name in group) for group in groups}
+    assert copies == {frozenset(pair) for pair in zip(names, ("twin", "smaller", "same_pixels"), strict=True)}
+    listener = ClipListener.from_pretrained(materials.listener)
+    found = mine(listener, dataset, 10, same=groups)
+    for name, near in zip(found.ids, found.of(found.ids), strict=True):
+        pictures = [next((frozenset(g) for g in groups if other in g), frozenset([other])) for other in [name, *near]]
+        assert len(set(pictures)) == 11
+    plain = mine(listener, dataset, 10)  # without decoding, equal bytes are known, and equal pixels by their embedding
+    assert plain.about["same_content"] == 1
+    assert plain.about["same_embedding"] >= 1
+    assert mine(listener, dataset, 10, same_above=2.0).about["pictures"] == 14
+
+
+def test_coco_photos_are_mined(shared_data, materials, capsys):
+    data = shared_data / "coco-mini" / "dataset_karpathy.json"
+    assert main(["mine", str(data), "--listener", str(materials.listener)]) == 0
+    first = capsys.readouterr().out
+    assert "80 different pictures" in first
+    assert main(["mine", str(data), "--listener", str(materials.listener)]) == 0
+    assert capsys.readouterr().out.splitlines()[:-1] == first.splitlines()[:-1]
