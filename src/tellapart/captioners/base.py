@@ -51,6 +51,8 @@ class Captioner(nn.Module, ABC):
     """
 
     name: str = "captioner"
+    feature_size: int | None = None
+    """Width of the image features it reads; none: it reads pictures, through :meth:`process`."""
 
     @property
     def eos_token_ids(self) -> list[int]:

@@ -1,12 +1,12 @@
-"""Key-value caches whose rows can be chosen: to share an image's prefix, and to drop captions that ended."""
+"""Caches whose rows can be chosen: to share an image's prefix, and to drop captions that ended."""
 
 from __future__ import annotations
 
 import copy
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from torch import Tensor
-from transformers import Cache, EncoderDecoderCache
+from transformers import EncoderDecoderCache
 
 
 def _layer_rows(layer: Any, index: Tensor) -> Any:
@@ -16,8 +16,19 @@ def _layer_rows(layer: Any, index: Tensor) -> Any:
     return chosen
 
 
-def select_rows(cache: Cache, index: Tensor) -> Cache:
+@runtime_checkable
+class Selectable(Protocol):
+    """A cache of another kind, such as the state of an LSTM, that chooses its rows itself."""
+
+    def select(self, index: Tensor) -> Any:
+        """A cache of the rows at ``index``."""
+        ...
+
+
+def select_rows(cache: Any, index: Tensor) -> Any:
     """A cache of the rows at ``index`` (repeats allowed); ``cache`` stays as it is, gradients flow back to it."""
+    if isinstance(cache, Selectable):
+        return cache.select(index)
     chosen = copy.copy(cache)
     if isinstance(cache, EncoderDecoderCache):
         chosen.self_attention_cache = select_rows(cache.self_attention_cache, index)

@@ -57,7 +57,7 @@ class HuggingFaceCaptioner(Captioner):
             raise UsageError(f"train={train!r} is unknown: choose 'decoder' (all but the image tower) or 'all'.")
         if max_caption_tokens < 1:
             raise UsageError(f"max_caption_tokens={max_caption_tokens} leaves no caption: give at least 1.")
-        self.network, self.family = network, family
+        self.network, self.family, self.feature_size = network, family, family.feature_size
         self.image_processor, self.tokenizer = family.processors.image, family.processors.tokenizer
         self.text = CaptionText(self.tokenizer, family, max_caption_tokens)
         self.trains = train
@@ -214,9 +214,9 @@ class HuggingFaceCaptioner(Captioner):
         """Image states; with gradients if they are enabled and the image tower trains."""
         if self.name not in batch.inputs:
             raise KeyError(f"the batch has no inputs named {self.name!r}: give Collate this captioner's process")
-        parameter = next(self.family.vision.parameters())
+        dtype = self.family.input_dtype
         inputs = {
-            key: value.to(self.device, parameter.dtype if value.is_floating_point() else None)
+            key: value.to(self.device, dtype if value.is_floating_point() else None)
             for key, value in batch.inputs[self.name].items()
         }
         with torch.set_grad_enabled(torch.is_grad_enabled() and self.trains_vision):

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+import tellapart.captioners.lstm  # noqa: F401  # makes its models known to transformers
 from tellapart.captioners.families import family_class
 from tellapart.captioners.families.base import Family, Processors
 from tellapart.captioners.modes import quiet
@@ -146,6 +147,8 @@ def _read_processors(family: type[Family], places: list[tuple[str, str | None]])
         joint = read("processor", "processor_config.json", family.load_joint)
         return Processors(joint.image_processor, joint.tokenizer, joint)
     return Processors(
-        read("image processor", "preprocessor_config.json", AutoImageProcessor.from_pretrained, backend="pil"),
+        read("image processor", "preprocessor_config.json", AutoImageProcessor.from_pretrained, backend="pil")
+        if not family.reads_features
+        else None,
         read("tokenizer", "tokenizer_config.json", AutoTokenizer.from_pretrained),
     )

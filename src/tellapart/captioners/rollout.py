@@ -42,6 +42,8 @@ def restricted(scores: Tensor, tokens: Tensor, family: Family, decoding: Decodin
 
     As in Hugging Face's ``generate``, the start tokens count as part of the text in which n-grams may not repeat.
     """
+    if family.never_drawn:
+        scores = scores.index_fill(1, torch.tensor(family.never_drawn, device=scores.device), -torch.inf)
     if tokens.shape[1] < decoding.min_new_tokens:
         scores = scores.index_fill(1, torch.tensor(family.eos, device=scores.device), -torch.inf)
     if decoding.no_repeat_ngram_size:

@@ -30,7 +30,8 @@ def write_parts(captioner: HuggingFaceCaptioner, folder: Path) -> None:
             captioner.network.save_pretrained(folder)
     processors = captioner.family.processors
     for part in [processors.image, processors.tokenizer] if processors.joint is None else [processors.joint]:
-        part.save_pretrained(folder)
+        if part is not None:
+            part.save_pretrained(folder)
     model = captioner.family.model
     write_json(
         folder / MANIFEST,

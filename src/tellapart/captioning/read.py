@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from tellapart.captioning.records import Item
 from tellapart.errors import UsageError
@@ -16,7 +16,11 @@ if TYPE_CHECKING:
     from PIL import Image
     from torch import Tensor
 
+R = TypeVar("R")
 Processor = Callable[[list["Image.Image"]], dict[str, "Tensor"]]
+ById = Callable[[list[str]], dict[str, "Tensor"]]
+Opened = tuple[Item, "Image.Image | None"]
+"""An image and its picture, if any model looks at pictures."""
 
 
 @dataclass(frozen=True)
@@ -38,19 +42,22 @@ class Reader:
     """Decodes images and runs each processor on them; an image that cannot be read becomes a sentence.
 
     Args:
-        processors: name of a model -> its processor.
+        processors: name of a model -> its processor. Without any, no picture is opened.
+        features: name of a model -> what it reads by image ids.
     """
 
-    def __init__(self, processors: Mapping[str, Processor]) -> None:
-        self.processors = dict(processors)
+    def __init__(self, processors: Mapping[str, Processor], *, features: Mapping[str, ById] | None = None) -> None:
+        self.processors, self.features = dict(processors), dict(features or {})
 
     def __call__(self, items: Sequence[Item]) -> Read:
         """The images as one batch. Without references: nothing here looks at them."""
-        opened: list[tuple[Item, Image.Image]] = []
+        opened: list[Opened] = []
         errors: dict[str, str] = {}
         for item in items:
             try:
-                opened.append((item, item.image.open()))
+                for look_up in self.features.values():
+                    look_up([item.id])
+                opened.append((item, item.image.open() if self.processors else None))
             except UsageError as error:
                 errors[item.id] = str(error)
         try:
@@ -59,15 +66,19 @@ class Reader:
             fit = [pair for pair in opened if self._fits(pair, errors)]
             return self._batch(fit, errors)
 
-    def _batch(self, opened: Sequence[tuple[Item, Image.Image]], errors: dict[str, str]) -> Read:
-        items, images = [item for item, _ in opened], [image for _, image in opened]
+    def _batch(self, opened: Sequence[Opened], errors: dict[str, str]) -> Read:
+        items, images = [item for item, _ in opened], [image for _, image in opened if image is not None]
         if not items:
             return Read([], None, errors)
+        ids = [item.id for item in items]
         inputs = {name: processor(images) for name, processor in self.processors.items()}
-        return Read(items, Batch([item.id for item in items], [[] for _ in items], inputs), errors)
+        inputs |= {name: look_up(ids) for name, look_up in self.features.items()}
+        return Read(items, Batch(ids, [[] for _ in items], inputs), errors)
 
-    def _fits(self, pair: tuple[Item, Image.Image], errors: dict[str, str]) -> bool:
+    def _fits(self, pair: Opened, errors: dict[str, str]) -> bool:
         item, image = pair
+        if image is None:
+            return True
         try:
             for processor in self.processors.values():
                 processor([image])
@@ -87,14 +98,14 @@ def taking(batches: Iterator[list[Item]]) -> Take:
     return lambda wait: next(batches, None)
 
 
-def read_ahead(take: Take, read: Callable[[list[Item]], Read], *, threads: int) -> Iterator[Read]:
+def read_ahead(take: Take, read: Callable[[list[Item]], R], *, threads: int) -> Iterator[R]:
     """Batches read in order while earlier ones are in use, by ``threads`` threads; 0 reads when asked."""
     if threads < 1:
         while (items := take(True)) is not None:
             yield read(items)
         return
     pool = ThreadPoolExecutor(threads, thread_name_prefix="read")
-    waiting: deque[Future[Read]] = deque()
+    waiting: deque[Future[R]] = deque()
     try:
         while True:
             while len(waiting) <= threads and (items := take(not waiting)) is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from tellapart.data.images import ImageSource
 from tellapart.errors import UsageError
@@ -17,6 +17,18 @@ if TYPE_CHECKING:
 
 Processor = Callable[[list["Image.Image"]], dict[str, "Tensor"]]
 """RGB images -> a model's tensors, one row an image."""
+
+
+class FeatureProcessor(Protocol):
+    """Image ids -> a model's tensors, one row an image: features that were computed before."""
+
+    def __call__(self, ids: Sequence[str]) -> dict[str, Tensor]:
+        """The tensors."""
+        ...
+
+    def fingerprint(self, image_id: str) -> str:
+        """A hash of what an image's row holds."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -78,20 +90,35 @@ class CaptionDataset(Sequence[Example]):
 
 
 class Collate:
-    """Turns examples into a batch, running each named processor once on all images."""
+    """Turns examples into a batch, running each named processor once on all images.
 
-    def __init__(self, processors: Mapping[str, Processor]) -> None:
-        self.processors = dict(processors)
+    Args:
+        processors: name of a model -> what it reads of pictures. Without any, no picture is opened.
+        features: name of a model -> what it reads by image ids.
+    """
+
+    def __init__(
+        self, processors: Mapping[str, Processor], *, features: Mapping[str, FeatureProcessor] | None = None
+    ) -> None:
+        self.processors, self.features = dict(processors), dict(features or {})
 
     def __call__(self, examples: Sequence[Example]) -> Batch:
         """The examples as a batch; references lose the space around them.
 
         Raises:
-            UsageError: an image cannot be read.
+            UsageError: an image, or its features, cannot be read.
         """
         from tellapart.types import Batch  # imports torch, which captions without images do without
 
         images = [example.image.open() for example in examples] if self.processors else []
         inputs = {name: processor(images) for name, processor in self.processors.items()}
+        ids = [example.id for example in examples]
+        inputs |= {name: processor(ids) for name, processor in self.features.items()}
         references = [[text.strip() for text in e.references] for e in examples]
-        return Batch([e.id for e in examples], references, inputs)
+        return Batch(ids, references, inputs)
+
+    def fingerprint(self, example: Example) -> str:
+        """A hash that tells what models see of an example from what they see of others."""
+        if self.processors or not self.features:
+            return example.image.fingerprint()
+        return "".join(processor.fingerprint(example.id) for processor in self.features.values())

@@ -24,6 +24,8 @@ FAMILIES = {
     "qwen2_vl": "tellapart.captioners.families.qwen2_vl:Qwen2VL",
     "qwen2_5_vl": "tellapart.captioners.families.qwen2_vl:Qwen2VL",
     "qwen3_vl": "tellapart.captioners.families.qwen3_vl:Qwen3VL",
+    "fc_lstm": "tellapart.captioners.families.lstm:FcLstmFamily",
+    "att2in2": "tellapart.captioners.families.lstm:Att2in2Family",
 }
 
 

@@ -62,6 +62,8 @@ class Family(ABC):
     """Name of the class in transformers that joins image processor and tokenizer; none: they are read apart."""
     default_prompt: ClassVar[str] = ""
     """What the family is asked when nobody says what to ask."""
+    reads_features: ClassVar[bool] = False
+    """Whether the model reads image features instead of pictures."""
 
     start: list[int]
     eos: list[int]
@@ -100,6 +102,21 @@ class Family(ABC):
     @abstractmethod
     def vision(self) -> nn.Module:
         """The image tower: what ``train="decoder"`` leaves frozen."""
+
+    @property
+    def feature_size(self) -> int | None:
+        """Width of the features that the model reads; none: it reads pictures."""
+        return None
+
+    @property
+    def never_drawn(self) -> list[int]:
+        """Ids that human captions may hold and drawn ones may not."""
+        return []
+
+    @property
+    def input_dtype(self) -> torch.dtype:
+        """What :meth:`encode` is given numbers in: the tower's own."""
+        return next(self.vision.parameters()).dtype
 
     @property
     @abstractmethod

@@ -1,0 +1,85 @@
+"""Features of a collection, computed once and kept."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from tellapart.captioners.vision import VisionFeatures
+from tellapart.captioning.read import Reader, read_ahead
+from tellapart.captioning.records import Item
+from tellapart.data.features.store import About, FeatureStore, FeatureWriter
+from tellapart.errors import UsageError
+from tellapart.progress import bar
+from tellapart.types import Batch
+
+
+class _Reading:
+    """Reads images that are not in the store yet."""
+
+    def __init__(self, vision: VisionFeatures, store: FeatureStore) -> None:
+        self.store = store
+        self.reader = Reader({vision.name: vision.process})
+
+    def __call__(self, items: Sequence[Item]) -> tuple[int, list[tuple[Item, str]], Batch | None, dict[str, str]]:
+        """``(images looked at, those that were read with the hash of each, they as tensors, errors by id)``."""
+        hashes, errors, new = dict[str, str](), dict[str, str](), []
+        for item in items:
+            try:
+                hashes[item.id] = item.image.fingerprint()
+            except UsageError as error:
+                errors[item.id] = str(error)
+                continue
+            if item.id not in self.store or self.store.fingerprint(item.id) != hashes[item.id]:
+                new.append(item)
+        read = self.reader(new)
+        return len(items), [(item, hashes[item.id]) for item in read.items], read.batch, errors | read.errors
+
+
+def write_features(
+    items: Sequence[Item],
+    vision: VisionFeatures,
+    folder: Path,
+    about: About,
+    *,
+    batch_size: int = 32,
+    threads: int = 2,
+    fail: bool = True,
+) -> tuple[int, dict[str, str]]:
+    """Compute the features of every image that the folder does not hold yet, and keep them there.
+
+    What is there is recognised by the picture's content, so an image that changed is computed again. After a kill at most
+    the shard that was being gathered is lost; what was gathered is written when the work is interrupted or fails.
+
+    Args:
+        items: the images.
+        vision: computes.
+        folder: where a :class:`FeatureStore` is, or is to be.
+        about: what the store says of itself.
+        batch_size: images computed at once.
+        threads: that read ahead.
+        fail: stop at the first image that cannot be read.
+
+    Returns:
+        How many images were computed, and id and reason of those that could not be read.
+
+    Raises:
+        UsageError: the folder holds other features, or ``fail``, and an image cannot be read.
+    """
+    writer = FeatureWriter(folder, about)
+    reading, computed, errors = _Reading(vision, FeatureStore(folder)), 0, dict[str, str]()
+    batches = iter([list(items[first : first + batch_size]) for first in range(0, len(items), batch_size)])
+    try:
+        with bar("features", len(items)) as running:
+            for seen, read, batch, broken in read_ahead(lambda wait: next(batches, None), reading, threads=threads):
+                errors |= broken
+                if broken and fail:
+                    raise UsageError(next(iter(broken.values())))
+                if batch is not None:
+                    for (item, fingerprint), array in zip(read, vision(batch.inputs[vision.name]), strict=True):
+                        writer.add(item.id, fingerprint, array.numpy())
+                computed += len(read)
+                running.advance(seen)
+    finally:
+        writer.flush()
+    return computed, errors

@@ -1,0 +1,165 @@
+"""Features in place of pictures: opening them, matching them with data and captioner, and captioners that begin anew."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+from tellapart.cli.measured import without_broken
+from tellapart.cli.schema import CaptionerSection, NewSection
+from tellapart.errors import UsageError
+
+if TYPE_CHECKING:
+    from tellapart.captioners.base import Captioner
+    from tellapart.captioners.huggingface import HuggingFaceCaptioner
+    from tellapart.cli.recipe import Recipe
+    from tellapart.data.dataset import CaptionDataset, Collate
+    from tellapart.data.features.base import FeatureSet
+
+
+def features_at(path: Path | None) -> FeatureSet | None:
+    """The features in a folder or file, or none.
+
+    Raises:
+        UsageError: there are none.
+    """
+    if path is None:
+        return None
+    from tellapart.data.features.open import open_features
+
+    return open_features(path)
+
+
+def load_pictured(
+    path: str, split: str, *, features: FeatureSet | None, missing_files: bool, **how: Any
+) -> CaptionDataset:
+    """The data as ``load_data`` reads them; where features stand in for pictures, the pictures need not be there.
+
+    Args:
+        path: of the data.
+        split: of the data.
+        features: what the captioner reads, if not pictures.
+        missing_files: as for ``load_data``.
+        how: the other arguments of ``load_data``.
+
+    Raises:
+        UsageError: the data cannot be read.
+    """
+    from tellapart.cli.models import load_data
+
+    if features is None:
+        return load_data(path, split, missing_files=missing_files, **how)
+    try:
+        return load_data(path, split, missing_files=True, **how)
+    except UsageError:
+        from tellapart.data.load import load_references
+
+        return load_references(path, split=split, format=how["format"])[: how["limit"]]
+
+
+def needs_pictures(recipe: Recipe) -> bool:
+    """Whether a training opens images: not if its captioner reads features and nothing listens."""
+    watched = recipe.evaluation
+    return recipe.data.features is None or any([recipe.listener.path, watched.judge, watched.pac, watched.itm])
+
+
+def usable(
+    dataset: CaptionDataset, on_error: str, features: FeatureSet | None, *, pictures: bool = True
+) -> tuple[CaptionDataset, list[tuple[str, str]]]:
+    """The data that can be read: with ``on_error`` skip, without the images whose picture or features are unusable.
+
+    Args:
+        dataset: the data.
+        on_error: ``fail`` or ``skip``.
+        features: what the captioner reads, if not pictures.
+        pictures: whether pictures are looked at, too.
+
+    Returns:
+        The data set, and id and reason of every image that was left out.
+
+    Raises:
+        UsageError: an image has no features, and none may be left out.
+    """
+    skipped: list[tuple[str, str]] = []
+    if features is not None:
+        from tellapart.cli.console import note
+        from tellapart.data.features.open import require_features, with_features
+
+        if on_error == "skip":
+            whole = len(dataset)
+            dataset, skipped = with_features(dataset, features)
+            if skipped:
+                note(f"note: {len(skipped)} of the {whole} images of {dataset.name} have no usable features.")
+        else:
+            require_features(dataset, features)
+    if pictures:
+        dataset, broken = without_broken(dataset, on_error)
+        skipped += broken
+    return dataset, skipped
+
+
+def collate_of(captioner: Captioner, features: FeatureSet | None) -> Collate:
+    """What turns images into what a captioner reads: pictures, or features by their ids.
+
+    Raises:
+        UsageError: it reads features and there are none, or the other way round, or they are of another width.
+    """
+    from tellapart.data.dataset import Collate
+
+    check_width(captioner, features)
+    if features is None:
+        return Collate({captioner.name: captioner.process})
+    from tellapart.data.features.base import FeatureInputs
+
+    return Collate({}, features={captioner.name: FeatureInputs(features)})
+
+
+def check_width(captioner: Captioner, features: FeatureSet | None) -> None:
+    """Raise unless the features are what the captioner reads.
+
+    Raises:
+        UsageError: they are not.
+    """
+    if captioner.feature_size is None and features is not None:
+        raise UsageError(f"the captioner reads pictures, not the features {features.name}: leave features out.")
+    if captioner.feature_size is not None and features is None:
+        raise UsageError(
+            f"the captioner reads features {captioner.feature_size} wide, not pictures: make them with tellapart features, and "
+            "name their folder (data.features in recipes, --features elsewhere)."
+        )
+    if features is not None and captioner.feature_size != features.width:
+        raise UsageError(
+            f"the features {features.name} are {features.width} wide, but the captioner was made for {captioner.feature_size}: "
+            "give those of the model it was trained with."
+        )
+
+
+def start_captioner(
+    section: CaptionerSection, dataset: CaptionDataset, features: FeatureSet | None, *, size: str, seed: int
+) -> HuggingFaceCaptioner:
+    """The captioner of a recipe; one that begins anew knows the words of the training captions.
+
+    Raises:
+        UsageError: there is no such model, or it cannot be used so.
+    """
+    from tellapart.cli.models import NEW, load_captioner
+
+    name = section.model_name_or_path
+    if not name.startswith(NEW):
+        if section.new is not None:
+            raise UsageError(f"captioner.new is for a captioner that begins anew, and {name} does not: leave it out.")
+        return load_captioner(section, size=size, seed=seed)
+    if features is None:
+        raise UsageError(f"{name} reads features: make them with tellapart features, and set data.features.")
+    from tellapart.captioners.fresh import fresh_captioner
+    from tellapart.experiments.world_training import seeded
+
+    captions = (text for example in dataset for text in example.references)
+    with TemporaryDirectory() as temporary:
+        with seeded(name, seed):
+            settings = asdict(section.new or NewSection())
+            fresh = fresh_captioner(name.removeprefix(NEW), captions, feature_size=features.width, **settings)
+        fresh.save(Path(temporary))
+        return load_captioner(replace(section, model_name_or_path=temporary, new=None), size=size, seed=seed)

@@ -1,0 +1,165 @@
+"""``tellapart features``: what a vision model sees in every image, computed once, for captioners that read features."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from tellapart.cli.command import options_of
+from tellapart.cli.console import note, say
+from tellapart.data.formats.names import Format
+from tellapart.errors import UsageError
+
+if TYPE_CHECKING:
+    from tellapart.captioners.vision import VisionFeatures
+    from tellapart.captioning.records import Item
+
+SHOWN_ERRORS = 20
+"""Images that could not be read, told one by one."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FeaturesOptions:
+    """Options of ``tellapart features``.
+
+    Args:
+        model: a vision model of transformers (ViT, DINOv2, ResNet, ConvNeXt, Swin, the image half of CLIP or SigLIP): a
+            Hugging Face id, a model folder, or world/backbone.
+        output_dir: folder for the features; if it holds some of the same kind, only what is missing is computed.
+        pool: mean keeps one vector an image, grid one for each place of the last feature map.
+        dtype: what the features are stored in.
+        split: only this part of the data; null takes all parts.
+        images: folder that the file's image paths are relative to; null means the file's own folder.
+        format: how to read the data; null finds out by looking.
+        size: size of the built-in world; other data ignore it.
+        limit: use only the first so many images of each part; null uses all.
+        on_error: an image that cannot be read ends the work (fail), or is left out and named (skip).
+        overwrite: throw away what the folder holds and compute all anew.
+        batch_size: images computed at once.
+        num_workers: threads that read images ahead.
+    """
+
+    model: str
+    output_dir: Path
+    pool: Literal["mean", "grid"] = "mean"
+    dtype: Literal["float32", "float16"] = "float32"
+    split: str | None = None
+    images: Path | None = None
+    format: Format | None = None
+    size: Literal["full", "small"] = "full"
+    limit: int | None = None
+    on_error: Literal["fail", "skip"] = "fail"
+    overwrite: bool = False
+    batch_size: int = 32
+    num_workers: int = 2
+
+
+def run(argv: Sequence[str]) -> int:
+    """Compute the features of what the first word names."""
+    chosen = options_of(
+        argv,
+        FeaturesOptions,
+        usage="features DATA --model NAME --output_dir DIR",
+        description="Compute image features with a vision model. The same command again goes on after a stop.",
+    )
+    if chosen is None:
+        return 0
+    words, options = chosen
+    if len(words) != 1:
+        raise UsageError(f"features needs one data set or folder of images, not {len(words)} words: name it.")
+    if options.batch_size < 1:
+        raise UsageError(f"--batch_size is {options.batch_size}: give at least 1.")
+    from tellapart.captioning.features import write_features
+    from tellapart.cli.models import device
+    from tellapart.data.features.store import About, FeatureStore
+
+    items = items_of(words[0], options)
+    vision = _vision(options)
+    width = _width(vision, options.model)
+    about = About(options.model, vision.fingerprint(), options.pool, width, options.dtype)
+    if options.overwrite:
+        _clear(options.output_dir)
+    computed, errors = write_features(
+        items,
+        vision.to(device()),
+        options.output_dir,
+        about,
+        batch_size=options.batch_size,
+        threads=options.num_workers,
+        fail=options.on_error == "fail",
+    )
+    for reason in list(errors.values())[:SHOWN_ERRORS]:
+        note(f"left out: {reason}")
+    if errors:
+        note(f"note: {len(errors)} of {len(items)} images cannot be read and are left out.")
+    there = len(FeatureStore(options.output_dir))
+    say(f"{options.output_dir}: features of {there} images ({options.pool}, {width} wide), {computed} computed now")
+    return 0
+
+
+def items_of(path: str, options: FeaturesOptions) -> list[Item]:
+    """The images of the data, of all parts unless one is asked for.
+
+    Raises:
+        UsageError: the data cannot be read, or two parts share an id.
+    """
+    from tellapart.captioning.records import Item
+    from tellapart.cli.models import WORLD, load_data
+    from tellapart.data.load import splits_of
+    from tellapart.data.world import WORLD_SPLITS
+
+    if options.split is not None:
+        splits = [options.split]
+    elif path == WORLD:
+        splits = list(WORLD_SPLITS)
+    else:
+        splits = splits_of(path, images=options.images, format=options.format)
+    items: dict[str, Item] = {}
+    for split in splits:
+        dataset = load_data(
+            path,
+            split,
+            images=options.images,
+            format=options.format,
+            size=options.size,
+            limit=options.limit,
+            missing_files=options.on_error == "skip",
+        )
+        for example in dataset:
+            if items.setdefault(example.id, Item(example.id, example.image, example.id)).image != example.image:
+                raise UsageError(
+                    f"two parts of {path} have an image {example.id!r}: give --split, and each part a folder of its own."
+                )
+    return list(items.values())
+
+
+def _vision(options: FeaturesOptions) -> VisionFeatures:
+    from tellapart.captioners.vision import VisionFeatures
+    from tellapart.cli.models import build_stage, is_world
+
+    folder = build_stage(options.model, options.size) if is_world(options.model) else options.model
+    return VisionFeatures.from_pretrained(folder, pool=options.pool)
+
+
+def _width(vision: VisionFeatures, model: str) -> int:
+    """Numbers in a feature vector, found on a grey picture.
+
+    Raises:
+        UsageError: the model does not look at pictures in the usual way.
+    """
+    from PIL import Image
+
+    try:
+        return vision(vision.process([Image.new("RGB", (64, 64), "grey")])).shape[-1]
+    except (AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError) as error:
+        reason = next(iter(str(error).splitlines()), type(error).__name__).rstrip(".")
+        raise UsageError(f"--model {model} gives no features of a picture ({reason}): name a vision model.") from error
+
+
+def _clear(folder: Path) -> None:
+    """Remove features that tellapart has written; a folder of anything else stays."""
+    if (folder / "features.json").is_file():
+        shutil.rmtree(folder)

@@ -1,0 +1,1 @@
+"""Image features that were computed before: read by id, in place of pictures."""

@@ -1,0 +1,203 @@
+"""tellapart's own layout of features: a few large files that are mapped into memory, not one small file an image.
+
+::
+
+    features.json           what they were computed with
+    shard-00000.npy         [rows, D]: the rows of its images, one after the other
+    shard-00000.parquet     id, fingerprint of the picture, first row, number of rows
+
+A shard counts once its table is there, and both files are renamed into place: after a kill, the shards that were finished
+are whole. The table of a later shard wins, so features can be computed again without touching what is there.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from tellapart.data.features.base import checked, missing
+from tellapart.errors import UsageError
+from tellapart.files import beside, write_json
+
+ABOUT = "features.json"
+Pool = Literal["mean", "grid"]
+DType = Literal["float32", "float16"]
+
+
+@dataclass(frozen=True)
+class About:
+    """What a store's features were computed with.
+
+    Args:
+        model: name of the vision model.
+        weights: hash of its weights and preprocessing.
+        pool: ``mean`` keeps one vector an image, ``grid`` one a place.
+        width: numbers in a vector.
+        dtype: what they are stored in.
+    """
+
+    model: str
+    weights: str
+    pool: Pool
+    width: int
+    dtype: DType
+
+
+@dataclass(frozen=True)
+class _Place:
+    shard: str
+    first: int
+    count: int
+    fingerprint: str
+
+
+class FeatureStore:
+    """Features in tellapart's own layout, read through memory maps.
+
+    Args:
+        path: the folder.
+
+    Raises:
+        UsageError: it is no such folder, or damaged.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.name = path, str(path)
+        try:
+            stored = json.loads((path / ABOUT).read_text(encoding="utf-8"))
+            self.about = About(**{key: stored[key] for key in About.__dataclass_fields__})
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise UsageError(
+                f"{path} has no readable {ABOUT} ({error}): name a folder of tellapart features."
+            ) from error
+        self.width = self.about.width
+        self._places: dict[str, _Place] = {}
+        for table in sorted(path.glob("shard-*.parquet")):
+            self._places.update(_rows(table))
+        self._maps: dict[str, np.ndarray] = {}
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def __contains__(self, image_id: str) -> bool:
+        return image_id in self._places
+
+    def fingerprint(self, image_id: str) -> str:
+        """The hash of the picture that the features are of."""
+        return self._places[image_id].fingerprint
+
+    def __getitem__(self, image_id: str) -> np.ndarray:
+        if image_id not in self._places:
+            raise missing(self, image_id)
+        place = self._places[image_id]
+        rows = self._shard(place.shard)[place.first : place.first + place.count]
+        return checked(rows[0] if self.about.pool == "mean" and len(rows) == 1 else rows, self, image_id)
+
+    def _shard(self, name: str) -> np.ndarray:
+        if name not in self._maps:
+            file = self.path / f"{name}.npy"
+            try:
+                self._maps[name] = np.load(file, mmap_mode="r", allow_pickle=False)
+            except (OSError, ValueError, EOFError) as error:
+                raise UsageError(
+                    f"{file} is damaged ({error}): delete it and {name}.parquet, and run tellapart features again."
+                ) from error
+        return self._maps[name]
+
+
+def _rows(table: Path) -> Iterator[tuple[str, _Place]]:
+    import pyarrow.parquet as pq
+    from pyarrow import ArrowException
+
+    try:
+        columns = pq.read_table(table).to_pydict()
+        for name, fingerprint, first, count in zip(
+            columns["id"], columns["fingerprint"], columns["first"], columns["count"], strict=True
+        ):
+            yield name, _Place(table.stem, first, count, fingerprint)
+    except (ArrowException, OSError, KeyError) as error:
+        raise UsageError(
+            f"{table} is damaged ({error}): delete it, and run tellapart features again to compute its images."
+        ) from error
+
+
+class FeatureWriter:
+    """Adds features to a store, a shard at a time.
+
+    Args:
+        path: the folder; it is made, or must hold features computed in the same way.
+        about: what they are computed with.
+        shard_bytes: a shard is written when it has so many bytes,
+        shard_images: or so many images.
+
+    Raises:
+        UsageError: the folder holds other features, or other files.
+    """
+
+    def __init__(self, path: Path, about: About, *, shard_bytes: int = 2**28, shard_images: int = 2000) -> None:
+        self.path, self.about, self.shard_bytes, self.shard_images = path, about, shard_bytes, shard_images
+        if (path / ABOUT).is_file():
+            _require_same(FeatureStore(path).about, about, path)
+        elif path.is_dir() and any(path.iterdir()):
+            raise UsageError(f"--output_dir {path} holds other files: name an empty or a new folder.")
+        else:
+            path.mkdir(parents=True, exist_ok=True)
+            write_json(path / ABOUT, {"format": 1, **asdict(about)})
+        self._ids: list[str] = []
+        self._fingerprints: list[str] = []
+        self._arrays: list[np.ndarray] = []
+
+    def add(self, image_id: str, fingerprint: str, array: np.ndarray) -> None:
+        """Features ``[D]`` or ``[R, D]`` of a picture with this fingerprint.
+
+        Raises:
+            UsageError: they do not fit into the numbers they are to be stored in.
+        """
+        with np.errstate(over="ignore"):
+            rows = np.atleast_2d(array).astype(self.about.dtype)
+        if not np.isfinite(rows).all():
+            raise UsageError(
+                f"the features of image {image_id!r} are not finite in {self.about.dtype}: store them with --dtype float32, "
+                "or repair the model."
+            )
+        self._ids.append(image_id)
+        self._fingerprints.append(fingerprint)
+        self._arrays.append(rows)
+        if len(self._ids) >= self.shard_images or sum(a.nbytes for a in self._arrays) >= self.shard_bytes:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write what was added as a shard."""
+        if not self._ids:
+            return
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        stem = f"shard-{_next_number(self.path):05}"
+        counts = [len(array) for array in self._arrays]
+        first = np.concatenate([[0], np.cumsum(counts)[:-1]]).tolist()
+        with beside(self.path / f"{stem}.npy") as temporary, temporary.open("wb") as file:
+            np.save(file, np.concatenate(self._arrays))
+        rows = pa.table({"id": self._ids, "fingerprint": self._fingerprints, "first": first, "count": counts})
+        with beside(self.path / f"{stem}.parquet") as temporary:
+            pq.write_table(rows, temporary)
+        self._ids, self._fingerprints, self._arrays = [], [], []
+
+
+def _next_number(path: Path) -> int:
+    """One more than the last shard that counts; the lone .npy of a killed writer is written over."""
+    return max((int(table.stem.removeprefix("shard-")) for table in path.glob("shard-*.parquet")), default=-1) + 1
+
+
+def _require_same(there: About, here: About, path: Path) -> None:
+    for key, value in asdict(there).items():
+        if key != "model" and value != getattr(here, key):  # the same weights may have two names
+            raise UsageError(
+                f"--output_dir {path} holds features with {key} {value!r}, not {getattr(here, key)!r}: name another folder, "
+                "or give --overwrite to compute all of them anew."
+            )
