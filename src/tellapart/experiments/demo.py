@@ -12,6 +12,7 @@ from tellapart.experiments.world_stages import build_all
 
 if TYPE_CHECKING:
     from tellapart.evaluation.compare import Comparison
+    from tellapart.evaluation.evaluate import Evaluation
     from tellapart.evaluation.results import EvaluationResult
     from tellapart.experiments.world import World
 
@@ -76,13 +77,19 @@ def _present(output_dir: Path, settings: dict[str, Setting], size: str) -> tuple
     return compare_results([view.result for view in views]), page
 
 
-def reference_rows(parts: World) -> list[EvaluationResult]:
-    """Floor and ceiling on test: human captions, full descriptions, and saying nothing."""
+def reference_rows(parts: World, *, meteor: bool = False) -> list[EvaluationResult]:
+    """Floor and ceiling on test: human captions, full descriptions, and saying nothing; on request with METEOR."""
     from tellapart.data.world import load_scenes
     from tellapart.data.world.captions import full_description
+    from tellapart.evaluation.meteor import MeteorMeasure
 
-    evaluation = parts.evaluation("test")
+    def evaluation(references: dict[str, list[str]]) -> Evaluation:
+        return parts.evaluation("test", measures=(MeteorMeasure(references),) if meteor else ())
+
+    references = parts.dataset("test").references
+    others = {image_id: texts[1:] for image_id, texts in references.items()}
     scenes = load_scenes("test", size=parts.size)
     full = {image_id: full_description(scene) for image_id, scene in scenes.items()}
     note = "every attribute of every object, in the references' grammar"
-    return [evaluation.human(), evaluation.score(full, name="full description", note=note), evaluation.empty()]
+    every = evaluation(references)
+    return [evaluation(others).human(), every.score(full, name="full description", note=note), every.empty()]

@@ -59,7 +59,7 @@ class Study:
 
     def tested(self, setting: Setting) -> dict[str, Any]:
         """What a training measured on test: point -> decoding -> metric -> value."""
-        return json.loads((self.root / setting.key() / TESTED).read_text(encoding="utf-8"))["test"]
+        return json.loads((self.root / setting.key() / TESTED[self.plan.meteor]).read_text(encoding="utf-8"))["test"]
 
     def chosen(self, row: str) -> Setting:
         """The grid point whose selected checkpoint retrieves best on val (the lower rate on a tie)."""
@@ -82,7 +82,7 @@ class Study:
     def jobs(self, settings: Sequence[Setting], *, test: bool) -> list[Job]:
         """One process a distinct setting."""
         unique = {setting.key(): setting for setting in settings}
-        return [setting.job(self.root, test=test) for setting in unique.values()]
+        return [setting.job(self.root, test=test, meteor=self.plan.meteor) for setting in unique.values()]
 
     def run(self, *, workers: int) -> None:
         """Train the grid, choose, then train and measure every seed.
@@ -108,7 +108,9 @@ def main(argv: list[str] | None = None) -> None:
     study = Study(plan, options.output_dir, Setting(row="xe", steps=options.steps, size=options.size))
     build_all(options.size, seeds=study.seeds)
     study.run(workers=options.workers)
-    references = {result.name: result.metrics for result in reference_rows(World.load(options.size))}
+    references = {
+        result.name: result.metrics for result in reference_rows(World.load(options.size), meteor=plan.meteor)
+    }
     write_page(study, options.docs / plan.page, references=references)
 
 

@@ -41,6 +41,7 @@ class Plan:
         tables: heading -> columns.
         claims: decides what was expected.
         further: name of a further row -> one of its settings, given the finished grid.
+        meteor: whether METEOR is measured on test.
         on_val: rows that are tried at the grid and shown there only, to find out what makes the difference.
     """
 
@@ -52,6 +53,7 @@ class Plan:
     claims: Callable[[Study], list[Claim]]
     further: Callable[[Study], dict[str, Setting]] = lambda study: {}
     on_val: tuple[str, ...] = ()
+    meteor: bool = False
 
 
 @dataclass(frozen=True)

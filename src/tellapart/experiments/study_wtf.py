@@ -84,4 +84,5 @@ PLAN = Plan(
     tables={"retrieval": RECALLS, "writing": WRITING},
     claims=claims,
     on_val=tuple(CHANGES),
+    meteor=True,
 )

@@ -26,7 +26,10 @@ if TYPE_CHECKING:
 ROWS = {**BASE_ROWS, **WTF_ROWS, **CHANGES}
 """Every method that a study may lay beside others."""
 
-TRAINED, TESTED = "trained.json", "done.json"
+TRAINED = "trained.json"
+TESTED = {False: "done.json", True: "done_meteor.json"}
+"""Whether METEOR was measured too -> the file that says that a setting was measured on test."""
+
 CIDER_FLOOR = 0.6
 """A checkpoint is selected only while its val CIDEr is at least this share of step 0's."""
 
@@ -63,26 +66,28 @@ class Setting:
         slug = re.sub("[^a-z0-9]+", "-", self.row.lower())
         return f"{slug}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
 
-    def job(self, root: Path, *, test: bool) -> Job:
-        """The process that runs it under ``root``; with ``test`` it is done only once measured on test."""
+    def job(self, root: Path, *, test: bool, meteor: bool = False) -> Job:
+        """The process that runs it under ``root``; with ``test`` it is done only once measured on test, on request with
+        METEOR."""
         options = [f"--{name}={value}" for name, value in asdict(self).items() if value is not None]
         knob = "" if self.knob is None else f", {ROWS[self.row].knob} {self.knob:g}"
         name = self.row if self.row == "xe" else f"{self.row} (lr {self.learning_rate:g}{knob}, seed {self.seed})"
-        arguments = (*options, *(["--test"] if test else []))
-        marker = TESTED if test else TRAINED
+        arguments = (*options, *(["--test"] if test else []), *(["--meteor"] if test and meteor else []))
+        marker = TESTED[meteor] if test else TRAINED
         return Job(name, __spec__.name, arguments, root / self.key(), self.steps, marker)
 
 
-def run(setting: Setting, output_dir: Path, *, test: bool) -> None:
+def run(setting: Setting, output_dir: Path, *, test: bool, meteor: bool = False) -> None:
     """Train (resuming what an interrupted process left), then measure the last and the selected step on test."""
     from tellapart.experiments.world import World
 
     parts = World.load(setting.size, setting.seed)
     if not (output_dir / TRAINED).exists():
         write_json(output_dir / TRAINED, {"setting": asdict(setting), **_train(setting, parts, output_dir)})
-    if test and not (output_dir / TESTED).exists():
-        results = {point: _test(setting, parts, output_dir, point) for point in _points(output_dir)}
-        write_json(output_dir / TESTED, {"setting": asdict(setting), "test": results})
+    marker = output_dir / TESTED[meteor]
+    if test and not marker.exists():
+        results = {point: _test(setting, parts, output_dir, point, meteor) for point in _points(output_dir)}
+        write_json(marker, {"setting": asdict(setting), "test": results})
 
 
 def _train(setting: Setting, parts: World, output_dir: Path) -> dict[str, Any]:
@@ -138,31 +143,35 @@ def _points(output_dir: Path) -> dict[str, Path | None]:
     return {"last": checkpoints[-1], "selected": output_dir / "best"}
 
 
-def _test(setting: Setting, parts: World, output_dir: Path, point: str) -> dict[str, dict[str, float]]:
+def _test(setting: Setting, parts: World, output_dir: Path, point: str, meteor: bool) -> dict[str, dict[str, float]]:
+    from tellapart.evaluation.meteor import MeteorMeasure
+
+    measures = (MeteorMeasure(parts.dataset("test").references),) if meteor else ()
     checkpoint = _points(output_dir)[point]
     if checkpoint is not None:
         parts.captioner.load_weights(checkpoint / "captioner")
     measured = {}
     for decoding, beams in {"greedy": 1, "beam5": 5}.items():
-        result = parts.evaluation("test", num_beams=beams)(parts.captioner, name=setting.row)
+        result = parts.evaluation("test", num_beams=beams, measures=measures)(parts.captioner, name=setting.row)
         result.save(output_dir / point)
         measured[decoding] = result.metrics
     return measured
 
 
-def _parse(argv: list[str] | None) -> tuple[Setting, Path, bool]:
+def _parse(argv: list[str] | None) -> tuple[Setting, dict[str, Any]]:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--output_dir", type=Path, required=True)
     parser.add_argument("--test", action="store_true", help="measure on test after training")
+    parser.add_argument("--meteor", action="store_true", help="with METEOR")
     for name, hint in get_type_hints(Setting).items():
         kinds = [kind for kind in get_args(hint) if kind is not type(None)] or [hint]
         default = getattr(Setting, name, None)
         parser.add_argument(f"--{name}", type=kinds[0], default=default, required=name == "row")
     options = vars(parser.parse_args(argv))
-    output_dir, test = options.pop("output_dir"), options.pop("test")
+    how = {name: options.pop(name) for name in ("output_dir", "test", "meteor")}
     if options["row"] != "xe" and options["row"] not in ROWS:
         raise UsageError(f"--row {options['row']!r} is unknown: choose xe, {', '.join(ROWS)}.")
-    return Setting(**options), output_dir, test
+    return Setting(**options), how
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -170,8 +179,8 @@ def main(argv: list[str] | None = None) -> None:
     import torch
 
     torch.set_num_threads(1)
-    setting, output_dir, test = _parse(argv)
-    run(setting, output_dir, test=test)
+    setting, how = _parse(argv)
+    run(setting, **how)
 
 
 if __name__ == "__main__":
