@@ -231,25 +231,29 @@ def _watch(
     )
     watched, skipped = usable(watched, data.on_error, features, pictures=needs_pictures(recipe))
     _tell_what_is_seen(watched, dataset)
-    how = decoding(section.num_beams, section.max_new_tokens)
-    truth = truth_of(section.path or data.path, section.split, size=data.size, dataset=watched)
-    truth += _perplexity(recipe, reader)
-    if section.grammar is not None:
-        truth += (GrammarMeasure(load_grammar(section.grammar, size=data.size)),)
-    if section.meteor:
-        truth += (MeteorMeasure(watched.references),)
-    workers = recipe.training.dataloader_num_workers
     evaluation = Evaluation(
         watched,
         collate_of(captioner, features),
         listeners=_retrievers(recipe, watched, listener),
-        decoding=how,
-        measures=truth,
+        decoding=decoding(section.num_beams, section.max_new_tokens),
+        measures=_measures(recipe, watched, section.split, reader),
         scorers=load_scorers(watched, pac=section.pac, pac_base=section.pac_base, itm=section.itm, size=data.size),
-        num_workers=workers,
+        num_workers=recipe.training.dataloader_num_workers,
         samples=section.samples,
     )
     return Watch(evaluation, recipe.training.output_dir.name), skipped
+
+
+def _measures(recipe: Recipe, watched: CaptionDataset, split: str, reader: LanguageModel | None) -> tuple[Measure, ...]:
+    """What the evaluation measures of captions beside what every evaluation does."""
+    section, data = recipe.evaluation, recipe.data
+    found = truth_of(section.path or data.path, split, size=data.size, dataset=watched)
+    found += _perplexity(recipe, reader)
+    if section.grammar is not None:
+        found += (GrammarMeasure(load_grammar(section.grammar, size=data.size)),)
+    if section.meteor:
+        found += (MeteorMeasure(watched.references),)
+    return found
 
 
 def _tell_what_is_seen(watched: CaptionDataset, trained: CaptionDataset) -> None:

@@ -22,6 +22,8 @@ class CaptionOptions:
         overwrite: replace the output if it exists, and throw away a run that was begun with other options.
         split: the part of a data set; null takes what it has.
         format: how to read a data set; null finds out by looking.
+        features: what a captioner that reads features reads instead of images, by their ids: a folder of tellapart
+            features, a folder of .npy or .npz files, or an HDF5 file.
         limit: caption only the first so many images.
         existing: what becomes of a sidecar that is there: keep it and skip its image, overwrite it, append a line, or
             backup it to .bak first.
@@ -69,6 +71,7 @@ class CaptionOptions:
     overwrite: bool = False
     split: str | None = None
     format: str | None = None
+    features: Path | None = None
     limit: int | None = None
     existing: Literal["keep", "overwrite", "append", "backup"] = "keep"
     caption_extension: str = ".txt"
@@ -122,7 +125,8 @@ def run(argv: Sequence[str]) -> int:
     from tellapart.cli.caption_run import print_captions, show_captions, write_captions
 
     check(options)
-    items = plan(words, split=options.split, format=options.format)[: options.limit]
+    items = plan(words, split=options.split, format=options.format, pictures=options.features is None)
+    items = items[: options.limit]
     if options.dry_run is not None:
         return show_captions(items[: options.dry_run], options)
     if options.output == "-" and options.out != "sidecars":

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from tellapart.captioning.gate import SEVERITY, load_openers
 from tellapart.captioning.style import STYLES, Style
-from tellapart.cli.schema import RewardSection
 from tellapart.data.folder import is_image
 from tellapart.errors import UsageError
 
@@ -119,9 +118,8 @@ def rerank_weights(options: CaptionOptions) -> dict[str, float]:
         name, given, weight = part.strip().partition("=")
         if not name:
             continue
-        known = vars(RewardSection())
         if name not in REWARDS:
-            why = "it compares with human captions" if name in known else f"known are {', '.join(REWARDS)}"
+            why = _UNFIT.get(name, f"known are {', '.join(REWARDS)}")
             raise UsageError(f"--rerank cannot use {name!r} ({why}): choose of {', '.join(REWARDS)}.")
         try:
             weights[name] = float(weight) if given else 1.0
@@ -140,6 +138,11 @@ def _clip_s(listener: Listener) -> Reward:
 
 REWARDS = {"clip_s": _clip_s}
 """The rewards of recipes that need no references."""
+
+_UNFIT = {
+    "cider_d": "it compares with human captions",
+    "language_model": "it does not look at the image, and would prefer captions that fit any",
+}
 
 
 def style_of(options: CaptionOptions) -> Style:
@@ -219,6 +222,7 @@ def settings_of(options: CaptionOptions) -> dict[str, Any]:
     for name in ("captioner", "listener"):
         if settings[name] is not None:
             settings[name] = f"{settings[name]} ({identity(settings[name])})"
+    settings["features"] = None if options.features is None else str(options.features)
     openers = [" ".join(phrase) for phrase in load_openers(options.openers)]
     settings["openers"] = hashlib.sha256("\n".join(openers).encode()).hexdigest()[:12]
     return settings | {"out": kind_of(options)}

@@ -28,7 +28,9 @@ from tellapart.cli.caption_choices import (
     resampled_faults,
     style_of,
 )
+from tellapart.cli.feature_inputs import check_width, features_at
 from tellapart.cli.schema import CaptionerSection
+from tellapart.data.features.base import FeatureInputs
 from tellapart.errors import UsageError
 
 if TYPE_CHECKING:
@@ -137,11 +139,14 @@ class BuildStation:
         options = self.options
         captioner = prompted_captioner(options).to(device())
         options = within_limits(options, captioner)
-        processors = {captioner.name: captioner.process}
+        features = features_at(options.features)
+        check_width(captioner, features)
+        by_id = {} if features is None else {captioner.name: FeatureInputs(features)}
+        processors = {captioner.name: captioner.process} if features is None else {}
         listener = None if options.listener is None else load_listener(options.listener, name="listener")
         if listener is not None:
             processors[listener.name] = listener.process
-        return Station(Reader(processors), Drawer(captioner, drawing_of(options, captioner, listener)))
+        return Station(Reader(processors, features=by_id), Drawer(captioner, drawing_of(options, captioner, listener)))
 
 
 def within_limits(options: CaptionOptions, captioner: HuggingFaceCaptioner) -> CaptionOptions:

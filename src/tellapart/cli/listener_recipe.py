@@ -86,6 +86,7 @@ class ListenerRecipe:
         training: numbers of the loop.
         flags: what was asked of this invocation only.
         resolved: all of it but the flags, as a recipe is written.
+        usual: the same if nothing were given.
     """
 
     listener: TrainedListenerSection
@@ -96,6 +97,7 @@ class ListenerRecipe:
     training: TrainConfig
     flags: TrainFlags
     resolved: dict[str, Any]
+    usual: dict[str, Any]
 
     def to_yaml(self) -> str:
         """The resolved recipe; reading it back gives the same recipe."""

@@ -17,10 +17,13 @@ from tellapart.errors import UsageError
 COMMANDS = {
     "demo": ("the whole story on the built-in world: train, compare, report", "tellapart.cli.demo:run"),
     "train": ("train a captioner as a recipe says", "tellapart.cli.train:run"),
+    "train-listener": ("train a listener (CLIP, SigLIP), also with a grammar head", "tellapart.cli.train_listener:run"),
     "caption": ("caption images and folders of images", "tellapart.cli.caption:run"),
+    "features": ("compute image features for captioners that read them", "tellapart.cli.features:run"),
     "score": ("measure a captioner, or a file of captions", "tellapart.cli.score:run"),
     "compare": ("lay measured runs side by side", "tellapart.cli.compare:run"),
     "report": ("write one HTML page about measured runs", "tellapart.cli.report:run"),
+    "mine": ("find the pictures nearest to each image", "tellapart.cli.mine:run"),
     "methods": ("list the training methods", "tellapart.cli.methods:run"),
     "data": ("check data for what would spoil a training, or convert it", "tellapart.cli.data:run"),
     "world": ("build the stages of the built-in world and probe its listeners", "tellapart.cli.world:run"),

@@ -22,6 +22,8 @@ class DataOptions:
         data: ``world`` (the built-in one), a Karpathy or COCO json, or a folder of images.
         split: which part of the data.
         images: folder that the file's image paths are relative to.
+        features: what a captioner that reads features reads instead of images: a folder of tellapart features, a folder
+            of .npy or .npz files named by image id, or an HDF5 file.
         size: size of the built-in world.
         limit: use only the first so many images.
         on_error: an image that cannot be read is an error (fail), or all images are read once before and such ones are
@@ -31,6 +33,7 @@ class DataOptions:
     data: str | None = None
     split: str | None = None
     images: Path | None = None
+    features: Path | None = None
     size: Literal["full", "small"] | None = None
     limit: int | None = None
     on_error: Literal["fail", "skip"] | None = None
@@ -44,6 +47,7 @@ class Where:
     path: str
     split: str
     size: str
+    features: Path | None = None
 
 
 def load(options: DataOptions, run: Made | None) -> Where:
@@ -52,9 +56,10 @@ def load(options: DataOptions, run: Made | None) -> Where:
     Raises:
         UsageError: neither says which data, or these do not exist.
     """
-    from tellapart.cli.models import load_data
+    from tellapart.cli.feature_inputs import features_at, load_pictured, usable
 
     path, images, format, limit = options.data, options.images, None, options.limit
+    features = options.features
     split, size = options.split or "val", options.size or "full"
     if run is not None:
         split = options.split or run.evaluation.split or "val"
@@ -63,15 +68,25 @@ def load(options: DataOptions, run: Made | None) -> Where:
             path = run.evaluation.path or run.data.path
             same = path == run.data.path
             images = images or run.evaluation.images or (run.data.images if same else None)
+            features = features or run.evaluation.features or run.data.features
             format = run.data.format if same else None
             limit = limit if limit is not None or split != run.evaluation.split else run.evaluation.limit
     if path is None:
         raise UsageError("there is no saying which images: give --data, such as world or a COCO json.")
     on_error = options.on_error or (run.data.on_error if run else "fail")
-    missing = on_error == "skip"
-    dataset = load_data(path, split, images=images, format=format, size=size, limit=limit, missing_files=missing)
-    dataset, _ = without_broken(dataset, on_error)
-    return Where(dataset, path, split, size)
+    instead = features_at(features)
+    dataset = load_pictured(
+        path,
+        split,
+        features=instead,
+        images=images,
+        format=format,
+        size=size,
+        limit=limit,
+        missing_files=on_error == "skip",
+    )
+    dataset, _ = usable(dataset, on_error, instead, pictures=features is None)
+    return Where(dataset, path, split, size, features)
 
 
 def without_broken(dataset: CaptionDataset, on_error: str) -> tuple[CaptionDataset, list[tuple[str, str]]]:

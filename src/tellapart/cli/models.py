@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -20,6 +20,9 @@ from tellapart.cli.schema import CaptionerSection
 from tellapart.data.load import load_dataset
 from tellapart.errors import UsageError
 from tellapart.listeners.clip import ClipListener
+from tellapart.listeners.trained import trained_folder
+from tellapart.rewards.grammar import Grammar
+from tellapart.rewards.language_model import LanguageModel
 from tellapart.types import Decoding
 
 if TYPE_CHECKING:
@@ -28,6 +31,8 @@ if TYPE_CHECKING:
 
 WORLD = "world"
 BACKBONE = "world/backbone"
+NEW = "new/"
+"""What the names of captioners that begin with random weights begin with."""
 CAPTIONER = "captioner"
 """Folder of the captioner within a checkpoint."""
 
@@ -110,6 +115,8 @@ def captioner_folder(name: str, *, size: str = "full") -> str | Path:
     if is_world(name):
         return build_stage(name, size)
     folder = Path(name).expanduser()
+    if name.startswith(NEW) and not folder.exists():
+        raise UsageError(f"{name} is a captioner to train, without weights yet: train it, and name its run.")
     if (folder / CAPTIONER).is_dir():
         return folder / CAPTIONER
     if not (folder / "run.json").is_file():
@@ -145,14 +152,34 @@ def is_world(name: str) -> bool:
     return name.startswith(f"{WORLD}/")
 
 
-def load_listener(path: str, *, name: str, prefix: str | None = None, size: str = "full") -> ClipListener:
-    """A retriever, on this process's device.
+def load_listener(
+    path: str, *, name: str, prefix: str | None = None, size: str = "full", base: str | None = None
+) -> ClipListener:
+    """A retriever, on this process's device; ``base`` has the tokenizer and image processor of a ``.pth`` file.
 
     Raises:
         UsageError: there is no such model, or it is of another kind.
     """
-    folder = build_stage(path, size) if is_world(path) else path
-    return ClipListener.from_pretrained(folder, name=name, prefix=prefix).to(device())
+    folder = build_stage(path, size) if is_world(path) else trained_folder(path)
+    return ClipListener.from_pretrained(folder, name=name, prefix=prefix, base=base).to(device())
+
+
+def load_language_model(path: str, *, dtype: Literal["float32", "bfloat16", "float16"] = "float32") -> LanguageModel:
+    """A causal language model, on this process's device.
+
+    Raises:
+        UsageError: there is no such model, or it is of another kind.
+    """
+    return LanguageModel.from_pretrained(path, dtype=dtype).to(device())
+
+
+def load_grammar(path: str, *, size: str = "full") -> Grammar:
+    """A grammar head with its text tower, on this process's device.
+
+    Raises:
+        UsageError: there is no such folder, or it holds no head.
+    """
+    return Grammar.from_pretrained(build_stage(path, size) if is_world(path) else path).to(device())
 
 
 def load_data(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tellapart.captioners.base import Captioner
@@ -90,7 +91,9 @@ def _neighbours(recipe: Recipe, dataset: CaptionDataset, listener: ClipListener 
     if section.path is not None:
         from tellapart.listeners.neighbours import Neighbours
 
-        return Neighbours.load(section.path)
+        neighbours = Neighbours.load(section.path)
+        neighbours.of(dataset.ids)  # an image that the file lacks is told now, not in the middle of the training
+        return neighbours
     from tellapart.listeners.mining import mine
 
     looks = listener
@@ -107,6 +110,8 @@ def _discriminator(
     settings = recipe.parts["discriminator"]
     if settings is None:
         return None
+    if recipe.flags.dry_run:
+        settings = replace(settings, pretraining_steps=0)
     from tellapart.experiments.discriminator import pretrained_discriminator
 
     assert memory is not None, "check_parts asks for a listener"

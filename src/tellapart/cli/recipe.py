@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from itertools import pairwise
 from pathlib import Path
@@ -23,6 +22,7 @@ from tellapart.cli.parse import (
     parse,
     split_arguments,
 )
+from tellapart.cli.read_yaml import read_yaml
 from tellapart.cli.schema import (
     CaptionerSection,
     DataSection,
@@ -80,6 +80,7 @@ class Recipe:
         training: numbers of the loop.
         flags: what was asked of this invocation only.
         resolved: all of it but the flags, as a recipe is written.
+        usual: the same if nothing were given.
     """
 
     method: str
@@ -94,6 +95,7 @@ class Recipe:
     training: TrainConfig
     flags: TrainFlags
     resolved: dict[str, Any]
+    usual: dict[str, Any]
 
     def to_yaml(self) -> str:
         """The resolved recipe; reading it back gives the same recipe."""
@@ -213,7 +215,7 @@ def _recipe(parser: Parser, parsed: Any) -> Recipe:
 
 
 def typed_options(parser: Parser, parsed: Any) -> tuple[Any, dict[str, Any]]:
-    """Sections by name, and what every recipe has: ``training``, ``flags`` and ``resolved``.
+    """Sections by name, and what every recipe has: ``training``, ``flags``, ``resolved`` and ``usual``.
 
     Raises:
         UsageError: a number of the training cannot be used.
@@ -230,54 +232,10 @@ def typed_options(parser: Parser, parsed: Any) -> tuple[Any, dict[str, Any]]:
     except ValueError as error:
         raise UsageError(f"{str(error).rstrip('.')}: change the recipe or the flag.") from error
     flags = TrainFlags(**{field.name: built[field.name] for field in fields(TrainFlags)})
-    return built, {"training": training, "flags": flags, "resolved": resolved}
-
-
-class _Loader(yaml.SafeLoader):
-    """YAML 1.2's idea of plain words: ``1e-6`` is a number, ``no`` a word; a key given twice is refused."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-        """The mapping, unless a key stands in it twice."""
-        seen: set[str] = set()
-        for key, _ in node.value:
-            if not isinstance(key, yaml.ScalarNode):
-                raise yaml.constructor.ConstructorError(None, None, "a key is not a word", key.start_mark)
-            if key.value in seen:
-                raise yaml.constructor.ConstructorError(None, None, f"{key.value!r} is given twice", key.start_mark)
-            seen.add(key.value)
-        return super().construct_mapping(node, deep)
-
-
-_OWN_WORDS = {
-    "tag:yaml.org,2002:bool": (r"(?:true|True|TRUE|false|False|FALSE)$", "tTfF"),
-    "tag:yaml.org,2002:float": (r"[-+]?(?:\d+\.\d*|\.\d+|\d+(?=[eE]))(?:[eE][-+]?\d+)?$", "-+.0123456789"),
-}
-_Loader.yaml_implicit_resolvers = {
-    first: [rule for rule in rules if rule[0] not in {*_OWN_WORDS, "tag:yaml.org,2002:timestamp"}]
-    for first, rules in yaml.SafeLoader.yaml_implicit_resolvers.items()
-}
-for _tag, (_pattern, _first) in _OWN_WORDS.items():
-    _Loader.add_implicit_resolver(_tag, re.compile(_pattern), list(_first))
-
-
-def read_yaml(path: Path) -> dict[str, Any]:
-    """The mapping in a YAML file.
-
-    Raises:
-        UsageError: the file is missing, is not YAML, holds no mapping, or gives a key twice.
-    """
-    try:
-        value = yaml.load(path.read_text(encoding="utf-8"), _Loader)
-    except (OSError, UnicodeDecodeError) as error:
-        why = "does not exist" if isinstance(error, FileNotFoundError) else f"cannot be read ({error})"
-        raise UsageError(f"the recipe {path} {why}: name a YAML file, such as one of recipes/.") from error
-    except yaml.YAMLError as error:
-        mark, why = getattr(error, "problem_mark", None), getattr(error, "problem", None) or str(error)
-        line = f"line {mark.line + 1}: " if mark else ""
-        raise UsageError(f"{path} is not a valid recipe ({line}{why}): correct the YAML.") from error
-    if not isinstance(value, dict):
-        raise UsageError(f"{path} holds no options: a recipe is a YAML mapping such as 'method: dico'.")
-    return value
+    usual = yaml.safe_load(
+        parser.dump(parser.get_defaults(skip_validation=True), skip_unset=False, skip_validation=True)
+    )
+    return built, {"training": training, "flags": flags, "resolved": resolved, "usual": usual}
 
 
 def flatten(nested: Mapping[str, Any], types: Mapping[str, Any], where: str, prefix: str = "") -> dict[str, Any]:

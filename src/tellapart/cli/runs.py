@@ -35,6 +35,7 @@ def _section(kind: type[Any], recipe: dict[str, Any]) -> Any:
     values = recipe[kind.__name__.removesuffix("Section").lower()]
     known = {field.name for field in fields(kind)}
     values = {key: value for key, value in values.items() if key in known}
-    if values.get("images") is not None:
-        values["images"] = Path(values["images"])
+    for key in ("images", "features"):
+        if values.get(key) is not None:
+            values[key] = Path(values[key])
     return kind(**values)

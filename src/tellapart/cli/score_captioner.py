@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tellapart.cli.console import note, result_console, say
+from tellapart.cli.feature_inputs import collate_of, features_at
 from tellapart.cli.measured import Where, load
 from tellapart.cli.runs import Made, made
 from tellapart.cli.schema import CaptionerSection, EvaluationSection
@@ -54,31 +55,29 @@ def measure(word: str, options: ScoreOptions) -> EvaluationResult:
     from tellapart.evaluation.protocols import named_protocol
 
     path, given = Path(word), word.lower().endswith(FILES)
-    if given and not path.is_file():
-        raise UsageError(f"{path} does not exist: name a run, a model, or a file of captions.")
+    if given and (options.samples or not path.is_file()):
+        holds = "holds captions, but --samples draws them" if path.is_file() else "does not exist"
+        raise UsageError(f"{path} {holds}: name a run, a model, or a file of captions without --samples.")
     run = made(path)
     named = named_protocol(options.protocol) if options.protocol else None
     options = replace(options, split=options.split or named.split) if named else options
     where = load(options, run)
     title = _title(options, where)
-    from tellapart.cli.feature_inputs import collate_of, features_at
     from tellapart.evaluation.evaluate import Evaluation
 
     listeners = _listeners(options, run, where)
-    hard = options.hard_gallery
-    if hard and not listeners:
+    if options.hard_gallery and not listeners:
         raise UsageError("--hard_gallery asks which images look alike: name a --listener that sees them.")
     measures, scorers = _measures(options, run, where), _scorers(options, run, where)
-    name = options.name or path.stem
     if given:
-        if options.samples:
-            raise UsageError(f"--samples draws captions, but {path} holds captions: name a run or a model instead.")
-        captions = read_captions(path, where.dataset)
         evaluation = Evaluation(
-            where.dataset, listeners=listeners, measures=measures, scorers=scorers, hard_gallery=hard
+            where.dataset,
+            listeners=listeners,
+            measures=measures,
+            scorers=scorers,
+            hard_gallery=options.hard_gallery,
         )
-        result = evaluation.score(captions, name=name)
-        return replace(result, protocol=replace(result.protocol, standard=title))
+        return _titled(evaluation.score(read_captions(path, where.dataset), name=options.name or path.stem), title)
     captioner, how = _drawn_by(word, options, named or (run.evaluation if run else None), where)
     evaluation = Evaluation(
         where.dataset,
@@ -88,10 +87,14 @@ def measure(word: str, options: ScoreOptions) -> EvaluationResult:
         batch_size=options.batch_size,
         measures=measures,
         scorers=scorers,
-        hard_gallery=hard,
+        hard_gallery=options.hard_gallery,
         samples=options.samples,
     )
-    result = evaluation(captioner, name=name)
+    return _titled(evaluation(captioner, name=options.name or path.stem), title)
+
+
+def _titled(result: EvaluationResult, title: str) -> EvaluationResult:
+    """The result, called by the named protocol that the data are of, if there is one."""
     return replace(result, protocol=replace(result.protocol, standard=title))
 
 

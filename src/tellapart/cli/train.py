@@ -129,12 +129,20 @@ def check_output_dir(recipe: Recipe | ListenerRecipe) -> None:
             f"--output_dir {output_dir} already holds a run: name another folder, continue it with "
             "--resume_from_checkpoint last, or delete it with --overwrite_output_dir."
         )
+    recorded = _completed(before, recipe.usual)
     for key in WHAT_MAKES_A_RUN:
-        if before and before.get(key) != recipe.resolved.get(key):
+        if before and recorded.get(key) != recipe.resolved.get(key):
             raise UsageError(
-                f"the run in {output_dir} has {key} {before.get(key)!r}, not {recipe.resolved.get(key)!r}: resume "
+                f"the run in {output_dir} has {key} {recorded.get(key)!r}, not {recipe.resolved.get(key)!r}: resume "
                 "it with its own recipe, or name another --output_dir."
             )
+
+
+def _completed(recorded: Any, usual: Any) -> Any:
+    """What was recorded, with the options that it lacks: those came later, and their defaults were what happened then."""
+    if not isinstance(usual, dict) or not isinstance(recorded, dict):
+        return recorded
+    return usual | {key: _completed(value, usual.get(key)) for key, value in recorded.items()}
 
 
 def _recorded(output_dir: Path) -> dict[str, Any] | None:

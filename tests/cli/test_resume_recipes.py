@@ -1,0 +1,48 @@
+"""Which recorded recipe a run may go on with, where options were added since."""
+
+import json
+
+import pytest
+
+from tellapart.cli.recipe import load_recipe
+from tellapart.cli.train import check_output_dir
+from tellapart.errors import UsageError
+
+
+@pytest.fixture
+def resumed(tmp_path):
+    """``check(change, *flags)``: resume a run whose recorded recipe was changed."""
+
+    def check(change, *flags):
+        options = ["--captioner.model_name_or_path", "x", "--output_dir", str(tmp_path), "--reward.clip_s", "1"]
+        argv = ["--method", "dico", *options, "--resume_from_checkpoint", "last", *flags]
+        recorded = json.loads(json.dumps(load_recipe(argv[: -len(flags)] if flags else argv).resolved))
+        change(recorded)
+        (tmp_path / "run.json").write_text(json.dumps({"recipe": recorded}))
+        check_output_dir(load_recipe(argv))
+
+    return check
+
+
+def test_options_that_came_later_had_their_defaults(resumed):
+    def older(recipe):
+        for section, keys in {"captioner": ("new", "prompt"), "data": ("features", "on_error")}.items():
+            for key in keys:
+                del recipe[section][key]
+        del recipe["language_model"], recipe["reward"]["grammar"]
+
+    resumed(older)
+
+
+def test_another_value_of_an_option_that_came_later_is_another_run(resumed):
+    with pytest.raises(UsageError, match=r"the run in .* has data .*'on_error': 'fail'"):
+        resumed(lambda recipe: recipe["data"].pop("on_error"), "--data.on_error", "skip")
+    with pytest.raises(UsageError, match=r"has objective .*'beta': 0.2"):
+        resumed(lambda recipe: recipe["objective"].pop("beta"), "--objective.beta", "0.5")
+
+
+def test_what_was_recorded_counts(resumed):
+    with pytest.raises(UsageError, match="has objective"):
+        resumed(lambda recipe: recipe["objective"].update(beta=0.7))
+    with pytest.raises(UsageError, match="has reward"):
+        resumed(lambda recipe: recipe.pop("reward"))
