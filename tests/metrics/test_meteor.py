@@ -1,0 +1,139 @@
+"""METEOR with a table of a few lines, its arithmetic by hand."""
+
+import gzip
+import zipfile
+
+import numpy as np
+import pytest
+
+from tellapart.errors import UsageError
+from tellapart.evaluation.aggregate import Aggregate
+from tellapart.evaluation.meteor import MeteorMeasure, meteor_figures
+from tellapart.metrics.meteor import meteor, meteor_counts, resources
+from tellapart.metrics.meteor.align import Match, align, count_chunks
+from tellapart.metrics.meteor.normalise import normalise
+
+SYNSETS = "couch\n1\nsofa\n1 2\nlounge\n2\nmouse\n3\nrodent\n3\n"
+EXCEPTIONS = "mouse\nmice\n"
+TABLE = ["a sofa", "one couch", "old man", "elderly man"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    place = tmp_path_factory.mktemp("meteor")
+    with zipfile.ZipFile(place / resources.JAR, "w") as jar:
+        jar.writestr("function/english.words", "the\na\nof\n")
+        jar.writestr("synonym/english.synsets", SYNSETS)
+        jar.writestr("synonym/english.exceptions", EXCEPTIONS)
+    (place / "data").mkdir()
+    lines = [f"0.5\n{TABLE[n]}\n{TABLE[n + 1]}\n" for n in range(0, len(TABLE), 2)]
+    with gzip.open(place / resources.TABLE, "wt") as file:
+        file.writelines(lines)
+    return place
+
+
+@pytest.fixture
+def data(folder, monkeypatch, tmp_path):
+    monkeypatch.setenv("TELLAPART_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(resources, "source", lambda: folder)
+    return resources.load_resources.__wrapped__()
+
+
+def test_score_of_one_pair_by_hand(data):
+    # "the couch stands" / "a sofa stands": stands exact, couch-sofa synonym: one chunk of 2 words
+    corpus, values = meteor(["the couch stands"], [["a sofa stands"]], data)
+    matched = 0.75 * (1.0 + 0.8)
+    length = 0.75 * 2 + 0.25
+    fmean = matched / length  # P = R
+    assert values[0] == pytest.approx(fmean * (1 - 0.6 * (1 / 2) ** 0.2), abs=1e-12)
+    assert corpus == pytest.approx(values[0])
+
+
+def test_everything_in_one_chunk_has_no_penalty_and_nothing_scores_zero(data):
+    values = meteor(
+        ["an old man", "", "x", "the man old an"], [["an old man"], ["x"], ["y"], ["an old man the"]], data
+    )[1]
+    assert values.tolist()[:3] == [1.0, 0.0, 0.0]
+    assert 0 < values[3] < 1
+
+
+def test_stems_irregular_forms_and_phrases_match_and_are_told_apart(data):
+    counts = meteor_counts(["dogs", "mice", "one couch"], [["dog"], ["rodent"], ["a sofa"]], data)
+    assert counts[0, 8:12].tolist() == [1, 1, 0, 0]
+    assert counts[1, 12:16].tolist() == [1, 1, 0, 0]
+    assert counts[2, 16:20].tolist() == [2, 1, 0, 1]  # "a" of the reference is a function word
+
+
+def test_the_best_reference_counts_and_the_corpus_is_of_sums(data):
+    candidates, references = ["a dog runs", "a cat"], [["a fish", "a dog runs fast"], ["the cat"]]
+    corpus, values = meteor(candidates, references, data)
+    alone = [meteor(candidates[:1], [[one]], data)[0] for one in references[0]]
+    assert values[0] == max(alone)
+    assert corpus != pytest.approx(values.mean())
+
+
+def test_columns_give_the_corpus_value_of_any_set(data, monkeypatch):
+    monkeypatch.setattr("tellapart.metrics.meteor.score.load_resources", lambda: data)
+    candidates, references = ["a dog runs", "a cat", "mice"], [["a dog"], ["the cat sat"], ["a mouse"]]
+    metrics, columns = meteor_figures(candidates, references)
+    aggregate = Aggregate([*metrics], columns)
+    assert aggregate.keys == ["METEOR"]
+    assert aggregate(aggregate.rows.sum(axis=0))[0] == pytest.approx(metrics["METEOR"], abs=1e-12)
+    twice = aggregate.rows[[0, 0, 1]].sum(axis=0)
+    expected = meteor([candidates[i] for i in (0, 0, 1)], [references[i] for i in (0, 0, 1)], data)[0]
+    assert aggregate(twice)[0] == pytest.approx(expected, abs=1e-12)
+
+
+def test_exact_words_come_before_chunks_and_chunks_before_other_matches():
+    crossing = [Match(0, 1, 1, 1, 0), Match(1, 1, 0, 1, 0), Match(0, 1, 0, 1, 2), Match(1, 1, 1, 1, 2)]
+    assert [match.module for match in align(crossing, 2)] == [0, 0]
+    lonely = [Match(0, 1, 0, 1, 1), Match(0, 1, 0, 1, 2)]
+    assert align(lonely, 1) == []
+    beside = [*lonely, Match(1, 1, 1, 1, 0)]
+    assert align(beside, 2) == [lonely[0], beside[2]]
+    assert count_chunks(beside[1:]) == 1
+
+
+@pytest.mark.parametrize(
+    ("sentence", "words"),
+    [
+        ("It's a Close-up", "it 's a close up"),
+        ("12:43 at 3/4", "12 : 43 at 3 / 4"),
+        ("1,000 a,b", "1,000 a , b"),
+        ("st. john", "st. john"),
+        ("the end.", "the end ."),
+        ("u.s. 5", "u.s. 5"),
+        ("no. 5", "no . 5"),
+        ("東京tower café", "東 京 tower café"),
+        ("2-3-4", "2 3-4"),
+    ],
+)
+def test_normaliser(sentence, words):
+    assert normalise(sentence) == words.split()
+
+
+def test_a_half_written_table_is_built_again(data, folder, monkeypatch, tmp_path):
+    place = next((tmp_path / "cache" / "meteor").iterdir())
+    before = np.load(place / "neighbours.npy").tolist()
+    (place / "neighbours.npy").unlink()
+    assert resources.load_resources.__wrapped__().neighbours.tolist() == before
+    whole = (place / "neighbours.npy").read_bytes()
+    (place / "neighbours.npy").write_bytes(whole[:-4])
+    assert resources.load_resources.__wrapped__().neighbours.tolist() == before
+
+
+def test_without_its_data_the_column_is_left_out_with_a_remedy(monkeypatch):
+    monkeypatch.setattr(resources, "source", lambda: None)
+    monkeypatch.setattr("tellapart.evaluation.meteor.source", lambda: None)
+    with pytest.raises(UsageError, match=r"tellapart\[meteor\]"):
+        resources.load_resources.__wrapped__()
+    measure = MeteorMeasure({"1": ["a dog"]})
+    assert measure({"1": "a dog"}) == ({}, {})
+    assert "pip install 'tellapart[meteor]'" in measure.left_out["METEOR"]
+
+
+def test_of_equal_alignments_the_one_that_passed_over_less_is_taken():
+    early = [Match(1, 1, 2, 1, 0), Match(3, 1, 2, 1, 0)]  # passing over the first costs |1 - 2|
+    assert align(early, 4) == early[:1]
+    even = [Match(0, 1, 0, 1, 0), Match(2, 1, 0, 1, 0)]  # and here nothing, so the chunk that is still open is ahead
+    assert align(even, 3) == even[1:]

@@ -1,0 +1,64 @@
+"""METEOR held against the Java program that pycocoevalcap ships, and against its recorded values."""
+
+import json
+import random
+import shutil
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from metrics.odd_captions import odd_captions
+from tellapart.metrics.meteor import meteor, meteor_counts, resources
+from tellapart.metrics.ptb import ptb_tokenize
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(resources.source() is None, reason="needs pycocoevalcap"),
+]
+KNOWN = {"human": {"129492", "521819"}, "shuffled": set(), "degenerate": set()}
+"""Images whose value differs: paraphrases of equal rank, tried in an order that is not known (docs/metrics.md)."""
+
+
+def captions_of(folder: Path, name: str):
+    references: dict[int, list[str]] = {}
+    for row in json.loads((folder / "references.json").read_text())["annotations"]:
+        references.setdefault(row["image_id"], []).append(row["caption"])
+    results = json.loads((folder / f"results_{name}.json").read_text())
+    targets = [ptb_tokenize(references[row["image_id"]]) for row in results]
+    return [str(row["image_id"]) for row in results], ptb_tokenize([row["caption"] for row in results]), targets
+
+
+@pytest.mark.parametrize("name", list(KNOWN))
+def test_values_are_those_of_pycocoevalcap(shared_data, name):
+    folder = shared_data / "coco-captions"
+    ids, candidates, references = captions_of(folder, name)
+    expected = json.loads((folder / "expected_pycocoevalcap_1.2.json").read_text())[name]
+    corpus, values = meteor(candidates, references)
+    theirs = np.array([expected["per_image"][image_id]["METEOR"] for image_id in ids])
+    different = {ids[n] for n in np.flatnonzero(np.abs(values - theirs) > 1e-6)}
+    assert different == KNOWN[name]
+    assert corpus == pytest.approx(expected["corpus"]["METEOR"], abs=2e-5 if KNOWN[name] else 1e-12)
+
+
+@pytest.mark.java
+@pytest.mark.skipif(shutil.which("java") is None, reason="needs a Java runtime")
+def test_odd_captions_have_the_statistics_of_the_jar():
+    rng = random.Random(3)
+    texts = [
+        text for text in ptb_tokenize([caption for _, caption in odd_captions(900, 5)]) if text and "|||" not in text
+    ]
+    pairs = []
+    for text in texts:
+        words = text.split()
+        rng.shuffle(words)
+        pairs.append((text, [" ".join(words), rng.choice(texts)]))
+    lines = "".join(f"{' ||| '.join(['SCORE', *references, caption])}\n" for caption, references in pairs)
+    command = ["java", "-Xmx2G", "-jar", resources.JAR, "-", "-", "-stdio", "-l", "en", "-norm"]
+    done = subprocess.run(command, cwd=resources.source(), input=lines.encode(), capture_output=True, check=True)
+    theirs = np.array([[float(cell) for cell in line.split()] for line in done.stdout.decode().splitlines()])
+    ours = meteor_counts([caption for caption, _ in pairs], [references for _, references in pairs])
+    assert theirs.shape == ours.shape
+    equal = (theirs == ours).all(axis=1)
+    assert equal.mean() > 0.985, [pairs[n] for n in np.flatnonzero(~equal)[:10]]
