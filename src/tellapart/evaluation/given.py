@@ -15,14 +15,17 @@ from tellapart.evaluation.aggregate import Aggregate
 from tellapart.evaluation.bootstrap import percentile_interval, resampled_sums
 from tellapart.evaluation.inputs import CORPUS, Captions, References, as_frequencies, as_references, as_results
 from tellapart.evaluation.matching import Matched, OnMismatch, count_of, match
-from tellapart.evaluation.measures import Measure, in_words, token_measures, token_style
+from tellapart.evaluation.measures import Measure, in_words, left_out, measured_by, token_measures, token_style
+from tellapart.evaluation.meteor import MeteorMeasure
 from tellapart.evaluation.protocol import OWN_FREQUENCIES, Protocol, data_digest
 from tellapart.evaluation.protocols import named_protocol, title_of
 from tellapart.evaluation.results import EvaluationResult
 from tellapart.metrics.frequencies import DocumentFrequencies
 
 CONFIDENCE = 0.95
-LEFT_OUT = {"METEOR": "METEOR is left out, because it needs Java and data of its own: pycocoevalcap has it."}
+LEFT_OUT = {
+    "METEOR": "METEOR is left out: ask for it with --meteor, which needs the data of pip install 'tellapart[meteor]'."
+}
 RESAMPLING = (
     "images drawn again with replacement; BLEU computed anew from the n-gram counts of each draw, CIDEr with document "
     "frequencies as they are"
@@ -41,6 +44,7 @@ def score(
     bootstrap: int = 0,
     seed: int = 0,
     on_mismatch: OnMismatch = "fail",
+    meteor: bool = False,
 ) -> EvaluationResult:
     """Measure captions against references, as ``tellapart score`` does with files.
 
@@ -57,6 +61,7 @@ def score(
         seed: of these draws.
         on_mismatch: whether images that only one side names, or that have two captions, are an error or are left out
             (of two captions the first is taken).
+        meteor: also METEOR, where its data are installed; the first use compiles them for a minute.
 
     Returns:
         Metrics as fractions (CIDEr 0 to 10; shares and Self-BLEU in percent), a row an image, and how it was measured.
@@ -69,7 +74,8 @@ def score(
     if on_mismatch == "fail":
         given.require_fit('on_mismatch="skip"')
     frequencies, described = as_frequencies(cider_df)
-    result = given.measure(name=name, frequencies=frequencies, described=described)
+    measures = (MeteorMeasure(given.references.references),) if meteor else ()
+    result = given.measure(name=name, frequencies=frequencies, described=described, measures=measures)
     if protocol:
         result = under_protocol(result, given, protocol, strict=on_mismatch == "fail")
     return with_intervals(result, samples=bootstrap, seed=seed) if bootstrap else result
@@ -136,21 +142,24 @@ class Given:
         parts += [measure(captions) for measure in measures]
         note = "" if self.matched.fits else f"left out: {self.matched.misfit()}"
         digest = data_digest(references)
+        metrics = {key: value for part, _ in parts for key, value in part.items()}
         protocol = Protocol(self.references.name, len(captions), digest, frequencies=described, note=note)
+        by = {key: what for key, what in measured_by(measures).items() if key in metrics}
+        missing = {key: why for key, why in (LEFT_OUT | left_out(measures)).items() if key not in metrics}
         return EvaluationResult(
             name or self.results.name,
-            protocol,
-            {key: value for metrics, _ in parts for key, value in metrics.items()},
+            replace(protocol, measured_by=by),
+            metrics,
             captions,
             {key: rows for _, columns in parts for key, rows in columns.items()},
-            details=self.details(),
+            details=self.details() | {"left_out": missing},
         )
 
     def details(self) -> dict[str, Any]:
         """Counts for ``metrics.json``."""
         empty = sum(not text.strip() for text in self.matched.captions.values())
         left = {kind: len(ids) for kind, ids in self.matched.lists().items()}
-        return {"images": len(self.matched.captions), "empty_captions": empty, **left, "left_out": LEFT_OUT}
+        return {"images": len(self.matched.captions), "empty_captions": empty, **left}
 
 
 def under_protocol(result: EvaluationResult, given: Given, name: str, *, strict: bool = True) -> EvaluationResult:

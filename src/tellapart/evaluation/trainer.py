@@ -10,6 +10,8 @@ import numpy as np
 
 from tellapart.errors import UsageError
 from tellapart.evaluation.measures import in_words, token_measures, token_style
+from tellapart.evaluation.meteor import meteor_figures
+from tellapart.metrics.meteor.resources import MISSING, source
 
 logger = logging.getLogger(__name__)
 
@@ -35,9 +37,15 @@ class ComputeMetrics:
         tokenizer: decodes ids; one with ``pad_token_id`` or ``eos_token_id``, or a processor that holds it.
         references: captions of every image of the evaluation data, in its order; null takes the labels as the only
             reference of each row.
+        meteor: also METEOR, where its data are installed; it costs a few milliseconds a caption.
     """
 
-    def __init__(self, tokenizer: Decoder, references: Sequence[Sequence[str]] | None = None) -> None:
+    def __init__(
+        self, tokenizer: Decoder, references: Sequence[Sequence[str]] | None = None, *, meteor: bool = False
+    ) -> None:
+        self.meteor = meteor and source() is not None
+        if meteor and not self.meteor:
+            logger.warning("%s", MISSING)
         self.tokenizer = tokenizer
         self.references = None if references is None else [list(captions) for captions in references]
 
@@ -64,7 +72,8 @@ class ComputeMetrics:
             )
         numbered = {str(i): text for i, text in enumerate(captions)}
         words, targets = in_words(numbered, dict(zip(numbered, references, strict=True)))
-        return token_measures(words, targets)[0] | token_style(words)[0]
+        further = meteor_figures(words, targets)[0] if self.meteor else {}
+        return token_measures(words, targets)[0] | further | token_style(words)[0]
 
     def _decode(self, ids: np.ndarray) -> list[str]:
         holder = getattr(self.tokenizer, "tokenizer", self.tokenizer)
@@ -75,7 +84,7 @@ class ComputeMetrics:
 
 
 def compute_metrics(
-    tokenizer: Decoder, references: Sequence[Sequence[str]] | None = None
+    tokenizer: Decoder, references: Sequence[Sequence[str]] | None = None, *, meteor: bool = False
 ) -> Callable[[Any], dict[str, float]]:
     """What ``Trainer(compute_metrics=...)`` takes; arguments are those of :class:`ComputeMetrics`."""
-    return ComputeMetrics(tokenizer, references)
+    return ComputeMetrics(tokenizer, references, meteor=meteor)
