@@ -71,7 +71,9 @@ CAPTION_METRICS = {
         Column("colored", "with colour %", 1, 1, 0, "Captions that name a colour."),
         Column("vocabulary", "vocabulary", 1, 0, 1, "Different words that the captions use together."),
         Column("perplexity", "perplexity", 1, 1, -1, "How unexpected the captions are to a language model, a token."),
-        Column("grammatical_head", "grammar head %", 1, 1, 1, "Probability that a trained head gives of being grammatical."),
+        Column(
+            "grammatical_head", "grammar head %", 1, 1, 1, "Probability that a trained head gives of being grammatical."
+        ),
         Column("novel_captions", "novel %", 1, 1, 0, "Captions that are no training caption word for word."),
         Column("CHAIRi", "CHAIR-i %", 1, 1, -1, "Mentions of objects that the image lacks, of all mentions."),
         Column("CHAIRs", "CHAIR-s %", 1, 1, -1, "Captions that mention an object which the image lacks."),
