@@ -1,11 +1,9 @@
 """METEOR with a table of a few lines, its arithmetic by hand."""
 
-import gzip
-import zipfile
-
 import numpy as np
 import pytest
 
+from small_meteor import write_data
 from tellapart.errors import UsageError
 from tellapart.evaluation.aggregate import Aggregate
 from tellapart.evaluation.meteor import MeteorMeasure, meteor_figures
@@ -13,23 +11,10 @@ from tellapart.metrics.meteor import meteor, meteor_counts, resources
 from tellapart.metrics.meteor.align import Match, align, count_chunks
 from tellapart.metrics.meteor.normalise import normalise
 
-SYNSETS = "couch\n1\nsofa\n1 2\nlounge\n2\nmouse\n3\nrodent\n3\n"
-EXCEPTIONS = "mouse\nmice\n"
-TABLE = ["a sofa", "one couch", "old man", "elderly man"]
-
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    place = tmp_path_factory.mktemp("meteor")
-    with zipfile.ZipFile(place / resources.JAR, "w") as jar:
-        jar.writestr("function/english.words", "the\na\nof\n")
-        jar.writestr("synonym/english.synsets", SYNSETS)
-        jar.writestr("synonym/english.exceptions", EXCEPTIONS)
-    (place / "data").mkdir()
-    lines = [f"0.5\n{TABLE[n]}\n{TABLE[n + 1]}\n" for n in range(0, len(TABLE), 2)]
-    with gzip.open(place / resources.TABLE, "wt") as file:
-        file.writelines(lines)
-    return place
+    return write_data(tmp_path_factory.mktemp("meteor"))
 
 
 @pytest.fixture
