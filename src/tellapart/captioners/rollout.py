@@ -20,7 +20,8 @@ def inverse_cdf(scores: Tensor, uniform: Tensor) -> Tensor:
     that are not finite give the last id; scoring the caption then tells.
     """
     cumulative = scores.float().softmax(dim=1).cumsum(dim=1)
-    cumulative = cumulative.cummax(dim=1).values  # a parallel sum need not rise everywhere
+    if cumulative.device.type != "cpu":
+        cumulative = cumulative.cummax(dim=1).values  # a parallel sum need not rise everywhere; one in order does
     total = cumulative[:, -1:]
     below = torch.nextafter(total, torch.zeros_like(total))
     target = torch.minimum(uniform[:, None].to(total) * total, below)
