@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import json
 
+import numpy as np
+import pyarrow.parquet
+import pytest
+
 from tellapart.cli.main import main
 
 
@@ -54,3 +58,72 @@ def test_scored_files_are_compared_with_p_values(tmp_path, capsys):
     assert "p_value" not in told["runs"][1]["difference"]["Self-BLEU"]
     assert run("compare", tmp_path / "good", tmp_path / "poor") == 0
     assert "p=0.00" in capsys.readouterr().out
+
+
+def test_captions_of_some_images_are_scored_on_these(materials, tmp_path, capsys):
+    captions = {8: "a red star", 9: "a blue ring", 11: "a green moon"}
+    rows = [{"image_id": i, "caption": text} for i, text in captions.items()]
+    (tmp_path / "some.json").write_text(json.dumps([*rows, {"image_id": 8, "caption": "second"}]))
+    (tmp_path / "exact.json").write_text(json.dumps(rows))
+    words = ("--data", materials.data, "--split", "val", "--listener", materials.listener, "--json")
+    assert run("score", tmp_path / "some.json", *words) == 2
+    said = capsys.readouterr().err
+    assert "3 images without a caption ('10', '12', '13') and 1 image captioned more than once ('8')" in said
+    assert "--on_mismatch skip to score the 3 images that can be" in said
+    assert run("score", tmp_path / "some.json", *words, "--on_mismatch", "skip") == 0
+    told = capsys.readouterr()
+    found = json.loads(told.out)
+    assert "these are left out, and 3 images scored" in told.err
+    assert found["protocol"]["images"] == 3
+    assert "left out: 3 images without a caption" in found["protocol"]["line"]
+    data = json.loads(materials.data.read_text())  # the same as data that hold these images only
+    data["images"] = [entry for entry in data["images"] if entry["imgid"] in captions]
+    (tmp_path / "data.json").write_text(json.dumps(data))
+    words = ("--data", tmp_path / "data.json", "--images", materials.photos, *words[2:])
+    assert run("score", tmp_path / "exact.json", *words) == 0
+    exact = json.loads(capsys.readouterr().out)
+    assert found["metrics"] == exact["metrics"]
+    assert found["protocol"]["digest"] == exact["protocol"]["digest"]
+
+
+def test_misfits_are_told_before_models_are_loaded(materials, tmp_path, capsys):
+    (tmp_path / "few.json").write_text(json.dumps([{"image_id": 8, "caption": "a red star"}]))
+    assert run("score", tmp_path / "few.json", "--data", materials.data, "--listener", tmp_path / "none") == 2
+    assert "images without a caption" in capsys.readouterr().err
+
+
+def test_what_models_measure_has_intervals(materials, tmp_path, capsys):
+    rows = [{"image_id": i, "caption": f"a red star {i % 3}"} for i in range(8, 14)]
+    (tmp_path / "mine.json").write_text(json.dumps(rows))
+    words = ("score", tmp_path / "mine.json", "--data", materials.data, "--listener", materials.listener)
+    assert run(*words, "--json", "--output_dir", tmp_path) == 0
+    found = json.loads(capsys.readouterr().out)
+    (folder,) = (tmp_path / "eval").iterdir()
+    values = pyarrow.parquet.read_table(folder / "per_image.parquet")["listener_CLIPScore"].to_numpy()
+    drawn = np.random.default_rng(0).integers(6, size=(1000, 6))
+    means = [np.mean(values[own]) for own in drawn]
+    assert found["intervals"]["listener_CLIPScore"] == pytest.approx(list(np.percentile(means, [2.5, 97.5])))
+    assert found["details"]["bootstrap"]["samples"] == 1000
+    assert run(*words) == 0
+    assert "95 % interval" in capsys.readouterr().out
+    assert run(*words, "--json", "--bootstrap", "0") == 0
+    assert "intervals" not in json.loads(capsys.readouterr().out)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("score", "x", "--batch_size", "0"),
+        ("score", "x", "--num_beams", "0"),
+        ("score", "x", "--max_new_tokens", "-1"),
+        ("score", "x", "--seed", "-1"),
+        ("compare", "x", "--seed", "-1"),
+        ("report", "x", "--seed", "-1"),
+        ("report", "x", "--num_images", "-3"),
+    ],
+)
+def test_numbers_that_cannot_be_used(words, capsys):
+    assert run(*words) == 2
+    said = capsys.readouterr().err
+    assert said.startswith(f"error: {words[2]} is {words[3]}: give ")
+    assert said.count("\n") == 1

@@ -67,11 +67,13 @@ def test_other_models_are_not_compared(materials, models, tmp_path, capsys):
     path = tmp_path / "mine.json"
     path.write_text(json.dumps([{"file_name": f"{i:02}.png", "caption": "a red star"} for i in range(8, 14)]))
     for name, itm in (("a", models["itm"]), ("b", tiny_blip2_itm(tmp_path / "other"))):
-        words = ("--data", materials.data, "--split", "val", "--itm", itm)
+        words = ("--data", materials.data, "--split", "val", "--itm", itm, "--listener", materials.listener)
         assert run("score", path, *words, "--output_dir", tmp_path / name) == 0
     capsys.readouterr()
     assert run("compare", tmp_path / "a", tmp_path / "b") == 2
-    assert "measured_by" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "measured_by {'ITM': 'itm [" in said
+    assert "CLIPScore" not in said  # the same retriever measured both
 
 
 def test_a_training_is_watched_by_them_and_scored_by_its_own_models(materials, models, tmp_path, capsys):

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 from tempfile import TemporaryDirectory
 
+import numpy as np
 import pytest
 from safetensors.torch import load_file
 
@@ -13,6 +15,7 @@ from tellapart.cli.parts import check_parts
 from tellapart.cli.recipe import load_recipe
 from tellapart.errors import UsageError
 from tellapart.listeners.clip import ClipListener
+from tellapart.listeners.neighbours import Neighbours
 from tellapart.objectives import METHODS
 from tellapart.rewards.grammar import make_head
 
@@ -121,3 +124,35 @@ def test_sections_belong_to_the_methods_that_need_them(materials, tmp_path):
         load_recipe([str(path), "--discriminator.batch_size", "0"])
     with pytest.raises(UsageError, match="must be a list of whole numbers"):
         load_recipe([str(path), "--objective.neighbour_ranks", "[1,x]"])
+
+
+def neighbours_file(path, ids, near):
+    """A file in which every image has the same neighbours."""
+    Neighbours(ids, near, np.tile(np.arange(len(near)), (len(ids), 1)), np.ones((len(ids), len(near)))).save(path)
+    return {"path": str(path)}
+
+
+@pytest.mark.parametrize(
+    ("near", "alpha", "sentence"),
+    [
+        (("0", "1"), 0.94, r"neighbour 5, but \S*near.parquet has 2 of each image: mine more"),
+        (
+            ("0", "1", "2", "9", "3"),
+            0.94,
+            r"near.parquet gives image '0' the neighbour '9', which is no training image",
+        ),
+        (("0", "1", "2", "3", "4"), 2.0, "alpha=2.0 must be from 0 to 1"),
+    ],
+)
+def test_what_cannot_be_used_is_said_before_the_pre_training(
+    materials, tmp_path, cache, monkeypatch, capsys, near, alpha, sentence
+):
+    def never(*_, **__):
+        pytest.fail("pre-trained first")
+
+    monkeypatch.setattr("tellapart.experiments.discriminator.pretrained_discriminator", never)
+    neighbours = neighbours_file(tmp_path / "near.parquet", [str(i) for i in range(8)], near)
+    objective = {"max_new_tokens": 8, "alpha": alpha}
+    path = recipe(materials, tmp_path, "wtf_rl", neighbours=neighbours, objective=objective)
+    assert main(["train", str(path)]) == 2
+    assert re.search(sentence, " ".join(capsys.readouterr().err.split()))

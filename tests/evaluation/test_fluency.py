@@ -43,6 +43,15 @@ def reader() -> LanguageModel:
     return LanguageModel(*tiny_language_model("gpt2"), name="small")
 
 
+def test_a_model_that_gives_no_numbers_is_refused():
+    model, tokenizer = tiny_language_model("gpt2")
+    reader = LanguageModel(model, tokenizer, name="broken")
+    with torch.no_grad():
+        model.transformer.ln_f.bias.fill_(math.nan)  # after the reader has tried the model
+    with pytest.raises(UsageError, match=r"the language model broken .*probabilities that are no numbers"):
+        PerplexityMeasure(reader)(CAPTIONS)
+
+
 @pytest.mark.parametrize("end", [False, True])
 def test_perplexity_is_of_all_tokens_together(reader, end, caplog):
     with caplog.at_level(logging.WARNING):

@@ -13,6 +13,7 @@ from evaluation_fakes import REFERENCES, FixedListener, SayingCaptioner, no_inpu
 from given import vector
 from tellapart.data.dataset import Example
 from tellapart.data.images import ArrayImage
+from tellapart.errors import UsageError
 from tellapart.evaluation.evaluate import Evaluation
 from tellapart.evaluation.protocol import Protocol
 from tellapart.evaluation.results import EvaluationResult
@@ -75,6 +76,18 @@ def test_without_references_of_every_image_there_is_no_reference_score():
         for given in (references, {}):
             assert not any("Ref" in key for key in scorer(CAPTIONS, given)[0])
         assert any("Ref" in key for key in scorer(CAPTIONS, REFERENCES)[0])
+
+
+@pytest.mark.parametrize("key", ["caption 0", "image 1", "reference 1 0"])
+def test_a_model_that_gives_no_numbers_is_refused(key):
+    listener = GivenCosines([0.3, 0.4], [[0.5], [0.6]])
+    captions = {"0": "caption 0", "1": "caption 1"}
+    references = {"0": ["reference 0 0"], "1": ["reference 1 0"]}
+    assert math.isfinite(PacScorer(listener)(captions, references)[0]["RefPAC-S"])
+    listener.rows[key] = listener.rows[key] * math.nan
+    for scorer in (PacScorer(listener), ListenerScorer(listener, "listener")):
+        with pytest.raises(UsageError, match=r"'given' gives (images|texts) embeddings that are no numbers"):
+            scorer(captions, references)
 
 
 def test_a_long_caption_is_scored_by_its_sentences():
@@ -160,6 +173,15 @@ def test_a_matcher_scores_captions_and_rejects_objects(matcher):
     assert metrics["ITM_rejected_objects"] == pytest.approx(100 * rejected / named)
     assert metrics["ITM"] == pytest.approx(np.mean(columns["ITM"]))
     assert metrics["ITM_logit"] == pytest.approx(np.mean(columns["ITM_logit"]))
+
+
+def test_a_matcher_that_gives_no_numbers_is_refused(tmp_path):
+    broken = ItmMatcher.from_pretrained(tiny_blip_itm(tmp_path / "broken"))
+    broken.know_images([Example("a", ArrayImage(np.array(images(1)[0])), ())])
+    with torch.no_grad():
+        broken.model.itm_head.bias.fill_(math.nan)
+    with pytest.raises(UsageError, match="the matcher broken gives logits that are no numbers"):
+        MatchScorer(broken)({"a": "a dog"}, {})
 
 
 def test_a_matcher_that_always_or_never_agrees(matcher, monkeypatch):

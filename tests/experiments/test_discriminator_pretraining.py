@@ -1,10 +1,12 @@
 import json
 import logging
+import signal
 import subprocess
 import sys
 import threading
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -25,6 +27,7 @@ from tellapart.rewards.discriminator import MLPDiscriminator, load_discriminator
 from tellapart.training.optim import trained_parts
 from tellapart.types import Batch
 from tiny_models import tiny_ved
+from two_processes import run_two
 
 SETTINGS = DiscriminatorSettings(
     pretraining_steps=12, batch_size=8, num_beams=2, max_new_tokens=8, held_out=4, learning_rate=1e-3
@@ -360,3 +363,77 @@ def test_the_second_process_waits(tmp_path, caplog):
         thread.join()
     assert order == ["first", "second"]
     assert "waiting for another process" in caplog.text
+
+
+TWO = """
+import os, sys
+from dataclasses import replace
+from pathlib import Path
+import torch
+torch.set_num_threads(1)
+import torch.distributed as dist
+from filelock import FileLock, Timeout
+from discriminator_fakes import pictures, tiny_listener
+from tellapart.data.dataset import Collate
+from tellapart.experiments.discriminator import pretrain
+from tellapart.experiments.start_captions import alone
+from test_discriminator_pretraining import SETTINGS
+from tiny_models import tiny_ved
+
+rank, folder = os.environ["RANK"], Path(sys.argv[1])
+with alone(folder / "thing"):
+    try:
+        FileLock(folder / "thing.lock").acquire(timeout=0)
+    except Timeout:
+        (folder / f"held-{rank}").touch()
+os.environ["TELLAPART_CACHE"] = str(folder / rank)  # as on two machines without a common disk
+captioner = tiny_ved()
+discriminator, _ = pretrain(
+    captioner, tiny_listener(), pictures(40), Collate({captioner.name: captioner.process}), SETTINGS
+)
+discriminator.save(folder / f"trained-{rank}")
+dist.destroy_process_group()
+"""
+
+
+def test_ctrl_c_says_that_the_same_command_goes_on(parts, monkeypatch):
+    loss, calls = MLPDiscriminator.loss, []
+
+    def loss_and_signal(self, real, fake):
+        calls.append(1)
+        if len(calls) == 5:
+            signal.raise_signal(signal.SIGINT)
+        return loss(self, real, fake)
+
+    monkeypatch.setattr(MLPDiscriminator, "loss", loss_and_signal)
+    told = r"pre-training of the discriminator stopped at step 5 of 12; the same command goes on"
+    with pytest.raises(KeyboardInterrupt, match=told) as stopped:
+        pretrain(*parts, SETTINGS)
+    assert "resume_from_checkpoint" not in str(stopped.value)
+
+
+def test_a_stopped_pretraining_starts_anew_with_other_steps(parts, monkeypatch):
+    five = replace(SETTINGS, batch_size=5)
+    with monkeypatch.context() as patch:
+        stopping(patch, after=7)
+        with pytest.raises(KeyboardInterrupt):
+            pretrain(*parts, five)
+    monkeypatch.setattr(experiments, "_share", lambda *_: 4)  # as with two processes, which share out the five images
+    discriminator, _ = pretrain(*parts, five)
+    assert discriminator is not None
+    assert not list((cache_dir() / "discriminators").glob("*unfinished"))
+
+
+@pytest.mark.slow
+def test_processes_of_a_launch_hold_together_and_train_together(parts, monkeypatch, tmp_path):
+    # the second process finds the result, the first does not
+    monkeypatch.setenv("TELLAPART_CACHE", str(tmp_path / "1"))
+    pretrain(*parts, SETTINGS)
+    script, here = tmp_path / "script.py", Path(__file__).resolve().parent
+    script.write_text(TWO)
+    run_two(str(script), str(tmp_path), timeout=100, PYTHONPATH=f"{here}:{here.parent}")
+    assert sorted(path.name for path in tmp_path.glob("held-*")) == ["held-0", "held-1"]
+    assert all((tmp_path / f"trained-{rank}" / "discriminator.json").is_file() for rank in "01")
+    for rank in "01":
+        [folder] = [path for path in (tmp_path / rank / "discriminators").glob("mlp-*") if path.is_dir()]
+        assert (folder / "pretraining.json").is_file()

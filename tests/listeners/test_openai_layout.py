@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import io
 import json
+import random
+import warnings
 
 import pytest
 import torch
@@ -106,6 +109,33 @@ def test_files_that_hold_no_tensors_are_refused(tmp_path, base, original):
         ClipListener.from_pretrained(tmp_path / "none.pth", base=base)
     with pytest.raises(UsageError, match=r"cannot be loaded .*pac_base"):
         ClipListener.from_pretrained(saved(tmp_path / "pac.pth", original.state_dict()), base=str(tmp_path))
+
+
+def test_damaged_files_are_refused_whatever_they_raise(tmp_path):
+    path = tmp_path / "damaged.pth"
+    torch.save({"a": torch.ones(3, 3), "b": torch.zeros(2)}, path, _use_new_zipfile_serialization=False)
+    whole, refused = path.read_bytes(), 0
+    for seed in range(150):
+        rng, damaged = random.Random(seed), bytearray(whole)
+        for _ in range(3):
+            damaged[rng.randrange(len(damaged))] = rng.randrange(256)
+        path.write_bytes(bytes(damaged[: rng.randrange(len(damaged))] if seed % 3 == 0 else damaged))
+        with warnings.catch_warnings(), contextlib.suppress(UsageError):
+            warnings.simplefilter("ignore")
+            refused += 1
+            read_state_dict(path)
+            refused -= 1
+    assert refused > 75
+
+
+@pytest.mark.parametrize(
+    "name", ["text_projection", "positional_embedding", "visual.positional_embedding", "logit_scale"]
+)
+def test_tensors_of_another_rank_are_refused(original, name):
+    state = original.state_dict()
+    state[name] = torch.ones(2) if name == "logit_scale" else torch.tensor(1.0)
+    with pytest.raises(UsageError, match="tensors that do not fit together"):
+        convert_openai_clip(state)
 
 
 def test_a_base_of_another_shape_is_refused(original, tmp_path):

@@ -49,6 +49,8 @@ def run(argv: Sequence[str]) -> int:
         raise UsageError("no runs were named: give the folders of two or more measured runs.")
     if not 0 < options.confidence < 1 or options.samples < 1:
         raise UsageError("--confidence must lie between 0 and 1, and --samples be at least 1: change them.")
+    if options.seed < 0:
+        raise UsageError(f"--seed is {options.seed}: give 0 or more.")
     from tellapart.evaluation.compare import compare
 
     comparison = compare(

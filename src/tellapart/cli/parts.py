@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tellapart.captioners.base import Captioner
@@ -55,9 +56,14 @@ def build_objective(
         "grammar": lambda: build_grammar(recipe),
         "distance": lambda: _distance(recipe, dataset),
     }
-    parts = {name: makers[name]() for name in method.needs}
-    with as_usage_errors("objective"):
-        return resolve(method.target)(captioner, **parts, **method.fixed, **recipe.objective)
+    parts = {name: makers[name]() for name in method.needs if name != "discriminator"}
+
+    def make(**more: Any) -> Any:
+        with as_usage_errors("objective"):
+            return resolve(method.target)(captioner, **parts, **more, **method.fixed, **recipe.objective)
+
+    objective = make()  # a number that cannot be used is told before a discriminator is pre-trained, which takes long
+    return make(discriminator=makers["discriminator"]()) if "discriminator" in method.needs else objective
 
 
 def check_parts(recipe: Recipe) -> None:
@@ -92,7 +98,7 @@ def _neighbours(recipe: Recipe, dataset: CaptionDataset, listener: ClipListener 
         from tellapart.listeners.neighbours import Neighbours
 
         neighbours = Neighbours.load(section.path)
-        neighbours.of(dataset.ids)  # an image that the file lacks is told now, not in the middle of the training
+        _check_neighbours(neighbours, section.path, dataset, max(recipe.objective["neighbour_ranks"]))
         return neighbours
     from tellapart.listeners.mining import mine
 
@@ -101,6 +107,22 @@ def _neighbours(recipe: Recipe, dataset: CaptionDataset, listener: ClipListener 
         looks = load_listener(section.listener, name="neighbours", size=recipe.data.size)
     assert looks is not None, "check_parts asks for one"
     return mine(looks, dataset, section.k)
+
+
+def _check_neighbours(neighbours: Neighbours, path: Path, dataset: CaptionDataset, rank: int) -> None:
+    """Raise now, not in the middle of the training, where a file of neighbours does not fit the training images."""
+    if neighbours.k < rank:
+        raise UsageError(
+            f"objective.neighbour_ranks asks for neighbour {rank}, but {path} has {neighbours.k} of each image: mine more "
+            "with tellapart mine --k, or lower the ranks."
+        )
+    for name, row in zip(dataset.ids, neighbours.of(dataset.ids), strict=True):
+        strangers = [near for near in row if near not in dataset.position]
+        if strangers:
+            raise UsageError(
+                f"{path} gives image {name!r} the neighbour {strangers[0]!r}, which is no training image: mine the training "
+                "images alone."
+            )
 
 
 def _discriminator(

@@ -45,6 +45,9 @@ def run(argv: Sequence[str]) -> int:
     words, options = chosen
     if not words:
         raise UsageError("no runs were named: give the folders of one or more measured runs.")
+    for name in ("num_images", "seed"):
+        if getattr(options, name) < 0:
+            raise UsageError(f"--{name} is {getattr(options, name)}: give 0 or more.")
     from tellapart.evaluation.report import read_run, write_report
 
     views = [read_run(Path(word), protocol=options.protocol) for word in words]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tellapart.cli.console import note, result_console, say
 from tellapart.cli.feature_inputs import collate_of, features_at
@@ -17,7 +17,6 @@ from tellapart.errors import UsageError
 
 if TYPE_CHECKING:
     from tellapart.captioners.huggingface import HuggingFaceCaptioner
-    from tellapart.data.dataset import CaptionDataset
     from tellapart.evaluation.measures import Measure
     from tellapart.evaluation.protocols import NamedProtocol
     from tellapart.evaluation.results import EvaluationResult
@@ -32,8 +31,11 @@ FILES = (".json", ".jsonl", ".csv", ".tsv", ".parquet")
 def score_captioner(word: str, options: ScoreOptions) -> int:
     """Measure, print, and keep the result with the run."""
     from tellapart.evaluation.compare import compare_results
+    from tellapart.evaluation.given import with_intervals
 
     result = measure(word, options)
+    if options.bootstrap:
+        result = with_intervals(result, samples=options.bootstrap, seed=options.seed)
     for sentence in result.details.get("left_out", {}).values():
         note(f"note: {sentence}")
     folder = options.output_dir or (Path(word) if made(Path(word)) else None)
@@ -62,33 +64,26 @@ def measure(word: str, options: ScoreOptions) -> EvaluationResult:
     named = named_protocol(options.protocol) if options.protocol else None
     options = replace(options, split=options.split or named.split) if named else options
     where = load(options, run)
+    where, captions, left_out = fitting(path, where, options) if given else (where, {}, "")
     title = _title(options, where)
     from tellapart.evaluation.evaluate import Evaluation
 
     listeners = _listeners(options, run, where)
     if options.hard_gallery and not listeners:
         raise UsageError("--hard_gallery asks which images look alike: name a --listener that sees them.")
-    measures, scorers = _measures(options, run, where), _scorers(options, run, where)
+    parts: dict[str, Any] = {"listeners": listeners, "hard_gallery": options.hard_gallery}
+    parts |= {"measures": _measures(options, run, where), "scorers": _scorers(options, run, where)}
     if given:
-        evaluation = Evaluation(
-            where.dataset,
-            listeners=listeners,
-            measures=measures,
-            scorers=scorers,
-            hard_gallery=options.hard_gallery,
-        )
-        return _titled(evaluation.score(read_captions(path, where.dataset), name=options.name or path.stem), title)
+        evaluation = Evaluation(where.dataset, **parts)
+        return _titled(evaluation.score(captions, name=options.name or path.stem, note=left_out), title)
     captioner, how = _drawn_by(word, options, named or (run.evaluation if run else None), where)
     evaluation = Evaluation(
         where.dataset,
         collate_of(captioner, features_at(where.features)),
-        listeners=listeners,
         decoding=how,
         batch_size=options.batch_size,
-        measures=measures,
-        scorers=scorers,
-        hard_gallery=options.hard_gallery,
         samples=options.samples,
+        **parts,
     )
     return _titled(evaluation(captioner, name=options.name or path.stem), title)
 
@@ -132,22 +127,35 @@ def _drawn_by(
     return load_captioner(CaptionerSection(model_name_or_path=word), size=where.size).to(device()), how
 
 
-def read_captions(path: Path, dataset: CaptionDataset) -> dict[str, str]:
-    """Captions by the data's ids, of a file that names images by these or by what their files are called.
+def fitting(path: Path, where: Where, options: ScoreOptions) -> tuple[Where, dict[str, str], str]:
+    """The captions of a file by the data's ids, the images that they are of, and in words what was left out.
 
     Raises:
-        UsageError: the file is missing, broken or of another form, or captions an image twice.
+        UsageError: the file is missing, broken or of another form, or, unless they may be left out, captions and images do
+            not fit.
     """
+    from tellapart.data.dataset import CaptionDataset
     from tellapart.data.results import read_results
-    from tellapart.evaluation.matching import own_ids
+    from tellapart.evaluation.matching import count_of, match
 
-    rows = read_results(path).rows
-    captions: dict[str, str] = {}
-    for name, row in zip(own_ids(rows, dataset)[0], rows, strict=True):
-        if name in captions:
-            raise UsageError(f"{path} captions image {name!r} twice: give one caption an image.")
-        captions[name] = row.caption
-    return captions
+    results = read_results(path)
+    matched = match(results, where.dataset, compared=False)
+    captions, scored = matched.captions, count_of(len(matched.captions), "image")
+    if matched.by_name:
+        note("note: captions are matched to images by the names of their files.")
+    if results.several:
+        note(f"note: of {count_of(results.several, 'image')} with several captions the first is scored.")
+    if matched.fits:
+        return where, captions, ""
+    if options.on_mismatch == "fail":
+        raise UsageError(
+            f"{path} does not fit {where.dataset.name}, {matched.misfit()}: give one caption an image, or --on_mismatch "
+            f"skip to score the {scored} that can be."
+        )
+    note(f"WARNING: {matched.misfit()}: these are left out, and {scored} scored.")
+    kept = [example for example in where.dataset if example.id in captions]
+    where = replace(where, dataset=CaptionDataset(kept, name=where.dataset.name))
+    return where, captions, f"left out: {matched.misfit()}"
 
 
 def _listeners(options: ScoreOptions, run: Made | None, where: Where) -> dict[str, ClipListener]:

@@ -30,6 +30,7 @@ OF_CAPTIONERS = (
     "num_beams",
     "max_new_tokens",
 )
+COUNTS = ("num_beams", "max_new_tokens", "batch_size", "cider_df_images")
 OF_FILES = ("cider_df_images", "caption_column", "format")
 
 
@@ -135,6 +136,12 @@ class ScoreOptions(DataOptions):
             )
         if self.bootstrap < 0:
             raise UsageError(f"--bootstrap is {self.bootstrap}: give a number of draws, 0 for none.")
+        if self.seed < 0:
+            raise UsageError(f"--seed is {self.seed}: give 0 or more.")
+        for name in COUNTS:
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise UsageError(f"--{name} is {value}: give 1 or more.")
         if re.fullmatch(r"[1-9]\d*[kKmMgGtT]?", self.spice_heap) is None:
             raise UsageError(f"--spice_heap is {self.spice_heap!r}: give Java's memory as in 4G or 500M.")
         if not self.spice_timeout > 0:

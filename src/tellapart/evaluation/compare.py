@@ -82,7 +82,8 @@ class Comparison:
         return f"{meaning}; {unsaid}\n{self.protocol}" if len(self.results) > 1 else self.protocol
 
     def table(self, *, every_metric: bool = False) -> Table:
-        """One row a metric, one column a run: its value, and below it the difference to the first run."""
+        """One row a metric, one column a run: its value, and below it the difference to the first run; of one run alone the
+        intervals that were computed with it."""
         from rich.table import Table
         from rich.text import Text
 
@@ -90,6 +91,9 @@ class Comparison:
         table.add_column("metric")
         for result in self.results:
             table.add_column(Text(result.name), justify="right")
+        alone = self.results[0].intervals if len(self.results) == 1 else {}
+        if alone:
+            table.add_column("95 % interval")
         for column in all_columns(self.keys) if every_metric else main_columns(self.keys):
             row = [Text(column.label + {1: " ↑", -1: " ↓", 0: ""}[column.better])]
             for result, differences in zip(self.results, self.differences, strict=True):
@@ -98,6 +102,8 @@ class Comparison:
                     difference = differences[column.key]
                     cell.append("\n" + difference.text(column), style=_style(difference, column))
                 row.append(cell)
+            if column.key in alone:
+                row.append(Text(f"[{', '.join(map(column.text, alone[column.key]))}]", style="dim"))
             table.add_row(*row)
         return table
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 
+from tellapart.errors import UsageError
 from tellapart.evaluation.aggregate import PERPLEXITY, SURPRISE, perplexity_of
 from tellapart.evaluation.measures import Measured
 from tellapart.rewards.language_model import LanguageModel
@@ -34,10 +35,15 @@ class PerplexityMeasure:
         """The metric, and a row an image.
 
         Raises:
-            UsageError: ends count, and the tokenizer has none.
+            UsageError: ends count, and the tokenizer has none; or probabilities are no numbers.
         """
         scores = self.language_model.score(list(captions.values()), end=self.end)
         nll, tokens = -scores.logprobs, scores.tokens
+        if bool(nll.isnan().any()):
+            raise UsageError(
+                f"the language model {self.language_model.identity()} gives probabilities that are no numbers: its weights "
+                "are damaged or its precision too low; fetch it again, or load it in float32."
+            )
         silent = int((tokens == 0).sum())
         if silent:
             logger.warning(

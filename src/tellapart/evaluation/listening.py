@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from tellapart.errors import UsageError
 from tellapart.evaluation.measures import Measured
 from tellapart.metrics.retrieval import hard_gallery, nearest_images, retrieval_metrics, retrieval_ranks
 from tellapart.metrics.scores import CLIP_WEIGHT, clip_s, refclip_s
@@ -134,19 +135,37 @@ def _by_sentence(
 
 
 def read_images(listener: Listener, ids: Sequence[str]) -> np.ndarray:
-    """``[N, D]``, at least float32."""
-    return _as_array(listener.encode_ids(ids))
+    """``[N, D]``, at least float32.
+
+    Raises:
+        UsageError: some are no numbers.
+    """
+    return _finite(listener, _as_array(listener.encode_ids(ids)), "images")
 
 
 def read_texts(listener: Listener, texts: Sequence[str]) -> np.ndarray:
-    """``[N, D]``, at least float32; each distinct text is embedded once, so equal texts have equal rows."""
+    """``[N, D]``, at least float32; each distinct text is embedded once, so equal texts have equal rows.
+
+    Raises:
+        UsageError: some are no numbers.
+    """
     row = {text: i for i, text in enumerate(dict.fromkeys(texts))}
     distinct = list(row)
     parts = [
         _as_array(listener.encode_texts(distinct[start : start + TEXTS_AT_ONCE]))
         for start in range(0, len(distinct), TEXTS_AT_ONCE)
     ]
-    return np.concatenate(parts)[[row[text] for text in texts]]
+    return _finite(listener, np.concatenate(parts), "texts")[[row[text] for text in texts]]
+
+
+def _finite(listener: Listener, embeddings: np.ndarray, what: str) -> np.ndarray:
+    """Raise where a mean would only say that something was no number."""
+    if not np.isfinite(embeddings).all():
+        raise UsageError(
+            f"the listener {listener.name!r} gives {what} embeddings that are no numbers: its weights are damaged or its "
+            "precision too low; fetch it again, or load it in float32."
+        )
+    return embeddings
 
 
 def _as_array(embeddings: Tensor) -> np.ndarray:

@@ -71,8 +71,13 @@ def count_of(number: int, what: str) -> str:
     return f"{number:,} {what}{'s' * (number != 1)}"
 
 
-def match(results: Results, references: CaptionDataset) -> Matched:
+def match(results: Results, references: CaptionDataset, *, compared: bool = True) -> Matched:
     """Find each caption's image.
+
+    Args:
+        results: the captions.
+        references: the images.
+        compared: whether an image must have references.
 
     Raises:
         UsageError: no caption is of an image of the references.
@@ -88,12 +93,12 @@ def match(results: Results, references: CaptionDataset) -> Matched:
             f"{names[0]!r}, the other like {references[0].id!r}; make the ids agree."
         )
     return Matched(
-        {name: captions[name] for name, texts in of.items() if texts and name in captions},
+        {name: captions[name] for name, texts in of.items() if name in captions and (texts or not compared)},
         by_name,
         [name for name in of if name not in captions],
         [name for name in captions if name not in there],
         [name for name, count in Counter(names).items() if count > 1],
-        [name for name, texts in of.items() if not texts and name in captions],
+        [name for name, texts in of.items() if compared and not texts and name in captions],
     )
 
 

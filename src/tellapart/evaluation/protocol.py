@@ -87,10 +87,14 @@ class Protocol:
         names = [name for name in compared if vars(self)[name] != vars(other)[name]]
         if self.decoding and other.decoding and self.decoding != other.decoding:
             names.append("decoding")
-        both = self.measured_by.keys() & other.measured_by.keys()
-        if any(_hash(self.measured_by[metric]) != _hash(other.measured_by[metric]) for metric in both):
+        if self.measured_otherwise(other):
             names.append("measured_by")
         return names
+
+    def measured_otherwise(self, other: Protocol) -> list[str]:
+        """The metrics of both that different models measured."""
+        both = [metric for metric in self.measured_by if metric in other.measured_by]
+        return [metric for metric in both if _hash(self.measured_by[metric]) != _hash(other.measured_by[metric])]
 
     def to_json(self) -> dict[str, Any]:
         """The fields, and the line."""

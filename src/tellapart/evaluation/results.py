@@ -159,7 +159,11 @@ def require_comparable(results: Sequence[EvaluationResult]) -> None:
     for result in results:
         fields = drawn.protocol.differences(result.protocol)
         if fields:
-            found = ", ".join(f"{f} {vars(drawn.protocol)[f]!r} and {vars(result.protocol)[f]!r}" for f in fields)
+            mine, other = vars(drawn.protocol).copy(), vars(result.protocol).copy()
+            for values in (mine, other):
+                models = values["measured_by"]
+                values["measured_by"] = {m: models[m] for m in drawn.protocol.measured_otherwise(result.protocol)}
+            found = ", ".join(f"{f} {mine[f]!r} and {other[f]!r}" for f in fields)
             raise UsageError(
                 f"{drawn.name} and {result.name} were measured differently ({found}): evaluate both under one protocol."
             )

@@ -8,6 +8,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 import torch
 
+from tellapart.errors import UsageError
 from tellapart.evaluation.listening import PAC_NAMES, listener_measures, read_images, read_texts, similarity_measures
 from tellapart.evaluation.measures import Measured
 from tellapart.listeners.matcher import MATCH, ItmMatcher
@@ -138,10 +139,19 @@ class MatchScorer:
     def __call__(self, captions: Mapping[str, str], references: References) -> Measured:
         """Metrics ``ITM`` (mean probability of a match, percent), ``ITM_logit`` (mean positive logit before the softmax) and
         ``ITM_rejected_objects`` (rejected objects of all named, percent; 0 if none is named); columns ``ITM``, ``ITM_logit``,
-        ``ITM_objects`` (number named, each word once a caption), ``ITM_rejected`` (the rejected words)."""
+        ``ITM_objects`` (number named, each word once a caption), ``ITM_rejected`` (the rejected words).
+
+        Raises:
+            UsageError: the matcher gives something that is no number.
+        """
         words = self.objects(list(captions.values()))
         texts = [[text, *map(probe, own)] for text, own in zip(captions.values(), words, strict=True)]
         logits = self.matcher.match_ids(list(captions), texts)
+        if not all(rows.isfinite().all() for rows in logits):
+            raise UsageError(
+                f"the matcher {self.matcher.source} gives logits that are no numbers: its weights are damaged or its "
+                "precision too low; fetch it again, or load it in float32."
+            )
         sure = [torch.softmax(rows.double(), dim=1)[:, MATCH].tolist() for rows in logits]
         columns: dict[str, list[Any]] = {"ITM": [100.0 * own[0] for own in sure]}
         columns["ITM_logit"] = [float(rows[0, MATCH]) for rows in logits]

@@ -27,6 +27,7 @@ from tellapart.experiments.start_captions import (
     data_digest,
     digest,
     is_main,
+    on_any,
     plain,
     processes,
     start_captions,
@@ -122,7 +123,8 @@ def pretrain(
     folder = cache_dir() / "discriminators" / f"{settings.kind}-{key}"
     know_images(listener, dataset)
     with alone(folder):
-        if not (folder / ABOUT).is_file():
+        # Together, or one process would wait in a training for another that found the result in a cache of its own.
+        if on_any(not (folder / ABOUT).is_file()):
             discriminator = new_discriminator(RememberingTexts(listener), settings)
             ids = _visited(learned, settings)
             captions = start_captions(captioner, dataset, ids, collate, settings.decoding(), seed=settings.seed)
@@ -208,7 +210,8 @@ def _train(
     settings: DiscriminatorSettings,
     folder: Path,
 ) -> list[dict[str, Any]]:
-    work = folder.with_name(f"{folder.name}-unfinished")
+    # Another number of processes may make other steps, which a checkpoint of this one cannot go on with.
+    work = folder.with_name(f"{folder.name}-{_share(learned, settings) * processes()}-unfinished")
     images = CaptionDataset([e for e in learned.examples if e.id in captions.texts], name=learned.name)
     # Strings and cached embeddings are all it reads: no image is opened.
     data = TrainingData(images, Collate({}))
@@ -217,7 +220,14 @@ def _train(
         vocabulary = vocabulary_of(plain(text) for texts in images.references.values() for text in texts)
         draw = WithCorrupted(captions, captions.read, settings.corrupted, vocabulary)
     objective = DiscriminatorPretraining(discriminator, draw, captions.read)
-    return train(objective, data, _config(images, settings, work)).history
+    try:
+        return train(objective, data, _config(images, settings, work)).history
+    except KeyboardInterrupt as error:
+        # It is no run of the user's, so that there is nothing to resume by hand.
+        where = str(error).partition(";")[0] or "stopped"
+        raise KeyboardInterrupt(
+            f"the pre-training of the discriminator {where}; the same command goes on from its last checkpoint"
+        ) from error
 
 
 def _keep(discriminator: Discriminator, folder: Path, about: dict[str, Any]) -> None:
@@ -225,7 +235,8 @@ def _keep(discriminator: Discriminator, folder: Path, about: dict[str, Any]) -> 
         discriminator.save(temporary)
         write_json(temporary / ABOUT, about)
     if is_main():
-        shutil.rmtree(folder.with_name(f"{folder.name}-unfinished"), ignore_errors=True)
+        for work in folder.parent.glob(f"{folder.name}-*unfinished"):
+            shutil.rmtree(work, ignore_errors=True)
 
 
 def _key(

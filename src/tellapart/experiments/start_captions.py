@@ -24,6 +24,8 @@ from tellapart.evaluation.drawing import forked_generators
 from tellapart.files import cache_dir, write_text
 from tellapart.objectives.discriminator import Read
 from tellapart.progress import bar
+from tellapart.training.config import TrainConfig
+from tellapart.training.devices import Devices
 from tellapart.training.logs import read_lines
 from tellapart.types import Batch, Decoding, Rollout
 
@@ -118,6 +120,7 @@ def start_captions(
     with alone(path):
         lines = {line["id"]: line for line in read_lines(path)}
         missing = [dataset[dataset.position[image_id]] for image_id in ids if image_id not in lines]
+        wait()  # all have read before one writes, or they would draw in other batches
         if missing:
             if is_main():
                 # A line cut short by a kill would spoil the next one.
@@ -177,21 +180,40 @@ def digest(*decides: object) -> str:
 
 @contextmanager
 def alone(path: Path) -> Iterator[None]:
-    """Hold ``path`` against other runs, which wait. Processes of one launch work side by side, so they hold nothing."""
+    """Hold ``path`` against other runs, which wait. The main process of a launch holds it for all, which enter at once."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    if processes() > 1:
+    lock = FileLock(path.with_name(f"{path.name}.lock")) if is_main() else None
+    try:
+        if lock is not None:
+            _acquire(lock, path)
+        wait()
         yield
-        return
-    lock = FileLock(path.with_name(f"{path.name}.lock"))
+    finally:
+        if lock is not None:
+            lock.release()
+
+
+def _acquire(lock: FileLock, path: Path) -> None:
     try:
         lock.acquire(timeout=0)
     except Timeout:
         logger.warning("waiting for another process, which makes %s.", path)
         lock.acquire()
-    try:
-        yield
-    finally:
-        lock.release()
+
+
+def wait() -> None:
+    """Return once every process of this launch has come here."""
+    if processes() > 1:
+        _launch().wait()
+
+
+def on_any(flag: bool) -> bool:
+    """Whether the flag is set in any process of this launch; every one gets the same answer."""
+    return _launch().any(flag) if processes() > 1 else flag
+
+
+def _launch() -> Devices:
+    return Devices(TrainConfig(output_dir=cache_dir()))
 
 
 def processes() -> int:

@@ -6,7 +6,6 @@ tensors, often under ``"state_dict"`` and in float16. They are read with ``weigh
 
 from __future__ import annotations
 
-import pickle
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -56,10 +55,10 @@ def read_state_dict(path: Path) -> dict[str, Tensor]:
         content = torch.load(path, map_location="cpu", weights_only=True)
     except OSError as error:
         raise UsageError(f"{path} cannot be read ({error.strerror}): check the path.") from error
-    except (RuntimeError, pickle.UnpicklingError, EOFError, ValueError, KeyError, AttributeError) as error:
+    except Exception as error:  # a damaged pickle raises nearly anything
         raise UsageError(
-            f"{path} is no file of plain tensors: give a state dict that torch.load reads with weights_only (not a "
-            "TorchScript archive), or a folder in transformers' form."
+            f"{path} is no file of plain tensors, or not all of it: give a state dict that torch.load reads with "
+            "weights_only (not a TorchScript archive), or a folder in transformers' form."
         ) from error
     for key in _NESTED:
         if isinstance(content, Mapping) and isinstance(content.get(key), Mapping):
@@ -98,7 +97,7 @@ def convert_openai_clip(state: Mapping[str, Tensor], source: str = "the checkpoi
             converted |= _converted(name, tensor.float(), source)
         model = CLIPModel(_config(state, like))
         report = model.load_state_dict(converted, strict=False)
-    except (RuntimeError, ValueError) as error:
+    except (RuntimeError, ValueError, TypeError, IndexError) as error:
         reason = str(error).strip().split("\n")[-1].strip()
         raise UsageError(f"{source} has tensors that do not fit together ({reason}): give the whole file.") from error
     if report.missing_keys or report.unexpected_keys:
