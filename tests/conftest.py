@@ -25,11 +25,19 @@ def shared_data() -> Path:
 
 @pytest.fixture(scope="session", autouse=True)
 def private_cache(tmp_path_factory: pytest.TempPathFactory):
-    """Nothing is read from or written to the user's own cache; built once a session."""
-    before = os.environ.get("TELLAPART_CACHE")
-    os.environ["TELLAPART_CACHE"] = str(tmp_path_factory.mktemp("cache"))
+    """Nothing is read from or written to the user's own cache; built once a session, by whichever process comes first."""
+    before, base = os.environ.get("TELLAPART_CACHE"), tmp_path_factory.getbasetemp()
+    shared = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+    (shared / "cache").mkdir(exist_ok=True)
+    os.environ["TELLAPART_CACHE"] = str(shared / "cache")
     yield
     if before is None:
         del os.environ["TELLAPART_CACHE"]
     else:
         os.environ["TELLAPART_CACHE"] = before
+
+
+@pytest.fixture(autouse=True)
+def same_random_numbers():
+    """What a test draws does not depend on the tests before it."""
+    torch.manual_seed(0)
