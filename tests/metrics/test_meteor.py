@@ -57,6 +57,17 @@ def test_the_best_reference_counts_and_the_corpus_is_of_sums(data):
     assert corpus != pytest.approx(values.mean())
 
 
+def test_a_caption_that_matches_in_one_chunk_adds_none_to_its_corpus(data):
+    same = ["a dog runs", "a cat sat"]
+    assert meteor(same, [[text] for text in same], data)[0] == 1.0
+    # beside "old dog" (2 of 3 words in one chunk) there is that chunk only: of 3 + 2 matched words
+    corpus, values = meteor(["a dog runs", "old dog"], [["a dog runs"], ["old dog barks"]], data)
+    precision, recall = 1.0, (0.25 + 4 * 0.75) / (0.25 + 5 * 0.75)
+    fmean = precision * recall / (0.85 * precision + 0.15 * recall)
+    assert corpus == pytest.approx(fmean * (1 - 0.6 * (1 / 5) ** 0.2), abs=1e-12)
+    assert values[0] == 1.0
+
+
 def test_columns_give_the_corpus_value_of_any_set(data, monkeypatch):
     monkeypatch.setattr("tellapart.metrics.meteor.score.load_resources", lambda: data)
     candidates, references = ["a dog runs", "a cat", "mice"], [["a dog"], ["the cat sat"], ["a mouse"]]

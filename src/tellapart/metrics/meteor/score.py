@@ -91,7 +91,11 @@ def _add(counts: list[float], match: Match, caption: list[bool], reference: list
 
 
 def statistics_of(counts: np.ndarray) -> np.ndarray:
-    """``[..., 23]`` counts -> the ``[..., 9]`` of :data:`STATISTICS`."""
+    """``[..., 23]`` counts of captions -> the ``[..., 9]`` of :data:`STATISTICS`.
+
+    As in the reference implementation a caption that matches all of its reference in one chunk has none: neither it nor
+    the corpus it is part of is penalised for it.
+    """
     each = np.moveaxis(counts, -1, 0)
     weights = np.array(WEIGHTS)
 
@@ -103,7 +107,9 @@ def statistics_of(counts: np.ndarray) -> np.ndarray:
 
     caption = (matched(_CAPTION_CONTENT, _CAPTION_FUNCTION), weight(0, 2))
     reference = (matched(_REFERENCE_CONTENT, _REFERENCE_FUNCTION), weight(1, 3))
-    return np.stack([*caption, *reference, *each[20:23], *each[:2]], axis=-1)
+    words, reference_words, chunks, own, other = (each[column] for column in (0, 1, 20, 21, 22))
+    whole = (chunks == 1) & (own == words) & (other == reference_words)
+    return np.stack([*caption, *reference, np.where(whole, 0, chunks), own, other, words, reference_words], axis=-1)
 
 
 def meteor_statistics(
@@ -117,8 +123,7 @@ def meteor_of(statistics: np.ndarray) -> np.ndarray:
     """METEOR as a fraction, from statistics of captions or sums of them.
 
     ``F = PR / (alpha P + (1 - alpha) R)``, ``penalty = gamma (chunks / matched words)^beta``, ``F (1 - penalty)``
-    (Denkowski & Lavie 2014, section 3). As in the reference implementation there is no penalty where everything matches
-    in one chunk.
+    (Denkowski & Lavie 2014, section 3).
 
     Args:
         statistics: ``[..., 9]``, as :data:`STATISTICS`.
@@ -128,11 +133,9 @@ def meteor_of(statistics: np.ndarray) -> np.ndarray:
     """
     each = np.moveaxis(np.asarray(statistics, np.float64), -1, 0)
     precision, recall = _ratio(each[0], each[1]), _ratio(each[2], each[3])
-    chunks, own, other, words, reference_words = each[4:]
+    chunks, own, other = each[4:7]
     mean = _ratio(precision * recall, ALPHA * precision + (1 - ALPHA) * recall)
-    whole = (chunks == 1) & (own == words) & (other == reference_words)
-    fragments = np.where(whole, 0.0, _ratio(chunks, (own + other) / 2))
-    return mean * (1 - GAMMA * fragments**BETA)
+    return mean * (1 - GAMMA * _ratio(chunks, (own + other) / 2) ** BETA)
 
 
 def _ratio(above: np.ndarray, below: np.ndarray) -> np.ndarray:
