@@ -9,6 +9,7 @@ import os
 import resource
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -67,7 +68,7 @@ def main() -> None:
     ]
     figures = {}
     for name, count in (("first score", 1), ("all", len(candidates))):
-        path = Path(f"/tmp/meteor-benchmark-{os.getpid()}.json")
+        path = Path(tempfile.gettempdir()) / f"meteor-benchmark-{os.getpid()}.json"
         path.write_text(json.dumps([candidates[:count], references[:count]]))
         here = measured([sys.executable, __file__, "--own", str(path)], b"")
         there = measured(java, lines(candidates[:count], references[:count]), resources.source())

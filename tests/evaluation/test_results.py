@@ -105,6 +105,13 @@ def test_results_measured_differently_are_refused(change):
         require_comparable([first, other])
 
 
+def test_a_retriever_that_one_result_lacks_does_not_part_them():
+    first, second = toy_result("a", seed=0), toy_result("b", seed=1)
+    bare = replace(second, protocol=replace(second.protocol, listeners={}))
+    require_comparable([first, bare])
+    require_comparable([bare, first])
+
+
 def test_given_captions_hide_no_difference_between_two_decodings():
     given = toy_result("human", seed=0, decoding=None)
     drawn = [toy_result("a", seed=1), toy_result("b", seed=2, decoding="beam 5")]

@@ -82,9 +82,12 @@ class Protocol:
         return re.sub(r"[^a-z0-9.]+", "-", words.lower()).strip("-.")[:100].rstrip("-.")
 
     def differences(self, other: Protocol) -> list[str]:
-        """The names of fields that make the two incomparable; given captions go with any decoding."""
-        compared = ("data", "images", "digest", "listeners", "words", "frequencies")
+        """The names of fields that make the two incomparable; given captions go with any decoding, and a retriever that only
+        one of them has adds metrics that the other lacks."""
+        compared = ("data", "images", "digest", "words", "frequencies")
         names = [name for name in compared if vars(self)[name] != vars(other)[name]]
+        if any(self.listeners[name] != other.listeners[name] for name in self.listeners.keys() & other.listeners):
+            names.append("listeners")
         if self.decoding and other.decoding and self.decoding != other.decoding:
             names.append("decoding")
         if self.measured_otherwise(other):
