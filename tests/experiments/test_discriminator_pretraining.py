@@ -366,7 +366,7 @@ def test_the_second_process_waits(tmp_path, caplog):
 
 
 TWO = """
-import os, sys
+import os, sys, time
 from dataclasses import replace
 from pathlib import Path
 import torch
@@ -382,6 +382,7 @@ from tiny_models import tiny_ved
 
 rank, folder = os.environ["RANK"], Path(sys.argv[1])
 with alone(folder / "thing"):
+    time.sleep(2 * int(rank))  # the main process is through long before the other looks
     try:
         FileLock(folder / "thing.lock").acquire(timeout=0)
     except Timeout:

@@ -180,7 +180,8 @@ def digest(*decides: object) -> str:
 
 @contextmanager
 def alone(path: Path) -> Iterator[None]:
-    """Hold ``path`` against other runs, which wait. The main process of a launch holds it for all, which enter at once."""
+    """Hold ``path`` against other runs, which wait. The main process of a launch holds it for all, which enter at once, and
+    until all have left; a process that fails lets go at once."""
     path.parent.mkdir(parents=True, exist_ok=True)
     lock = FileLock(path.with_name(f"{path.name}.lock")) if is_main() else None
     try:
@@ -188,6 +189,7 @@ def alone(path: Path) -> Iterator[None]:
             _acquire(lock, path)
         wait()
         yield
+        wait()
     finally:
         if lock is not None:
             lock.release()
