@@ -6,6 +6,9 @@ import pytest
 
 from small_meteor import write_data
 from tellapart.cli.main import main
+from tellapart.data.load import load_references
+from tellapart.evaluation.meteor import MeteorMeasure
+from tellapart.evaluation.results import EvaluationResult
 from tellapart.metrics.meteor import resources
 
 
@@ -29,8 +32,12 @@ def test_it_trains_and_watches(materials, tmp_path, small_data):
     lines = [json.loads(line) for line in (tmp_path / "scst" / "metrics.jsonl").read_text().splitlines()]
     trained = [line for line in lines if "loss" in line]
     assert 0 < trained[0]["rewards/meteor"] < 1
-    evaluated = [line for line in lines if "eval_METEOR" in line]
-    assert 0 <= evaluated[0]["eval_METEOR"] < 1  # an untrained model's greedy captions may share no word
+    [folder] = (tmp_path / "scst" / "eval").iterdir()
+    captions = EvaluationResult.load(folder).captions
+    references = load_references(str(materials.data), split="train").references
+    expected, _ = MeteorMeasure(references)(captions)
+    assert len(captions) == 4
+    assert [line["eval_METEOR"] for line in lines if "eval_METEOR" in line][-1] == pytest.approx(expected["METEOR"])
 
 
 def test_without_its_data_training_on_it_is_refused(materials, tmp_path, monkeypatch, capsys):

@@ -46,7 +46,7 @@ class Where:
     dataset: CaptionDataset
     path: str
     split: str
-    size: str
+    size: Literal["full", "small"]
     features: Path | None = None
 
 

@@ -82,7 +82,7 @@ def measure(word: str, options: ScoreOptions) -> EvaluationResult:
         collate_of(captioner, features_at(where.features)),
         decoding=how,
         batch_size=options.batch_size,
-        samples=options.samples,
+        samples=options.samples or (run.evaluation.samples if run else 0),
         **parts,
     )
     return _titled(evaluation(captioner, name=options.name or path.stem), title)
@@ -98,8 +98,14 @@ def _measures(options: ScoreOptions, run: Made | None, where: Where) -> tuple[Me
     from tellapart.cli.models import truth_of
 
     truth = truth_of(where.path, where.split, size=where.size, dataset=where.dataset)
-    watched = run.evaluation.language_model if run else None
-    further = replace(options, language_model=options.language_model or watched)
+    usual = run.evaluation if run else EvaluationSection()
+    further = replace(
+        options,
+        language_model=options.language_model or usual.language_model,
+        grammar=options.grammar or usual.grammar,
+        meteor=options.meteor or usual.meteor,
+        size=where.size,
+    )
     return truth + further_measures(further, where.dataset.references)
 
 

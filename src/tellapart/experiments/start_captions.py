@@ -22,6 +22,7 @@ from tellapart.data.loader import TrainingData
 from tellapart.draws import base_seed, mix_seeds, uniforms
 from tellapart.evaluation.drawing import forked_generators
 from tellapart.files import cache_dir, write_text
+from tellapart.listeners.loading import model_digest
 from tellapart.objectives.discriminator import Read
 from tellapart.progress import bar
 from tellapart.training.config import TrainConfig
@@ -161,11 +162,7 @@ def _draw(
 def captioner_digest(captioner: Captioner) -> str:
     """A hash of a captioner's class, prompt and weights."""
     family = getattr(captioner, "family", None)
-    told = hashlib.sha256(f"{type(captioner).__name__} {getattr(family, 'prompt', '')}".encode())
-    for name, tensor in sorted(captioner.state_dict().items()):
-        told.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
-        told.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
-    return told.hexdigest()
+    return model_digest(captioner, type(captioner).__name__, getattr(family, "prompt", ""))
 
 
 def data_digest(dataset: CaptionDataset) -> str:

@@ -1,4 +1,4 @@
-"""Reading dual encoders and matchers from folders, hub ids and OpenAI's checkpoint files, and telling them apart."""
+"""Reading frozen models from folders, hub ids and OpenAI's checkpoint files, and telling them apart."""
 
 from __future__ import annotations
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,7 +13,8 @@ from safetensors import SafetensorError
 from torch import Tensor, nn
 
 from tellapart.errors import UsageError
-from tellapart.progress import quiet_loading, track
+from tellapart.listeners.loading import called, complete, existing, first_line, model_digest, vocabulary_of
+from tellapart.progress import track
 from tellapart.types import Rollout
 
 logger = logging.getLogger(__name__)
@@ -101,18 +100,17 @@ class LanguageModel:
         Raises:
             UsageError: the folder does not exist, lacks a part, or holds another kind of model.
         """
-        folder = Path(path).expanduser()
-        if not folder.exists() and (isinstance(path, Path) or path.startswith((".", "/", "~")) or path.count("/") > 1):
-            raise UsageError(f"the language model's folder {path} does not exist: check the path.")
+        from transformers import AutoModelForCausalLM, AutoTokenizer
+
+        source = existing(path, "language model")
         try:
-            model, tokenizer = _load(str(folder) if folder.exists() else str(path), dtype)
+            model, tokenizer = complete(AutoModelForCausalLM, source, dtype), AutoTokenizer.from_pretrained(source)
         except (OSError, ValueError, RuntimeError, SafetensorError) as error:
-            reason = str(error).strip().split("\n")[0].rstrip(".:")
+            reason = first_line(error).rstrip(".:")
             raise UsageError(
                 f"the language model {path} cannot be loaded ({reason}): give a folder or an id of a causal one, such as gpt2."
             ) from error
-        name = folder.resolve().name if folder.exists() else str(path)
-        return cls(model, tokenizer, name=name, tokens_at_once=tokens_at_once)
+        return cls(model, tokenizer, name=called(path), tokens_at_once=tokens_at_once)
 
     @property
     def device(self) -> torch.device:
@@ -126,12 +124,7 @@ class LanguageModel:
 
     def fingerprint(self) -> str:
         """A hash of the weights, their precision and the vocabulary."""
-        vocabulary = sorted(self.tokenizer.get_vocab().items(), key=lambda item: item[1])
-        digest = hashlib.sha256(json.dumps([self.model.config.model_type, vocabulary]).encode())
-        for name, tensor in sorted([*self.model.named_parameters(), *self.model.named_buffers()], key=lambda x: x[0]):
-            digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
-            digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
-        return digest.hexdigest()
+        return model_digest(self.model, self.model.config.model_type, vocabulary_of(self.tokenizer))
 
     def identity(self) -> str:
         """Name, hash and precision, for a line of how something was measured."""
@@ -251,14 +244,3 @@ class MeanLogProbability:
         if empty.any():
             mean[empty] = self.language_model.score([""], end=True).mean()
         return mean.to(rollout.image.device, torch.float32)
-
-
-def _load(source: str, dtype: str) -> tuple[Any, Any]:
-    """Model and tokenizer of a folder or an id."""
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
-    with quiet_loading(source):
-        model, report = AutoModelForCausalLM.from_pretrained(source, dtype=dtype, output_loading_info=True)
-    if missing := sorted(report["missing_keys"]):
-        raise UsageError(f"{source} lacks {len(missing)} weights, first {missing[0]!r}: give all of the model.")
-    return model, AutoTokenizer.from_pretrained(source)
