@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Protocol
 
 from torch import Tensor, nn
 
+from tellapart.errors import UsageError
+from tellapart.relaxation import Relaxation, SoftRollout
 from tellapart.types import Batch, Decoding, Index, Rollout, Scores
 
 if TYPE_CHECKING:
@@ -85,6 +87,19 @@ class Captioner(nn.Module, ABC):
         Only the start-up contract needs it, to hold drawing against scoring.
         """
         raise NotImplementedError(f"{type(self).__name__} does not tell the log-probabilities of its drawing")
+
+    def unroll(self, batch: Batch, relaxation: Relaxation, *, encoded: Encoded | None = None) -> SoftRollout:
+        """Draw one caption of each image, in eval mode but with gradients through the drawn words.
+
+        Random numbers are keyed by image id, as those of :meth:`generate`.
+
+        Raises:
+            UsageError: this captioner's decoder cannot read mixtures of words.
+        """
+        raise UsageError(
+            f"{type(self).__name__} cannot read mixtures of words, which gradients through words need: choose another "
+            "captioner, or a method that scores captions, such as reinforce_joint."
+        )
 
     @abstractmethod
     def tokenize(self, batch: Batch, texts: Sequence[str], image: Tensor) -> Rollout:

@@ -71,7 +71,7 @@ def _scst_grammar(parts: World, _: float | None) -> Objective[Any]:
 MLP, TEXT = ({"discriminator": DISCRIMINATOR_RATES[kind]} for kind in ("mlp", "text"))
 _POLICY, _REFERENCE = ("policy",), ("reference",)
 _TEMPERATURES = (PUBLISHED, BLURRED)
-_TRIED = (1e-4, 3e-4, 1e-3)
+_TRIED = (3e-5, 1e-4, 3e-4)
 
 WTF_ROWS: dict[str, Row] = {
     "wtf": Row(_wtf_rl(trajectories=_REFERENCE), fixed_rates=MLP),
@@ -99,4 +99,4 @@ CHANGES: dict[str, Row] = {
     ),
     "wtf_rl, text discriminator": _change(_wtf_rl(kind="text"), PUBLISHED, rates=TEXT),
 }
-"""One change at a time, on val only and at the grid's larger rates."""
+"""One change at a time, on val only and at the three middle rates of the grid."""
