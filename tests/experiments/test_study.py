@@ -9,7 +9,7 @@ import pytest
 from tellapart.experiments import study_page
 from tellapart.experiments.study import PLANS, Study
 from tellapart.experiments.study_plan import Claim, Plan, Reader, Seeds
-from tellapart.experiments.world_run import ROWS, TESTED, Setting, _selected
+from tellapart.experiments.world_run import ROWS, Setting, _selected, marker_of
 
 RATES = (1e-5, 1e-4)
 VAL = {("a", 1e-5): 30.0, ("a", 1e-4): 50.0, ("b", 1e-5): 40.0, ("b", 1e-4): 40.0}
@@ -18,7 +18,9 @@ VAL = {("a", 1e-5): 30.0, ("a", 1e-4): 50.0, ("b", 1e-5): 40.0, ("b", 1e-4): 40.
 @pytest.fixture
 def study(tmp_path, monkeypatch):
     """Two rows, two rates, three seeds, all of it noted by hand."""
-    monkeypatch.setattr("tellapart.experiments.study.ROWS", {"a": ROWS["scst-CIDEr"], "b": ROWS["scst-CLIP"]})
+    for module in ("study", "world_run"):
+        rows = {"a": ROWS["scst-CIDEr"], "b": ROWS["scst-CLIP"]}
+        monkeypatch.setattr(f"tellapart.experiments.{module}.ROWS", rows)
 
     def claims(study):
         reader = Reader(study)
@@ -36,7 +38,7 @@ def study(tmp_path, monkeypatch):
             value = {"xe": 1.0, "a": 2.0, "b": 0.5}[setting.row] + 0.1 * setting.seed
             points = ("selected",) if setting.row == "xe" else ("selected", "last")
             tested = {p: {d: {"CIDEr": value} for d in ("greedy", "beam5")} for p in points}
-            note(study, setting, TESTED[False], {"test": tested})
+            note(study, setting, marker_of(), {"test": tested})
     return study
 
 

@@ -17,12 +17,13 @@ from typing import Any
 
 from tellapart.experiments.jobs import Job, require, run_jobs
 from tellapart.experiments.study_plan import Plan
-from tellapart.experiments.world_rows import LEARNING_RATES
-from tellapart.experiments.world_run import ROWS, TESTED, TRAINED, Setting
+from tellapart.experiments.world_rows import LEARNING_RATES, STARTS
+from tellapart.experiments.world_run import ROWS, TRAINED, Setting, marker_of
 
 PLANS = {
     "world": "tellapart.experiments.study_world",
     "wtf-rl": "tellapart.experiments.study_wtf",
+    "sle": "tellapart.experiments.study_sle",
 }
 """Study -> the module with its ``PLAN``."""
 
@@ -59,12 +60,14 @@ class Study:
 
     def tested(self, setting: Setting) -> dict[str, Any]:
         """What a training measured on test: point -> decoding -> metric -> value."""
-        return json.loads((self.root / setting.key() / TESTED[self.plan.meteor]).read_text(encoding="utf-8"))["test"]
+        return json.loads(
+            (self.root / setting.key() / marker_of(self.plan.further_measures)).read_text(encoding="utf-8")
+        )["test"]
 
     def chosen(self, row: str) -> Setting:
         """The grid point whose selected checkpoint retrieves best on val (the lower rate on a tie)."""
-        if row == "xe":
-            return replace(self.base, row="xe", steps=0)
+        if row in STARTS:
+            return replace(self.base, row=row, steps=0)
         return max(self.grid(row), key=lambda setting: self.trained(setting)["val"]["listener_R@1"])
 
     def seeded(self, setting: Setting) -> list[Setting]:
@@ -73,8 +76,7 @@ class Study:
 
     def measured(self) -> Iterator[tuple[str, list[Setting]]]:
         """Name of a table row -> its settings, one a seed."""
-        yield "xe", self.seeded(self.chosen("xe"))
-        for row in self.plan.rows:
+        for row in (*self.plan.starts, *self.plan.rows):
             yield row, self.seeded(self.chosen(row))
         for name, setting in self.plan.further(self).items():
             yield name, self.seeded(setting)
@@ -82,7 +84,7 @@ class Study:
     def jobs(self, settings: Sequence[Setting], *, test: bool) -> list[Job]:
         """One process a distinct setting."""
         unique = {setting.key(): setting for setting in settings}
-        return [setting.job(self.root, test=test, meteor=self.plan.meteor) for setting in unique.values()]
+        return [setting.job(self.root, test=test, further=self.plan.further_measures) for setting in unique.values()]
 
     def run(self, *, workers: int) -> None:
         """Train the grid, choose, then train and measure every seed.
@@ -101,16 +103,18 @@ def main(argv: list[str] | None = None) -> None:
     from tellapart.experiments.demo import reference_rows
     from tellapart.experiments.study_page import write_page
     from tellapart.experiments.world import World
-    from tellapart.experiments.world_stages import build_all
+    from tellapart.experiments.world_stages import build_all, resolve
 
     options = _parse(argv)
     plan = import_module(PLANS[options.study]).PLAN
     study = Study(plan, options.output_dir, Setting(row="xe", steps=options.steps, size=options.size))
     build_all(options.size, seeds=study.seeds)
+    for start in plan.starts:
+        for seed in study.seeds:
+            resolve(STARTS[start], size=options.size, seed=seed)
     study.run(workers=options.workers)
-    references = {
-        result.name: result.metrics for result in reference_rows(World.load(options.size), meteor=plan.meteor)
-    }
+    given = reference_rows(World.load(options.size), meteor="meteor" in plan.further_measures)
+    references = {result.name: result.metrics for result in given}
     write_page(study, options.docs / plan.page, references=references)
 
 

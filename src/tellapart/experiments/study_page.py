@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from tellapart.experiments.study_plan import Claim, Columns
 from tellapart.experiments.world_probe import require_probe
+from tellapart.experiments.world_rows import STARTS
 from tellapart.experiments.world_run import CIDER_FLOOR, Setting
 from tellapart.experiments.world_stages import resolve
 from tellapart.files import write_text
@@ -33,6 +34,8 @@ def write_page(study: Study, path: Path, *, references: dict[str, dict[str, floa
         for name, columns in study.plan.tables.items():
             title = f"## Test, {heading}" + (f": {name}" if name else "")
             sections.append(f"{title}\n\n{_table(study, decoding, columns, references)}")
+    if study.plan.sets:
+        sections.append("## Test, five captions an image\n\n" + _table(study, "sets", study.plan.sets, {}))
     sections.append("## What was expected\n\n" + "\n".join(_claim(claim) for claim in study.plan.claims(study)))
     sections.append("## The grid on val (seed 0)\n\n" + _grid(study))
     write_text(path, "\n\n".join(sections) + "\n")
@@ -77,7 +80,7 @@ def _table(study: Study, decoding: str, columns: Columns, references: dict[str, 
             values = [study.tested(setting).get(point, {}).get(decoding) for setting in settings]
             if all(values):
                 cells = [_spread([v[key] for v in values if v], factor) for key, (_, factor) in columns.items()]
-                lines.append(f"| {name} | {point if name != 'xe' else '-'} | " + " | ".join(cells) + " |")
+                lines.append(f"| {name} | {'-' if name in STARTS else point} | " + " | ".join(cells) + " |")
     for name, metrics in references.items():
         cells = [f"{metrics[key] * factor:.1f}" if key in metrics else "-" for key, (_, factor) in columns.items()]
         lines.append(f"| *{name}* | - | " + " | ".join(cells) + " |")

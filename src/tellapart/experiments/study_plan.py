@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -41,7 +41,9 @@ class Plan:
         tables: heading -> columns.
         claims: decides what was expected.
         further: name of a further row -> one of its settings, given the finished grid.
-        meteor: whether METEOR is measured on test.
+        starts: captioners as teacher forcing leaves them, keys of ``world_rows.STARTS``.
+        further_measures: of ``world_run.FURTHER``, what is measured on test beside the usual.
+        sets: columns of several captions an image, if they are measured.
         on_val: rows that are tried at the grid and shown there only, to find out what makes the difference.
     """
 
@@ -53,7 +55,9 @@ class Plan:
     claims: Callable[[Study], list[Claim]]
     further: Callable[[Study], dict[str, Setting]] = lambda study: {}
     on_val: tuple[str, ...] = ()
-    meteor: bool = False
+    starts: tuple[str, ...] = ("xe",)
+    further_measures: tuple[str, ...] = ()
+    sets: Columns = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -84,5 +84,5 @@ PLAN = Plan(
     tables={"retrieval": RECALLS, "writing": WRITING},
     claims=claims,
     on_val=tuple(CHANGES),
-    meteor=True,
+    further_measures=("meteor",),
 )

@@ -34,20 +34,22 @@ class World:
     Args:
         size: ``full`` or ``small``.
         seed: which start captioner; data, listener and judge stay the same.
+        start: the start captioner, ``world/xe`` or ``world/lstm``.
     """
 
     size: str
     seed: int
+    start: str = "world/xe"
     datasets: dict[str, CaptionDataset] = field(default_factory=dict)
 
     @staticmethod
-    def load(size: str = "full", seed: int = 0) -> World:
+    def load(size: str = "full", seed: int = 0, start: str = "world/xe") -> World:
         """The parts, with the listener held to its probe.
 
         Raises:
             UsageError: the listener fails the probe, so no reward of its means anything.
         """
-        parts = World(size, seed)
+        parts = World(size, seed, start)
         require_probe(resolve("world/listener", size=size))
         return parts
 
@@ -61,8 +63,8 @@ class World:
 
     @cached_property
     def captioner(self) -> HuggingFaceCaptioner:
-        """The start captioner of this seed; its vision tower stays frozen."""
-        return HuggingFaceCaptioner.from_pretrained(resolve("world/xe", size=self.size, seed=self.seed))
+        """The start captioner of this seed; its vision tower, where it has one, stays frozen."""
+        return HuggingFaceCaptioner.from_pretrained(resolve(self.start, size=self.size, seed=self.seed))
 
     @cached_property
     def listener(self) -> ClipListener:
@@ -94,9 +96,14 @@ class World:
         """The training split as the loop reads it."""
         return TrainingData(self.dataset("train"), self.collate)
 
-    @property
+    @cached_property
     def collate(self) -> Collate:
         """Makes batches for the captioner."""
+        if self.captioner.feature_size is not None:
+            from tellapart.experiments.world_lstm import feature_collate, world_features
+
+            features = world_features(resolve("world/backbone", size=self.size), self.size)
+            return feature_collate(self.captioner.name, features)
         return Collate({self.captioner.name: self.captioner.process})
 
     def evaluation(self, split: str, *, num_beams: int = 1, measures: Sequence[Measure] = ()) -> Evaluation:

@@ -19,6 +19,10 @@ MAX_NEW_TOKENS = 38
 Build = Callable[["World", float | None], "Objective[Any]"]
 
 
+STARTS = {"xe": "world/xe", "lstm xe": "world/lstm"}
+"""Row of a captioner as teacher forcing leaves it -> that captioner."""
+
+
 @dataclass(frozen=True)
 class Row:
     """A method with its reward.
@@ -29,6 +33,7 @@ class Row:
         values: its values.
         learning_rates: tried for it; empty takes the grid that every method is given.
         fixed_rates: part beside the captioner that learns -> its learning rate.
+        start: the captioner it begins with.
     """
 
     build: Build
@@ -36,6 +41,7 @@ class Row:
     values: tuple[float | None, ...] = (None,)
     learning_rates: tuple[float, ...] = ()
     fixed_rates: Mapping[str, float] = field(default_factory=dict)
+    start: str = "world/xe"
 
     def rates(self, learning_rate: float) -> float | dict[str, float]:
         """What the training is given for a learning rate of the captioner."""

@@ -9,12 +9,15 @@ import argparse
 import hashlib
 import json
 import re
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args, get_type_hints
 
 from tellapart.errors import UsageError
 from tellapart.experiments.jobs import Job
+from tellapart.experiments.sle_rows import SAMPLES, SLE_ROWS
+from tellapart.experiments.world_rows import MAX_NEW_TOKENS, STARTS
 from tellapart.experiments.world_rows import ROWS as BASE_ROWS
 from tellapart.experiments.world_stages import stage_folder
 from tellapart.experiments.wtf_rows import CHANGES, WTF_ROWS
@@ -23,12 +26,12 @@ from tellapart.files import write_json
 if TYPE_CHECKING:
     from tellapart.experiments.world import World
 
-ROWS = {**BASE_ROWS, **WTF_ROWS, **CHANGES}
+ROWS = {**BASE_ROWS, **WTF_ROWS, **CHANGES, **SLE_ROWS}
 """Every method that a study may lay beside others."""
 
 TRAINED = "trained.json"
-TESTED = {False: "done.json", True: "done_meteor.json"}
-"""Whether METEOR was measured too -> the file that says that a setting was measured on test."""
+FURTHER = ("meteor", "sets")
+"""What may be measured on test beside the usual: METEOR, and several captions an image."""
 
 CIDER_FLOOR = 0.6
 """A checkpoint is selected only while its val CIDEr is at least this share of step 0's."""
@@ -39,7 +42,7 @@ class Setting:
     """What decides the numbers of one training.
 
     Args:
-        row: key of ``ROWS``, or ``xe`` for the start captioner itself (no steps).
+        row: key of ``ROWS``, or of ``STARTS`` for a start captioner itself (no steps).
         learning_rate: of the captioner.
         knob: value of the row's knob.
         seed: redraws the start captioner and the post-training.
@@ -58,40 +61,50 @@ class Setting:
     eval_steps: int = 10
     size: str = "full"
 
+    @property
+    def start(self) -> str:
+        """The captioner it begins with."""
+        return STARTS[self.row] if self.row in STARTS else ROWS[self.row].start
+
     def key(self) -> str:
         """A folder name that differs whenever the setting does, or the world and the models that it starts from."""
-        seeds = {"world/listener": 0, "world/judge": 0, "world/xe": self.seed}
+        seeds = {"world/listener": 0, "world/judge": 0, self.start: self.seed}
         start = [stage_folder(name, self.size, seed).name for name, seed in seeds.items()]
         text = json.dumps([asdict(self), start], sort_keys=True)
         slug = re.sub("[^a-z0-9]+", "-", self.row.lower())
         return f"{slug}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
 
-    def job(self, root: Path, *, test: bool, meteor: bool = False) -> Job:
-        """The process that runs it under ``root``; with ``test`` it is done only once measured on test, on request with
-        METEOR."""
+    def job(self, root: Path, *, test: bool, further: Sequence[str] = ()) -> Job:
+        """The process that runs it under ``root``; with ``test`` it is done only once measured on test, with what is asked
+        for of ``FURTHER``."""
         options = [f"--{name}={value}" for name, value in asdict(self).items() if value is not None]
         knob = "" if self.knob is None else f", {ROWS[self.row].knob} {self.knob:g}"
-        name = self.row if self.row == "xe" else f"{self.row} (lr {self.learning_rate:g}{knob}, seed {self.seed})"
-        arguments = (*options, *(["--test"] if test else []), *(["--meteor"] if test and meteor else []))
-        marker = TESTED[meteor] if test else TRAINED
+        name = self.row if self.row in STARTS else f"{self.row} (lr {self.learning_rate:g}{knob}, seed {self.seed})"
+        arguments = (*options, *(["--test"] if test else []), *(f"--{name}" for name in further if test))
+        marker = marker_of(further) if test else TRAINED
         return Job(name, __spec__.name, arguments, root / self.key(), self.steps, marker)
 
 
-def run(setting: Setting, output_dir: Path, *, test: bool, meteor: bool = False) -> None:
+def marker_of(further: Sequence[str] = ()) -> str:
+    """The file that says that a setting was measured on test, and with what."""
+    return f"{'_'.join(['done', *further])}.json"
+
+
+def run(setting: Setting, output_dir: Path, *, test: bool, further: Sequence[str] = ()) -> None:
     """Train (resuming what an interrupted process left), then measure the last and the selected step on test."""
     from tellapart.experiments.world import World
 
-    parts = World.load(setting.size, setting.seed)
+    parts = World.load(setting.size, setting.seed, setting.start)
     if not (output_dir / TRAINED).exists():
         write_json(output_dir / TRAINED, {"setting": asdict(setting), **_train(setting, parts, output_dir)})
-    marker = output_dir / TESTED[meteor]
+    marker = output_dir / marker_of(further)
     if test and not marker.exists():
-        results = {point: _test(setting, parts, output_dir, point, meteor) for point in _points(output_dir)}
+        results = {point: _test(setting, parts, output_dir, point, further) for point in _points(output_dir)}
         write_json(marker, {"setting": asdict(setting), "test": results})
 
 
 def _train(setting: Setting, parts: World, output_dir: Path) -> dict[str, Any]:
-    if setting.row == "xe":
+    if setting.row in STARTS:
         result = parts.evaluation("val")(parts.captioner)
         line = {"step": 0} | {f"eval_{name}": value for name, value in result.metrics.items()}
         output_dir.mkdir(parents=True, exist_ok=True)
@@ -143,10 +156,12 @@ def _points(output_dir: Path) -> dict[str, Path | None]:
     return {"last": checkpoints[-1], "selected": output_dir / "best"}
 
 
-def _test(setting: Setting, parts: World, output_dir: Path, point: str, meteor: bool) -> dict[str, dict[str, float]]:
+def _test(
+    setting: Setting, parts: World, output_dir: Path, point: str, further: Sequence[str]
+) -> dict[str, dict[str, float]]:
     from tellapart.evaluation.meteor import MeteorMeasure
 
-    measures = (MeteorMeasure(parts.dataset("test").references),) if meteor else ()
+    measures = (MeteorMeasure(parts.dataset("test").references),) if "meteor" in further else ()
     checkpoint = _points(output_dir)[point]
     if checkpoint is not None:
         parts.captioner.load_weights(checkpoint / "captioner")
@@ -155,22 +170,35 @@ def _test(setting: Setting, parts: World, output_dir: Path, point: str, meteor: 
         result = parts.evaluation("test", num_beams=beams, measures=measures)(parts.captioner, name=setting.row)
         result.save(output_dir / point)
         measured[decoding] = result.metrics
-    return measured
+    return measured | ({"sets": _sets(parts)} if "sets" in further else {})
+
+
+def _sets(parts: World) -> dict[str, float]:
+    """Several captions of each test image, sampled and by beam search: how good, and how different."""
+    from tellapart.evaluation.sets import draw_sets, set_decodings, set_measures
+
+    dataset, metrics = parts.dataset("test"), dict[str, float]()
+    for name, decoding in set_decodings(SAMPLES, MAX_NEW_TOKENS).items():
+        sets = draw_sets(parts.captioner, dataset, parts.collate, decoding)
+        metrics |= set_measures(sets, dataset.references, name)[0]
+    return metrics
 
 
 def _parse(argv: list[str] | None) -> tuple[Setting, dict[str, Any]]:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--output_dir", type=Path, required=True)
     parser.add_argument("--test", action="store_true", help="measure on test after training")
-    parser.add_argument("--meteor", action="store_true", help="with METEOR")
+    for name in FURTHER:
+        parser.add_argument(f"--{name}", action="store_true", help="measure this on test, too")
     for name, hint in get_type_hints(Setting).items():
         kinds = [kind for kind in get_args(hint) if kind is not type(None)] or [hint]
         default = getattr(Setting, name, None)
         parser.add_argument(f"--{name}", type=kinds[0], default=default, required=name == "row")
     options = vars(parser.parse_args(argv))
-    how = {name: options.pop(name) for name in ("output_dir", "test", "meteor")}
-    if options["row"] != "xe" and options["row"] not in ROWS:
-        raise UsageError(f"--row {options['row']!r} is unknown: choose xe, {', '.join(ROWS)}.")
+    how = {name: options.pop(name) for name in ("output_dir", "test")}
+    how["further"] = [name for name in FURTHER if options.pop(name)]
+    if options["row"] not in {**STARTS, **ROWS}:
+        raise UsageError(f"--row {options['row']!r} is unknown: choose {', '.join([*STARTS, *ROWS])}.")
     return Setting(**options), how
 
 

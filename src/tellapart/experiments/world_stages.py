@@ -29,7 +29,10 @@ REVISION = 2
 """To be raised when the code of a stage changes in a way that its schedule does not tell."""
 
 SEED = 0
-"""Of every stage but ``world/xe``, which has the seed it is asked for."""
+"""Of every stage but those that are asked for with a seed."""
+
+SEEDED = ("world/xe", "world/lstm")
+"""Start captioners, which are redrawn while everything else stays the same."""
 
 
 @dataclass(frozen=True)
@@ -101,6 +104,15 @@ STAGES = {
         },
         needs=("world/backbone",),
     ),
+    "world/lstm": Stage(
+        "world_lstm",
+        "build_lstm",
+        {
+            "full": {"steps": 600, "batch_size": 128, "learning_rate": 3e-3},
+            "small": {"steps": 60, "batch_size": 32, "learning_rate": 3e-3},
+        },
+        needs=("world/backbone",),
+    ),
 }
 
 
@@ -108,10 +120,10 @@ def resolve(path: str, *, size: str = "full", seed: int = 0) -> Path:
     """The folder of a stage, built now (after what it needs) if it is not there.
 
     Args:
-        path: ``world/backbone``, ``world/listener``, ``world/judge-backbone``, ``world/judge``, ``world/grammar``, or
-            ``world/xe``, to which a seed may be added as in ``world/xe-seed1``.
+        path: ``world/backbone``, ``world/listener``, ``world/judge-backbone``, ``world/judge``, ``world/grammar``,
+            ``world/xe`` or ``world/lstm``; to the last two a seed may be added as in ``world/xe-seed1``.
         size: of the world.
-        seed: redraws ``world/xe`` while everything else stays the same.
+        seed: redraws a start captioner while everything else stays the same.
 
     Raises:
         UsageError: there is no such stage or size, or the name and ``seed`` disagree.
@@ -148,7 +160,7 @@ def build_all(size: str = "full", *, seeds: Sequence[int] = (0,)) -> None:
 
 def stage_folder(name: str, size: str, seed: int) -> Path:
     """Where a stage is kept: named after everything that decides its weights."""
-    label = f"{name.removeprefix('world/')}{f'-seed{seed}' if name == 'world/xe' else ''}"
+    label = f"{name.removeprefix('world/')}{f'-seed{seed}' if name in SEEDED else ''}"
     return cache_dir() / "world" / f"{spec.version()}-{size}-stages" / f"{label}-{_key(name, size, seed)}"
 
 
@@ -161,7 +173,7 @@ def _key(name: str, size: str, seed: int) -> str:
 
 
 def _stage_and_seed(path: str, seed: int) -> tuple[str, int]:
-    name, said = path, re.fullmatch(r"(world/xe)-seed(\d+)", path)
+    name, said = path, re.fullmatch(rf"({'|'.join(SEEDED)})-seed(\d+)", path)
     if said is not None:
         name, named = said[1], int(said[2])
         if seed not in (0, named):
@@ -169,9 +181,10 @@ def _stage_and_seed(path: str, seed: int) -> tuple[str, int]:
         seed = named
     if name not in STAGES:
         raise UsageError(
-            f"{path!r} is no part of the built-in world: choose one of {', '.join(STAGES)} or world/xe-seedN."
+            f"{path!r} is no part of the built-in world: choose one of {', '.join(STAGES)}; or a start captioner's seed, as in "
+            "world/xe-seed1."
         )
-    return name, seed if name == "world/xe" else SEED
+    return name, seed if name in SEEDED else SEED
 
 
 def _build(name: str, folder: Path, needs: dict[str, Path], size: str, seed: int) -> None:
