@@ -35,7 +35,8 @@ WRITING: Columns = {
 INTRODUCTION = """The seven rows of Table 1 of Chaffin, Kijak & Claveau (2024) on the built-in world, at the paper's settings:
 best of 5 beams, temperature 0.01, `combine=half`, alpha 0.94, neighbours 4 and 5, pre-trained MLP discriminator. Two things
 differ: 3-grams may repeat in drawn captions (the world's sentences repeat them rightly), and a step has 48 images. The rows
-with a comma are no published methods: they change the reward so that it stops destroying the language. How to read it is in [world-wtf-rl-analysis.md](world-wtf-rl-analysis.md). Made by `make study STUDY=wtf-rl`."""
+with a comma are no published methods: they change the reward so that it stops destroying the language. How to read it is in
+[world-wtf-rl-analysis.md](world-wtf-rl-analysis.md). Made by `make study STUDY=wtf-rl`."""
 
 
 def claims(study: Study) -> list[Claim]:
