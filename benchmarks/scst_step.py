@@ -82,7 +82,7 @@ class LstmPattern:
         """``[N, V]`` after ``tokens [N, t]``, which begin with BOS."""
         if self.state is None:
             self.state = self.model.start(self.features)
-        states, self.state = self.model.run(tokens[:, -1:], self.state, (), None)
+        states, self.state = self.model.run(self.model.embedding(tokens[:, -1:]), self.state, (), None)
         return self.model.head(states[:, 0]).log_softmax(dim=-1)
 
 

@@ -29,5 +29,17 @@ def uniforms(ids: Sequence[str], count: int, seed: int) -> Tensor:
     """``[len(ids), count]`` float64 in [0, 1): row i depends on ``seed`` and ``ids[i]`` only."""
     rows = np.empty((len(ids), count))
     for row, image_id in enumerate(ids):
-        rows[row] = np.random.Generator(np.random.Philox(mix_seeds(seed, image_id))).random(count)
+        _generator(seed, image_id).random(out=rows[row])
     return torch.from_numpy(rows)
+
+
+def gumbels(ids: Sequence[str], count: int, seed: int) -> Tensor:
+    """``[len(ids), count]`` float64 of the standard Gumbel distribution: row i depends on ``seed`` and ``ids[i]`` only."""
+    rows = np.empty((len(ids), count))
+    for row, image_id in enumerate(ids):
+        _generator(seed, image_id).standard_exponential(out=rows[row])
+    return torch.from_numpy(rows).log_().neg_()
+
+
+def _generator(seed: int, image_id: str) -> np.random.Generator:
+    return np.random.Generator(np.random.Philox(mix_seeds(seed, image_id)))

@@ -62,7 +62,10 @@ class SoftListener(Protocol):
     """A listener that reads distributions over words as well as texts: an ``nn.Module``, and a child of the objective that
     trains it. Unlike those of a :class:`Listener`, its embeddings have gradients where they are enabled."""
 
-    name: str
+    @property
+    def name(self) -> str:
+        """Key of its tensors in ``batch.inputs``."""
+        ...
 
     def embed_images(self, batch: Batch) -> Tensor:
         """``[B, D]``, unit norm."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -12,18 +11,19 @@ from torch import Tensor
 
 from tellapart.captioners.adapters import LoraOptions, adapted
 from tellapart.captioners.base import Captioner, Encoded
-from tellapart.captioners.beam import beam_search
+from tellapart.captioners.drawing import draw_captions
 from tellapart.captioners.families import family_of
 from tellapart.captioners.families.base import Family, Processors
+from tellapart.captioners.learning import checkpoint_layers, freeze
 from tellapart.captioners.loading import read_parts
-from tellapart.captioners.modes import evaluating, layers_checkpointed
+from tellapart.captioners.modes import eval_mode, evaluating, layers_checkpointed
 from tellapart.captioners.reference import ReferenceCaptioner
-from tellapart.captioners.rollout import draw
 from tellapart.captioners.saving import read_weights, write_parts
 from tellapart.captioners.scoring import score
 from tellapart.captioners.text import CaptionText
-from tellapart.draws import base_seed, uniforms
+from tellapart.captioners.unroll import unroll
 from tellapart.errors import UsageError
+from tellapart.relaxation import Relaxation, SoftRollout
 from tellapart.types import Batch, Decoding, Rollout, Scores
 
 if TYPE_CHECKING:
@@ -61,14 +61,10 @@ class HuggingFaceCaptioner(Captioner):
         self.image_processor, self.tokenizer = family.processors.image, family.processors.tokenizer
         self.text = CaptionText(self.tokenizer, family, max_caption_tokens)
         self.trains = train
-        self._freeze(train)
+        freeze(family, vision=train == "decoder")
         self.checkpoints_layers = gradient_checkpointing
         if gradient_checkpointing:
-            # transformers 5.23 renamed it and warns about the old name.
-            enable = getattr(
-                family.model, "activation_checkpointing_enable", family.model.gradient_checkpointing_enable
-            )
-            enable({"use_reentrant": False})
+            checkpoint_layers(family.model)
         self.train(self.training)
 
     @classmethod
@@ -156,15 +152,6 @@ class HuggingFaceCaptioner(Captioner):
             max_caption_tokens=max_caption_tokens,
         )
 
-    def _freeze(self, train: Train) -> None:
-        # Parameters that no caption loss reaches are frozen so that no optimiser or reducer waits for their gradient.
-        unused = re.compile(self.family.never_used(self.family.model.config))
-        for name, parameter in self.family.model.named_parameters():
-            if unused.match(name):
-                parameter.requires_grad_(False)
-        if train == "decoder":
-            self.family.vision.requires_grad_(False)
-
     def set_prompt(self, prompt: str) -> None:
         """Ask the model something else before it writes captions.
 
@@ -245,19 +232,26 @@ class HuggingFaceCaptioner(Captioner):
     def _generate(
         self, batch: Batch, decoding: Decoding, encoded: Encoded | None, *, logprobs: bool
     ) -> tuple[Rollout, Tensor | None]:
-        count, scored = decoding.num_return_sequences, None
         with evaluating(self):
             encoded = self.encode(batch) if encoded is None else encoded
-            if decoding.num_beams > 1:
-                tokens = beam_search(self.family, encoded, decoding)
-            else:
-                numbers = None
-                if decoding.do_sample:
-                    numbers = uniforms(batch.ids, count * decoding.max_new_tokens, base_seed())
-                    numbers = numbers.view(-1, decoding.max_new_tokens).float().to(encoded.states.device)
-                tokens, scored = draw(self.family, encoded, decoding, numbers, logprobs=logprobs)
-        rollout = self.text.write(batch, tokens, count)
+            tokens, scored = draw_captions(self.family, encoded, batch.ids, decoding, logprobs=logprobs)
+        rollout = self.text.write(batch, tokens, decoding.num_return_sequences)
         return rollout, None if scored is None else scored[:, : rollout.tokens.shape[1]]
+
+    def unroll(self, batch: Batch, relaxation: Relaxation, *, encoded: Encoded | None = None) -> SoftRollout:
+        """Draw one caption of each image, in eval mode but with gradients through the drawn words; with ``multinomial`` they
+        are those of :meth:`generate` with ``do_sample``. Checkpointed by steps if the captioner is checkpointed.
+
+        Raises:
+            UsageError: mixtures of words are to be read and the family cannot.
+        """
+        checkpointed = self.checkpoints_layers
+        with eval_mode(self):
+            if encoded is None:
+                with layers_checkpointed(self.network if checkpointed else torch.nn.Identity()):
+                    encoded = self.encode(batch)
+            tokens, words = unroll(self.family, encoded, batch.ids, relaxation, checkpointed=checkpointed)
+        return SoftRollout(self.text.write(batch, tokens, 1), words)
 
     def tokenize(self, batch: Batch, texts: Sequence[str], image: Tensor) -> Rollout:
         """Human captions: stripped, without special tokens but the EOS at their end; long ones are cut and lack it."""

@@ -92,11 +92,11 @@ class LstmModel(PreTrainedModel):
         """What every step reads of the images, with one row each."""
         return ()
 
-    def run(self, tokens: Tensor, state: State, kept: tuple[Tensor, ...], mask: Tensor | None) -> tuple[Tensor, State]:
-        """``[n, t, hidden_size]`` states after each of ``tokens [n, t]``, and the last state.
+    def run(self, words: Tensor, state: State, kept: tuple[Tensor, ...], mask: Tensor | None) -> tuple[Tensor, State]:
+        """``[n, t, hidden_size]`` states after each of ``words [n, t, hidden_size]``, and the last state.
 
         Args:
-            tokens: what is read.
+            words: embeddings of what is read.
             state: of n rows.
             kept: what :meth:`keep` gave, of the images of these n rows.
             mask: ``[n, R]`` bool, which regions are real; none: all.
@@ -106,7 +106,7 @@ class LstmModel(PreTrainedModel):
     def forward(self, features: Tensor, input_ids: Tensor, mask: Tensor | None = None) -> Tensor:
         """``[n, t, V]`` logits of what follows each of ``input_ids [n, t]``, which begin with BOS, one row an image."""
         state, kept = self.start(features), self.keep(features)
-        return self.head(self.run(input_ids, state, kept, mask)[0])
+        return self.head(self.run(self.embedding(input_ids), state, kept, mask)[0])
 
 
 class FcLstm(LstmModel):
@@ -140,11 +140,11 @@ class FcLstm(LstmModel):
         first = self.image_projection(features.flatten(1))
         return first, first
 
-    def run(self, tokens: Tensor, state: State, kept: tuple[Tensor, ...], mask: Tensor | None) -> tuple[Tensor, State]:
-        """All tokens in one call of the fused LSTM; a single one by its cell, since the fused LSTM lays out its weights anew in
+    def run(self, words: Tensor, state: State, kept: tuple[Tensor, ...], mask: Tensor | None) -> tuple[Tensor, State]:
+        """All words in one call of the fused LSTM; a single one by its cell, since the fused LSTM lays out its weights anew in
         every call (on a CPU three times the cost of the step)."""
-        words = self.dropout(self.embedding(tokens))
-        if tokens.shape[1] == 1:
+        words = self.dropout(words)
+        if words.shape[1] == 1:
             hidden, cell = torch.lstm_cell(words[:, 0], state, *self.lstm.parameters())
             return self.dropout(hidden[:, None]), (hidden, cell)
         hidden, cell = (part[None].contiguous() for part in state)
@@ -207,11 +207,11 @@ class Att2in2(LstmModel):
         cell = stays * cell + enters * torch.maximum(*inner.chunk(2, dim=1))
         return leaves * cell.tanh(), cell
 
-    def run(self, tokens: Tensor, state: State, kept: tuple[Tensor, ...], mask: Tensor | None) -> tuple[Tensor, State]:
+    def run(self, words: Tensor, state: State, kept: tuple[Tensor, ...], mask: Tensor | None) -> tuple[Tensor, State]:
         """Step by step; the words' share of the gates is computed at once."""
-        words = self.word_gates(self.dropout(self.embedding(tokens).relu()))
+        gates = self.word_gates(self.dropout(words.relu()))
         states = []
-        for word in words.unbind(dim=1):
+        for word in gates.unbind(dim=1):
             state = self.step(word, state, kept, mask)
             states.append(state[0])
         return self.dropout(torch.stack(states, dim=1)), state

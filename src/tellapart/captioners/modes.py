@@ -13,20 +13,26 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 
 
 @contextmanager
+def eval_mode(module: nn.Module) -> Iterator[None]:
+    """Eval mode inside, gradients as they are; every submodule's own mode afterwards."""
+    training = [part for part in module.modules() if part.training]
+    module.eval()
+    try:
+        yield
+    finally:
+        for part in training:
+            part.training = True
+
+
+@contextmanager
 def evaluating(module: nn.Module) -> Iterator[None]:
     """Eval mode and no gradients inside; every submodule's own mode afterwards.
 
     Hugging Face's ``generate`` does neither: in train mode dropout stays on, and with gradient checkpointing the cache
     is silently dropped, so that each token sees only the one before it.
     """
-    training = [part for part in module.modules() if part.training]
-    module.eval()
-    try:
-        with torch.no_grad():
-            yield
-    finally:
-        for part in training:
-            part.training = True
+    with eval_mode(module), torch.no_grad():
+        yield
 
 
 @contextmanager

@@ -139,12 +139,45 @@ class Family(ABC):
     def prefix(self, encoded: Encoded, cache: Cache) -> Tensor:
         """``[B, D]``: hidden states that predict the first caption token of every image; fills ``cache``."""
 
-    @abstractmethod
+    @property
+    def embedding(self) -> nn.Module:
+        """The layer that embeds caption tokens, before anything of their place is added.
+
+        Raises:
+            UsageError: this family has no such layer: its captions are read in another way.
+        """
+        raise UsageError(
+            f"a {self.model.config.model_type} captioner cannot read mixtures of words: set feed_soft to false, so that it "
+            "reads the drawn words, or choose another captioner."
+        )
+
+    def embed(self, tokens: Tensor) -> Tensor:
+        """``[n, t, D]`` input embeddings of ``tokens [n, t]``."""
+        return self.embedding(tokens)
+
+    def word_embeddings(self) -> Tensor:
+        """``[V, D]``: what :meth:`embed` gives for every word, with gradients; a mixture of words is embedded by its product
+        with them.
+
+        Raises:
+            UsageError: this family has no layer that embeds words.
+        """
+        layer = self.embedding
+        if type(layer) is nn.Embedding and len(layer.weight) == self.vocab_size:
+            return layer.weight
+        # Some layers scale what they look up, and an adapter may sit on one: what they give is asked of them.
+        return layer(torch.arange(self.vocab_size, device=next(layer.parameters()).device))
+
     def decode(self, tokens: Tensor, encoded: Encoded, image: Tensor, cache: Cache) -> Tensor:
-        """``[n, t, D]`` hidden states at ``tokens``.
+        """``[n, t, D]`` hidden states at caption ``tokens [n, t]``; the rest as for :meth:`decode_embedded`."""
+        return self.decode_embedded(self.embed(tokens), encoded, image, cache)
+
+    @abstractmethod
+    def decode_embedded(self, embeddings: Tensor, encoded: Encoded, image: Tensor, cache: Cache) -> Tensor:
+        """``[n, t, D]`` hidden states at words given by their embeddings.
 
         Args:
-            tokens: ``[n, t]`` caption tokens that follow on from ``cache``.
+            embeddings: ``[n, t, D']`` of caption words that follow on from ``cache``; left as they are.
             encoded: states of B images.
             image: ``[n]``, the image of each row.
             cache: keys and values of what came before, n rows; extended in place.
@@ -164,13 +197,14 @@ class Family(ABC):
         return self.model.get_output_embeddings().weight.dtype
 
     def exact_logits(self, hidden: Tensor) -> Tensor:
-        """``[..., V]`` logits in float32, whatever autocast says.
+        """``[..., V]`` logits in float32 (of a model in float64, float64), whatever autocast says.
 
         In bfloat16 a logit of 20 is rounded by 0.06, which is more than an update changes it by; with weights in float32
         the head is therefore computed in float32.
         """
         with torch.autocast(hidden.device.type, enabled=False):
-            return self.logits(hidden.to(self.head_dtype)).float()
+            logits = self.logits(hidden.to(self.head_dtype))
+        return logits.to(torch.promote_types(logits.dtype, torch.float32))
 
     def prompt_ids(self) -> list[int]:
         """The prompt's tokens without special ones; sets ``caption_lead`` as a prompt of plain words needs it."""

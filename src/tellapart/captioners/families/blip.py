@@ -53,10 +53,16 @@ class Blip(CrossDecoder):
         """The vision model's last hidden state."""
         return Encoded(self.model.vision_model(pixel_values=inputs["pixel_values"]).last_hidden_state)
 
-    def text(self, tokens: Tensor, states: Tensor, mask: Tensor | None, cache: Cache | None) -> Tensor:
+    @property
+    def embedding(self) -> nn.Module:
+        """The text decoder's word embeddings; it adds positions, then normalises."""
+        return self.model.text_decoder.bert.embeddings.word_embeddings
+
+    def text(self, embeddings: Tensor, states: Tensor, mask: Tensor | None, cache: Cache | None) -> Tensor:
         """The decoder's last layer, before the prediction head."""
         return self.model.text_decoder.bert(
-            input_ids=tokens,
+            # It adds positions in place: what it is handed must be nobody else's.
+            inputs_embeds=embeddings.clone(),
             encoder_hidden_states=states,
             encoder_attention_mask=mask,
             past_key_values=cache,

@@ -93,9 +93,10 @@ class Blip2Decoder(_Blip2, PrefixDecoder):
         """Q-Former and projection."""
         return self.queried(encoded)
 
-    def embed(self, tokens: Tensor) -> Tensor:
+    @property
+    def embedding(self) -> nn.Module:
         """The language model's input embeddings."""
-        return self.model.language_model.get_input_embeddings()(tokens)
+        return self.model.language_model.get_input_embeddings()
 
     @property
     def body(self) -> Any:
@@ -131,11 +132,16 @@ class Blip2EncoderDecoder(_Blip2, CrossDecoder):
         """Queries and prompt."""
         return self.model.config.num_query_tokens + len(self.words)
 
-    def text(self, tokens: Tensor, states: Tensor, mask: Tensor | None, cache: Cache | None) -> Tensor:
+    @property
+    def embedding(self) -> nn.Module:
+        """The word embeddings of T5's decoder."""
+        return self.model.language_model.decoder.get_input_embeddings()
+
+    def text(self, embeddings: Tensor, states: Tensor, mask: Tensor | None, cache: Cache | None) -> Tensor:
         """T5's decoder, scaled as its head expects it."""
         language_model = self.model.language_model
         hidden = language_model.decoder(
-            input_ids=tokens,
+            inputs_embeds=embeddings,
             encoder_hidden_states=states,
             encoder_attention_mask=mask,
             past_key_values=cache,

@@ -23,20 +23,20 @@ class CrossDecoder(Family):
         """The start tokens, once an image: their keys and values and the image's are shared by all its captions."""
         start = self._start(encoded.states, len(encoded.states))
         seen = self.project(encoded)
-        return self.text(start, seen.states, seen.mask, cache)[:, -1]
+        return self.text(self.embed(start), seen.states, seen.mask, cache)[:, -1]
 
-    def decode(self, tokens: Tensor, encoded: Encoded, image: Tensor, cache: Cache) -> Tensor:
+    def decode_embedded(self, embeddings: Tensor, encoded: Encoded, image: Tensor, cache: Cache) -> Tensor:
         """Hidden states from the text decoder, attending to each row's image."""
         mask = self.cross_mask(encoded)
         # The image's keys and values are cached: the states are only looked at for their shape.
-        states = encoded.states[:1, :1].expand(len(tokens), self.cross_length(encoded), -1)
-        return self.text(tokens, states, None if mask is None else mask[image], cache)
+        states = encoded.states[:1, :1].expand(len(embeddings), self.cross_length(encoded), -1)
+        return self.text(embeddings, states, None if mask is None else mask[image], cache)
 
     def teacher_forced(self, tokens: Tensor, encoded: Encoded, image: Tensor) -> Tensor:
         """Start tokens and captions at once."""
         seen = self.project(encoded).select(image)
         words = torch.cat([self._start(tokens, len(tokens)), tokens[:, :-1]], dim=1)
-        return self.text(words, seen.states, seen.mask, None)[:, len(self.start) - 1 :]
+        return self.text(self.embed(words), seen.states, seen.mask, None)[:, len(self.start) - 1 :]
 
     def _start(self, like: Tensor, rows: int) -> Tensor:
         return torch.tensor(self.start, dtype=torch.long, device=like.device).expand(rows, -1)
@@ -54,11 +54,11 @@ class CrossDecoder(Family):
         return encoded.states.shape[1]
 
     @abstractmethod
-    def text(self, tokens: Tensor, states: Tensor, mask: Tensor | None, cache: Cache | None) -> Tensor:
+    def text(self, embeddings: Tensor, states: Tensor, mask: Tensor | None, cache: Cache | None) -> Tensor:
         """The text decoder's last hidden states ``[n, t, D]``.
 
         Args:
-            tokens: ``[n, t]``, following on from ``cache`` if there is one.
+            embeddings: ``[n, t, D']``, following on from ``cache`` if there is one; left as they are.
             states: ``[n, P, D']`` projected image states; arbitrary once their keys and values are in ``cache``.
             mask: ``[n, P]``, or none when every state is real.
             cache: extended in place; none computes everything anew.

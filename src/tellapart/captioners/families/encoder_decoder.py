@@ -77,12 +77,16 @@ class EncoderDecoder(CrossDecoder):
         projection = getattr(self.model, "enc_to_dec_proj", None)
         return encoded if projection is None else Encoded(projection(encoded.states), encoded.mask)
 
-    def text(self, tokens: Tensor, states: Tensor, mask: Tensor | None, cache: Cache | None) -> Tensor:
+    @property
+    def embedding(self) -> nn.Module:
+        """GPT-2's word embeddings."""
+        return self.model.decoder.transformer.wte
+
+    def text(self, embeddings: Tensor, states: Tensor, mask: Tensor | None, cache: Cache | None) -> Tensor:
         """What leaves GPT-2's final layer norm."""
-        transformer = self.model.decoder.transformer
-        return transformer(
+        return self.model.decoder.transformer(
             # Given ids, it would look for padding at every step and warn; rows are padded on the right only.
-            inputs_embeds=transformer.wte(tokens),
+            inputs_embeds=embeddings,
             encoder_hidden_states=states,
             encoder_attention_mask=mask,
             past_key_values=cache,

@@ -101,10 +101,15 @@ class Florence2(CrossDecoder):
         """The image's states, their mean before them, and the prompt after them."""
         return 1 + encoded.states.shape[1] + len(self.words)
 
-    def text(self, tokens: Tensor, states: Tensor, mask: Tensor | None, cache: Cache | None) -> Tensor:
+    @property
+    def embedding(self) -> nn.Module:
+        """BART's word embeddings, scaled where the configuration says so."""
+        return self.model.model.language_model.decoder.embed_tokens
+
+    def text(self, embeddings: Tensor, states: Tensor, mask: Tensor | None, cache: Cache | None) -> Tensor:
         """The last layer of BART's decoder."""
         return self.model.model.language_model.decoder(
-            input_ids=tokens,
+            inputs_embeds=embeddings,
             encoder_hidden_states=states,
             encoder_attention_mask=mask,
             past_key_values=cache,

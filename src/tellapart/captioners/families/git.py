@@ -90,9 +90,10 @@ class Git(PrefixDecoder):
         words = self.embed(start)
         return torch.cat([states.to(words.dtype), words], dim=1)
 
-    def embed(self, tokens: Tensor) -> Tensor:
+    @property
+    def embedding(self) -> nn.Module:
         """Word embeddings; :meth:`text` adds positions, to words only."""
-        return self.model.git.embeddings.word_embeddings(tokens)
+        return self.model.git.embeddings.word_embeddings
 
     def text(
         self, embeddings: Tensor, mask: Tensor, positions: Tensor, encoded: Encoded, image: Tensor, cache: Cache | None

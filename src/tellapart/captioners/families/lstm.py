@@ -116,13 +116,18 @@ class FcLstmFamily(Family):
         images = torch.arange(len(encoded.states), device=encoded.states.device)
         return self.decode(torch.full_like(images, self.start[0])[:, None], encoded, images, cache)[:, -1]
 
-    def decode(self, tokens: Tensor, encoded: Encoded, image: Tensor, cache: LstmCache) -> Tensor:
-        """The states after ``tokens``; in full precision, since errors of a state add up over words."""
+    @property
+    def embedding(self) -> nn.Module:
+        """The word embeddings."""
+        return self.model.embedding
+
+    def decode_embedded(self, embeddings: Tensor, encoded: Encoded, image: Tensor, cache: LstmCache) -> Tensor:
+        """The states after the words; in full precision, since errors of a state add up over words."""
         assert cache.state is not None, "prefix begins the cache"
         kept = tuple(part[image] for part in cache.kept)
         mask = None if encoded.mask is None else encoded.mask[image]
-        with torch.autocast(tokens.device.type, enabled=False):
-            states, cache.state = self.model.run(tokens, cache.state, kept, mask)
+        with torch.autocast(embeddings.device.type, enabled=False):
+            states, cache.state = self.model.run(embeddings, cache.state, kept, mask)
         return states
 
     def teacher_forced(self, tokens: Tensor, encoded: Encoded, image: Tensor) -> Tensor:

@@ -30,12 +30,12 @@ class PrefixDecoder(Family):
         images = torch.arange(len(embeddings), device=embeddings.device)
         return self.text(embeddings, mask, self.prefix_positions(encoded), encoded, images, cache)[:, -1]
 
-    def decode(self, tokens: Tensor, encoded: Encoded, image: Tensor, cache: Cache) -> Tensor:
-        """Hidden states of caption tokens that follow the cached prefix."""
-        before = cache.get_seq_length()
-        mask = self._extended(self.prefix_mask(encoded)[image], before - self.width(encoded) + tokens.shape[1])
-        positions = self.caption_positions(encoded, image, before - self.width(encoded), tokens.shape[1])
-        return self.text(self.embed(tokens), mask, positions, encoded, image, cache)
+    def decode_embedded(self, embeddings: Tensor, encoded: Encoded, image: Tensor, cache: Cache) -> Tensor:
+        """Hidden states of caption words that follow the cached prefix."""
+        read, count = cache.get_seq_length() - self.width(encoded), embeddings.shape[1]
+        mask = self._extended(self.prefix_mask(encoded)[image], read + count)
+        positions = self.caption_positions(encoded, image, read, count)
+        return self.text(embeddings, mask, positions, encoded, image, cache)
 
     def teacher_forced(self, tokens: Tensor, encoded: Encoded, image: Tensor) -> Tensor:
         """Prefix and captions at once."""
@@ -82,10 +82,6 @@ class PrefixDecoder(Family):
     @abstractmethod
     def image_token(self) -> int:
         """The id that stands for one image state in the prompt."""
-
-    @abstractmethod
-    def embed(self, tokens: Tensor) -> Tensor:
-        """``[n, t, D]`` input embeddings as the decoder's layers take them."""
 
     @abstractmethod
     def project(self, encoded: Encoded) -> Tensor:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import GenerationConfig
 
 from tellapart.captioners.base import Encoded
@@ -152,9 +152,10 @@ class Prompted(PrefixDecoder):
         """Rows of the output embedding."""
         return self.model.lm_head.out_features
 
-    def embed(self, tokens: Tensor) -> Tensor:
+    @property
+    def embedding(self) -> nn.Module:
         """The text model's input embeddings, scaled if it scales them."""
-        return self.model.get_input_embeddings()(tokens)
+        return self.model.get_input_embeddings()
 
     def logits(self, hidden: Tensor) -> Tensor:
         """The output embedding."""
