@@ -12,6 +12,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from tellapart.errors import UsageError
+
 Reduction = Literal["token_mean", "seq_sum", "seq_mean"]
 
 
@@ -99,3 +101,32 @@ def kl_k3(logprobs: Tensor, reference: Tensor) -> Tensor:
     differentiable (Schulman's k3, used in GRPO's loss)."""
     difference = reference - logprobs
     return difference.exp() - difference - 1
+
+
+def hardest_hinge(similarities: Tensor, margin: float = 0.2, *, same: Tensor | None = None) -> Tensor:
+    """``[B]`` cost of each image and its caption against the hardest others of the batch.
+
+    ``l_i = [m - S_ii + max_{j != i} S_ij]_+ + [m - S_ii + max_{j != i} S_ji]_+`` (VSE++: Faghri et al., BMVC 2018, section
+    3.2; PSST: Vered et al., ICCV 2019, equation 2). PSST's paper has a margin of 1, its code 0.2 and the sum over the
+    batch, which is the caller's to take.
+
+    Args:
+        similarities: ``[B, B]`` cosines, rows images and columns captions; the diagonal holds the pairs.
+        margin: m, on the scale of the similarities.
+        same: ``[B, B]`` bool, pairs that are no negatives of each other, such as images with the very same caption; none: only
+            the pairs themselves.
+
+    Raises:
+        UsageError: there is nothing to compare an image with.
+    """
+    count = len(similarities)
+    if count < 2:
+        raise UsageError(
+            f"the hinge loss compares an image with the others of its batch, but it has {count} in all: set "
+            "per_device_train_batch_size to 2 or more."
+        )
+    own = similarities.diagonal()
+    excluded = torch.eye(count, dtype=torch.bool, device=similarities.device)
+    others = similarities.masked_fill(excluded if same is None else excluded | same, -torch.inf)
+    costs = [(margin - own + others.max(dim=dim).values).clamp(min=0) for dim in (1, 0)]
+    return costs[0] + costs[1]

@@ -14,6 +14,7 @@ from tellapart.data.dataset import CaptionDataset, Collate
 from tellapart.draws import mix_seeds
 from tellapart.listeners.clip import ClipListener
 from tellapart.listeners.trained import vision_learns
+from tellapart.listeners.vse import Vse
 from tellapart.metrics.retrieval import recall_at_k, reference_ranks
 from tellapart.rewards.grammar import Grammar, GrammarHead, plain
 
@@ -34,7 +35,7 @@ class ListenerEvaluation:
 
     Args:
         dataset: images with references.
-        listener: what is trained.
+        listener: what is trained; it has the images by id, unless it is a CLIP whose image side learns. A head needs a CLIP.
         head: of its text tower; None measures retrieval alone.
         vocabulary: distinct words that corruptions put in; needed with a head.
         seed: of the corruptions.
@@ -47,7 +48,7 @@ class ListenerEvaluation:
     def __init__(
         self,
         dataset: CaptionDataset,
-        listener: ClipListener,
+        listener: ClipListener | Vse,
         *,
         head: GrammarHead | None = None,
         vocabulary: Sequence[str] = (),
@@ -76,13 +77,13 @@ class ListenerEvaluation:
 
     def grammar(self) -> dict[str, float]:
         """Accuracies of the head; nothing without one."""
-        if self.head is None:
+        if self.head is None or isinstance(self.listener, Vse):
             return {}
         return head_accuracy(Grammar(self.listener, self.head).probabilities, self._words, self._corrupted)
 
     def _images(self) -> Tensor:
         """``[N, D]``: from the cache where training leaves them as they are."""
-        if not vision_learns(self.listener):
+        if isinstance(self.listener, Vse) or not vision_learns(self.listener):
             return self.listener.encode_ids(self.dataset.ids)
         loader: torch.utils.data.DataLoader = torch.utils.data.DataLoader(
             self.dataset,  # type: ignore[arg-type]  # a sequence serves

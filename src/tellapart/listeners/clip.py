@@ -153,6 +153,10 @@ class ClipListener:
         ids = self._texts.ids([self.prefix + text for text in texts]) if texts else []
         return [len(self._texts.cut(row)) < len(row) for row in ids]
 
+    def leading_ids(self) -> list[int]:
+        """Token ids that stand before the words of every text: BOS, if there is one, and the prefix."""
+        return self._texts.ids([self.prefix])[0][:-1]
+
     def process(self, images: list[Image.Image]) -> dict[str, Tensor]:
         """RGB images -> ``{"pixel_values": [B, 3, height, width]}``, on the CPU."""
         return {"pixel_values": self.image_processor(images=images, return_tensors="pt")["pixel_values"]}

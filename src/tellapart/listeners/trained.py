@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import Any, Protocol
 
 import torch
 from safetensors import SafetensorError
@@ -11,12 +12,17 @@ from torch import Tensor, nn
 from torch.nn import Parameter
 
 from tellapart.errors import UsageError
+from tellapart.listeners.cache import NamedPicture
 from tellapart.listeners.clip import ClipListener
 from tellapart.listeners.loading import complete, first_line
 from tellapart.types import Batch
 
-FOLDER = "listener"
-"""Name of the listener's folder in a run and in its checkpoints."""
+
+class WithModel(Protocol):
+    """A listener around a model, such as a CLIP or a VSE."""
+
+    model: Any
+
 
 _VISION = ("vision_model", "visual_projection")
 
@@ -33,6 +39,23 @@ class TrainedListener(nn.Module):
         super().__init__()
         self.model: nn.Module = listener.model
         self.listener = listener
+
+    @property
+    def name(self) -> str:
+        """Key of the listener's tensors in ``batch.inputs``."""
+        return self.listener.name
+
+    def embed_images(self, batch: Batch) -> Tensor:
+        """``[B, D]``, unit norm; see :func:`image_embeddings`."""
+        return image_embeddings(self.listener, batch)
+
+    def embed_texts(self, texts: Sequence[str]) -> Tensor:
+        """``[M, D]``, unit norm, with gradients where they are enabled; all texts in one forward pass."""
+        return self.listener.embed_texts(texts)
+
+    def cache_images(self, dataset: Iterable[NamedPicture]) -> None:
+        """See :meth:`ClipListener.cache_images`; of use only where the image side is frozen."""
+        self.listener.cache_images(dataset)
 
     def save(self, folder: Path) -> None:
         """Write what ``ClipListener.from_pretrained`` reads; replaces ``folder``."""
@@ -53,13 +76,7 @@ class TrainedListener(nn.Module):
             ) from error
 
 
-def trained_folder(path: str | Path) -> str | Path:
-    """Where the listener is that a run of ``train-listener`` has kept; ``path`` itself, if it is no such run."""
-    folder = Path(path).expanduser() / FOLDER
-    return folder if folder.is_dir() else path
-
-
-def vision_parameters(listener: ClipListener) -> Iterator[Parameter]:
+def vision_parameters(listener: WithModel) -> Iterator[Parameter]:
     """All that decides an image's embedding: the tower and, where it is a layer of its own, its projection."""
     for name in _VISION:
         part = getattr(listener.model, name, None)
@@ -67,13 +84,20 @@ def vision_parameters(listener: ClipListener) -> Iterator[Parameter]:
             yield from part.parameters()
 
 
-def freeze_vision(listener: ClipListener) -> None:
+def freeze_vision(listener: WithModel) -> None:
     """Let images keep their embeddings; only the text side and the temperature learn."""
     for parameter in vision_parameters(listener):
         parameter.requires_grad_(False)
 
 
-def vision_learns(listener: ClipListener) -> bool:
+def freeze_temperature(listener: WithModel) -> None:
+    """For losses of cosines, which never reach the temperature of CLIP and the bias of SigLIP."""
+    for name in ("logit_scale", "logit_bias"):
+        if hasattr(listener.model, name):
+            getattr(listener.model, name).requires_grad_(False)
+
+
+def vision_learns(listener: WithModel) -> bool:
     """Whether anything that decides an image's embedding is trained."""
     return any(parameter.requires_grad for parameter in vision_parameters(listener))
 

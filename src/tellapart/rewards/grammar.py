@@ -14,9 +14,10 @@ from torch import Tensor, nn
 from tellapart.errors import UsageError
 from tellapart.files import write_json
 from tellapart.listeners.clip import ClipListener
+from tellapart.listeners.kinds import trained_folder
 from tellapart.listeners.loading import called, model_digest, vocabulary_of
 from tellapart.listeners.pooled import encode_pooled, pooled_width
-from tellapart.listeners.trained import TrainedListener, trained_folder
+from tellapart.listeners.trained import TrainedListener
 from tellapart.metrics.ptb import ptb_tokenize
 from tellapart.types import Rollout
 

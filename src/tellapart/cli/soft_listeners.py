@@ -1,0 +1,210 @@
+"""Listeners that learn beside a captioner, and retrievers of any kind, from what a user calls them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tellapart.captioners.huggingface import HuggingFaceCaptioner
+from tellapart.cli.models import captioner_folder, device, is_world, load_listener
+from tellapart.errors import UsageError
+from tellapart.listeners.clip import ClipListener
+from tellapart.listeners.image_vectors import MADE_BY, ClipVectors, ImageVectors, StoredVectors
+from tellapart.listeners.kinds import is_vse, trained_folder
+from tellapart.listeners.soft_clip import SoftClip
+from tellapart.listeners.trained import TrainedListener, freeze_temperature, freeze_vision
+from tellapart.listeners.vse import Vse, images_of
+from tellapart.listeners.words import Words
+
+if TYPE_CHECKING:
+    from tellapart.cli.listener_recipe import NewVseSection
+    from tellapart.data.features.base import FeatureSet
+
+IMAGES = "images"
+"""Name of the listener whose image embeddings a VSE reads."""
+
+
+def words_of(captioner: HuggingFaceCaptioner) -> Words:
+    """What a captioner writes with."""
+    return Words(captioner.tokenizer, captioner.family.vocab_size, tuple(captioner.eos_token_ids))
+
+
+def load_soft_listener(
+    path: str,
+    captioner: HuggingFaceCaptioner,
+    *,
+    name: str = "listener",
+    prefix: str | None = None,
+    size: str = "full",
+    features: FeatureSet | None = None,
+) -> SoftClip | Vse:
+    """A listener that reads distributions over the captioner's words, on this process's device.
+
+    Call its ``cache_images`` with the images it is to look at. ``.listener`` is what retrieves with its weights.
+
+    Args:
+        path: a CLIP (folder, hub id, world/listener) or a VSE, or a run that trained one.
+        captioner: whose words.
+        name: key of its tensors in ``batch.inputs``.
+        prefix: put before every text by a CLIP; none takes its own.
+        size: of the built-in world.
+        features: what a VSE reads of images, where it was trained on such; read from the captioner's tensors where a batch
+            has them.
+
+    Raises:
+        UsageError: there is no such model, it is of another kind, or it lacks a word of the captioner.
+    """
+    words = words_of(captioner)
+    if not is_vse(path):
+        return SoftClip(load_listener(path, name=name, prefix=prefix, size=size), words)
+    _refuse_prefix(path, prefix)
+    reads = None if features is None else captioner.name
+    return load_vse(path, name=name, size=size, features=features, reads=reads, words=words)
+
+
+def load_any_listener(
+    path: str,
+    captioner: HuggingFaceCaptioner,
+    *,
+    name: str = "listener",
+    prefix: str | None = None,
+    size: str = "full",
+    features: FeatureSet | None = None,
+) -> SoftClip | Vse | TrainedListener:
+    """A listener for methods that need no gradient through words: one that reads texts where it cannot read the captioner's
+    ids. Image side and temperature of a CLIP or SigLIP are frozen.
+
+    Args:
+        path: as in :func:`load_soft_listener`, or a SigLIP.
+        captioner: as there.
+        name: as there.
+        prefix: as there.
+        size: as there.
+        features: as there.
+
+    Raises:
+        UsageError: there is no such model, or it is a VSE that lacks a word of the captioner.
+    """
+    if is_vse(path):
+        return load_soft_listener(path, captioner, name=name, prefix=prefix, size=size, features=features)
+    listener = load_listener(path, name=name, prefix=prefix, size=size)
+    try:
+        return SoftClip(listener, words_of(captioner))
+    except UsageError:
+        freeze_vision(listener)
+        freeze_temperature(listener)
+        return TrainedListener(listener)
+
+
+def load_retriever(
+    path: str,
+    *,
+    name: str,
+    prefix: str | None = None,
+    size: str = "full",
+    base: str | None = None,
+    features: FeatureSet | None = None,
+) -> ClipListener | Vse:
+    """What ranks images by captions: a CLIP, a SigLIP or a VSE, on this process's device.
+
+    Args:
+        path: as in :func:`load_soft_listener`, or a SigLIP or a ``.pth`` file.
+        name: key of its tensors in ``batch.inputs``.
+        prefix: put before every text by a CLIP; none takes its own.
+        size: of the built-in world.
+        base: has the tokenizer and image processor of a ``.pth`` file.
+        features: what a VSE reads of images, where it was trained on such.
+
+    Raises:
+        UsageError: there is no such model, or it is of another kind.
+    """
+    if not is_vse(path):
+        return load_listener(path, name=name, prefix=prefix, size=size, base=base)
+    _refuse_prefix(path, prefix)
+    return load_vse(path, name=name, size=size, features=features)
+
+
+def load_vse(
+    path: str,
+    *,
+    name: str,
+    size: str = "full",
+    features: FeatureSet | None = None,
+    reads: str | None = None,
+    words: Words | None = None,
+) -> Vse:
+    """A VSE, on this process's device; the arguments are those of :func:`load_retriever` and of ``Vse``.
+
+    Raises:
+        UsageError: it is damaged, or what it reads of images is not there or has changed.
+    """
+    folder = Path(trained_folder(path)).expanduser()
+    about = images_of(folder)
+    if about:
+        vectors = clip_vectors(about[MADE_BY], size)
+        vectors.require(about, folder)
+        return Vse.from_pretrained(folder, vectors, name=name, words=words).to(device())
+    stored = None if features is None else stored_vectors(features)
+    return Vse.from_pretrained(folder, stored, name=name, reads=reads, words=words).to(device())
+
+
+def fresh_vse(
+    section: NewVseSection,
+    *,
+    vocabulary: str,
+    images: ImageVectors,
+    name: str,
+    size: str = "full",
+    seed: int,
+) -> Vse:
+    """A VSE to be trained, on this process's device.
+
+    Args:
+        section: its widths.
+        vocabulary: the captioner whose words it is to know.
+        images: what it reads of images.
+        name: key of its tensors in ``batch.inputs``.
+        size: of the built-in world.
+        seed: draws its weights.
+
+    Raises:
+        UsageError: the captioner does not exist, or a width cannot be used.
+    """
+    from transformers import AutoTokenizer
+
+    from tellapart.experiments.world_training import seeded
+
+    folder = captioner_folder(vocabulary, size=size)
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(folder)
+    except (OSError, ValueError) as error:
+        reason = str(error).strip().split("\n")[0].rstrip(".")
+        raise UsageError(
+            f"listener.vocabulary is {vocabulary!r}, which has no tokenizer ({reason}): name a captioner's run or folder."
+        ) from error
+    with seeded("new/vse", seed):
+        made = Vse.fresh(tokenizer, images, name=name, word_size=section.word_size, hidden_size=section.hidden_size)
+    return made.to(device())
+
+
+def stored_vectors(features: FeatureSet) -> StoredVectors:
+    """Features by image id."""
+    from tellapart.data.features.base import FeatureInputs
+
+    return StoredVectors(FeatureInputs(features), features.width)
+
+
+def clip_vectors(path: str, size: str = "full") -> ClipVectors:
+    """The image embeddings of a frozen listener.
+
+    Raises:
+        UsageError: there is no such model, or it is of another kind.
+    """
+    listener = load_listener(path, name=IMAGES, size=size)
+    named = path if is_world(path) else str(trained_folder(path))
+    return ClipVectors(listener, named)
+
+
+def _refuse_prefix(path: str, prefix: str | None) -> None:
+    if prefix is not None:
+        raise UsageError(f"{path} is a VSE, which puts no words before captions: leave the prefix out.")

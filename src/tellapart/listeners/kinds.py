@@ -1,0 +1,41 @@
+"""What kind of listener a folder holds, told without loading it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+FOLDER = "listener"
+"""Name of the listener's folder in a run and in its checkpoints."""
+
+SETTINGS = "listener.json"
+"""What tellapart writes beside a listener's weights."""
+
+VSE = "vse"
+"""``model_type`` of a recurrent listener over image features."""
+
+
+def trained_folder(path: str | Path) -> str | Path:
+    """Where the listener is that a run of ``train-listener`` has kept; ``path`` itself, if it is no such run."""
+    folder = Path(path).expanduser() / FOLDER
+    return folder if folder.is_dir() else path
+
+
+def is_vse(path: str | Path) -> bool:
+    """Whether a folder, or the run or checkpoint that it is of, holds a VSE."""
+    return _read(path, "config.json").get("model_type") == VSE
+
+
+def reads_features(path: str | Path) -> bool:
+    """Whether a folder, or the run or checkpoint that it is of, holds a listener that never sees a picture."""
+    return is_vse(path) and not _read(path, SETTINGS).get("images")
+
+
+def _read(path: str | Path, name: str) -> dict[str, Any]:
+    """A JSON file of a listener's folder; empty if there is none."""
+    try:
+        found = json.loads((Path(trained_folder(path)).expanduser() / name).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
