@@ -1,6 +1,10 @@
 """Jobs in processes of their own: kept when done, reported when failed, run side by side."""
 
+import os
+import signal
+import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -53,3 +57,47 @@ def test_position_is_read_from_the_log_of_the_run(tmp_path: Path):
     assert job.position() == 4
     (tmp_path / "metrics.jsonl").write_text('{"step": 4, "loss": 1.0}\n{"step": 5, "lo')
     assert job.position() == 4
+
+
+INTERRUPTED = """
+import argparse, pathlib, signal, sys, time
+parser = argparse.ArgumentParser()
+parser.add_argument("--output_dir", type=pathlib.Path)
+folder = parser.parse_args().output_dir
+
+def note(number, frame):
+    with open(folder / "signals.txt", "a") as file:
+        file.write(f"{number}\\n")
+
+signal.signal(signal.SIGINT, note)
+signal.signal(signal.SIGTERM, note)
+(folder / "ready").touch()
+while not (folder / "signals.txt").exists():
+    time.sleep(0.02)
+time.sleep(0.3)  # the step and the checkpoint, during which a second signal would be heard
+"""
+
+PARENT = """
+from pathlib import Path
+from tellapart.experiments.jobs import Job, run_jobs
+try:
+    run_jobs([Job("long", "toy_worker", (), Path("long"), 3)], "toys")
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_an_interrupt_reaches_a_training_once(tmp_path: Path, number: int):
+    """As in a terminal: Ctrl-C goes to the whole foreground group, and a training that hears it twice drops its checkpoint."""
+    (tmp_path / "toy_worker.py").write_text(INTERRUPTED)
+    environment = os.environ | {"PYTHONPATH": str(tmp_path)}
+    command = [sys.executable, "-c", PARENT]
+    parent = subprocess.Popen(
+        command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True, start_new_session=True
+    )
+    while not (tmp_path / "long" / "ready").exists() and parent.poll() is None:
+        time.sleep(0.05)
+    os.killpg(parent.pid, number)
+    assert parent.communicate(timeout=60)[0] == "interrupted\n"
+    assert (tmp_path / "long" / "signals.txt").read_text() == f"{int(signal.SIGTERM)}\n"

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 
 from tellapart.errors import UsageError
 from tellapart.progress import bar
@@ -47,7 +51,10 @@ class Job:
         command = [sys.executable, "-m", self.module, *self.arguments, "--output_dir", str(self.folder)]
         environment = os.environ | {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
         with open(self.folder / "log.txt", "ab") as log:
-            return subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, env=environment)
+            # in a group of its own: Ctrl-C reaches it once, through run_jobs, and a second signal would cost its checkpoint
+            return subprocess.Popen(
+                command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, env=environment, process_group=0
+            )
 
     def position(self) -> int:
         """Training steps taken so far, read from the run's own log."""
@@ -76,12 +83,13 @@ class Job:
 def run_jobs(jobs: Sequence[Job], description: str, *, workers: int = 2) -> list[Job]:
     """Run what is not done, ``workers`` at a time, with one bar over all their steps; returns the failed jobs.
 
-    An interrupt ends the running processes (each leaves a checkpoint) and is raised again.
+    An interrupt (Ctrl-C, SIGTERM or a closed terminal) ends the running processes, each of which leaves a checkpoint, and is
+    raised as ``KeyboardInterrupt``.
     """
     waiting = [job for job in jobs if not job.done()]
     running: dict[Job, subprocess.Popen[bytes]] = {}
     failed: list[Job] = []
-    with bar(description, sum(job.steps for job in jobs)) as shown:
+    with _interruptible(), bar(description, sum(job.steps for job in jobs)) as shown:
         position = 0
         try:
             while waiting or running:
@@ -103,6 +111,24 @@ def run_jobs(jobs: Sequence[Job], description: str, *, workers: int = 2) -> list
                 process.wait()
         shown.note("")
     return failed
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """While the block runs, SIGTERM and SIGHUP end it as Ctrl-C does, so that its processes do not go on without it."""
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    if threading.current_thread() is not threading.main_thread():  # elsewhere no signal can be caught
+        yield
+        return
+    before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, signal.SIG_DFL if handler is None else handler)
 
 
 def require(failed: Sequence[Job]) -> None:

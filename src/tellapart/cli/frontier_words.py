@@ -1,0 +1,259 @@
+"""The command line of ``tellapart frontier``: recipes, each with its grid, and what concerns all of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from tellapart.cli.parse import RECIPE_ENDINGS, Parser, add_options, option_types, parse, split_arguments
+from tellapart.cli.read_yaml import read_yaml
+from tellapart.cli.recipe import chosen_method, recipe_parser
+from tellapart.errors import UsageError
+
+REPEATED = ("grid", "label", "add", "at")
+"""Options that may be given several times, the first two for each recipe."""
+
+OF_ONE_TRAINING = ("overwrite_output_dir", "resume_from_checkpoint", "print_config")
+
+
+@dataclass(frozen=True, kw_only=True)
+class FrontierOptions:
+    """Options of ``tellapart frontier``; all other options are those of ``tellapart train`` and apply to every recipe.
+
+    Args:
+        grid: KEY=V1,V2,... of any option of a recipe; several keys make a product. It belongs to the recipe before it. The
+            first key is the knob along the curve; each combination of the others is a curve of its own.
+        label: what the recipe before it is called in tables and pictures; null takes its file's name.
+        add: the --output_dir of another frontier, whose curves are laid over these; may be given several times.
+        at: METRIC=V1,V2,... where the curves are read off, as tables print the metric (CIDEr 120 is 1.2); null chooses.
+        seeds: how many seeds, counted up from the recipe's own, or a list of them such as 3,5 (one alone as 3,).
+        redraw_start: a seed redraws the start captioner of the built-in world, too (world/xe becomes world/xe-seed1).
+        split: part of the data to measure on; null takes the evaluation's of the recipe, which is val by default.
+        num_beams: beams of the measured captions; null takes the evaluation's of the recipe.
+        samples: also draw so many captions an image at random and by beam search, and measure them as sets.
+        meteor: also measure METEOR.
+        language_model: also measure perplexity under this causal language model: a model folder or a Hugging Face id.
+        grammar: also measure the mean probability under this grammar head: a folder, or world/grammar.
+        output_dir: folder of the trainings, tables, pictures and the page; a call goes on where an earlier one stopped.
+        workers: trainings at a time, one thread each.
+        images: example images on the page.
+        title: heading of the page.
+        picture: draw PNG and SVG, which takes matplotlib (pip install 'tellapart[plot]').
+        dry_run: check every recipe, list the trainings and which are done, and train nothing.
+    """
+
+    grid: str | None = None
+    label: str | None = None
+    add: str | None = None
+    at: str | None = None
+    seeds: str = "3"
+    redraw_start: bool = True
+    split: str | None = None
+    num_beams: int | None = None
+    samples: int = 0
+    meteor: bool = False
+    language_model: str | None = None
+    grammar: str | None = None
+    output_dir: Path = Path("runs/frontier")
+    workers: int = 2
+    images: int = 8
+    title: str = "The frontier of recall and naturalness"
+    picture: bool = True
+    dry_run: bool = False
+
+
+@dataclass
+class Method:
+    """A recipe with its grid.
+
+    Args:
+        path: the recipe.
+        label: its name in tables.
+        grid: option -> its values as text.
+    """
+
+    path: Path
+    label: str | None = None
+    grid: dict[str, list[str]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Words:
+    """A command line, taken apart.
+
+    Args:
+        methods: recipes with their grids.
+        overrides: options of ``train`` for all of them.
+        added: folders of other frontiers.
+        at: metric -> values to read off at, as printed.
+        options: the command's own.
+    """
+
+    methods: list[Method]
+    overrides: dict[str, str]
+    added: list[Path]
+    at: dict[str, list[float]]
+    options: FrontierOptions
+
+
+def frontier_parser() -> Parser:
+    """The command's own options."""
+    parser = Parser(
+        usage="tellapart frontier RECIPE --grid KEY=V1,V2,... [RECIPE --grid ...] [--option value ...]",
+        description="Train every point of a grid with several seeds (or go on where an earlier call stopped), measure each, "
+        "and draw recall against how captions read. Options of tellapart train apply to all recipes.",
+    )
+    add_options(parser, FrontierOptions)
+    return parser
+
+
+def read_words(argv: Sequence[str]) -> Words:
+    """Take a command line apart.
+
+    Raises:
+        UsageError: an option is unknown or of a wrong type, or a word belongs to nothing.
+    """
+    own = option_types(frontier_parser())
+    types = dict(own)
+    for word in argv:
+        if word.endswith(RECIPE_ENDINGS) and not word.startswith("--"):
+            types = option_types(recipe_parser(chosen_method([], read_yaml(Path(word)), Path(word)))) | types
+    given = split_arguments(_in_order(argv), types)
+    for name in OF_ONE_TRAINING:
+        if name in given.options:
+            raise UsageError(f"--{name} is for one training: a frontier resumes by itself, leave it out.")
+    methods, added, at = _belonging(given.positional)
+    parsed: Any = parse(frontier_parser(), {key: value for key, value in given.options.items() if key in own})
+    options = FrontierOptions(**{each.name: parsed[each.name] for each in fields(FrontierOptions)})
+    _check(options, methods, added)
+    overrides = {key: value for key, value in given.options.items() if key not in own}
+    return Words(methods, overrides, added, at, options)
+
+
+def _in_order(argv: Sequence[str]) -> list[str]:
+    """The words, with repeated options turned into ``name:value`` words that keep their place among the recipes."""
+    words, found = list(argv), []
+    while words:
+        word = words.pop(0)
+        name, equals, value = word[2:].partition("=")
+        if not word.startswith("--") or name not in REPEATED:
+            found.append(word)
+            continue
+        taken = [value] if equals else []
+        while words and not words[0].startswith("--") and not words[0].endswith(RECIPE_ENDINGS):
+            if taken and (name not in ("grid", "at") or "=" not in words[0]):
+                break
+            taken.append(words.pop(0))
+        if not taken:
+            raise UsageError(f"--{name} has no value: write --{name} {_EXAMPLES[name]}.")
+        found += [f"{name}:{each}" for each in taken]
+    return found
+
+
+_EXAMPLES = {"grid": "objective.beta=0.1,0.2", "label": "NAME", "add": "FOLDER", "at": "CIDEr=80,100"}
+
+
+def _belonging(words: Sequence[str]) -> tuple[list[Method], list[Path], dict[str, list[float]]]:
+    """What each word belongs to: a grid before the first recipe is that recipe's, later ones are of the recipe before."""
+    methods: list[Method] = []
+    added: list[Path] = []
+    at: dict[str, list[float]] = {}
+    before: list[tuple[str, str]] = []
+    for word in words:
+        name, _, value = word.partition(":")
+        if word.endswith(RECIPE_ENDINGS) and name not in REPEATED:
+            methods.append(Method(Path(word)))
+            _give(methods[-1], before)
+            before = []
+        elif name == "add":
+            added.append(Path(value))
+        elif name == "at":
+            key, texts = assignment("at", value)
+            at[key] = at.get(key, []) + [_number(key, text) for text in texts]
+        elif name in REPEATED and methods:
+            _give(methods[-1], [(name, value)])
+        elif name in REPEATED:
+            before.append((name, value))
+        else:
+            raise UsageError(f"{word!r} is one word too many: name recipes (.yaml files), grids as --grid KEY=V1,V2.")
+    if before:
+        name, value = before[0]
+        raise UsageError(f"--{name} {value} belongs to no recipe: name a recipe (a YAML file) with it.")
+    return methods, added, at
+
+
+def _give(method: Method, words: Sequence[tuple[str, str]]) -> None:
+    """A method its grid and label."""
+    for name, value in words:
+        if name == "label":
+            method.label = value
+        else:
+            key, texts = assignment("grid", value)
+            method.grid[key] = texts
+
+
+def assignment(option: str, text: str) -> tuple[str, list[str]]:
+    """``key=a,b`` -> its key and values; commas within brackets separate nothing.
+
+    Raises:
+        UsageError: it has another form.
+    """
+    key, equals, rest = text.partition("=")
+    values, depth = [""], 0
+    for letter in rest:
+        depth += (letter in "[{(") - (letter in "]})")
+        if letter == "," and depth == 0:
+            values.append("")
+        else:
+            values[-1] += letter
+    found = [value.strip() for value in values]
+    if not (key and equals and all(found)):
+        raise UsageError(f"--{option} {text!r} gives no values: write --{option} {_EXAMPLES[option]}.")
+    return key, list(dict.fromkeys(found))
+
+
+def _number(key: str, text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise UsageError(f"--at {key}={text} is no number: give the metric's value as tables print it.")
+    return value
+
+
+def seeds_of(text: str, first: int) -> list[int]:
+    """``3`` -> three seeds from ``first`` on; ``4,7`` -> these.
+
+    Raises:
+        UsageError: it has another form.
+    """
+    parts = [part.strip() for part in text.strip("[]() ").split(",")]
+    numbers = [int(part) for part in parts if part.isascii() and part.isdigit()]
+    if len(numbers) != len([part for part in parts if part]) or not numbers or (len(parts) == 1 and numbers[0] < 1):
+        raise UsageError(f"--seeds is {text!r}: give how many (3), or a list of them (0,1,2).")
+    return list(dict.fromkeys(numbers)) if len(parts) > 1 else list(range(first, first + numbers[0]))
+
+
+def _check(options: FrontierOptions, methods: Sequence[Method], added: Sequence[Path]) -> None:
+    if not methods and not added:
+        raise UsageError("no recipe was named: give one (such as recipes/world_ved_dico.yaml) with its --grid.")
+    for name in ("workers", "num_beams"):
+        value = getattr(options, name)
+        if value is not None and value < 1:
+            raise UsageError(f"--{name} is {value}: it must be at least 1.")
+    if options.images < 0:
+        raise UsageError(f"--images is {options.images}: give 0 or more.")
+    if options.samples < 0 or options.samples == 1:
+        raise UsageError(f"--samples is {options.samples}: give 2 or more, or 0 for none.")
+
+
+def nested(values: Mapping[str, Any], key: str) -> Any:
+    """The value of a dotted option in a resolved recipe."""
+    found: Any = values
+    for part in key.split("."):
+        found = found[part]
+    return found

@@ -1,0 +1,159 @@
+"use strict";
+(function () {
+  const data = JSON.parse(document.getElementById("data").textContent);
+  const picture = document.getElementById("picture"), panel = document.getElementById("panel");
+  const choice = (id) => document.getElementById(id).value;
+  const shade = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+  const escaped = (text) => String(text).replace(/[&<>"']/g, (letter) => `&#${letter.charCodeAt(0)};`);
+  const buttons = Array.from(document.querySelectorAll("#points button"));
+  let shown = null, pinned = false;
+
+  // Captions and labels only ever become text nodes: nothing in them is read as HTML.
+  const make = (tag, properties, ...children) => {
+    const element = Object.assign(document.createElement(tag), properties);
+    element.append(...children.filter((child) => child !== null));
+    return element;
+  };
+  const printed = (key, value) => {
+    const column = data.columns[key];
+    return value === undefined || value === null ? "-" : (value * column.scale).toFixed(column.digits);
+  };
+  const spread = (key, mean) => !mean ? "-" : printed(key, mean[0]) + (mean[1] === null ? "" : ` ± ${printed(key, mean[1])}`);
+
+  const pointOf = (at) => at.point < 0 ? data.curves[at.curve].start : data.curves[at.curve].points[at.point];
+  const checkpointOf = (at) => at.point < 0 ? "start" : choice("checkpoint");
+  const title = (at) => `${data.curves[at.curve].label}: ${at.point < 0 ? "start model" : pointOf(at).label}`;
+
+  function marks() {
+    const x = choice("across"), y = choice("up"), name = choice("checkpoint"), traces = [], starts = new Set();
+    const scaled = (key, value) => value * data.columns[key].scale;
+    const hover = (at, seed) => `${escaped(title(at))}${seed === null ? "" : `, seed ${seed}`}<br>` +
+      `${escaped(data.columns[x].label)} %{x:.${data.columns[x].digits}f}<br>${escaped(data.columns[y].label)} %{y:.${data.columns[y].digits}f}<extra></extra>`;
+    data.curves.forEach((curve, number) => {
+      const band = (curve.bands[name] || {})[`${x} ${y}`] || [];
+      if (band.length) {
+        const there = band.map((b) => scaled(x, b[0])), back = there.slice().reverse();
+        traces.push({ type: "scatter", mode: "none", fill: "toself", fillcolor: curve.colour + "26", hoverinfo: "skip",
+          x: there.concat(back), y: band.map((b) => scaled(y, b[1])).concat(band.map((b) => scaled(y, b[2])).reverse()) });
+      }
+      const small = [], large = [];
+      curve.points.forEach((point, place) => {
+        point.trainings.forEach((training, order) => {
+          const held = (training.checkpoints[name] || { metrics: {} }).metrics;
+          if (x in held && y in held) small.push([scaled(x, held[x]), scaled(y, held[y]), { curve: number, point: place, order }, training.seed]);
+        });
+        const means = point.means[name] || {};
+        if (x in means && y in means) large.push([scaled(x, means[x][0]), scaled(y, means[y][0]), { curve: number, point: place, order: 0 }, null]);
+      });
+      const trace = (found, style) => Object.assign({ type: "scatter", x: found.map((f) => f[0]), y: found.map((f) => f[1]),
+        customdata: found.map((f) => f[2]), hovertemplate: found.map((f) => hover(f[2], f[3])) }, style);
+      traces.push(trace(small, { mode: "markers", marker: { color: curve.colour, size: 6, opacity: 0.5 } }));
+      traces.push(trace(large, { mode: curve.knob ? "lines+markers" : "markers", line: { color: curve.colour, width: 2 },
+        marker: { color: curve.colour, symbol: curve.marker, size: 11 } }));
+      const means = curve.start && curve.start.means.start;
+      if (means && x in means && y in means) {
+        const spot = [scaled(x, means[x][0]), scaled(y, means[y][0]), { curve: number, point: -1, order: 0 }, null];
+        if (!starts.has(String(spot.slice(0, 2)))) traces.push(trace([spot], { mode: "markers",
+          marker: { color: shade("--ink"), symbol: "cross-thin-open", size: 13, line: { width: 2 } } }));
+        starts.add(String(spot.slice(0, 2)));
+      }
+    });
+    return traces.concat(ring(x, y, scaled));
+  }
+
+  function ring(x, y, scaled) {
+    const means = shown ? (pointOf(shown).means[checkpointOf(shown)] || {}) : {};
+    if (!(x in means) || !(y in means)) return [];
+    return [{ type: "scatter", mode: "markers", hoverinfo: "skip", x: [scaled(x, means[x][0])], y: [scaled(y, means[y][0])],
+      marker: { symbol: "circle-open", size: 22, color: shade("--ink"), line: { width: 2 } } }];
+  }
+
+  function draw() {
+    const axis = (key) => ({ title: { text: escaped(data.columns[key].label) + ({ 1: " ↑", "-1": " ↓" }[data.columns[key].better] || ""), font: { size: 12 }, standoff: 8 },
+      gridcolor: shade("--line"), linecolor: shade("--line"), zeroline: false, automargin: true, fixedrange: true });
+    if (!choice("across") || !choice("up")) return;
+    const layout = { paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", showlegend: false, hovermode: "closest",
+      margin: { l: 44, r: 12, t: 10, b: 40 }, font: { color: shade("--muted"), size: 11, family: "inherit" },
+      hoverlabel: { bgcolor: shade("--raised"), bordercolor: shade("--line"), font: { color: shade("--ink") } },
+      xaxis: axis(choice("across")), yaxis: axis(choice("up")) };
+    Plotly.react(picture, marks(), layout, { displayModeBar: false, responsive: true });
+  }
+
+  function metricTable(at, training) {
+    const name = checkpointOf(at), means = pointOf(at).means[name] || {}, start = data.curves[at.curve].start;
+    const own = training ? (training.checkpoints[name] || { metrics: {} }).metrics : {};
+    const line = (key) => make("tr", {}, make("th", { scope: "row", textContent: data.columns[key].label, title: data.columns[key].about }),
+      make("td", { className: "number", textContent: start ? spread(key, start.means.start[key]) : "-" }),
+      make("td", { className: "number", textContent: spread(key, means[key]) }),
+      make("td", { className: "number", textContent: printed(key, own[key]) }));
+    const table = (keys) => make("div", { className: "scroll", tabIndex: 0 }, make("table", {},
+      make("thead", {}, make("tr", {}, ...["metric", "start model", "this point", training ? `seed ${training.seed}` : "seed"].map(
+        (heading, place) => make("th", { scope: "col", textContent: heading, className: place ? "number" : "" })))),
+      make("tbody", {}, ...keys.map(line))));
+    const measured = Object.keys(data.columns).filter((key) => key in means), first = measured.filter((key) => data.main.includes(key));
+    const others = measured.filter((key) => !first.includes(key));
+    return [table(first), others.length ? make("details", {}, make("summary", { textContent: `${others.length} more metrics` }), table(others)) : null];
+  }
+
+  function example(image, place, at, training) {
+    const name = checkpointOf(at), start = data.curves[at.curve].start;
+    const caption = (label, text) => make("div", {}, make("dt", { textContent: label }),
+      text ? make("dd", { dir: "auto", textContent: text }) : make("dd", {}, make("em", { textContent: text === "" ? "(empty)" : "(none)" })));
+    const same = start && start.trainings.find((other) => training && other.seed === training.seed) || (start && start.trainings[0]);
+    const held = training && training.checkpoints[name];
+    const lines = same ? [caption("start model", same.checkpoints.start.captions[place])] : [];
+    if (at.point >= 0 && held) lines.push(caption(`this point, seed ${training.seed}`, held.captions[place]));
+    const references = image.references.length ? make("details", {}, make("summary", { textContent: `${image.references.length} references` }),
+      make("ul", { className: "references" }, ...image.references.map((text) => make("li", { dir: "auto", textContent: text })))) : null;
+    const shownImage = image.source ? make("img", { src: image.source, alt: `Image ${image.id}`, className: image.pixelated ? "pixelated" : "" }) : null;
+    return make("div", { className: "example" }, shownImage,
+      make("div", { className: "said" }, make("h4", { textContent: image.id }), make("dl", {}, ...lines), references));
+  }
+
+  function show(at) {
+    shown = at;
+    const point = pointOf(at), training = point.trainings[Math.min(at.order || 0, point.trainings.length - 1)], name = checkpointOf(at);
+    buttons.forEach((button) => button.setAttribute("aria-pressed", String(Number(button.dataset.curve) === at.curve && Number(button.dataset.point) === at.point)));
+    const seeds = at.point < 0 || point.trainings.length < 2 ? [] : point.trainings.map((other, order) => make("button", {
+      type: "button", textContent: `seed ${other.seed}`, ariaPressed: String(other === training),
+      onclick: () => {
+        pinned = true;
+        show({ curve: at.curve, point: at.point, order });
+        panel.querySelectorAll(".seeds button")[order].focus();  // the panel was made anew, the keyboard stays where it was
+      } }));
+    const held = training && training.checkpoints[name], curve = data.curves[at.curve];
+    const about = at.point < 0 ? "before any training" : !held ? "was not measured" : `${data.checkpoints[name]}, step ${held.step}; method ${curve.method}, ${curve.recipe}`;
+    const failed = Object.entries(point.failed).map(([seed, why]) => make("p", { className: "note", textContent: `Seed ${seed} failed: ${why}` }));
+    panel.replaceChildren(make("h3", { textContent: title(at) }), make("p", { className: "note", textContent: about }), ...failed,
+      make("div", { className: "seeds" }, ...seeds), ...metricTable(at, training).filter(Boolean),
+      ...(held ? data.images.map((image, place) => example(image, place, at, training)) : []));
+    draw();
+  }
+
+  const same = (a, b) => a && b && a.curve === b.curve && a.point === b.point && (a.order || 0) === (b.order || 0);
+  function keep(at) {
+    pinned = !(pinned && same(at, shown));
+    show(at);
+  }
+
+  buttons.forEach((button, place) => {
+    const at = { curve: Number(button.dataset.curve), point: Number(button.dataset.point), order: 0 };
+    button.addEventListener("focus", () => { if (!same(at, shown)) { pinned = true; show(at); } });
+    button.addEventListener("click", () => { pinned = true; show(at); });
+    button.addEventListener("keydown", (event) => {
+      const step = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[event.key];
+      if (!step) return;
+      event.preventDefault();
+      buttons[(place + step + buttons.length) % buttons.length].focus();
+    });
+  });
+  ["up", "across", "checkpoint"].forEach((id) => document.getElementById(id).addEventListener("change", () => shown ? show(shown) : draw()));
+  window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
+  draw();
+  if (picture.on) {
+    const aimed = (event) => (event.points.find((point) => point.customdata) || {}).customdata;
+    picture.on("plotly_click", (event) => { const at = aimed(event); if (at) keep(at); });
+    picture.on("plotly_hover", (event) => { const at = aimed(event); if (at && !pinned && !same(at, shown)) show(at); });
+  }
+  if (buttons.length) show({ curve: Number(buttons[0].dataset.curve), point: Number(buttons[0].dataset.point), order: 0 });
+})();

@@ -1,0 +1,227 @@
+"""What a frontier consists of: curves of points, a point of trainings, a training of measured checkpoints."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tellapart.errors import UsageError
+from tellapart.evaluation.protocol import Protocol
+from tellapart.evaluation.results import METRICS_FILE, EvaluationResult
+from tellapart.files import write_json
+
+CHECKPOINTS = ("selected", "last")
+"""Which models of a training are measured: the one that its recipe's rule selects, and the one of the last step."""
+
+START = "start"
+"""What the start model's only evaluation is called."""
+
+FRONTIER_FILE = "frontier.json"
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One evaluation on disk.
+
+    Args:
+        step: training steps that the measured model has taken.
+        folder: what ``EvaluationResult.save`` wrote.
+        metrics: name -> number, on the scale they are stored in.
+        protocol: how it was measured.
+    """
+
+    step: int
+    folder: Path
+    metrics: dict[str, float]
+    protocol: Protocol
+
+    @staticmethod
+    def read(folder: Path, step: int) -> Measured:
+        """The numbers of an evaluation, without its captions.
+
+        Raises:
+            UsageError: they are missing or damaged.
+        """
+        try:
+            value = json.loads((folder / METRICS_FILE).read_text(encoding="utf-8"))
+            return Measured(step, folder, dict(value["metrics"]), Protocol.from_json(value["protocol"]))
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise UsageError(
+                f"{folder} holds no readable evaluation ({error}): delete the folder, and the frontier measures again."
+            ) from error
+
+    def result(self) -> EvaluationResult:
+        """All of the evaluation, with captions."""
+        return EvaluationResult.load(self.folder)
+
+
+@dataclass(frozen=True)
+class Training:
+    """One training, or a start model (which has the only checkpoint ``start``).
+
+    Args:
+        seed: of the training.
+        checkpoints: ``selected`` and ``last`` -> what they score; ``selected`` is missing where nothing selects.
+    """
+
+    seed: int
+    checkpoints: dict[str, Measured]
+
+
+@dataclass(frozen=True)
+class Point:
+    """One setting, trained with every seed.
+
+    Args:
+        settings: option -> value, of the options that the grid varies.
+        trainings: those that succeeded, by seed.
+        failed: seed -> why there is no training.
+    """
+
+    settings: dict[str, Any]
+    trainings: tuple[Training, ...]
+    failed: dict[int, str] = field(default_factory=dict)
+
+    def label(self) -> str:
+        """``objective.beta=0.1``, or ``as the recipe says`` where nothing varies."""
+        return ", ".join(f"{key}={value}" for key, value in self.settings.items()) or "as the recipe says"
+
+
+@dataclass(frozen=True)
+class Curve:
+    """The points that one knob gives, in its order.
+
+    Args:
+        label: its name in tables and pictures.
+        method: training method.
+        recipe: the recipe's file.
+        knob: the option that varies along the curve; None for a single point.
+        points: in the knob's order.
+        start: the start models, one a seed where the seed redraws them.
+    """
+
+    label: str
+    method: str
+    recipe: str
+    knob: str | None
+    points: tuple[Point, ...]
+    start: tuple[Training, ...] = ()
+
+    def seeds(self, checkpoint: str) -> list[int]:
+        """The seeds of which any point has this checkpoint."""
+        held = {t.seed for p in self.points for t in p.trainings if checkpoint in t.checkpoints}
+        return sorted(held)
+
+    def path(self, checkpoint: str, seed: int, x: str, y: str) -> tuple[list[float], list[float]]:
+        """``([n], [n])``: two metrics of one seed's models along the knob, where both were measured."""
+        found = [
+            training.checkpoints[checkpoint].metrics
+            for point in self.points
+            for training in point.trainings
+            if training.seed == seed and checkpoint in training.checkpoints
+        ]
+        both = [(metrics[x], metrics[y]) for metrics in found if x in metrics and y in metrics]
+        return [a for a, _ in both], [b for _, b in both]
+
+    def all_measured(self) -> Iterator[Measured]:
+        """Every evaluation, the start's first."""
+        for training in (*self.start, *(t for point in self.points for t in point.trainings)):
+            yield from training.checkpoints.values()
+
+
+def values(point: Point, checkpoint: str, key: str) -> list[float]:
+    """``[seeds]``: a metric of a point's models, of those that have it and where it is finite."""
+    measured = [t.checkpoints[checkpoint].metrics for t in point.trainings if checkpoint in t.checkpoints]
+    return [metrics[key] for metrics in measured if key in metrics and math.isfinite(metrics[key])]
+
+
+def metric_keys(curves: Sequence[Curve]) -> list[str]:
+    """Every metric that any model has, in the order first met."""
+    return list(dict.fromkeys(key for curve in curves for measured in curve.all_measured() for key in measured.metrics))
+
+
+def require_comparable(curves: Sequence[Curve]) -> str:
+    """One line that says how all were measured.
+
+    Raises:
+        UsageError: nothing was measured, or not all in the same way.
+    """
+    every = [(curve, measured) for curve in curves for measured in curve.all_measured()]
+    if not every:
+        raise UsageError("no training of the frontier was measured: see the failures above, and run it again.")
+    first_curve, first = every[0]
+    for curve, measured in every:
+        fields = first.protocol.differences(measured.protocol)
+        if fields:
+            raise UsageError(
+                f"{first_curve.label} and {curve.label} were measured differently ({', '.join(fields)}): measure them on "
+                "the same data, with the same decoding, retrievers and further models."
+            )
+    return first.protocol.line()
+
+
+def write_curves(path: Path, curves: Sequence[Curve], further: Mapping[str, Any]) -> None:
+    """``frontier.json``: the curves, with paths relative to its folder, and ``further`` numbers read off them."""
+    home = path.parent
+    write_json(path, {"format": 1, **further, "curves": [_curve_json(curve, home) for curve in curves]})
+
+
+def read_curves(folder: Path) -> list[Curve]:
+    """The curves of a frontier that was written earlier.
+
+    Raises:
+        UsageError: there is none, or it is damaged.
+    """
+    path = folder / FRONTIER_FILE
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+        return [_curve_from(entry, folder) for entry in value["curves"]]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise UsageError(f"{path} is no frontier ({error}): name the --output_dir of one, or run it again.") from error
+
+
+def _curve_json(curve: Curve, home: Path) -> dict[str, Any]:
+    points = [
+        {
+            "settings": point.settings,
+            "trainings": [_training_json(training, home) for training in point.trainings],
+            "failed": {str(seed): why for seed, why in point.failed.items()},
+        }
+        for point in curve.points
+    ]
+    head = {name: getattr(curve, name) for name in ("label", "method", "recipe", "knob")}
+    return {**head, "points": points, "start": [_training_json(training, home) for training in curve.start]}
+
+
+def _training_json(training: Training, home: Path) -> dict[str, Any]:
+    checkpoints = {
+        name: {"step": m.step, "folder": Path(os.path.relpath(m.folder, home)).as_posix(), "metrics": m.metrics}
+        for name, m in training.checkpoints.items()
+    }
+    return {"seed": training.seed, "checkpoints": checkpoints}
+
+
+def _curve_from(value: dict[str, Any], home: Path) -> Curve:
+    points = tuple(
+        Point(
+            dict(point["settings"]),
+            tuple(_training_from(training, home) for training in point["trainings"]),
+            {int(seed): why for seed, why in point["failed"].items()},
+        )
+        for point in value["points"]
+    )
+    start = tuple(_training_from(training, home) for training in value["start"])
+    return Curve(value["label"], value["method"], value["recipe"], value["knob"], points, start)
+
+
+def _training_from(value: dict[str, Any], home: Path) -> Training:
+    checkpoints = {
+        name: Measured.read(Path(os.path.normpath(home / m["folder"])), int(m["step"]))
+        for name, m in value["checkpoints"].items()
+    }
+    return Training(int(value["seed"]), checkpoints)

@@ -1,0 +1,271 @@
+"""``tellapart frontier``: its command line, which trainings it plans, what it keeps, and what it does when some fail."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+from tellapart.cli.fingerprints import Fingerprints, digest, stages_of
+from tellapart.cli.frontier_plan import Planner
+from tellapart.cli.frontier_point import carry_out
+from tellapart.cli.frontier_words import assignment, read_words, seeds_of
+from tellapart.cli.main import main
+from tellapart.errors import UsageError
+
+ROOT = Path(__file__).parents[2]
+DICO, KL = str(ROOT / "recipes/world_ved_dico.yaml"), str(ROOT / "recipes/world_ved_scst_clip_kl.yaml")
+
+WORKER = """
+import argparse, json, pathlib, sys
+from tellapart.evaluation.protocol import Protocol
+from tellapart.evaluation.results import EvaluationResult
+
+parser = argparse.ArgumentParser()
+parser.add_argument("asked")
+parser.add_argument("--output_dir", type=pathlib.Path)
+options = parser.parse_args()
+with open(options.output_dir / "starts.txt", "a") as file:
+    file.write("started\\n")
+place = options.output_dir / options.asked
+asked = json.loads(place.read_text())
+recipe = asked["recipe"]
+beta, seed = recipe["objective"]["beta"], recipe["seed"]
+if asked["trains"] and beta == 0.2 and seed == 43 and not pathlib.Path("mended").exists():
+    print("error: no memory left")
+    sys.exit(2)
+metrics = {"CIDEr": 0.5 + beta + seed / 1000, "judge_R@1": 60 - 50 * beta}
+protocol = Protocol("toy", 1, "00000000", "greedy", {"judge": "0"})
+done = {}
+for name, step in (("selected", 1), ("last", 2)) if asked["trains"] else (("start", 0),):
+    result = EvaluationResult(asked["name"], protocol, metrics, {"a": f"{name} says {beta} & {seed}"}, {})
+    done[name] = {"step": step, "folder": result.save(place.parent / name).relative_to(place.parent).as_posix()}
+(place.parent / "done.json").write_text(json.dumps(done))
+"""
+
+
+def planned(*words):
+    return Planner(read_words([*map(str, words)])).curves()
+
+
+def test_a_grid_belongs_to_the_recipe_before_it():
+    words = ["--grid", "objective.beta=0.1,0.2", DICO, "learning_rate=1e-5,1e-4", "--label=DiCO", "--seeds", "2"]
+    read = read_words(
+        [
+            *words[:3],
+            "--grid",
+            words[3],
+            *words[4:],
+            KL,
+            "--grid=objective.kl_coef=0,0.1",
+            "--max_steps=3",
+            "--add",
+            "x",
+        ]
+    )
+    first, second = read.methods
+    assert first.grid == {"objective.beta": ["0.1", "0.2"], "learning_rate": ["1e-5", "1e-4"]}
+    assert (first.label, second.label, second.grid) == ("DiCO", None, {"objective.kl_coef": ["0", "0.1"]})
+    assert (read.overrides, read.added, read.options.seeds) == ({"max_steps": "3"}, [Path("x")], "2")
+    several = read_words(
+        [DICO, "--grid", "objective.beta=1,2", "learning_rate={captioner: 1e-5, x: 2},3", "--at", "CIDEr=80"]
+    )
+    assert several.methods[0].grid["learning_rate"] == ["{captioner: 1e-5, x: 2}", "3"]
+    assert several.at == {"CIDEr": [80.0]}
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ([], "no recipe was named"),
+        ([DICO, "--grid"], "--grid has no value: write --grid objective.beta=0.1,0.2"),
+        ([DICO, "--grid", "objective.beta="], "gives no values"),
+        (["--grid", "objective.beta=1", "--add", "x"], "belongs to no recipe"),
+        ([DICO, "other"], "'other' is one word too many"),
+        ([DICO, "--seeds", "0"], "--seeds is '0'"),
+        ([DICO, "--seeds", "1.5"], "--seeds is '1.5'"),
+        ([DICO, "--at", "CIDEr=high"], "--at CIDEr=high is no number"),
+        ([DICO, "--overwrite_output_dir"], "is for one training"),
+        ([DICO, "--grid", "objective.bta=1"], "did you mean --objective.beta"),
+        ([DICO, "--grid", "objective.beta=much"], "--objective.beta is 'much', but must be a number"),
+        (["missing.yaml"], "missing.yaml does not exist"),
+        ([DICO, "--workers", "0"], "--workers is 0"),
+    ],
+)
+def test_mistakes_are_told_in_a_sentence(words, said, tmp_path):
+    with pytest.raises(UsageError) as raised:
+        planned(*words, "--output_dir", tmp_path)
+    assert said in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+def test_values_and_seeds():
+    assert assignment("grid", "a.b=0.1, 0.2,0.1") == ("a.b", ["0.1", "0.2"])
+    assert assignment("grid", "a=[1,2],[3]") == ("a", ["[1,2]", "[3]"])
+    assert (seeds_of("3", 5), seeds_of("4,7", 0), seeds_of("3,", 0)) == ([5, 6, 7], [4, 7], [3])
+
+
+def test_the_first_key_is_the_knob_and_others_give_curves(materials, tmp_path):
+    recipe = materials.recipe(tmp_path, "dico")
+    curves = planned(
+        recipe, "--grid", "objective.beta=0.5,0.1,1e-1", "learning_rate=1e-3,1e-4", "weight_decay=0.1", "--seeds", 2
+    )
+    assert [curve.label for curve in curves] == ["dico, learning_rate 1e-3", "dico, learning_rate 1e-4"]
+    assert [[settings for settings, _ in curve.points] for curve in curves] == [
+        [{"objective.beta": 0.1}, {"objective.beta": 0.5}]
+    ] * 2
+    trainings = [each for curve in curves for _, two in curve.points for each in two]
+    assert len({each.job.folder for each in trainings}) == 8
+    assert all(each.recipe["weight_decay"] == 0.1 for each in trainings)
+    assert len({each.job.folder for curve in curves for each in curve.start}) == 1
+
+
+def test_points_are_kept_by_what_decides_them(materials, tmp_path):
+    recipe = materials.recipe(tmp_path, "dico")
+
+    def folders(*words):
+        (curve,) = planned(recipe, "--seeds", 1, *words)
+        return {each.job.folder.name for _, all_of in curve.points for each in all_of}
+
+    before = folders("--grid", "objective.beta=0.1")
+    assert folders("--objective.beta=1e-1", "--logging_steps", 7) == before
+    assert before < folders("--grid", "objective.beta=0.1,0.2")
+    assert not before & folders("--objective.beta=0.1", "--max_steps", 3)
+    # the same measurement is another file, the training stays
+    assert folders("--objective.beta=0.1", "--split", "train", "--num_beams", 2) == before
+    (curve,) = planned(recipe, "--seeds", 1, "--objective.beta=0.1")
+    (other,) = planned(recipe, "--seeds", 1, "--objective.beta=0.1", "--split", "train")
+    assert curve.points[0][1][0].job.marker != other.points[0][1][0].job.marker
+    # other words in the data are another training
+    copy = tmp_path / "copy.json"
+    copy.write_text(materials.data.read_text().replace("raw", "raw ", 1).replace("raw ", "raw"))
+    same = folders("--objective.beta=0.1", "--data.path", copy, "--data.images", materials.photos)
+    copy.write_text(copy.read_text() + " ")
+    changed = folders("--objective.beta=0.1", "--data.path", copy, "--data.images", materials.photos)
+    assert same != changed
+
+
+def test_a_seed_redraws_the_start_of_the_world(tmp_path):
+    (curve,) = planned(DICO, "--grid", "objective.beta=0.1", "--seeds", 2, "--output_dir", tmp_path)
+    starts = [each.recipe["captioner"]["model_name_or_path"] for each in curve.points[0][1]]
+    assert starts == ["world/xe", "world/xe-seed1"]
+    assert len(curve.start) == 2
+    assert stages_of(curve.points[0][1][1].asked) == {"world/xe-seed1", "world/listener", "world/judge"}
+    (curve,) = planned(DICO, "--seeds", 2, "--redraw_start", "false", "--output_dir", tmp_path)
+    assert {each.recipe["captioner"]["model_name_or_path"] for each in curve.points[0][1]} == {"world/xe"}
+    assert len(curve.start) == 1
+    with pytest.raises(UsageError, match="no part of the built-in world"):
+        Fingerprints().of("world/nothing", "full")
+
+
+def test_of_a_run_only_the_weights_count(tmp_path):
+    (tmp_path / "best").mkdir()
+    (tmp_path / "run.json").write_text("{}")
+    (tmp_path / "best" / "model.safetensors").write_bytes(b"weights")
+    before = digest(tmp_path)
+    (tmp_path / "metrics.jsonl").write_text("later")
+    assert digest(tmp_path) == before
+    (tmp_path / "best" / "model.safetensors").write_bytes(b"Weights")
+    assert digest(tmp_path) != before
+
+
+@pytest.fixture
+def toys(tmp_path, monkeypatch):
+    """Trainings that take a moment and whose numbers follow from their settings."""
+    (tmp_path / "toy_point.py").write_text(WORKER)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setattr("tellapart.cli.frontier_plan.POINT_MODULE", "toy_point")
+    monkeypatch.setattr("tellapart.experiments.jobs.POLL_SECONDS", 0.05)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_one_failure_does_not_lose_the_rest(toys, materials, capsys):
+    recipe = materials.recipe(toys, "dico")
+    words = ["frontier", str(recipe), "--grid", "objective.beta=0.1,0.2", "--seeds", "2", "--output_dir", "out"]
+    words += ["--picture", "false", "--images", "1"]
+    assert main(words) == 1
+    said = capsys.readouterr()
+    assert "failed: dico, objective.beta=0.2, seed 43: error: no memory left" in said.err
+    assert said.out.strip().endswith(os.path.join("out", "frontier.html"))
+    assert "2 (1 failed)" not in Path("out/frontier.md").read_text()
+    assert "1 (1 failed)" in Path("out/frontier.md").read_text()
+    assert "no memory left" in Path("out/frontier.html").read_text()
+    # mended: only the failed one runs again
+    Path("mended").touch()
+    assert main(words) == 0
+    starts = {path.parent.name: path.read_text().count("started") for path in Path("out/points").glob("*/starts.txt")}
+    assert sorted(starts.values()) == [1, 1, 1, 1, 2]
+    told = json.loads(Path("out/frontier.json").read_text())
+    assert told["failures"] == []
+    found = {tuple(point["settings"].values()): len(point["trainings"]) for point in told["curves"][0]["points"]}
+    assert found == {(0.1,): 2, (0.2,): 2}
+    assert main([*words[:2], "--grid", "objective.beta=0.1,0.2,0.4", *words[4:], "--dry_run"]) == 0
+    states = [line.split("  ")[-2:] for line in capsys.readouterr().out.splitlines()]
+    assert sum("to do" in " ".join(state) for state in states) == 2
+
+
+@pytest.mark.slow
+def test_another_frontier_is_laid_over(toys, materials, capsys):
+    Path("mended").touch()
+    recipe = materials.recipe(toys, "dico")
+    common = ["--seeds", "1", "--picture", "false", "--images", "0"]
+    assert main(["frontier", str(recipe), "--grid", "objective.beta=0.3", "--output_dir", "a", *common]) == 0
+    assert (
+        main(["frontier", str(recipe), "--grid", "objective.beta=0.2,0.4", "--output_dir", "b", "--add", "a", *common])
+        == 0
+    )
+    told = json.loads(Path("b/frontier.json").read_text())
+    assert [curve["label"] for curve in told["curves"]] == ["dico", "dico (2)"]
+    assert [list(p["settings"].values()) for p in told["curves"][1]["points"]] == [[0.3]]
+    assert main(["frontier", "--add", "a", "--add", "b", "--output_dir", "c", "--picture", "false"]) == 0
+    assert len(json.loads(Path("c/frontier.json").read_text())["curves"]) == 3
+    assert main(["frontier", "--add", "nowhere", "--output_dir", "c"]) == 2
+    assert "is no frontier" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_a_point_trains_measures_and_is_not_trained_twice(materials, tmp_path, monkeypatch):
+    """The process of a point, here in this one: the selected and the last checkpoint, then another split."""
+    monkeypatch.chdir(tmp_path)  # and a folder whose name is also that of the built-in world
+    recipe = materials.recipe(tmp_path, "xe", metric_for_best_model="CIDEr", greater_is_better=False)
+    (curve,) = planned(recipe, "--seeds", 1, "--output_dir", "world")
+    (planned_one,) = curve.points[0][1]
+    planned_one.write()
+    folder = planned_one.job.folder
+    carry_out(folder, folder / planned_one.job.arguments[0])
+    assert planned_one.job.done()
+    training = planned_one.training()
+    assert training.checkpoints["last"].step == 2
+    assert set(training.checkpoints) == {"selected", "last"}
+    logged = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    last = next(line for line in logged if line["step"] == 2 and "eval_CIDEr" in line)
+    for key in ("CIDEr", "listener_R@1", "Self-BLEU"):
+        assert training.checkpoints["last"].metrics[key] == pytest.approx(last[f"eval_{key}"])
+    before = (folder / "checkpoint-2/captioner/model.safetensors").stat().st_mtime_ns
+    (other,) = planned(recipe, "--seeds", 1, "--output_dir", "world", "--split", "train")[0].points[0][1]
+    assert other.job.folder == folder
+    other.write()
+    carry_out(folder, folder / other.job.arguments[0])
+    assert other.training().checkpoints["last"].protocol.images == 8
+    assert (folder / "checkpoint-2/captioner/model.safetensors").stat().st_mtime_ns == before
+    # killed after the last step, before it was noted: nothing is trained again
+    (folder / "trained.json").unlink()
+    shutil.rmtree(folder / "measured")
+    planned_one.write()
+    carry_out(folder, folder / planned_one.job.arguments[0])
+    assert planned_one.training().checkpoints["last"].metrics == training.checkpoints["last"].metrics
+
+
+def test_help_needs_no_torch():
+    import subprocess
+
+    code = "import sys; from tellapart.cli.main import main; main(['frontier', '--help']); sys.exit('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    for option in ("--grid", "--seeds", "--add", "--at", "--workers"):
+        assert option in done.stdout
