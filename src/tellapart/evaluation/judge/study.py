@@ -1,0 +1,201 @@
+"""A study: what people are asked about two runs' captions, as a folder that needs nothing else."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tellapart.data.dataset import CaptionDataset
+from tellapart.errors import UsageError
+from tellapart.evaluation.judge.keyed import drawn_number, shuffled
+from tellapart.evaluation.judge.pictures import write_picture
+from tellapart.files import fresh_folder, write_json
+from tellapart.progress import track
+
+STUDY_FILE, ANSWERS_FILE, PICTURES = "study.json", "answers.sqlite", "pictures"
+WHICH_IMAGE, READS_BETTER = "which_image", "reads_better"
+UNSURE = "unsure"
+CHOICES = {WHICH_IMAGE: ("target", "distractor"), READS_BETTER: ("a", "b")}
+"""Question -> what may be chosen, in the order in which an item holds it; :data:`UNSURE` is always allowed."""
+
+_VERSION = 1
+
+
+@dataclass(frozen=True)
+class Item:
+    """One thing that a rater is asked.
+
+    Args:
+        id: hexadecimal; tells nothing about runs.
+        question: :data:`WHICH_IMAGE` or :data:`READS_BETTER`.
+        images: ids of the target and the distractor, or of the one image.
+        captions: the one caption, or run A's and run B's.
+        runs: positions of the runs that a right answer counts for: of both where they wrote the same caption.
+    """
+
+    id: str
+    question: str
+    images: tuple[str, ...]
+    captions: tuple[str, ...]
+    runs: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Study:
+    """All items, and where their pictures are.
+
+    Args:
+        folder: where the study lives.
+        runs: what tables call run A and run B.
+        seed: of orders and sides.
+        items: in an order that tells nothing.
+        pictures: image id -> file in the folder's ``pictures``.
+        asked: the words and options it was made from.
+        about: where distractors come from, how many captions agree, in words and counts.
+    """
+
+    folder: Path
+    runs: tuple[str, str]
+    seed: int
+    items: tuple[Item, ...]
+    pictures: dict[str, str]
+    asked: dict[str, Any] = field(default_factory=dict)
+    about: dict[str, Any] = field(default_factory=dict)
+
+    def items_of(self, question: str) -> list[Item]:
+        """The items of one question."""
+        return [item for item in self.items if item.question == question]
+
+    @staticmethod
+    def load(folder: Path) -> Study:
+        """Read what :func:`write_study` wrote.
+
+        Raises:
+            UsageError: it is not there, or damaged.
+        """
+        path = folder / STUDY_FILE
+        if not path.is_file():
+            raise UsageError(f"{folder} holds no study: make one with tellapart judge RUN_A RUN_B --images DATA.")
+        try:
+            value = json.loads(path.read_text(encoding="utf-8"))
+            items = [
+                Item(row["id"], row["question"], tuple(row["images"]), tuple(row["captions"]), tuple(row["runs"]))
+                for row in value["items"]
+            ]
+            first, second = value["runs"]
+            pictures, seed = dict(value["pictures"]), int(value["seed"])
+            return Study(folder, (first, second), seed, tuple(items), pictures, value["asked"], value["about"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise UsageError(f"{path} is damaged ({error}): make the study again in another folder.") from error
+
+
+def plain(caption: str) -> str:
+    """A caption as it is shown and compared: white space of any kind is one space."""
+    return " ".join(caption.split())
+
+
+def choose_images(
+    first: Mapping[str, str], second: Mapping[str, str], *, count: int, seed: int
+) -> dict[str, list[str]]:
+    """Question -> up to ``count`` images to ask about.
+
+    Only images whose two captions differ can be asked about which reads better. Images of the one question are not asked
+    about in the other as long as there are enough.
+
+    Args:
+        first: image id -> run A's caption.
+        second: image id -> run B's.
+        count: images of each question.
+        seed: of the draw; images that only one run captions change nothing.
+
+    Raises:
+        UsageError: no image is captioned by both.
+    """
+    both = shuffled([image_id for image_id in first if image_id in second], seed, "images")
+    if not both:
+        raise UsageError("the two runs caption no image in common: name runs that were measured on the same data.")
+    which, fresh_first = both[:count], [*both[count:], *both[:count]]
+    differ = [image_id for image_id in fresh_first if plain(first[image_id]) != plain(second[image_id])]
+    return {WHICH_IMAGE: which, READS_BETTER: differ[:count]}
+
+
+def make_items(
+    chosen: Mapping[str, Sequence[str]],
+    first: Mapping[str, str],
+    second: Mapping[str, str],
+    distractors: Mapping[str, str],
+    *,
+    seed: int,
+) -> list[Item]:
+    """The items: of each image of *which image* one a caption (one in all if both are alike), of the others one each.
+
+    Args:
+        chosen: question -> images, as :func:`choose_images` gives them.
+        first: image id -> run A's caption.
+        second: image id -> run B's.
+        distractors: image id -> the other image, of every image of *which image*.
+        seed: of ids and order.
+    """
+    drafts: list[Item] = []
+    for image_id in chosen.get(WHICH_IMAGE, ()):
+        pair = (image_id, distractors[image_id])
+        captions = plain(first[image_id]), plain(second[image_id])
+        if captions[0] == captions[1]:
+            drafts.append(Item("", WHICH_IMAGE, pair, captions[:1], (0, 1)))
+        else:
+            drafts += [Item("", WHICH_IMAGE, pair, (captions[run],), (run,)) for run in (0, 1)]
+    for image_id in chosen.get(READS_BETTER, ()):
+        captions = plain(first[image_id]), plain(second[image_id])
+        drafts.append(Item("", READS_BETTER, (image_id,), captions, (0, 1)))
+    named = []
+    for draft in drafts:
+        parts = (draft.question, *draft.images, *draft.captions)
+        named.append(Item(f"{drawn_number(seed, *parts):016x}", *parts_of(draft)))
+    return sorted(named, key=lambda item: item.id)
+
+
+def parts_of(item: Item) -> tuple[str, tuple[str, ...], tuple[str, ...], tuple[int, ...]]:
+    """What an item is, without its id."""
+    return item.question, item.images, item.captions, item.runs
+
+
+def write_study(
+    folder: Path,
+    dataset: CaptionDataset,
+    items: Sequence[Item],
+    *,
+    runs: tuple[str, str],
+    seed: int,
+    asked: Mapping[str, Any],
+    about: Mapping[str, Any],
+) -> Study:
+    """Write a study in one rename, with every picture it shows.
+
+    Args:
+        folder: new, or empty.
+        dataset: the images.
+        items: what is asked.
+        runs: names of run A and run B.
+        seed: of orders and sides.
+        asked: what the user asked for.
+        about: what a reader must know.
+
+    Raises:
+        UsageError: the folder holds something, a picture cannot be read, or there is nothing to ask.
+    """
+    if not items:
+        raise UsageError("both runs wrote the same captions: there is nothing to ask which of two reads better.")
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise UsageError(f"{folder} holds other files: choose another --output_dir for the study.")
+    shown = sorted({image_id for item in items for image_id in item.images})
+    with fresh_folder(folder) as temporary:
+        pictures = {
+            image_id: write_picture(temporary / PICTURES, dataset[dataset.position[image_id]].image.open())
+            for image_id in track(shown, "pictures")
+        }
+        value = {"version": _VERSION, "runs": runs, "seed": seed, "asked": asked, "about": about}
+        write_json(temporary / STUDY_FILE, value | {"pictures": pictures, "items": [asdict(item) for item in items]})
+    return Study.load(folder)

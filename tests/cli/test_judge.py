@@ -1,0 +1,178 @@
+"""``tellapart judge``: studies from runs and from files of captions, distractors, results, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import sys
+
+import pytest
+
+from evaluation.judge_fakes import captions
+from tellapart.cli.main import main
+from tellapart.data.load import load_dataset
+from tellapart.evaluation.judge.answers import Answers
+from tellapart.evaluation.judge.study import ANSWERS_FILE, READS_BETTER, WHICH_IMAGE, Study
+from tellapart.evaluation.protocol import Protocol
+from tellapart.evaluation.results import EvaluationResult
+from tellapart.listeners.clip import ClipListener
+from tellapart.listeners.mining import mine
+
+pytest.importorskip("starlette")
+
+
+@pytest.fixture
+def served(monkeypatch) -> list[Study]:
+    """The studies that would have been served, until Ctrl-C."""
+    studies = []
+
+    def interrupted(study, listening):
+        assert listening.getsockname()[0] == "127.0.0.1"
+        studies.append(study)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("tellapart.evaluation.judge.serve.serve", interrupted)
+    return studies
+
+
+@pytest.fixture
+def runs(materials, tmp_path) -> list[str]:
+    """Two measured runs on the six test pictures, of which one has the same caption."""
+    dataset = load_dataset(materials.data, split="val")
+    paths = []
+    for captions_of, name in zip(captions(30, equal=(8,)), ("xe", "dico"), strict=True):
+        said = {image_id: captions_of[str(int(image_id))] for image_id in dataset.ids}
+        result = EvaluationResult(name, Protocol(dataset.name, 6, "00000000", "greedy"), {"x": 1.0}, said, {})
+        result.save(tmp_path / name)
+        paths.append(str(tmp_path / name))
+    return paths
+
+
+def judged(runs, materials, tmp_path, *more) -> list[str]:
+    words = ["judge", *runs, "--images", str(materials.data), "--port", "0", "--output_dir", str(tmp_path / "study")]
+    return [*words, *more]
+
+
+def test_a_study_of_two_runs_goes_on_with_the_same_command(runs, materials, tmp_path, served, capsys):
+    words = judged(runs, materials, tmp_path, "--num_items", "4")
+    assert main(words) == 0
+    said = capsys.readouterr()
+    assert "the other image of which_image is any other one" in said.err
+    assert "the answers are kept" in said.err
+    assert said.out.startswith("http://127.0.0.1:")
+    (study,) = served
+    assert study.runs == ("xe", "dico")
+    assert study.about["equal_captions"] == 1
+    assert len(study.items_of(READS_BETTER)) == 4
+    assert main(words) == 0
+    assert main(["judge", str(tmp_path / "study"), "--port", "0"]) == 0
+    assert served == [study] * 3
+    assert "warning" not in capsys.readouterr().err
+    assert main([*words, "--seed", "5"]) == 2
+    assert "holds a study with seed 0, not 5: give another --output_dir." in capsys.readouterr().err
+
+
+def test_the_other_image_is_a_mined_neighbour(runs, materials, tmp_path, served, capsys):
+    dataset = load_dataset(materials.data, split="val")
+    near = mine(ClipListener.from_pretrained(materials.listener), dataset, 2)
+    near.save(tmp_path / "near.parquet")
+    expected = {name: others[0] for name, others in zip(dataset.ids, near.of(dataset.ids), strict=True)}
+    for number, more in enumerate(
+        (["--neighbours", str(tmp_path / "near.parquet")], ["--listener", str(materials.listener)])
+    ):
+        words = judged(runs, materials, tmp_path, *more, "--output_dir", str(tmp_path / f"study {number}"))
+        assert main(words) == 0
+        assert "any other one" not in capsys.readouterr().err
+    for study in served:
+        assert {item.images[0]: item.images[1] for item in study.items_of(WHICH_IMAGE)} == expected
+        assert "nearest neighbour" in study.about["distractors"]
+
+
+def test_files_of_captions_and_one_question(materials, tmp_path, served, capsys):
+    first, second = ({f"{int(i):02}.png": text for i, text in said.items()} for said in captions(14))
+    for name, said in (("a", first), ("b", second)):
+        (tmp_path / name).mkdir()
+        rows = [{"file_name": file, "caption": text} for file, text in said.items()]
+        (tmp_path / name / "said.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    words = [str(tmp_path / name / "said.jsonl") for name in "ab"]
+    assert main(judged(words, materials, tmp_path, "--question", "reads_better", "--split", "train")) == 0
+    (study,) = served
+    assert study.runs == tuple(f"said ({word})" for word in words)
+    assert (len(study.items_of(WHICH_IMAGE)), len(study.items_of(READS_BETTER))) == (0, 8)
+    said = capsys.readouterr().err
+    assert "only 8 images have different captions" in said
+    assert "warning" not in said
+
+
+def test_results_are_printed_and_kept(runs, materials, tmp_path, served, capsys):
+    main(judged(runs, materials, tmp_path))
+    (study,) = served
+    answers = Answers(study.folder / ANSWERS_FILE)
+    key = answers.enter("Ann")
+    for item in study.items:
+        answers.record(key, item.id, "target" if item.question == WHICH_IMAGE else "b", first="a")
+    answers.close()
+    capsys.readouterr()
+    assert main(["judge", "--results", str(study.folder)]) == 0
+    said = capsys.readouterr()
+    page = (study.folder / "results.md").read_text()
+    assert said.out.rstrip() == page.rstrip()
+    assert "| dico | 100.0 % |" in page
+    assert f"({len(study.items)} answers)" in said.err
+    found = json.loads((study.folder / "results.json").read_text())
+    assert (found[READS_BETTER]["b"], found[READS_BETTER]["a"]) == (5, 0)
+    assert len((study.folder / "answers.csv").read_text().splitlines()) == len(study.items) + 1
+
+
+def test_what_is_wrong_is_one_sentence(runs, materials, tmp_path, served, capsys):
+    near = str(tmp_path / "near.parquet")
+    other = tmp_path / "other.json"
+    other.write_text('{"nothing": "like it"}')
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "notes.txt").write_text("mine")
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        for words, told in (
+            (["judge"], "0 runs were named: give two"),
+            (["judge", "a", "b", "c"], "3 runs were named"),
+            (["judge", str(tmp_path)], "holds no study"),
+            (["judge", "--results", str(tmp_path)], "holds no study"),
+            (["judge", "x", "--results", str(tmp_path)], "give the one or the other"),
+            (["judge", *runs], "give --data"),
+            (judged(runs, materials, tmp_path, "--num_items", "0"), "ask about at least 1"),
+            (judged(runs, materials, tmp_path, "--seed", "-1"), "--seed is -1"),
+            (judged(runs, materials, tmp_path, "--port", "70000"), "--port is 70000"),
+            (judged(runs, materials, tmp_path, "--neighbours", near, "--listener", "x"), "give one of them"),
+            (judged(runs, materials, tmp_path, "--neighbours", near), "does not exist: write it with tellapart mine"),
+            (judged(runs, materials, tmp_path, "--split", "train"), "name the data and the split"),
+            (judged([runs[0], str(other)], materials, tmp_path), "make the ids agree"),
+            (judged([runs[0], runs[0]], materials, tmp_path, "--question", "reads_better"), "nothing to ask"),
+            (judged(runs, materials, tmp_path, "--output_dir", str(tmp_path / "full")), "holds other files"),
+            (judged(runs, materials, tmp_path, "--port", port), f"--port {port} is in use"),
+        ):
+            assert main(words) == 2, words
+            said = capsys.readouterr().err.splitlines()[-1]
+            assert said.startswith("error: ")
+            assert told in said
+    assert served == []
+
+
+def test_the_page_needs_its_extra_and_results_do_not(runs, materials, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("tellapart.evaluation.judge.serve.find_spec", lambda name: None)
+    assert main(judged(runs, materials, tmp_path)) == 2
+    assert "pip install 'tellapart[judge]'" in capsys.readouterr().err
+    script = "import sys; sys.modules['starlette'] = sys.modules['uvicorn'] = None\n"
+    script += "from tellapart.cli.judge import results; from pathlib import Path\n"
+    script += "try: results(Path('nowhere'))\nexcept Exception as error: print(error)"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert "holds no study" in done.stdout
+
+
+def test_a_study_goes_on_without_waiting_for_torch():
+    script = "import sys; from tellapart.cli.main import main; main(['judge', '--help'])\n"
+    script += "import tellapart.cli.judge_study, tellapart.evaluation.judge.app, tellapart.evaluation.judge.serve\n"
+    script += "assert 'starlette' in sys.modules and not {'torch', 'transformers', 'pandas'} & sys.modules.keys()"
+    subprocess.run([sys.executable, "-c", script], capture_output=True, check=True)
