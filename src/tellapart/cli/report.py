@@ -1,4 +1,4 @@
-"""``tellapart report``: one HTML page about measured runs."""
+"""``tellapart report``: one HTML page about measured runs, and a run's model card."""
 
 from __future__ import annotations
 
@@ -21,15 +21,19 @@ class ReportOptions(DataOptions):
         output: the HTML file to write.
         protocol: which evaluation to take where a run has several: the name of its folder under ``eval``.
         title: heading of the page.
-        num_images: example images to show; 0 shows none and needs no data.
-        seed: of the examples drawn at random, and of the bootstrap.
+        num_images: images in the gallery; 0 leaves it out and needs no data.
+        start: put the model that the runs began from into the first row, where they kept its evaluation.
+        seed: of the images drawn at random, and of the bootstrap.
+        card: write the model card of each run (README.md in its folder) instead of the page.
     """
 
     output: Path = Path("report.html")
     protocol: str | None = None
     title: str = "Image captioners compared"
-    num_images: int = 24
+    num_images: int = 300
+    start: bool = True
     seed: int = 0
+    card: bool = False
 
 
 def run(argv: Sequence[str]) -> int:
@@ -37,8 +41,8 @@ def run(argv: Sequence[str]) -> int:
     chosen = options_of(
         argv,
         ReportOptions,
-        usage="report RUN ...",
-        description="Write one self-contained HTML page about measured runs: table, examples, curves.",
+        usage="report RUN ... | report --card RUN ...",
+        description="Write one self-contained HTML page about measured runs, or their model cards.",
     )
     if chosen is None:
         return 0
@@ -48,16 +52,32 @@ def run(argv: Sequence[str]) -> int:
     for name in ("num_images", "seed"):
         if getattr(options, name) < 0:
             raise UsageError(f"--{name} is {getattr(options, name)}: give 0 or more.")
-    from tellapart.evaluation.report import read_run, write_report
+    return _cards(words, options) if options.card else _page(words, options)
+
+
+def _cards(words: Sequence[str], options: ReportOptions) -> int:
+    """Write each run's model card."""
+    from tellapart.cli.push import references_of, write_or_keep_card
+
+    for word in words:
+        run = Path(word)
+        path = write_or_keep_card(run, protocol=options.protocol, references=references_of(run), seed=options.seed)
+        say(str(path))
+    return 0
+
+
+def _page(words: Sequence[str], options: ReportOptions) -> int:
+    """Write the page about all runs."""
+    from tellapart.evaluation.report import read_run, with_start, write_report
 
     views = [read_run(Path(word), protocol=options.protocol) for word in words]
     run = made(Path(words[0]))
     named = options.data is not None or run is not None
     if options.num_images and not named:
-        note("note: the page shows no images, because no run says which they are: give --data to see them.")
+        note("note: the page shows no pictures, because no run says which they are: give --data to see them.")
     path = write_report(
         options.output,
-        views,
+        with_start(views) if options.start else views,
         dataset=load(options, run).dataset if options.num_images and named else None,
         title=options.title,
         images=options.num_images,

@@ -13,6 +13,7 @@ from tellapart.experiments.world_stages import build_all
 if TYPE_CHECKING:
     from tellapart.evaluation.compare import Comparison
     from tellapart.evaluation.evaluate import Evaluation
+    from tellapart.evaluation.report.record import Record
     from tellapart.evaluation.results import EvaluationResult
     from tellapart.experiments.world import World
 
@@ -69,12 +70,25 @@ def _present(output_dir: Path, settings: dict[str, Setting], size: str) -> tuple
         folder = output_dir / setting.key()
         view = read_run(folder / point, name=name, protocol=slug)
         views.append(
-            replace(view, result=replace(view.result, name=name), curves=read_curves(folder / "metrics.jsonl"))
+            replace(
+                view,
+                result=replace(view.result, name=name),
+                curves=read_curves(folder / "metrics.jsonl"),
+                record=_record(folder, point),
+            )
         )
     views += [RunView(result.name, result) for result in reference_rows(parts)]
     title = "Captions that tell images apart: the built-in world"
     page = write_report(output_dir / "report.html", views, dataset=parts.dataset("test"), title=title)
     return compare_results([view.result for view in views]), page
+
+
+def _record(folder: Path, point: str) -> Record | None:
+    """How a run was made; the page must not call another point of it the selected one."""
+    from tellapart.evaluation.report.record import read_record
+
+    record = read_record(folder)
+    return record if record is None or point == "selected" else replace(record, selected={})
 
 
 def reference_rows(parts: World, *, meteor: bool = False) -> list[EvaluationResult]:

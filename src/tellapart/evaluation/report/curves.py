@@ -8,7 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tellapart.evaluation.alarms import Alarm
 from tellapart.evaluation.columns import Column, all_columns, describe, main_columns
+from tellapart.evaluation.log_columns import EVAL_PREFIX, FIRST, PART_PREFIXES, describe_log
 from tellapart.evaluation.report.runs import Curve, RunView
 
 COLOURS = ("#3f74c4", "#d07a1f", "#2f9678", "#b34f93", "#8a7d24", "#6d5bd0", "#c4514b", "#667384")
@@ -16,7 +18,7 @@ MARKERS = ("circle", "square", "diamond", "triangle-up", "x", "star", "hexagon",
 SWATCHES = ("●", "■", "◆", "▲", "✕", "★", "⬢", "✚")
 """The markers as characters, so that the page's legend needs no picture."""
 
-EVAL_PREFIX = "eval_"
+ALARM = "#c4302b"
 MOST_POINTS = 400
 
 
@@ -29,12 +31,18 @@ class Figure:
         title: its heading.
         about: what is plotted, for readers who cannot see it.
         spec: ``data`` and ``layout`` for plotly.js as JSON that is safe inside a script element.
+        explained: what the metric is.
+        alarms: what is marked in it.
+        tall: whether it has a legend of its own.
     """
 
     id: str
     title: str
     about: str
     spec: str
+    explained: str = ""
+    alarms: Sequence[str] = ()
+    tall: bool = False
 
 
 def colour(row: int) -> str:
@@ -48,20 +56,48 @@ def swatch(row: int) -> str:
 
 
 def evaluation_figures(runs: Sequence[RunView]) -> tuple[list[Figure], list[Figure]]:
-    """``(main metrics, the others)`` over training steps, one figure a metric that any run logged."""
+    """``(main metrics and those with an alarm, the others)`` over training steps, one figure a metric that any run logged."""
     keys = [key.removeprefix(EVAL_PREFIX) for key in _keys(runs) if key.startswith(EVAL_PREFIX)]
-    main = main_columns(keys)
-    others = [column for column in all_columns(keys) if column not in main]
-    return (
-        [_over_steps(runs, EVAL_PREFIX + column.key, column) for column in main],
-        [_over_steps(runs, EVAL_PREFIX + column.key, column) for column in others],
-    )
+    broken = {alarm.key for run in runs for alarm in run.alarms}
+    first = {column.key for column in main_columns(keys)}
+    figures = {column.key: _over_steps(runs, EVAL_PREFIX + column.key) for column in all_columns(keys)}
+    open_ones = [key for key in figures if key in first or EVAL_PREFIX + key in broken]
+    return [figures[key] for key in open_ones], [figures[key] for key in figures if key not in open_ones]
 
 
-def training_figures(runs: Sequence[RunView]) -> list[Figure]:
-    """What training itself logged (loss, reward, ...), one figure a key."""
-    keys = [key for key in _keys(runs) if not key.startswith(EVAL_PREFIX)]
-    return [_over_steps(runs, key, Column(key, key, digits=4)) for key in keys]
+def training_figures(runs: Sequence[RunView]) -> tuple[list[Figure], list[Figure]]:
+    """``(loss, reward and its parts, KL, length; the rest)`` of what training itself logged."""
+    keys = [key for key in _keys(runs) if not key.startswith(EVAL_PREFIX) and not key.startswith(PART_PREFIXES)]
+    broken = {alarm.key for run in runs for alarm in run.alarms}
+    first = [key for key in FIRST if key in keys] + [key for key in keys if key in broken and key not in FIRST]
+    parts = [figure for row, run in enumerate(runs) if (figure := _parts(run, row, len(runs))) is not None]
+    shown = [_over_steps(runs, key) for key in first]
+    reward = 1 + first.index("reward") if "reward" in first else len(shown)
+    rest = [_over_steps(runs, key) for key in keys if key not in first]
+    return [*shown[:reward], *parts, *shown[reward:]], rest
+
+
+def _parts(run: RunView, row: int, of: int) -> Figure | None:
+    """The parts of a run's reward as applied, one line each, where there is more than one."""
+    keys = [key for key in run.curves if key.startswith(PART_PREFIXES)]
+    if len(keys) < 2:
+        return None
+    traces, ends = [], []
+    for number, key in enumerate(keys):
+        curve, name = thin(run.curves[key]), _part_name(key)
+        trace = _trace(number, name, [step for step, _ in curve], [value for _, value in curve], "step %{x}: %{y:.4f}")
+        traces.append(trace | {"showlegend": True})
+        ends.append(f"{name} {curve[0][1]:.4f} to {curve[-1][1]:.4f}")
+    title = "Reward's parts, as applied" + (f": {run.name}" if of > 1 else "")
+    about = f"Weighted parts of the reward, which sum to it, over training steps: {'; '.join(ends)}."
+    legend = {"orientation": "h", "y": -0.25, "yanchor": "top", "x": 0}
+    layout = {"xaxis": {"title": {"text": "step"}}, "showlegend": True, "legend": legend}
+    return Figure(f"parts-{row}", title, about, safe_json({"data": traces, "layout": layout}), tall=True)
+
+
+def _part_name(key: str) -> str:
+    of_people = " (human captions)" if key.startswith("reference/") else ""
+    return key.rpartition("rewards/")[2] + of_people
 
 
 def trade_off(runs: Sequence[RunView]) -> Figure | None:
@@ -99,20 +135,57 @@ def _path(run: RunView, across: Column, up: Column) -> list[tuple[int | None, fl
     return path
 
 
-def _over_steps(runs: Sequence[RunView], key: str, column: Column) -> Figure:
-    traces, ends = [], []
+def _over_steps(runs: Sequence[RunView], key: str) -> Figure:
+    """A key of the log, a line a run; where a run broke a rule, its limit and the points past it stand out."""
+    column = describe_log(key)
+    traces, ends, shapes, alarms = [], [], [], []
     for row, run in enumerate(runs):
         curve = thin(run.curves.get(key, []))
-        if curve:
-            values = [value * column.scale for _, value in curve]
-            hover = f"step %{{x}}: %{{y:.{column.digits}f}}"
-            traces.append(_trace(row, run.name, [step for step, _ in curve], values, hover))
-            ends.append(f"{run.name} {column.text(curve[0][1])} to {column.text(curve[-1][1])}")
+        if not curve:
+            continue
+        values = [value * column.scale for _, value in curve]
+        hover = f"step %{{x}}: %{{y:.{column.digits}f}}"
+        traces.append(_trace(row, run.name, [step for step, _ in curve], values, hover))
+        ends.append(f"{run.name} {column.text(curve[0][1])} to {column.text(curve[-1][1])}")
+        if key.startswith(EVAL_PREFIX) and run.selected_step is not None:
+            shapes.append(_line("x", run.selected_step, colour(row), "dot"))
+        for alarm in run.alarms:
+            if alarm.key == key:
+                traces.append(_past(run, alarm, column))
+                shapes.append(_line("y", alarm.limit * column.scale, ALARM, "dash"))
+                alarms.append(f"{run.name}: {alarm.rule}, from step {alarm.step}")
     better = {1: " Higher is better.", -1: " Lower is better.", 0: ""}[column.better]
     about = f"{column.label} over training steps: {'; '.join(ends)}.{better}"
-    layout = {"xaxis": {"title": {"text": "step"}, "rangemode": "tozero"}}
-    identity = "curve-" + "".join(c if c.isalnum() else "-" for c in key)
-    return Figure(identity, column.label, about, safe_json({"data": traces, "layout": layout}))
+    about += f" Alarms: {'; '.join(alarms)}." if alarms else ""
+    layout = {"xaxis": {"title": {"text": "step"}, "rangemode": "tozero"}, "shapes": shapes}
+    data = safe_json({"data": traces, "layout": layout})
+    return Figure(figure_id(key), column.label, about, data, explained=column.about, alarms=alarms)
+
+
+def figure_id(key: str) -> str:
+    """The id of the figure of a key."""
+    return "curve-" + "".join(c if c.isalnum() else "-" for c in key)
+
+
+def _past(run: RunView, alarm: Alarm, column: Column) -> dict[str, Any]:
+    """The points of an alarm, ringed."""
+    kept = thin(list(alarm.points))
+    return {
+        "type": "scatter",
+        "mode": "markers",
+        "name": html.escape(f"alarm: {run.name}"),
+        "x": [step for step, _ in kept],
+        "y": [value * column.scale for _, value in kept],
+        "marker": {"symbol": "circle-open", "size": 13, "color": ALARM, "line": {"width": 2}},
+        "hoverinfo": "skip",
+    }
+
+
+def _line(axis: str, at: float, shade: str, dash: str) -> dict[str, Any]:
+    """A straight line through the whole plot, across ``axis`` (``x`` or ``y``)."""
+    other = {"x": "y", "y": "x"}[axis]
+    ends = {f"{axis}0": at, f"{axis}1": at, f"{other}ref": "paper", f"{other}0": 0, f"{other}1": 1}
+    return {"type": "line", "layer": "below", "line": {"color": shade, "width": 1.5, "dash": dash}, **ends}
 
 
 def _trace(row: int, name: str, xs: list[Any], ys: list[float], hover: str) -> dict[str, Any]:

@@ -2,33 +2,27 @@
 
 from __future__ import annotations
 
-import base64
-import io
-import math
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from itertools import zip_longest
+from typing import Any
 
 from tellapart.data.dataset import CaptionDataset
 from tellapart.errors import UsageError
-from tellapart.evaluation.columns import describe
+from tellapart.evaluation.columns import Column
+from tellapart.evaluation.report.curves import safe_json
+from tellapart.evaluation.report.pictures import picture_of
 from tellapart.evaluation.report.runs import RunView
-
-if TYPE_CHECKING:
-    from PIL import Image
-
-LONGEST_SIDE = 384
-"""Pixels an image is shrunk to at most."""
-
-SMALL_SIDE = 128
-"""Up to this size an image is kept as it is, pixel by pixel."""
-
-FLAGS = {
-    "grammatical": ("grammatical", "not grammatical"),
-    "truthful": ("true", "not true"),
-}
-"""Per-image column -> what to say where it holds and where it does not."""
+from tellapart.evaluation.report.scores import (
+    Scores,
+    level,
+    measure_of_change,
+    new_words,
+    rewritten,
+    score_columns,
+    scores_of,
+)
 
 
 @dataclass(frozen=True)
@@ -41,125 +35,194 @@ class Flag:
 
 @dataclass(frozen=True)
 class Line:
-    """A model's caption of an image."""
+    """A model's caption of an image, in pieces with whether their words are new to the first model's caption."""
 
     row: int
     name: str
-    caption: str
+    pieces: list[tuple[str, bool]]
     flags: list[Flag]
 
 
 @dataclass(frozen=True)
 class Card:
-    """An image with its references and every model's caption."""
+    """An image with its references, every model's caption, and a table of its scores, one row a score."""
 
     id: str
-    source: str
+    source: str | None
     pixelated: bool
     alt: str
     references: list[str]
     lines: list[Line]
+    scores: list[tuple[str, list[str]]]
 
 
 @dataclass(frozen=True)
-class Group:
-    """Images that were chosen for one reason."""
+class Gallery:
+    """The images of the page.
 
-    title: str
+    Args:
+        cards: one an image.
+        about: how many there are and how they were chosen.
+        columns: scores to order by.
+        faults: what to filter by.
+        values: what the page's script orders and filters by, as JSON that is safe inside a script element.
+        unread: why pictures are missing: id and reason.
+    """
+
     cards: list[Card]
+    about: str
+    columns: list[Column]
+    faults: list[str]
+    values: str
+    unread: list[tuple[str, str]]
 
 
-def gallery(runs: Sequence[RunView], dataset: CaptionDataset, *, images: int, seed: int) -> list[Group]:
-    """About a third of ``images`` where the later runs gain most over the first, a third where they lose most, the rest
-    drawn at random, so that the page is not a choice of successes.
+def gallery(runs: Sequence[RunView], dataset: CaptionDataset | None, *, images: int, seed: int) -> Gallery:
+    """The images that later runs gain or lose most on, that were rewritten most, or that score worst, and as many drawn at
+    random, so that the page is not a choice of either successes or failures.
+
+    Args:
+        runs: the first is what later ones are compared to.
+        dataset: pictures and references; without it there are captions and scores alone.
+        images: how many.
+        seed: of those drawn at random.
 
     Raises:
         UsageError: the runs caption images that the data set lacks.
     """
     ids = list(runs[0].result.captions)
-    missing = [image_id for image_id in ids if image_id not in dataset.position]
-    if missing:
+    missing = [] if dataset is None else [image_id for image_id in ids if image_id not in dataset.position]
+    if missing and dataset is not None:
         raise UsageError(
             f"{runs[0].name} captions {len(missing)} images that {dataset.name} lacks, first {missing[0]!r}: "
             "name the data and the split the runs were evaluated on."
         )
-    chosen = choose(runs, ids, images=images, seed=seed)
-    return [Group(title, [_card(runs, dataset, i) for i in found]) for title, found in chosen.items() if found]
+    columns = score_columns(runs)
+    scores = [scores_of(run, columns) for run in runs]
+    chosen = choose(runs, scores, columns, images=images, seed=seed)
+    unread: list[tuple[str, str]] = []
+    cards = [_card(runs, scores, columns, dataset, i, unread) for i in chosen]
+    faults = list(dict.fromkeys(fault for one in scores for i in chosen for fault in one.faults[i]))
+    about = _about(len(chosen), len(ids))
+    return Gallery(cards, about, columns, faults, _values(runs, scores, columns, faults, chosen), unread)
 
 
-def choose(runs: Sequence[RunView], ids: Sequence[str], *, images: int, seed: int) -> dict[str, list[str]]:
-    """Reason -> image ids; no image occurs twice."""
-    gains = _gains(runs, ids)
-    third = images // 3
-    by_gain = sorted((i for i in ids if gains[i]), key=lambda i: (-gains[i], i))
-    won = [i for i in by_gain if gains[i] > 0][:third]
-    lost = [i for i in reversed(by_gain) if gains[i] < 0][:third]
-    taken = {*won, *lost}
-    rest = [i for i in ids if i not in taken]
-    drawn = random.Random(seed).sample(rest, min(len(rest), images - len(taken)))
-    first, measure = runs[0].name, describe(_measure(runs) or "").label
-    return {
-        f"Largest gains over {first}, by {measure}": won,
-        f"Largest losses against {first}, by {measure}": lost,
-        "Drawn at random": drawn,
-    }
+def _about(shown: int, every: int) -> str:
+    if shown == every:
+        return f"All {every} images."
+    return (
+        f"{shown} of {every} images: half of them because captions gain or lose most there, were rewritten most, or score "
+        "worst by some measure, half drawn at random."
+    )
 
 
-def _measure(runs: Sequence[RunView]) -> str | None:
-    """The per-image column that tells gains: the last retriever's reciprocal rank, else CIDEr."""
-    names = [f"{name}_MRR" for name in reversed(runs[0].result.protocol.listeners)]
-    return next((key for key in [*names, "CIDEr"] if all(key in run.result.per_image for run in runs)), None)
+def choose(
+    runs: Sequence[RunView], scores: Sequence[Scores], columns: Sequence[Column], *, images: int, seed: int
+) -> list[str]:
+    """``images`` ids without repeats; what extreme values chose comes first, one of each kind in turn."""
+    ids = list(runs[0].result.captions)
+    if images >= len(ids):
+        return ids
+    turns = zip_longest(*_extremes(runs, scores, columns))
+    found = dict.fromkeys(i for turn in turns for i in turn if i is not None)
+    taken = list(found)[: images // 2]
+    extreme = set(taken)
+    rest = [i for i in ids if i not in extreme]
+    return taken + random.Random(seed).sample(rest, images - len(taken))
 
 
-def _gains(runs: Sequence[RunView], ids: Sequence[str]) -> dict[str, float]:
-    """Image id -> mean over later runs of the gain over the first; reciprocal ranks are compared as log ranks."""
-    key = _measure(runs)
-    if key is None or len(runs) < 2:
+def _extremes(runs: Sequence[RunView], scores: Sequence[Scores], columns: Sequence[Column]) -> list[list[str]]:
+    """Lists of ids, the most extreme first: gains, losses, rewritten captions, then the worst by each score of each run."""
+    lists = []
+    ids, measure = list(runs[0].result.captions), measure_of_change(runs)
+    if len(runs) > 1:
+        gains = _gains(scores, measure, ids)
+        moved = [i for i in sorted(ids, key=lambda i: (-gains[i], i)) if gains[i]]
+        lists += [[i for i in moved if gains[i] > 0], [i for i in reversed(moved) if gains[i] < 0]]
+        first = runs[0].result.captions
+        changed = {i: sum(rewritten(run.result.captions[i], first[i]) for run in runs[1:]) for i in ids}
+        lists.append([i for i in sorted(ids, key=lambda i: (-changed[i], i)) if changed[i]])
+    for own in scores[1:] or scores:
+        for column in columns:
+            values = own.columns.get(column.key, {})
+            lists.append(sorted(values, key=lambda i: (level(column, values[i]), i)))
+    return lists
+
+
+def _gains(scores: Sequence[Scores], measure: Column | None, ids: Sequence[str]) -> dict[str, float]:
+    """Image id -> mean over later runs of the gain over the first."""
+    if measure is None:
         return dict.fromkeys(ids, 0.0)
-    values = [_by_id(run, key) for run in runs]
+    values = [own.columns.get(measure.key, {}) for own in scores]
 
-    def level(value: float | None) -> float:
-        return 0.0 if value is None else math.log(max(value, 1e-9)) if key.endswith("_MRR") else value
+    def gain(later: dict[str, float], image_id: str) -> float:
+        both = (values[0].get(image_id), later.get(image_id))
+        return 0.0 if None in both else level(measure, both[1]) - level(measure, both[0])  # type: ignore[arg-type]
 
-    return {i: sum(level(later[i]) - level(values[0][i]) for later in values[1:]) / (len(runs) - 1) for i in ids}
-
-
-def _by_id(run: RunView, key: str) -> dict[str, float | None]:
-    return dict(zip(run.result.captions, run.result.per_image[key], strict=True))
+    return {i: sum(gain(later, i) for later in values[1:]) / (len(scores) - 1) for i in ids}
 
 
-def _card(runs: Sequence[RunView], dataset: CaptionDataset, image_id: str) -> Card:
-    example = dataset[dataset.position[image_id]]
-    source, pixelated = data_uri(example.image.open())
-    references = [text.strip() for text in example.references]
+def _card(
+    runs: Sequence[RunView],
+    scores: Sequence[Scores],
+    columns: Sequence[Column],
+    dataset: CaptionDataset | None,
+    image_id: str,
+    unread: list[tuple[str, str]],
+) -> Card:
+    source, pixelated, references = None, False, list[str]()
+    if dataset is not None:
+        example = dataset[dataset.position[image_id]]
+        references = [text.strip() for text in example.references]
+        try:
+            source, pixelated = picture_of(example.image)
+        except (UsageError, OSError) as error:
+            unread.append((image_id, str(error)))
     alt = f"Image {image_id}" + (f": {references[0]}" if references else "")
-    lines = [Line(row, run.name, run.result.captions[image_id], _flags(run, image_id)) for row, run in enumerate(runs)]
-    return Card(image_id, source, pixelated, alt, references, lines)
+    first = runs[0].result.captions[image_id]
+    lines = []
+    for row, (run, own) in enumerate(zip(runs, scores, strict=True)):
+        caption = run.result.captions[image_id]
+        pieces = new_words(caption, first) if row else [(caption, False)] if caption.strip() else []
+        lines.append(Line(row, run.name, pieces, _flags(run, own, image_id)))
+    rows = [(c.label, [c.text(own.columns.get(c.key, {}).get(image_id)) for own in scores]) for c in columns]
+    return Card(image_id, source, pixelated, alt, references, lines, rows)
 
 
-def _flags(run: RunView, image_id: str) -> list[Flag]:
-    row = list(run.result.captions).index(image_id)
-    columns, flags = run.result.per_image, []
+def _flags(run: RunView, own: Scores, image_id: str) -> list[Flag]:
+    flags = []
+    position = list(run.result.captions).index(image_id) if run.result.protocol.listeners else 0
     for listener in run.result.protocol.listeners:
-        rank = columns.get(f"{listener}_rank", [None] * (row + 1))[row]
-        if rank is not None:
-            flags.append(Flag(f"{listener}: rank {int(rank)}", "good" if rank == 1 else "plain"))
-    for key, (holds, fails) in FLAGS.items():
-        value = columns.get(key, [None] * (row + 1))[row]
-        if value is not None:
-            flags.append(Flag(holds if value else fails, "good" if value else "bad"))
-    return flags
+        ranks = run.result.per_image.get(f"{listener}_rank")
+        if ranks is not None and ranks[position] is not None:
+            rank = int(ranks[position])
+            flags.append(Flag(f"{listener}: rank {rank}", "good" if rank == 1 else "plain"))
+    faults = [fault for fault in own.faults[image_id] if not fault.startswith("not found")]
+    return flags + [Flag(fault, "bad") for fault in faults]
 
 
-def data_uri(image: Image.Image) -> tuple[str, bool]:
-    """``(data: address, whether it is shown pixel by pixel)``; small images as PNG, photos as JPEG."""
-    small = max(image.size) <= SMALL_SIDE
-    picture = image.copy()
-    picture.thumbnail((LONGEST_SIDE, LONGEST_SIDE))
-    buffer = io.BytesIO()
-    if small:
-        picture.save(buffer, "PNG", optimize=True)
-    else:
-        picture.save(buffer, "JPEG", quality=82, optimize=True)
-    kind = "png" if small else "jpeg"
-    return f"data:image/{kind};base64,{base64.b64encode(buffer.getvalue()).decode()}", small
+def _values(
+    runs: Sequence[RunView],
+    scores: Sequence[Scores],
+    columns: Sequence[Column],
+    faults: Sequence[str],
+    chosen: Sequence[str],
+) -> str:
+    """Per run: each score as printed and as compared, in the cards' order; numbers of its faults; share of words changed."""
+    first = runs[0].result.captions
+    told = []
+    for run, own in zip(runs, scores, strict=True):
+        shown: list[Any] = []
+        for column in columns:
+            values = own.columns.get(column.key, {})
+            found = [values.get(i) for i in chosen]
+            shown.append(
+                {
+                    "value": [None if v is None else round(v * column.scale, 4) for v in found],
+                    "level": [None if v is None else round(level(column, v), 6) for v in found],
+                }
+            )
+        wrong = [[faults.index(fault) for fault in own.faults[i]] for i in chosen]
+        changed = [round(rewritten(run.result.captions[i], first[i]), 2) for i in chosen]
+        told.append({"scores": shown, "faults": wrong, "rewritten": changed})
+    return safe_json({"runs": told})

@@ -33,5 +33,12 @@
     if (part.open) part.querySelectorAll("script[data-figure]").forEach(draw);
   }));
   window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", drawAll);
+  const reveal = () => {
+    const target = location.hash.length > 1 && document.getElementById(decodeURIComponent(location.hash.slice(1)));
+    const closed = target && target.closest("details:not([open])");
+    if (closed) { closed.open = true; target.scrollIntoView(); }
+  };
+  window.addEventListener("hashchange", reveal);
   drawAll();
+  reveal();
 })();

@@ -13,15 +13,16 @@ from typing import Any
 from tellapart.data.dataset import CaptionDataset
 from tellapart.evaluation.columns import Column, all_columns, main_columns
 from tellapart.evaluation.compare import Comparison, Difference, compare_results
+from tellapart.evaluation.log_columns import EVAL_PREFIX
 from tellapart.evaluation.report.curves import (
-    EVAL_PREFIX,
     colour,
     evaluation_figures,
+    figure_id,
     swatch,
     trade_off,
     training_figures,
 )
-from tellapart.evaluation.report.gallery import gallery
+from tellapart.evaluation.report.gallery import Gallery, gallery
 from tellapart.evaluation.report.runs import RunView
 from tellapart.files import write_text
 
@@ -61,7 +62,7 @@ def write_report(
     *,
     dataset: CaptionDataset | None = None,
     title: str = "Image captioners compared",
-    images: int = 24,
+    images: int = 300,
     seed: int = 0,
 ) -> Path:
     """Write the page in one rename; returns its path.
@@ -69,21 +70,23 @@ def write_report(
     Args:
         path: the HTML file.
         runs: at least one, measured under one protocol; the first is what the others are compared to.
-        dataset: the images; without it the page shows none.
+        dataset: pictures and references; without it the page shows captions and scores alone. A picture that cannot be
+            read (features stand in for it, or it is gone) is left out, and the page says how many.
         title: heading of the page.
-        images: how many examples to show.
+        images: how many images the gallery holds; 0 leaves it out.
         seed: of those drawn at random, and of the bootstrap.
 
     Raises:
         UsageError: there are no runs, they were measured differently, or the data set lacks their images.
     """
     comparison = compare_results([run.result for run in runs], seed=seed)
-    groups = gallery(runs, dataset, images=images, seed=seed) if dataset is not None else []
-    plotly, script = _plotly(), _asset("page.js")
+    shown = gallery(runs, dataset, images=images, seed=seed) if images else None
+    plotly, script = _plotly(), _asset("page.js") + _asset("gallery.js")
     page = _template().render(
         **_content(runs, comparison),
         title=title,
-        groups=groups,
+        gallery=shown,
+        unread=_unread(shown, dataset),
         style=_asset("page.css"),
         plotly=plotly,
         script=script,
@@ -96,21 +99,40 @@ def write_report(
 def _content(runs: Sequence[RunView], comparison: Comparison) -> dict[str, Any]:
     """Everything but the images, by its name in the template."""
     main, others = evaluation_figures(runs)
+    training, further = training_figures(runs)
+    rows = list(enumerate(runs))
     return {
         "protocol": comparison.protocol,
         "notes": [(run.name, run.result.protocol.note) for run in runs if run.result.protocol.note],
         "differences": comparison.caption().split("\n")[0] if len(runs) > 1 else "",
         "main_table": _table(runs, comparison, main_columns(comparison.keys), "Main metrics"),
         "full_table": _table(runs, comparison, all_columns(comparison.keys), "All metrics"),
-        "legend": [(run.name, colour(row), swatch(row)) for row, run in enumerate(runs)],
+        "legend": [(run.name, colour(row), swatch(row)) for row, run in rows],
+        "alarms": [(row, run.name, run.alarms) for row, run in rows if run.alarms],
+        "selected": [run.selected_step for run in runs],
+        "marked": any(run.selected_step is not None for run in runs),
+        "watched": [run.name for run in runs if len(run.curves) > 0],
+        "figure_id": figure_id,
+        "records": [(row, run.name, run.record.lines()) for row, run in rows if run.record is not None],
         "trade_off": trade_off(runs),
         "main_figures": main,
         "other_figures": others,
-        "training_figures": training_figures(runs),
+        "training_figures": training,
+        "further_figures": further,
         "numbers": _numbers(runs),
         "colours": [colour(row) for row in range(len(runs))],
         "swatches": [swatch(row) for row in range(len(runs))],
     }
+
+
+def _unread(shown: Gallery | None, dataset: CaptionDataset | None) -> str:
+    """What to say of pictures that could not be read."""
+    if shown is None or dataset is None or not shown.unread:
+        return ""
+    if len(shown.unread) == len(shown.cards):
+        return f"There are no pictures: none of {dataset.name} can be read here."
+    image_id, why = shown.unread[0]
+    return f"{len(shown.unread)} of {len(shown.cards)} pictures cannot be read, the first being {image_id}: {why}"
 
 
 def _table(runs: Sequence[RunView], comparison: Comparison, columns: list[Column], caption: str) -> Table:

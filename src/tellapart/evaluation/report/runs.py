@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from tellapart.errors import UsageError
-from tellapart.evaluation.results import EvaluationResult, find_result
+from tellapart.evaluation.alarms import Alarm, find_alarms
+from tellapart.evaluation.report.record import Record, read_record
+from tellapart.evaluation.results import METRICS_FILE, EvaluationResult, find_result
 
 LOG_FILE = "metrics.jsonl"
+START_FOLDER = "start"
+"""Folder of a run that holds the evaluation of the model it began from."""
+
+START_NAME = "start model"
 POSITION = ("step", "epoch")
 """Keys of a line that say where training stood, not how well it went."""
 
@@ -26,15 +33,29 @@ class RunView:
         name: how the page calls it.
         result: its evaluation.
         curves: key of the training log -> values over steps; empty for what was never trained (human captions).
+        start: the same evaluation of the model that the run began from, where the run kept it.
+        record: how the run was made, where it says so.
     """
 
     name: str
     result: EvaluationResult
     curves: dict[str, Curve] = field(default_factory=dict)
+    start: EvaluationResult | None = None
+    record: Record | None = None
+
+    @property
+    def alarms(self) -> list[Alarm]:
+        """What the log shows to have gone wrong."""
+        return find_alarms(self.curves, floor=self.record.floor if self.record else None)
+
+    @property
+    def selected_step(self) -> int | None:
+        """The step whose checkpoint was selected, where one was."""
+        return self.record.selected.get("step") if self.record else None
 
 
 def read_run(folder: Path, *, name: str | None = None, protocol: str | None = None) -> RunView:
-    """The evaluation under ``protocol`` (or the only one) and the log of the run in ``folder``.
+    """The evaluation under ``protocol`` (or the only one), the log and the record of the run in ``folder``.
 
     Args:
         folder: a run, or the folder of one evaluation.
@@ -46,7 +67,29 @@ def read_run(folder: Path, *, name: str | None = None, protocol: str | None = No
     """
     result = find_result(folder, protocol)
     log = folder / LOG_FILE
-    return RunView(name or result.name, result, read_curves(log) if log.is_file() else {})
+    curves = read_curves(log) if log.is_file() else {}
+    return RunView(name or result.name, result, curves, _start(folder, result), read_record(folder))
+
+
+def _start(folder: Path, result: EvaluationResult) -> EvaluationResult | None:
+    """The start model's evaluation, if it was kept and was measured like ``result``."""
+    kept = folder / START_FOLDER / "eval" / result.protocol.slug()
+    if not (kept / METRICS_FILE).is_file():
+        return None
+    start = EvaluationResult.load(kept)
+    alike = not start.protocol.differences(result.protocol) and start.captions.keys() == result.captions.keys()
+    return start if alike else None
+
+
+def with_start(runs: Sequence[RunView]) -> list[RunView]:
+    """The runs after the model that all of them began from, as the first row; unchanged if they began from several, did
+    not say, or the first row is such a model already."""
+    starts = [run.start for run in runs if run.start is not None]
+    if not starts or any(start.captions != starts[0].captions for start in starts):
+        return list(runs)
+    if runs[0].result.captions == starts[0].captions and runs[0].start is None:
+        return list(runs)
+    return [RunView(START_NAME, starts[0]), *runs]
 
 
 def read_curves(log: Path) -> dict[str, Curve]:

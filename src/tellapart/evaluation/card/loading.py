@@ -1,0 +1,127 @@
+"""How a card's reader loads the captioner: in plain ``transformers`` wherever that is possible."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+PLAIN = """\
+from PIL import Image
+from transformers import AutoImageProcessor, AutoModelForImageTextToText, AutoTokenizer
+
+name = "{name}"
+model = AutoModelForImageTextToText.from_pretrained(name).eval()
+image = Image.open("photo.jpg").convert("RGB")
+pixels = AutoImageProcessor.from_pretrained(name)(image, return_tensors="pt").pixel_values
+ids = model.generate(pixel_values=pixels, max_new_tokens=40)
+print(AutoTokenizer.from_pretrained(name).decode(ids[0], skip_special_tokens=True))"""
+
+PROMPTED = """\
+from PIL import Image
+from transformers import AutoModelForImageTextToText, AutoProcessor
+
+name = "{name}"
+model = AutoModelForImageTextToText.from_pretrained(name).eval()
+processor = AutoProcessor.from_pretrained(name)
+image = Image.open("photo.jpg").convert("RGB")
+inputs = processor(images=image, text={prompt!r}, return_tensors="pt")
+prompted = 0 if model.config.get_text_config().is_encoder_decoder else inputs["input_ids"].shape[1]
+ids = model.generate(**inputs, max_new_tokens=40)[:, prompted:]
+print(processor.batch_decode(ids, skip_special_tokens=True)[0])"""
+
+CHAT = """\
+from PIL import Image
+from transformers import AutoModelForImageTextToText, AutoProcessor
+
+name = "{name}"
+model = AutoModelForImageTextToText.from_pretrained(name).eval()
+processor = AutoProcessor.from_pretrained(name)
+turn = {{"role": "user", "content": [{{"type": "image"}}, {{"type": "text", "text": {prompt!r}}}]}}
+text = processor.apply_chat_template([turn], add_generation_prompt=True)
+image = Image.open("photo.jpg").convert("RGB")
+bos = processor.tokenizer.bos_token  # some templates write it, and then it must not be added
+begun = bool(bos) and text.startswith(bos)
+inputs = processor(images=[image], text=[text], add_special_tokens=not begun, return_tensors="pt")
+ids = model.generate(**inputs, max_new_tokens=40)[:, inputs["input_ids"].shape[1] :]
+print(processor.batch_decode(ids, skip_special_tokens=True)[0])"""
+
+ADAPTER = """\
+from peft import PeftModel
+from transformers import AutoModelForImageTextToText
+
+model = AutoModelForImageTextToText.from_pretrained("{base}")
+model = PeftModel.from_pretrained(model, "{name}").eval()"""
+
+SNIPPETS = {
+    "vision-encoder-decoder": PLAIN,
+    "blip": PLAIN,
+    "git": PLAIN,
+    "blip-2": PROMPTED,
+    "instructblip": PROMPTED,
+    "florence2": PROMPTED,
+    "paligemma": PROMPTED,
+    "llava": CHAT,
+    "idefics3": CHAT,
+    "smolvlm": CHAT,
+    "qwen2_vl": CHAT,
+    "qwen2_5_vl": CHAT,
+    "qwen3_vl": CHAT,
+}
+"""Type of model -> code; others are loaded by tellapart only."""
+
+
+_LEAD = {"paligemma": "<image>"}
+"""What a processor wants before the prompt."""
+
+
+def selected_captioner(run: Path) -> Path | None:
+    """The folder of a run's selected captioner, else of its last one."""
+    found = [run / "best" / "captioner"]
+    steps = [path for path in run.glob("checkpoint-*/captioner") if path.parent.name[11:].isdigit()]
+    found += sorted(steps, key=lambda path: int(path.parent.name[11:]), reverse=True)
+    return next((folder for folder in found if folder.is_dir()), None)
+
+
+def model_type(captioner: Path) -> str:
+    """The type of model in a captioner's folder, as transformers calls it; empty where it cannot be told."""
+    for file in ("tellapart.json", "config.json"):
+        found = _read(captioner / file).get("model_type")
+        if found:
+            return str(found)
+    return ""
+
+
+def is_adapter(captioner: Path) -> bool:
+    """Whether the folder holds an adapter only."""
+    return (captioner / "adapter_config.json").is_file()
+
+
+def library(captioner: Path) -> str:
+    """What loads it, as the hub calls libraries."""
+    if is_adapter(captioner):
+        return "peft"
+    return "transformers" if model_type(captioner) in SNIPPETS else "tellapart"
+
+
+def loading_code(captioner: Path, name: str, base: str | None) -> str | None:
+    """Code that captions a photo without tellapart, or None where tellapart is needed.
+
+    Args:
+        captioner: its folder.
+        name: what it will be loaded by: a hub id, or a folder.
+        base: the model an adapter belongs to.
+    """
+    if is_adapter(captioner):
+        return ADAPTER.format(name=name, base=base or "the base model")
+    snippet = SNIPPETS.get(model_type(captioner))
+    prompt = _LEAD.get(model_type(captioner), "") + str(_read(captioner / "tellapart.json").get("prompt") or "")
+    return None if snippet is None else snippet.format(name=name, prompt=prompt)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return value if isinstance(value, dict) else {}

@@ -1,0 +1,208 @@
+"""The card itself, from what a run's folder holds."""
+
+from __future__ import annotations
+
+import html
+import random
+import re
+from collections.abc import Mapping, Sequence
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from tellapart.errors import UsageError
+from tellapart.evaluation.card.citations import citations
+from tellapart.evaluation.card.failures import failures, looked_at
+from tellapart.evaluation.card.header import base_model, header, training_data
+from tellapart.evaluation.card.loading import is_adapter, loading_code, selected_captioner
+from tellapart.evaluation.compare import compare_results
+from tellapart.evaluation.log_columns import PART_PREFIXES
+from tellapart.evaluation.report.record import Record, mix, read_record
+from tellapart.evaluation.report.runs import LOG_FILE, START_FOLDER, Curve, RunView, read_curves, read_run
+from tellapart.evaluation.results import METRICS_FILE
+from tellapart.files import write_text
+from tellapart.objectives import METHODS
+
+CARD_FILE = "README.md"
+MARKER = "<!-- Written by tellapart from the run's files, and written anew with them: remove this line to keep your own text. -->"
+SAMPLES = 6
+
+
+def write_card(
+    run: Path,
+    *,
+    protocol: str | None = None,
+    references: Mapping[str, Sequence[str]] | None = None,
+    name: str | None = None,
+    seed: int = 0,
+) -> Path | None:
+    """Write ``README.md`` of a run in one rename; returns its path.
+
+    A ``README.md`` that somebody else wrote, or that lost its marker line, stays: then nothing is returned.
+
+    Args:
+        run: folder of a training.
+        protocol: which evaluation to tell of, where there are several; default: the one that its training made.
+        references: image id -> captions of people, for the samples.
+        name: hub id that the captioner will be loaded by; default: none yet.
+        seed: of the samples and the bootstrap.
+
+    Raises:
+        UsageError: the folder is no training's, or its evaluation cannot be read.
+    """
+    path = run / CARD_FILE
+    if path.is_file() and not is_ours(path):
+        return None
+    write_text(path, card_text(run, protocol=protocol, references=references, name=name, seed=seed))
+    return path
+
+
+def is_ours(path: Path) -> bool:
+    """Whether a card is there and tellapart may write it anew."""
+    return path.is_file() and MARKER in path.read_text(encoding="utf-8", errors="replace")
+
+
+def card_text(
+    run: Path,
+    *,
+    protocol: str | None = None,
+    references: Mapping[str, Sequence[str]] | None = None,
+    name: str | None = None,
+    seed: int = 0,
+) -> str:
+    """The card's text; arguments and errors are those of :func:`write_card`."""
+    record, captioner = read_record(run), selected_captioner(run)
+    if record is None and captioner is None:
+        raise UsageError(f"{run} is no run of tellapart train (it has no run.json): name the folder of one.")
+    record = record or Record()
+    view = _view(run, protocol)
+    called = run.resolve().name
+    base = base_model(record)
+    base_name = base or _base_in_words(record)
+    curves = view.curves if view is not None else _curves(run)
+    method = METHODS.get(record.method or "")
+    bibtex = citations(method.paper if method else "", list(record.rewards))
+    return _render(
+        header=header(called, record, captioner, view.result if view else None).strip(),
+        marker=MARKER,
+        name=called,
+        about=_about(record, base_name),
+        lines=_lines(record, base_name),
+        parts=_parts(curves),
+        address=name or "THE_FOLDER_OR_HUB_ID",
+        code=None if captioner is None else loading_code(captioner, name or "THE_FOLDER_OR_HUB_ID", base),
+        adapter=captioner is not None and is_adapter(captioner),
+        paper=method.paper if method else "",
+        bibtex="\n\n".join(bibtex),
+        origin=base_name,
+        seed=seed,
+        **_measured(view, references or {}, seed),
+    )
+
+
+def _view(run: Path, protocol: str | None) -> RunView | None:
+    """The run with its evaluation: the one that was named, else the one that its training made, else the only one."""
+    held = [path.parent.name for path in sorted((run / "eval").glob(f"*/{METRICS_FILE}"))]
+    if not held and protocol is None:
+        return None
+    own = [
+        path.parent.name for path in (run / START_FOLDER / "eval").glob(f"*/{METRICS_FILE}") if path.parent.name in held
+    ]
+    return read_run(run, protocol=protocol or next(iter(own), None) or held[0])
+
+
+def _curves(run: Path) -> dict[str, Curve]:
+    log = run / LOG_FILE
+    return read_curves(log) if log.is_file() else {}
+
+
+def _measured(view: RunView | None, references: Mapping[str, Sequence[str]], seed: int) -> dict[str, Any]:
+    """What the evaluation gives to the card."""
+    if view is None:
+        nothing: list[Any] = []
+        return {
+            "table": "",
+            "protocol": "",
+            "several": False,
+            "failures": nothing,
+            "looked": "",
+            "alarms": nothing,
+            "samples": nothing,
+        }
+    before = view.start
+    results = [before, view.result] if before is not None else [view.result]
+    comparison = compare_results(results, seed=seed)
+    wrong, alarms = failures(view.result.metrics, before.metrics if before else None, view.alarms)
+    return {
+        "table": comparison.to_markdown().partition("\n\n")[0],
+        "protocol": comparison.protocol,
+        "several": before is not None,
+        "failures": wrong,
+        "looked": looked_at(view.result.metrics),
+        "alarms": alarms,
+        "samples": _samples(view, references, seed),
+    }
+
+
+def _samples(view: RunView, references: Mapping[str, Sequence[str]], seed: int) -> list[tuple[str, str, str, str]]:
+    ids = list(view.result.captions)
+    drawn = random.Random(seed).sample(ids, min(SAMPLES, len(ids)))
+    first = view.start.captions if view.start is not None else {}
+    people = {i: next(iter(references.get(i, ())), "").strip() or "-" for i in drawn}
+    return [(i, people[i], first.get(i, ""), view.result.captions[i] or "(empty)") for i in drawn]
+
+
+def _about(record: Record, base: str) -> str:
+    method = METHODS.get(record.method or "")
+    how = f" by `{record.method}` ({method.summary})" if method else ""
+    reward = f", rewarded by {mix(record.rewards)}" if record.rewards else ""
+    return f"An image captioner, trained{how}{reward}. It began from {_plain(base)}."
+
+
+def _base_in_words(record: Record) -> str:
+    """The start model without a path of this machine."""
+    section = record.recipe.get("captioner")
+    name = str(section.get("model_name_or_path") or "") if isinstance(section, dict) else ""
+    if name.startswith("world/"):
+        return f"{name}, a stage of tellapart's built-in world"
+    if name.startswith("new/"):
+        return "random weights"
+    return f"a model called {Path(name).name}" if name else "a model that its record does not name"
+
+
+def _lines(record: Record, base: str) -> list[tuple[str, str]]:
+    """The run's record without what names paths of this machine."""
+    section = record.recipe.get("data")
+    path = str(section.get("path") or "") if isinstance(section, dict) else ""
+    listener = record.recipe.get("listener")
+    heard = str(listener.get("path") or "") if isinstance(listener, dict) else ""
+    safe = {
+        "Began from": base,
+        "Training data": training_data(record) or Path(path).name,
+        "Reward's listener": heard if not Path(heard).expanduser().exists() else Path(heard).name,
+    }
+    told = [(name, safe.get(name, said)) for name, said in record.lines()]
+    return [(name, said) for name, said in told if said]
+
+
+def _parts(curves: Mapping[str, Curve]) -> list[tuple[str, str, str]]:
+    """Reward and its parts: the first and the last logged mean."""
+    keys = [key for key in curves if key == "reward" or key.startswith(PART_PREFIXES)]
+    return [(key, f"{curves[key][0][1]:.4f}", f"{curves[key][-1][1]:.4f}") for key in keys]
+
+
+def _plain(text: object) -> str:
+    """Text as Markdown shows it: nothing in it is markup, and it stays on its line."""
+    line = " ".join(str(text).split())
+    return re.sub(r"([\\`*_\[\]|~#$])", r"\\\1", html.escape(line, quote=False))
+
+
+def _render(**values: Any) -> str:
+    import jinja2
+
+    environment = jinja2.Environment(
+        autoescape=False, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.filters["text"] = _plain
+    source = files("tellapart.evaluation.card").joinpath("card.md").read_text(encoding="utf-8").replace("\r\n", "\n")
+    return environment.from_string(source).render(**values).rstrip() + "\n"

@@ -1,0 +1,128 @@
+"""What a run wrote down of how it was made, in the words of a report."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+RECORD_FILE = "run.json"
+STATE_FILE = "trainer_state.json"
+
+
+@dataclass(frozen=True)
+class Record:
+    """``run.json`` of a training, and which of its checkpoints was selected.
+
+    Args:
+        recipe: the resolved recipe; empty where a program trained without one.
+        config: options of the loop.
+        versions: package -> version.
+        facts: the rest of ``run.json``.
+        selected: step and metric of the selected checkpoint, if a metric selects.
+    """
+
+    recipe: dict[str, Any] = field(default_factory=dict)
+    config: dict[str, Any] = field(default_factory=dict)
+    versions: dict[str, str] = field(default_factory=dict)
+    facts: dict[str, Any] = field(default_factory=dict)
+    selected: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def method(self) -> str | None:
+        """Name of the training method."""
+        return self.recipe.get("method")
+
+    @property
+    def floor(self) -> dict[str, float]:
+        """Metric -> share of its first value that a selected checkpoint keeps."""
+        return self.config.get("best_floor") or {}
+
+    @property
+    def rewards(self) -> dict[str, float]:
+        """Reward -> its weight, of those that count."""
+        return {name: weight for name, weight in self._section("reward").items() if weight}
+
+    def _section(self, name: str) -> dict[str, Any]:
+        value = self.recipe.get(name)
+        return value if isinstance(value, dict) else {}
+
+    def lines(self) -> list[tuple[str, str]]:
+        """What to print, as pairs of a heading and a text."""
+        made = [
+            ("Method", self._method()),
+            ("Began from", self._section("captioner").get("model_name_or_path")),
+            ("Reward", mix(self.rewards)),
+            ("Reward's listener", self._section("listener").get("path")),
+            ("Training data", self._data()),
+            ("Training", self._training()),
+            ("Selected", self._selected()),
+            ("Seed", self.facts.get("seed")),
+            ("Versions", ", ".join(f"{name} {version}" for name, version in self.versions.items())),
+        ]
+        return [(name, str(text)) for name, text in made if text not in (None, "")]
+
+    def _method(self) -> str | None:
+        options = ", ".join(f"{k} {_short(v)}" for k, v in self._section("objective").items() if v is not None)
+        return f"{self.method} ({options})" if self.method and options else self.method
+
+    def _data(self) -> str:
+        section = self._section("data")
+        said = f"{section.get('path')}, split {section.get('split')}" if section.get("path") else ""
+        limit = f", the first {section['limit']} images" if section.get("limit") else ""
+        digest = str(self.facts.get("data") or "")[:8]
+        return f"{said}{limit}{f' [{digest}]' if digest else ''}".strip()
+
+    def _training(self) -> str:
+        parts = []
+        if self.facts.get("total_steps"):
+            parts.append(f"{self.facts['total_steps']} steps of {self.facts.get('effective_batch_size')} images")
+        if self.config.get("learning_rate") is not None:
+            parts.append(f"learning rate {_plain(self.config['learning_rate'])}")
+        return ", ".join(parts)
+
+    def _selected(self) -> str:
+        if not self.selected:
+            return ""
+        share = ", ".join(f"{name} at {part:g} of its start or more" for name, part in self.floor.items())
+        return f"step {self.selected.get('step')}, by {self.selected.get('metric')}" + (
+            f" among {share}" if share else ""
+        )
+
+
+def mix(weights: Mapping[str, float]) -> str:
+    """``1 x clip_s + 0.5 x cider_d``; empty where nothing is mixed."""
+    return " + ".join(f"{weight:g} × {name}" for name, weight in weights.items())
+
+
+def _plain(rates: Any) -> str:
+    return (
+        ", ".join(f"{part} {_short(rate)}" for part, rate in rates.items())
+        if isinstance(rates, Mapping)
+        else _short(rates)
+    )
+
+
+def _short(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def read_record(run: Path) -> Record | None:
+    """The record of the run in a folder, or None if it has none that can be read."""
+    value = _json(run / RECORD_FILE)
+    if not value:
+        return None
+    best = _json(run / STATE_FILE).get("selection") or {}
+    rest = {key: value[key] for key in value if key not in ("recipe", "config", "versions")}
+    recipe, config, versions = (value.get(name) or {} for name in ("recipe", "config", "versions"))
+    return Record(recipe, config, versions, facts=rest, selected=best.get("best") or {})
+
+
+def _json(path: Path) -> dict[str, Any]:
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return value if isinstance(value, dict) else {}

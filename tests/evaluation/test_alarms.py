@@ -1,0 +1,78 @@
+"""Alarms: limits worked out by hand, and nothing told where nothing is wrong."""
+
+import pytest
+
+from tellapart.evaluation.alarms import RULES, find_alarms
+
+
+def over(*values: float, every: int = 10) -> list[tuple[int, float]]:
+    return [(every * n, value) for n, value in enumerate(values)]
+
+
+def test_a_fall_below_the_floor_is_told_with_its_numbers():
+    """The floor of 2.0 is 0.6 x 2.0 = 1.2; CIDEr is printed times 100."""
+    (alarm,) = find_alarms({"eval_CIDEr": over(2.0, 1.3, 1.1, 0.9)})
+    assert (alarm.rule, alarm.key, alarm.step, alarm.lasting) == ("likeness", "eval_CIDEr", 20, True)
+    assert alarm.limit == pytest.approx(1.2)
+    assert alarm.points == ((20, 1.1), (30, 0.9))
+    assert alarm.text == (
+        "Captions no longer read like the references: train less or slower. "
+        "CIDEr: 200.0 at step 0, 110.0 at step 20, 90.0 at the last, 30; the limit is 120.0."
+    )
+
+
+def test_what_recovers_is_not_lasting_and_the_limit_itself_is_allowed():
+    (alarm,) = find_alarms({"eval_unfinished": over(1.0, 6.0, 6.5, 2.0)})  # the limit is 1 + 5
+    assert (alarm.rule, alarm.step, alarm.lasting) == ("unfinished", 20, False)
+    assert find_alarms({"eval_unfinished": over(1.0, 6.0)}) == []
+
+
+@pytest.mark.parametrize(
+    ("key", "fine", "wrong", "rule"),
+    [
+        ("eval_grammatical", (100.0, 90.0), (100.0, 89.9), "grammar"),
+        ("eval_bad_endings", (0.0, 5.0), (0.0, 5.1), "bad endings"),
+        ("eval_repetition", (10.0, 20.0), (10.0, 20.1), "repetition"),
+        ("eval_mean_length", (10.0, 15.0), (10.0, 15.1), "longer"),
+        ("eval_mean_length", (10.0, 6.8), (10.0, 6.6), "shorter"),
+        ("eval_most_common_caption", (2.0, 12.0), (2.0, 12.1), "one caption"),
+        ("eval_perplexity", (20.0, 30.0), (20.0, 30.1), "fluency"),
+        ("eval_hallucinated", (1.0, 6.0), (1.0, 6.1), "invention"),
+        ("eval_CHAIRs", (1.0, 6.0), (1.0, 6.1), "objects"),
+        ("completions/clipped_ratio", (0.0, 0.1), (0.0, 0.11), "drawn unfinished"),
+    ],
+)
+def test_each_rule_has_its_limit(key, fine, wrong, rule):
+    assert find_alarms({key: over(*fine)}) == []
+    assert [alarm.rule for alarm in find_alarms({key: over(*wrong)})] == [rule]
+
+
+def test_the_judge_may_not_fall_while_the_listener_rises():
+    """Two points may be lost; where both fall, this rule is silent."""
+    up, down = over(20.0, 30.0, 40.0), over(30.0, 28.0, 27.9)
+    (alarm,) = find_alarms({"eval_listener_R@1": up, "eval_judge_R@1": down})
+    assert (alarm.rule, alarm.step, alarm.limit) == ("judge", 20, 28.0)
+    assert "(from 20.0 to 40.0)" in alarm.text
+    assert find_alarms({"eval_listener_R@1": over(20.0, 19.0, 18.0), "eval_judge_R@1": down}) == []
+    assert find_alarms({"eval_judge_R@1": down}) == []
+
+
+def test_a_runs_own_floor_replaces_the_rule_and_adds_others():
+    curves = {"eval_CIDEr": over(2.0, 1.3), "eval_SPICE": over(0.2, 0.1)}
+    assert find_alarms(curves) == []
+    found = find_alarms(curves, floor={"CIDEr": 0.8, "eval_SPICE": 0.9})
+    assert [(alarm.rule, alarm.limit) for alarm in found] == [
+        ("likeness", pytest.approx(1.6)),
+        ("floor", pytest.approx(0.18)),
+    ]
+
+
+def test_alarms_come_in_order_of_steps_and_need_two_values():
+    curves = {"eval_CIDEr": over(2.0, 1.9, 0.1), "eval_bad_endings": over(0.0, 9.0), "eval_grammatical": [(0, 3.0)]}
+    assert [alarm.step for alarm in find_alarms(curves)] == [10, 20]
+    assert find_alarms({}) == []
+
+
+def test_rules_have_names_of_their_own():
+    names = [rule.name for rule in RULES]
+    assert len(names) == len(set(names))
