@@ -118,6 +118,18 @@ def test_the_captions_are_learnt_from_the_features(taught, album):
     assert {row["caption"] for row in rows} == {CAPTIONS[(5 * i) % 64] for i in range(8)}
 
 
+def test_reports_need_no_pictures(taught, tmp_path):
+    _, folder = taught
+    assert run("report", folder, "--output", tmp_path / "page.html") == 0
+    page = (tmp_path / "page.html").read_text()
+    assert "There are no pictures: none of data.json (train) can be read here." in page
+    assert page.count("<article") == 8
+    assert "<img" not in page
+    card = (folder / "README.md").read_text()
+    assert "library_name: tellapart" in card
+    assert "It needs tellapart: `tellapart caption" in card
+
+
 def test_scst_follows_and_resumes_to_the_bit(taught, album, tmp_path):
     kind, folder = taught
     assert album.train(kind, tmp_path / "whole", "scst", str(folder), save_steps=2) == 0

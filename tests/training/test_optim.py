@@ -49,6 +49,12 @@ def test_schedules_are_those_of_transformers(kind, reference, warmup):
         scheduler.step()
 
 
+@pytest.mark.parametrize("limits", [({}, {"idle": 0.1}), ({"idle": 1.0}, {})])
+def test_a_part_without_gradients_is_clipped_to_nothing(limits):
+    norms = clip_gradients({"idle": [nn.Parameter(torch.ones(2))]}, *limits)
+    assert float(norms["idle"]) == 0.0
+
+
 def test_warmup_may_be_a_fraction_and_the_course_ends_at_zero():
     assert [learning_rate_factor("constant", s, 10, 0.2) for s in range(4)] == [0.0, 0.5, 1.0, 1.0]
     assert learning_rate_factor("linear", 10, 10, 0) == 0.0

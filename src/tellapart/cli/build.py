@@ -8,6 +8,7 @@ from typing import Any
 
 from tellapart.captioners.base import Captioner
 from tellapart.captioners.contract import check_captioner
+from tellapart.cli import own_listener as owned
 from tellapart.cli.console import note
 from tellapart.cli.feature_inputs import collate_of, features_at, load_pictured, needs_pictures, start_captioner, usable
 from tellapart.cli.models import (
@@ -21,7 +22,9 @@ from tellapart.cli.models import (
 from tellapart.cli.parts import build_grammar, build_objective, check_parts
 from tellapart.cli.recipe import Recipe
 from tellapart.cli.scorers import load_scorers
+from tellapart.cli.soft_listeners import load_retriever
 from tellapart.data.dataset import CaptionDataset
+from tellapart.data.features.base import FeatureSet
 from tellapart.data.loader import TrainingData
 from tellapart.errors import UsageError
 from tellapart.evaluation.evaluate import Evaluation
@@ -31,6 +34,7 @@ from tellapart.evaluation.measures import Measure
 from tellapart.evaluation.meteor import MeteorMeasure
 from tellapart.evaluation.results import EvaluationResult
 from tellapart.listeners.clip import ClipListener
+from tellapart.listeners.vse import Vse
 from tellapart.objectives import METHODS
 from tellapart.rewards.language_model import LanguageModel, MeanLogProbability
 from tellapart.rewards.meteor import Meteor
@@ -108,10 +112,13 @@ def build(recipe: Recipe) -> Built:
     # train checks again; here a wrong model is told before the listener has looked at every image
     check_captioner(captioner, collate(two_pictures(dataset, collate)).to(device()))
     listener, reader = _listener(recipe, dataset), _language_model(recipe)
+    own = owned.build_own_listener(recipe, captioner, dataset, features)
+    collate = owned.with_pictures(collate, own)
     objective = build_objective(
-        recipe, captioner, dataset, collate, listener, lambda: build_reward(recipe, dataset, listener, reader)
+        recipe, captioner, dataset, collate, listener, lambda: build_reward(recipe, dataset, listener, reader), own
     )
-    watch, skipped_watched = _watch(recipe, dataset, captioner, listener, reader)
+    owned.check_unrolling(recipe, captioner, own, objective, (dataset, collate))
+    watch, skipped_watched = _watch(recipe, dataset, captioner, listener, reader, own)
     skipped = list(dict.fromkeys(skipped + skipped_watched))
     return Built(captioner, objective, dataset, TrainingData(dataset, collate), watch, skipped)
 
@@ -194,7 +201,7 @@ def _language_model(recipe: Recipe) -> LanguageModel | None:
     section = recipe.language_model
     if section.path is None or not recipe.reward.language_model:
         return None
-    return load_language_model(section.path, dtype=section.dtype)
+    return load_language_model(section.path, dtype=section.dtype, size=recipe.data.size)
 
 
 def _perplexity(recipe: Recipe, reader: LanguageModel | None) -> tuple[Measure, ...]:
@@ -203,7 +210,8 @@ def _perplexity(recipe: Recipe, reader: LanguageModel | None) -> tuple[Measure, 
     if path is None:
         return ()
     same = reader is not None and path == recipe.language_model.path and recipe.language_model.dtype == "float32"
-    return (PerplexityMeasure(reader if reader is not None and same else load_language_model(path)),)
+    size = recipe.data.size
+    return (PerplexityMeasure(reader if reader is not None and same else load_language_model(path, size=size)),)
 
 
 def _watch(
@@ -212,6 +220,7 @@ def _watch(
     captioner: Captioner,
     listener: ClipListener | None,
     reader: LanguageModel | None,
+    own_listener: owned.OwnListener | None,
 ) -> tuple[Watch | None, list[tuple[str, str]]]:
     """The evaluation, with its retrievers, and the images it leaves out."""
     section, data = recipe.evaluation, recipe.data
@@ -231,14 +240,16 @@ def _watch(
     )
     watched, skipped = usable(watched, data.on_error, features, pictures=needs_pictures(recipe))
     _tell_what_is_seen(watched, dataset)
+    workers = recipe.training.dataloader_num_workers
+    scorers = load_scorers(watched, pac=section.pac, pac_base=section.pac_base, itm=section.itm, size=data.size)
     evaluation = Evaluation(
         watched,
         collate_of(captioner, features),
-        listeners=_retrievers(recipe, watched, listener),
+        listeners=_retrievers(recipe, watched, listener, features),
         decoding=decoding(section.num_beams, section.max_new_tokens),
         measures=_measures(recipe, watched, section.split, reader),
-        scorers=load_scorers(watched, pac=section.pac, pac_base=section.pac_base, itm=section.itm, size=data.size),
-        num_workers=recipe.training.dataloader_num_workers,
+        scorers=[*scorers, *owned.own_scorers(own_listener, watched, num_workers=workers)],
+        num_workers=workers,
         samples=section.samples,
     )
     return Watch(evaluation, recipe.training.output_dir.name), skipped
@@ -265,11 +276,14 @@ def _tell_what_is_seen(watched: CaptionDataset, trained: CaptionDataset) -> None
         note(f"note: {seen} of the {len(watched)} images of the evaluation are trained on: set evaluation.path.")
 
 
-def _retrievers(recipe: Recipe, watched: CaptionDataset, listener: ClipListener | None) -> dict[str, ClipListener]:
+def _retrievers(
+    recipe: Recipe, watched: CaptionDataset, listener: ClipListener | None, features: FeatureSet | None
+) -> dict[str, ClipListener | Vse]:
     """The reward's listener and the judge, where there are such, which know the evaluation's images."""
-    found = {} if listener is None else {"listener": listener}
-    if recipe.evaluation.judge is not None:
-        found["judge"] = load_listener(recipe.evaluation.judge, name="judge", size=recipe.data.size)
+    found: dict[str, ClipListener | Vse] = {} if listener is None else {"listener": listener}
+    judge = recipe.evaluation.judge
+    if judge is not None:
+        found["judge"] = load_retriever(judge, name="judge", size=recipe.data.size, features=features)
     for retriever in found.values():
         retriever.cache_images(watched)
     return found

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from tellapart.cli.measured import without_broken
 from tellapart.cli.schema import CaptionerSection, NewSection
 from tellapart.errors import UsageError
+from tellapart.listeners.kinds import reads_features
 
 if TYPE_CHECKING:
     from tellapart.captioners.base import Captioner
@@ -61,8 +62,9 @@ def load_pictured(
 
 def needs_pictures(recipe: Recipe) -> bool:
     """Whether a training opens images: not if its captioner reads features and nothing listens."""
-    watched = recipe.evaluation
-    return recipe.data.features is None or any([recipe.listener.path, watched.judge, watched.pac, watched.itm])
+    watched, own = recipe.evaluation, recipe.parts.get("own_listener")
+    looks = own is not None and own.path is not None and not reads_features(own.path)
+    return recipe.data.features is None or any([looks, recipe.listener.path, watched.judge, watched.pac, watched.itm])
 
 
 def usable(

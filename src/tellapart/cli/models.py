@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,7 +21,8 @@ from tellapart.cli.schema import CaptionerSection
 from tellapart.data.load import load_dataset
 from tellapart.errors import UsageError
 from tellapart.listeners.clip import ClipListener
-from tellapart.listeners.trained import trained_folder
+from tellapart.listeners.kinds import is_vse, trained_folder
+from tellapart.objectives import METHODS
 from tellapart.rewards.grammar import Grammar
 from tellapart.rewards.language_model import LanguageModel
 from tellapart.types import Decoding
@@ -121,14 +123,33 @@ def captioner_folder(name: str, *, size: str = "full") -> str | Path:
         return folder / CAPTIONER
     if not (folder / "run.json").is_file():
         return name
-    steps = {path.parent.name.removeprefix("checkpoint-"): path for path in folder.glob(f"checkpoint-*/{CAPTIONER}")}
+    found = part_of_run(folder, CAPTIONER)
+    if found is not None:
+        return found
+    start = _kept_captioner(folder)
+    if start is None:
+        raise UsageError(f"the run {name} has no checkpoint yet: let it train on, or name another.")
+    return captioner_folder(start, size=size)
+
+
+def part_of_run(folder: Path, part: str) -> Path | None:
+    """The folder of something that a run has trained, of its selected checkpoint, else of its last one; none without one.
+    A checkpoint's own folder may be given, too."""
+    if (folder / part).is_dir():
+        return folder / part
+    steps = {path.parent.name.removeprefix("checkpoint-"): path for path in folder.glob(f"checkpoint-*/{part}")}
     last = max(filter(str.isdigit, steps), key=int, default=None)
-    best = folder / "best" / CAPTIONER
+    best = folder / "best" / part
     if best.is_dir():
         return best
-    if last is None:
-        raise UsageError(f"the run {name} has no checkpoint yet: let it train on, or name another.")
-    return steps[last]
+    return None if last is None else steps[last]
+
+
+def _kept_captioner(folder: Path) -> str | None:
+    """The name of a run's captioner, if its method leaves it as it is."""
+    recipe = json.loads((folder / "run.json").read_text(encoding="utf-8")).get("recipe") or {}
+    method = METHODS.get(str(recipe.get("method")))
+    return recipe["captioner"]["model_name_or_path"] if method is not None and CAPTIONER in method.keeps else None
 
 
 def build_stage(name: str, size: str) -> Path:
@@ -160,17 +181,25 @@ def load_listener(
     Raises:
         UsageError: there is no such model, or it is of another kind.
     """
+    if is_vse(path):
+        raise UsageError(
+            f"{path} is a VSE, but a reward, a miner and the like need a CLIP or SigLIP: a VSE ranks images (--listener and "
+            "--judge of score, evaluation.judge) and learns beside a captioner (own_listener)."
+        )
     folder = build_stage(path, size) if is_world(path) else trained_folder(path)
     return ClipListener.from_pretrained(folder, name=name, prefix=prefix, base=base).to(device())
 
 
-def load_language_model(path: str, *, dtype: Literal["float32", "bfloat16", "float16"] = "float32") -> LanguageModel:
+def load_language_model(
+    path: str, *, dtype: Literal["float32", "bfloat16", "float16"] = "float32", size: str = "full"
+) -> LanguageModel:
     """A causal language model, on this process's device.
 
     Raises:
         UsageError: there is no such model, or it is of another kind.
     """
-    return LanguageModel.from_pretrained(path, dtype=dtype).to(device())
+    folder = build_stage(path, size) if is_world(path) else path
+    return LanguageModel.from_pretrained(folder, dtype=dtype).to(device())
 
 
 def load_grammar(path: str, *, size: str = "full") -> Grammar:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from tellapart.captioners.base import Captioner
 from tellapart.cli.models import as_usage_errors, load_grammar, load_listener
 from tellapart.cli.names import resolve
+from tellapart.cli.own_listener import check_own_listener
 from tellapart.cli.recipe import Recipe
 from tellapart.data.dataset import CaptionDataset, Collate
 from tellapart.errors import UsageError
@@ -32,6 +33,7 @@ def build_objective(
     collate: Collate,
     listener: ClipListener | None,
     reward: Callable[[], Reward],
+    own_listener: Any = None,
 ) -> Any:
     """The objective of a recipe, with every part that its method needs.
 
@@ -42,6 +44,7 @@ def build_objective(
         collate: makes the captioner's batches.
         listener: the reward's, which knows the training images.
         reward: builds the mixed reward, for methods that take one.
+        own_listener: the captioner's own listener, for methods that take one.
 
     Raises:
         UsageError: a part is missing or broken, or a number cannot be used.
@@ -51,6 +54,7 @@ def build_objective(
     makers: dict[str, Callable[[], Any]] = {
         "reward": reward,
         "listener": lambda: memory,
+        "own_listener": lambda: own_listener,
         "neighbours": lambda: _neighbours(recipe, dataset, listener),
         "discriminator": lambda: _discriminator(recipe, captioner, dataset, collate, memory),
         "grammar": lambda: build_grammar(recipe),
@@ -72,6 +76,7 @@ def check_parts(recipe: Recipe) -> None:
     Raises:
         UsageError: naming the option to change.
     """
+    check_own_listener(recipe)
     method, name = METHODS[recipe.method], recipe.method
     if "listener" in method.needs and recipe.listener.path is None:
         raise UsageError(f"method {name} needs a listener: set listener.path to a CLIP model, such as world/listener.")

@@ -32,6 +32,7 @@ from tellapart.cli.schema import (
     LanguageModelSection,
     ListenerSection,
     NeighboursSection,
+    OwnListenerSection,
     RewardSection,
     TrainFlags,
 )
@@ -51,6 +52,7 @@ SECTIONS = {
 """Section -> its schema; ``objective`` is the method's own constructor, and the top level is ``TrainConfig``."""
 
 PART_SECTIONS: dict[str, Any] = {
+    "own_listener": OwnListenerSection,
     "neighbours": NeighboursSection,
     "discriminator": DiscriminatorSettings,
     "grammar": GrammarSection,

@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from tellapart.cli.schema import DataSection, EvaluationSection, ListenerSection
+from tellapart.cli.schema import DataSection, EvaluationSection, ListenerSection, OwnListenerSection
 
 
 @dataclass(frozen=True)
@@ -17,22 +17,30 @@ class Made:
     data: DataSection
     listener: ListenerSection
     evaluation: EvaluationSection
+    own_listener: OwnListenerSection | None = None
 
 
 def made(run: Path) -> Made | None:
     """The run's own account, or None if it has none (a model folder, a file)."""
     try:
-        recipe = json.loads((run / "run.json").read_text(encoding="utf-8"))["recipe"]
-        return Made(
-            _section(DataSection, recipe), _section(ListenerSection, recipe), _section(EvaluationSection, recipe)
-        )
+        return made_by(json.loads((run / "run.json").read_text(encoding="utf-8"))["recipe"])
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
 
-def _section(kind: type[Any], recipe: dict[str, Any]) -> Any:
-    """A section from the recipe's mapping of the same name; unknown keys of other versions are passed over."""
-    values = recipe[kind.__name__.removesuffix("Section").lower()]
+def made_by(recipe: dict[str, Any]) -> Made:
+    """The same of a resolved recipe.
+
+    Raises:
+        KeyError: it lacks a section.
+    """
+    data, listener = _section(DataSection, recipe["data"]), _section(ListenerSection, recipe["listener"])
+    evaluation, own = _section(EvaluationSection, recipe["evaluation"]), recipe.get("own_listener")
+    return Made(data, listener, evaluation, None if own is None else _section(OwnListenerSection, own))
+
+
+def _section(kind: type[Any], values: dict[str, Any]) -> Any:
+    """A section as a recipe has it; unknown keys of other versions are passed over."""
     known = {field.name for field in fields(kind)}
     values = {key: value for key, value in values.items() if key in known}
     for key in ("images", "features"):

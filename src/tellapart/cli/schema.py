@@ -149,6 +149,23 @@ class RewardSection:
 
 
 @dataclass(frozen=True, kw_only=True)
+class OwnListenerSection:
+    """The listener that belongs to the captioner: it learns beside it, or stays (luo2018). It starts as a copy, and what it
+    is copied from stays as it is.
+
+    Args:
+        path: a CLIP or SigLIP model (a folder, a Hugging Face id, world/listener), a VSE, or a run of train-listener. For
+            methods with gradients through words it must have the captioner's words.
+        prefix: words put before each caption by a CLIP or SigLIP; null takes what belongs to the model.
+        train: of a CLIP or SigLIP, whether the text side learns (text) or everything (all).
+    """
+
+    path: str | None = None
+    prefix: str | None = None
+    train: Literal["text", "all"] = "text"
+
+
+@dataclass(frozen=True, kw_only=True)
 class NeighboursSection:
     """Look-alikes of the training images, which a contrastive reward holds captions against.
 
@@ -200,8 +217,8 @@ class EvaluationSection:
         pac_base: for a .pth file, the model that it was trained from (tokenizer, image processor); null takes
             openai/clip-vit-base-patch32.
         itm: BLIP or BLIP-2 with an image-text matching head, a folder or a Hugging Face id; null leaves ITM out.
-        language_model: also measure the captions' perplexity under this causal language model: a model folder or a
-            Hugging Face id.
+        language_model: also measure the captions' perplexity under this causal language model: a model folder, a
+            Hugging Face id, or world/language_model.
         grammar: also measure the mean probability of the captions under this grammar head: a folder of train-listener
             --grammar, or world/grammar.
         meteor: also measure METEOR, which costs some milliseconds a caption.
@@ -237,8 +254,14 @@ class TrainFlags:
         dry_run: build everything, check the captioner on two images, print the resolved recipe, and train nothing.
         print_config: print the resolved recipe and stop before anything is built.
         overwrite_output_dir: delete what the output folder holds and start anew.
+        push_to_hub: upload the selected captioner with its model card to the Hugging Face hub after training.
+        hub_model_id: name of the repository to push to, owner/name.
+        hub_private_repo: make the repository private if it does not exist yet.
     """
 
     dry_run: bool = False
     print_config: bool = False
     overwrite_output_dir: bool = False
+    push_to_hub: bool = False
+    hub_model_id: str | None = None
+    hub_private_repo: bool = False

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from tellapart.evaluation.results import EvaluationResult
     from tellapart.evaluation.scorers import Scorer
     from tellapart.listeners.clip import ClipListener
+    from tellapart.listeners.vse import Vse
     from tellapart.types import Decoding
 
 FILES = (".json", ".jsonl", ".csv", ".tsv", ".parquet")
@@ -48,8 +49,13 @@ def score_captioner(word: str, options: ScoreOptions) -> int:
     return 0
 
 
-def measure(word: str, options: ScoreOptions) -> EvaluationResult:
+def measure(word: str, options: ScoreOptions, *, run: Made | None = None) -> EvaluationResult:
     """What the captioner or the file scores.
+
+    Args:
+        word: a run, a model or a file of captions.
+        options: how.
+        run: what fills in the options that are null; None asks the run that ``word`` names.
 
     Raises:
         UsageError: something that is named does not exist, or does not fit the data.
@@ -60,7 +66,7 @@ def measure(word: str, options: ScoreOptions) -> EvaluationResult:
     if given and (options.samples or not path.is_file()):
         holds = "holds captions, but --samples draws them" if path.is_file() else "does not exist"
         raise UsageError(f"{path} {holds}: name a run, a model, or a file of captions without --samples.")
-    run = made(path)
+    run = run or made(path)
     named = named_protocol(options.protocol) if options.protocol else None
     options = replace(options, split=options.split or named.split) if named else options
     where = load(options, run)
@@ -77,6 +83,7 @@ def measure(word: str, options: ScoreOptions) -> EvaluationResult:
         evaluation = Evaluation(where.dataset, **parts)
         return _titled(evaluation.score(captions, name=options.name or path.stem, note=left_out), title)
     captioner, how = _drawn_by(word, options, named or (run.evaluation if run else None), where)
+    parts["scorers"] += _by_own_listener(path, run, where)
     evaluation = Evaluation(
         where.dataset,
         collate_of(captioner, features_at(where.features)),
@@ -86,6 +93,16 @@ def measure(word: str, options: ScoreOptions) -> EvaluationResult:
         **parts,
     )
     return _titled(evaluation(captioner, name=options.name or path.stem), title)
+
+
+def _by_own_listener(path: Path, run: Made | None, where: Where) -> list[Scorer]:
+    """What measures a run by the listener that belongs to its captioner, if it has one."""
+    if run is None or run.own_listener is None:
+        return []
+    from tellapart.cli.own_listener import trained_scorers
+
+    features = features_at(where.features)
+    return trained_scorers(path, run.own_listener, where.dataset, size=where.size, features=features)
 
 
 def _titled(result: EvaluationResult, title: str) -> EvaluationResult:
@@ -164,9 +181,9 @@ def fitting(path: Path, where: Where, options: ScoreOptions) -> tuple[Where, dic
     return where, captions, f"left out: {matched.misfit()}"
 
 
-def _listeners(options: ScoreOptions, run: Made | None, where: Where) -> dict[str, ClipListener]:
+def _listeners(options: ScoreOptions, run: Made | None, where: Where) -> dict[str, ClipListener | Vse]:
     """The retrievers by name, knowing the images."""
-    from tellapart.cli.models import load_listener
+    from tellapart.cli.soft_listeners import load_retriever
 
     paths = {
         "listener": (options.listener or (run.listener.path if run else None)),
@@ -174,8 +191,9 @@ def _listeners(options: ScoreOptions, run: Made | None, where: Where) -> dict[st
     }
     prefix = options.prefix if options.prefix is not None or run is None else run.listener.prefix
     prefixes, base = {"listener": prefix, "judge": None}, options.pac_base or (run.listener.base if run else None)
+    features = features_at(where.features)
     found = {
-        name: load_listener(path, name=name, prefix=prefixes[name], size=where.size, base=base)
+        name: load_retriever(path, name=name, prefix=prefixes[name], size=where.size, base=base, features=features)
         for name, path in paths.items()
         if path
     }

@@ -170,7 +170,7 @@ def further_measures(options: ScoreOptions, references: Mapping[str, Sequence[st
         from tellapart.cli.models import load_language_model
         from tellapart.evaluation.fluency import PerplexityMeasure
 
-        found.append(PerplexityMeasure(load_language_model(options.language_model)))
+        found.append(PerplexityMeasure(load_language_model(options.language_model, size=options.size or "full")))
     if options.meteor:
         from tellapart.evaluation.meteor import MeteorMeasure
 

@@ -5,17 +5,19 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tellapart.cli.console import note, result_console, say
+from tellapart.cli.push import check_push, push_trained, write_or_keep_card
 from tellapart.cli.recipe import PART_SECTIONS, Recipe, load_recipe, recipe_help
 from tellapart.errors import UsageError
 from tellapart.files import write_text
 
 if TYPE_CHECKING:
-    from tellapart.cli.build import Built
+    from tellapart.cli.build import Built, Watch
     from tellapart.cli.listener_recipe import ListenerRecipe
     from tellapart.training.run import Run
 
@@ -31,8 +33,11 @@ RUN_FILES = (
     SKIPPED_FILE,
     "report.html",
 )
-RUN_FOLDERS = ("checkpoint-*", "best", "eval", "samples", "runs")
+RUN_FOLDERS = ("checkpoint-*", "best", "eval", "start", "samples", "runs")
 """What a run writes into its folder, and all that ``--overwrite_output_dir`` removes."""
+
+_MEASURED = ("captioner", "own_listener")
+"""Parts that an evaluation reads."""
 
 WHAT_MAKES_A_RUN = (
     "method",
@@ -58,6 +63,7 @@ def run(argv: Sequence[str]) -> int:
         say(recipe.to_yaml().rstrip())
         return 0
     check_output_dir(recipe)
+    check_push(recipe.flags)
     from tellapart.cli.build import build
 
     built = build(recipe)
@@ -65,12 +71,15 @@ def run(argv: Sequence[str]) -> int:
         say(recipe.to_yaml().rstrip())
         note(_summary(built))
         return 0
-    train(recipe, built)
+    done = train(recipe, built)
+    if recipe.flags.push_to_hub and is_main():
+        push_trained(done.output_dir, recipe.flags)
     return 0
 
 
 def train(recipe: Recipe, built: Built) -> Run:
     """Train, then measure the selected captioner and keep the result with the run."""
+    from tellapart.captioners.modes import quiet
     from tellapart.training.loop import train as loop
 
     output_dir = recipe.training.output_dir
@@ -78,14 +87,34 @@ def train(recipe: Recipe, built: Built) -> Run:
         clear(output_dir)
     if built.skipped and is_main():
         write_text(output_dir / SKIPPED_FILE, "".join(f"{name}\t{reason}\n" for name, reason in built.skipped))
+    fresh = not recipe.training.resume_from_checkpoint
+    watch = _keeping_first(built.watch, output_dir) if built.watch is not None and fresh else built.watch
     try:
-        done = loop(built.objective, built.data, recipe.training, evaluate=built.watch, recipe=recipe.resolved)
+        with quiet():
+            done = loop(built.objective, built.data, recipe.training, evaluate=watch, recipe=recipe.resolved)
     finally:
         if is_main() and (output_dir / "run.json").is_file():
             write_text(output_dir / RECIPE_FILE, recipe.to_yaml())
     if is_main():
         _conclude(built, done)
+        references = built.watch.evaluation.dataset.references if built.watch is not None else None
+        write_or_keep_card(output_dir, references=references)
     return done
+
+
+def _keeping_first(watch: Watch, output_dir: Path) -> Callable[[Any], dict[str, float]]:
+    """The evaluation, which keeps the first result, that of the start model, for the report and the model card."""
+    from tellapart.evaluation.report.runs import START_FOLDER, START_NAME
+
+    kept: list[Path] = []
+
+    def evaluate(objective: Any) -> dict[str, float]:
+        metrics = watch(objective)
+        if not kept and watch.last is not None:
+            kept.append(replace(watch.last, name=START_NAME).save(output_dir / START_FOLDER))
+        return metrics
+
+    return evaluate
 
 
 def _conclude(built: Built, done: Run) -> None:
@@ -100,7 +129,9 @@ def _conclude(built: Built, done: Run) -> None:
 
     result = watch.last
     if result is None or (done.best is not None and done.best.step != done.step):
-        built.captioner.load_weights(where / "captioner")
+        for name, part in built.objective.named_children():
+            if name in _MEASURED:
+                part.load_weights(where / name)
         result = watch.measure(built.captioner)
     result.save(done.output_dir)
     compare_results([result]).print(result_console())
@@ -156,7 +187,11 @@ def _recorded(output_dir: Path) -> dict[str, Any] | None:
 
 
 def clear(output_dir: Path) -> None:
-    """Remove what a run has written; anything else in the folder stays."""
+    """Remove what a run has written; anything else in the folder stays, also a model card in somebody's own words."""
+    from tellapart.evaluation.card import CARD_FILE, is_ours
+
+    if is_ours(output_dir / CARD_FILE):
+        (output_dir / CARD_FILE).unlink()
     for name in RUN_FILES:
         (output_dir / name).unlink(missing_ok=True)
     for pattern in RUN_FOLDERS:

@@ -11,13 +11,16 @@ from typing import TYPE_CHECKING, Any
 from tellapart.cli.console import note, say
 from tellapart.cli.listener_recipe import ListenerRecipe, listener_help, load_listener_recipe
 from tellapart.cli.train import RECIPE_FILE, SKIPPED_FILE, check_output_dir, clear, is_main
+from tellapart.errors import UsageError
 from tellapart.files import fresh_folder, write_text
+from tellapart.listeners.kinds import FOLDER
 
 if TYPE_CHECKING:
-    from tellapart.data.dataset import CaptionDataset
+    from tellapart.data.dataset import CaptionDataset, Collate
     from tellapart.data.loader import TrainingData
     from tellapart.evaluation.listeners import ListenerEvaluation
     from tellapart.listeners.clip import ClipListener
+    from tellapart.listeners.vse import Vse
     from tellapart.rewards.grammar import GrammarHead
     from tellapart.training.run import Run
 
@@ -32,6 +35,8 @@ def run(argv: Sequence[str]) -> int:
         say(recipe.to_yaml().rstrip())
         return 0
     check_output_dir(recipe)
+    if recipe.flags.push_to_hub or recipe.flags.hub_model_id:
+        raise UsageError("--push_to_hub is for captioners: upload a listener's folder with hf upload.")
     built = build(recipe)
     if recipe.flags.dry_run:
         say(recipe.to_yaml().rstrip())
@@ -68,20 +73,17 @@ def build(recipe: ListenerRecipe) -> BuiltListener:
     Raises:
         UsageError: a part is missing, broken, or does not go with another.
     """
-    from tellapart.cli.models import load_listener
     from tellapart.data.corruptions import vocabulary_of
-    from tellapart.data.dataset import Collate
     from tellapart.data.loader import TrainingData
     from tellapart.listeners.trained import freeze_vision
     from tellapart.rewards.grammar import plain
 
     dataset, skipped = _data(recipe, recipe.data.path, recipe.data.split, recipe.data.limit)
     dataset.require_references("train-listener")
-    section = recipe.listener
-    listener = load_listener(section.path, name="listener", prefix=section.prefix, size=recipe.data.size)
-    frozen = section.train == "text"
-    if frozen:
+    listener = _listener(recipe)
+    if recipe.listener.trains == "text":
         freeze_vision(listener)
+    if _knows_images(recipe):
         listener.cache_images(dataset)
     vocabulary: list[str] = []
     if recipe.grammar:
@@ -89,21 +91,69 @@ def build(recipe: ListenerRecipe) -> BuiltListener:
         vocabulary = vocabulary_of(words, min_count=recipe.head.min_count)
     objective, head = _objective(recipe, listener, vocabulary)
     watch, watched_skipped = _watch(recipe, listener, head, vocabulary)
-    collate = Collate({} if frozen else {listener.name: listener.process})
+    collate = _collate(recipe, listener)
     skipped = list(dict.fromkeys(skipped + watched_skipped))
     return BuiltListener(objective, dataset, TrainingData(dataset, collate), watch, skipped)
 
 
+def _listener(recipe: ListenerRecipe) -> ClipListener | Vse:
+    """What is trained, as it is at the start."""
+    from tellapart.cli.feature_inputs import features_at
+    from tellapart.cli.listener_recipe import NewVseSection
+    from tellapart.cli.soft_listeners import clip_vectors, fresh_vse, load_retriever, stored_vectors
+
+    section, size, features = recipe.listener, recipe.data.size, features_at(recipe.data.features)
+    if not section.is_new:
+        return load_retriever(section.path, name=FOLDER, prefix=section.prefix, size=size, features=features)
+    images = clip_vectors(str(section.image_encoder), size) if features is None else stored_vectors(features)
+    return fresh_vse(
+        section.new or NewVseSection(),
+        vocabulary=str(section.vocabulary),
+        images=images,
+        name=FOLDER,
+        size=size,
+        seed=recipe.training.seed,
+    )
+
+
+def _knows_images(recipe: ListenerRecipe) -> bool:
+    """Whether the listener has images by id, so that no picture is opened in training."""
+    return recipe.listener.is_recurrent or recipe.listener.trains == "text"
+
+
+def _collate(recipe: ListenerRecipe, listener: ClipListener | Vse) -> Collate:
+    """What turns images into what the listener reads."""
+    from tellapart.cli.feature_inputs import features_at
+    from tellapart.data.dataset import Collate
+    from tellapart.data.features.base import FeatureInputs
+    from tellapart.listeners.clip import ClipListener
+
+    features = features_at(recipe.data.features)
+    if features is not None:
+        return Collate({}, features={listener.name: FeatureInputs(features)})
+    if isinstance(listener, ClipListener) and not _knows_images(recipe):
+        return Collate({listener.name: listener.process})
+    return Collate({})
+
+
 def _objective(
-    recipe: ListenerRecipe, listener: ClipListener, vocabulary: Sequence[str]
+    recipe: ListenerRecipe, listener: ClipListener | Vse, vocabulary: Sequence[str]
 ) -> tuple[Any, GrammarHead | None]:
     """The objective, and the head if one is trained."""
     from tellapart.cli.models import as_usage_errors
     from tellapart.experiments.world_training import seeded
+    from tellapart.listeners.clip import ClipListener
+    from tellapart.listeners.trained import TrainedListener
     from tellapart.objectives.contrastive import Contrastive
     from tellapart.objectives.contrastive_grammar import ContrastiveGrammar
+    from tellapart.objectives.hinge import Hinge
     from tellapart.rewards.grammar import make_head
 
+    if recipe.loss == "hinge":
+        learner = TrainedListener(listener) if isinstance(listener, ClipListener) else listener
+        with as_usage_errors("hinge"):
+            return Hinge(learner, **vars(recipe.hinge)), None
+    assert isinstance(listener, ClipListener), "the recipe's checks ask for the hinge loss"
     if not recipe.grammar:
         return Contrastive(listener), None
     with seeded("grammar head", recipe.training.seed):
@@ -116,25 +166,25 @@ def _data(
     recipe: ListenerRecipe, path: str, split: str, limit: int | None, *, images: Path | None = None
 ) -> tuple[CaptionDataset, list[tuple[str, str]]]:
     """A split and the images left out of it, read as the data section says where the path is that of the training."""
-    from tellapart.cli.measured import without_broken
-    from tellapart.cli.models import load_data
+    from tellapart.cli.feature_inputs import features_at, load_pictured, usable
 
     section = recipe.data
-    same = path == section.path
-    dataset = load_data(
+    same, features = path == section.path, features_at(section.features)
+    dataset = load_pictured(
         path,
         split,
+        features=features,
         images=images or (section.images if same else None),
         format=section.format if same else None,
         size=section.size,
         limit=limit,
         missing_files=section.on_error == "skip",
     )
-    return without_broken(dataset, section.on_error)
+    return usable(dataset, section.on_error, features, pictures=features is None)
 
 
 def _watch(
-    recipe: ListenerRecipe, listener: ClipListener, head: GrammarHead | None, vocabulary: Sequence[str]
+    recipe: ListenerRecipe, listener: ClipListener | Vse, head: GrammarHead | None, vocabulary: Sequence[str]
 ) -> tuple[ListenerEvaluation | None, list[tuple[str, str]]]:
     """The evaluation, and the images it leaves out."""
     from tellapart.evaluation.listeners import ListenerEvaluation
@@ -144,7 +194,7 @@ def _watch(
         return None, []
     path = section.path or recipe.data.path
     watched, skipped = _data(recipe, path, section.split, section.limit, images=section.images)
-    if recipe.listener.train == "text":
+    if _knows_images(recipe):
         listener.cache_images(watched)
     workers = recipe.training.dataloader_num_workers
     watch = ListenerEvaluation(watched, listener, head=head, vocabulary=vocabulary, num_workers=workers)
@@ -154,7 +204,6 @@ def _watch(
 def train(recipe: ListenerRecipe, built: BuiltListener) -> Run:
     """Train, and keep the selected listener in ``listener/`` of the output folder."""
     from tellapart.captioners.modes import quiet
-    from tellapart.listeners.trained import FOLDER
     from tellapart.training.loop import train as loop
 
     output_dir = recipe.training.output_dir
@@ -191,6 +240,6 @@ def _summary(recipe: ListenerRecipe, built: BuiltListener) -> str:
     trained = sum(p.numel() for p in built.objective.parameters() if p.requires_grad)
     watch = built.watch
     evaluated = "no evaluation" if watch is None else f"evaluation: {len(watch.dataset)} of {watch.dataset.name}"
-    what = "with a grammar head" if recipe.grammar else "without a head"
+    what = "with a grammar head" if recipe.grammar else f"{recipe.loss} loss, without a head"
     images = f"{len(built.dataset)} training images ({built.dataset.name})"
     return f"{images}, {trained:,} trained weights, {what}; {evaluated}"

@@ -24,8 +24,9 @@ PLANS = {
     "world": "tellapart.experiments.study_world",
     "wtf-rl": "tellapart.experiments.study_wtf",
     "sle": "tellapart.experiments.study_sle",
+    "psst": "tellapart.experiments.study_psst",
 }
-"""Study -> the module with its ``PLAN``."""
+"""Study -> the module with its ``PLAN``, and ``make``, if it is no plain grid."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,7 @@ class Study:
         """The grid point whose selected checkpoint retrieves best on val (the lower rate on a tie)."""
         if row in STARTS:
             return replace(self.base, row=row, steps=0)
-        return max(self.grid(row), key=lambda setting: self.trained(setting)["val"]["listener_R@1"])
+        return max(self.grid(row), key=lambda setting: self.trained(setting)["val"][ROWS[row].metric])
 
     def seeded(self, setting: Setting) -> list[Setting]:
         """The setting with every seed."""
@@ -106,8 +107,9 @@ def main(argv: list[str] | None = None) -> None:
     from tellapart.experiments.world_stages import build_all, resolve
 
     options = _parse(argv)
-    plan = import_module(PLANS[options.study]).PLAN
-    study = Study(plan, options.output_dir, Setting(row="xe", steps=options.steps, size=options.size))
+    module = import_module(PLANS[options.study])
+    plan, make = module.PLAN, getattr(module, "make", Study)
+    study = make(plan, options.output_dir, Setting(row="xe", steps=options.steps, size=options.size))
     build_all(options.size, seeds=study.seeds)
     for start in plan.starts:
         for seed in study.seeds:

@@ -36,6 +36,7 @@ def write_page(study: Study, path: Path, *, references: dict[str, dict[str, floa
             sections.append(f"{title}\n\n{_table(study, decoding, columns, references)}")
     if study.plan.sets:
         sections.append("## Test, five captions an image\n\n" + _table(study, "sets", study.plan.sets, {}))
+    sections += study.plan.sections(study)
     sections.append("## What was expected\n\n" + "\n".join(_claim(claim) for claim in study.plan.claims(study)))
     sections.append("## The grid on val (seed 0)\n\n" + _grid(study))
     write_text(path, "\n\n".join(sections) + "\n")
@@ -79,7 +80,10 @@ def _table(study: Study, decoding: str, columns: Columns, references: dict[str, 
         for point in POINTS:
             values = [study.tested(setting).get(point, {}).get(decoding) for setting in settings]
             if all(values):
-                cells = [_spread([v[key] for v in values if v], factor) for key, (_, factor) in columns.items()]
+                measured = [value for value in values if value]
+                cells = [
+                    _spread([v[key] for v in measured if key in v], factor) for key, (_, factor) in columns.items()
+                ]
                 lines.append(f"| {name} | {'-' if name in STARTS else point} | " + " | ".join(cells) + " |")
     for name, metrics in references.items():
         cells = [f"{metrics[key] * factor:.1f}" if key in metrics else "-" for key, (_, factor) in columns.items()]
@@ -88,6 +92,8 @@ def _table(study: Study, decoding: str, columns: Columns, references: dict[str, 
 
 
 def _spread(values: Sequence[float], factor: float) -> str:
+    if not values:
+        return "-"
     mean = factor * statistics.fmean(values)
     return f"{mean:.1f} ± {factor * statistics.stdev(values):.1f}" if len(values) > 1 else f"{mean:.1f}"
 

@@ -44,6 +44,7 @@ class Plan:
         starts: captioners as teacher forcing leaves them, keys of ``world_rows.STARTS``.
         further_measures: of ``world_run.FURTHER``, what is measured on test beside the usual.
         sets: columns of several captions an image, if they are measured.
+        sections: further parts of the page, before what was expected.
         on_val: rows that are tried at the grid and shown there only, to find out what makes the difference.
     """
 
@@ -58,6 +59,7 @@ class Plan:
     starts: tuple[str, ...] = ("xe",)
     further_measures: tuple[str, ...] = ()
     sets: Columns = field(default_factory=dict)
+    sections: Callable[[Study], list[str]] = lambda study: []
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from tellapart.data.world import load_scenes, load_world
 from tellapart.data.world.measures import measure_against
 from tellapart.evaluation.evaluate import Evaluation
 from tellapart.evaluation.measures import Measure
+from tellapart.evaluation.scorers import Scorer
 from tellapart.experiments.world_probe import require_probe
 from tellapart.experiments.world_rows import MAX_NEW_TOKENS
 from tellapart.experiments.world_stages import resolve
@@ -23,7 +24,9 @@ from tellapart.rewards.similarity import Similarity
 from tellapart.types import Decoding
 
 if TYPE_CHECKING:
+    from tellapart.listeners.soft_clip import SoftClip
     from tellapart.rewards.grammar import Grammar
+    from tellapart.rewards.language_model import LanguageModel
     from tellapart.types import Reward
 
 
@@ -76,6 +79,18 @@ class World:
         """The retriever kept for evaluation."""
         return ClipListener.from_pretrained(resolve("world/judge", size=self.size), name="judge", prefix="")
 
+    @cached_property
+    def own_listener(self) -> SoftClip:
+        """A copy of the reward listener that belongs to the captioner and reads its words; it knows train and val."""
+        from tellapart.listeners.soft_clip import SoftClip
+        from tellapart.listeners.words import Words
+
+        copy = ClipListener.from_pretrained(resolve("world/listener", size=self.size), name="own_listener", prefix="")
+        for split in ("train", "val"):
+            copy.cache_images(self.dataset(split))
+        speaker = self.captioner
+        return SoftClip(copy, Words(speaker.tokenizer, speaker.family.vocab_size, tuple(speaker.eos_token_ids)))
+
     def reward(self, name: str) -> Reward:
         """``clip_s`` or ``cider_d``, over the training split."""
         train = self.dataset("train")
@@ -92,6 +107,13 @@ class World:
 
         return Grammar.from_pretrained(resolve("world/grammar", size=self.size))
 
+    @cached_property
+    def language_model(self) -> LanguageModel:
+        """What tells how likely a caption is among those of the training split."""
+        from tellapart.rewards.language_model import LanguageModel
+
+        return LanguageModel.from_pretrained(resolve("world/language_model", size=self.size))
+
     def training_data(self) -> TrainingData:
         """The training split as the loop reads it."""
         return TrainingData(self.dataset("train"), self.collate)
@@ -106,12 +128,22 @@ class World:
             return feature_collate(self.captioner.name, features)
         return Collate({self.captioner.name: self.captioner.process})
 
-    def evaluation(self, split: str, *, num_beams: int = 1, measures: Sequence[Measure] = ()) -> Evaluation:
-        """All metrics on a split, one caption an image; ``measures`` come beside the world's own."""
+    def evaluation(
+        self, split: str, *, num_beams: int = 1, measures: Sequence[Measure] = (), own_listener: bool = False
+    ) -> Evaluation:
+        """All metrics on a split, one caption an image; ``measures`` come beside the world's own, and on request what the
+        captioner's own listener makes of the captions."""
+        dataset, scorers = self.dataset(split), list[Scorer]()
+        if own_listener:
+            from tellapart.evaluation.own_listener import OwnListenerScorer
+
+            self.own_listener.cache_images(dataset)
+            scorers.append(OwnListenerScorer(self.own_listener.listener, dataset))
         return Evaluation(
-            self.dataset(split),
+            dataset,
             self.collate,
             listeners={"listener": self.listener, "judge": self.judge},
             decoding=Decoding(num_beams=num_beams, max_new_tokens=MAX_NEW_TOKENS),
             measures=(measure_against(load_scenes(split, size=self.size)), *measures),
+            scorers=scorers,
         )

@@ -34,6 +34,8 @@ class Row:
         learning_rates: tried for it; empty takes the grid that every method is given.
         fixed_rates: part beside the captioner that learns -> its learning rate.
         start: the captioner it begins with.
+        own_listener: whether its captioner has a listener of its own, by which it is measured, too.
+        metric: what a checkpoint is selected by, on val.
     """
 
     build: Build
@@ -42,6 +44,8 @@ class Row:
     learning_rates: tuple[float, ...] = ()
     fixed_rates: Mapping[str, float] = field(default_factory=dict)
     start: str = "world/xe"
+    own_listener: bool = False
+    metric: str = "listener_R@1"
 
     def rates(self, learning_rate: float) -> float | dict[str, float]:
         """What the training is given for a learning rate of the captioner."""

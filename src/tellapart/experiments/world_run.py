@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, get_args, get_type_hints
 
 from tellapart.errors import UsageError
 from tellapart.experiments.jobs import Job
+from tellapart.experiments.psst_rows import PSST_ROWS
 from tellapart.experiments.sle_rows import SAMPLES, SLE_ROWS
 from tellapart.experiments.world_rows import MAX_NEW_TOKENS, STARTS
 from tellapart.experiments.world_rows import ROWS as BASE_ROWS
@@ -24,9 +25,10 @@ from tellapart.experiments.wtf_rows import CHANGES, WTF_ROWS
 from tellapart.files import write_json
 
 if TYPE_CHECKING:
+    from tellapart.evaluation.measures import Measure
     from tellapart.experiments.world import World
 
-ROWS = {**BASE_ROWS, **WTF_ROWS, **CHANGES, **SLE_ROWS}
+ROWS = {**BASE_ROWS, **WTF_ROWS, **CHANGES, **SLE_ROWS, **PSST_ROWS}
 """Every method that a study may lay beside others."""
 
 TRAINED = "trained.json"
@@ -110,6 +112,7 @@ def _train(setting: Setting, parts: World, output_dir: Path) -> dict[str, Any]:
         output_dir.mkdir(parents=True, exist_ok=True)
         (output_dir / "metrics.jsonl").write_text(json.dumps(line) + "\n", encoding="utf-8")
         return {"selected_step": 0, "val": result.metrics}
+    from tellapart.captioners.modes import quiet
     from tellapart.training.config import TrainConfig
     from tellapart.training.loop import train
 
@@ -124,23 +127,22 @@ def _train(setting: Setting, parts: World, output_dir: Path) -> dict[str, Any]:
         logging_steps=1,
         save_total_limit=1,
         seed=setting.seed,
-        metric_for_best_model="listener_R@1",
+        metric_for_best_model=row.metric,
         best_floor={"CIDEr": CIDER_FLOOR},
         resume_from_checkpoint="last" if any(output_dir.glob("checkpoint-*")) else None,
     )
-    evaluation = parts.evaluation("val")
-    train(objective, parts.training_data(), config, evaluate=lambda _: evaluation(parts.captioner).metrics)
+    evaluation = parts.evaluation("val", own_listener=row.own_listener)
+    with quiet():
+        train(objective, parts.training_data(), config, evaluate=lambda _: evaluation(parts.captioner).metrics)
     lines = [json.loads(line) for line in (output_dir / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
-    return _selected(lines)
+    return _selected(lines, f"eval_{row.metric}")
 
 
-def _selected(lines: list[dict[str, Any]]) -> dict[str, Any]:
+def _selected(lines: list[dict[str, Any]], metric: str = "eval_listener_R@1") -> dict[str, Any]:
     """The val metrics of the step that the selection rule picks, and of the last step."""
     evaluated = [line for line in lines if "eval_CIDEr" in line]
     floor = CIDER_FLOOR * evaluated[0]["eval_CIDEr"]
-    chosen = max(
-        (line for line in evaluated if line["eval_CIDEr"] >= floor), key=lambda line: line["eval_listener_R@1"]
-    )
+    chosen = max((line for line in evaluated if line["eval_CIDEr"] >= floor), key=lambda line: line[metric])
 
     def metrics(line: dict[str, Any]) -> dict[str, float]:
         return {name.removeprefix("eval_"): value for name, value in line.items() if name.startswith("eval_")}
@@ -159,15 +161,21 @@ def _points(output_dir: Path) -> dict[str, Path | None]:
 def _test(
     setting: Setting, parts: World, output_dir: Path, point: str, further: Sequence[str]
 ) -> dict[str, dict[str, float]]:
+    from tellapart.evaluation.fluency import PerplexityMeasure
     from tellapart.evaluation.meteor import MeteorMeasure
 
-    measures = (MeteorMeasure(parts.dataset("test").references),) if "meteor" in further else ()
+    own = setting.row in ROWS and ROWS[setting.row].own_listener
+    measures: tuple[Measure, ...] = (PerplexityMeasure(parts.language_model),) if own else ()
+    measures += (MeteorMeasure(parts.dataset("test").references),) if "meteor" in further else ()
     checkpoint = _points(output_dir)[point]
-    if checkpoint is not None:
+    if checkpoint is not None and (checkpoint / "captioner").is_dir():
         parts.captioner.load_weights(checkpoint / "captioner")
+    if checkpoint is not None and (checkpoint / "own_listener").is_dir():
+        parts.own_listener.load_weights(checkpoint / "own_listener")
     measured = {}
     for decoding, beams in {"greedy": 1, "beam5": 5}.items():
-        result = parts.evaluation("test", num_beams=beams, measures=measures)(parts.captioner, name=setting.row)
+        evaluation = parts.evaluation("test", num_beams=beams, measures=measures, own_listener=own)
+        result = evaluation(parts.captioner, name=setting.row)
         result.save(output_dir / point)
         measured[decoding] = result.metrics
     return measured | ({"sets": _sets(parts)} if "sets" in further else {})

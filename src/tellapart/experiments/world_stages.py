@@ -113,6 +113,14 @@ STAGES = {
         },
         needs=("world/backbone",),
     ),
+    "world/language_model": Stage(
+        "world_language",
+        "build_language_model",
+        {
+            "full": {"steps": 600, "batch_size": 128, "learning_rate": 2e-3},
+            "small": {"steps": 60, "batch_size": 48, "learning_rate": 4e-3},
+        },
+    ),
 }
 
 
@@ -121,7 +129,8 @@ def resolve(path: str, *, size: str = "full", seed: int = 0) -> Path:
 
     Args:
         path: ``world/backbone``, ``world/listener``, ``world/judge-backbone``, ``world/judge``, ``world/grammar``,
-            ``world/xe`` or ``world/lstm``; to the last two a seed may be added as in ``world/xe-seed1``.
+            ``world/language_model``, ``world/xe`` or ``world/lstm``; to the last two a seed may be added, as in
+            ``world/xe-seed1``.
         size: of the world.
         seed: redraws a start captioner while everything else stays the same.
 

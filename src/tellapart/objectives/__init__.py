@@ -17,8 +17,11 @@ class Method:
         needs_references: whether training images must have human captions, whatever the reward.
         paper: where the method comes from.
         needs: what its constructor is given beside the captioner; each is built from a section of the recipe: reward,
-            listener, neighbours, discriminator, grammar, distance.
+            listener, own_listener (which learns beside it), neighbours, discriminator, grammar, distance.
         fixed: constructor arguments that make the method what it is, and so are no options.
+        through_words: whether gradients flow through the words of captions, which the captioner and its own listener must
+            allow.
+        keeps: parts that it leaves as they are: captioner or own_listener.
     """
 
     summary: str
@@ -27,6 +30,8 @@ class Method:
     paper: str
     needs: tuple[str, ...] = ()
     fixed: Mapping[str, Any] = field(default_factory=dict)
+    through_words: bool = False
+    keeps: tuple[str, ...] = ()
 
     @property
     def needs_reward(self) -> bool:
@@ -37,6 +42,8 @@ class Method:
 _SLE = "Chen & Jin (2020)"
 _WTF_RL, _WTF_NEEDS = "tellapart.objectives.wtf_rl:WTFRL", ("listener", "neighbours", "discriminator")
 _CHAFFIN = "Chaffin et al. (2024)"
+_JOINT, _VERED = ("reward", "own_listener"), "Vered et al. (2019)"
+_ST = {"rho": 0.0, "feed_soft": False}
 
 
 METHODS: dict[str, Method] = {
@@ -126,5 +133,62 @@ METHODS: dict[str, Method] = {
         needs_references=False,
         needs=("listener", "grammar"),
         paper="Cho et al. (2022); " + _CHAFFIN,
+    ),
+    "psst": Method(
+        "captioner and listener learn together: gradients through words, some passed as whole distributions",
+        "tellapart.objectives.psst:PSST",
+        needs_references=False,
+        needs=_JOINT,
+        through_words=True,
+        paper=_VERED,
+    ),
+    "st_multinomial": Method(
+        "psst that passes drawn words only, straight through: a baseline of it",
+        "tellapart.objectives.psst:PSST",
+        needs_references=False,
+        needs=_JOINT,
+        through_words=True,
+        fixed={"estimator": "multinomial", "temperature": 1.0, **_ST},
+        paper=_VERED,
+    ),
+    "st_gumbel": Method(
+        "the same by Gumbel-softmax",
+        "tellapart.objectives.psst:PSST",
+        needs_references=False,
+        needs=_JOINT,
+        through_words=True,
+        fixed={"estimator": "gumbel", **_ST},
+        paper="Jang et al. (2017); " + _VERED,
+    ),
+    "gumbel_annealed": Method(
+        "st_gumbel whose temperature falls",
+        "tellapart.objectives.psst:GumbelAnnealed",
+        needs_references=False,
+        needs=_JOINT,
+        through_words=True,
+        paper="Jang et al. (2017); " + _VERED,
+    ),
+    "reinforce_joint": Method(
+        "captioner and listener learn in turns, by REINFORCE: a baseline of psst, for any listener",
+        "tellapart.objectives.joint:ReinforceJoint",
+        needs_references=True,
+        needs=_JOINT,
+        paper=_VERED,
+    ),
+    "luo2018": Method(
+        "REINFORCE on being told apart by a listener that stays, and on the reward: a baseline of psst",
+        "tellapart.objectives.joint:Luo2018",
+        needs_references=False,
+        needs=_JOINT,
+        keeps=("own_listener",),
+        paper="Luo et al. (2018)",
+    ),
+    "listener_only": Method(
+        "a listener learns on the captions of a captioner that stays: the frozen speaker of psst's table 3",
+        "tellapart.objectives.joint:ListenerOnly",
+        needs_references=False,
+        needs=("own_listener",),
+        keeps=("captioner",),
+        paper=_VERED,
     ),
 }

@@ -83,7 +83,7 @@ def clip_gradients(
     for name, parameters in parts.items():
         learning = [parameter for parameter in parameters if parameter.grad is not None]
         norms[name] = nn.utils.get_total_norm([p.grad for p in learning if p.grad is not None])
-        if max_value.get(name):
+        if max_value.get(name) and learning:  # torch refuses an empty list, that of a part whose turn it is not
             nn.utils.clip_grad_value_(learning, max_value[name])
         elif max_norm.get(name):
             nn.utils.clip_grads_with_norm_(learning, max_norm[name], norms[name])

@@ -1,0 +1,131 @@
+"""The listener that belongs to a captioner: built for a training, watched, and found again in a run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from tellapart.captioners.huggingface import HuggingFaceCaptioner
+from tellapart.cli.models import part_of_run
+from tellapart.cli.soft_listeners import load_any_listener, load_retriever, load_soft_listener
+from tellapart.data.dataset import CaptionDataset, Collate, Processor
+from tellapart.errors import UsageError
+from tellapart.evaluation.own_listener import NAME, OwnListenerScorer
+from tellapart.listeners.clip import ClipListener
+from tellapart.listeners.soft_clip import SoftClip
+from tellapart.listeners.trained import TrainedListener, vision_learns, vision_parameters
+from tellapart.listeners.vse import Vse
+from tellapart.objectives import METHODS
+from tellapart.relaxation import Relaxation
+from tellapart.training.start import two_pictures
+
+if TYPE_CHECKING:
+    from tellapart.cli.recipe import Recipe
+    from tellapart.cli.schema import OwnListenerSection
+    from tellapart.data.features.base import FeatureSet
+    from tellapart.evaluation.scorers import Scorer
+
+OwnListener = SoftClip | Vse | TrainedListener
+
+
+def check_own_listener(recipe: Recipe) -> None:
+    """Raise where the recipe names none though its method needs one, or asks it to learn though it stays.
+
+    Raises:
+        UsageError: naming the option to change.
+    """
+    method, section = METHODS[recipe.method], recipe.parts.get(NAME)
+    if NAME not in method.needs:
+        return
+    if section is None or section.path is None:
+        raise UsageError(
+            f"method {recipe.method} needs a listener of the captioner's own: set own_listener.path, such as world/listener."
+        )
+    if section.train == "all" and NAME in method.keeps:
+        raise UsageError(f"method {recipe.method} leaves its listener as it is: leave own_listener.train out.")
+
+
+def build_own_listener(
+    recipe: Recipe, captioner: HuggingFaceCaptioner, dataset: CaptionDataset, features: FeatureSet | None
+) -> OwnListener | None:
+    """The listener of a recipe's method, which knows the training images; none where the method has none.
+
+    Raises:
+        UsageError: there is no such model, or the method needs one that has the captioner's words.
+    """
+    section: OwnListenerSection | None = recipe.parts.get(NAME)
+    if section is None or section.path is None:
+        return None
+    load = load_soft_listener if METHODS[recipe.method].through_words else load_any_listener
+    own = load(section.path, captioner, name=NAME, prefix=section.prefix, size=recipe.data.size, features=features)
+    if section.train == "all" and isinstance(own.listener, ClipListener):
+        for parameter in vision_parameters(own.listener):
+            parameter.requires_grad_(True)
+    if not _pictures(own):
+        own.cache_images(dataset)
+    return own
+
+
+def _pictures(own: OwnListener | None) -> dict[str, Processor]:
+    """Name -> what turns pictures into the listener's tensors, if its image side learns and so must see them in every step."""
+    if own is None or not isinstance(own.listener, ClipListener) or not vision_learns(own.listener):
+        return {}
+    return {own.name: own.listener.process}
+
+
+def with_pictures(collate: Collate, own: OwnListener | None) -> Collate:
+    """What makes batches, with the listener's pictures if its image side learns."""
+    own_pictures = _pictures(own)
+    return Collate(collate.processors | own_pictures, features=collate.features) if own_pictures else collate
+
+
+def check_unrolling(recipe: Recipe, captioner: HuggingFaceCaptioner, own: Any, objective: Any, data: Any) -> None:
+    """Where gradients are to flow through words, unroll two short captions and let the listener read them.
+
+    Args:
+        recipe: names the method.
+        captioner: on its device.
+        own: its listener.
+        objective: whose relaxation is tried.
+        data: ``(dataset, collate)`` to take two pictures from.
+
+    Raises:
+        UsageError: captioner or listener cannot do it.
+    """
+    if not METHODS[recipe.method].through_words:
+        return
+    relaxation: Relaxation = objective.relaxation
+    dataset, collate = data
+    batch = collate(two_pictures(dataset, collate)).to(captioner.device)
+    tried = Relaxation(relaxation.estimator, relaxation.rho, relaxation.temperature, relaxation.feed_soft, 2)
+    with torch.no_grad(), torch.random.fork_rng(devices=[]):
+        soft = captioner.unroll(batch, tried)
+        own.embed_words(soft.words, soft.rollout.mask)
+
+
+def own_scorers(own: OwnListener | None, watched: CaptionDataset, *, num_workers: int = 0) -> list[Scorer]:
+    """What measures a captioner by its own listener, which is made to know the images; nothing without one."""
+    if own is None:
+        return []
+    if not _pictures(own):
+        own.cache_images(watched)
+    process = _pictures(own).get(NAME)
+    return [OwnListenerScorer(own.listener, watched, process=process, num_workers=num_workers)]
+
+
+def trained_scorers(
+    run: Path, section: OwnListenerSection | None, watched: CaptionDataset, *, size: str, features: FeatureSet | None
+) -> list[Scorer]:
+    """What measures a run's captioner by the listener that learned beside it, or that stayed as it was; nothing without one.
+
+    Raises:
+        UsageError: the listener is damaged, or its features are missing.
+    """
+    if section is None or section.path is None:
+        return []
+    path = str(part_of_run(run, NAME) or section.path)
+    listener = load_retriever(path, name=NAME, prefix=section.prefix, size=size, features=features)
+    listener.cache_images(watched)
+    return [OwnListenerScorer(listener, watched)]

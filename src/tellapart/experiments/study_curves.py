@@ -1,0 +1,90 @@
+"""A study whose methods are compared along the curve of their knob, not at one point (Vered et al., ICCV 2019, section 5.4)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+from tellapart.experiments.study import Study
+from tellapart.experiments.study_plan import Reader, Seeds
+from tellapart.experiments.world_run import ROWS, Setting
+from tellapart.metrics.curves import interpolate
+
+
+@dataclass(frozen=True)
+class CurveStudy(Study):
+    """One learning rate a method, chosen on val at the middle value of its knob; then every value at that rate.
+
+    Args:
+        one_seed: rows that are measured with the first seed only.
+        rate_of: row -> the row whose learning rate it takes, instead of a grid of its own.
+    """
+
+    one_seed: tuple[str, ...] = field(default=())
+    rate_of: Mapping[str, str] = field(default_factory=dict)
+
+    def grid(self, row: str) -> list[Setting]:
+        """The learning rates, at the middle value of the knob (the upper one of two); nothing for a row with another's."""
+        if row in self.rate_of:
+            return []
+        values = ROWS[row].values
+        return [setting for setting in super().grid(row) if setting.knob == values[len(values) // 2]]
+
+    def chosen(self, row: str) -> Setting:
+        """The grid point that retrieves best on val, by the listener that decides; with another's rate, if it takes one."""
+        if row in self.rate_of:
+            rate = self.chosen(self.rate_of[row]).learning_rate
+            return replace(self.base, row=row, learning_rate=rate, knob=ROWS[row].values[0], seed=self.seeds[0])
+        return super().chosen(row)
+
+    def curve(self, row: str) -> list[Setting]:
+        """One setting a value of the knob, at the chosen rate."""
+        return [replace(self.chosen(row), knob=value) for value in ROWS[row].values]
+
+    def seeded(self, setting: Setting) -> list[Setting]:
+        """The setting with its row's seeds."""
+        return super().seeded(setting)[: 1 if setting.row in self.one_seed else None]
+
+    def measured(self) -> Iterator[tuple[str, list[Setting]]]:
+        """Name of a table row, the method with its knob's value -> its settings, one a seed."""
+        for row in self.plan.starts:
+            yield row, self.seeded(self.chosen(row))
+        for row in self.plan.rows:
+            for setting in self.curve(row):
+                yield named(setting), self.seeded(setting)
+
+
+def named(setting: Setting) -> str:
+    """What a point of a curve is called in tables."""
+    return setting.row if setting.knob is None else f"{setting.row} ({setting.knob:g})"
+
+
+def at_fixed(
+    study: CurveStudy, row: str, fixed: str, value: float, metric: str, *, factor: float = 1.0, point: str = "last"
+) -> Seeds | None:
+    """A metric where another has a value, read on each seed's own curve under greedy decoding.
+
+    The start captioner is a point of every curve, that of a knob of 0.
+
+    Args:
+        study: finished.
+        row: the method.
+        fixed: the metric that is fixed.
+        value: its value, as it is stored.
+        metric: the metric to read.
+        factor: what it is multiplied by.
+        point: ``last`` or ``selected``.
+
+    Returns:
+        One value a seed; none where a seed's curve does not reach the value.
+    """
+    reader, names = Reader(study), [named(setting) for setting in study.curve(row)]
+    seeds, start = len(study.seeded(study.chosen(row))), study.plan.starts[0]
+    # The own listener of the start captioner is the reward listener, which it is copied from.
+    xs = [reader.metric(start, fixed.removeprefix("own_")).values]
+    xs += [reader.metric(name, fixed, point=point).values for name in names]
+    ys = [reader.metric(start, metric.removeprefix("own_")).values]
+    ys += [reader.metric(name, metric, point=point).values for name in names]
+    read = [interpolate([x[i] for x in xs], [y[i] for y in ys], value) for i in range(seeds)]
+    found = [one for one in read if one is not None]
+    return Seeds([factor * one for one in found]) if len(found) == seeds else None

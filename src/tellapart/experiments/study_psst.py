@@ -1,0 +1,122 @@
+"""The page on PSST: curves of discriminability against naturalness, one a method, and the sweep of rho."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tellapart.experiments.psst_rows import PSST_ROWS
+from tellapart.experiments.study_curves import CurveStudy, at_fixed
+from tellapart.experiments.study_plan import Claim, Columns, Plan, Reader, Seeds
+
+if TYPE_CHECKING:
+    from tellapart.experiments.study import Study
+    from tellapart.experiments.world_run import Setting
+
+SEEDED = ("psst", "st_multinomial", "reinforce_joint", "luo2018")
+"""Rows that are measured with every seed."""
+
+RHO = {f"psst, rho {rho}": rho for rho in ("0", "0.5", "0.75", "1")} | {"psst": "0.25"}
+
+LISTENING: Columns = {
+    f"{who}_R@{k}": (f"{heading} R@{k}", 1.0)
+    for who, heading in {"own_listener": "own", "listener": "listener", "judge": "judge"}.items()
+    for k in (1, 5, 10)
+} | {"exact_recall@1": ("exact_recall@1", 1.0), "own_listener_human_R@1": ("own, human captions R@1", 1.0)}
+
+WRITING: Columns = {
+    "CIDEr": ("CIDEr", 100.0),
+    "grammatical": ("grammatical", 1.0),
+    "truthful": ("truthful", 1.0),
+    "hallucinated": ("hallucinated", 1.0),
+    "detail": ("detail", 1.0),
+    "perplexity": ("perplexity", 1.0),
+    "Self-BLEU": ("Self-BLEU", 1.0),
+    "distinct_captions": ("distinct", 1.0),
+    "mean_length": ("words", 1.0),
+}
+
+READ = {"own_listener_R@1": "own R@1", "listener_R@1": "listener R@1", "exact_recall@1": "exact_recall@1"}
+SHARES = (0.8, 0.9, 1.0, 1.1)
+"""CIDEr that curves are read at, as a share of the start captioner's."""
+
+INTRODUCTION = """Vered et al. (ICCV 2019) on the built-in world: captioner and listener learn together, through words that are
+passed as distributions (`psst`), as drawn words with straight-through gradients (`st_...`), or not at all (`reinforce_joint`);
+the listener stays in `luo2018`, the captioner in `listener_only`. Behind a row's name stands the weight of discriminability,
+the paper's lambda, whose scale is each method's own, so that only curves may be compared. *own* is the listener that
+learned with the captioner (of `xe`: what it starts as), *listener* the one it started from. How to read it is in
+[world-psst-analysis.md](world-psst-analysis.md). Made by `make study STUDY=psst`. The learning rate of each method is chosen at
+one weight, the third; `psst` with another rho takes that of `psst`. Three seeds are measured of psst, st_multinomial,
+reinforce_joint and luo2018, one of the rest."""
+
+
+def make(plan: Plan, root: Path, base: Setting) -> CurveStudy:
+    """The study, with the seeds and learning rates of its rows."""
+    single = tuple(row for row in PSST_ROWS if row not in SEEDED)
+    rates = dict.fromkeys((row for row in PSST_ROWS if row.startswith("psst, rho")), "psst")
+    return CurveStudy(plan, root, base, one_seed=single, rate_of=rates)
+
+
+def sections(study: Study) -> list[str]:
+    """What each curve reads at fixed CIDEr, at the last step."""
+    assert isinstance(study, CurveStudy)
+    start = Reader(study).metric("xe", "CIDEr").mean
+    rows = [row for row in PSST_ROWS if row != "listener_only"]
+    return [
+        f"## {heading} at fixed CIDEr (test, greedy, last step)\n\n{_readings(study, rows, metric, start)}"
+        for metric, heading in READ.items()
+    ]
+
+
+def _readings(study: CurveStudy, rows: list[str], metric: str, start: float) -> str:
+    lines = ["| method | " + " | ".join(f"CIDEr {100 * share * start:.0f}" for share in SHARES) + " |"]
+    lines.append("|---" * (len(SHARES) + 1) + "|")
+    for row in rows:
+        cells = [_said(at_fixed(study, row, "CIDEr", share * start, metric)) for share in SHARES]
+        lines.append(f"| {row} | " + " | ".join(cells) + " |")
+    text = "Each seed is read on its own curve, on a line between neighbouring weights (0 is the start captioner);"
+    return "\n".join(lines) + f"\n\n{text} *unreached* where a seed's curve does not enclose the value."
+
+
+def _said(found: Seeds | None) -> str:
+    return "unreached" if found is None else str(found)
+
+
+def claims(study: Study) -> list[Claim]:
+    """The published orderings: own recall where CIDEr is the start captioner's."""
+    assert isinstance(study, CurveStudy)
+    value = Reader(study).metric("xe", "CIDEr").mean
+    read = {
+        row: at_fixed(study, row, "CIDEr", value, "own_listener_R@1") for row in PSST_ROWS if row != "listener_only"
+    }
+    found = [_above(read, "psst", other) for other in ("st_multinomial", "reinforce_joint", "luo2018")]
+    found += [_above(read, other, "luo2018") for other in ("st_multinomial", "reinforce_joint")]
+    return [*found, _interior(read)]
+
+
+def _above(read: dict[str, Seeds | None], higher: str, lower: str) -> Claim:
+    ours, theirs = read[higher], read[lower]
+    holds = ours is not None and theirs is not None and ours.above(theirs)
+    text = f"{higher} has a higher own R@1 than {lower} where CIDEr is xe's (last step, greedy)."
+    return Claim(text, holds, f"{_said(ours)} against {_said(theirs)}.")
+
+
+def _interior(read: dict[str, Seeds | None]) -> Claim:
+    """First seeds, since the ends have no others."""
+    first = {rho: found.values[0] for row, rho in RHO.items() if (found := read[row]) is not None}
+    inside = [value for rho, value in first.items() if rho not in ("0", "1")]
+    ends = [first.get(rho) for rho in ("0", "1")]
+    holds = bool(inside) and all(end is not None and max(inside) > end for end in ends)
+    said = ", ".join(f"{rho}: {first[rho]:.1f}" for rho in sorted(first, key=float)) or "nothing reached"
+    return Claim("Some rho between 0 and 1 beats both ends (seed 0, own R@1 where CIDEr is xe's).", holds, f"{said}.")
+
+
+PLAN = Plan(
+    page="world-psst.md",
+    title="PSST on the world",
+    introduction=INTRODUCTION,
+    rows=tuple(PSST_ROWS),
+    tables={"listening": LISTENING, "writing": WRITING},
+    claims=claims,
+    sections=sections,
+)
