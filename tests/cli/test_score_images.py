@@ -91,6 +91,25 @@ def test_a_training_is_watched_by_them_and_scored_by_its_own_models(materials, m
         assert found[key] == pytest.approx(watched[-1][f"eval_{key}"], abs=1e-6), key
 
 
+def test_n_grams_are_blocked_as_the_recipe_or_the_command_says(materials, tmp_path, capsys):
+    evaluation = {"split": "val", "max_new_tokens": 8, "num_beams": 2, "no_repeat_ngram_size": 1, "judge": None}
+    recipe = materials.recipe(tmp_path, "xe", evaluation=evaluation, max_steps=1)
+    assert run("train", recipe) == 0
+    folder = tmp_path / "xe"
+    for words, said in ((), "no_repeat_ngram_size=1"), (("--no_repeat_ngram_size", "0"), "beam 2"):
+        assert run("score", folder, *words, "--output_dir", tmp_path / f"kept{len(words)}") == 0
+        written = next((tmp_path / f"kept{len(words)}").rglob("metrics.json"))
+        protocol = json.loads(written.read_text())["protocol"]
+        assert said in protocol["decoding"]
+        assert ("no_repeat" in protocol["decoding"]) == (not words)
+        captions = json.loads(next(written.parent.glob("captions_results.json")).read_text())
+        repeats = [len(set(c["caption"].split())) < len(c["caption"].split()) for c in captions]
+        assert words or not any(repeats)
+    capsys.readouterr()
+    assert run("score", folder, "--no_repeat_ngram_size", "-1") == 2
+    assert "--no_repeat_ngram_size is -1" in capsys.readouterr().err
+
+
 def test_a_checkpoint_file_can_be_the_reward(materials, models, tmp_path):
     listener = {"path": str(models["pac"]), "base": str(models["pac_base"])}
     recipe = materials.recipe(tmp_path, "scst", listener=listener, reward={"clip_s": 1.0}, max_steps=1)

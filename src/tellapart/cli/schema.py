@@ -225,6 +225,7 @@ class EvaluationSection:
         samples: also draw so many captions of each image at random and so many by beam search, and measure them as sets
             (CIDEr, Div-1, Div-2, mBLEU-4); 0 does not.
         num_beams: beams of the evaluation's captions; 1 is greedy.
+        no_repeat_ngram_size: no run of so many tokens may occur twice in a caption; 0 allows all.
         max_new_tokens: longest caption in tokens.
         limit: use only the first so many images; null uses all.
     """
@@ -242,6 +243,7 @@ class EvaluationSection:
     meteor: bool = False
     samples: int = 0
     num_beams: int = 1
+    no_repeat_ngram_size: int = 0
     max_new_tokens: int = 40
     limit: int | None = None
 

@@ -146,7 +146,10 @@ def _drawn_by(
 
     beams = options.num_beams or (usual.num_beams if usual else 1)
     longest = options.max_new_tokens or (usual.max_new_tokens if usual else 40)
-    how = decoding(beams, longest)
+    blocked = usual.no_repeat_ngram_size if isinstance(usual, EvaluationSection) else 0
+    if options.no_repeat_ngram_size is not None:
+        blocked = options.no_repeat_ngram_size
+    how = decoding(beams, longest, no_repeat_ngram_size=blocked)
     return load_captioner(CaptionerSection(model_name_or_path=word), size=where.size).to(device()), how
 
 
