@@ -91,6 +91,16 @@ def test_a_training_is_watched_by_them_and_scored_by_its_own_models(materials, m
         assert found[key] == pytest.approx(watched[-1][f"eval_{key}"], abs=1e-6), key
 
 
+def test_a_gallery_of_more_images_than_there_are(materials, tmp_path, capsys):
+    captions, ids = tmp_path / "captions.json", [f"{i:02}.png" for i in range(8, 14)]
+    captions.write_text(json.dumps([{"file_name": name, "caption": f"a dog {name}"} for name in ids]))
+    words = ("score", captions, "--data", materials.data, "--split", "val", "--listener", materials.listener)
+    assert run(*words, "--hard_gallery", len(ids) - 1) == 0
+    capsys.readouterr()
+    assert run(*words, "--hard_gallery", len(ids)) == 2
+    assert f"--hard_gallery is {len(ids)}, but there are {len(ids)} images" in capsys.readouterr().err
+
+
 def test_n_grams_are_blocked_as_the_recipe_or_the_command_says(materials, tmp_path, capsys):
     evaluation = {"split": "val", "max_new_tokens": 8, "num_beams": 2, "no_repeat_ngram_size": 1, "judge": None}
     recipe = materials.recipe(tmp_path, "xe", evaluation=evaluation, max_steps=1)

@@ -77,6 +77,10 @@ def measure(word: str, options: ScoreOptions, *, run: Made | None = None) -> Eva
     listeners = _listeners(options, run, where)
     if options.hard_gallery and not listeners:
         raise UsageError("--hard_gallery asks which images look alike: name a --listener that sees them.")
+    if options.hard_gallery >= len(where.dataset):
+        raise UsageError(
+            f"--hard_gallery is {options.hard_gallery}, but there are {len(where.dataset)} images: ask for fewer than that."
+        )
     parts: dict[str, Any] = {"listeners": listeners, "hard_gallery": options.hard_gallery}
     parts |= {"measures": _measures(options, run, where), "scorers": _scorers(options, run, where)}
     if given:
