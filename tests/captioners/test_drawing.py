@@ -6,6 +6,7 @@ import pytest
 import torch
 from transformers.modeling_outputs import BaseModelOutput
 
+from tellapart.captioners.base import Captioner
 from tellapart.captioners.rollout import block_repeated_ngrams, inverse_cdf
 from tellapart.types import Decoding
 from tiny_models import batch_of, tiny_blip, tiny_ved
@@ -94,6 +95,28 @@ def test_samples_depend_on_image_and_seed_only(make):
     assert draw([0, 1]) | draw([2, 3, 4]) | draw([5]) == whole
     assert draw(range(6), seed=4) != whole
     assert len({tuple(row) for rows in whole.values() for row in rows}) > 12
+
+
+@pytest.mark.parametrize("make", MAKERS)
+@pytest.mark.parametrize(
+    "settings", [{}, {"temperature": 2.0, "top_k": 4}, {"min_new_tokens": 5, "no_repeat_ngram_size": 2}]
+)
+def test_samples_and_greedy_captions_of_one_loop_are_those_of_two(make, settings):
+    captioner = make()
+    batch = batch_of(captioner, 6)
+    decoding = Decoding(do_sample=True, num_return_sequences=3, max_new_tokens=20, **settings)
+    torch.manual_seed(3)
+    samples, greedy = captioner.sample_with_greedy(batch, decoding)
+    after = torch.rand(1)
+    torch.manual_seed(3)
+    apart = Captioner.sample_with_greedy(captioner, batch, decoding)
+    assert torch.equal(after, torch.rand(1)), "one number of the global generator, as for samples alone"
+    for one, other in zip((samples, greedy), apart, strict=True):
+        assert rows_of(one) == rows_of(other)
+        assert one.image.tolist() == other.image.tolist()
+        assert one.texts == other.texts
+        assert torch.equal(one.finished, other.finished)
+    assert rows_of(samples)[::3] != rows_of(greedy)
 
 
 @pytest.mark.parametrize("make", MAKERS)

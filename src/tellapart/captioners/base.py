@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -80,6 +80,20 @@ class Captioner(nn.Module, ABC):
         Sampling is keyed by image id and one draw from torch's global generator (``draws.uniforms``), so it does not
         depend on how images are batched.
         """
+
+    def sample_with_greedy(
+        self, batch: Batch, decoding: Decoding, *, encoded: Encoded | None = None
+    ) -> tuple[Rollout, Rollout]:
+        """Samples, as :meth:`generate` draws them, and the greedy caption of each image under the same restrictions.
+
+        Args:
+            batch: B images.
+            decoding: of the samples.
+            encoded: of the batch, if it is known.
+        """
+        encoded = self.encode(batch) if encoded is None else encoded
+        alone = replace(decoding, do_sample=False, num_return_sequences=1, temperature=1.0, top_k=0, top_p=1.0)
+        return self.generate(batch, decoding, encoded=encoded), self.generate(batch, alone, encoded=encoded)
 
     def draw(self, batch: Batch, decoding: Decoding, *, encoded: Encoded | None = None) -> tuple[Rollout, Tensor]:
         """``generate``, with the ``[N, T]`` raw log-probabilities met while drawing (not for beam search).

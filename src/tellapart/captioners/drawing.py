@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import torch
 from torch import Tensor
 
 from tellapart.captioners.base import Encoded
@@ -34,8 +35,31 @@ def draw_captions(
     """
     if decoding.num_beams > 1:
         return beam_search(family, encoded, decoding), None
-    numbers = None
-    if decoding.do_sample:
-        numbers = uniforms(ids, decoding.num_return_sequences * decoding.max_new_tokens, base_seed())
-        numbers = numbers.view(-1, decoding.max_new_tokens).float().to(encoded.states.device)
+    numbers = _numbers(encoded, ids, decoding).flatten(0, 1) if decoding.do_sample else None
     return draw(family, encoded, decoding, numbers, logprobs=logprobs)
+
+
+def draw_with_greedy(family: Family, encoded: Encoded, ids: Sequence[str], decoding: Decoding) -> tuple[Tensor, Tensor]:
+    """Samples as :func:`draw_captions` draws them, and the greedy caption of every image, in one loop.
+
+    Args:
+        family: the model.
+        encoded: states of B images.
+        ids: of these images.
+        decoding: of the samples.
+
+    Returns:
+        ``[B * num_return_sequences, max_new_tokens]`` and ``[B, max_new_tokens]`` tokens, padded after EOS.
+    """
+    numbers = _numbers(encoded, ids, decoding)
+    greedy = torch.full_like(numbers[:, :1], torch.nan)
+    tokens, _ = draw(family, encoded, decoding, torch.cat([numbers, greedy], dim=1).flatten(0, 1))
+    rows = tokens.unflatten(0, (len(ids), -1))
+    return rows[:, :-1].flatten(0, 1), rows[:, -1]
+
+
+def _numbers(encoded: Encoded, ids: Sequence[str], decoding: Decoding) -> Tensor:
+    """``[B, num_return_sequences, max_new_tokens]`` numbers in [0, 1) that sampling takes."""
+    shape = (-1, decoding.num_return_sequences, decoding.max_new_tokens)
+    numbers = uniforms(ids, decoding.num_return_sequences * decoding.max_new_tokens, base_seed())
+    return numbers.view(shape).float().to(encoded.states.device)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from tellapart.captioners.adapters import LoraOptions, adapted
 from tellapart.captioners.base import Captioner, Encoded
-from tellapart.captioners.drawing import draw_captions
+from tellapart.captioners.drawing import draw_captions, draw_with_greedy
 from tellapart.captioners.families import family_of
 from tellapart.captioners.families.base import Family, Processors
 from tellapart.captioners.learning import checkpoint_layers, freeze
@@ -214,12 +214,17 @@ class HuggingFaceCaptioner(Captioner):
         return None if self.trains_vision else encoded
 
     def generate(self, batch: Batch, decoding: Decoding, *, encoded: Encoded | None = None) -> Rollout:
-        """Draw captions by a loop of our own, with the decisions of Hugging Face's ``generate``.
-
-        Sampling takes one number from torch's global generator, and nothing else from it: a caption depends on that
-        number and its image's id.
-        """
+        """Draw captions by a loop of our own, with the decisions of Hugging Face's ``generate``."""
         return self._generate(batch, decoding, encoded, logprobs=False)[0]
+
+    def sample_with_greedy(
+        self, batch: Batch, decoding: Decoding, *, encoded: Encoded | None = None
+    ) -> tuple[Rollout, Rollout]:
+        """Samples and greedy captions, drawn in one loop."""
+        with evaluating(self):
+            encoded = self.encode(batch) if encoded is None else encoded
+            samples, greedy = draw_with_greedy(self.family, encoded, batch.ids, decoding)
+        return self.text.write(batch, samples, decoding.num_return_sequences), self.text.write(batch, greedy, 1)
 
     def draw(self, batch: Batch, decoding: Decoding, *, encoded: Encoded | None = None) -> tuple[Rollout, Tensor]:
         """``generate`` with the ``[N, T]`` raw log-probabilities met while drawing, 0 where masked."""

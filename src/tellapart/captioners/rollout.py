@@ -58,6 +58,7 @@ class _Chooser:
 
     def __init__(self, family: Family, decoding: Decoding, uniforms: Tensor | None, vocabulary: int) -> None:
         self.family, self.decoding, self.uniforms = family, decoding, uniforms
+        self.greedy = None if uniforms is None else uniforms[:, 0].isnan()
         self.warpers = LogitsProcessorList()
         if not decoding.do_sample:
             return
@@ -71,16 +72,16 @@ class _Chooser:
     def __call__(self, logits: Tensor, tokens: Tensor, rows: Tensor) -> Tensor:
         """``[n]`` next tokens after ``tokens [n, t]``, whose places in the whole rollout are ``rows``."""
         scores = restricted(logits, tokens, self.family, self.decoding)
-        if self.uniforms is None:
+        if self.uniforms is None or self.greedy is None:
             return scores.argmax(dim=1)
-        scores = self.warpers(tokens, scores)
-        return inverse_cdf(scores, self.uniforms[rows, tokens.shape[1]])
+        sampled = inverse_cdf(self.warpers(tokens, scores), self.uniforms[rows, tokens.shape[1]].nan_to_num(0.0))
+        return torch.where(self.greedy[rows], scores.argmax(dim=1), sampled) if self.greedy.any() else sampled
 
 
 def draw(
     family: Family, encoded: Encoded, decoding: Decoding, uniforms: Tensor | None, *, logprobs: bool = False
 ) -> tuple[Tensor, Tensor | None]:
-    """Draw ``num_return_sequences`` captions of every image, image by image.
+    """Draw ``num_return_sequences`` captions of every image, or as many as there are numbers for, image by image.
 
     The first step, and the image's keys and values, are computed once an image and shared by its captions. Captions
     that ended leave the batch and the cache.
@@ -89,13 +90,15 @@ def draw(
         family: the model.
         encoded: states of B images.
         decoding: how; beam search is not done here.
-        uniforms: ``[B * num_return_sequences, max_new_tokens]`` in [0, 1) for sampling; none for greedy search.
+        uniforms: ``[B * captions an image, max_new_tokens]`` in [0, 1) for sampling, a row of NaN for a greedy caption among
+            samples; none for greedy search alone.
         logprobs: also return the raw log-probability of each token, ``[N, max_new_tokens]`` float32, 0 after EOS.
 
     Returns:
         ``[N, max_new_tokens]`` tokens, padded after EOS, and the log-probabilities or none.
     """
     device, count = encoded.states.device, decoding.num_return_sequences
+    count = count if uniforms is None else len(uniforms) // len(encoded.states)
     cache = family.new_cache()
     logits = family.exact_logits(family.prefix(encoded, cache))
     image = torch.arange(len(encoded.states), device=device).repeat_interleave(count)

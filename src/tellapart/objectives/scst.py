@@ -82,7 +82,6 @@ class SCST(ObjectiveModule):
         self.captioner, self.reward, self.baseline, self.reduction = captioner, reward, baseline, reduction
         self.kl_coef, self.kl_in = kl_coef, kl_in
         self.reference = captioner.reference() if kl_coef else None
-        self.greedy = Decoding(max_new_tokens=max_new_tokens)
         samples = Decoding(
             num_return_sequences=num_generations,
             do_sample=True,
@@ -97,7 +96,7 @@ class SCST(ObjectiveModule):
     def collect(self, batch: Batch, step: int) -> Experience:
         """Draw captions, score them, subtract the baseline."""
         encoded = self.captioner.encode(batch)
-        rollout = self.captioner.generate(batch, self.decoding, encoded=encoded)
+        rollout, greedy = self._drawn(batch, encoded)
         rewards, logs = score(self.reward, rollout)
         logs |= rollout_logs(rollout, rewards)
         reference_logprobs = None
@@ -107,13 +106,18 @@ class SCST(ObjectiveModule):
             logs["kl"] = sequence_logprob(policy - reference_logprobs, rollout.mask)
             if self.kl_in == "reward":
                 rewards = rewards - self.kl_coef * logs["kl"].to(rewards.dtype)
-        advantage = rewards - self._baseline(batch, encoded, rollout, rewards)
+        advantage = rewards - self._baseline(rollout, rewards, greedy)
         return Experience(rollout, self.captioner.reusable(encoded), advantage, reference_logprobs, logs)
 
-    def _baseline(self, batch: Batch, encoded: Encoded, rollout: Rollout, rewards: Tensor) -> Tensor:
+    def _drawn(self, batch: Batch, encoded: Encoded) -> tuple[Rollout, Rollout | None]:
+        """The captions to learn from, and the greedy ones if they are the baseline."""
         if self.baseline in GROUP_BASELINES:
+            return self.captioner.generate(batch, self.decoding, encoded=encoded), None
+        return self.captioner.sample_with_greedy(batch, self.decoding, encoded=encoded)
+
+    def _baseline(self, rollout: Rollout, rewards: Tensor, greedy: Rollout | None) -> Tensor:
+        if greedy is None:
             return GROUP_BASELINES[self.baseline](rewards, rollout.image)
-        greedy = self.captioner.generate(batch, self.greedy, encoded=encoded)
         return score(self.reward, greedy)[0][rollout.image]
 
     def losses(self, experience: Experience) -> Iterator[StepOutput]:
