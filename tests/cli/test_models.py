@@ -1,9 +1,13 @@
 """Models as recipes name them."""
 
+import json
+
+import pytest
 import torch
 
-from tellapart.cli.models import load_captioner
+from tellapart.cli.models import captioner_folder, load_captioner
 from tellapart.cli.schema import CaptionerSection, LoraSection
+from tellapart.errors import UsageError
 from tiny_models import tiny_ved
 
 
@@ -19,3 +23,12 @@ def test_the_seed_draws_a_new_adapter(tmp_path):
         torch.rand(3)
     assert torch.equal(drawn[0], drawn[1])
     assert not torch.equal(drawn[0], drawn[2])
+
+
+def test_a_run_whose_captioner_stays_is_read_only_once_its_listener_has_learned(tmp_path):
+    recipe = {"method": "listener_only", "captioner": {"model_name_or_path": "some/model"}}
+    (tmp_path / "run.json").write_text(json.dumps({"recipe": recipe}))
+    with pytest.raises(UsageError, match="has no checkpoint yet"):
+        captioner_folder(str(tmp_path))
+    (tmp_path / "checkpoint-2" / "own_listener").mkdir(parents=True)
+    assert captioner_folder(str(tmp_path)) == "some/model"

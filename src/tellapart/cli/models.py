@@ -127,7 +127,9 @@ def captioner_folder(name: str, *, size: str = "full") -> str | Path:
     if found is not None:
         return found
     start = _kept_captioner(folder)
-    if start is None:
+    # Without a checkpoint, a run whose captioner stays has nothing of its own either, and must not be measured as if it had.
+    trained = (folder / "best").is_dir() or any(folder.glob("checkpoint-*"))
+    if start is None or not trained:
         raise UsageError(f"the run {name} has no checkpoint yet: let it train on, or name another.")
     return captioner_folder(start, size=size)
 

@@ -75,6 +75,14 @@ class Study:
         """The setting with every seed."""
         return [replace(setting, seed=seed) for seed in self.seeds]
 
+    def protocol(self) -> str:
+        """How a point was chosen, for the head of the page."""
+        rates = ", ".join(f"{rate:g}" for rate in self.learning_rates)
+        seeds = ", ".join(map(str, self.seeds))
+        return f"""learning rates {rates}
+and the values of a method's knob are tried with seed {self.seeds[0]} and chosen on **val**; then seeds {seeds} at the chosen
+point, mean ± standard deviation."""
+
     def measured(self) -> Iterator[tuple[str, list[Setting]]]:
         """Name of a table row -> its settings, one a seed."""
         for row in (*self.plan.starts, *self.plan.rows):

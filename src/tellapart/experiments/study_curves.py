@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from tellapart.experiments.study import Study
-from tellapart.experiments.study_plan import Reader, Seeds
+from tellapart.experiments.study_plan import Seeds
 from tellapart.experiments.world_run import ROWS, Setting
 from tellapart.metrics.curves import interpolate
 
@@ -39,11 +39,20 @@ class CurveStudy(Study):
 
     def curve(self, row: str) -> list[Setting]:
         """One setting a value of the knob, at the chosen rate."""
-        return [replace(self.chosen(row), knob=value) for value in ROWS[row].values]
+        chosen = self.chosen(row)
+        return [replace(chosen, knob=value) for value in ROWS[row].values]
 
     def seeded(self, setting: Setting) -> list[Setting]:
         """The setting with its row's seeds."""
         return super().seeded(setting)[: 1 if setting.row in self.one_seed else None]
+
+    def protocol(self) -> str:
+        """How a point was chosen, for the head of the page."""
+        tried = sorted({setting.learning_rate for row in self.plan.rows for setting in self.grid(row)})
+        rates, seeds = ", ".join(f"{rate:g}" for rate in tried), ", ".join(map(str, self.seeds))
+        return f"""learning rates {rates}
+are tried with seed {self.seeds[0]} at one value of a method's knob and chosen on **val**; then every value of the knob at that
+rate, seeds {seeds} or the first alone, mean ± standard deviation."""
 
     def measured(self) -> Iterator[tuple[str, list[Setting]]]:
         """Name of a table row, the method with its knob's value -> its settings, one a seed."""
@@ -64,7 +73,8 @@ def at_fixed(
 ) -> Seeds | None:
     """A metric where another has a value, read on each seed's own curve under greedy decoding.
 
-    The start captioner is a point of every curve, that of a knob of 0.
+    The start captioner is no point of a curve: no value of the knob gives it, and where its own value is asked for, every method
+    would be read at the start.
 
     Args:
         study: finished.
@@ -78,13 +88,10 @@ def at_fixed(
     Returns:
         One value a seed; none where a seed's curve does not reach the value.
     """
-    reader, names = Reader(study), [named(setting) for setting in study.curve(row)]
-    seeds, start = len(study.seeded(study.chosen(row))), study.plan.starts[0]
-    # The own listener of the start captioner is the reward listener, which it is copied from.
-    xs = [reader.metric(start, fixed.removeprefix("own_")).values]
-    xs += [reader.metric(name, fixed, point=point).values for name in names]
-    ys = [reader.metric(start, metric.removeprefix("own_")).values]
-    ys += [reader.metric(name, metric, point=point).values for name in names]
-    read = [interpolate([x[i] for x in xs], [y[i] for y in ys], value) for i in range(seeds)]
+    points = [[study.tested(one)[point]["greedy"] for one in study.seeded(setting)] for setting in study.curve(row)]
+    read = [
+        interpolate([one[fixed] for one in curve], [one[metric] for one in curve], value)
+        for curve in zip(*points, strict=True)
+    ]
     found = [one for one in read if one is not None]
-    return Seeds([factor * one for one in found]) if len(found) == seeds else None
+    return Seeds([factor * one for one in found]) if len(found) == len(read) else None

@@ -44,15 +44,12 @@ def write_page(study: Study, path: Path, *, references: dict[str, dict[str, floa
 
 def _head(study: Study) -> str:
     base = study.base
-    rates = ", ".join(f"{rate:g}" for rate in study.learning_rates)
-    seeds = ", ".join(map(str, study.seeds))
     return f"""# {study.plan.title}
 
 {study.plan.introduction}
 
-One protocol for every method: {base.steps} steps of {base.images} images; learning rates {rates}
-and the values of a method's knob are tried with seed {study.seeds[0]} and chosen on **val**; then seeds {seeds} at the chosen
-point, mean ± standard deviation. A seed redraws the start captioner `xe` and the post-training; world, listener and judge
+One protocol for every method: {base.steps} steps of {base.images} images; {study.protocol()}
+A seed redraws the start captioner `xe` and the post-training; world, listener and judge
 stay fixed. Evaluated on val every {base.eval_steps} steps. *selected* is the checkpoint with the highest val listener R@1
 among those whose val CIDEr is at least {CIDER_FLOOR} of step 0's; *last* is the last step. The first tables are on **test**.
 CIDEr and BLEU are printed times 100, words are counted, everything else is in percent."""

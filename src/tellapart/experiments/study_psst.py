@@ -44,10 +44,10 @@ INTRODUCTION = """Vered et al. (ICCV 2019) on the built-in world: captioner and 
 passed as distributions (`psst`), as drawn words with straight-through gradients (`st_...`), or not at all (`reinforce_joint`);
 the listener stays in `luo2018`, the captioner in `listener_only`. Behind a row's name stands the weight of discriminability,
 the paper's lambda, whose scale is each method's own, so that only curves may be compared. *own* is the listener that
-learned with the captioner (of `xe`: what it starts as), *listener* the one it started from. How to read it is in
+learned with the captioner (`xe` has none), *listener* the one it started from. How to read it is in
 [world-psst-analysis.md](world-psst-analysis.md). Made by `make study STUDY=psst`. The learning rate of each method is chosen at
-one weight, the third; `psst` with another rho takes that of `psst`. Three seeds are measured of psst, st_multinomial,
-reinforce_joint and luo2018, one of the rest."""
+one weight, the third; `psst` with another rho takes that of `psst`; `listener_only` is chosen by own
+R@1. Three seeds are measured of psst, st_multinomial, reinforce_joint and luo2018, one of the rest."""
 
 
 def make(plan: Plan, root: Path, base: Setting) -> CurveStudy:
@@ -74,7 +74,7 @@ def _readings(study: CurveStudy, rows: list[str], metric: str, start: float) -> 
     for row in rows:
         cells = [_said(at_fixed(study, row, "CIDEr", share * start, metric)) for share in SHARES]
         lines.append(f"| {row} | " + " | ".join(cells) + " |")
-    text = "Each seed is read on its own curve, on a line between neighbouring weights (0 is the start captioner);"
+    text = "Each seed is read on its own curve, on a line between neighbouring weights;"
     return "\n".join(lines) + f"\n\n{text} *unreached* where a seed's curve does not enclose the value."
 
 

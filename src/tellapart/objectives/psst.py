@@ -55,8 +55,8 @@ class PSST(ObjectiveModule):
     captioner.
 
     Departures: rho has the paper's polarity (the released code's is the chance of a drawn word). The margin is the code's
-    0.2; the paper's 1 exceeds most differences of cosines. Captions are drawn without dropout. A word's vector beyond the
-    first EOS is the EOS itself.
+    0.2; the paper's 1 exceeds most differences of cosines. Captions are drawn without dropout. From the first EOS
+    on a word's vector is the EOS itself, without gradient.
 
     Args:
         captioner: the speaker; must be able to unroll.
