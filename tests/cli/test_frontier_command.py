@@ -90,6 +90,9 @@ def test_a_grid_belongs_to_the_recipe_before_it():
         ([DICO, "--seeds", "1.5"], "--seeds is '1.5'"),
         ([DICO, "--at", "CIDEr=high"], "--at CIDEr=high is no number"),
         ([DICO, "--overwrite_output_dir"], "is for one training"),
+        ([DICO, "--push_to_hub"], "--push_to_hub is for one training"),
+        ([DICO, "--grid", "seed=0,1"], "--grid seed is no knob: give --seeds"),
+        ([DICO, "--grid", "output_dir=a,b"], "--grid output_dir is no knob"),
         ([DICO, "--grid", "objective.bta=1"], "did you mean --objective.beta"),
         ([DICO, "--grid", "objective.beta=much"], "--objective.beta is 'much', but must be a number"),
         (["missing.yaml"], "missing.yaml does not exist"),
@@ -147,6 +150,15 @@ def test_points_are_kept_by_what_decides_them(materials, tmp_path):
     copy.write_text(copy.read_text() + " ")
     changed = folders("--objective.beta=0.1", "--data.path", copy, "--data.images", materials.photos)
     assert same != changed
+
+
+def test_a_folder_of_pictures_counts_by_names_and_sizes(tmp_path):
+    recipe = {"data": {"path": "world", "size": "small", "images": str(tmp_path)}}
+    (tmp_path / "a.jpg").write_bytes(b"1")
+    before = Fingerprints().key(recipe)
+    assert Fingerprints().key(recipe) == before
+    (tmp_path / "a.jpg").write_bytes(b"12")
+    assert Fingerprints().key(recipe) != before
 
 
 def test_a_seed_redraws_the_start_of_the_world(tmp_path):

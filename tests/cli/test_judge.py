@@ -73,6 +73,15 @@ def test_a_study_of_two_runs_goes_on_with_the_same_command(runs, materials, tmp_
     assert "holds a study with seed 0, not 5: give another --output_dir." in capsys.readouterr().err
 
 
+def test_a_study_without_its_pictures_is_not_served(runs, materials, tmp_path, served, capsys):
+    assert main(judged(runs, materials, tmp_path, "--num_items", "2")) == 0
+    gone = next((tmp_path / "study" / "pictures").iterdir())
+    gone.unlink()
+    assert main(["judge", str(tmp_path / "study"), "--port", "0"]) == 2
+    assert f"lacks 1 of the study's pictures, first {gone.name}" in capsys.readouterr().err
+    assert len(served) == 1
+
+
 def test_the_other_image_is_a_mined_neighbour(runs, materials, tmp_path, served, capsys):
     dataset = load_dataset(materials.data, split="val")
     near = mine(ClipListener.from_pretrained(materials.listener), dataset, 2)
@@ -141,6 +150,8 @@ def test_what_is_wrong_is_one_sentence(runs, materials, tmp_path, served, capsys
             (["judge", str(tmp_path)], "holds no study"),
             (["judge", "--results", str(tmp_path)], "holds no study"),
             (["judge", "x", "--results", str(tmp_path)], "give the one or the other"),
+            (["judge", "x", "--num_items", "3"], "--num_items does nothing to the study in x"),
+            (["judge", "--results", "x", "--seed", "3"], "--seed does nothing beside --results"),
             (["judge", *runs], "give --data"),
             (judged(runs, materials, tmp_path, "--num_items", "0"), "ask about at least 1"),
             (judged(runs, materials, tmp_path, "--seed", "-1"), "--seed is -1"),

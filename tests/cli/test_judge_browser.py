@@ -252,6 +252,24 @@ def test_captions_are_text_whatever_they_say(page, nasty):  # noqa: F811
     assert seen == {" ".join(text.split()) for text in NASTY}
 
 
+def test_nobody_answers_before_seeing(page, nasty):  # noqa: F811
+    """A picture that did not come whole, because the server was stopped, is asked for again before anything is asked."""
+    refused = []
+
+    def refuse_one(route):
+        if refused:
+            return route.continue_()
+        refused.append(route.request.url)
+        return route.fulfill(body=b"", content_type="image/png", headers={"cache-control": "no-store"})
+
+    page.route("**/pictures/*", refuse_one)
+    with served(str(nasty.folder)) as server:
+        enter(page, server.url, "Zoe")
+        assert len(refused) == 1
+        assert page.evaluate("[...document.querySelectorAll('#ask img')].every((image) => image.naturalWidth > 0)")
+        assert page.is_hidden("#trouble")
+
+
 def test_two_raters_at_once_undo_and_reload(chromium, page, nasty, tmp_path):  # noqa: F811
     folder = tmp_path / "study"
     shutil.copytree(nasty.folder, folder, ignore=shutil.ignore_patterns("answers*"))

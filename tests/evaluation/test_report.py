@@ -2,6 +2,7 @@
 
 import html
 import json
+import math
 import re
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -11,9 +12,12 @@ import pytest
 from evaluation_fakes import REFERENCES, toy_dataset, toy_result
 
 from tellapart.errors import UsageError
+from tellapart.evaluation.columns import Column
+from tellapart.evaluation.compare import compare_results
 from tellapart.evaluation.report import RunView, read_run, write_report
 from tellapart.evaluation.report.curves import thin
 from tellapart.evaluation.report.gallery import choose
+from tellapart.evaluation.report.page import _best
 from tellapart.evaluation.report.record import Record
 from tellapart.evaluation.report.runs import read_curves, with_start
 from tellapart.evaluation.report.scores import new_words, rewritten, score_columns, scores_of
@@ -128,6 +132,17 @@ def test_the_trade_off_shows_the_results_of_what_was_not_trained(tmp_path):
     assert drawn[0]["x"] == pytest.approx([metrics["judge_R@1"]])
     assert drawn[0]["y"] == pytest.approx([100 * metrics["CIDEr"]])
     assert (drawn[1]["x"], drawn[1]["y"]) == ([5.0, 25.0], pytest.approx([10.0, 150.0]))
+
+
+def test_a_metric_that_is_no_number_is_a_dash_and_never_the_best(tmp_path):
+    runs = [replace(view, curves={}) for view in views("xe", "dico", "scst")]
+    lost = replace(runs[0].result, metrics=runs[0].result.metrics | {"CIDEr": math.nan})
+    runs[0] = replace(runs[0], result=lost)
+    page = Page(written(tmp_path, runs))
+    assert [trace["name"] for trace in json.loads(page.figures["trade-off"])["data"]] == ["dico", "scst"]
+    column = Column("CIDEr", "CIDEr", 100, 1, 1)
+    best = max(run.result.metrics["CIDEr"] for run in runs[1:])
+    assert _best(column, compare_results([run.result for run in runs])) == column.text(best)
 
 
 def test_table_prints_each_model_once_with_its_numbers(tmp_path):

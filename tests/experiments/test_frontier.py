@@ -153,6 +153,28 @@ def test_the_page_asks_no_network_and_reads_no_caption_as_html(written):
     assert "default-src 'none'" in policy[1]
 
 
+def test_pictures_that_are_gone_cost_only_themselves(tmp_path, curves):
+    class Gone:
+        def open(self):
+            raise UsageError("photo.png does not exist")
+
+    whole = toy_dataset()
+    gone = type(whole)([replace(whole[0], image=Gone()), *whole.examples[1:]], name="toy test")
+    write_frontier(tmp_path, curves, dataset=gone, images=5, picture=False)
+    page = (tmp_path / "frontier.html").read_text()
+    assert page.count('"source": "data:image/') == 4
+    assert whole[0].references[0] in page
+
+
+def test_a_model_without_a_finite_value_is_no_point_of_the_curve(tmp_path):
+    points = {0.1: [(0.5, 40.0), (0.5, 41.0)], 0.2: [(math.nan, 50.0), (0.6, 51.0)], 0.4: [(0.7, 60.0), (0.7, 61.0)]}
+    broken = curve(tmp_path, "dico", "objective.beta", points)
+    assert broken.path("selected", 0, "CIDEr", "judge_R@1") == ([0.5, 0.7], [40.0, 60.0])
+    drawn = band(broken, "selected", "CIDEr", "judge_R@1")
+    assert (drawn[0][0], drawn[-1][0]) == (0.5, 0.7)
+    assert all(map(math.isfinite, levels([broken], "selected", "CIDEr")))
+
+
 def test_tables_show_points_once_and_the_start_once(curves):
     table = points_table(curves, "selected")
     assert [row[0] for row in table.rows if "start" in row[0]] == ["start model"]

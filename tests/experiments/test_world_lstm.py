@@ -86,12 +86,13 @@ def test_the_page_of_sle(tmp_path, monkeypatch):
             sets |= {"rs5_Div-2": 0.9, "rs5_mBLEU-4": 0.1} if name == "xe" else {}
             sets |= {"rs5_Div-2": 0.5, "rs5_mBLEU-4": 0.4} if name == "sle" else {}
             sets |= {"rs5_Div-2": 0.3, "rs5_mBLEU-4": 0.7} if name in ("sll", "sll_me") else {}
-            points = {"selected": {"greedy": one, "beam5": one, "sets": sets}}
+            tested = {"greedy": one, "beam5": one, "sets": sets}
+            points = {"selected": tested} if name == "xe" else {"selected": tested, "last": tested}
             _note(study, setting, marker_of(PLAN.further_measures), {"test": points})
     monkeypatch.setattr(study_page, "_probe", lambda study: "probe")
     study_page.write_page(study, tmp_path / PLAN.page, references={})
     text = (tmp_path / PLAN.page).read_text()
-    assert text.count("**Holds**") == 10
+    assert text.count("**Holds**") == 20
     assert "Does not hold" not in text
     table = text.partition("## Test, five captions an image")[2].partition("## What was expected")[0]
     assert "| lstm sle | selected | 50.0 ± 0.0 | 50.0 ± 0.0 | 50.0 ± 0.0 | 40.0 ± 0.0 |" in table

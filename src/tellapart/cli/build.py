@@ -246,9 +246,7 @@ def _watch(
         watched,
         collate_of(captioner, features),
         listeners=_retrievers(recipe, watched, listener, features),
-        decoding=decoding(
-            section.num_beams, section.max_new_tokens, no_repeat_ngram_size=section.no_repeat_ngram_size
-        ),
+        decoding=decoding(section.num_beams, section.max_new_tokens, no_repeat_ngram_size=section.no_repeat_ngram_size),
         measures=_measures(recipe, watched, section.split, reader),
         scorers=[*scorers, *owned.own_scorers(own_listener, watched, num_workers=workers)],
         num_workers=workers,

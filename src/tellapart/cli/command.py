@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import fields
 from typing import Any, TypeVar
 
 from tellapart.cli.console import say
 from tellapart.cli.parse import Parser, add_options, help_of, option_types, parse, split_arguments
+from tellapart.errors import UsageError
 
 T = TypeVar("T")
 
@@ -32,3 +33,19 @@ def options_of(argv: Sequence[str], kind: type[T], *, usage: str, description: s
     given = split_arguments(argv, option_types(parser))
     parsed: Any = parse(parser, given.options)
     return given.positional, kind(**{field.name: parsed[field.name] for field in fields(kind)})  # type: ignore[arg-type]
+
+
+def refuse_unused(options: Any, used: Collection[str], why: str) -> None:
+    """Raise where an option was given that would do nothing.
+
+    Args:
+        options: dataclass of a command's options.
+        used: those that do something here.
+        why: what to say of another.
+
+    Raises:
+        UsageError: naming the first such option.
+    """
+    for field in fields(options):
+        if field.name not in used and getattr(options, field.name) != field.default:
+            raise UsageError(f"--{field.name} does nothing {why}.")

@@ -13,6 +13,7 @@ PATHS = {
     "base",
     "features",
     "grammar",
+    "images",
     "itm",
     "judge",
     "language_model",

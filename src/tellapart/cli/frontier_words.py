@@ -17,6 +17,8 @@ REPEATED = ("grid", "label", "add", "at")
 """Options that may be given several times, the first two for each recipe."""
 
 OF_ONE_TRAINING = ("overwrite_output_dir", "resume_from_checkpoint", "print_config")
+NO_KNOBS = {"seed": "seeds", "output_dir": "output_dir"}
+PUSHING = ("push_to_hub", "hub_model_id", "hub_private_repo")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,6 +127,11 @@ def read_words(argv: Sequence[str]) -> Words:
     for name in OF_ONE_TRAINING:
         if name in given.options:
             raise UsageError(f"--{name} is for one training: a frontier resumes by itself, leave it out.")
+    for name in PUSHING:
+        if name in given.options:
+            raise UsageError(
+                f"--{name} is for one training: choose a point, and upload its folder with tellapart push."
+            )
     methods, added, at = _belonging(given.positional)
     parsed: Any = parse(frontier_parser(), {key: value for key, value in given.options.items() if key in own})
     options = FrontierOptions(**{each.name: parsed[each.name] for each in fields(FrontierOptions)})
@@ -192,6 +199,8 @@ def _give(method: Method, words: Sequence[tuple[str, str]]) -> None:
             method.label = value
         else:
             key, texts = assignment("grid", value)
+            if key in NO_KNOBS:
+                raise UsageError(f"--grid {key} is no knob: give --{NO_KNOBS[key]} for all trainings.")
             method.grid[key] = texts
 
 

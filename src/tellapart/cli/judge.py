@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from tellapart.cli.command import options_of
+from tellapart.cli.command import options_of, refuse_unused
 from tellapart.cli.console import note, say
 from tellapart.cli.measured import DataOptions
 from tellapart.errors import UsageError
@@ -65,6 +65,7 @@ def run(argv: Sequence[str]) -> int:
             raise UsageError(
                 f"--results is {options.results}, but {words[0]} is named as well: give the one or the other."
             )
+        refuse_unused(options, ("results",), "beside --results: leave it out")
         return results(options.results)
     _check(words, options)
     from tellapart.evaluation.judge.serve import listen, require_server, serve
@@ -78,6 +79,7 @@ def run(argv: Sequence[str]) -> int:
             from tellapart.cli.judge_study import make_or_open
 
             study = make_or_open(words, options)
+        study.require_pictures()
         _announce(study, listening.getsockname()[1])
         try:
             serve(study, listening)
@@ -89,6 +91,8 @@ def run(argv: Sequence[str]) -> int:
 def _check(words: Sequence[str], options: JudgeOptions) -> None:
     if len(words) not in (1, 2):
         raise UsageError(f"{len(words)} runs were named: give two, or the folder of one study to go on with.")
+    if len(words) == 1:
+        refuse_unused(options, ("port",), f"to the study in {words[0]}, which is made: leave it out, or name two runs")
     if options.num_items < 1:
         raise UsageError(f"--num_items is {options.num_items}: ask about at least 1 image.")
     if options.seed < 0:

@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tellapart.cli.command import options_of
 from tellapart.cli.console import note, say
 from tellapart.cli.schema import TrainFlags
 from tellapart.errors import UsageError
+
+if TYPE_CHECKING:
+    from tellapart.cli.measured import DataOptions
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,12 +122,18 @@ def write_or_keep_card(
     return run / CARD_FILE
 
 
-def references_of(run: Path) -> dict[str, list[str]]:
-    """What people say of the images that a run was measured on; empty where these cannot be read any more."""
+def references_of(run: Path, options: DataOptions | None = None) -> dict[str, list[str]]:
+    """What people say of the images that a run was measured on; empty where these cannot be read any more.
+
+    Raises:
+        UsageError: ``options`` name other images, and these cannot be read.
+    """
     from tellapart.cli.measured import DataOptions, load
     from tellapart.cli.runs import made
 
     try:
-        return load(DataOptions(), made(run)).dataset.references
+        return load(options or DataOptions(), made(run)).dataset.references
     except (UsageError, OSError):
+        if options is not None and options.data is not None:
+            raise
         return {}

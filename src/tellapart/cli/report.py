@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 
-from tellapart.cli.command import options_of
+from tellapart.cli.command import options_of, refuse_unused
 from tellapart.cli.console import note, say
 from tellapart.cli.measured import DataOptions, load
 from tellapart.cli.runs import made
@@ -59,9 +59,12 @@ def _cards(words: Sequence[str], options: ReportOptions) -> int:
     """Write each run's model card."""
     from tellapart.cli.push import references_of, write_or_keep_card
 
+    used = {"card", "protocol", "seed", *(field.name for field in fields(DataOptions))}
+    refuse_unused(options, used, "beside --card, which writes README.md into each run: leave it out")
     for word in words:
         run = Path(word)
-        path = write_or_keep_card(run, protocol=options.protocol, references=references_of(run), seed=options.seed)
+        references = references_of(run, options)
+        path = write_or_keep_card(run, protocol=options.protocol, references=references, seed=options.seed)
         say(str(path))
     return 0
 

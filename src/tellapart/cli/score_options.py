@@ -146,7 +146,9 @@ class ScoreOptions(DataOptions):
             if value is not None and value < 1:
                 raise UsageError(f"--{name} is {value}: give 1 or more.")
         if self.no_repeat_ngram_size is not None and self.no_repeat_ngram_size < 0:
-            raise UsageError(f"--no_repeat_ngram_size is {self.no_repeat_ngram_size}: give a number of tokens, 0 for none.")
+            raise UsageError(
+                f"--no_repeat_ngram_size is {self.no_repeat_ngram_size}: give a number of tokens, 0 for none."
+            )
         if re.fullmatch(r"[1-9]\d*[kKmMgGtT]?", self.spice_heap) is None:
             raise UsageError(f"--spice_heap is {self.spice_heap!r}: give Java's memory as in 4G or 500M.")
         if not self.spice_timeout > 0:

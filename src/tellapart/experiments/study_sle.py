@@ -32,6 +32,9 @@ SETS: Columns = {
     for key, heading in {"CIDEr": "CIDEr", "Div-1": "Div-1", "Div-2": "Div-2", "mBLEU-4": "mBLEU-4"}.items()
 }
 
+NAMES = ("xe", "sll", "sll_me", "sle")
+POINTS = ("selected", "last")
+
 INTRODUCTION = """Table 4 of Chen & Jin (CVPR 2020) on the built-in world: teacher forcing (`xe`), self-critical training on
 CIDEr with five samples (`sll`), with maximum entropy (`sll_me`), and with exploration (`sle`), for the world's GPT-2
 captioner and for an LSTM over the mean of its backbone's features (`lstm ...`). `rs` are five captions an image drawn at
@@ -41,36 +44,40 @@ STUDY=sle`."""
 
 
 def claims(study: Study) -> list[Claim]:
-    """The published orderings, at the selected checkpoint."""
+    """The published orderings: at the selected checkpoint, and at the last step, which is the same for all."""
     reader = Reader(study)
-    return [claim for prefix in SPEAKERS for claim in _of_speaker(reader, prefix)]
+    return [claim for prefix in SPEAKERS for point in POINTS for claim in _of_speaker(reader, prefix, point)]
 
 
-def _of_speaker(reader: Reader, prefix: str) -> Iterator[Claim]:
-    names = ("xe", "sll", "sll_me", "sle")
-    cider = {name: reader.metric(prefix + name, "CIDEr", factor=100, decoding="beam5") for name in names}
+def _of_speaker(reader: Reader, prefix: str, point: str) -> Iterator[Claim]:
+    def read(key: str, decoding: str) -> dict[str, Seeds]:
+        points = {name: "selected" if name == "xe" else point for name in NAMES}
+        return {
+            name: reader.metric(prefix + name, key, point=points[name], factor=100, decoding=decoding) for name in NAMES
+        }
+
+    where = f"({point}{' step' if point == 'last' else ' checkpoint'})"
+    cider, distinct, alike = read("CIDEr", "beam5"), read("rs5_Div-2", "sets"), read("rs5_mBLEU-4", "sets")
     yield Claim(
-        f"{prefix}sle has at least the CIDEr of {prefix}sll (beam 5).",
+        f"{prefix}sle has at least the CIDEr of {prefix}sll with beam 5 {where}.",
         not cider["sll"].above(cider["sle"]),
         _said(cider, "sle", "sll"),
     )
     yield Claim(
-        f"{prefix}xe has the lowest CIDEr (beam 5).",
-        all(cider[name].above(cider["xe"]) for name in names[1:]),
-        _said(cider, *names),
+        f"{prefix}xe has the lowest CIDEr with beam 5 {where}.",
+        all(cider[name].above(cider["xe"]) for name in NAMES[1:]),
+        _said(cider, *NAMES),
     )
-    distinct = {name: reader.metric(prefix + name, "rs5_Div-2", factor=100, decoding="sets") for name in names}
-    alike = {name: reader.metric(prefix + name, "rs5_mBLEU-4", factor=100, decoding="sets") for name in names}
     for other in ("sll", "sll_me"):
         yield Claim(
-            f"Samples of {prefix}sle are more diverse than those of {prefix}{other}, by Div-2 and by mBLEU-4.",
+            f"Samples of {prefix}sle are more diverse than those of {prefix}{other}, by Div-2 and by mBLEU-4 {where}.",
             distinct["sle"].above(distinct[other]) and alike[other].above(alike["sle"]),
             f"Div-2 {_said(distinct, 'sle', other)} mBLEU-4 {_said(alike, 'sle', other)}",
         )
     yield Claim(
-        f"Samples of {prefix}xe are the most diverse.",
-        all(distinct["xe"].above(distinct[name]) for name in names[1:]),
-        _said(distinct, *names),
+        f"Samples of {prefix}xe are the most diverse {where}.",
+        all(distinct["xe"].above(distinct[name]) for name in NAMES[1:]),
+        _said(distinct, *NAMES),
     )
 
 

@@ -119,6 +119,18 @@ function picture(name, alt) {
   return image;
 }
 
+async function loaded(image) {
+  for (;;) {
+    try {
+      return await image.decode();
+    } catch {
+      trouble("A picture does not come. Your answers so far are saved; leave this page open, it is tried again.");
+      await wait(RETRY);
+      image.src = image.getAttribute("src");
+    }
+  }
+}
+
 function words(tag, text) {
   const element = document.createElement(tag);
   element.dir = "auto";
@@ -147,7 +159,8 @@ async function ask() {
   const pictures = item.pictures.map((name, i) => picture(name, images ? `Image ${i + 1}` : "The image"));
   const texts = item.captions.map((text) => words("span", text));
   for (const text of texts) text.classList.add("words");
-  await Promise.all(pictures.map((image) => image.decode().catch(() => {}))); // nobody answers before seeing
+  await Promise.all(pictures.map(loaded)); // nobody answers before seeing
+  trouble("");
   part("question").textContent = QUESTIONS[item.question].title;
   part("caption").hidden = !images;
   if (images) write(part("caption"), item.captions[0]);

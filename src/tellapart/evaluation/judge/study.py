@@ -69,6 +69,20 @@ class Study:
         """The items of one question."""
         return [item for item in self.items if item.question == question]
 
+    def require_pictures(self) -> None:
+        """Raise where a picture is gone, since nobody can judge what is not shown.
+
+        Raises:
+            UsageError: the folder lacks some.
+        """
+        folder = self.folder / PICTURES
+        gone = [name for name in dict.fromkeys(self.pictures.values()) if not (folder / name).is_file()]
+        if gone:
+            raise UsageError(
+                f"{folder} lacks {len(gone)} of the study's pictures, first {gone[0]}: put them back, or copy the study's "
+                "whole folder again."
+            )
+
     @staticmethod
     def load(folder: Path) -> Study:
         """Read what :func:`write_study` wrote.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -130,8 +131,9 @@ def _path(run: RunView, across: Column, up: Column) -> list[tuple[int | None, fl
         (step, xs[step] * across.scale, ys[step] * up.scale) for step in sorted(xs.keys() & ys.keys())
     ]
     metrics = run.result.metrics
-    if len(path) < 2 and across.key in metrics and up.key in metrics:
-        path = [(None, metrics[across.key] * across.scale, metrics[up.key] * up.scale)]
+    here = metrics.get(across.key, math.nan), metrics.get(up.key, math.nan)
+    if len(path) < 2 and all(map(math.isfinite, here)):
+        path = [(None, here[0] * across.scale, here[1] * up.scale)]
     return path
 
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +12,7 @@ from tellapart.data.dataset import CaptionDataset
 from tellapart.evaluation.columns import Column, all_columns, main_columns
 from tellapart.evaluation.compare import Comparison, Difference, compare_results
 from tellapart.evaluation.log_columns import EVAL_PREFIX
+from tellapart.evaluation.one_file import write_page
 from tellapart.evaluation.report.curves import (
     colour,
     evaluation_figures,
@@ -24,7 +23,6 @@ from tellapart.evaluation.report.curves import (
 )
 from tellapart.evaluation.report.gallery import Gallery, gallery
 from tellapart.evaluation.report.runs import RunView
-from tellapart.files import write_text
 
 
 @dataclass(frozen=True)
@@ -81,19 +79,15 @@ def write_report(
     """
     comparison = compare_results([run.result for run in runs], seed=seed)
     shown = gallery(runs, dataset, images=images, seed=seed) if images else None
-    plotly, script = _plotly(), _asset("page.js") + _asset("gallery.js")
-    page = _template().render(
+    return write_page(
+        path,
+        "tellapart.evaluation.report",
+        scripts=("page.js", "gallery.js"),
         **_content(runs, comparison),
         title=title,
         gallery=shown,
         unread=_unread(shown, dataset),
-        style=_asset("page.css"),
-        plotly=plotly,
-        script=script,
-        hashes=[_hash(plotly), _hash(script)],
     )
-    write_text(path, page)
-    return path
 
 
 def _content(runs: Sequence[RunView], comparison: Comparison) -> dict[str, Any]:
@@ -151,7 +145,8 @@ def _table(runs: Sequence[RunView], comparison: Comparison, columns: list[Column
 
 def _best(column: Column, comparison: Comparison) -> str | None:
     """The best value as printed, where a direction is better and the rows differ."""
-    values = [result.metrics[column.key] for result in comparison.results if column.key in result.metrics]
+    found = [result.metrics.get(column.key, math.nan) for result in comparison.results]
+    values = [value for value in found if math.isfinite(value)]
     if not column.better or len({column.text(value) for value in values}) < 2:
         return None
     return column.text(max(values, key=lambda value: value * column.better))
@@ -175,27 +170,3 @@ def _numbers(runs: Sequence[RunView]) -> list[dict[str, Any]]:
         if lines:
             tables.append({"name": run.name, "columns": columns, "lines": lines})
     return tables
-
-
-def _template() -> Any:
-    import jinja2
-
-    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True)
-    return environment.from_string(_asset("page.html"))
-
-
-def _asset(name: str) -> str:
-    """A file of this package, with line ends as browsers read them (the script's hash depends on it)."""
-    return files("tellapart.evaluation.report").joinpath(name).read_text(encoding="utf-8").replace("\r\n", "\n")
-
-
-def _plotly() -> str:
-    """The source of plotly.js."""
-    from plotly.offline import get_plotlyjs
-
-    return get_plotlyjs().replace("\r\n", "\n").replace("\r", "\n").replace("</script", "<\\/script")
-
-
-def _hash(script: str) -> str:
-    """What the content security policy calls a script that may run."""
-    return "sha256-" + base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()

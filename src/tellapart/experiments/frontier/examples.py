@@ -8,9 +8,10 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from tellapart.data.dataset import CaptionDataset
+from tellapart.errors import UsageError
 from tellapart.evaluation.columns import all_columns, describe, main_columns
 from tellapart.evaluation.report.curves import COLOURS, MARKERS, SWATCHES
-from tellapart.evaluation.report.pictures import data_uri
+from tellapart.evaluation.report.pictures import picture_of
 from tellapart.experiments.frontier.readings import CONFIDENCE, band, first_recalls, naturalness, recalls
 from tellapart.experiments.frontier.records import START, Curve, Point, Training, metric_keys, values
 from tellapart.experiments.frontier.tables import TITLES, present
@@ -22,7 +23,8 @@ def page_data(curves: Sequence[Curve], dataset: CaptionDataset | None, *, images
 
     Args:
         curves: of all methods.
-        dataset: the images that were captioned; captions of what it lacks are shown without pictures.
+        dataset: the images that were captioned; captions of what it lacks, or of what cannot be read, are shown without
+            pictures.
         images: how many captions of each model, all of the same images, drawn at random.
         seed: of this draw.
 
@@ -60,9 +62,12 @@ def _image(dataset: CaptionDataset | None, image_id: str) -> dict[str, Any]:
     if dataset is None or image_id not in dataset.position:
         return {"id": image_id, "references": []}
     example = dataset[dataset.position[image_id]]
-    source, pixelated = data_uri(example.image.open())
-    references = [text.strip() for text in example.references]
-    return {"id": image_id, "source": source, "pixelated": pixelated, "references": references}
+    told = {"id": image_id, "references": [text.strip() for text in example.references]}
+    try:
+        source, pixelated = picture_of(example.image)
+    except (UsageError, OSError):  # after hours of training the rest of the page must not be lost with a picture
+        return told
+    return {**told, "source": source, "pixelated": pixelated}
 
 
 def _curve(curve: Curve, number: int, ids: Sequence[str], x: Sequence[str], y: Sequence[str]) -> dict[str, Any]:

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 from collections.abc import Mapping, Sequence
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from tellapart.evaluation import one_file
 from tellapart.evaluation.report.curves import safe_json
 from tellapart.experiments.frontier.tables import HOW_READ, Table
-from tellapart.files import write_text
 
 
 def write_page(
@@ -35,12 +32,10 @@ def write_page(
         point_tables: every point's numbers.
         failures: a line for each training that failed.
     """
-    import jinja2
-    from plotly.offline import get_plotlyjs
-
-    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True)
-    plotly, script = _inside(get_plotlyjs()), _asset("page.js")
-    page = environment.from_string(_asset("page.html")).render(
+    return one_file.write_page(
+        path,
+        "tellapart.experiments.frontier",
+        scripts=("page.js",),
         title=title,
         protocol=protocol,
         how_read=HOW_READ,
@@ -49,25 +44,4 @@ def write_page(
         tables=tables,
         point_tables=point_tables,
         failures=failures,
-        style=_asset("page.css"),
-        plotly=plotly,
-        script=script,
-        hashes=[_hash(plotly), _hash(script)],
     )
-    write_text(path, page)
-    return path
-
-
-def _asset(name: str) -> str:
-    """A file of this package, with line ends as browsers read them (the script's hash depends on it)."""
-    return files("tellapart.experiments.frontier").joinpath(name).read_text(encoding="utf-8").replace("\r\n", "\n")
-
-
-def _inside(script: str) -> str:
-    """A script as it can stand inside a page."""
-    return script.replace("\r\n", "\n").replace("\r", "\n").replace("</script", "<\\/script")
-
-
-def _hash(script: str) -> str:
-    """What the content security policy calls a script that may run."""
-    return "sha256-" + base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()

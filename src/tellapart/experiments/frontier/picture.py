@@ -23,20 +23,18 @@ ABOUT = "large: mean over seeds; small: each seed; shaded: pointwise 95 % t-inte
 
 
 def require_matplotlib() -> Any:
-    """matplotlib, which draws without a screen.
+    """matplotlib's ``Figure``, which draws without a screen.
 
     Raises:
         UsageError: it is not installed.
     """
     try:
-        import matplotlib
         from matplotlib.figure import Figure
     except ImportError as error:
         raise UsageError(
             "a frontier is drawn with matplotlib, which is not installed: pip install 'tellapart[plot]', or give "
             "--picture false for the tables and the page alone."
         ) from error
-    del matplotlib
     return Figure
 
 

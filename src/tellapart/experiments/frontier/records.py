@@ -118,15 +118,16 @@ class Curve:
         return sorted(held)
 
     def path(self, checkpoint: str, seed: int, x: str, y: str) -> tuple[list[float], list[float]]:
-        """``([n], [n])``: two metrics of one seed's models along the knob, where both were measured."""
+        """``([n], [n])``: two metrics of one seed's models along the knob, where both are finite."""
         found = [
             training.checkpoints[checkpoint].metrics
             for point in self.points
             for training in point.trainings
             if training.seed == seed and checkpoint in training.checkpoints
         ]
-        both = [(metrics[x], metrics[y]) for metrics in found if x in metrics and y in metrics]
-        return [a for a, _ in both], [b for _, b in both]
+        both = [(metrics.get(x, math.nan), metrics.get(y, math.nan)) for metrics in found]
+        kept = [(a, b) for a, b in both if math.isfinite(a) and math.isfinite(b)]
+        return [a for a, _ in kept], [b for _, b in kept]
 
     def all_measured(self) -> Iterator[Measured]:
         """Every evaluation, the start's first."""

@@ -1,0 +1,52 @@
+"""Pages of one HTML file: templates and scripts inside them, and what their content security policy lets run."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from tellapart.files import write_text
+
+
+def write_page(path: Path, package: str, *, scripts: tuple[str, ...], **values: Any) -> Path:
+    """Write a package's ``page.html`` with its style, plotly.js and its own scripts in it, in one rename; returns its path.
+
+    Args:
+        path: the HTML file.
+        package: where ``page.html``, ``page.css`` and the scripts are.
+        scripts: files of its own code, in the order in which they run.
+        values: what else the template names.
+    """
+    import jinja2
+
+    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True)
+    plotly, script = _plotly(), "".join(_asset(package, name) for name in scripts)
+    page = environment.from_string(_asset(package, "page.html")).render(
+        **values,
+        style=_asset(package, "page.css"),
+        plotly=plotly,
+        script=script,
+        hashes=[_hash(plotly), _hash(script)],
+    )
+    write_text(path, page)
+    return path
+
+
+def _asset(package: str, name: str) -> str:
+    """A file of a package, with line ends as browsers read them (the script's hash depends on it)."""
+    return files(package).joinpath(name).read_text(encoding="utf-8").replace("\r\n", "\n")
+
+
+def _plotly() -> str:
+    """The source of plotly.js, as it can stand inside a page."""
+    from plotly.offline import get_plotlyjs
+
+    return get_plotlyjs().replace("\r\n", "\n").replace("\r", "\n").replace("</script", "<\\/script")
+
+
+def _hash(script: str) -> str:
+    """What the content security policy calls a script that may run."""
+    return "sha256-" + base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
