@@ -47,8 +47,8 @@ def test_a_row_trains_a_copy_and_is_measured_by_it(tmp_path, row):
     knob = PSST_ROWS[row].values[0]
     before = load_file(resolve("world/listener", size="small") / "model.safetensors")
     setting = Setting(row=row, knob=knob, steps=2, images=16, eval_steps=2, size="small")
-    run(setting, tmp_path, test=True)
-    tested = json.loads((tmp_path / "done.json").read_text())["test"]["last"]["greedy"]
+    run(setting, tmp_path, test=True, further=("own",))
+    tested = json.loads((tmp_path / "done_own.json").read_text())["test"]["last"]["greedy"]
     assert {"own_listener_R@1", "own_listener_human_R@10", "listener_R@1", "judge_R@1", "perplexity"} <= set(tested)
     after = load_file(tmp_path / "checkpoint-2" / "own_listener" / "model.safetensors")
     assert any(not torch.equal(before[name], after[name]) for name in before)

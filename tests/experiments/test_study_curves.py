@@ -8,7 +8,7 @@ import pytest
 
 from tellapart.experiments import study_page
 from tellapart.experiments.psst_rows import LUO_WEIGHTS, PSST_ROWS, TRIED, WEIGHTS
-from tellapart.experiments.study_curves import at_fixed, named
+from tellapart.experiments.study_curves import at_fixed, common_middle, named
 from tellapart.experiments.study_psst import LISTENING, PLAN, RHO, SEEDED, WRITING, make
 from tellapart.experiments.world_run import ROWS, TRAINED, Setting, marker_of
 
@@ -38,7 +38,7 @@ def study(tmp_path, monkeypatch):
             point = _greedy(setting)
             points = ("selected",) if setting.row == "xe" else ("selected", "last")
             tested = {name: {"greedy": point, "beam5": point} for name in points}
-            _note(made, setting, marker_of(), {"test": tested})
+            _note(made, setting, marker_of(PLAN.further_measures), {"test": tested})
     return made
 
 
@@ -62,7 +62,7 @@ def _note(study, setting, name, content):
 def _change(study, settings, cider):
     """What the settings have of CIDEr, whatever the point."""
     for setting, value in zip(settings, cider, strict=True):
-        path = study.root / setting.key() / marker_of()
+        path = study.root / setting.key() / marker_of(PLAN.further_measures)
         content = json.loads(path.read_text())
         for point in content["test"].values():
             point["greedy"]["CIDEr"] = value
@@ -114,17 +114,30 @@ def test_what_one_seed_does_not_enclose_is_unreached(study):
     assert len(at_fixed(study, "psst", "CIDEr", 1.55, "own_listener_R@1").values) == 3
 
 
+def test_the_middle_of_what_all_curves_enclose(study):
+    assert common_middle(study, ("psst", "luo2018"), "CIDEr") == pytest.approx((1.2 + 2.0) / 2)
+    third = [study.seeded(setting)[2] for setting in study.curve("psst")]
+    _change(study, third, (1.9, 1.8, 1.6, 1.5))
+    assert common_middle(study, ("psst", "luo2018"), "CIDEr") == pytest.approx((1.5 + 1.9) / 2)
+    _change(study, study.curve("st_gumbel"), (1.4, 1.3, 1.2, 1.0))
+    assert common_middle(study, ("psst", "st_gumbel"), "CIDEr") is None
+
+
 def test_claims(study):
+    """Where CIDEr is 1.6 each method has 5 more than where it is 1.7."""
     assert [claim.holds for claim in PLAN.claims(study)] == [True] * 6
-    assert PLAN.claims(study)[0].evidence == "61.0 ± 1.0 against 51.0 ± 1.0."
+    assert PLAN.claims(study)[0].evidence == "66.0 ± 1.0 against 56.0 ± 1.0 at CIDEr 160."
+    assert PLAN.claims(study)[-1].evidence.startswith(
+        "rho 0: 49.0, rho 0.25: 65.0, rho 0.5: 66.0, rho 0.75: 50.0, rho 1: 48.0"
+    )
     assert set(RHO) == {"psst"} | {row for row in PSST_ROWS if row.startswith("psst, rho")}
-    _change(study, study.curve("psst, rho 1"), (1.6, 1.5, 1.4, 1.2))
-    assert not PLAN.claims(study)[-1].holds  # an end that is not reached is not beaten
+    _change(study, study.curve("psst, rho 1"), (3.6, 3.5, 3.4, 3.2))
+    assert not PLAN.claims(study)[-1].holds  # an end that cannot be compared is not beaten
     first = [study.seeded(setting)[0] for setting in study.curve("luo2018")]
-    _change(study, first, (1.6, 1.5, 1.4, 1.2))
+    _change(study, first, (3.6, 3.5, 3.4, 3.2))
     held = [claim.holds for claim in PLAN.claims(study)]
     assert held == [True, True, False, False, False, False]
-    assert PLAN.claims(study)[2].evidence == "61.0 ± 1.0 against unreached."
+    assert PLAN.claims(study)[2].evidence == "no CIDEr is enclosed by all seeds of both."
 
 
 def test_the_page(study, tmp_path, monkeypatch):
@@ -134,9 +147,9 @@ def test_the_page(study, tmp_path, monkeypatch):
     assert text.count("**Holds**") == 6
     assert "Does not hold" not in text
     table = text.partition("## own R@1 at fixed CIDEr")[2].partition("##")[0]
-    assert "| method | CIDEr 136 | CIDEr 153 | CIDEr 170 | CIDEr 187 |" in table
-    # CIDEr 1.36, 1.53, 1.7 and 1.87 of psst: 60 + 50 * (1.7 - CIDEr), and the mean seed is 1.
-    assert "| psst | 78.0 ± 1.0 | 69.5 ± 1.0 | 61.0 ± 1.0 | 52.5 ± 1.0 |" in table
+    assert "| method | CIDEr 153 | CIDEr 170 | CIDEr 187 | CIDEr 204 |" in table
+    # CIDEr 1.53, 1.7 and 1.87 of psst: 60 + 50 * (1.7 - CIDEr), and the mean seed is 1; 2.04 is beyond its points.
+    assert "| psst | 69.5 ± 1.0 | 61.0 ± 1.0 | 52.5 ± 1.0 | unreached |" in table
     assert "listener_only" not in table
     listening = text.partition("## Test, greedy: listening")[2].partition("##")[0]
     assert f"| psst ({WEIGHTS[0]:g}) | last | 46.0 ± 1.0 |" in listening

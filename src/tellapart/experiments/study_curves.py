@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from tellapart.experiments.study import Study
@@ -95,3 +95,24 @@ def at_fixed(
     ]
     found = [one for one in read if one is not None]
     return Seeds([factor * one for one in found]) if len(found) == len(read) else None
+
+
+def common_middle(study: CurveStudy, rows: Sequence[str], metric: str, *, point: str = "last") -> float | None:
+    """The middle of the range of a metric that every seed's curve of every row encloses, so where they can be compared.
+
+    Args:
+        study: finished.
+        rows: the methods.
+        metric: the one to be fixed.
+        point: ``last`` or ``selected``.
+
+    Returns:
+        The value, or none where there is no such range.
+    """
+    lows, highs = [], []
+    for row in rows:
+        points = [[study.tested(s)[point]["greedy"][metric] for s in study.seeded(one)] for one in study.curve(row)]
+        for curve in zip(*points, strict=True):
+            lows.append(min(curve))
+            highs.append(max(curve))
+    return (max(lows) + min(highs)) / 2 if max(lows) < min(highs) else None

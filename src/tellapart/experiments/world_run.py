@@ -32,8 +32,9 @@ ROWS = {**BASE_ROWS, **WTF_ROWS, **CHANGES, **SLE_ROWS, **PSST_ROWS}
 """Every method that a study may lay beside others."""
 
 TRAINED = "trained.json"
-FURTHER = ("meteor", "sets")
-"""What may be measured on test beside the usual: METEOR, and several captions an image."""
+FURTHER = ("meteor", "sets", "own")
+"""What may be measured on test beside the usual: METEOR, several captions an image, and what a listener that learned along
+says (of others the copy of the world's that it begins as) with the perplexity under the world's language model."""
 
 CIDER_FLOOR = 0.6
 """A checkpoint is selected only while its val CIDEr is at least this share of step 0's."""
@@ -164,7 +165,7 @@ def _test(
     from tellapart.evaluation.fluency import PerplexityMeasure
     from tellapart.evaluation.meteor import MeteorMeasure
 
-    own = setting.row in ROWS and ROWS[setting.row].own_listener
+    own = "own" in further
     measures: tuple[Measure, ...] = (PerplexityMeasure(parts.language_model),) if own else ()
     measures += (MeteorMeasure(parts.dataset("test").references),) if "meteor" in further else ()
     checkpoint = _points(output_dir)[point]
