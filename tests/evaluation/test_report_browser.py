@@ -82,7 +82,7 @@ def test_gallery_orders_and_filters(page, tmp_path):  # noqa: F811
     assert shown(page) == ["5", "4"]
     assert page.inner_text("#count") == "2 of 2 images"
     page.click("text=Reset")
-    page.wait_for_function("document.getElementById('count').textContent.startsWith('5 of 5')")
+    page.locator("#count", has_text="5 of 5").wait_for()
     choose(page, fault="only: cut")
     assert shown(page) == ["4"]
     choose(page, fault="all")

@@ -37,7 +37,9 @@ def test_pointing_and_clicking_show_a_point(page, address):  # noqa: F811
     )
     page.mouse.move(spot[0] - 30, spot[1] - 60)
     page.mouse.move(*spot, steps=5)
-    page.wait_for_function("document.querySelector('#panel h3').textContent.includes('kl_coef=0.01')")
+    panel.locator(
+        "h3", has_text="kl_coef=0.01"
+    ).wait_for()  # a function to wait for would need the page's leave to evaluate it
     page.mouse.click(*spot)
     page.mouse.move(5, 5)
     assert panel.locator("h3").inner_text() == "scst <img src=x onerror=alert(1)> & KL: objective.kl_coef=0.01"
