@@ -6,7 +6,16 @@ import os
 
 import pytest
 
-from tellapart.files import beside, first_folder, fresh_folder, write_json, write_text
+from tellapart.files import (
+    beside,
+    checkpoints,
+    first_folder,
+    fresh_folder,
+    read_object,
+    trained_part,
+    write_json,
+    write_text,
+)
 
 
 def test_a_failed_write_leaves_the_old_file_and_no_litter(tmp_path, monkeypatch):
@@ -68,3 +77,20 @@ def test_a_fresh_folder_replaces_and_the_first_one_stays(tmp_path):
     assert [p.name for p in (tmp_path / "fresh").iterdir()] == ["two"]
     assert [p.name for p in (tmp_path / "first").iterdir()] == ["one"]
     assert sorted(p.name for p in tmp_path.iterdir()) == ["first", "fresh"]
+
+
+def test_where_a_run_keeps_what(tmp_path):
+    for name in ("checkpoint-2/a", "checkpoint-10/a", "checkpoint-9/b", "checkpoint-x/a", "best/b"):
+        (tmp_path / name).mkdir(parents=True)
+    assert list(checkpoints(tmp_path)) == [2, 9, 10]  # by number, not by name
+    assert trained_part(tmp_path, "a") == tmp_path / "checkpoint-10" / "a"
+    assert trained_part(tmp_path, "b") == tmp_path / "best" / "b"  # the selected one comes before the last
+    assert trained_part(tmp_path / "checkpoint-2", "a") == tmp_path / "checkpoint-2" / "a"
+    assert trained_part(tmp_path, "c") is None
+
+
+def test_objects_that_cannot_be_read_are_empty(tmp_path):
+    for number, text in enumerate(('{"a": 1}', "[1]", '{"a": ', "\x80")):
+        (tmp_path / f"{number}.json").write_bytes(text.encode("latin-1"))
+    found = [read_object(tmp_path / f"{number}.json") for number in range(5)]
+    assert found == [{"a": 1}, {}, {}, {}, {}]

@@ -1,4 +1,4 @@
-"""Writing files so that a killed process leaves either the old or the new one, never half of it."""
+"""Writing files so that a killed process leaves either the old or the new one, never half of it; and where a run keeps what."""
 
 from __future__ import annotations
 
@@ -102,3 +102,25 @@ def first_folder(path: Path) -> Iterator[Path]:
         shutil.rmtree(own, ignore_errors=True)
         if not path.is_dir():
             raise
+
+
+def read_object(path: Path) -> dict[str, Any]:
+    """A JSON object; empty where there is none that can be read, for what may be missing."""
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def checkpoints(run: Path) -> dict[int, Path]:
+    """Step -> checkpoint folder of a run, in order of steps."""
+    folders = {path.name.removeprefix("checkpoint-"): path for path in run.glob("checkpoint-*") if path.is_dir()}
+    return {int(step): folders[step] for step in sorted(filter(str.isdigit, folders), key=int)}
+
+
+def trained_part(run: Path, part: str) -> Path | None:
+    """The folder of something that a run has trained, such as ``captioner``: that of its selected checkpoint, else of the last
+    that has one; none without any. A checkpoint's own folder may be given, too."""
+    places = [run, run / "best", *reversed(checkpoints(run).values())]
+    return next((place / part for place in places if (place / part).is_dir()), None)

@@ -14,6 +14,7 @@ import torch
 from training_toys import KILLED_OPTIONS, Toy, digest, mortal, toy_config, toy_data
 
 from tellapart.errors import UsageError
+from tellapart.files import checkpoints
 from tellapart.training import checkpoint
 from tellapart.training.loop import train
 
@@ -50,12 +51,12 @@ def test_a_run_killed_at_any_moment_resumes_to_the_same_bits(tmp_path):
         "from tellapart.training.loop import train\n"
         f"train(Slow(), toy_data(), toy_config({str(folder)!r}, **KILLED_OPTIONS))"
     )
-    while not checkpoint.existing(folder) and process.poll() is None:
+    while not checkpoints(folder) and process.poll() is None:
         time.sleep(0.01)
     time.sleep(random.uniform(0, 0.5))
     process.send_signal(signal.SIGKILL)
     assert process.wait() == -signal.SIGKILL, process.stderr.read() if process.stderr else ""
-    killed_at = max(checkpoint.existing(folder))
+    killed_at = max(checkpoints(folder))
     assert killed_at < 120, "the process was to be killed before its end"
     resumed = Toy(seed=5)
     _, run = trained(folder, resumed, **KILLED_OPTIONS, resume_from_checkpoint="last")
@@ -76,7 +77,7 @@ def test_a_run_killed_while_saving_keeps_the_checkpoint_before(tmp_path):
         TOY_DIES="1",
     )
     assert process.wait() == -signal.SIGKILL, process.stderr.read() if process.stderr else ""
-    assert list(checkpoint.existing(folder)) == [2]
+    assert list(checkpoints(folder)) == [2]
     assert len(list(folder.glob(".checkpoint-4.*"))) == 1, "killed in the middle of writing"
     resumed, run = trained(folder, mortal(), **options, resume_from_checkpoint=True)
     assert digest(resumed) == digest(whole)
@@ -144,7 +145,7 @@ def test_only_the_newest_checkpoints_are_kept(tmp_path):
     )
     values = iter([3.0, 2.0, 1.0])
     train(Toy(), toy_data(), config, evaluate=lambda objective: {"score": next(values)})
-    assert list(checkpoint.existing(tmp_path)) == [11, 12]
+    assert list(checkpoints(tmp_path)) == [11, 12]
     assert json.loads((tmp_path / "best" / "trainer_state.json").read_text())["step"] == 0
     assert not list(tmp_path.glob(".*"))
 

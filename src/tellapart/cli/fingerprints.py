@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from tellapart.files import checkpoints
+
 PATHS = {
     "base",
     "features",
@@ -125,9 +127,9 @@ def _weights(folder: Path) -> Path:
     """Of a run the checkpoint that is read, since its logs and measurements may still change."""
     if not (folder / "run.json").is_file():
         return folder
-    steps = [found for found in folder.glob("checkpoint-*") if found.name.removeprefix("checkpoint-").isdigit()]
-    last = max(steps, key=lambda found: int(found.name.removeprefix("checkpoint-")), default=folder)
-    return folder / "best" if (folder / "best").is_dir() else last
+    return next(
+        (place for place in (folder / "best", *reversed(checkpoints(folder).values())) if place.is_dir()), folder
+    )
 
 
 def _read(file: Path, hashed: Any) -> None:

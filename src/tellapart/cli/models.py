@@ -20,6 +20,7 @@ from tellapart.captioners.huggingface import HuggingFaceCaptioner
 from tellapart.cli.schema import CaptionerSection
 from tellapart.data.load import load_dataset
 from tellapart.errors import UsageError
+from tellapart.files import trained_part
 from tellapart.listeners.clip import ClipListener
 from tellapart.listeners.kinds import is_vse, trained_folder
 from tellapart.objectives import METHODS
@@ -123,7 +124,7 @@ def captioner_folder(name: str, *, size: str = "full") -> str | Path:
         return folder / CAPTIONER
     if not (folder / "run.json").is_file():
         return name
-    found = part_of_run(folder, CAPTIONER)
+    found = trained_part(folder, CAPTIONER)
     if found is not None:
         return found
     start = _kept_captioner(folder)
@@ -132,19 +133,6 @@ def captioner_folder(name: str, *, size: str = "full") -> str | Path:
     if start is None or not trained:
         raise UsageError(f"the run {name} has no checkpoint yet: let it train on, or name another.")
     return captioner_folder(start, size=size)
-
-
-def part_of_run(folder: Path, part: str) -> Path | None:
-    """The folder of something that a run has trained, of its selected checkpoint, else of its last one; none without one.
-    A checkpoint's own folder may be given, too."""
-    if (folder / part).is_dir():
-        return folder / part
-    steps = {path.parent.name.removeprefix("checkpoint-"): path for path in folder.glob(f"checkpoint-*/{part}")}
-    last = max(filter(str.isdigit, steps), key=int, default=None)
-    best = folder / "best" / part
-    if best.is_dir():
-        return best
-    return None if last is None else steps[last]
 
 
 def _kept_captioner(folder: Path) -> str | None:

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from tellapart.captioners.huggingface import HuggingFaceCaptioner
-from tellapart.cli.models import part_of_run
 from tellapart.cli.soft_listeners import load_any_listener, load_retriever, load_soft_listener
 from tellapart.data.dataset import CaptionDataset, Collate, Processor
 from tellapart.errors import UsageError
 from tellapart.evaluation.own_listener import NAME, OwnListenerScorer
+from tellapart.files import trained_part
 from tellapart.listeners.clip import ClipListener
 from tellapart.listeners.soft_clip import SoftClip
 from tellapart.listeners.trained import TrainedListener, vision_learns, vision_parameters
@@ -125,7 +125,7 @@ def trained_scorers(
     """
     if section is None or section.path is None:
         return []
-    path = str(part_of_run(run, NAME) or section.path)
+    path = str(trained_part(run, NAME) or section.path)
     listener = load_retriever(path, name=NAME, prefix=section.prefix, size=size, features=features)
     listener.cache_images(watched)
     return [OwnListenerScorer(listener, watched)]

@@ -91,10 +91,10 @@ def push_run(run: Path, name: str, *, private: bool = False, dry_run: bool = Fal
         UsageError: the run has no captioner, or it cannot be uploaded.
     """
     from tellapart.evaluation.card import CARD_FILE
-    from tellapart.evaluation.card.loading import selected_captioner
+    from tellapart.files import trained_part
     from tellapart.training.hub import push
 
-    captioner = selected_captioner(run)
+    captioner = trained_part(run, "captioner")
     if captioner is None:
         raise UsageError(f"{run} holds no trained captioner: name the folder of a run of tellapart train.")
     write_or_keep_card(run, name=name, references=references_of(run))

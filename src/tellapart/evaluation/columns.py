@@ -154,6 +154,11 @@ def listener_metric(key: str) -> tuple[str, Column] | None:
     return None
 
 
+def markdown_cell(text: str) -> str:
+    """Text that cannot end a cell of a Markdown table, nor be read as HTML; white space of any kind is one space."""
+    return " ".join(text.replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;").split())
+
+
 def main_columns(keys: Iterable[str]) -> list[Column]:
     """The metrics of ``MAIN`` that are among ``keys``, in that order."""
     known = list(keys)

@@ -11,7 +11,7 @@ import numpy as np
 
 from tellapart.evaluation.aggregate import Aggregate
 from tellapart.evaluation.bootstrap import p_values, percentile_interval, resampled_sums
-from tellapart.evaluation.columns import Column, all_columns, main_columns
+from tellapart.evaluation.columns import Column, all_columns, main_columns, markdown_cell
 from tellapart.evaluation.results import EvaluationResult, find_result, require_comparable
 
 if TYPE_CHECKING:
@@ -110,10 +110,10 @@ class Comparison:
     def to_markdown(self, *, every_metric: bool = False) -> str:
         """One row a run, one column a metric, for a README or a paper draft."""
         columns = all_columns(self.keys) if every_metric else main_columns(self.keys)
-        lines = ["| run | " + " | ".join(_cell(column.label) for column in columns) + " |"]
+        lines = ["| run | " + " | ".join(markdown_cell(column.label) for column in columns) + " |"]
         lines.append("|---" * (len(columns) + 1) + "|")
         for result, differences in zip(self.results, self.differences, strict=True):
-            cells = [_cell(result.name)]
+            cells = [markdown_cell(result.name)]
             for column in columns:
                 difference = differences.get(column.key)
                 extra = f" ({difference.text(column)})" if difference else ""
@@ -191,7 +191,3 @@ def _style(difference: Difference, column: Column) -> str:
     if not difference.clear or not column.better:
         return "dim"
     return "green" if difference.value * column.better > 0 else "red"
-
-
-def _cell(text: str) -> str:
-    return " ".join(text.replace("\\", "\\\\").replace("|", "\\|").split())

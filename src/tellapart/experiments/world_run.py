@@ -22,7 +22,7 @@ from tellapart.experiments.world_rows import MAX_NEW_TOKENS, STARTS
 from tellapart.experiments.world_rows import ROWS as BASE_ROWS
 from tellapart.experiments.world_stages import stage_folder
 from tellapart.experiments.wtf_rows import CHANGES, WTF_ROWS
-from tellapart.files import write_json
+from tellapart.files import checkpoints, write_json
 
 if TYPE_CHECKING:
     from tellapart.evaluation.measures import Measure
@@ -153,10 +153,8 @@ def _selected(lines: list[dict[str, Any]], metric: str = "eval_listener_R@1") ->
 
 def _points(output_dir: Path) -> dict[str, Path | None]:
     """Name of a point -> its checkpoint; none for the start captioner."""
-    checkpoints = sorted(output_dir.glob("checkpoint-*"), key=lambda path: int(path.name.rpartition("-")[2]))
-    if not checkpoints:
-        return {"selected": None}
-    return {"last": checkpoints[-1], "selected": output_dir / "best"}
+    kept = [*checkpoints(output_dir).values()]
+    return {"last": kept[-1], "selected": output_dir / "best"} if kept else {"selected": None}
 
 
 def _test(

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
+
+from tellapart.files import read_object
 
 FOLDER = "listener"
 """Name of the listener's folder in a run and in its checkpoints."""
@@ -34,8 +35,4 @@ def reads_features(path: str | Path) -> bool:
 
 def _read(path: str | Path, name: str) -> dict[str, Any]:
     """A JSON file of a listener's folder; empty if there is none."""
-    try:
-        found = json.loads((Path(trained_folder(path)).expanduser() / name).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}
+    return read_object(Path(trained_folder(path)).expanduser() / name)

@@ -20,7 +20,7 @@ from tellapart.objectives.communication import (
 )
 from tellapart.objectives.trajectories import drawn_references
 from tellapart.ops import reduce
-from tellapart.types import Batch, Decoding, ObjectiveModule, Reward, Rollout, StepOutput
+from tellapart.types import Batch, ObjectiveModule, Reward, Rollout, StepOutput
 
 
 @dataclass(frozen=True)
@@ -87,20 +87,19 @@ class Luo2018(ObjectiveModule):
             raise ValueError(f"discriminability_weight={discriminability_weight} and margin={margin} must be 0 or more")
         self.captioner, self._listener, self.reward = captioner, Frozen(own_listener), reward
         self.discriminability_weight, self.natural_weight, self.margin = discriminability_weight, 1.0, margin
-        self.greedy, self.sampled = Decoding(max_new_tokens=max_new_tokens), sampling(max_new_tokens)
+        self.sampled = sampling(max_new_tokens)
 
     def collect(self, batch: Batch, step: int) -> Spoken:
         """Draw a caption and the greedy one, and let the listener hear both."""
         encoded = self.captioner.encode(batch)
-        greedy = self.captioner.generate(batch, self.greedy, encoded=encoded)
+        drawn, greedy = self.captioner.sample_with_greedy(batch, self.sampled, encoded=encoded)
         baseline = heard(self._listener.module, greedy, self.margin)[0]
-        return self.spoken(self._listener.module, batch, encoded, greedy, baseline)
+        return self.spoken(self._listener.module, encoded, drawn, greedy, baseline)
 
     def spoken(
-        self, listener: AnyListener, batch: Batch, encoded: Encoded, greedy: Rollout, baseline: Tensor
+        self, listener: AnyListener, encoded: Encoded, drawn: Rollout, greedy: Rollout, baseline: Tensor
     ) -> Spoken:
         """What the captioner learns from: ``w * (l(x) - baseline) - natural_weight * (r(x) - r(greedy))``."""
-        drawn = self.captioner.generate(batch, self.sampled, encoded=encoded)
         hinge, logs = heard(listener, drawn, self.margin)
         said: Natural = natural(self.reward, drawn, score(self.reward, greedy)[0])
         missed = (hinge - baseline).to(said.advantage)
@@ -177,8 +176,8 @@ class ReinforceJoint(Luo2018):
         if step % 2:
             return Heard(self.captioner.generate(batch, self.sampled, encoded=encoded))
         human = heard(self.own_listener, drawn_references(self.captioner, batch), self.margin)[0]
-        greedy = self.captioner.generate(batch, self.greedy, encoded=encoded)
-        return self.spoken(self.own_listener, batch, encoded, greedy, human)
+        drawn, greedy = self.captioner.sample_with_greedy(batch, self.sampled, encoded=encoded)
+        return self.spoken(self.own_listener, encoded, drawn, greedy, human)
 
     def losses(self, experience: Spoken | Heard) -> Iterator[StepOutput]:
         """One piece: the captioner's, or the listener's on a scale of its own."""

@@ -113,12 +113,13 @@ class PSST(ObjectiveModule):
     def collect(self, batch: Batch, step: int) -> Experience:
         """Draw what needs no gradient: the greedy caption, and the one that is to be natural."""
         encoded = self.captioner.encode(batch)
-        greedy = score(self.reward, self.captioner.generate(batch, self.greedy, encoded=encoded))[0]
-        spoken = None
-        if not self.reuses_words:
-            drawn = self.captioner.generate(batch, self.sampled, encoded=encoded)
-            spoken = natural(self.reward, drawn, greedy)
-        return Experience(batch, self.captioner.reusable(encoded), self.relaxation_at(step), greedy, spoken)
+        if self.reuses_words:
+            drawn, greedy = None, self.captioner.generate(batch, self.greedy, encoded=encoded)
+        else:
+            drawn, greedy = self.captioner.sample_with_greedy(batch, self.sampled, encoded=encoded)
+        rewards = score(self.reward, greedy)[0]
+        spoken = None if drawn is None else natural(self.reward, drawn, rewards)
+        return Experience(batch, self.captioner.reusable(encoded), self.relaxation_at(step), rewards, spoken)
 
     def losses(self, experience: Experience) -> Iterator[StepOutput]:
         """Two pieces, each on a scale of its own: the hinge, summed over images, and the loss of naturalness."""

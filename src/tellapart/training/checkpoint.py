@@ -16,7 +16,7 @@ from safetensors.torch import load_model, save_model
 from torch import nn
 
 from tellapart.errors import UsageError
-from tellapart.files import fresh_folder, write_json
+from tellapart.files import checkpoints, fresh_folder, write_json
 from tellapart.training.config import TrainConfig
 from tellapart.training.optim import Optimizer
 
@@ -156,19 +156,13 @@ def _incomplete(folder: Path, what: str) -> UsageError:
     return UsageError(f"{folder} is no complete checkpoint ({what}): restore it, or delete it and resume from another.")
 
 
-def existing(output_dir: Path) -> dict[int, Path]:
-    """Step -> checkpoint folder, in order of steps."""
-    folders = {path.name.removeprefix("checkpoint-"): path for path in output_dir.glob("checkpoint-*") if path.is_dir()}
-    return {int(step): folders[step] for step in sorted(filter(str.isdigit, folders), key=int)}
-
-
 def find(config: TrainConfig) -> Path | None:
     """The checkpoint to go on from, or none to start afresh.
 
     Raises:
         UsageError: there is none to go on from, or going on would overwrite what a run has already written.
     """
-    choice, present = config.resume_from_checkpoint, existing(config.output_dir)
+    choice, present = config.resume_from_checkpoint, checkpoints(config.output_dir)
     if not choice:
         if present:
             raise UsageError(
@@ -221,7 +215,7 @@ def check_resumable(folder: Path, saved: State, now: State) -> None:
                 f"{folder} was written with another {what}, {before} instead of {after}: resume with the former, "
                 "or start in another output_dir."
             )
-    later = [path.name for step, path in existing(Path(now.config["output_dir"])).items() if step > saved.step]
+    later = [path.name for step, path in checkpoints(Path(now.config["output_dir"])).items() if step > saved.step]
     if later:
         raise UsageError(
             f"{folder} is older than {later[-1]} in the same output_dir: remove the later ones, "
@@ -249,7 +243,7 @@ def tidy(output_dir: Path) -> None:
 
 def prune(output_dir: Path, limit: int | None) -> None:
     """Remove all but the newest ``limit`` checkpoints; ``best/`` is no checkpoint of this kind and stays."""
-    present = list(existing(output_dir).values())
+    present = list(checkpoints(output_dir).values())
     for folder in present[: len(present) - limit] if limit else []:
         # Renamed first: a folder of that name is always complete, whenever this process is killed.
         doomed = folder.with_name(f".{folder.name}.pruned")

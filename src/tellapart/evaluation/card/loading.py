@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Any
+
+from tellapart.files import read_object
 
 PLAIN = """\
 from PIL import Image
@@ -75,18 +75,10 @@ _LEAD = {"paligemma": "<image>"}
 """What a processor wants before the prompt."""
 
 
-def selected_captioner(run: Path) -> Path | None:
-    """The folder of a run's selected captioner, else of its last one."""
-    found = [run / "best" / "captioner"]
-    steps = [path for path in run.glob("checkpoint-*/captioner") if path.parent.name[11:].isdigit()]
-    found += sorted(steps, key=lambda path: int(path.parent.name[11:]), reverse=True)
-    return next((folder for folder in found if folder.is_dir()), None)
-
-
 def model_type(captioner: Path) -> str:
     """The type of model in a captioner's folder, as transformers calls it; empty where it cannot be told."""
     for file in ("tellapart.json", "config.json"):
-        found = _read(captioner / file).get("model_type")
+        found = read_object(captioner / file).get("model_type")
         if found:
             return str(found)
     return ""
@@ -115,13 +107,5 @@ def loading_code(captioner: Path, name: str, base: str | None) -> str | None:
     if is_adapter(captioner):
         return ADAPTER.format(name=name, base=base or "the base model")
     snippet = SNIPPETS.get(model_type(captioner))
-    prompt = _LEAD.get(model_type(captioner), "") + str(_read(captioner / "tellapart.json").get("prompt") or "")
+    prompt = _LEAD.get(model_type(captioner), "") + str(read_object(captioner / "tellapart.json").get("prompt") or "")
     return None if snippet is None else snippet.format(name=name, prompt=prompt)
-
-
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return value if isinstance(value, dict) else {}

@@ -14,13 +14,13 @@ from tellapart.errors import UsageError
 from tellapart.evaluation.card.citations import citations
 from tellapart.evaluation.card.failures import failures, looked_at
 from tellapart.evaluation.card.header import base_model, header, training_data
-from tellapart.evaluation.card.loading import is_adapter, loading_code, selected_captioner
+from tellapart.evaluation.card.loading import is_adapter, loading_code
 from tellapart.evaluation.compare import compare_results
 from tellapart.evaluation.log_columns import PART_PREFIXES
 from tellapart.evaluation.report.record import Record, mix, read_record
 from tellapart.evaluation.report.runs import LOG_FILE, START_FOLDER, Curve, RunView, read_curves, read_run
 from tellapart.evaluation.results import METRICS_FILE
-from tellapart.files import write_text
+from tellapart.files import trained_part, write_text
 from tellapart.objectives import METHODS
 
 CARD_FILE = "README.md"
@@ -71,7 +71,7 @@ def card_text(
     seed: int = 0,
 ) -> str:
     """The card's text; arguments and errors are those of :func:`write_card`."""
-    record, captioner = read_record(run), selected_captioner(run)
+    record, captioner = read_record(run), trained_part(run, "captioner")
     if record is None and captioner is None:
         raise UsageError(f"{run} is no run of tellapart train (it has no run.json): name the folder of one.")
     record = record or Record()

@@ -7,6 +7,7 @@ import io
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from tellapart.evaluation.columns import markdown_cell
 from tellapart.evaluation.judge.answers import Answer
 from tellapart.evaluation.judge.study import READS_BETTER, WHICH_IMAGE, Study
 
@@ -65,8 +66,8 @@ def to_markdown(summary: Mapping[str, Any]) -> str:
     Args:
         summary: as :func:`~tellapart.evaluation.judge.results.summarize` makes it.
     """
-    names = [_cell(summary["runs"][key]) for key in ("a", "b")]
-    raters = ", ".join(f"{_cell(r['name'])} ({r['answers']} of {r['items']})" for r in summary["raters"])
+    names = [markdown_cell(summary["runs"][key]) for key in ("a", "b")]
+    raters = ", ".join(f"{markdown_cell(r['name'])} ({r['answers']} of {r['items']})" for r in summary["raters"])
     lines = [
         f"# Judged captions: {names[0]} and {names[1]}",
         "",
@@ -78,7 +79,11 @@ def to_markdown(summary: Mapping[str, Any]) -> str:
     if summary[READS_BETTER]["asked"]:
         lines += _reads_better(summary, names)
     notes = [text for text in summary["about"].values() if isinstance(text, str) and text]
-    lines += ["## How this was measured", "", *(f"- {_cell(text)}" for text in [*notes, *summary["methods"].values()])]
+    lines += [
+        "## How this was measured",
+        "",
+        *(f"- {markdown_cell(text)}" for text in [*notes, *summary["methods"].values()]),
+    ]
     return "\n".join(lines) + "\n"
 
 
@@ -136,7 +141,3 @@ def percent(value: float | None) -> str:
 
 def _interval(row: Mapping[str, Any]) -> str:
     return NOTHING if row["interval"] is None else f"[{', '.join(f'{100 * end:.1f}' for end in row['interval'])}]"
-
-
-def _cell(text: str) -> str:
-    return " ".join(text.replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;").split())

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from tellapart.files import read_object
 
 RECORD_FILE = "run.json"
 STATE_FILE = "trainer_state.json"
@@ -111,18 +112,10 @@ def _short(value: Any) -> str:
 
 def read_record(run: Path) -> Record | None:
     """The record of the run in a folder, or None if it has none that can be read."""
-    value = _json(run / RECORD_FILE)
+    value = read_object(run / RECORD_FILE)
     if not value:
         return None
-    best = _json(run / STATE_FILE).get("selection") or {}
+    best = read_object(run / STATE_FILE).get("selection") or {}
     rest = {key: value[key] for key in value if key not in ("recipe", "config", "versions")}
     recipe, config, versions = (value.get(name) or {} for name in ("recipe", "config", "versions"))
     return Record(recipe, config, versions, facts=rest, selected=best.get("best") or {})
-
-
-def _json(path: Path) -> dict[str, Any]:
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return value if isinstance(value, dict) else {}

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from tellapart.errors import UsageError
-from tellapart.evaluation.columns import describe, main_columns
+from tellapart.evaluation.columns import describe, main_columns, markdown_cell
 from tellapart.experiments.frontier.readings import (
     CONFIDENCE,
     EXACT,
@@ -41,7 +41,7 @@ class Table:
 
     def to_markdown(self) -> str:
         """The table with its heading."""
-        lines = [f"| {' | '.join(map(_cell, row))} |" for row in (self.headings, *self.rows)]
+        lines = [f"| {' | '.join(map(markdown_cell, row))} |" for row in (self.headings, *self.rows)]
         lines.insert(1, "|---" * len(self.headings) + "|")
         return "\n".join([f"### {self.title}", "", *lines, ""])
 
@@ -166,8 +166,3 @@ def spread(point: Point, checkpoint: str, key: str) -> str:
 def _count(point: Point, checkpoint: str) -> str:
     held = sum(checkpoint in training.checkpoints for training in point.trainings)
     return f"{held}" + (f" ({len(point.failed)} failed)" if point.failed else "")
-
-
-def _cell(text: str) -> str:
-    """Text that cannot end a cell, nor be read as HTML."""
-    return text.replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;").replace("\n", " ")

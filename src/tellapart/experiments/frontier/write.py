@@ -12,7 +12,7 @@ from tellapart.experiments.frontier.page import write_page
 from tellapart.experiments.frontier.picture import draw
 from tellapart.experiments.frontier.readings import CONFIDENCE
 from tellapart.experiments.frontier.records import FRONTIER_FILE, Curve, metric_keys, require_comparable, write_curves
-from tellapart.experiments.frontier.tables import HOW_READ, TITLES, fixed_readings, points_table, present
+from tellapart.experiments.frontier.tables import HOW_READ, TITLES, Table, fixed_readings, points_table, present
 from tellapart.files import write_text
 
 PAGE_FILE, TABLES_FILE = "frontier.html", "frontier.md"
@@ -87,7 +87,14 @@ def failed_lines(curves: Sequence[Curve]) -> list[str]:
     ]
 
 
-def _markdown(title, protocol, failures, pictures, tables, points) -> str:  # type: ignore[no-untyped-def]
+def _markdown(
+    title: str,
+    protocol: str,
+    failures: Sequence[str],
+    pictures: Sequence[str],
+    tables: Sequence[Table],
+    points: Sequence[Table],
+) -> str:
     parts = [f"# {title}", "", f"How measured: {protocol}", "", HOW_READ, ""]
     for name in pictures:
         parts += [f"![Recall against naturalness, {TITLES[name]}]({NAMES[name]}.png)", ""]
