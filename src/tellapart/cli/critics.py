@@ -1,0 +1,95 @@
+"""The critic and the penalties of VLRM, from the sections of a recipe."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tellapart.captioners.adapters import LoraOptions
+from tellapart.cli.models import as_usage_errors
+from tellapart.cli.recipe import Recipe
+from tellapart.errors import UsageError
+from tellapart.metrics.phrases import EXEMPT, read_phrases, vlrm_phrases
+from tellapart.objectives import METHODS
+
+if TYPE_CHECKING:
+    from tellapart.captioners.critic import Critic
+    from tellapart.rewards.penalties import Penalties
+
+Words = tuple[list[str], frozenset[str]]
+"""Phrases that are penalised, and words that may be said twice."""
+
+
+def _of_world() -> Words:
+    from tellapart.experiments.vlrm_words import EXEMPT_WORDS, world_phrases
+
+    return world_phrases(), EXEMPT_WORDS
+
+
+LISTS: dict[str, Callable[[], Words]] = {"vlrm": lambda: (vlrm_phrases(), EXEMPT), "world": _of_world}
+"""Lists of phrases that recipes name."""
+
+
+def check_critic(recipe: Recipe) -> None:
+    """Raise where the sections ``critic``, ``penalties`` and ``reward.phi`` cannot be used; nothing heavy is loaded for it.
+
+    Raises:
+        UsageError: naming the option to change.
+    """
+    needs = METHODS[recipe.method].needs
+    if recipe.reward.phi and "phi_weight" not in needs:
+        raise UsageError(
+            f"reward.phi compares the captions of a whole step, which method {recipe.method} does not: leave it out, or choose "
+            "vlrm_rs."
+        )
+    if "critic" in needs and recipe.parts["critic"] is None:
+        raise UsageError(
+            f"method {recipe.method} needs a critic: leave critic out for the usual one, or give its options."
+        )
+    if "penalties" in needs and recipe.parts["penalties"] is not None:
+        read_list(recipe.parts["penalties"].phrases)
+
+
+def read_list(phrases: str | None) -> Words:
+    """The words of a list that has a name here, or of a file.
+
+    Raises:
+        UsageError: there is no such list.
+    """
+    if phrases is None:
+        return [], EXEMPT
+    if phrases in LISTS:
+        return LISTS[phrases]()
+    if not Path(phrases).is_file():
+        raise UsageError(
+            f"penalties.phrases={phrases!r} is neither a file nor one of {', '.join(LISTS)}: correct it, or set it to null."
+        )
+    return read_phrases(Path(phrases)), EXEMPT
+
+
+def build_critic(recipe: Recipe, captioner: Any) -> Critic:
+    """The critic of a captioner, whose first weights follow from the recipe's seed.
+
+    Raises:
+        UsageError: the captioner has nothing to adapt, or a number cannot be used.
+    """
+    from tellapart.captioners.critic import Critic
+    from tellapart.experiments.world_training import seeded
+
+    section = recipe.parts["critic"]
+    with as_usage_errors("critic"), seeded("critic", recipe.training.seed):
+        lora = None if section.lora is None else LoraOptions(**asdict(section.lora))
+        return Critic(captioner, head=section.head, blocks=section.blocks, lora=lora)
+
+
+def build_penalties(recipe: Recipe, captioner: Any) -> Penalties | None:
+    """Which tokens of captions are penalised, as the captioner's tokenizer writes them; none where the section is null."""
+    section = recipe.parts["penalties"]
+    if section is None:
+        return None
+    from tellapart.rewards.penalties import Penalties
+
+    phrases, exempt = read_list(section.phrases)
+    return Penalties(captioner.tokenizer, phrases, exempt=exempt, years=section.years)
