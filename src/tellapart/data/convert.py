@@ -104,7 +104,7 @@ def _naming(folder: Path) -> Iterator[None]:
         raise
 
 
-def _all(source: Source, limit: int | None) -> dict[str, list[Example]]:
+def _all(source: Source, limit: int | None) -> dict[str, Sequence[Example]]:
     return {name: source.read([name])[:limit] for name in source.splits()}
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
 
 from tellapart.data.images import ImageSource
 from tellapart.errors import UsageError
@@ -40,6 +43,30 @@ class Example:
     references: tuple[str, ...] = ()
 
 
+class LazyExamples(Sequence[Example]):
+    """Examples that are made when they are asked for, where a list of them would be too large; no two share an id.
+
+    A slice of them is of the same kind.
+
+    Attributes:
+        problems: what could not be read of where they come from: a file's name, and a sentence.
+    """
+
+    problems: tuple[tuple[str, str], ...] = ()
+
+    def ids(self) -> Iterator[str]:
+        """The ids in order, without making examples of them."""
+        raise NotImplementedError
+
+    def take(self, places: np.ndarray) -> LazyExamples:
+        """Those at ascending places."""
+        raise NotImplementedError
+
+    def runs(self) -> list[int]:
+        """How many follow each other that are stored together."""
+        raise NotImplementedError
+
+
 class CaptionDataset(Sequence[Example]):
     """The images of one split, in a fixed order.
 
@@ -50,9 +77,9 @@ class CaptionDataset(Sequence[Example]):
     def __init__(self, examples: Sequence[Example], *, name: str) -> None:
         if not examples:
             raise UsageError(f"{name} holds no images: check the path, the split and the file extensions.")
-        self.examples, self.name = list(examples), name
-        self.position = {example.id: i for i, example in enumerate(self.examples)}
-        if len(self.position) < len(self.examples):
+        self.examples: Sequence[Example] = examples if isinstance(examples, LazyExamples) else list(examples)
+        self.name = name
+        if not isinstance(examples, LazyExamples) and len(self.position) < len(self.examples):
             seen: set[str] = set()
             twice = next(e.id for e in self.examples if e.id in seen or seen.add(e.id))  # type: ignore[func-returns-value]
             raise UsageError(f"{name} names image id {twice!r} more than once: ids must be unique.")
@@ -65,10 +92,31 @@ class CaptionDataset(Sequence[Example]):
             return CaptionDataset(self.examples[index], name=self.name)
         return self.examples[index]
 
+    @cached_property
+    def position(self) -> dict[str, int]:
+        """Image id -> its place."""
+        return {image_id: i for i, image_id in enumerate(self.iterate_ids())}
+
+    def iterate_ids(self) -> Iterator[str]:
+        """Image ids in order, one at a time."""
+        if isinstance(self.examples, LazyExamples):
+            return self.examples.ids()
+        return (example.id for example in self.examples)
+
+    def take(self, places: Sequence[int]) -> CaptionDataset:
+        """The images at some places, in the order of the data.
+
+        Args:
+            places: distinct ones.
+        """
+        if isinstance(self.examples, LazyExamples):
+            return CaptionDataset(self.examples.take(np.sort(np.array(places, dtype=np.int64))), name=self.name)
+        return CaptionDataset([self.examples[i] for i in sorted(places)], name=self.name)
+
     @property
     def ids(self) -> list[str]:
         """Image ids, in order."""
-        return [example.id for example in self.examples]
+        return list(self.iterate_ids())
 
     @property
     def references(self) -> dict[str, list[str]]:

@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from tellapart.data.captions import require_files, without_blank_captions
-from tellapart.data.dataset import CaptionDataset, Example
+from tellapart.data.dataset import CaptionDataset, Example, LazyExamples
 from tellapart.data.folder import from_images
 from tellapart.data.formats.base import Place
 from tellapart.data.formats.hub import PREFIX, hub_name
-from tellapart.data.formats.names import Format
+from tellapart.data.formats.names import Format, Readable
 from tellapart.data.formats.open import Source, open_source
 from tellapart.data.formats.splits import members
 from tellapart.errors import UsageError
 
-__all__ = ["Format", "from_images", "load_dataset", "load_references", "read_split", "source_at", "splits_of"]
+__all__ = [
+    "Format",
+    "Readable",
+    "from_images",
+    "load_dataset",
+    "load_references",
+    "read_split",
+    "source_at",
+    "splits_of",
+]
 
 
 def load_dataset(
@@ -22,12 +32,13 @@ def load_dataset(
     *,
     split: str,
     images: str | Path | None = None,
-    format: Format | None = None,
+    format: Readable | None = None,
     limit: int | None = None,
     image_column: str | None = None,
     caption_column: str | None = None,
     caption_extension: str | None = None,
     missing_files: bool = False,
+    seconds_between: float = 0.0,
 ) -> CaptionDataset:
     """The images of one split with their captions. Captions are kept byte for byte; those that are empty or only space
     are dropped and counted in the log.
@@ -43,7 +54,9 @@ def load_dataset(
         image_column: column or field with the image or its path, when its name is not a usual one.
         caption_column: column or field with the captions, likewise.
         caption_extension: ending of the caption files beside images, when there are several kinds.
-        missing_files: let pass images whose files do not exist, which raise when they are opened.
+        missing_files: let pass images whose files do not exist, which raise when they are opened, and archives and videos
+            that are damaged, whose readable part counts.
+        seconds_between: of videos, leave out key-frames sooner than this after the last one taken.
 
     Raises:
         UsageError: the path, split or format does not exist, a file is broken (with its line), images are missing, or
@@ -58,9 +71,15 @@ def load_dataset(
         image_column=image_column,
         caption_column=caption_column,
         caption_extension=caption_extension,
+        seconds_between=seconds_between,
     )
     file = source.place.path
-    examples = without_blank_captions(read_split(source, split)[:limit], file)
+    found = read_split(source, split)[:limit]
+    if isinstance(found, LazyExamples):
+        if found.problems and not missing_files:
+            raise UsageError(found.problems[0][1])
+        return CaptionDataset(found, name=f"{file.name} ({split})")
+    examples = without_blank_captions(found, file)
     if not missing_files:
         require_files(examples, file)
     return CaptionDataset(examples, name=f"{file.name} ({split})")
@@ -71,7 +90,7 @@ def load_references(
     *,
     split: str | None = None,
     prefer: str | None = None,
-    format: Format | None = None,
+    format: Readable | None = None,
     image_column: str | None = None,
     caption_column: str | None = None,
     caption_extension: str | None = None,
@@ -113,7 +132,7 @@ def splits_of(
     path: str | Path,
     *,
     images: str | Path | None = None,
-    format: Format | None = None,
+    format: Readable | None = None,
     image_column: str | None = None,
     caption_column: str | None = None,
     caption_extension: str | None = None,
@@ -136,11 +155,12 @@ def source_at(
     path: str | Path,
     *,
     images: str | Path | None = None,
-    format: Format | None = None,
+    format: Readable | None = None,
     image_column: str | None = None,
     caption_column: str | None = None,
     caption_extension: str | None = None,
     captions_only: bool = False,
+    seconds_between: float = 0.0,
 ) -> Source:
     """The data at ``path``, opened; arguments and errors are those of :func:`load_dataset`.
 
@@ -163,11 +183,12 @@ def source_at(
         caption_column=caption_column,
         caption_extension=caption_extension,
         captions_only=captions_only,
+        seconds_between=seconds_between,
     )
     return open_source(place, format)
 
 
-def read_split(source: Source, split: str) -> list[Example]:
+def read_split(source: Source, split: str) -> Sequence[Example]:
     """The images of a split as they are stored, blank captions included.
 
     Raises:

@@ -32,6 +32,7 @@ class Place:
         caption_column: name of the column or field that holds the captions.
         caption_extension: ending of the files that hold the captions.
         captions_only: whether images are not asked for, so that their files need not be there.
+        seconds_between: of a video, key-frames sooner than this after the last one taken are left out.
     """
 
     given: str
@@ -41,6 +42,7 @@ class Place:
     caption_column: str | None = None
     caption_extension: str | None = None
     captions_only: bool = False
+    seconds_between: float = 0.0
 
     @cached_property
     def path(self) -> Path:

@@ -9,9 +9,10 @@ from tellapart.data.dataset import Example
 from tellapart.data.folder import is_image
 from tellapart.data.formats import FORMATS, layout
 from tellapart.data.formats.base import Layout, Place
-from tellapart.data.formats.names import Format
+from tellapart.data.formats.names import Format, Readable
 from tellapart.data.formats.splits import SPLIT_NAMES, UNNAMED, in_order
 from tellapart.data.images import ImageFile
+from tellapart.data.unlabelled.source import NAME, Unlabelled
 from tellapart.errors import UsageError
 
 
@@ -25,7 +26,7 @@ class Source(Protocol):
         """The splits there are."""
         ...
 
-    def read(self, splits: Sequence[str]) -> list[Example]:
+    def read(self, splits: Sequence[str]) -> Sequence[Example]:
         """Their images."""
         ...
 
@@ -87,8 +88,10 @@ def open_source(place: Place, format: str | None) -> Source:
     Raises:
         UsageError: there is no such format, it cannot be read as this one, or it looks like none.
     """
-    if format is not None and format not in FORMATS:
-        raise UsageError(f"format is {format!r}: choose one of {', '.join(get_args(Format))}.")
+    if format is not None and format not in get_args(Readable):
+        raise UsageError(f"format is {format!r}: choose one of {', '.join(get_args(Readable))}.")
+    if format == NAME or (format is None and Unlabelled.looks_like(place)):
+        return Unlabelled(place)
     if format is None and not place.is_folder and is_image(place.path.name):
         return OneImage(place)
     for kind in map(layout, [format] if format else FORMATS):

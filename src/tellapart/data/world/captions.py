@@ -93,13 +93,13 @@ def _medium(scene: Scene, rng: random.Random) -> Description:
     return Description(phrases, tuple(between), scene.background if rng.random() < 0.45 else None)
 
 
-def _full(scene: Scene, rng: random.Random) -> Description:
+def describe_fully(scene: Scene, rng: random.Random) -> Description:
     """Everything, in any order."""
     phrases = tuple(_whole(thing) for thing in shuffled(rng, scene.objects))
     return Description(phrases, ("and",) * (len(phrases) - 1), scene.background)
 
 
-_HABITS = {"generic": _generic, "colour": _colour, "medium": _medium, "full": _full}
+_HABITS = {"generic": _generic, "colour": _colour, "medium": _medium, "full": describe_fully}
 
 
 def _relation(first: SceneObject, second: SceneObject, rng: random.Random) -> str:

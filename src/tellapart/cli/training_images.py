@@ -1,0 +1,190 @@
+"""The images of a training and of its evaluation, as a recipe names them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tellapart.cli.console import note
+from tellapart.cli.feature_inputs import load_pictured, needs_pictures, usable
+from tellapart.data.dataset import CaptionDataset, Collate, LazyExamples
+from tellapart.data.held_out import hold_out
+from tellapart.data.loader import TrainingData
+from tellapart.errors import UsageError
+from tellapart.files import write_text
+from tellapart.objectives import METHODS
+
+if TYPE_CHECKING:
+    from tellapart.cli.recipe import Recipe
+    from tellapart.data.features.base import FeatureSet
+    from tellapart.listeners.clip import ClipListener
+
+Skipped = list[tuple[str, str]]
+"""Id and reason of images that are left out."""
+
+_NEED_ALL = {"listener", "own_listener", "neighbours", "discriminator"}
+"""What a method is given that has looked at every training image before the first step."""
+
+
+_BY_REFERENCES = ("Bleu_", "METEOR", "ROUGE_L", "CIDEr", "SPICE")
+"""What names of metrics begin with that compare captions with human ones."""
+
+
+def training_images(
+    recipe: Recipe, features: FeatureSet | None
+) -> tuple[CaptionDataset, CaptionDataset | None, Skipped]:
+    """The images to train on, those held out for the evaluation (if any), and what is left out of both.
+
+    Raises:
+        UsageError: the data cannot be read, or the method cannot be trained on data that are read as they come.
+    """
+    section, held = recipe.data, None
+    _check_on_error(recipe)
+    dataset = load_pictured(
+        section.path,
+        section.split,
+        images=section.images,
+        format=section.format,
+        size=section.size,
+        limit=section.limit,
+        missing_files=section.on_error != "fail",
+        seconds_between=section.seconds_between,
+        features=features,
+    )
+    skipped = told_problems(dataset)
+    dataset, broken = usable(dataset, section.on_error, features, pictures=needs_pictures(recipe))
+    skipped += broken
+    if recipe.evaluation.held_out is not None:
+        if recipe.evaluation.path is not None:
+            raise UsageError("evaluation.held_out takes images of the training data: leave evaluation.path out.")
+        dataset, held = hold_out(dataset, recipe.evaluation.held_out)
+        if section.on_error == "replace":
+            held, broken = usable(held, "skip", features, pictures=needs_pictures(recipe))
+            skipped += broken
+    return dataset, held, skipped
+
+
+def watched_images(
+    recipe: Recipe, dataset: CaptionDataset, features: FeatureSet | None, split: str
+) -> tuple[CaptionDataset, Skipped]:
+    """The images of the evaluation where none are held out, and those that are left out of them.
+
+    Raises:
+        UsageError: the data cannot be read.
+    """
+    section, data = recipe.evaluation, recipe.data
+    own = section.path is not None and section.path != data.path
+    watched = load_pictured(
+        section.path or data.path,
+        split,
+        images=section.images or (None if own else data.images),
+        format=None if own else data.format,
+        size=data.size,
+        limit=section.limit,
+        missing_files=data.on_error != "fail",
+        seconds_between=data.seconds_between,
+        features=features,
+    )
+    on_error = "fail" if data.on_error == "fail" else "skip"  # an evaluation is of the same images every time
+    watched, skipped = usable(watched, on_error, features, pictures=needs_pictures(recipe))
+    _tell_what_is_seen(watched, dataset)
+    return watched, skipped
+
+
+def training_data(recipe: Recipe, dataset: CaptionDataset, collate: Collate) -> TrainingData:
+    """The images as the loop reads them."""
+    section = recipe.data
+    return TrainingData(
+        dataset, collate, replace_unreadable=section.on_error == "replace", shuffle_window=section.shuffle_window
+    )
+
+
+def reads_as_they_come(recipe: Recipe) -> bool:
+    """Whether no training image is looked at before its step."""
+    return recipe.data.on_error == "replace"
+
+
+def with_listener(collate: Collate, recipe: Recipe, listener: ClipListener | None) -> Collate:
+    """What makes batches, with the listener's pictures where it has not embedded all images before."""
+    if listener is None or not reads_as_they_come(recipe):
+        return collate
+    return Collate(collate.processors | {listener.name: listener.process}, features=collate.features)
+
+
+def check_selection(recipe: Recipe, watched: CaptionDataset) -> None:
+    """Raise where a checkpoint is to be selected by human captions that the evaluation's images do not have.
+
+    Raises:
+        UsageError: naming the option and a metric that needs none.
+    """
+    training = recipe.training
+    wanted = {"metric_for_best_model": [training.metric_for_best_model or ""], "best_floor": list(training.best_floor)}
+    for option, names in wanted.items():
+        for name in names:
+            compares = name.removeprefix("eval_").startswith(_BY_REFERENCES) or "Ref" in name
+            if compares and not any(example.references for example in watched):
+                raise UsageError(
+                    f"{option} names {name!r}, which compares with human captions, but {watched.name} has none: choose a "
+                    "metric without references, such as listener_R@1."
+                )
+
+
+def told_problems(dataset: CaptionDataset) -> Skipped:
+    """Archives and videos that are damaged, of which the first are named."""
+    if not isinstance(dataset.examples, LazyExamples):
+        return []
+    problems = list(dataset.examples.problems)
+    for _, problem in problems[:5]:
+        note(f"note: {problem}")
+    if len(problems) > 5:
+        note(f"note: {len(problems)} files of {dataset.name} are damaged in all.")
+    return problems
+
+
+def _check_on_error(recipe: Recipe) -> None:
+    needed: set[Any] = _NEED_ALL & set(METHODS[recipe.method].needs)
+    if needed and reads_as_they_come(recipe):
+        raise UsageError(
+            f"method {recipe.method} looks at all training images before the first step, which data.on_error=replace is there "
+            "to avoid: set data.on_error to skip."
+        )
+
+
+def _tell_what_is_seen(watched: CaptionDataset, trained: CaptionDataset) -> None:
+    """Say how many images of the evaluation are trained on."""
+    ids = enumerate(trained.iterate_ids())
+    seen = sum(name in watched.position and watched[watched.position[name]] == trained[i] for i, name in ids)
+    if seen:
+        note(
+            f"note: {seen} of the {len(watched)} images of the evaluation are trained on: set evaluation.path, or "
+            "evaluation.held_out."
+        )
+
+
+def keep_list(data: TrainingData, skipped: Skipped, listed: Path, *, resumes: bool) -> None:
+    """Write down every image that is left out, now, and those that are replaced, whenever the training logs.
+
+    Args:
+        data: what is trained on.
+        skipped: images that are left out.
+        listed: the file. Where a run is resumed, the images that its earlier part has replaced count on.
+        resumes: whether this goes on with a run.
+    """
+    if resumes and data.replace_unreadable and listed.is_file():
+        rows = (line.split("\t", 1) for line in listed.read_text(encoding="utf-8").splitlines())
+        data.replaced |= {row[0]: row[-1] for row in rows if row[0] not in dict(skipped)}
+
+    def write() -> None:
+        rows = dict(skipped) | data.replaced
+        if rows:
+            write_text(listed, "".join(f"{name}\t{reason}\n" for name, reason in rows.items()))
+
+    write()
+    data.on_replaced = write
+
+
+def tell_replaced(data: TrainingData, listed: Path) -> None:
+    """Say how many images were replaced in a run that has ended."""
+    if data.replaced:
+        count, whose = len(data.replaced), f"{listed.name} of the run lists them"
+        note(f"note: images that could not be read and were replaced by others: {count}; {whose}.")
