@@ -148,6 +148,11 @@ def test_adapters_need_peft_and_lstms_need_tellapart(tmp_path):
     text = card_text(run)
     assert header_of(text)["library_name"] == "tellapart"
     assert "from transformers" not in text
+    (captioner / "tellapart.json").write_text(json.dumps({"model_type": "vision-encoder-decoder"}), encoding="utf-8")
+    assert header_of(card_text(run))["library_name"] == "transformers"
+    config = {"model_type": "vision-encoder-decoder", "encoder": {"model_type": "encoded_clip"}}
+    (captioner / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    assert header_of(card_text(run))["library_name"] == "tellapart"
 
 
 def test_every_method_can_be_cited():

@@ -73,6 +73,15 @@ except UsageError as error:
     ids = json.loads((folder / "broken" / "nonfinite.json").read_text())["ids"] if rank == 0 else None
 
 
+# The main process alone evaluates; all end at the same step, with the weights of step 1.
+grammar = iter([99.0, 100.0, 20.0, 10.0])
+hacked = Toy()
+options = {"per_device_train_batch_size": 4, "eval_steps": 1, "on_hack": "rollback", "metric_for_best_model": "grammatical"}
+done = train(hacked, toy_data(), toy_config(folder / "hacked", **options), evaluate=lambda o: {"grammatical": next(grammar)})
+assert (done.step, done.best.step, bool(done.ended)) == (3, 1, True)
+assert len(set(devices.gather_objects((done.ended, digest(hacked))))) == 1
+
+
 class Interrupted(Toy):
     def collect(self, batch, step):
         if rank == 1 and step == 1:

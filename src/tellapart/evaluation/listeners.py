@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -22,6 +22,14 @@ KS = (1, 5, 10)
 _IMAGES_A_BATCH = 64
 
 
+class KnownImages(Protocol):
+    """Embeddings of images by id, as the weights are now."""
+
+    def encode_ids(self, ids: list[str]) -> Tensor:
+        """``[M, D]``, unit norm, no gradient."""
+        ...
+
+
 class ListenerEvaluation:
     """Retrieval both ways between images and all of their references; with a head, its accuracy in percent.
 
@@ -38,6 +46,7 @@ class ListenerEvaluation:
         listener: what is trained; it has the images by id, unless it is a CLIP whose image side learns. A head needs a CLIP.
         head: of its text tower; None measures retrieval alone.
         vocabulary: distinct words that corruptions put in; needed with a head.
+        images: what has the images by id where it is not the listener itself, as where only projections learn.
         seed: of the corruptions.
         num_workers: processes that read images, where these are embedded anew each time.
 
@@ -52,12 +61,13 @@ class ListenerEvaluation:
         *,
         head: GrammarHead | None = None,
         vocabulary: Sequence[str] = (),
+        images: KnownImages | None = None,
         seed: int = 0,
         num_workers: int = 0,
     ) -> None:
         dataset.require_references("the evaluation of a listener")
         self.dataset, self.listener, self.head = dataset, listener, head
-        self.num_workers = num_workers
+        self.images, self.num_workers = images, num_workers
         self.texts = [text.strip() for example in dataset for text in example.references if text.strip()]
         owners = [i for i, example in enumerate(dataset) for text in example.references if text.strip()]
         self.owner = np.array(owners)
@@ -83,6 +93,8 @@ class ListenerEvaluation:
 
     def _images(self) -> Tensor:
         """``[N, D]``: from the cache where training leaves them as they are."""
+        if self.images is not None:
+            return self.images.encode_ids(self.dataset.ids)
         if isinstance(self.listener, Vse) or not vision_learns(self.listener):
             return self.listener.encode_ids(self.dataset.ids)
         loader: torch.utils.data.DataLoader = torch.utils.data.DataLoader(

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tellapart.evaluation.columns import Column, describe
+from tellapart.verdicts.rules import EVAL_PREFIX, NON_FINITE
 
-EVAL_PREFIX = "eval_"
 PART_PREFIXES = ("rewards/", "reference/rewards/")
 """Parts of a mixed reward as applied: weighted, so that they sum to the reward; of drawn captions and of human ones."""
 
@@ -31,6 +31,7 @@ TRAINING_COLUMNS = {
         Column(
             "discriminator/accuracy", "discriminator right %", 100, 1, 0, "Human and drawn captions it tells apart."
         ),
+        Column(NON_FINITE, "not finite", 1, 0, -1, "1 where training stopped at a number that was not finite."),
     )
 }
 

@@ -11,7 +11,8 @@ import torch
 from tellapart.errors import UsageError
 from tellapart.evaluation.listening import PAC_NAMES, listener_measures, read_images, read_texts, similarity_measures
 from tellapart.evaluation.measures import Measured
-from tellapart.listeners.matcher import MATCH, ItmMatcher
+from tellapart.listeners.matcher import MATCH
+from tellapart.listeners.pairs import PairMatcher
 from tellapart.listeners.remember import RememberingTexts
 from tellapart.metrics.chair import ObjectNames
 from tellapart.metrics.ptb import ptb_tokenize
@@ -131,15 +132,16 @@ class MatchScorer:
 
     name = "ITM"
 
-    def __init__(self, matcher: ItmMatcher, *, objects: bool = True) -> None:
+    def __init__(self, matcher: PairMatcher, *, objects: bool = True) -> None:
         self.matcher, self._objects = matcher, ObjectNames() if objects else None
         self._described = matcher.describe()
         self.measured_by = {self.name: in_words(self._described)}
 
     def __call__(self, captions: Mapping[str, str], references: References) -> Measured:
-        """Metrics ``ITM`` (mean probability of a match, percent), ``ITM_logit`` (mean positive logit before the softmax) and
-        ``ITM_rejected_objects`` (rejected objects of all named, percent; 0 if none is named); columns ``ITM``, ``ITM_logit``,
-        ``ITM_objects`` (number named, each word once a caption), ``ITM_rejected`` (the rejected words).
+        """Metrics ``ITM`` (mean probability of a match, percent), ``ITM_logit`` (mean of the matcher's own score: the positive
+        logit before the softmax, or log-odds) and ``ITM_rejected_objects`` (rejected objects of all named, percent; 0 if none is
+        named); columns ``ITM``, ``ITM_logit``, ``ITM_objects`` (number named, each word once a caption), ``ITM_rejected`` (the
+        rejected words).
 
         Raises:
             UsageError: the matcher gives something that is no number.
@@ -154,7 +156,7 @@ class MatchScorer:
             )
         sure = [torch.softmax(rows.double(), dim=1)[:, MATCH].tolist() for rows in logits]
         columns: dict[str, list[Any]] = {"ITM": [100.0 * own[0] for own in sure]}
-        columns["ITM_logit"] = [float(rows[0, MATCH]) for rows in logits]
+        columns["ITM_logit"] = [float(self.matcher.score(rows[:1])) for rows in logits]
         metrics = {key: float(np.mean(rows)) for key, rows in columns.items()}
         if self._objects is not None:
             rejected = [

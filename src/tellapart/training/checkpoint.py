@@ -6,7 +6,7 @@ import json
 import pickle
 import shutil
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +58,8 @@ class State:
         data: fingerprint of the training data.
         selection: see :meth:`tellapart.training.selection.Selection.state`.
         config: the run's options.
+        doctor: see :meth:`tellapart.training.doctor.Doctor.state`.
+        ended: why the run was ended before its last step; empty if it was not.
     """
 
     step: int
@@ -67,6 +69,8 @@ class State:
     data: str
     selection: dict[str, Any]
     config: dict[str, Any]
+    doctor: dict[str, Any] = field(default_factory=dict)
+    ended: str = ""
 
 
 def save(folder: Path, optimizer: Optimizer, state: State) -> None:

@@ -45,6 +45,9 @@ class TrainConfig:
         greater_is_better: Whether a higher value of ``metric_for_best_model`` is better.
         best_floor: Evaluation metric to the fraction of its value at step 0 that a checkpoint must keep to be selected,
             such as ``{CIDEr: 0.6}``.
+        on_hack: What to do once evaluations show the reward to be hacked (docs/doctor.md): only say so, end the run (stop), or
+            end it with the weights of ``best/`` (rollback).
+        hack_patience: Evaluations in a row that must show it before ``on_hack`` acts.
 
     Raises:
         UsageError: a value cannot be used.
@@ -77,12 +80,14 @@ class TrainConfig:
     metric_for_best_model: str | None = None
     greater_is_better: bool = True
     best_floor: dict[str, float] = field(default_factory=dict)
+    on_hack: Literal["warn", "stop", "rollback"] = "warn"
+    hack_patience: int = 2
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "output_dir", Path(self.output_dir))
         for name in ("per_device_train_batch_size", "gradient_accumulation_steps", "logging_steps"):
             self._require(name, self._numbers(name), _whole, "a whole number, at least 1")
-        for name in ("max_steps", "eval_steps", "save_steps", "save_total_limit"):
+        for name in ("max_steps", "eval_steps", "save_steps", "save_total_limit", "hack_patience"):
             self._require(name, self._numbers(name), _whole, "a whole number, at least 1")
         for name in ("warmup_steps", "weight_decay", "max_grad_norm", "max_grad_value", "dataloader_num_workers"):
             self._require(name, self._numbers(name), lambda x: x >= 0, "0 or more")
@@ -96,6 +101,10 @@ class TrainConfig:
                 raise UsageError(f"{name}={getattr(self, name)!r} is unknown: choose one of {', '.join(choices)}.")
         if self.best_floor and self.metric_for_best_model is None:
             raise UsageError(f"best_floor={self.best_floor} selects nothing by itself: set metric_for_best_model too.")
+        if self.on_hack != "warn" and self.eval_steps is None:
+            raise UsageError(f"on_hack={self.on_hack!r} acts on evaluations during training: set eval_steps too.")
+        if self.on_hack == "rollback" and self.metric_for_best_model is None:
+            raise UsageError("on_hack='rollback' goes back to the best checkpoint: set metric_for_best_model too.")
 
     def _numbers(self, name: str) -> Iterable[float]:
         value = getattr(self, name)
@@ -127,5 +136,6 @@ def _whole(value: float) -> bool:
 
 _CHOICES = {
     "lr_scheduler_type": ("constant", "linear", "cosine"),
+    "on_hack": ("warn", "stop", "rollback"),
     "report_to": ("none", "tensorboard", "wandb", "trackio"),
 }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -20,13 +19,15 @@ from tellapart.training import checkpoint
 from tellapart.training.checkpoint import NonFiniteError, State
 from tellapart.training.config import TrainConfig
 from tellapart.training.devices import Devices
+from tellapart.training.doctor import ROLLED_BACK, Doctor, refuse
 from tellapart.training.interrupt import Interrupts
 from tellapart.training.logs import Means, RunLog, Stopwatch
 from tellapart.training.optim import Optimizer
 from tellapart.training.run import Run, describe
 from tellapart.training.selection import Selection
-from tellapart.training.start import check_captioners
+from tellapart.training.start import check_captioners, check_together
 from tellapart.types import Batch, Objective, StepOutput
+from tellapart.verdicts.rules import NON_FINITE
 
 Evaluate = Callable[[Any], dict[str, float]]
 """``objective -> {metric: value}``, called on the main device in eval mode, without gradients."""
@@ -68,9 +69,12 @@ def train(
         for step in training.steps():
             stop = training.devices.any(interrupts.requested)
             training.finish_step(step, stop)
+            if training.ended:
+                total = step
+                break
             if stop and step < total:
                 raise KeyboardInterrupt(f"stopped at step {step} of {total}; resume_from_checkpoint=last goes on")
-    return Run(config.output_dir, total, training.log.history, training.selection.best)
+    return Run(config.output_dir, total, training.log.history, training.selection.best, training.ended)
 
 
 @dataclass
@@ -86,16 +90,18 @@ class _Training:
     optimizer: Optimizer
     log: RunLog
     selection: Selection
+    doctor: Doctor
     fresh: State
     start: int
     total_steps: int
+    ended: str = ""
 
     @staticmethod
     def begin(
         objective: Any, data: TrainingData, config: TrainConfig, evaluator: Evaluate | None, recipe: dict | None
     ) -> _Training:
         """Everything ready for the first step, new or resumed."""
-        _check_together(objective, config, evaluator)
+        check_together(objective, config, evaluator is not None)
         devices = Devices(config)
         cut = Cut(
             config.per_device_train_batch_size, config.gradient_accumulation_steps, devices.rank, devices.world_size
@@ -111,17 +117,20 @@ class _Training:
         fresh = State(0, 0.0, cut.effective_batch_size, devices.world_size, data.fingerprint(), {}, config.to_dict())
         state = checkpoint.resume(config, fresh, optimizer)
         if state.step == 0:
-            check_captioners(objective, data.dataset, data.collate)
+            check_captioners(objective, data.sample, data.collate)
         devices.same_start([*objective.parameters(), *objective.buffers()])
         devices.wait()  # every rank has seen what was in the folder before it is written to
         if devices.is_main:
             checkpoint.tidy(config.output_dir)
             write_json(config.output_dir / "run.json", describe(fresh, state.step, total, recipe))
         log, selection = RunLog(config, devices, state.step), Selection(config, state.selection)
-        whole = max(state.step, total)  # a finished run that is resumed has nothing left to do
-        return _Training(
-            objective, data, config, evaluator, devices, cut, optimizer, log, selection, fresh, state.step, whole
-        )
+        doctor = Doctor(config, state.doctor, log.history, speaks=devices.is_main)
+        ended = state.ended if config.on_hack != "warn" else ""
+        if ended:
+            doctor.say(ended)
+        whole = state.step if ended else max(state.step, total)  # a finished run that is resumed has nothing left to do
+        parts = objective, data, config, evaluator, devices, cut, optimizer, log, selection, doctor, fresh
+        return _Training(*parts, state.step, whole, ended)
 
     def steps(self) -> Iterator[int]:
         """Take the remaining steps; gives the number of steps done after each."""
@@ -148,7 +157,8 @@ class _Training:
             figures |= {k: v if k.startswith("learning_rate") else v + figures.get(k, 0.0) for k, v in turn.items()}
         done = step + 1
         if done % self.config.logging_steps == 0 or done == self.total_steps:
-            self.log.write(done, self._epoch(done), {**means.result(self.devices), **figures, **watch.seconds})
+            figures |= self.data.figures(self.devices.gather_objects)
+            self._write(done, {**means.result(self.devices), **figures, **watch.seconds})
         self.log.advance()
 
     def _collect(self, step: int, micro_batches: list[Batch]) -> list[Any]:
@@ -205,28 +215,16 @@ class _Training:
 
     def _refuse(self, step: int, figures: dict[str, float], micro_batches: list[Batch]) -> None:
         ids = self.devices.gather_objects([list(batch.ids) for batch in micro_batches])
-        path = self.config.output_dir / "nonfinite.json"
-        if self.devices.is_main:
-            values = {name: value if np.isfinite(value) else str(value) for name, value in figures.items()}
-            write_json(path, {"step": step, "logs": values, "ids": ids})
-        told = ", ".join(f"{name} {value:.4g}" for name, value in figures.items())
-        by_reward = any(name.startswith("reward") and not np.isfinite(value) for name, value in figures.items())
-        remedy = (
-            "correct the reward, which is not finite for them"
-            if by_reward
-            else "look at these images, lower learning_rate or turn bf16 off"
-        )
-        raise NonFiniteError(
-            f"step {step} is not finite ({told}): its image ids are in {path}, no weights of it were written; "
-            f"{remedy}, and resume from the last checkpoint."
-        )
+        self._write(step, figures | {NON_FINITE: 1.0})
+        raise refuse(step, figures, ids, self.config.output_dir, writes=self.devices.is_main)
 
     def finish_step(self, step: int, stop: bool) -> None:
         """Evaluate and save where due, once ``step`` steps are done."""
         last = step == self.total_steps
         if last or (self.config.eval_steps and step % self.config.eval_steps == 0):
             self.evaluate(step)
-        if last or stop or (self.config.save_steps and step % self.config.save_steps == 0):
+            self._end_if_hacked(step)
+        if last or stop or self.ended or (self.config.save_steps and step % self.config.save_steps == 0):
             self._save(step, f"checkpoint-{step}")
             if self.devices.is_main:
                 checkpoint.prune(self.config.output_dir, self.config.save_total_limit)
@@ -244,14 +242,42 @@ class _Training:
                 metrics = {name: float(value) for name, value in self.evaluator(self.objective).items()}
         metrics = self.devices.from_main(metrics)
         assert metrics is not None
-        self.log.write(step, self._epoch(step), {f"eval_{k.removeprefix('eval_')}": v for k, v in metrics.items()})
-        if self.selection.offer(step, metrics):
+        self._write(step, {f"eval_{k.removeprefix('eval_')}": v for k, v in metrics.items()})
+        # A run that is to end when hacked does not choose what it would be ended for; the start model takes part always.
+        hacked = self.config.on_hack != "warn" and step > 0 and self.doctor.hacked > 0
+        if not hacked and self.selection.offer(step, metrics):
             self._save(step, "best")
+
+    def _end_if_hacked(self, step: int) -> None:
+        """End the run where ``on_hack`` asks for it; to roll back, the weights and optimiser of ``best/`` are put back."""
+        if not self.devices.from_main(self.doctor.must_end):
+            return
+        best, folder = self.selection.best, self.config.output_dir / "best"
+        back = best if self.config.on_hack == "rollback" and folder.is_dir() else None
+        if back is not None:
+            checkpoint.load(folder, self.optimizer)
+            self.log.write(step, self._epoch(step), {ROLLED_BACK: float(back.step)})
+        self.ended = self.doctor.conclude(step, back)
+        self.doctor.say(self.ended)
+
+    def _write(self, step: int, values: dict[str, float]) -> None:
+        self.log.write(step, self._epoch(step), values | self.doctor.look(step, values))
 
     def _save(self, step: int, name: str) -> None:
         if self.devices.is_main:
-            state = replace(self.fresh, step=step, epoch=self._epoch(step), selection=self.selection.state())
-            checkpoint.save(self.config.output_dir / name, self.optimizer, state)
+            state = replace(
+                self.fresh,
+                step=step,
+                epoch=self._epoch(step),
+                selection=self.selection.state(),
+                doctor=self.doctor.state(),
+                ended=self.ended,
+            )
+            try:
+                checkpoint.save(self.config.output_dir / name, self.optimizer, state)
+            except NonFiniteError:
+                self._write(step, {NON_FINITE: 1.0})
+                raise
             write_json(self.config.output_dir / checkpoint.STATE, vars(state))
         self.devices.wait()
 
@@ -263,20 +289,3 @@ def _seed_all(seed: int) -> None:
     torch.manual_seed(seed)
     np.random.seed(seed % 2**32)
     random.seed(seed)
-
-
-def _check_together(objective: Any, config: TrainConfig, evaluate: Evaluate | None) -> None:
-    if not objective.decomposes and int(os.environ.get("WORLD_SIZE", "1")) > 1:
-        raise UsageError(
-            f"{type(objective).__name__} compares the images of a batch with each other, so several processes would change "
-            "it: train it in one."
-        )
-    if not objective.decomposes and config.gradient_accumulation_steps > 1:
-        raise UsageError(
-            f"{type(objective).__name__} compares the images of a batch with each other, so "
-            f"gradient_accumulation_steps={config.gradient_accumulation_steps} would change it: set 1, "
-            "and a larger per_device_train_batch_size."
-        )
-    for option in ("eval_steps", "metric_for_best_model"):
-        if evaluate is None and getattr(config, option) is not None:
-            raise UsageError(f"{option}={getattr(config, option)!r} needs an evaluation: give one, or leave it out.")

@@ -187,6 +187,7 @@ class Optimizer:
             UsageError: it is of parameters that this objective does not train, or of other shapes.
         """
         known = {f"{part}.{name}": p for part, named in self.parts.items() for name, p in named.items()}
+        self._adamw.state.clear()  # a parameter that had no state then has none now
         for name, state in states.items():
             if name not in known or state["exp_avg"].shape != known[name].shape:
                 raise UsageError(

@@ -23,12 +23,14 @@ class Run:
         step: optimiser steps done.
         history: lines of ``metrics.jsonl``: logged steps, and evaluations under names that begin with ``eval_``.
         best: the selected checkpoint, copied to ``output_dir/best``, when a metric selects.
+        ended: why the doctor ended it before its last step; empty if it did not.
     """
 
     output_dir: Path
     step: int
     history: list[dict[str, Any]]
     best: Best | None
+    ended: str = ""
 
     @property
     def checkpoint(self) -> Path:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
@@ -11,6 +12,8 @@ from torch import nn
 from tellapart.captioners.base import Captioner
 from tellapart.captioners.contract import check_captioner
 from tellapart.data.dataset import Collate
+from tellapart.errors import UsageError
+from tellapart.training.config import TrainConfig
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -20,6 +23,28 @@ if TYPE_CHECKING:
 
 LOOKED_THROUGH = 100
 """Images among which a second picture is looked for that differs from the first."""
+
+
+def check_together(objective: Any, config: TrainConfig, evaluates: bool) -> None:
+    """Raise where the options of a run contradict its objective, or each other.
+
+    Raises:
+        UsageError: naming the option to change.
+    """
+    if not objective.decomposes and int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise UsageError(
+            f"{type(objective).__name__} compares the images of a batch with each other, so several processes would change "
+            "it: train it in one."
+        )
+    if not objective.decomposes and config.gradient_accumulation_steps > 1:
+        raise UsageError(
+            f"{type(objective).__name__} compares the images of a batch with each other, so "
+            f"gradient_accumulation_steps={config.gradient_accumulation_steps} would change it: set 1, "
+            "and a larger per_device_train_batch_size."
+        )
+    for option in ("eval_steps", "metric_for_best_model"):
+        if not evaluates and getattr(config, option) is not None:
+            raise UsageError(f"{option}={getattr(config, option)!r} needs an evaluation: give one, or leave it out.")
 
 
 def check_captioners(

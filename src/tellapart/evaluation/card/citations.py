@@ -96,6 +96,34 @@ _ENTRIES = {
         "Workshop on Statistical Machine Translation",
         2014,
     ),
+    "sarto2023": (
+        "inproceedings",
+        "Positive-Augmented Contrastive Learning for Image and Video Captioning Evaluation",
+        "Sarto, Sara and Barraco, Manuele and Cornia, Marcella and Baraldi, Lorenzo and Cucchiara, Rita",
+        "CVPR",
+        2023,
+    ),
+    "rafailov2023": (
+        "inproceedings",
+        "Direct Preference Optimization: Your Language Model is Secretly a Reward Model",
+        "Rafailov, Rafael and Sharma, Archit and Mitchell, Eric and Manning, Christopher D. and Ermon, Stefano and Finn, Chelsea",
+        "NeurIPS",
+        2023,
+    ),
+    "ahmadian2024": (
+        "inproceedings",
+        "Back to Basics: Revisiting REINFORCE Style Optimization for Learning from Human Feedback in LLMs",
+        "Ahmadian, Arash and others",
+        "ACL",
+        2024,
+    ),
+    "shao2024": (
+        "misc",
+        "DeepSeekMath: Pushing the Limits of Mathematical Reasoning in Open Language Models",
+        "Shao, Zhihong and others",
+        "",
+        2024,
+    ),
 }
 """Key -> kind, title, authors, venue, year."""
 
@@ -105,6 +133,9 @@ _REWARDS = {
     "language_model": "dzabraev2024",
     "grammar": "cho2022",
     "meteor": "denkowski2014",
+    "ref_clip_s": "hessel2021",
+    "pac_s": "sarto2023",
+    "ref_pac_s": "sarto2023",
 }
 
 

@@ -71,12 +71,19 @@ SNIPPETS = {
 """Type of model -> code; others are loaded by tellapart only."""
 
 
+OWN_ENCODER = "encoded_clip"
+"""An encoder that transformers knows only once tellapart is imported, inside a model of its own."""
+
 _LEAD = {"paligemma": "<image>"}
 """What a processor wants before the prompt."""
 
 
 def model_type(captioner: Path) -> str:
-    """The type of model in a captioner's folder, as transformers calls it; empty where it cannot be told."""
+    """The type of model in a captioner's folder, as transformers calls it; of one whose encoder is a class of ours that of the
+    encoder; empty where it cannot be told."""
+    encoder = read_object(captioner / "config.json").get("encoder")
+    if isinstance(encoder, dict) and encoder.get("model_type") == OWN_ENCODER:
+        return OWN_ENCODER
     for file in ("tellapart.json", "config.json"):
         found = read_object(captioner / file).get("model_type")
         if found:

@@ -13,6 +13,7 @@ from tellapart.evaluation.alarms import Alarm
 from tellapart.evaluation.columns import Column, all_columns, describe, main_columns
 from tellapart.evaluation.log_columns import EVAL_PREFIX, FIRST, PART_PREFIXES, describe_log
 from tellapart.evaluation.report.runs import Curve, RunView
+from tellapart.verdicts.rules import LOG_PREFIX
 
 COLOURS = ("#3f74c4", "#d07a1f", "#2f9678", "#b34f93", "#8a7d24", "#6d5bd0", "#c4514b", "#667384")
 MARKERS = ("circle", "square", "diamond", "triangle-up", "x", "star", "hexagon", "cross")
@@ -68,8 +69,11 @@ def evaluation_figures(runs: Sequence[RunView]) -> tuple[list[Figure], list[Figu
 
 def training_figures(runs: Sequence[RunView]) -> tuple[list[Figure], list[Figure]]:
     """``(loss, reward and its parts, KL, length; the rest)`` of what training itself logged."""
-    keys = [key for key in _keys(runs) if not key.startswith(EVAL_PREFIX) and not key.startswith(PART_PREFIXES)]
     broken = {alarm.key for run in runs for alarm in run.alarms}
+    keys = [
+        key for key in _keys(runs) if not key.startswith((EVAL_PREFIX, LOG_PREFIX, *PART_PREFIXES)) or key in broken
+    ]
+    keys = [key for key in keys if not key.startswith(EVAL_PREFIX)]
     first = [key for key in FIRST if key in keys] + [key for key in keys if key in broken and key not in FIRST]
     parts = [figure for row, run in enumerate(runs) if (figure := _parts(run, row, len(runs))) is not None]
     shown = [_over_steps(runs, key) for key in first]

@@ -23,6 +23,7 @@ class Record:
         versions: package -> version.
         facts: the rest of ``run.json``.
         selected: step and metric of the selected checkpoint, if a metric selects.
+        ended: why it was ended before its last step; empty if it was not.
     """
 
     recipe: dict[str, Any] = field(default_factory=dict)
@@ -30,6 +31,7 @@ class Record:
     versions: dict[str, str] = field(default_factory=dict)
     facts: dict[str, Any] = field(default_factory=dict)
     selected: dict[str, Any] = field(default_factory=dict)
+    ended: str = ""
 
     @property
     def method(self) -> str | None:
@@ -60,6 +62,7 @@ class Record:
             ("Training data", self._data()),
             ("Training", self._training()),
             ("Selected", self._selected()),
+            ("Ended early", self.ended),
             ("Seed", self.facts.get("seed")),
             ("Versions", ", ".join(f"{name} {version}" for name, version in self.versions.items())),
         ]
@@ -115,7 +118,9 @@ def read_record(run: Path) -> Record | None:
     value = read_object(run / RECORD_FILE)
     if not value:
         return None
-    best = read_object(run / STATE_FILE).get("selection") or {}
+    state = read_object(run / STATE_FILE)
+    best = state.get("selection") or {}
     rest = {key: value[key] for key in value if key not in ("recipe", "config", "versions")}
     recipe, config, versions = (value.get(name) or {} for name in ("recipe", "config", "versions"))
-    return Record(recipe, config, versions, facts=rest, selected=best.get("best") or {})
+    ended = str(state.get("ended") or "")
+    return Record(recipe, config, versions, facts=rest, selected=best.get("best") or {}, ended=ended)

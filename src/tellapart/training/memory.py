@@ -1,0 +1,132 @@
+"""How much memory a training takes on one device: weights, gradients and optimiser exactly, activations by counting."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor, nn
+
+GIB = 2**30
+STATES = 2
+"""Numbers that AdamW keeps for each trained one, in its precision."""
+
+
+@dataclass(frozen=True)
+class PartMemory:
+    """What a part of a training takes, weights that an earlier part has left out.
+
+    Args:
+        name: of the part.
+        trained: parameters that learn.
+        frozen: parameters, and numbers packed into them, that stay.
+        weights: bytes of both, and of buffers.
+        gradients: bytes.
+        optimiser: bytes.
+        activations: bytes at the moment when its gradients begin; none where they could not be counted.
+    """
+
+    name: str
+    trained: int
+    frozen: int
+    weights: int
+    gradients: int
+    optimiser: int
+    activations: int | None = 0
+
+    @property
+    def lasting(self) -> int:
+        """Bytes that are taken from the first step on."""
+        return self.weights + self.gradients + self.optimiser
+
+
+def memory_of(
+    trained: Mapping[str, nn.Module], frozen: Mapping[str, nn.Module], kept: Mapping[str, int | None] | None = None
+) -> list[PartMemory]:
+    """A row for every part, the trained ones first.
+
+    Args:
+        trained: name -> child of the objective.
+        frozen: name -> model that is only read.
+        kept: name of a trained part -> bytes of its activations; none where unknown.
+    """
+    known: set[int] = set()
+    learning = {name: _row(name, module, known, learns=True) for name, module in trained.items()}
+    rows = [_with_activations(row, (kept or {}).get(name, 0)) for name, row in learning.items()]
+    rows += [_row(name, module, known, learns=False) for name, module in frozen.items()]
+    return [row for row in rows if row.weights]
+
+
+def peak(rows: Iterable[PartMemory]) -> int:
+    """Bytes at the highest: all that lasts, and the activations of the part with most, since parts are differentiated one after
+    the other."""
+    rows = list(rows)
+    return sum(row.lasting for row in rows) + max((row.activations or 0 for row in rows), default=0)
+
+
+def frozen_models(holder: Any) -> dict[str, nn.Module]:
+    """Name -> model that an objective (or a reward, an evaluation) holds without training it.
+
+    They are found by looking: into what it holds, and into what that holds, wherever a part is of this package or a plain
+    container. A model is named by what holds it.
+    """
+    found: dict[str, nn.Module] = {}
+    own = {id(module) for module in holder.modules()} if isinstance(holder, nn.Module) else set()
+    for name, module in _modules(holder, "model", own, set()):
+        free = next(n for n in (name, *(f"{name} {i}" for i in range(2, 99))) if n not in found)
+        found[free] = module
+    return found
+
+
+_PLAIN = ("model", "captioner", "network", "_captioner", "rewards")
+"""Attributes that say less of a model than what holds them."""
+
+
+_MOST = 100
+"""Entries of a container up to which models are looked for in it: larger ones hold data."""
+
+
+def _modules(thing: Any, name: str, own: set[int], seen: set[int]) -> Iterator[tuple[str, nn.Module]]:
+    if id(thing) in seen or isinstance(thing, (str, bytes, int, float, Tensor, type)) or thing is None:
+        return
+    seen.add(id(thing))
+    if isinstance(thing, nn.Module) and id(thing) not in own:
+        seen.update(id(module) for module in thing.modules())
+        yield name, thing
+    elif isinstance(thing, (Mapping, list, tuple)) and len(thing) > _MOST:
+        return
+    elif isinstance(thing, Mapping):
+        for key, value in thing.items():
+            yield from _modules(value, str(key), own, seen)
+    elif isinstance(thing, (list, tuple)):
+        for value in thing:
+            yield from _modules(value, name, own, seen)
+    elif type(thing).__module__.startswith("tellapart.") and hasattr(thing, "__dict__"):
+        for key, value in vars(thing).items():
+            if not key.startswith("_modules"):
+                yield from _modules(value, name if key in _PLAIN else key.strip("_"), own, seen)
+
+
+def _row(name: str, module: nn.Module, known: set[int], *, learns: bool) -> PartMemory:
+    new: list[Tensor] = []
+    for tensor in (*module.parameters(), *module.buffers()):
+        memory = tensor.untyped_storage()._cdata
+        if memory not in known:
+            known.add(memory)
+            new.append(tensor)
+    trained = [t for t in new if learns and t.requires_grad]
+    gradients = sum(t.nbytes for t in trained)
+    parameters = {id(p) for p in module.parameters()}
+    return PartMemory(
+        name,
+        trained=sum(t.numel() for t in trained),
+        frozen=sum(t.numel() for t in new if id(t) in parameters) - sum(t.numel() for t in trained),
+        weights=sum(t.nbytes for t in new),
+        gradients=gradients,
+        optimiser=STATES * gradients,
+    )
+
+
+def _with_activations(row: PartMemory, kept: int | None) -> PartMemory:
+    return PartMemory(**{**vars(row), "activations": kept})

@@ -1,0 +1,139 @@
+"""``tellapart doctor``: the machine, and the verdicts of runs."""
+
+import json
+import tomllib
+from pathlib import Path
+
+import pytest
+import torch
+
+from tellapart.cli import machine
+from tellapart.cli.fingerprints import Fingerprints
+from tellapart.cli.main import main
+
+ROOT = Path(__file__).resolve().parents[2]
+RECORDED = ROOT / "tests" / "verdicts" / "recorded"
+
+
+def run_folder(tmp_path, name, **files):
+    """A run whose log is a recorded one."""
+    folder = tmp_path / name
+    folder.mkdir()
+    (folder / "metrics.jsonl").write_text((RECORDED / f"{name}.jsonl").read_text())
+    for file, value in files.items():
+        (folder / f"{file}.json").write_text(json.dumps(value))
+    return folder
+
+
+def test_a_run_that_went_wrong(tmp_path, capsys):
+    ended = "ended at step 30, hacked for 2 evaluations in a row (grammar), with the weights of that step."
+    run = {"total_steps": 60, "config": {"best_floor": {"CIDEr": 0.99}}}
+    folder = run_folder(tmp_path, "collapsed_wtf", run=run, trainer_state={"ended": ended})
+    assert main(["doctor", str(folder)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == f"{folder}: step 60 of 60, 7 evaluations"
+    assert "grammar: The reward does not see grammar: lower learning_rate" in "\n".join(lines)
+    assert all(any(f" {name}: " in line for line in lines) for name in ("grammar", "unfinished", "repetition"))
+    assert any(line.strip() == ended for line in lines)
+    assert any("from step 10, a change" in line for line in lines)
+    assert "not looked for: grammar head (evaluation.grammar); fluency (evaluation.language_model)" in lines[-1]
+    assert main(["doctor", str(folder), "--strict", "true"]) == 1
+
+
+def test_a_floor_of_the_run_is_its_limit(tmp_path, capsys):
+    """CIDEr of 1.698 at step 0 and 1.583 at the end, 0.93 of it."""
+    folder = run_folder(tmp_path, "healthy_scst", run={"config": {"best_floor": {"CIDEr": 0.99}}})
+    assert main(["doctor", str(folder), "--strict", "true"]) == 1
+    assert "likeness" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", ["healthy_dico", "healthy_sle"])
+def test_changes_are_told_and_are_nothing_wrong(tmp_path, capsys, name):
+    assert main(["doctor", str(run_folder(tmp_path, name)), "--strict", "true"]) == 0
+    said = capsys.readouterr().out
+    assert ("a change" in said) == (name == "healthy_dico")
+    assert ("nothing is wrong" in said) == (name == "healthy_sle")
+
+
+def test_several_runs_and_one_that_still_trains(tmp_path, capsys):
+    """Its last line is cut, since it is being written."""
+    folder = run_folder(tmp_path, "healthy_sle", run={"total_steps": 100})
+    with (folder / "metrics.jsonl").open("a") as file:
+        file.write('{"step": 65, "los')
+    other = run_folder(tmp_path, "collapsed_lstm_sle")
+    assert main(["doctor", str(folder), str(other), "--strict", "true"]) == 1
+    heads = [line for line in capsys.readouterr().out.splitlines() if not line.startswith(" ")]
+    assert heads == [f"{folder}: step 60 of 100, 7 evaluations", f"{other}: step 60, 7 evaluations"]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["nowhere"], "nowhere has no metrics.jsonl: name the output_dir of a training."),
+        (["--strict", "true"], "--strict does nothing without a run."),
+    ],
+)
+def test_wrong_words(words, said, capsys):
+    assert main(["doctor", *words]) == 2
+    assert capsys.readouterr().err == f"error: {said}\n"
+
+
+def test_the_machine(capsys):
+    assert main(["doctor"]) == 0
+    said = capsys.readouterr().out
+    for name in ("Python", "torch", "CPU", "GPU", "Java", "cache", "world, full", "world, small", *machine.PARTS):
+        assert f"  {name} " in said
+    assert torch.__version__ in said
+
+
+def test_every_extra_is_told_of_with_its_modules():
+    """The table follows pyproject.toml."""
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert {part.extra for part in machine.PARTS.values()} - {None} == set(extras) - {"dev"}
+
+
+def test_a_missing_part_is_told_with_its_cost(monkeypatch):
+    monkeypatch.setattr(machine, "find_spec", lambda name: None)
+    lines = dict(machine.part_lines())
+    assert lines["faiss"] == (
+        "missing: above 200,000 images neighbours are mined exactly: on one core 10 minutes instead of 3 at 200,000, and 4 "
+        "hours instead of 1 at 1,000,000 (pip install 'tellapart[faiss]')"
+    )
+    assert all(told.startswith("missing: ") for told in lines.values())
+
+
+def test_java_is_told_with_what_spice_lacks(monkeypatch, tmp_path):
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    name, told = machine.java_line()
+    assert name == "Java"
+    assert told.startswith("none; only SPICE needs one. SPICE is left out, because ")
+
+
+def test_cards_are_told_with_memory_and_bf16(monkeypatch):
+    class Card:
+        name, total_memory, major = "Some Card", 24 * 2**30, 7
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda number: Card)
+    assert dict(machine.machine_lines())["GPU 0"] == "Some Card, 24 GiB, no bf16 in hardware: leave bf16 off"
+
+
+def test_the_cache_is_measured(tmp_path, monkeypatch):
+    """Two files of 2**29 bytes (without their contents) are a GiB."""
+    monkeypatch.setenv("TELLAPART_CACHE", str(tmp_path))
+    for kind in ("world", "embeddings"):
+        (tmp_path / kind).mkdir()
+        with (tmp_path / kind / "file").open("wb") as file:
+            file.truncate(2**29)
+    lines = dict(machine.cache_lines())
+    assert lines["cache"] == f"{tmp_path}: 1.00 GiB (embeddings 0.50, world 0.50)"
+    assert lines["world, full"].startswith("built: nothing; built on first use: backbone, ")
+
+
+def test_stored_results_of_a_frontier_are_found_again():
+    """What only warns changes no number; what ends runs does."""
+    recipe = {"data": {"size": "small"}, "seed": 1}
+    old, key = Fingerprints().key(recipe), Fingerprints().key
+    assert key(recipe | {"on_hack": "warn", "hack_patience": 7}) == old
+    assert len({old, *(key(recipe | {"on_hack": "stop", "hack_patience": patience}) for patience in (2, 3))}) == 3

@@ -1,0 +1,187 @@
+"""Verdicts over logs: recorded runs of many methods on the world, and rules worked out by hand.
+
+``recorded/`` holds the figures that rules read of finished runs (four digits, every fifth step): of each method one that stayed
+well, and some that collapsed. Their rows in the tables of docs/results are where "well" and "collapsed" come from.
+"""
+
+import inspect
+import json
+import re
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from tellapart.cli import schema
+from tellapart.cli.names import resolve
+from tellapart.objectives import METHODS
+from tellapart.training.config import TrainConfig
+from tellapart.verdicts.examine import Examination, examine
+from tellapart.verdicts.rules import FLOOR_SAYS, HACKED, HACKING, HACKING_SAYS, RULES, WORSE
+
+RECORDED = Path(__file__).resolve().parent / "recorded"
+
+COLLAPSED = {
+    "collapsed_wtf": (
+        {
+            "longer",
+            "likeness",
+            "grammar",
+            "unfinished",
+            "bad endings",
+            "repetition",
+            "drawn unfinished",
+            "judge",
+            "invention",
+        },
+        30,
+    ),
+    "collapsed_wtf_rl_judge": ({"grammar", "longer", "likeness", "invention", "judge"}, 50),
+    "collapsed_wtf_rl_one_caption": (
+        {"shorter", "few distinct", "hacking", "one caption", "likeness", "image ignored"},
+        30,
+    ),
+    "collapsed_lstm_sle": ({"shorter", "one caption", "few distinct", "hacking", "image ignored"}, 20),
+    "eroded_scst": ({"longer", "grammar", "hacking", "likeness"}, 30),
+}
+"""Run -> its verdicts, and the step at which a patience of two evaluations ends it (of 60)."""
+
+HEALTHY = sorted(path.stem for path in RECORDED.glob("healthy_*.jsonl"))
+
+
+def recorded(name):
+    return [json.loads(line) for line in (RECORDED / f"{name}.jsonl").read_text().splitlines()]
+
+
+def ends_at(lines, patience=2):
+    """The step after which ``--on_hack stop`` ends the run."""
+    examination = Examination()
+    for line in lines:
+        examination.take(line)
+        if examination.hacked >= patience:
+            return line["step"]
+    return None
+
+
+@pytest.mark.parametrize("name", COLLAPSED)
+def test_collapsed_runs_are_seen_and_ended(name):
+    verdicts, step = COLLAPSED[name]
+    assert {verdict.name for verdict in examine(recorded(name))} == verdicts
+    assert ends_at(recorded(name)) == step
+
+
+@pytest.mark.parametrize("name", HEALTHY)
+def test_healthy_runs_raise_nothing(name):
+    """Captions may grow, which is told as a change and not warned of."""
+    assert {verdict.name for verdict in examine(recorded(name)) if not verdict.change} == set()
+    assert ends_at(recorded(name), patience=1) is None
+
+
+def test_many_methods_are_recorded():
+    assert len(HEALTHY) >= 12
+
+
+@pytest.mark.parametrize("name", ["collapsed_wtf", "eroded_scst"])
+def test_a_state_goes_on_like_the_whole(name):
+    """After any line, through JSON."""
+    lines = recorded(name)
+    whole = examine(lines)
+    for cut in range(0, len(lines), 3):
+        first = Examination()
+        found = [verdict for line in lines[:cut] for verdict in first.take(line)]
+        second = Examination(state=json.loads(json.dumps(first.state())))
+        found += [verdict for line in lines[cut:] for verdict in second.take(line)]
+        assert found == whole
+
+
+def steps(key, *values, every=10):
+    return [{"step": every * n, key: value} for n, value in enumerate(values, start=1)]
+
+
+def told(lines):
+    return [(verdict.name, verdict.step, verdict.looks) for verdict in examine(lines)]
+
+
+def test_single_steps_of_training_must_last():
+    """Three in a row; the count goes on, and begins anew after a step that is fine."""
+    values = (0.91, 0.95, 0.9, 0.95, 1.0, 1.0, 1.0, 0.0)
+    assert told(steps("frac_reward_zero_std", *values)) == [("no spread", 60, 3), ("no spread", 70, 4)]
+
+
+def test_a_reward_near_0_is_told_of_either_sign_and_by_part():
+    assert told(steps("reward", 9e-5, -9e-5, 0.0)) == [("zero reward", 30, 3)]
+    assert told(steps("reward", 2e-4, -2e-4, 2e-4)) == []
+    assert told(steps("rewards/cider_d", 0.0009, 0.0, 0.0)) == [("zero reward", 30, 3)]
+
+
+def test_drawn_captions_may_be_cut_too_often_from_the_first_step_on():
+    """10 points more than at first, but never more than half of them."""
+    assert told(steps("completions/clipped_ratio", 0.51, 0.51, 0.51)) == [("drawn unfinished", 30, 3)]
+    assert told(steps("completions/clipped_ratio", 0.2, 0.3, 0.29, 0.3)) == []
+    assert told(steps("completions/clipped_ratio", 0.2, 0.31, 0.31, 0.31)) == [("drawn unfinished", 40, 3)]
+
+
+def test_an_ignored_image_is_told_at_the_start_and_is_no_hack():
+    lines = steps("eval_distinct_captions", 4.9, 4.9, 4.9)
+    assert [name for name, *_ in told(lines)] == ["image ignored"] * 3
+    assert ends_at(lines) is None
+
+
+def test_hacking_is_a_reward_that_rises_while_something_else_falls():
+    falls = [{"step": 0, "eval_grammatical": 100.0}, {"step": 10, "eval_grammatical": 80.0}]
+    up = [{"step": 1, "reward": 1.0}, {"step": 9, "reward": 1.1}]
+    down = [{"step": 1, "reward": 1.0}, {"step": 9, "reward": 0.9}]
+    fine = [{"step": 0, "eval_grammatical": 100.0}, {"step": 10, "eval_grammatical": 95.0}]
+
+    def names(evaluations, rewards):
+        lines = [evaluations[0], *rewards, evaluations[1]]
+        return [verdict.name for verdict in examine(lines)]
+
+    assert names(falls, up) == ["grammar", "hacking"]
+    assert names(falls, down) == ["grammar"]
+    assert names(fine, up) == []
+    (_, hacking) = examine([falls[0], *up, falls[1]])
+    assert hacking.rose == ("reward", 1.0, 1.1)
+    assert hacking.text.endswith("(eval_grammatical 80; 100 at step 0; limit 90; reward 1.1, first 1).")
+    assert ends_at([*falls, {"step": 20, "eval_grammatical": 80.0}]) == 20, "a fall alone counts, too"
+
+
+def test_the_judge_alone_is_no_verdict_but_beside_a_rising_reward_it_is():
+    lines = [{"step": 0, "eval_judge_R@1": 30.0}, {"step": 10, "eval_judge_R@1": 27.0}]
+    assert told(lines) == []
+    up = [{"step": 1, "reward": 0.1}, {"step": 9, "reward": 0.2}]
+    assert told([lines[0], *up, lines[1]]) == [("hacking", 10, 1)]
+
+
+def test_what_is_no_number_is_passed_over():
+    lines = [{"step": 0, "eval_CIDEr": 1.0}, {"step": 10, "eval_CIDEr": None}, {"step": 20, "eval_CIDEr": 0.5}]
+    assert told(lines) == [("likeness", 20, 1)]
+    assert told([{"step": 1, "reward": float("nan")}] * 3) == []
+
+
+def test_every_verdict_is_one_sentence_that_names_settings_which_exist():
+    """``section.option`` of a recipe, or an option of the loop."""
+    sections = {
+        "reward": schema.RewardSection,
+        "evaluation": schema.EvaluationSection,
+        "listener": schema.ListenerSection,
+        "data": schema.DataSection,
+        "captioner": schema.CaptionerSection,
+    }
+    known = {f"{name}.{field.name}" for name, kind in sections.items() for field in fields(kind)}
+    parameters = {name for method in METHODS.values() for name in inspect.signature(resolve(method.target)).parameters}
+    known |= {f"objective.{name}" for name in parameters}
+    loop = {field.name for field in fields(TrainConfig)}
+    for says in {*(rule.says for rule in RULES), HACKING_SAYS, FLOOR_SAYS}:
+        named = set(re.findall(r"\b(?:reward|evaluation|listener|data|captioner|objective)\.\w+", says))
+        assert named <= known, named - known
+        assert named or any(re.search(rf"\b{option}\b", says) for option in loop | {"weights of reward"})
+        assert says.endswith(".")
+        assert says.count(". ") == 0
+
+
+def test_the_named_subsets_are_rules():
+    names = {rule.name for rule in RULES}
+    assert set(HACKED) - {HACKING} <= names
+    assert set(WORSE) - {"judge fell"} <= names
+    assert all(rule.says == other.says for rule in RULES for other in RULES if rule.name == other.name)
