@@ -15,6 +15,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
@@ -37,8 +38,8 @@ WORDS, WIDTH, PATCHES = 50_257, 768, 197
 WAYS = {"whole": (False, True), "checkpointed": (True, True), "checkpointed, drawn words fed": (True, False)}
 
 
-def captioner(layers: int) -> HuggingFaceCaptioner:
-    """A ViT of one layer, which is not used, and a GPT-2."""
+def captioner(layers: int, *, tower: int = 1, **options: Any) -> HuggingFaceCaptioner:
+    """A ViT, of one layer where it is not used, and a GPT-2."""
     from tokenizers import Tokenizer, models
 
     special = ["<pad>", "<s>", "<unk>", "</s>"]
@@ -51,10 +52,10 @@ def captioner(layers: int) -> HuggingFaceCaptioner:
         unk_token="<unk>",
     )
     text = GPT2Config(n_layer=layers, add_cross_attention=True, bos_token_id=1, eos_token_id=3, pad_token_id=0)
-    tower = ViTModel(ViTConfig(num_hidden_layers=1))
-    model = VisionEncoderDecoderModel(encoder=tower, decoder=GPT2LMHeadModel(text))
+    vision = ViTModel(ViTConfig(num_hidden_layers=tower))
+    model = VisionEncoderDecoderModel(encoder=vision, decoder=GPT2LMHeadModel(text))
     model.config.decoder_start_token_id, model.config.eos_token_id, model.config.pad_token_id = 1, 3, 0
-    return HuggingFaceCaptioner.from_parts(model, CLIPImageProcessorPil(), tokenizer).eval()
+    return HuggingFaceCaptioner.from_parts(model, CLIPImageProcessorPil(), tokenizer, **options).eval()
 
 
 def memory(key: str) -> float:

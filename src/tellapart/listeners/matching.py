@@ -11,10 +11,25 @@ from tellapart.types import Rollout
 
 
 class Matcher(Protocol):
-    """Reads an image and a text together, and scores whether the text is of the image."""
+    """A frozen model that looks at an image and a text and scores whether the text is of the image. What the score's scale
+    is, the matcher says; it is no ``nn.Module``, so that an objective neither trains nor saves it."""
+
+    name: str
+
+    def process(self, images: list[Any]) -> dict[str, Tensor]:
+        """RGB images -> tensors for ``batch.inputs[name]``, one row an image; safe to call in a worker process."""
+        ...
+
+    def know_images(self, dataset: Any) -> None:
+        """Let images be found by id where a batch has no tensors of them; of examples with ``id`` and ``image``."""
+        ...
 
     def match(self, rollout: Rollout) -> Tensor:
         """``[N]`` float32, no gradient, higher is better: each caption with its image."""
+        ...
+
+    def describe(self) -> dict[str, Any]:
+        """Model, hash of the weights, scale, precision: what a score belongs to."""
         ...
 
 

@@ -9,12 +9,13 @@ from tellapart.types import Rollout
 
 
 class Matching:
-    """The positive logit of an image-text matching head, before the softmax; unbounded, higher is better.
+    """What a matcher says of each caption and its image, on the matcher's own scale; higher is better.
 
-    With BLIP-2 it is the similarity term of VLRM's reward (Dzabraev et al. 2024, section 3).
+    With the matching head of BLIP-2, whose score is the positive logit before the softmax, it is the similarity term of
+    VLRM's reward (Dzabraev et al. 2024, section 3).
 
     Args:
-        matcher: a frozen one.
+        matcher: a frozen one: a matching head, a dual encoder, or a model that is asked a question.
     """
 
     def __init__(self, matcher: Matcher) -> None:

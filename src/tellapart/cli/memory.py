@@ -1,0 +1,170 @@
+"""What ``train --dry_run`` tells of memory: of what was built, or, where there are no weights, of the configurations alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tellapart.cli.console import table
+from tellapart.objectives import METHODS
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from tellapart.cli.build import Built
+    from tellapart.cli.recipe import Recipe
+    from tellapart.training.memory import PartMemory
+
+WEIGHTS = ("*.safetensors", "*.bin", "adapter_config.json", "run.json")
+"""Files that a captioner's folder with weights has one of."""
+
+ARCHITECTURES: dict[str, dict[str, Any]] = {
+    "blip2-opt-2.7b": {
+        "model_type": "blip-2",
+        "image_token_index": 50265,
+        "num_query_tokens": 32,
+        "text_config": {
+            "model_type": "opt",
+            "vocab_size": 50304,
+            "hidden_size": 2560,
+            "word_embed_proj_dim": 2560,
+            "ffn_dim": 10240,
+            "num_hidden_layers": 32,
+            "num_attention_heads": 32,
+            "eos_token_id": 50118,
+        },
+    }
+}
+"""Name -> configuration of models whose memory can be told without a folder; the image tower is the usual one, ViT-g."""
+
+
+def memory_table(recipe: Recipe, built: Built) -> str:
+    """The memory of a training that was built."""
+    from tellapart.cli.models import device_of
+    from tellapart.training.memory import frozen_models, memory_of
+    from tellapart.training.start import two_pictures
+
+    objective, dataset = built.objective, built.data
+    batch = dataset.collate(two_pictures(dataset.sample, dataset.collate)).to(device_of(built.captioner))
+    inputs = batch.inputs.get(built.captioner.name, {})
+    kept = _activations(recipe, objective, inputs)
+    frozen = frozen_models(objective)
+    if built.watch is not None:
+        known = {id(module) for module in (*frozen.values(), *objective.modules())}
+        watched = frozen_models(built.watch.evaluation)
+        frozen |= {f"evaluation: {n}": module for n, module in watched.items() if id(module) not in known}
+    return _told(recipe, memory_of(dict(objective.named_children()), frozen, kept), objective)
+
+
+def lacks_weights(name: str) -> bool:
+    """Whether a captioner is a configuration only: a folder without weights, or the name of an architecture."""
+    folder = Path(name).expanduser()
+    if not folder.is_dir():
+        return name in ARCHITECTURES
+    return (folder / "config.json").is_file() and not any(next(folder.glob(kind), None) for kind in WEIGHTS)
+
+
+def memory_of_configurations(recipe: Recipe) -> str:
+    """The memory of a training whose captioner has no weights: modules are made on the device ``meta``, which takes none.
+
+    Raises:
+        UsageError: the configuration is of an unknown family, or its images and words cannot be made up.
+    """
+    import torch
+
+    from tellapart.cli.unweighted import configured_model, unweighted_captioner
+    from tellapart.training.memory import frozen_models, memory_of
+
+    with torch.device("meta"):
+        captioner, inputs = unweighted_captioner(recipe.captioner, ARCHITECTURES)
+        trained: dict[str, nn.Module] = {"captioner": captioner}
+        if "critic" in METHODS[recipe.method].needs:
+            from tellapart.cli.critics import build_critic
+
+            trained["critic"] = build_critic(recipe, captioner)
+        holder = _Holder(trained, recipe)
+        kept = _activations(recipe, holder, inputs)
+        frozen = frozen_models({"reference": captioner.reference()}) if recipe.objective.get("kl_coef") else {}
+        models = {
+            "matcher": (recipe.matcher.model, recipe.matcher.dtype) if recipe.reward.itm else (None, ""),
+            "language model": (recipe.language_model.path, recipe.language_model.dtype),
+            "listener": (recipe.listener.path, "float32"),
+        }
+        for name, (path, dtype) in models.items():
+            if path is not None:
+                frozen[name] = configured_model(path, dtype, size=recipe.data.size)
+    return _told(recipe, memory_of(trained, frozen, kept), holder)
+
+
+class _Holder:
+    """What an objective would hold, as far as its memory goes."""
+
+    def __init__(self, trained: Mapping[str, nn.Module], recipe: Recipe) -> None:
+        self.trained = dict(trained)
+        self.captioner, self.critic = trained["captioner"], trained.get("critic")
+        self.scoring_batch_size = recipe.objective.get("scoring_batch_size")
+        self.max_new_tokens = recipe.objective.get("max_new_tokens", 40)
+        self.num_return_sequences = recipe.objective.get("num_generations") or recipe.objective.get("num_beams") or 1
+
+
+def _activations(recipe: Recipe, objective: Any, inputs: dict[str, Tensor]) -> dict[str, int | None]:
+    """Of captioner and critic, the bytes that the gradients of a micro-batch begin with."""
+    from tellapart.captioners.activations import activations
+    from tellapart.captioners.modes import in_train_mode
+
+    captioner = objective.captioner
+    captions, tokens = shape_of(recipe, objective)
+    common: dict[str, Any] = {"tokens": tokens, "captions": captions, "checkpointed": captioner.checkpoints_layers}
+    inputs = {k: v.to(captioner.family.input_dtype) if v.is_floating_point() else v for k, v in inputs.items()}
+    passes: dict[str, dict[str, Any]] = {}
+    if any(p.requires_grad for p in captioner.parameters()):
+        passes["captioner"] = {"family": captioner.family, "vision_learns": captioner.trains_vision}
+    critic = getattr(objective, "critic", None)
+    if critic is not None and hasattr(critic.states, "family"):
+        passes["critic"] = {"family": critic.states.family, "vision_learns": False, "head": critic.head}
+    found: dict[str, int | None] = {}
+    for name, how in passes.items():
+        try:
+            with in_train_mode(captioner), _precision(recipe, captioner):
+                found[name] = activations(inputs=inputs, **how, **common).of(captions)
+        except Exception:  # a family that looks at numbers where there are none; the rest of the table still holds
+            found[name] = None
+    return found
+
+
+def _precision(recipe: Recipe, captioner: Any) -> Any:
+    import torch
+
+    kind = "cpu" if captioner.device.type == "meta" else captioner.device.type
+    return torch.autocast(kind, torch.bfloat16, enabled=recipe.training.bf16)
+
+
+def shape_of(recipe: Recipe, objective: Any) -> tuple[int, int]:
+    """``(captions scored with gradients at once, tokens of the longest)``."""
+    decoding = getattr(objective, "decoding", objective)
+    images = getattr(objective, "scoring_batch_size", None) or recipe.training.per_device_train_batch_size
+    images = min(images, recipe.training.per_device_train_batch_size)
+    tokens = getattr(decoding, "max_new_tokens", objective.captioner.max_caption_tokens)
+    return images * getattr(decoding, "num_return_sequences", 1), tokens
+
+
+def _told(recipe: Recipe, rows: list[PartMemory], objective: Any) -> str:
+    from tellapart.training.memory import peak
+
+    cells = [["part", "trained", "frozen", "weights", "gradients", "optimiser", "activations"]]
+    for row in rows:
+        kept = "unknown" if row.activations is None else _size(row.activations)
+        sizes = [_size(number) for number in (row.weights, row.gradients, row.optimiser)]
+        cells.append([row.name, f"{row.trained:,}", f"{row.frozen:,}", *sizes, kept])
+    captions, tokens = shape_of(recipe, objective)
+    known = all(row.activations is not None for row in rows)
+    total = f"memory of a device at its highest: {'' if known else 'more than '}{_size(peak(rows))}"
+    return (
+        f"{table(cells)}\n{total} (estimated; {captions} captions of {tokens} tokens are differentiated at once; drawing, "
+        "pictures and what the device's libraries take come on top)"
+    )
+
+
+def _size(number: int) -> str:
+    return "-" if number == 0 else f"{number / 2**30:.2f} GiB" if number >= 2**28 else f"{number / 2**20:.1f} MiB"

@@ -1,0 +1,146 @@
+"""What matchers share that read image and text together: finding the images, and scoring the captions of a rollout."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+import torch
+from torch import Tensor
+
+from tellapart.errors import UsageError
+from tellapart.listeners.cache import NamedPicture, Picture
+from tellapart.progress import bar
+from tellapart.types import Rollout
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+Precision = Literal["float32", "bfloat16", "float16"]
+
+
+class PairMatcher(ABC):
+    """A frozen model that reads an image and a text together, and gives two logits: it is not of the image, or it is.
+
+    It is no ``nn.Module``, as no listener is. The image side runs once an image, and each distinct text of an image is read
+    once a call. Nothing is kept from one call to the next: the last bits of a score depend on what it is computed with, and
+    a training must resume to the same weights.
+
+    Attributes:
+        model: the model.
+        name: key of its tensors in ``batch.inputs``.
+        batch_size: most images, and most texts, read at once.
+        autocast: precision of matrix products.
+        source: what the model was loaded from, as results call it.
+    """
+
+    def __init__(self, model: Any, *, name: str, batch_size: int, autocast: Precision) -> None:
+        self.model: Any = model.eval()
+        self.name, self.batch_size, self.autocast, self.source = name, batch_size, autocast, model.config.model_type
+        self._pictures: dict[str, Picture] = {}
+
+    @property
+    def device(self) -> torch.device:
+        """Where the model is."""
+        return next(self.model.parameters()).device
+
+    def to(self, device: torch.device | str) -> Self:
+        """Move the model; returns the matcher."""
+        self.model.to(device)
+        return self
+
+    @abstractmethod
+    def describe(self) -> dict[str, Any]:
+        """Model, backbone, 12 digits of a hash of what determines a score, and precision."""
+
+    @abstractmethod
+    def too_long(self, texts: Sequence[str]) -> list[bool]:
+        """Of each text whether the model cannot take all of it."""
+
+    @abstractmethod
+    def process(self, images: list[Image.Image]) -> dict[str, Tensor]:
+        """RGB images -> the tensors that the model reads, one row an image, on the CPU."""
+
+    @abstractmethod
+    def _pairs(self, inputs: dict[str, Tensor], image: list[int], texts: list[str]) -> Tensor:
+        """``[N, 2]`` float32 on the CPU, of N texts with the rows of ``inputs`` that they are of."""
+
+    @abstractmethod
+    def score(self, logits: Tensor) -> Tensor:
+        """``[N]``: the one number that two logits ``[N, 2]`` become as a reward."""
+
+    def know_images(self, dataset: Iterable[NamedPicture]) -> None:
+        """Let images be named by id; they are opened when they are asked for."""
+        self._pictures.update((example.id, example.image) for example in dataset)
+
+    def match(self, rollout: Rollout) -> Tensor:
+        """``[N]`` float32, without gradient: :meth:`score` of each caption with its image.
+
+        Images come from ``batch.inputs[name]`` if present, else from what :meth:`know_images` was told.
+
+        Raises:
+            UsageError: there is neither.
+        """
+        of_image: dict[int, list[str]] = {}
+        for text, row in zip(rollout.texts, rollout.image.tolist(), strict=True):
+            of_image.setdefault(row, []).append(text)
+        rows, texts = list(of_image), [list(dict.fromkeys(own)) for own in of_image.values()]
+        given = rollout.batch.inputs.get(self.name)
+        if given is None:
+            found = self.match_ids([rollout.batch.ids[row] for row in rows], texts)
+        else:
+            found = []
+            for start in range(0, len(rows), self.batch_size):
+                some = slice(start, start + self.batch_size)
+                found += self._match({key: value[rows[some]] for key, value in given.items()}, texts[some])
+        scores = {
+            (row, text): score
+            for row, own, logits in zip(rows, texts, found, strict=True)
+            for text, score in zip(own, self.score(logits), strict=True)
+        }
+        pairs = zip(rollout.image.tolist(), rollout.texts, strict=True)
+        ordered = [scores[pair] for pair in pairs]
+        return (torch.stack(ordered) if ordered else torch.empty(0)).to(rollout.image.device, torch.float32)
+
+    def match_ids(self, ids: Sequence[str], texts: Sequence[Sequence[str]]) -> list[Tensor]:
+        """For each image of ``ids`` the logits ``[n, 2]`` (no match, match) of its n texts, float32 on the CPU.
+
+        Raises:
+            UsageError: an image was not told to :meth:`know_images`, or cannot be read.
+        """
+        unknown = next((name for name in ids if name not in self._pictures), None)
+        if unknown is not None:
+            raise UsageError(
+                f"the matcher {self.name!r} does not know image {unknown!r}: tell it the images of the data set first, or "
+                "put its tensors into the batch."
+            )
+        found: list[Tensor] = []
+        with bar(f"{self.name}: matching", len(ids)) as running, ThreadPoolExecutor() as pool:
+            for start in range(0, len(ids), self.batch_size):
+                some = slice(start, start + self.batch_size)
+                images = list(pool.map(lambda name: self._pictures[name].open(), ids[some]))
+                found += self._match(self.process(images), texts[some])
+                running.advance(len(images))
+        return found
+
+    @torch.no_grad()
+    def _match(self, inputs: dict[str, Tensor], texts: Sequence[Sequence[str]]) -> list[Tensor]:
+        """One ``[n, 2]`` an image."""
+        counts = [len(own) for own in texts]
+        if not any(counts):
+            return [torch.zeros(0, 2) for _ in counts]
+        image = [row for row, own in enumerate(texts) for _ in own]
+        with self._precision():
+            logits = self._pairs(inputs, image, [text for own in texts for text in own])
+        return list(logits.float().cpu().split(counts))
+
+    @contextmanager
+    def _precision(self) -> Iterator[None]:
+        # A caller's autocast must not decide between captions that are nearly as good: precision is the matcher's own.
+        precision = getattr(torch, self.autocast)
+        lower = precision != torch.float32
+        with torch.autocast(self.device.type, precision if lower else None, enabled=lower):
+            yield

@@ -1,0 +1,96 @@
+"""The matchers there are, and one way to open any of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal
+
+from tellapart.errors import UsageError
+from tellapart.listeners.clip import ClipListener
+from tellapart.listeners.dual import DualMatcher
+from tellapart.listeners.kinds import VSE, trained_folder
+from tellapart.listeners.loading import CHECKPOINTS, existing, first_line
+from tellapart.listeners.matcher import ItmMatcher
+from tellapart.listeners.matching import MATCHING_FAMILIES
+from tellapart.listeners.pairs import Precision
+from tellapart.listeners.texts import TEXT_FAMILIES
+from tellapart.rewards.yes_no import QUESTION, YesNoMatcher
+
+Kind = Literal["auto", "itm", "dual", "yes_no"]
+AnyMatcher = ItmMatcher | DualMatcher | YesNoMatcher
+
+_OF_TYPE = {**dict.fromkeys(MATCHING_FAMILIES, "itm"), **dict.fromkeys(TEXT_FAMILIES, "dual")}
+"""``model_type`` of a configuration -> kind of matcher; every other one is asked."""
+
+
+def open_matcher(
+    path: str | Path,
+    *,
+    kind: Kind = "auto",
+    question: str | None = None,
+    name: str = "matcher",
+    batch_size: int = 32,
+    dtype: Precision = "float32",
+    autocast: Precision = "float32",
+    scaled: bool = False,
+) -> AnyMatcher:
+    """A frozen matcher from a folder or a Hugging Face id.
+
+    Args:
+        path: BLIP or BLIP-2 with a matching head; a CLIP or SigLIP, also a run of train-listener or a ``.pth`` file; or an
+            instruct vision-language model.
+        kind: ``itm`` (score: positive logit), ``dual`` (cosine) or ``yes_no`` (log-odds); ``auto`` tells by the configuration.
+        question: what a ``yes_no`` model is asked, with ``{caption}`` in it; none takes our own.
+        name: key of its tensors in ``batch.inputs``.
+        batch_size: most images, and most texts, read at once; it changes no score.
+        dtype: of the weights.
+        autocast: precision of matrix products, for weights in float32; a ``dual`` has none.
+        scaled: let a ``dual`` give the logit of its own loss instead of the cosine.
+
+    Raises:
+        UsageError: there is no such model, it is of another kind, or an option is not for its kind.
+    """
+    found = _kind_of(path) if kind == "auto" else kind
+    if question is not None and found != "yes_no":
+        raise UsageError(f"matcher.question is for models that are asked, but {path} is of kind {found}: leave it out.")
+    if scaled and found != "dual":
+        raise UsageError(f"matcher.scaled is for dual encoders, but {path} is of kind {found}: leave it out.")
+    if autocast != "float32" and found == "dual":
+        raise UsageError(
+            f"matcher.autocast is {autocast}, but the dual encoder {path} has none: set matcher.dtype instead."
+        )
+    common: dict[str, Any] = {"name": name, "batch_size": batch_size, "dtype": dtype}
+
+    def dual() -> AnyMatcher:
+        return DualMatcher(ClipListener.from_pretrained(trained_folder(path), **common), scaled=scaled)
+
+    openers: dict[str, Callable[[], AnyMatcher]] = {
+        "itm": lambda: ItmMatcher.from_pretrained(path, autocast=autocast, **common),
+        "dual": dual,
+        "yes_no": lambda: YesNoMatcher.from_pretrained(
+            path, question=question or QUESTION, autocast=autocast, **common
+        ),
+    }
+    matcher = openers[found]()
+    matcher.model.requires_grad_(False)
+    return matcher
+
+
+def _kind_of(path: str | Path) -> str:
+    """What a model's configuration says it is."""
+    from transformers import AutoConfig
+
+    if Path(path).suffix in CHECKPOINTS:
+        return "dual"
+    source = existing(trained_folder(path), "matcher")
+    try:
+        model_type = AutoConfig.from_pretrained(source).model_type
+    except (OSError, ValueError) as error:
+        # A VSE's type is none that transformers knows, and neither is a checkpoint of another library.
+        if f"`{VSE}`" in str(error):
+            raise UsageError(f"{path} is a VSE, which is no matcher: name a CLIP, a SigLIP or a BLIP.") from error
+        raise UsageError(
+            f"the matcher {path} cannot be loaded ({first_line(error)}): check the folder or the id."
+        ) from error
+    return _OF_TYPE.get(model_type, "yes_no")

@@ -1,0 +1,182 @@
+"""An instruct vision-language model as a matcher: asked whether a caption fits the image, how sure is it of yes?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+
+from tellapart.captioners.families import family_of
+from tellapart.captioners.families.prompted import Prompted
+from tellapart.captioners.loading import read_parts
+from tellapart.errors import UsageError
+from tellapart.listeners.loading import called, existing, model_digest, vocabulary_of
+from tellapart.listeners.pairs import PairMatcher, Precision
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+PLACE = "{caption}"
+QUESTION = f'Does the description "{PLACE}" match this image? Answer with yes or no.'
+"""Our own words; a model that was trained to be asked otherwise should be."""
+
+YES, NO = ("yes", "Yes", "YES"), ("no", "No", "NO")
+_BEFORE = ("", "▁", "Ġ")
+"""What vocabularies write before a word that a space precedes."""
+
+
+class YesNoMatcher(PairMatcher):
+    """LLaVA, PaliGemma, Idefics3, SmolVLM, Qwen2-VL, Qwen2.5-VL or Qwen3-VL, read once a caption and made to answer nothing.
+
+    The score is the log-odds ``log P(yes) - log P(no)`` of the first token of the answer, in nats, unbounded and 0 where the
+    model cannot tell. P is summed over spellings: yes, Yes, YES, each with and without a space, where it is one token of the
+    vocabulary (if none is, the first tokens of "yes" and "no" stand for them). The image tower runs once an image; the model's
+    chat template writes the question. Special tokens in a caption are read as a space.
+
+    Attributes:
+        question: the words, with ``{caption}`` in the caption's place.
+    """
+
+    def __init__(
+        self,
+        family: Any,
+        *,
+        question: str = QUESTION,
+        name: str = "matcher",
+        batch_size: int = 32,
+        autocast: Precision = "float32",
+    ) -> None:
+        """See :meth:`from_pretrained`; ``family`` reads a loaded model."""
+        kind = family.model.config.model_type
+        if not isinstance(family, Prompted):
+            raise UsageError(
+                f"a model of type {kind!r} cannot be asked questions here: use a LLaVA, PaliGemma, Idefics3, SmolVLM or Qwen-VL."
+            )
+        if PLACE not in question:
+            raise UsageError(f"the matcher's question {question!r} has no place for the caption: write {PLACE} in it.")
+        super().__init__(family.model, name=name, batch_size=batch_size, autocast=autocast)
+        self.question, self.tokenizer = question, family.tokenizer
+        self._family: Prompted = family.asking(self._asked(""))
+        self._family.start = self._family.special_tokens()[0]  # of some families it holds the prompt
+        self._after = self._family.after_image(self._asked(""))
+        self._yes, self._no = answers(self.tokenizer)
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        path: str | Path,
+        *,
+        question: str = QUESTION,
+        name: str = "matcher",
+        batch_size: int = 32,
+        dtype: Precision = "float32",
+        autocast: Precision = "float32",
+    ) -> YesNoMatcher:
+        """A matcher from a folder or a Hugging Face id, such as ``HuggingFaceTB/SmolVLM-256M-Instruct``.
+
+        Args:
+            path: the folder or id.
+            question: what the model is asked, with ``{caption}`` in it.
+            name: key of its tensors in ``batch.inputs``.
+            batch_size: most images, and most questions, read at once; it changes no value.
+            dtype: of the weights.
+            autocast: precision of matrix products, for weights in float32; the logits are float32 in any case.
+
+        Raises:
+            UsageError: it does not exist, lacks a part, cannot be asked, or the question has no place for the caption.
+        """
+        parts = read_parts(existing(path, "matcher"), dtype=dtype)
+        if parts.adapter is not None:
+            raise UsageError(f"{path} is an adapter: merge it into its model, and name that as the matcher.")
+        family = family_of(parts.model, parts.processors)
+        matcher = cls(family, question=question, name=name, batch_size=batch_size, autocast=autocast)
+        matcher.source = called(path)
+        return matcher
+
+    def describe(self) -> dict[str, Any]:
+        """Model, 12 digits of a hash of its weights, vocabulary and question, the scale, and precision."""
+        template = getattr(self._family.processors.joint or self.tokenizer, "chat_template", None)
+        parts = [self.model.config.to_dict(), self._family.processors.image.to_dict(), vocabulary_of(self.tokenizer)]
+        digest = model_digest(self.model, *parts, self.question, template)[:12]
+        dtype = str(next(self.model.parameters()).dtype).removeprefix("torch.")
+        described = {"model": self.source, "backbone": self.model.config.model_type, "weights": digest}
+        return described | {
+            "scale": "log-odds of yes",
+            "question": self.question,
+            "dtype": dtype,
+            "autocast": self.autocast,
+        }
+
+    def too_long(self, texts: Sequence[str]) -> list[bool]:
+        """None is: these models read thousands of tokens."""
+        return [False] * len(texts)
+
+    def process(self, images: list[Image.Image]) -> dict[str, Tensor]:
+        """RGB images -> the tensors of the model's family, with the question about an empty caption."""
+        return self._family.process(images)
+
+    def score(self, logits: Tensor) -> Tensor:
+        """The log-odds of yes against no."""
+        return logits[:, 1] - logits[:, 0]
+
+    def _asked(self, caption: str) -> str:
+        for token in {*self.tokenizer.all_special_tokens, *self.tokenizer.get_added_vocab()}:
+            caption = caption.replace(token, " ") if token.strip() else caption
+        return self.question.replace(PLACE, caption)
+
+    def _pairs(self, inputs: dict[str, Tensor], image: list[int], texts: list[str]) -> Tensor:
+        """``[N, 2]``: log-probability of no and of yes; questions are read in batches of their length."""
+        family, dtype = self._family, self._family.input_dtype
+        inputs = {k: v.to(self.device, dtype if v.is_floating_point() else None) for k, v in inputs.items()}
+        encoded = family.encode(inputs)
+        rows = self._rows(inputs, image, texts)
+        order = sorted(range(len(rows)), key=lambda i: len(rows[i]))
+        found = torch.zeros(len(rows), 2)
+        for start in range(0, len(order), self.batch_size):
+            some = order[start : start + self.batch_size]
+            of = torch.tensor([image[i] for i in some], device=self.device)
+            asked = family.with_prompts(encoded, inputs, of, self._pad([rows[i] for i in some]))
+            logits = family.exact_logits(family.prefix(asked, family.new_cache()))
+            logprobs = logits.float().log_softmax(dim=-1)
+            both = [logprobs[:, ids].logsumexp(dim=-1) for ids in (self._no, self._yes)]
+            found[some] = torch.stack(both, dim=1).cpu()
+        return found
+
+    def _rows(self, inputs: dict[str, Tensor], image: list[int], texts: list[str]) -> list[list[int]]:
+        """Each image's own tokens, then those of the question about the text."""
+        ids, mask = inputs["input_ids"], inputs["attention_mask"].bool()
+        whole = [row[real].tolist() for row, real in zip(ids, mask, strict=True)]
+        cut = len(self._after)
+        if any(row[-cut:] != self._after for row in whole):
+            raise UsageError(
+                f"the processor of {self.source} writes the question in a way that cannot be told from the image: choose another "
+                "model as the matcher."
+            )
+        after = {text: self._family.after_image(self._asked(text)) for text in dict.fromkeys(texts)}
+        return [whole[row][:-cut] + after[text] for row, text in zip(image, texts, strict=True)]
+
+    def _pad(self, rows: list[list[int]]) -> dict[str, Tensor]:
+        """On the left, so that every question ends in the last column."""
+        each = [torch.tensor(row, device=self.device) for row in rows]
+        padded = pad_sequence(each, batch_first=True, padding_value=self._family.pad, padding_side="left")
+        real = pad_sequence([torch.ones_like(row) for row in each], batch_first=True, padding_side="left")
+        return {"input_ids": padded, "attention_mask": real}
+
+
+def answers(tokenizer: Any) -> tuple[list[int], list[int]]:
+    """Ids of the tokens that say yes, and of those that say no.
+
+    Raises:
+        UsageError: they cannot be told apart by one token.
+    """
+    vocabulary = tokenizer.get_vocab()
+    yes, no = ({vocabulary[p + w] for p in _BEFORE for w in words if p + w in vocabulary} for words in (YES, NO))
+    if not yes or not no:
+        yes, no = ({tokenizer(words[0], add_special_tokens=False)["input_ids"][0]} for words in (YES, NO))
+    if yes & no:
+        raise UsageError("the matcher's tokenizer begins yes and no with the same token: choose another model.")
+    return sorted(yes), sorted(no)
