@@ -5,7 +5,7 @@ Captions are tokenised: words in lower case, joined by spaces. The lists of word
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 
@@ -41,6 +41,7 @@ def style_columns(
     *,
     finished: Sequence[bool] | None = None,
     openers: Sequence[Sequence[str]] = OPENERS,
+    colors: Collection[str] = COLORS,
 ) -> dict[str, np.ndarray]:
     """What can be told from the words of each caption.
 
@@ -48,6 +49,7 @@ def style_columns(
         captions: N tokenised captions.
         finished: whether the captioner ended each; without it there is no column ``unfinished``.
         openers: phrases, as words, that a caption should not begin with.
+        colors: the words that count as colours.
 
     Returns:
         Name -> ``[N]`` float64. ``length``: words. ``repetition``: share of the caption's bigrams that stood in it
@@ -62,15 +64,15 @@ def style_columns(
     if finished is not None and len(finished) != len(captions):
         raise UsageError(f"{len(captions)} captions came with {len(finished)} marks of being finished: give one each.")
     words = [caption.split() for caption in captions]
-    colors = [[word for word in caption if word in COLORS] for caption in words]
+    named = [[word for word in caption if word in colors] for caption in words]
     rows: dict[str, list[float]] = {
         "length": [len(caption) for caption in words],
         "repetition": [repetition(caption) for caption in words],
         "bad_endings": [bool(caption) and caption[-1] in BAD_ENDINGS for caption in words],
         "openers": [begins_with_any(caption, openers) for caption in words],
-        "colored": [bool(named) for named in colors],
-        "colors": [len(set(named)) for named in colors],
-        "color_words": [len(named) for named in colors],
+        "colored": [bool(own) for own in named],
+        "colors": [len(set(own)) for own in named],
+        "color_words": [len(own) for own in named],
     }
     if finished is not None:
         rows["unfinished"] = [not ended for ended in finished]
