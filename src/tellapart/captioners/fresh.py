@@ -1,13 +1,115 @@
-"""Captioners that begin with random weights and the words of the training captions."""
+"""Captioners that begin with random weights: recurrent ones with the words of the training captions, and that of DiCO's paper."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
 
+from tellapart.captioners.encoded_clip import EncodedClip, EncodedClipConfig
 from tellapart.captioners.huggingface import HuggingFaceCaptioner
 from tellapart.captioners.lstm import LSTMS
+from tellapart.captioners.modes import quiet
 from tellapart.captioners.vocabulary import build_tokenizer
 from tellapart.errors import UsageError
+
+CLIP_TRANSFORMER = "clip_transformer"
+PAD = "<|pad|>"
+"""The token that the released code adds."""
+
+SPARE = 64
+"""Positions of the decoder beyond the longest human caption: drawn captions may be longer."""
+
+
+def fresh_clip_transformer(
+    tower: str | Path,
+    *,
+    hidden_size: int = 512,
+    layers: int = 3,
+    heads: int = 8,
+    dropout: float = 0.1,
+    max_caption_tokens: int = 30,
+) -> HuggingFaceCaptioner:
+    """The captioner of DiCO's paper (Moratelli et al., BMVC 2024; sizes of the released code): the frozen vision tower of a CLIP,
+    a linear layer and an encoder of BERT's layers on top, and a GPT-2 that attends to it, all but the tower with random weights
+    from torch's global generator. It writes in CLIP's vocabulary, with a token added to fill rows.
+
+    Args:
+        tower: folder or Hugging Face id of the CLIP.
+        hidden_size: width of encoder and decoder; their feed-forward parts are four times as wide.
+        layers: of the encoder, and of the decoder.
+        heads: of each layer.
+        dropout: in encoder and decoder, where a training leaves dropout on.
+        max_caption_tokens: human captions are cut to this many tokens, their end counted.
+
+    Raises:
+        UsageError: a number cannot be used, or ``tower`` is no CLIP.
+    """
+    from transformers import AutoImageProcessor, AutoTokenizer, CLIPVisionModel
+
+    if min(hidden_size, layers, heads, max_caption_tokens) < 1 or hidden_size % heads or not 0 <= dropout < 1:
+        raise UsageError(
+            f"captioner.transformer has hidden_size {hidden_size}, layers {layers}, heads {heads}, dropout {dropout}: give whole "
+            "numbers of at least 1, a width that the heads divide, and a dropout from 0 to below 1."
+        )
+    try:
+        with quiet():
+            vision = CLIPVisionModel.from_pretrained(tower)
+            tokenizer = AutoTokenizer.from_pretrained(tower)
+            images = AutoImageProcessor.from_pretrained(tower, backend="pil")
+    except (OSError, ValueError) as error:
+        raise UsageError(
+            f"captioner.transformer.tower {str(tower)!r} could not be read as a CLIP: give its folder or Hugging Face id."
+        ) from error
+    if tokenizer.pad_token in (
+        None,
+        tokenizer.eos_token,
+    ):  # CLIP fills with its end, which would be a word of every caption
+        tokenizer.add_special_tokens({"pad_token": PAD})
+    sizes: dict[str, Any] = {
+        "hidden_size": hidden_size,
+        "num_hidden_layers": layers,
+        "num_attention_heads": heads,
+        "dropout": dropout,
+    }
+    encoder = EncodedClip(EncodedClipConfig(tower=vision.config.to_dict(), intermediate_size=4 * hidden_size, **sizes))
+    encoder.tower = vision
+    model = _decoded(encoder, tokenizer, positions=max_caption_tokens + SPARE, **sizes)
+    return HuggingFaceCaptioner.from_parts(model, images, tokenizer, max_caption_tokens=max_caption_tokens)
+
+
+def _decoded(
+    encoder: EncodedClip,
+    tokenizer: Any,
+    *,
+    positions: int,
+    hidden_size: int,
+    num_hidden_layers: int,
+    num_attention_heads: int,
+    dropout: float,
+) -> Any:
+    """The encoder with a GPT-2 that attends to it."""
+    from transformers import GPT2Config, GPT2LMHeadModel, VisionEncoderDecoderModel
+
+    config = GPT2Config(
+        vocab_size=len(tokenizer),
+        n_positions=positions,
+        n_embd=hidden_size,
+        n_layer=num_hidden_layers,
+        n_head=num_attention_heads,
+        resid_pdrop=dropout,
+        embd_pdrop=dropout,
+        attn_pdrop=dropout,
+        add_cross_attention=True,
+        bos_token_id=tokenizer.bos_token_id,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+    )
+    model = VisionEncoderDecoderModel(encoder=encoder, decoder=GPT2LMHeadModel(config))
+    for settings in (model.config, model.generation_config):
+        settings.decoder_start_token_id = tokenizer.bos_token_id
+        settings.eos_token_id, settings.pad_token_id = tokenizer.eos_token_id, tokenizer.pad_token_id
+    return model
 
 
 def fresh_captioner(

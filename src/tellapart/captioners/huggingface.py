@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -14,7 +14,7 @@ from tellapart.captioners.base import Captioner, Encoded
 from tellapart.captioners.drawing import draw_captions, draw_with_greedy
 from tellapart.captioners.families import family_of
 from tellapart.captioners.families.base import Family, Processors
-from tellapart.captioners.learning import checkpoint_layers, freeze
+from tellapart.captioners.learning import Train, checkpoint_layers, freeze
 from tellapart.captioners.loading import read_parts
 from tellapart.captioners.modes import eval_mode, evaluating, layers_checkpointed
 from tellapart.captioners.reference import ReferenceCaptioner
@@ -28,8 +28,6 @@ from tellapart.types import Batch, Decoding, Rollout, Scores
 
 if TYPE_CHECKING:
     from PIL import Image
-
-Train = Literal["decoder", "all"]
 
 
 class HuggingFaceCaptioner(Captioner):
@@ -53,15 +51,13 @@ class HuggingFaceCaptioner(Captioner):
         max_caption_tokens: int = 64,
     ) -> None:
         super().__init__()
-        if train not in ("decoder", "all"):
-            raise UsageError(f"train={train!r} is unknown: choose 'decoder' (all but the image tower) or 'all'.")
         if max_caption_tokens < 1:
             raise UsageError(f"max_caption_tokens={max_caption_tokens} leaves no caption: give at least 1.")
         self.network, self.family, self.feature_size = network, family, family.feature_size
         self.image_processor, self.tokenizer = family.processors.image, family.processors.tokenizer
         self.text = CaptionText(self.tokenizer, family, max_caption_tokens)
         self.trains = train
-        freeze(family, vision=train == "decoder")
+        freeze(family, train)
         self.checkpoints_layers = gradient_checkpointing
         if gradient_checkpointing:
             checkpoint_layers(family.model)
@@ -79,23 +75,26 @@ class HuggingFaceCaptioner(Captioner):
         revision: str | None = None,
         max_caption_tokens: int | None = None,
         prompt: str | None = None,
+        quantization: str | None = None,
     ) -> HuggingFaceCaptioner:
         """Load a captioner from a folder (also one with a LoRA adapter) or from the hub.
 
         Args:
             name_or_path: folder or hub id.
-            train: ``decoder`` trains everything but the image tower, ``all`` the image tower too.
+            train: ``decoder`` trains everything but the image tower, ``all`` the image tower too, ``bridge`` only what
+                stands between it and a language model (BLIP-2: queries, Q-Former and projection).
             lora: train a new low-rank adapter on the text side instead.
             dtype: ``float32``, ``bfloat16`` or ``float16``: of the stored weights.
             gradient_checkpointing: recompute layers on the way back instead of keeping their activations.
             revision: branch, tag or commit on the hub.
             max_caption_tokens: human captions are cut to this many tokens; none takes the saved value, else 64.
             prompt: words the model reads before it writes a caption; none takes the saved ones, else the family's.
+            quantization: ``int8`` or ``nf4``: hold the language model's weights so, for an adapter to learn beside them.
 
         Raises:
             UsageError: something is missing or unreadable, the model is of an unknown family, or options conflict.
         """
-        parts = read_parts(name_or_path, dtype=dtype, revision=revision)
+        parts = read_parts(name_or_path, dtype=dtype, revision=revision, quantization=quantization)
         return cls.from_parts(
             parts.model,
             parts.processors.image,
@@ -141,8 +140,8 @@ class HuggingFaceCaptioner(Captioner):
         Raises:
             UsageError: the model is of an unknown family, or options conflict.
         """
-        if (lora or adapter) and train == "all":
-            raise UsageError("train='all' and lora exclude each other: an adapter trains the text side only.")
+        if (lora or adapter) and train != "decoder":
+            raise UsageError(f"train={train!r} and lora exclude each other: an adapter trains the text side only.")
         family = family_of(model, Processors(image_processor, tokenizer, processor), prompt)
         return cls(
             adapted(family, lora, adapter),

@@ -10,10 +10,12 @@ from typing import Any
 
 import torch
 
-import tellapart.captioners.lstm  # noqa: F401  # makes its models known to transformers
+import tellapart.captioners.encoded_clip
+import tellapart.captioners.lstm  # noqa: F401  # both make their models known to transformers
 from tellapart.captioners.families import family_class
 from tellapart.captioners.families.base import Family, Processors
 from tellapart.captioners.modes import quiet
+from tellapart.captioners.quantized import keep_differentiable, quantization_config
 from tellapart.errors import UsageError
 from tellapart.progress import quiet_loading
 
@@ -97,23 +99,33 @@ def _base_of(adapter: Path) -> tuple[str, str | None]:
         raise UsageError(f"{path} names {base} as its base, which does not exist: correct the path there.") from error
 
 
-def _read_model(name: str, dtype: str, revision: str | None) -> Any:
+def _read_model(name: str, dtype: str, revision: str | None, quantization: Any = None) -> Any:
     from transformers import AutoConfig, AutoModelForImageTextToText
 
     config = _read("model configuration", "config.json", name, AutoConfig.from_pretrained, revision=revision)
     unused = re.compile(family_class(config).never_used(config))
     load = AutoModelForImageTextToText.from_pretrained
-    options = {"revision": revision, "dtype": DTYPES[dtype], "output_loading_info": True}
+    options: dict[str, Any] = {"revision": revision, "dtype": DTYPES[dtype], "output_loading_info": True}
+    if quantization is not None:
+        options["quantization_config"] = quantization_config(quantization, config, DTYPES[dtype])
     model, report = _read("model", "config.json and model.safetensors", name, load, **options)
     if missing := sorted(key for key in report["missing_keys"] if not unused.match(key)):
         raise UsageError(
             f"{name} has no weights for {missing[0]!r} (and {len(missing) - 1} more): "
             "give a checkpoint that was trained to caption."
         )
+    if quantization is not None:
+        keep_differentiable(model)
     return model
 
 
-def read_parts(name_or_path: str | Path, *, dtype: str = "float32", revision: str | None = None) -> Parts:
+def read_parts(
+    name_or_path: str | Path,
+    *,
+    dtype: str = "float32",
+    revision: str | None = None,
+    quantization: str | None = None,
+) -> Parts:
     """Everything a captioner is made of, from a folder or the hub.
 
     Processors are read by the family: for several of them ``AutoProcessor`` gives a bare tokenizer, or fails. A LoRA
@@ -128,7 +140,7 @@ def read_parts(name_or_path: str | Path, *, dtype: str = "float32", revision: st
     adapter = Path(name) if (Path(name) / "adapter_config.json").is_file() else None
     base, base_revision = _base_of(adapter) if adapter else (name, revision)
     with quiet_loading(base):
-        model = _read_model(base, dtype, base_revision)
+        model = _read_model(base, dtype, base_revision, quantization)
     # An adapter's folder usually holds the processors too; what it lacks is read beside the model.
     places = [(name, revision), (base, base_revision)]
     return Parts(model, _read_processors(family_class(model.config), places), read_manifest(name), adapter)

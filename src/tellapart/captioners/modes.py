@@ -25,6 +25,18 @@ def eval_mode(module: nn.Module) -> Iterator[None]:
 
 
 @contextmanager
+def in_train_mode(module: nn.Module) -> Iterator[None]:
+    """The mode in which a training learns inside; every submodule's own mode afterwards."""
+    modes = [(part, part.training) for part in module.modules()]
+    module.train()
+    try:
+        yield
+    finally:
+        for part, training in modes:
+            part.training = training
+
+
+@contextmanager
 def evaluating(module: nn.Module) -> Iterator[None]:
     """Eval mode and no gradients inside; every submodule's own mode afterwards.
 

@@ -52,10 +52,12 @@ def read_weights(captioner: HuggingFaceCaptioner, folder: Path) -> None:
     Raises:
         UsageError: the folder lacks them, or they are of another model.
     """
-    read = _read_adapter if captioner.has_lora else _read_model
     try:
         with quiet(), torch.no_grad():
-            read(captioner, folder)
+            if captioner.has_lora:
+                copy_adapter(captioner.network, folder)
+            else:
+                _read_model(captioner, folder)
     except Exception as error:  # each reader has its own exceptions, and all mean that the folder will not do
         reason = next(iter(str(error).strip().splitlines()), type(error).__name__).rstrip(".:")
         raise UsageError(
@@ -83,11 +85,10 @@ def _read_model(captioner: HuggingFaceCaptioner, folder: Path) -> None:
     _copy(model.state_dict(), saved.state_dict())
 
 
-def _read_adapter(captioner: HuggingFaceCaptioner, folder: Path) -> None:
+def copy_adapter(network: Any, folder: Path) -> None:
+    """Copy the adapter saved in ``folder`` into that of a ``PeftModel``, in place."""
     from peft import get_peft_model_state_dict
     from peft.utils import load_peft_weights
 
     # Views of the adapter's parameters, under the names they have on disk.
-    _copy(
-        get_peft_model_state_dict(captioner.network, save_embedding_layers=False), load_peft_weights(str(folder), "cpu")
-    )
+    _copy(get_peft_model_state_dict(network, save_embedding_layers=False), load_peft_weights(str(folder), "cpu"))

@@ -98,8 +98,14 @@ class _Reader:
         return torch.cat([first, self.family.decode(tokens[:, :-1], self.encoded, image, cache)], dim=1)
 
 
-def _states(read: _Reader, image: Tensor, tokens: Tensor, mask: Tensor) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-    """``[M, D]`` states that predict the M real tokens, bucket after bucket, and the (row, column) of each."""
+def token_states(
+    family: Family, encoded: Encoded, image: Tensor, tokens: Tensor, mask: Tensor, *, share_prefix: bool = True
+) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+    """``[M, D]`` states that predict the M real tokens, bucket after bucket, and the (row, column) of each.
+
+    The arguments are those of :func:`score`; at least one token must be real.
+    """
+    read = _Reader(family, encoded, share_prefix=share_prefix)
     hidden, rows, columns = [], [], []
     for members, width in length_buckets(mask.sum(dim=1).tolist()):
         index = torch.tensor(members, device=tokens.device)
@@ -140,7 +146,7 @@ def score(
         raise ValueError(f"want={sorted(want)} may name {', '.join(sorted(WANTS))} only")
     if not bool(mask.any()):
         return Scores(torch.zeros(mask.shape, device=tokens.device))
-    states, place = _states(_Reader(family, encoded, share_prefix=share_prefix), image, tokens, mask)
+    states, place = token_states(family, encoded, image, tokens, mask, share_prefix=share_prefix)
 
     def spread(values: Tensor) -> Tensor:
         return values.new_zeros(*mask.shape, *values.shape[1:]).index_put(place, values)

@@ -17,7 +17,8 @@ class Method:
         needs_references: whether training images must have human captions, whatever the reward.
         paper: where the method comes from.
         needs: what its constructor is given beside the captioner; each is built from a section of the recipe: reward,
-            listener, own_listener (which learns beside it), neighbours, discriminator, grammar, distance.
+            listener, own_listener (which learns beside it), neighbours, discriminator, grammar, distance, critic (which learns
+            beside it), penalties, phi_weight (that of reward).
         fixed: constructor arguments that make the method what it is, and so are no options.
         through_words: whether gradients flow through the words of captions, which the captioner and its own listener must
             allow.
@@ -42,6 +43,7 @@ class Method:
 _SLE = "Chen & Jin (2020)"
 _WTF_RL, _WTF_NEEDS = "tellapart.objectives.wtf_rl:WTFRL", ("listener", "neighbours", "discriminator")
 _CHAFFIN = "Chaffin et al. (2024)"
+_VLRM = "Dzabraev et al. (2024)"
 _JOINT, _VERED = ("reward", "own_listener"), "Vered et al. (2019)"
 _ST = {"rho": 0.0, "feed_soft": False}
 
@@ -66,6 +68,28 @@ METHODS: dict[str, Method] = {
         needs_references=False,
         needs=("reward",),
         paper="Moratelli et al. (2024)",
+    ),
+    "dpo": Method(
+        "the best of k candidates against the worst, relative to the start model: dico with all weight on one loser",
+        "tellapart.objectives.dpo:DPO",
+        needs_references=False,
+        needs=("reward",),
+        paper="Rafailov et al. (2023)",
+    ),
+    "rloo": Method(
+        "scst against the mean of the image's other captions, whole captions, KL to the start model in the reward",
+        "tellapart.objectives.scst:SCST",
+        needs_references=False,
+        needs=("reward",),
+        fixed={"baseline": "leave_one_out", "reduction": "seq_sum", "kl_in": "reward"},
+        paper="Ahmadian et al. (2024)",
+    ),
+    "grpo": Method(
+        "advantages normalised among the captions of an image, ratios clipped, KL to the start model in the loss",
+        "tellapart.objectives.grpo:GRPO",
+        needs_references=False,
+        needs=("reward",),
+        paper="Shao et al. (2024)",
     ),
     "sll": Method(
         "self-critical training with s samples an image: the comparator of sle",
@@ -190,5 +214,19 @@ METHODS: dict[str, Method] = {
         needs=("own_listener",),
         keeps=("captioner",),
         paper=_VERED,
+    ),
+    "vlrm": Method(
+        "an actor-critic on a matcher's and a language model's scores, with penalties token by token; no human captions",
+        "tellapart.objectives.vlrm:VLRM",
+        needs_references=False,
+        needs=("reward", "critic", "penalties"),
+        paper=_VLRM,
+    ),
+    "vlrm_rs": Method(
+        "vlrm without the language model, whose captions must also be told apart within the whole batch",
+        "tellapart.objectives.vlrm:VLRMRS",
+        needs_references=False,
+        needs=("reward", "listener", "critic", "penalties", "phi_weight"),
+        paper=_VLRM,
     ),
 }

@@ -20,13 +20,14 @@ def rollout_logs(rollout: Rollout, rewards: Tensor) -> dict[str, Tensor]:
     """The figures of a drawn rollout that every reward method logs, under TRL's names.
 
     ``reward_std`` is the unbiased deviation among the captions of one image; ``frac_reward_zero_std`` the share of
-    captions in groups without any, which teach nothing.
+    captions in groups without any, which teach nothing. Both are left out where every image has one caption.
     """
-    spread = group_std(rewards, rollout.image)
-    return {
+    logs = {
         "reward": rewards,
-        "reward_std": spread,
-        "frac_reward_zero_std": (spread == 0).to(rewards.dtype),
         "completions/mean_length": rollout.lengths.to(rewards.dtype),
         "completions/clipped_ratio": (~rollout.finished).to(rewards.dtype),
     }
+    if len(rollout.image.unique()) == len(rollout):
+        return logs
+    spread = group_std(rewards, rollout.image)
+    return logs | {"reward_std": spread, "frac_reward_zero_std": (spread == 0).to(rewards.dtype)}

@@ -16,9 +16,6 @@ from tellapart.types import Batch, Decoding, Reward, Rollout, StepOutput
 
 M = TypeVar("M")
 
-_OF_SEVERAL = ("reward_std", "frac_reward_zero_std")
-"""Figures that mean something only where an image has several captions."""
-
 
 class ReadsTokens(Protocol):
     """A listener that reads captions as ids of the captioner's vocabulary, such as every ``SoftListener``."""
@@ -98,7 +95,7 @@ def natural(reward: Reward, rollout: Rollout, greedy: Tensor) -> Natural:
         greedy: ``[B]`` rewards of the greedy captions.
     """
     rewards, logs = score(reward, rollout)
-    logs |= {key: values for key, values in rollout_logs(rollout, rewards).items() if key not in _OF_SEVERAL}
+    logs |= rollout_logs(rollout, rewards)
     return Natural(rollout, rewards - greedy[rollout.image], logs)
 
 

@@ -50,8 +50,10 @@ class DiCO(ObjectiveModule):
 
     With ``delta_i = log p(c_i) - log p_ref(c_i)`` over whole captions (EOS included, no length normalisation),
     ``z = beta * (delta_winner - sum_losers weight * delta_loser)`` and ``L = -mean log sigmoid(z)`` over images. At the
-    start model the loss is ln 2 whatever the rewards; with two candidates it is DPO. Candidates are all ``num_beams``
-    hypotheses of the current policy's beam search, drawn anew every step.
+    start model the loss is ln 2 whatever the rewards; with two candidates of different reward it is DPO (``dpo.py``), as it
+    is with any number for ``tau`` towards 0. Candidates are all ``num_beams`` hypotheses of the current policy's beam search,
+    drawn anew every step. ``effective_losers`` in the logs is ``1 / sum weight^2`` over the losers of an image: 1 when the
+    worst takes all the weight, k - 1 when all count alike.
 
     Departures from the released code: dropout is off in policy and reference (there it is on in the policy only, so
     delta starts away from 0); candidates are drawn without gradients; the reward is whatever is given, so CLIP-S with
@@ -92,11 +94,15 @@ class DiCO(ObjectiveModule):
         encoded = self.captioner.encode(batch)
         rollout = self.captioner.generate(batch, self.decoding, encoded=encoded)
         rewards, logs = score(self.reward, rollout)
-        winner, loser_weights = classify(rewards.view(len(batch), -1), self.tau)
+        winner, loser_weights = self.classified(rewards.view(len(batch), -1))
         reference = self.reference(rollout, encoded=encoded).logprobs
         reference_logprob = sequence_logprob(reference, rollout.mask).view_as(loser_weights)
         logs |= rollout_logs(rollout, rewards) | {"effective_losers": 1 / loser_weights.square().sum(dim=1)}
         return Experience(rollout, self.captioner.reusable(encoded), winner, loser_weights, reference_logprob, logs)
+
+    def classified(self, rewards: Tensor) -> tuple[Tensor, Tensor]:
+        """``(winner [B], loser_weights [B, k])`` from ``[B, k]`` rewards."""
+        return classify(rewards, self.tau)
 
     def losses(self, experience: Experience) -> Iterator[StepOutput]:
         """One piece: the winner-against-losers classification."""
@@ -107,5 +113,6 @@ class DiCO(ObjectiveModule):
         losers = (experience.loser_weights.to(delta.dtype) * delta).sum(dim=1)
         margin = delta.gather(1, winner).squeeze(1) - losers
         loss = -functional.logsigmoid(self.beta * margin)
-        logs = {"margin": margin.detach(), "kl": delta.detach()} | experience.logs
+        logs = {"margin": margin.detach(), "accuracy": (margin > 0).to(margin.dtype), "kl": delta.detach()}
+        logs |= experience.logs
         yield StepOutput(loss.sum(), loss.new_tensor(float(len(loss))), logs)

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from tellapart.captioners.families.base import Family, Processors
 
 FAMILIES = {
-    "vision-encoder-decoder": "tellapart.captioners.families.encoder_decoder:EncoderDecoder",
+    "vision-encoder-decoder": "tellapart.captioners.families.encoder_decoder:encoder_decoder",
     "blip": "tellapart.captioners.families.blip:Blip",
     "llava": "tellapart.captioners.families.llava:Llava",
     "paligemma": "tellapart.captioners.families.paligemma:PaliGemma",

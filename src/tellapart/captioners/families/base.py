@@ -62,6 +62,9 @@ class Family(ABC):
     """Name of the class in transformers that joins image processor and tokenizer; none: they are read apart."""
     default_prompt: ClassVar[str] = ""
     """What the family is asked when nobody says what to ask."""
+    bridge: ClassVar[str | None] = None
+    """Regular expression of what stands between the image tower and a language model that can stay as it is, matched against
+    full parameter names; none: the decoder itself reads the image."""
     reads_features: ClassVar[bool] = False
     """Whether the model reads image features instead of pictures."""
 

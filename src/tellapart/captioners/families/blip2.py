@@ -23,6 +23,7 @@ class _Blip2(Family):
     """What both kinds share: the image tower is the ViT; queries, Q-Former and projection train with the text side."""
 
     joint_processor = "Blip2Processor"
+    bridge = r"query_tokens|(qformer|language_projection)\..*"
 
     @property
     def vision(self) -> nn.Module:

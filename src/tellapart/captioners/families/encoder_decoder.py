@@ -8,9 +8,14 @@ from torch import Tensor, nn
 from transformers import Cache, GenerationConfig
 
 from tellapart.captioners.base import Encoded
-from tellapart.captioners.families.base import Processors, as_list, first_given
+from tellapart.captioners.families.base import Family, Processors, as_list, first_given
 from tellapart.captioners.families.cross import CrossDecoder
 from tellapart.errors import UsageError
+
+
+def encoder_decoder(config: Any) -> type[Family]:
+    """The family of a configuration: with an encoder on top of the image tower, or without."""
+    return TowerEncoderDecoder if config.encoder.model_type == "encoded_clip" else EncoderDecoder
 
 
 class EncoderDecoder(CrossDecoder):
@@ -96,3 +101,20 @@ class EncoderDecoder(CrossDecoder):
     def logits(self, hidden: Tensor) -> Tensor:
         """GPT-2's output embedding."""
         return self.model.decoder.lm_head(hidden)
+
+
+class TowerEncoderDecoder(EncoderDecoder):
+    """The same with an encoder between tower and decoder (``encoded_clip.py``), which trains with the decoder."""
+
+    @property
+    def vision(self) -> nn.Module:
+        """The tower alone."""
+        return self.model.encoder.tower
+
+    def encode(self, inputs: dict[str, Tensor]) -> Encoded:
+        """The tower's last hidden state."""
+        return Encoded(self.vision(pixel_values=inputs["pixel_values"]).last_hidden_state)
+
+    def project(self, encoded: Encoded) -> Encoded:
+        """Projection and encoder."""
+        return super().project(Encoded(self.model.encoder.encoded(encoded.states), encoded.mask))

@@ -35,6 +35,11 @@ class PaliGemma(Prompted):
         """Nothing: the caption begins a line."""
         return ""
 
+    def after_image(self, prompt: str) -> list[int]:
+        """BOS, the prompt and a line break, as the processor writes them behind the image."""
+        place, bos = self.processors.joint.image_token, self.tokenizer.bos_token
+        return self.tokens_after(place, f"{bos}{self.asking(prompt).rendered().partition(place)[2]}\n")
+
     @property
     def vision(self) -> nn.Module:
         """The image tower, without the projector."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+import copy
+import dataclasses
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import torch
 from torch import Tensor, nn
@@ -121,6 +123,39 @@ class Prompted(PrefixDecoder):
                 return_tensors="pt",
             )
         )
+
+    def after_image(self, prompt: str) -> list[int]:
+        """The tokens that follow the image's in a row that asks ``prompt``: those of every image, whatever its size.
+
+        Raises:
+            UsageError: the prompt has another place for an image.
+        """
+        place = self.processors.joint.image_token
+        return self.tokens_after(place, self.asking(prompt).rendered().partition(place)[2])
+
+    def asking(self, prompt: str) -> Self:
+        """The same family, which asks something else."""
+        other = copy.copy(self)
+        other.prompt = prompt
+        return other
+
+    def tokens_after(self, place: str, text: str) -> list[int]:
+        """Of ``text`` behind the special token ``place``: some tokenizers write it differently where a text begins."""
+        return self.tokenizer(place + text, add_special_tokens=False)["input_ids"][1:]
+
+    def with_prompts(
+        self, encoded: Encoded, inputs: dict[str, Tensor], image: Tensor, rows: dict[str, Tensor]
+    ) -> Encoded:
+        """``encoded`` with a row for each prompt instead of each image.
+
+        Args:
+            encoded: of B images.
+            inputs: what it was encoded from.
+            image: ``[N]``, the image of each row.
+            rows: ``input_ids`` and ``attention_mask``, ``[N, P]``, padded on the left.
+        """
+        chosen = encoded.select(image)
+        return dataclasses.replace(chosen, inputs=chosen.inputs | rows)
 
     @staticmethod
     def kept(inputs: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -121,6 +121,20 @@ class Qwen2VL(Prompted):
             ),
         }
 
+    def after_image(self, prompt: str) -> list[int]:
+        """The tokens behind the image's in a row that asks ``prompt``."""
+        ids = self.tokenizer(self.asking(prompt).rendered(), add_special_tokens=False)["input_ids"]
+        return ids[ids.index(self.image_token) + 1 :]
+
+    def with_prompts(
+        self, encoded: Encoded, inputs: dict[str, Tensor], image: Tensor, rows: dict[str, Tensor]
+    ) -> Encoded:
+        """Positions depend on the prompt, too."""
+        found = super().with_prompts(encoded, inputs, image, rows)
+        grid = inputs["image_grid_thw"][image.to(inputs["image_grid_thw"].device)]
+        found.inputs["positions"] = self._positions(rows | {"image_grid_thw": grid})
+        return found
+
     def _expanded(self, count: int) -> list[int]:
         place = self.start.index(self.image_token)
         return self.start[:place] + count * [self.image_token] + self.start[place + 1 :]
