@@ -78,7 +78,7 @@ def test_rates_are_tried_at_the_third_weight_and_kept_for_all(study):
     assert {setting.learning_rate for setting in study.curve("reinforce_joint")} == {3e-5}
     assert study.grid("psst, rho 0.5") == []
     assert {setting.learning_rate for setting in study.curve("psst, rho 0.5")} == {3e-4}
-    assert [setting.knob for setting in study.curve("psst, rho 0.5")] == list(WEIGHTS)
+    assert [setting.knob for setting in study.curve("psst, rho 0.5")] == [WEIGHTS[0], WEIGHTS[2]]
     assert [named(setting) for setting in study.curve("listener_only")] == ["listener_only"]
 
 

@@ -25,8 +25,10 @@ PLANS = {
     "wtf-rl": "tellapart.experiments.study_wtf",
     "sle": "tellapart.experiments.study_sle",
     "psst": "tellapart.experiments.study_psst",
+    "dico": "tellapart.experiments.study_dico",
+    "vlrm": "tellapart.experiments.study_vlrm",
 }
-"""Study -> the module with its ``PLAN``, and ``make``, if it is no plain grid."""
+"""Study -> the module with its ``PLAN``, ``make``, if it is no plain grid, and ``STEPS``, if its trainings take others."""
 
 
 @dataclass(frozen=True)
@@ -117,11 +119,14 @@ def main(argv: list[str] | None = None) -> None:
     options = _parse(argv)
     module = import_module(PLANS[options.study])
     plan, make = module.PLAN, getattr(module, "make", Study)
-    study = make(plan, options.output_dir, Setting(row="xe", steps=options.steps, size=options.size))
+    steps = options.steps or getattr(module, "STEPS", Setting.steps)
+    study = make(plan, options.output_dir, Setting(row="xe", steps=steps, size=options.size))
     build_all(options.size, seeds=study.seeds)
     for start in plan.starts:
         for seed in study.seeds:
             resolve(STARTS[start], size=options.size, seed=seed)
+    for stage in dict.fromkeys(stage for row in (*plan.rows, *plan.on_val) for stage in ROWS[row].stages):
+        resolve(stage, size=options.size)
     study.run(workers=options.workers)
     given = reference_rows(World.load(options.size), meteor="meteor" in plan.further_measures)
     references = {result.name: result.metrics for result in given}
@@ -133,7 +138,7 @@ def _parse(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--study", choices=tuple(PLANS), default="world")
     parser.add_argument("--output_dir", type=Path, default=Path("runs/study"))
     parser.add_argument("--docs", type=Path, default=Path("docs/results"), help="folder the page is written to")
-    parser.add_argument("--steps", type=int, default=Setting.steps)
+    parser.add_argument("--steps", type=int, help="of each training; default: the study's own")
     parser.add_argument("--size", choices=("full", "small"), default="full")
     parser.add_argument("--workers", type=int, default=2, help="trainings at a time, one thread each")
     return parser.parse_args(argv)

@@ -49,7 +49,7 @@ def _head(study: Study) -> str:
 {study.plan.introduction}
 
 One protocol for every method: {base.steps} steps of {base.images} images; {study.protocol()}
-A seed redraws the start captioner `xe` and the post-training; world, listener and judge
+A seed redraws the start captioner ({", ".join(study.plan.starts)}) and the post-training; world, listener and judge
 stay fixed. Evaluated on val every {base.eval_steps} steps. *selected* is the checkpoint with the highest val listener R@1
 among those whose val CIDEr is at least {CIDER_FLOOR} of step 0's; *last* is the last step. The first tables are on **test**.
 CIDEr and BLEU are printed times 100, words are counted, everything else is in percent."""

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from tellapart.experiments.sle_rows import SLE_ROWS, SPEAKERS
 from tellapart.experiments.study_plan import Claim, Columns, Plan, Reader, Seeds
-from tellapart.experiments.world_rows import STARTS
 
 if TYPE_CHECKING:
     from tellapart.experiments.study import Study
@@ -92,7 +91,7 @@ PLAN = Plan(
     rows=tuple(SLE_ROWS),
     tables={"": ONE},
     claims=claims,
-    starts=tuple(STARTS),
+    starts=("xe", "lstm xe"),
     further_measures=("meteor", "sets"),
     sets=SETS,
 )

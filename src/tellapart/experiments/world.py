@@ -16,14 +16,16 @@ from tellapart.evaluation.evaluate import Evaluation
 from tellapart.evaluation.measures import Measure
 from tellapart.evaluation.scorers import Scorer
 from tellapart.experiments.world_probe import require_probe
-from tellapart.experiments.world_rows import MAX_NEW_TOKENS
+from tellapart.experiments.world_rows import LEARNS, MAX_NEW_TOKENS
 from tellapart.experiments.world_stages import resolve
 from tellapart.listeners.clip import ClipListener
+from tellapart.metrics.scores import PAC_WEIGHT
 from tellapart.rewards.reference import CiderD, DocumentFrequencies
 from tellapart.rewards.similarity import Similarity
 from tellapart.types import Decoding
 
 if TYPE_CHECKING:
+    from tellapart.listeners.matcher import ItmMatcher
     from tellapart.listeners.soft_clip import SoftClip
     from tellapart.rewards.grammar import Grammar
     from tellapart.rewards.language_model import LanguageModel
@@ -37,7 +39,7 @@ class World:
     Args:
         size: ``full`` or ``small``.
         seed: which start captioner; data, listener and judge stay the same.
-        start: the start captioner, ``world/xe`` or ``world/lstm``.
+        start: the start captioner, ``world/xe``, ``world/lstm`` or ``world/blip2``.
     """
 
     size: str
@@ -67,7 +69,8 @@ class World:
     @cached_property
     def captioner(self) -> HuggingFaceCaptioner:
         """The start captioner of this seed; its vision tower, where it has one, stays frozen."""
-        return HuggingFaceCaptioner.from_pretrained(resolve(self.start, size=self.size, seed=self.seed))
+        folder = resolve(self.start, size=self.size, seed=self.seed)
+        return HuggingFaceCaptioner.from_pretrained(folder, train=LEARNS.get(self.start, "decoder"))
 
     @cached_property
     def listener(self) -> ClipListener:
@@ -91,11 +94,22 @@ class World:
         speaker = self.captioner
         return SoftClip(copy, Words(speaker.tokenizer, speaker.family.vocab_size, tuple(speaker.eos_token_ids)))
 
+    @cached_property
+    def pac(self) -> ClipListener:
+        """The reward listener as positive-augmented training leaves it."""
+        return ClipListener.from_pretrained(resolve("world/pac", size=self.size), name="pac", prefix="")
+
     def reward(self, name: str) -> Reward:
-        """``clip_s`` or ``cider_d``, over the training split."""
+        """``clip_s``, ``pac_s`` or ``cider_d``, over the training split."""
         train = self.dataset("train")
+
+        def pac_s() -> Reward:
+            self.pac.cache_images(train)
+            return Similarity(self.pac, weight=PAC_WEIGHT)
+
         makers: dict[str, Callable[[], Reward]] = {
             "clip_s": lambda: Similarity(self.listener),
+            "pac_s": pac_s,
             "cider_d": lambda: CiderD(DocumentFrequencies.from_references(train.references)),
         }
         return makers[name]()
@@ -114,6 +128,15 @@ class World:
 
         return LanguageModel.from_pretrained(resolve("world/language_model", size=self.size))
 
+    @cached_property
+    def matcher(self) -> ItmMatcher:
+        """The image-text matching model, which knows the training images."""
+        from tellapart.listeners.matcher import ItmMatcher
+
+        matcher = ItmMatcher.from_pretrained(resolve("world/itm", size=self.size), batch_size=256)
+        matcher.know_images(self.dataset("train"))
+        return matcher
+
     def training_data(self) -> TrainingData:
         """The training split as the loop reads it."""
         return TrainingData(self.dataset("train"), self.collate)
@@ -129,16 +152,27 @@ class World:
         return Collate({self.captioner.name: self.captioner.process})
 
     def evaluation(
-        self, split: str, *, num_beams: int = 1, measures: Sequence[Measure] = (), own_listener: bool = False
+        self,
+        split: str,
+        *,
+        num_beams: int = 1,
+        measures: Sequence[Measure] = (),
+        own_listener: bool = False,
+        pac: bool = False,
     ) -> Evaluation:
         """All metrics on a split, one caption an image; ``measures`` come beside the world's own, and on request what the
-        captioner's own listener makes of the captions."""
+        captioner's own listener makes of the captions, and PAC-S."""
         dataset, scorers = self.dataset(split), list[Scorer]()
         if own_listener:
             from tellapart.evaluation.own_listener import OwnListenerScorer
 
             self.own_listener.cache_images(dataset)
             scorers.append(OwnListenerScorer(self.own_listener.listener, dataset))
+        if pac:
+            from tellapart.evaluation.scorers import PacScorer
+
+            self.pac.cache_images(dataset)
+            scorers.append(PacScorer(self.pac))
         return Evaluation(
             dataset,
             self.collate,

@@ -66,7 +66,7 @@ def listener_texts(size: str) -> CaptionDataset:
     def texts(example: Example) -> tuple[str, ...]:
         return (*(keywords[example.id] * ALT_TEXT_COPIES), *(example.references * CAPTION_COPIES))
 
-    return _with_texts(load_world("web", size=size), texts)
+    return with_texts(load_world("web", size=size), texts)
 
 
 def judge_texts(size: str) -> CaptionDataset:
@@ -75,17 +75,19 @@ def judge_texts(size: str) -> CaptionDataset:
 
     def texts(example: Example) -> tuple[str, ...]:
         rng, scene = random.Random(f"judge-{example.id}"), scenes[example.id]
-        return (*example.references[:OWN_CAPTIONS], *(_longest(scene, count, rng) for count in DETAIL))
+        return (*example.references[:OWN_CAPTIONS], *(longest(scene, count, rng) for count in DETAIL))
 
-    return _with_texts(load_world("web", size=size), texts)
+    return with_texts(load_world("web", size=size), texts)
 
 
-def _longest(scene: Scene, count: int, rng: random.Random) -> str:
+def longest(scene: Scene, count: int, rng: random.Random) -> str:
+    """The longest of ``count`` annotators' captions of a scene."""
     captions = [write_as_annotator(describe(scene, rng), rng) for _ in range(count)]
     return max(captions, key=lambda caption: len(caption.split()))
 
 
-def _with_texts(dataset: CaptionDataset, texts: Callable[[Example], Sequence[str]]) -> CaptionDataset:
+def with_texts(dataset: CaptionDataset, texts: Callable[[Example], Sequence[str]]) -> CaptionDataset:
+    """The images of a data set with other texts."""
     examples = [Example(example.id, example.image, tuple(texts(example))) for example in dataset.examples]
     return CaptionDataset(examples, name=dataset.name)
 

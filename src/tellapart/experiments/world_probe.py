@@ -96,7 +96,7 @@ def _noun(thing: SceneObject, **said: str) -> str:
     return f"{article(words[0])} {' '.join(words)}"
 
 
-_QUESTIONS: dict[str, tuple[Sequence[str], Callable[[SceneObject, str], str]]] = {
+QUESTIONS: dict[str, tuple[Sequence[str], Callable[[SceneObject, str], str]]] = {
     "shape": (VALUES["shape"], lambda thing, value: f"{article(value)} {value}"),
     "colour": (VALUES["colour"], lambda thing, value: _noun(thing, colour=value)),
     "size": (VALUES["size"], lambda thing, value: _noun(thing, size=value)),
@@ -109,22 +109,34 @@ _QUESTIONS: dict[str, tuple[Sequence[str], Callable[[SceneObject, str], str]]] =
 """Attribute -> its values, and the text that says one of them of an object."""
 
 
-def _single_objects(listener: ClipListener, scenes: Sequence[Scene]) -> dict[str, float]:
-    """n-way accuracy on new pictures: of each scene's first object, alone on the scene's background."""
+def single_objects(scenes: Sequence[Scene]) -> tuple[list[Scene], list[ArrayImage]]:
+    """Each scene's first object alone on the scene's background, and new pictures of that."""
     single = [replace(scene, objects=scene.objects[:1]) for scene in scenes]
-    images = _embed(listener, [ArrayImage(array).open() for array in Renderer((_SEED,))(single)])
-    found = {}
-    for name, (values, say) in _QUESTIONS.items():
-        texts = [say(scene.objects[0], value) for scene in single for value in values]
-        scores = (listener.encode_texts(texts).view(len(single), len(values), -1) @ images[:, :, None])[:, :, 0]
-        truth = [getattr(scene if name == "background" else scene.objects[0], name) for scene in single]
-        right = scores.argmax(dim=1) == torch.tensor([values.index(value) for value in truth])
+    return single, [ArrayImage(array) for array in Renderer((_SEED,))(single)]
+
+
+def question(name: str, single: Sequence[Scene]) -> tuple[list[list[str]], list[int]]:
+    """What is asked of pictures of one object: for each the texts, one a value of the attribute ``name``, and which is true."""
+    values, say = QUESTIONS[name]
+    texts = [[say(scene.objects[0], value) for value in values] for scene in single]
+    truth = [getattr(scene if name == "background" else scene.objects[0], name) for scene in single]
+    return texts, [values.index(value) for value in truth]
+
+
+def _single_objects(listener: ClipListener, scenes: Sequence[Scene]) -> dict[str, float]:
+    """n-way accuracy on new pictures of single objects."""
+    single, pictures = single_objects(scenes)
+    images, found = _embed(listener, [picture.open() for picture in pictures]), {}
+    for name in QUESTIONS:
+        texts, true = question(name, single)
+        embeddings = listener.encode_texts([text for own in texts for text in own]).view(len(single), len(texts[0]), -1)
+        right = (embeddings @ images[:, :, None])[:, :, 0].argmax(dim=1) == torch.tensor(true)
         found[name] = 100.0 * right.float().mean().item()
     return found
 
 
-def _two_ways(listener: ClipListener, scenes: Sequence[Scene], images: Tensor) -> dict[str, float]:
-    """How often the true text of a pair scores higher than the false one."""
+def two_ways(scenes: Sequence[Scene]) -> dict[str, list[tuple[int, str, str]]]:
+    """What is asked of whole pictures: binding, relation, order or sentence -> (row of the scene, true text, false text)."""
     rng, words = random.Random(_SEED), np.random.default_rng(_SEED)
     pairs: dict[str, list[tuple[int, str, str]]] = {name: [] for name in ("binding", "relation", "order", "sentence")}
     for row, scene in enumerate(scenes):
@@ -143,7 +155,12 @@ def _two_ways(listener: ClipListener, scenes: Sequence[Scene], images: Tensor) -
             said = f"{_noun(one, colour=one.colour)} {relation} {_noun(other, colour=other.colour)}"
             opposite = swap_relation(said, words) or said
             pairs["relation"] += [(row, said, opposite)] * (not _is_true(opposite, scene))
-    return {name: _preferred(listener, images, found) for name, found in pairs.items()}
+    return pairs
+
+
+def _two_ways(listener: ClipListener, scenes: Sequence[Scene], images: Tensor) -> dict[str, float]:
+    """How often the true text of a pair scores higher than the false one."""
+    return {name: _preferred(listener, images, found) for name, found in two_ways(scenes).items()}
 
 
 def _keywords(scene: Scene, rng: np.random.Generator) -> str:

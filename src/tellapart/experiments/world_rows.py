@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from tellapart.captioners.learning import Train
     from tellapart.experiments.world import World
     from tellapart.types import Objective
 
@@ -19,8 +20,13 @@ MAX_NEW_TOKENS = 38
 Build = Callable[["World", float | None], "Objective[Any]"]
 
 
-STARTS = {"xe": "world/xe", "lstm xe": "world/lstm"}
+STARTS = {"xe": "world/xe", "lstm xe": "world/lstm", "blip2": "world/blip2"}
 """Row of a captioner as teacher forcing leaves it -> that captioner."""
+
+
+LEARNS: dict[str, Train] = {"world/blip2": "bridge"}
+"""Start captioner -> what of it learns, where that is not all but its image tower: of BLIP-2 queries, Q-Former and projection,
+as in VLRM (Dzabraev et al., 2024)."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +42,8 @@ class Row:
         start: the captioner it begins with.
         own_listener: whether its captioner has a listener of its own, by which it is measured, too.
         metric: what a checkpoint is selected by, on val.
+        stages: further stages of the world that it learns from, such as world/pac.
+        options: of the training, beside those that all methods share.
     """
 
     build: Build
@@ -46,6 +54,8 @@ class Row:
     start: str = "world/xe"
     own_listener: bool = False
     metric: str = "listener_R@1"
+    stages: tuple[str, ...] = ()
+    options: Mapping[str, Any] = field(default_factory=dict)
 
     def rates(self, learning_rate: float) -> float | dict[str, float]:
         """What the training is given for a learning rate of the captioner."""

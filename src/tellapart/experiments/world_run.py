@@ -15,9 +15,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args, get_type_hints
 
 from tellapart.errors import UsageError
+from tellapart.experiments.dico_rows import DICO_ROWS
 from tellapart.experiments.jobs import Job
 from tellapart.experiments.psst_rows import PSST_ROWS
 from tellapart.experiments.sle_rows import SAMPLES, SLE_ROWS
+from tellapart.experiments.vlrm_rows import VLRM_ROWS
 from tellapart.experiments.world_rows import MAX_NEW_TOKENS, STARTS
 from tellapart.experiments.world_rows import ROWS as BASE_ROWS
 from tellapart.experiments.world_stages import stage_folder
@@ -28,13 +30,14 @@ if TYPE_CHECKING:
     from tellapart.evaluation.measures import Measure
     from tellapart.experiments.world import World
 
-ROWS = {**BASE_ROWS, **WTF_ROWS, **CHANGES, **SLE_ROWS, **PSST_ROWS}
+ROWS = {**BASE_ROWS, **WTF_ROWS, **CHANGES, **SLE_ROWS, **PSST_ROWS, **DICO_ROWS, **VLRM_ROWS}
 """Every method that a study may lay beside others."""
 
 TRAINED = "trained.json"
-FURTHER = ("meteor", "sets", "own")
-"""What may be measured on test beside the usual: METEOR, several captions an image, and what a listener that learned along
-says (of others the copy of the world's that it begins as) with the perplexity under the world's language model."""
+FURTHER = ("meteor", "sets", "own", "pac", "wording")
+"""What may be measured on test beside the usual: METEOR, several captions an image, what a listener that learned along
+says (of others the copy of the world's that it begins as) with the perplexity under the world's language model, PAC-S,
+and how captions are worded (colours, and phrases that VLRM penalises)."""
 
 CIDER_FLOOR = 0.6
 """A checkpoint is selected only while its val CIDEr is at least this share of step 0's."""
@@ -72,6 +75,7 @@ class Setting:
     def key(self) -> str:
         """A folder name that differs whenever the setting does, or the world and the models that it starts from."""
         seeds = {"world/listener": 0, "world/judge": 0, self.start: self.seed}
+        seeds |= dict.fromkeys(ROWS[self.row].stages if self.row in ROWS else (), 0)
         start = [stage_folder(name, self.size, seed).name for name, seed in seeds.items()]
         text = json.dumps([asdict(self), start], sort_keys=True)
         slug = re.sub("[^a-z0-9]+", "-", self.row.lower())
@@ -131,6 +135,7 @@ def _train(setting: Setting, parts: World, output_dir: Path) -> dict[str, Any]:
         metric_for_best_model=row.metric,
         best_floor={"CIDEr": CIDER_FLOOR},
         resume_from_checkpoint="last" if any(output_dir.glob("checkpoint-*")) else None,
+        **row.options,
     )
     evaluation = parts.evaluation("val", own_listener=row.own_listener)
     with quiet():
@@ -157,23 +162,43 @@ def _points(output_dir: Path) -> dict[str, Path | None]:
     return {"last": kept[-1], "selected": output_dir / "best"} if kept else {"selected": None}
 
 
+def load_checkpoint(parts: World, output_dir: Path, point: str) -> bool:
+    """Put the weights of a finished training's point into the parts of the world; a start captioner has no others.
+
+    Args:
+        parts: of the training's seed and start captioner.
+        output_dir: of the training.
+        point: ``selected`` or ``last``.
+
+    Returns:
+        Whether there is such a point.
+    """
+    points = _points(output_dir)
+    checkpoint = points.get(point)
+    if checkpoint is not None and (checkpoint / "captioner").is_dir():
+        parts.captioner.load_weights(checkpoint / "captioner")
+    if checkpoint is not None and (checkpoint / "own_listener").is_dir():
+        parts.own_listener.load_weights(checkpoint / "own_listener")
+    return point in points
+
+
 def _test(
     setting: Setting, parts: World, output_dir: Path, point: str, further: Sequence[str]
 ) -> dict[str, dict[str, float]]:
     from tellapart.evaluation.fluency import PerplexityMeasure
     from tellapart.evaluation.meteor import MeteorMeasure
+    from tellapart.experiments.vlrm_words import wording
 
     own = "own" in further
     measures: tuple[Measure, ...] = (PerplexityMeasure(parts.language_model),) if own else ()
     measures += (MeteorMeasure(parts.dataset("test").references),) if "meteor" in further else ()
-    checkpoint = _points(output_dir)[point]
-    if checkpoint is not None and (checkpoint / "captioner").is_dir():
-        parts.captioner.load_weights(checkpoint / "captioner")
-    if checkpoint is not None and (checkpoint / "own_listener").is_dir():
-        parts.own_listener.load_weights(checkpoint / "own_listener")
+    measures += (wording,) if "wording" in further else ()
+    load_checkpoint(parts, output_dir, point)
     measured = {}
     for decoding, beams in {"greedy": 1, "beam5": 5}.items():
-        evaluation = parts.evaluation("test", num_beams=beams, measures=measures, own_listener=own)
+        evaluation = parts.evaluation(
+            "test", num_beams=beams, measures=measures, own_listener=own, pac="pac" in further
+        )
         result = evaluation(parts.captioner, name=setting.row)
         result.save(output_dir / point)
         measured[decoding] = result.metrics
@@ -197,16 +222,30 @@ def _parse(argv: list[str] | None) -> tuple[Setting, dict[str, Any]]:
     parser.add_argument("--test", action="store_true", help="measure on test after training")
     for name in FURTHER:
         parser.add_argument(f"--{name}", action="store_true", help="measure this on test, too")
+    add_setting(parser)
+    options = vars(parser.parse_args(argv))
+    how = {name: options.pop(name) for name in ("output_dir", "test")}
+    how["further"] = [name for name in FURTHER if options.pop(name)]
+    return setting_of(options), how
+
+
+def add_setting(parser: argparse.ArgumentParser) -> None:
+    """Give a parser the options of a setting."""
     for name, hint in get_type_hints(Setting).items():
         kinds = [kind for kind in get_args(hint) if kind is not type(None)] or [hint]
         default = getattr(Setting, name, None)
         parser.add_argument(f"--{name}", type=kinds[0], default=default, required=name == "row")
-    options = vars(parser.parse_args(argv))
-    how = {name: options.pop(name) for name in ("output_dir", "test")}
-    how["further"] = [name for name in FURTHER if options.pop(name)]
+
+
+def setting_of(options: dict[str, Any]) -> Setting:
+    """The setting that parsed options are.
+
+    Raises:
+        UsageError: its row is unknown.
+    """
     if options["row"] not in {**STARTS, **ROWS}:
         raise UsageError(f"--row {options['row']!r} is unknown: choose {', '.join([*STARTS, *ROWS])}.")
-    return Setting(**options), how
+    return Setting(**options)
 
 
 def main(argv: list[str] | None = None) -> None:

@@ -31,7 +31,7 @@ REVISION = 2
 SEED = 0
 """Of every stage but those that are asked for with a seed."""
 
-SEEDED = ("world/xe", "world/lstm")
+SEEDED = ("world/xe", "world/lstm", "world/blip2")
 """Start captioners, which are redrawn while everything else stays the same."""
 
 
@@ -59,6 +59,10 @@ class Stage:
 _BACKBONE = {
     "full": {"steps": 500, "batch_size": 128, "learning_rate": 2e-3},
     "small": {"steps": 60, "batch_size": 48, "learning_rate": 2e-3},
+}
+_PAC = {
+    "full": {"steps": 150, "batch_size": 256, "learning_rate": 1e-3},
+    "small": {"steps": 20, "batch_size": 128, "learning_rate": 3e-3},
 }
 
 STAGES = {
@@ -113,6 +117,26 @@ STAGES = {
         },
         needs=("world/backbone",),
     ),
+    "world/blip2-backbone": Stage("world_blip2", "build_tower", _BACKBONE),
+    "world/blip2": Stage(
+        "world_blip2",
+        "build_blip2",
+        {
+            "full": {"steps": 450, "batch_size": 96, "learning_rate": 2e-3},
+            "small": {"steps": 40, "batch_size": 32, "learning_rate": 2e-3},
+        },
+        needs=("world/blip2-backbone",),
+    ),
+    "world/itm": Stage(
+        "world_itm",
+        "build_itm",
+        {
+            "full": {"steps": 900, "batch_size": 32, "learning_rate": 1.5e-3},
+            "small": {"steps": 40, "batch_size": 32, "learning_rate": 2e-3},
+        },
+        needs=("world/blip2",),
+    ),
+    "world/pac": Stage("world_pac", "build_pac", _PAC, ("world/listener", "world/xe"), probed=True, demanded=True),
     "world/language_model": Stage(
         "world_language",
         "build_language_model",
@@ -128,9 +152,9 @@ def resolve(path: str, *, size: str = "full", seed: int = 0) -> Path:
     """The folder of a stage, built now (after what it needs) if it is not there.
 
     Args:
-        path: ``world/backbone``, ``world/listener``, ``world/judge-backbone``, ``world/judge``, ``world/grammar``,
-            ``world/language_model``, ``world/xe`` or ``world/lstm``; to the last two a seed may be added, as in
-            ``world/xe-seed1``.
+        path: ``world/backbone``, ``world/listener``, ``world/pac``, ``world/judge-backbone``, ``world/judge``, ``world/grammar``,
+            ``world/language_model``, ``world/blip2-backbone``, ``world/itm``, ``world/xe``, ``world/lstm`` or ``world/blip2``;
+            to the last three a seed may be added, as in ``world/xe-seed1``.
         size: of the world.
         seed: redraws a start captioner while everything else stays the same.
 

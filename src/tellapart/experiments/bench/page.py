@@ -1,0 +1,62 @@
+"""``leaderboard.md``: the table, its picture, and how to read both."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tellapart.experiments.bench.bench import POINTS, Bench
+from tellapart.experiments.bench.picture import draw
+from tellapart.experiments.bench.seconds import TIMED
+from tellapart.experiments.bench.table import COLUMNS, PLANE, TOGETHER, table
+from tellapart.experiments.world_run import CIDER_FLOOR
+from tellapart.files import write_text
+
+PAGE, PICTURE = "leaderboard.md", "leaderboard"
+TITLES = {"selected": "The selected checkpoint", "last": "The last step"}
+
+
+def write(bench: Bench, docs: Path) -> Path:
+    """Write page and picture into a folder; returns the page's path.
+
+    Args:
+        bench: finished.
+        docs: the folder.
+
+    Raises:
+        UsageError: matplotlib is not installed.
+    """
+    lines = {point: bench.lines(point) for point in POINTS}
+    draw(docs / PICTURE, lines["selected"])
+    parts = [_head(bench), f"![recall against CIDEr]({PICTURE}.png)"]
+    parts += [f"## {TITLES[point]}\n\n{table(found)}" for point, found in lines.items()]
+    parts.append("## Where each row's point was chosen\n\n" + _origins(bench))
+    write_text(docs / PAGE, "\n\n".join(parts) + "\n")
+    return docs / PAGE
+
+
+def _head(bench: Bench) -> str:
+    base = bench.base
+    seeds = ", ".join(map(str, bench.seeds))
+    plane, together = (" and ".join(COLUMNS[key][0] for key in keys) for keys in (PLANE, TOGETHER))
+    return f"""# Every method in one table
+
+Made by `tellapart bench world`: every row had {base.steps} steps of {base.images} images; learning rate and knob are
+those that its study chose on **val** with the first seed; seeds {seeds} (mean ± standard deviation). **Test**, greedy
+captions; mBLEU-4 of five samples an image. *selected* is the checkpoint with the highest val listener R@1 among those
+whose val CIDEr is at least {CIDER_FLOOR} of step 0's. The listener is the reward of many rows, the judge of none;
+exact_recall counts what is true of the image. Higher is better but for Self-BLEU, mBLEU-4 (both: how alike captions
+are) and hallucinated; detail and words say nothing by themselves. CIDEr, METEOR and mBLEU-4 are printed times 100.
+
+`*` marks rows that no other beats in both {plane} (means over seeds; ringed in the picture's first panel). The last
+columns count the rows that a row dominates, and by which it is dominated, in {together} together. A step's CPU seconds
+are the mean of {TIMED}, on one thread, one row at a time."""
+
+
+def _origins(bench: Bench) -> str:
+    lines = ["| row | method | learning rate | knob | chosen on |", "|---|---|---|---|---|"]
+    for entry in bench.entries:
+        knob = "-" if entry.knob is None else f"{entry.knob:g}"
+        lines.append(
+            f"| {entry.row} | `{entry.method}` | {entry.learning_rate:g} | {knob} | [{entry.page}]({entry.page}) |"
+        )
+    return "\n".join(lines)

@@ -1,0 +1,51 @@
+"""What VLRM penalises in the world's words, and how many of these captions have."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import resources
+from pathlib import Path
+
+import numpy as np
+
+from tellapart.data.world import spec
+from tellapart.data.world.grammar import BACKGROUND_WORDS, COLOUR_WORDS, SIZE_WORDS, TEXTURE_WORDS
+from tellapart.metrics.phrases import EXEMPT, PhraseFinder, read_phrases
+from tellapart.metrics.style import style_columns
+
+COLOURS = frozenset(COLOUR_WORDS) | frozenset(BACKGROUND_WORDS)
+"""Every word of the world that names a colour, of objects or backgrounds."""
+
+ATTRIBUTES = frozenset(SIZE_WORDS) | frozenset(TEXTURE_WORDS) | frozenset((*spec.ROWS, *spec.COLUMNS))
+JOINING = frozenset(("and", spec.SYNONYMS["and"]))
+
+EXEMPT_WORDS = EXEMPT | COLOURS | ATTRIBUTES | JOINING
+"""What captions may say twice: as in the paper colours, prepositions and articles, and what in the world is like them. Three
+objects have two sizes and four places: who describes them must repeat words, and would lose more by that than a matcher gives.
+Shapes stay, as other nouns do."""
+
+
+def world_phrases() -> list[str]:
+    """The openers of the world's captions, which say nothing of the picture."""
+    with resources.as_file(resources.files("tellapart.data.world") / "phrases.txt") as path:
+        return read_phrases(Path(path))
+
+
+def wording(captions: Mapping[str, str]) -> tuple[dict[str, float], dict[str, list[float]]]:
+    """How captions of the world are worded.
+
+    Args:
+        captions: image id -> caption.
+
+    Returns:
+        Means and columns. ``color_coverage``: percent of captions with a colour word, of objects or background;
+        ``distinct_colors``: different colour words a caption; ``listed_phrases``: percent of captions with a penalised phrase.
+    """
+    texts, find = list(captions.values()), PhraseFinder(world_phrases(), years=False)
+    style = style_columns([text.lower() for text in texts], colors=COLOURS)
+    columns = {
+        "color_coverage": (100 * style["colored"]).tolist(),
+        "distinct_colors": style["colors"].tolist(),
+        "listed_phrases": [100.0 * bool(find(text)) for text in texts],
+    }
+    return {name: float(np.mean(rows)) for name, rows in columns.items()}, columns

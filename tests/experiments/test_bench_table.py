@@ -1,0 +1,115 @@
+"""The table over everything: who dominates whom, on numbers small enough to check by eye."""
+
+import json
+
+import pytest
+
+from tellapart.cli import main as cli
+from tellapart.errors import UsageError
+from tellapart.experiments.bench import measure, seconds
+from tellapart.experiments.bench.bench import Bench
+from tellapart.experiments.bench.entries import ENTRIES, Entry, entries_of
+from tellapart.experiments.bench.page import write
+from tellapart.experiments.bench.table import COLUMNS, PLANE, TOGETHER, Line, dominates, front, table
+from tellapart.experiments.world_rows import STARTS
+from tellapart.experiments.world_run import ROWS, Setting
+from tellapart.objectives import METHODS
+
+
+def line(name, cider, exact, grammatical=100.0, seconds=1.0):
+    """Two seeds around the means."""
+    seeds = [dict.fromkeys(COLUMNS, 1.0) for _ in range(2)]
+    for one, away in zip(seeds, (-0.01, 0.01), strict=True):
+        one.update({"CIDEr": cider + away, "exact_recall@1": exact + away, "grammatical": grammatical})
+    return Line(name, seeds, seconds)
+
+
+A, B, C, D = line("a", 1.0, 30.0), line("b", 2.0, 20.0), line("c", 1.0, 20.0), line("d", 2.0, 25.0, 90.0)
+
+
+def test_a_row_dominates_another_that_is_nowhere_better():
+    assert dominates(A, C, PLANE)
+    assert dominates(B, C, PLANE)
+    assert not dominates(A, B, PLANE)
+    assert not dominates(B, A, PLANE)
+    assert not dominates(A, A, PLANE)
+    assert dominates(D, B, PLANE)
+    assert not dominates(D, B, TOGETHER)  # it is less grammatical
+
+
+def test_the_front_is_what_none_dominates():
+    assert front([A, B, C], PLANE) == {"a", "b"}
+    assert front([A, B, C, D], PLANE) == {"a", "d"}
+    assert front([A, B, C, D], TOGETHER) == {"a", "b", "d"}
+
+
+def test_the_table_marks_and_counts():
+    rows = {text.split("|")[1].strip(): text for text in table([A, B, C, D]).splitlines()[2:]}
+    assert set(rows) == {"a *", "b", "c", "d *"}
+    cells = [cell.strip() for cell in rows["a *"].split("|")]
+    assert "100.0 ± 1.4" in cells  # CIDEr 0.99 and 1.01, times 100: the deviation of two values 2 apart is sqrt(2)
+    assert cells[-4:-1] == ["1.00", "1", "0"]
+    assert [cell.strip() for cell in rows["c"].split("|")][-3:-1] == ["0", "2"]  # a and b, not d
+    missing = Line("e", [{"CIDEr": 1.0, "exact_recall@1": 1.0, "grammatical": 1.0}])
+    assert "| - |" in table([missing])
+
+
+def test_every_entry_is_a_row_of_a_method():
+    for entry in ENTRIES:
+        assert entry.method in METHODS
+        assert entry.row in {**STARTS, **ROWS}
+        if entry.row in ROWS:
+            assert entry.knob is None or ROWS[entry.row].knob
+    assert len({entry.row for entry in ENTRIES}) == len(ENTRIES)
+
+
+def test_words_choose_rows():
+    assert entries_of(["all"]) == list(ENTRIES)
+    assert [entry.row for entry in entries_of(["dico"])] == ["xe", "dico"]
+    assert {entry.method for entry in entries_of(["scst"])} == {"xe", "scst"}
+    assert [entry.row for entry in entries_of(["scst-CLIP"])] == ["xe", "scst-CLIP"]
+    with pytest.raises(UsageError, match="nosuch"):
+        entries_of(["nosuch"])
+
+
+def finished(bench, entry, seed, metrics):
+    folder = bench.root / entry.setting(bench.base, seed).key()
+    folder.mkdir(parents=True)
+    (folder / measure.MEASURED).write_text(json.dumps({"test": {"selected": metrics, "last": metrics}}))
+
+
+def test_the_page(tmp_path):
+    pytest.importorskip("matplotlib")
+    entries = [Entry("xe", "xe", 1e-4, "world.md"), Entry("dico", "dico", 3e-5, "world.md", 0.2)]
+    bench = Bench(entries, tmp_path / "runs", Setting(row="xe", size="small"), (0, 1))
+    assert len(bench.missing()) == 4
+    for entry, recall in zip(entries, (20.0, 30.0), strict=True):
+        for seed in bench.seeds:
+            finished(bench, entry, seed, dict.fromkeys(COLUMNS, recall + seed))
+    assert not bench.missing()
+    timed = seconds.job(entries[1].setting(bench.base, 0), bench.root)
+    timed.folder.mkdir(parents=True)
+    (timed.folder / seconds.SECONDS).write_text(json.dumps({"seconds": 0.5}))
+    page = write(bench, tmp_path / "docs").read_text()
+    assert "| dico * | 30.5 ± 0.7 |" in page
+    assert "| 0.50 | 1 | 0 |" in page
+    assert "| - | 0 | 1 |" in page
+    assert "| dico | `dico` | 3e-05 | 0.2 | [world.md](world.md) |" in page
+    assert (tmp_path / "docs" / "leaderboard.png").stat().st_size > 10_000
+
+
+def test_what_the_command_refuses(capsys):
+    for words, said in (([], "one word"), (["moon"], "one word"), (["world", "--seeds", "0"], "--seeds")):
+        assert cli.main(["bench", *words]) == 2
+        assert said in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_a_row_is_trained_measured_and_timed(tmp_path):
+    setting = Setting(row="scst-CLIP", steps=2, images=16, eval_steps=2, size="small")
+    measure.measure(setting, tmp_path)
+    found = json.loads((tmp_path / measure.MEASURED).read_text())["test"]
+    assert set(found) == {"last", "selected"}
+    assert set(COLUMNS) <= set(found["selected"])
+    seconds.time_steps(setting, tmp_path)
+    assert 0 < json.loads((tmp_path / seconds.SECONDS).read_text())["seconds"] < 100
