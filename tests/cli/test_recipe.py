@@ -95,7 +95,7 @@ def test_sections_mirror_what_they_become():
     assert defaults(LoraSection) == defaults(LoraOptions)
     signature = inspect.signature(HuggingFaceCaptioner.from_pretrained).parameters
     mine = defaults(CaptionerSection)
-    del mine["model_name_or_path"], mine["new"]
+    del mine["model_name_or_path"], mine["new"], mine["transformer"]
     assert mine == {name: signature[name].default for name in mine}
     signature = inspect.signature(fresh_captioner).parameters
     assert defaults(NewSection) == {name: signature[name].default for name in defaults(NewSection)}
@@ -167,7 +167,7 @@ def test_what_is_wrong_in_a_file_is_named_with_file_and_remedy(recipe, line, sen
         (["--beta", "1"], "--beta is not an option: did you mean --objective.beta?"),
         (["--num_epochs", "1"], "--num_epochs is not an option: did you mean --num_train_epochs?"),
         (["--seed", "x"], "--seed is 'x', but must be a whole number: change it."),
-        (["--captioner.train", "al"], "--captioner.train is 'al', but must be one of decoder, all: change it."),
+        (["--captioner.train", "al"], "--captioner.train is 'al', but must be one of decoder, bridge, all: change it."),
         (["--captioner.lora.r", "x"], "--captioner.lora.r is 'x', but must be a whole number: change it."),
         (["--learning_rate", "x"], "--learning_rate is 'x', but must be a number or a mapping of numbers: change it."),
         (["--seed"], "--seed has no value: write --seed VALUE."),

@@ -133,6 +133,6 @@ def test_what_cannot_be_loaded_is_said_in_a_sentence(materials, models, tmp_path
     assert run(*words, "--pac", models["pac"]) == 2  # no network: the default base cannot be had
     assert "--pac_base" in capsys.readouterr().err
     assert run(*words, "--itm", materials.listener) == 2
-    assert "a matcher must be one of" in capsys.readouterr().err
+    assert "is a dual encoder, which gives no probability of a match" in capsys.readouterr().err
     assert run("score", path, "--references", materials.data, "--itm", models["itm"]) == 2
     assert "--itm does not go with --references" in capsys.readouterr().err

@@ -46,7 +46,9 @@ def test_nothing_heavy_is_imported_before_it_is_needed(code, limit):
     assert seconds < limit
 
 
-@pytest.mark.parametrize("words", [["caption"], ["data"], ["data", "check"], ["data", "convert"]], ids=" ".join)
+@pytest.mark.parametrize(
+    "words", [["caption"], ["doctor"], ["data"], ["data", "check"], ["data", "convert"]], ids=" ".join
+)
 def test_help_waits_for_no_model(words):
     heavy, seconds = imported_by(f"from tellapart.cli.main import main; main({[*words, '--help']})")
     assert heavy <= {"jsonargparse", "numpy"}

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from tellapart.captioners.base import Captioner
 from tellapart.captioners.contract import check_captioner
 from tellapart.cli import own_listener as owned
-from tellapart.cli.console import note
-from tellapart.cli.feature_inputs import collate_of, features_at, load_pictured, needs_pictures, start_captioner, usable
+from tellapart.cli.feature_inputs import collate_of, features_at, start_captioner
+from tellapart.cli.matchers import check_matcher, recipe_matcher, with_matcher
 from tellapart.cli.models import (
     decoding,
     device,
@@ -19,14 +19,22 @@ from tellapart.cli.models import (
     load_listener,
     truth_of,
 )
-from tellapart.cli.parts import build_grammar, build_objective, check_parts
+from tellapart.cli.parts import build_objective, check_parts
 from tellapart.cli.recipe import Recipe
+from tellapart.cli.rewards import build_reward, check_reward, listening
 from tellapart.cli.scorers import load_scorers
 from tellapart.cli.soft_listeners import load_retriever
+from tellapart.cli.training_images import (
+    check_selection,
+    reads_as_they_come,
+    training_data,
+    training_images,
+    watched_images,
+    with_listener,
+)
 from tellapart.data.dataset import CaptionDataset
 from tellapart.data.features.base import FeatureSet
 from tellapart.data.loader import TrainingData
-from tellapart.errors import UsageError
 from tellapart.evaluation.evaluate import Evaluation
 from tellapart.evaluation.fluency import PerplexityMeasure
 from tellapart.evaluation.grammar import GrammarMeasure
@@ -36,13 +44,8 @@ from tellapart.evaluation.results import EvaluationResult
 from tellapart.listeners.clip import ClipListener
 from tellapart.listeners.vse import Vse
 from tellapart.objectives import METHODS
-from tellapart.rewards.language_model import LanguageModel, MeanLogProbability
-from tellapart.rewards.meteor import Meteor
-from tellapart.rewards.mix import Mix
-from tellapart.rewards.reference import CiderD, DocumentFrequencies
-from tellapart.rewards.similarity import Similarity
+from tellapart.rewards.language_model import LanguageModel
 from tellapart.training.start import two_pictures
-from tellapart.types import Reward
 
 
 @dataclass(frozen=True)
@@ -93,34 +96,27 @@ def build(recipe: Recipe) -> Built:
     check_together(recipe)
     section = recipe.data
     features = features_at(section.features)
-    dataset = load_pictured(
-        section.path,
-        section.split,
-        images=section.images,
-        format=section.format,
-        size=section.size,
-        limit=section.limit,
-        missing_files=section.on_error == "skip",
-        features=features,
-    )
-    dataset, skipped = usable(dataset, section.on_error, features, pictures=needs_pictures(recipe))
+    dataset, held, skipped = training_images(recipe, features)
     if METHODS[recipe.method].needs_references:
         dataset.require_references(f"method {recipe.method}")
     seed = recipe.training.seed
     captioner = start_captioner(recipe.captioner, dataset, features, size=section.size, seed=seed).to(device())
     collate = collate_of(captioner, features)
     # train checks again; here a wrong model is told before the listener has looked at every image
-    check_captioner(captioner, collate(two_pictures(dataset, collate)).to(device()))
+    sample = training_data(recipe, dataset, collate).sample
+    check_captioner(captioner, collate(two_pictures(sample, collate)).to(device()))
+    ahead = not reads_as_they_come(recipe)
     listener, reader = _listener(recipe, dataset), _language_model(recipe)
+    matcher = recipe_matcher(recipe, dataset, ahead=ahead)
     own = owned.build_own_listener(recipe, captioner, dataset, features)
-    collate = owned.with_pictures(collate, own)
-    objective = build_objective(
-        recipe, captioner, dataset, collate, listener, lambda: build_reward(recipe, dataset, listener, reader), own
-    )
-    owned.check_unrolling(recipe, captioner, own, objective, (dataset, collate))
-    watch, skipped_watched = _watch(recipe, dataset, captioner, listener, reader, own)
+    collate = with_listener(owned.with_pictures(collate, own), recipe, listener)
+    collate = with_matcher(collate, matcher, ahead=ahead)
+    reward = partial(build_reward, recipe, dataset, listener, reader, matcher)
+    objective = build_objective(recipe, captioner, dataset, collate, listener, reward, own)
+    owned.check_unrolling(recipe, captioner, own, objective, (sample, collate))
+    watch, skipped_watched = _watch(recipe, (dataset, held), captioner, listener, reader, own)
     skipped = list(dict.fromkeys(skipped + skipped_watched))
-    return Built(captioner, objective, dataset, TrainingData(dataset, collate), watch, skipped)
+    return Built(captioner, objective, dataset, training_data(recipe, dataset, collate), watch, skipped)
 
 
 def check_together(recipe: Recipe) -> None:
@@ -129,58 +125,9 @@ def check_together(recipe: Recipe) -> None:
     Raises:
         UsageError: naming the option to change.
     """
-    method, reward = METHODS[recipe.method], recipe.reward
-    weights = vars(reward)
-    if method.needs_reward and not any(weights.values()):
-        raise UsageError(f"method {recipe.method} needs a reward: give {' or '.join(weights)} of reward a weight.")
-    if not method.needs_reward and any(weights.values()):
-        raise UsageError(f"method {recipe.method} takes no reward: leave reward out, or choose another method.")
-    if reward.clip_s and recipe.listener.path is None:
-        raise UsageError("reward.clip_s needs a listener: set listener.path to a CLIP model, such as world/listener.")
+    check_reward(recipe)
     check_parts(recipe)
-    if reward.language_model and recipe.language_model.path is None:
-        raise UsageError("reward.language_model needs a model: set language_model.path to a causal one, such as gpt2.")
-    if reward.grammar and recipe.parts["grammar"] is None:
-        raise UsageError("reward.grammar needs a grammar head: set grammar.path, such as world/grammar.")
-
-
-def build_reward(
-    recipe: Recipe,
-    dataset: CaptionDataset,
-    listener: ClipListener | None,
-    language_model: LanguageModel | None,
-) -> Reward:
-    """The weighted sum of the rewards that have a weight.
-
-    Raises:
-        UsageError: a reward needs references that the data lack.
-    """
-
-    def cider_d() -> Reward:
-        dataset.require_references("reward cider_d")
-        return CiderD(DocumentFrequencies.from_references(dataset.references))
-
-    def meteor() -> Reward:
-        dataset.require_references("reward meteor")
-        return Meteor()
-
-    def clip_s() -> Reward:
-        assert listener is not None, "check_together asks for one"
-        return Similarity(listener)
-
-    def fluency() -> Reward:
-        assert language_model is not None, "check_together asks for one"
-        return MeanLogProbability(language_model)
-
-    makers: dict[str, Callable[[], Reward]] = {
-        "clip_s": clip_s,
-        "cider_d": cider_d,
-        "language_model": fluency,
-        "grammar": lambda: build_grammar(recipe),
-        "meteor": meteor,
-    }
-    weights = {name: weight for name, weight in vars(recipe.reward).items() if weight}
-    return Mix({name: makers[name]() for name in weights}, weights)
+    check_matcher(recipe)
 
 
 def _listener(recipe: Recipe, dataset: CaptionDataset) -> ClipListener | None:
@@ -191,7 +138,8 @@ def _listener(recipe: Recipe, dataset: CaptionDataset) -> ClipListener | None:
     listener = load_listener(
         str(section.path), name="listener", prefix=section.prefix, size=recipe.data.size, base=section.base
     )
-    if recipe.reward.clip_s or "listener" in METHODS[recipe.method].needs:
+    asked = listening(recipe.reward) or "listener" in METHODS[recipe.method].needs
+    if asked and not reads_as_they_come(recipe):
         listener.cache_images(dataset)
     return listener
 
@@ -216,38 +164,34 @@ def _perplexity(recipe: Recipe, reader: LanguageModel | None) -> tuple[Measure, 
 
 def _watch(
     recipe: Recipe,
-    dataset: CaptionDataset,
+    images: tuple[CaptionDataset, CaptionDataset | None],
     captioner: Captioner,
     listener: ClipListener | None,
     reader: LanguageModel | None,
     own_listener: owned.OwnListener | None,
 ) -> tuple[Watch | None, list[tuple[str, str]]]:
-    """The evaluation, with its retrievers, and the images it leaves out."""
+    """The evaluation, with its retrievers, and the images it leaves out; ``images`` are those trained on and held out."""
     section, data = recipe.evaluation, recipe.data
-    if section.split is None:
+    dataset, held = images
+    if section.split is None and held is None:
         return None, []
-    own = section.path is not None and section.path != data.path
+    split = str(section.split) if held is None else data.split
     features = features_at(section.features or data.features)
-    watched = load_pictured(
-        section.path or data.path,
-        section.split,
-        images=section.images or (None if own else data.images),
-        format=None if own else data.format,
-        size=data.size,
-        limit=section.limit,
-        missing_files=data.on_error == "skip",
-        features=features,
-    )
-    watched, skipped = usable(watched, data.on_error, features, pictures=needs_pictures(recipe))
-    _tell_what_is_seen(watched, dataset)
+    watched, skipped = watched_images(recipe, dataset, features, split) if held is None else (held, [])
+    check_selection(recipe, watched)
     workers = recipe.training.dataloader_num_workers
     scorers = load_scorers(watched, pac=section.pac, pac_base=section.pac_base, itm=section.itm, size=data.size)
     evaluation = Evaluation(
         watched,
         collate_of(captioner, features),
         listeners=_retrievers(recipe, watched, listener, features),
-        decoding=decoding(section.num_beams, section.max_new_tokens, no_repeat_ngram_size=section.no_repeat_ngram_size),
-        measures=_measures(recipe, watched, section.split, reader),
+        decoding=decoding(
+            section.num_beams,
+            section.max_new_tokens,
+            no_repeat_ngram_size=section.no_repeat_ngram_size,
+            min_new_tokens=section.min_new_tokens,
+        ),
+        measures=_measures(recipe, watched, split, reader),
         scorers=[*scorers, *owned.own_scorers(own_listener, watched, num_workers=workers)],
         num_workers=workers,
         samples=section.samples,
@@ -265,15 +209,6 @@ def _measures(recipe: Recipe, watched: CaptionDataset, split: str, reader: Langu
     if section.meteor:
         found += (MeteorMeasure(watched.references),)
     return found
-
-
-def _tell_what_is_seen(watched: CaptionDataset, trained: CaptionDataset) -> None:
-    """Say how many images of the evaluation are trained on."""
-    seen = sum(
-        example.id in trained.position and trained[trained.position[example.id]] == example for example in watched
-    )
-    if seen:
-        note(f"note: {seen} of the {len(watched)} images of the evaluation are trained on: set evaluation.path.")
 
 
 def _retrievers(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from tellapart.cli.command import options_of
 from tellapart.cli.console import note, say
-from tellapart.data.formats.names import Format
+from tellapart.data.formats.names import Readable
 from tellapart.errors import UsageError
 from tellapart.files import write_json, write_text
 
@@ -39,7 +39,7 @@ class CheckOptions:
     """
 
     split: str | None = None
-    format: Format | None = None
+    format: Readable | None = None
     images: Path | None = None
     limit: int | None = None
     image_column: str | None = None
@@ -79,7 +79,7 @@ def run(argv: Sequence[str]) -> int:
     return 0 if report.clean else TO_REPAIR
 
 
-def read_splits(words: Sequence[str], options: CheckOptions) -> dict[str, list[Example]]:
+def read_splits(words: Sequence[str], options: CheckOptions) -> dict[str, Sequence[Example]]:
     """The images of every split of every path, blank captions included; where there are several paths, a split is
     called ``path:split``, and a path without splits by its own name.
 
@@ -88,7 +88,7 @@ def read_splits(words: Sequence[str], options: CheckOptions) -> dict[str, list[E
     """
     from tellapart.data.load import read_split, source_at
 
-    splits: dict[str, list[Example]] = {}
+    splits: dict[str, Sequence[Example]] = {}
     for word in dict.fromkeys(words):
         source = source_at(
             word,

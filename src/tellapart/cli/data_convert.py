@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tellapart.cli.command import options_of
 from tellapart.cli.console import say
-from tellapart.data.formats.names import Format, Link
+from tellapart.data.formats.names import Format, Link, Readable
 from tellapart.errors import UsageError
 
 
@@ -31,7 +31,7 @@ class ConvertOptions:
     """
 
     to: Format
-    format: Format | None = None
+    format: Readable | None = None
     split: str | None = None
     images: Path | None = None
     link: Link = "copy"

@@ -8,7 +8,8 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from tellapart.cli.measured import without_broken
-from tellapart.cli.schema import CaptionerSection, NewSection
+from tellapart.cli.new_section import NewSection, TransformerSection
+from tellapart.cli.schema import CaptionerSection
 from tellapart.errors import UsageError
 from tellapart.listeners.kinds import reads_features
 
@@ -64,7 +65,8 @@ def needs_pictures(recipe: Recipe) -> bool:
     """Whether a training opens images: not if its captioner reads features and nothing listens."""
     watched, own = recipe.evaluation, recipe.parts.get("own_listener")
     looks = own is not None and own.path is not None and not reads_features(own.path)
-    return recipe.data.features is None or any([looks, recipe.listener.path, watched.judge, watched.pac, watched.itm])
+    looks = looks or recipe.listener.path is not None or bool(recipe.reward.itm)
+    return recipe.data.features is None or any([looks, watched.judge, watched.pac, watched.itm])
 
 
 def usable(
@@ -150,18 +152,40 @@ def start_captioner(
 
     name = section.model_name_or_path
     if not name.startswith(NEW):
-        if section.new is not None:
-            raise UsageError(f"captioner.new is for a captioner that begins anew, and {name} does not: leave it out.")
+        if section.new is not None or section.transformer is not None:
+            option = "captioner.new" if section.new is not None else "captioner.transformer"
+            raise UsageError(f"{option} is for a captioner that begins anew, and {name} does not: leave it out.")
         return load_captioner(section, size=size, seed=seed)
-    if features is None:
-        raise UsageError(f"{name} reads features: make them with tellapart features, and set data.features.")
-    from tellapart.captioners.fresh import fresh_captioner
     from tellapart.experiments.world_training import seeded
 
-    captions = (text for example in dataset for text in example.references)
     with TemporaryDirectory() as temporary:
         with seeded(name, seed):
-            settings = asdict(section.new or NewSection())
-            fresh = fresh_captioner(name.removeprefix(NEW), captions, feature_size=features.width, **settings)
+            fresh = _fresh(section, dataset, features, size)
         fresh.save(Path(temporary))
-        return load_captioner(replace(section, model_name_or_path=temporary, new=None), size=size, seed=seed)
+        saved = replace(section, model_name_or_path=temporary, new=None, transformer=None)
+        return load_captioner(saved, size=size, seed=seed)
+
+
+def _fresh(
+    section: CaptionerSection, dataset: CaptionDataset, features: FeatureSet | None, size: str
+) -> HuggingFaceCaptioner:
+    """A captioner with random weights.
+
+    Raises:
+        UsageError: there is none of this name, or it cannot be made so.
+    """
+    from tellapart.captioners.fresh import CLIP_TRANSFORMER, fresh_captioner, fresh_clip_transformer
+    from tellapart.cli.models import NEW, build_stage, is_world
+
+    name, kind = section.model_name_or_path, section.model_name_or_path.removeprefix(NEW)
+    unused = ("new", section.new) if kind == CLIP_TRANSFORMER else ("transformer", section.transformer)
+    if unused[1] is not None:
+        raise UsageError(f"captioner.{unused[0]} says nothing of {name}: leave it out.")
+    if kind == CLIP_TRANSFORMER:
+        settings = asdict(section.transformer or TransformerSection())
+        tower = settings.pop("tower")
+        return fresh_clip_transformer(build_stage(tower, size) if is_world(tower) else tower, **settings)
+    if features is None:
+        raise UsageError(f"{name} reads features: make them with tellapart features, and set data.features.")
+    captions = (text for example in dataset for text in example.references)
+    return fresh_captioner(kind, captions, feature_size=features.width, **asdict(section.new or NewSection()))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 from tellapart.cli.command import options_of
 from tellapart.cli.console import note, say
-from tellapart.data.formats.names import Format
+from tellapart.data.formats.names import Readable
 from tellapart.errors import UsageError
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class FeaturesOptions:
     dtype: Literal["float32", "float16"] = "float32"
     split: str | None = None
     images: Path | None = None
-    format: Format | None = None
+    format: Readable | None = None
     size: Literal["full", "small"] = "full"
     limit: int | None = None
     on_error: Literal["fail", "skip"] = "fail"

@@ -20,6 +20,7 @@ PATHS = {
     "judge",
     "language_model",
     "listener",
+    "model",
     "model_name_or_path",
     "pac",
     "pac_base",
@@ -38,6 +39,24 @@ WITHOUT_EFFECT = (
 )
 """Options of the loop that change no weight."""
 
+ON_HACK = ("on_hack", "hack_patience")
+"""Options that change nothing as long as the first only warns."""
+
+LATER: dict[str, Any] = {
+    "matcher.model": None,
+    "reward.itm": 0.0,
+    "reward.phi": 0.0,
+    "reward.ref_clip_s": 0.0,
+    "reward.pac_s": 0.0,
+    "reward.ref_pac_s": 0.0,
+    "captioner.quantization": None,
+    "data.seconds_between": 0.0,
+    "data.shuffle_window": None,
+    "evaluation.held_out": None,
+}
+"""Options that came after results had been kept, with the value at which they (and, of a model, the rest of its section) change
+nothing: left out there, so that the results are found again."""
+
 READ = (".safetensors", ".bin", ".pth", ".pt", ".json", ".jsonl", ".txt", ".csv", ".tsv", ".parquet", ".yaml")
 """Files of a folder that count by content; others, such as pictures, by name and size."""
 
@@ -55,7 +74,10 @@ class Fingerprints:
             recipe: resolved, or some sections of one with ``data`` among them.
             further: what else decides.
         """
-        decides = {name: value for name, value in recipe.items() if name not in WITHOUT_EFFECT}
+        idle = ON_HACK if recipe.get("on_hack", "warn") == "warn" else ()
+        decides = {
+            name: value for name, value in _without_later(recipe).items() if name not in (*WITHOUT_EFFECT, *idle)
+        }
         size = decides["data"]["size"]
         text = json.dumps([self._by_content(decides, size), *further], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:12]
@@ -83,6 +105,21 @@ class Fingerprints:
         if isinstance(value, Mapping):
             return {name: self._by_content(inner, size, name) for name, inner in value.items()}
         return self.of(value, size) if isinstance(value, str) and key in PATHS else value
+
+
+def _without_later(recipe: Mapping[str, Any]) -> dict[str, Any]:
+    """A recipe without the later options that change nothing in it."""
+    kept = {name: dict(value) if isinstance(value, Mapping) else value for name, value in recipe.items()}
+    for name, unused in LATER.items():
+        section, _, option = name.partition(".")
+        of = kept.get(section)
+        if not of or option not in of or of[option] != unused:
+            continue
+        if option == "model":
+            del kept[section]
+        else:
+            del of[option]
+    return kept
 
 
 def world_stage(name: str) -> tuple[str, int] | None:

@@ -9,120 +9,31 @@ from typing import Any, Literal
 
 import yaml
 
+from tellapart.cli.listener_sections import (
+    HeadSection,
+    HingeSection,
+    ListenerEvaluationSection,
+    PacSection,
+    TrainedListenerSection,
+)
 from tellapart.cli.parse import Parser, add_options, help_of
 from tellapart.cli.recipe import read_options, read_yaml, recipe_path, typed_options
 from tellapart.cli.schema import DataSection, TrainFlags
 from tellapart.errors import UsageError
-from tellapart.listeners.kinds import is_vse
 from tellapart.training.config import TrainConfig
-
-
-@dataclass(frozen=True, kw_only=True)
-class NewVseSection:
-    """A recurrent listener that begins with random weights (VSE++: Faghri et al., 2018).
-
-    Args:
-        word_size: width of the word embeddings.
-        hidden_size: width of the GRU, and of the space that images and captions share.
-    """
-
-    word_size: int = 512
-    hidden_size: int = 1024
-
-
-@dataclass(frozen=True, kw_only=True)
-class TrainedListenerSection:
-    """The dual encoder to be trained.
-
-    Args:
-        path: a CLIP or SigLIP model: a folder, a Hugging Face id, or world/listener; new/vse, a recurrent listener over
-            image features; or a run that trained one.
-        prefix: words put before each text; null takes what belongs to the model. They are saved with it.
-        train: which weights train: the text side and the temperature (text), or everything (all); null takes all of a
-            recurrent listener, the text side of others.
-        vocabulary: of new/vse, the captioner whose words it is to know: a run, a folder, a Hugging Face id, or world/xe.
-        image_encoder: of new/vse without data.features, a CLIP whose image embeddings it reads, such as world/listener.
-        new: what new/vse is like; null takes the defaults.
-    """
-
-    path: str
-    prefix: str | None = None
-    train: Literal["text", "all"] | None = None
-    vocabulary: str | None = None
-    image_encoder: str | None = None
-    new: NewVseSection | None = None
-
-    @property
-    def is_new(self) -> bool:
-        """Whether it begins with random weights."""
-        return self.path == NEW_VSE
-
-    @property
-    def is_recurrent(self) -> bool:
-        """Whether it is a VSE, new or trained."""
-        return self.is_new or is_vse(self.path)
-
-    @property
-    def trains(self) -> str:
-        """``text`` or ``all``."""
-        return self.train or ("all" if self.is_recurrent else "text")
-
-
-@dataclass(frozen=True, kw_only=True)
-class ListenerEvaluationSection:
-    """What the training is watched by.
-
-    Args:
-        split: the part of the data to retrieve in; null never evaluates.
-        path: data to evaluate on when it is not the training data's path.
-        images: folder of that path's images; null takes the training data's.
-        limit: use only the first so many images; null uses all.
-    """
-
-    split: str | None = "val"
-    path: str | None = None
-    images: Path | None = None
-    limit: int | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class HeadSection:
-    """The grammar head, trained with --grammar only.
-
-    Args:
-        weight: of the head's cross-entropy beside the contrastive loss.
-        min_count: words that occur less often in the training captions are never put into a corrupted one.
-    """
-
-    weight: float = 1.0
-    min_count: int = 1
-
-
-@dataclass(frozen=True, kw_only=True)
-class HingeSection:
-    """The hinge loss of the hardest negatives, with --loss hinge only.
-
-    Args:
-        margin: by how much an image and its caption should be nearer than others, on the scale of cosines.
-        reduction: sum over the images of a batch (as PSST's code), or their mean.
-        warmup_steps: begin with so many steps against all others of the batch, where the hardest would be too hard.
-    """
-
-    margin: float = 0.2
-    reduction: Literal["sum", "mean"] = "sum"
-    warmup_steps: int = 0
-
 
 SECTIONS: dict[str, Any] = {
     "listener": TrainedListenerSection,
     "data": DataSection,
     "head": HeadSection,
     "hinge": HingeSection,
+    "pac": PacSection,
     "evaluation": ListenerEvaluationSection,
 }
 """Section -> its schema; the top level is ``grammar``, ``loss`` and ``TrainConfig``."""
 
-NEW_VSE = "new/vse"
+PAC = ("--loss", "pac")
+"""What ``--pac`` is short for."""
 
 OF_CAPTIONERS = ("method", "captioner", "reward", "objective")
 """Keys that only recipes of ``train`` have."""
@@ -137,9 +48,10 @@ class ListenerRecipe:
         data: what it is trained on.
         head: numbers of the grammar head.
         hinge: numbers of the hinge loss.
+        pac: positives and numbers of positive-augmented training.
         evaluation: what the training is watched by.
         grammar: whether a grammar head is trained.
-        loss: ``contrastive`` or ``hinge``.
+        loss: ``contrastive``, ``hinge`` or ``pac``.
         training: numbers of the loop.
         flags: what was asked of this invocation only.
         resolved: all of it but the flags, as a recipe is written.
@@ -150,6 +62,7 @@ class ListenerRecipe:
     data: DataSection
     head: HeadSection
     hinge: HingeSection
+    pac: PacSection
     evaluation: ListenerEvaluationSection
     grammar: bool
     loss: str
@@ -157,6 +70,13 @@ class ListenerRecipe:
     flags: TrainFlags
     resolved: dict[str, Any]
     usual: dict[str, Any]
+
+    @property
+    def trains(self) -> str:
+        """What learns: ``text``, ``all``, ``projections`` or ``lora``."""
+        if self.listener.lora is not None:
+            return "lora"
+        return "projections" if self.loss == "pac" and self.listener.train is None else self.listener.trains
 
     def to_yaml(self) -> str:
         """The resolved recipe; reading it back gives the same recipe."""
@@ -170,6 +90,7 @@ def load_listener_recipe(argv: Sequence[str]) -> ListenerRecipe:
         UsageError: the file cannot be read or is of a captioner, or something in it or on the command line is unknown, of a
             wrong type, or contradicts something else.
     """
+    argv = [part for word in argv for part in (PAC if word == "--pac" else (word,))]
     path = recipe_path(argv)
     written = read_yaml(path) if path else {}
     _require_of_listener(written, path)
@@ -196,9 +117,10 @@ def listener_parser() -> Parser:
     )
     parser.add_argument(
         "--loss",
-        type=Literal["contrastive", "hinge"],
+        type=Literal["contrastive", "hinge", "pac"],
         default="contrastive",
-        help="the symmetric InfoNCE of CLIP, or the hinge of the hardest negatives (VSE++, PSST's first stage)",
+        help="the symmetric InfoNCE of CLIP, or the hinge of the hardest negatives (VSE++, PSST's first stage), or "
+        "InfoNCE with generated positives (PAC-S; --pac for short)",
     )
     for name, kind in SECTIONS.items():
         add_options(parser, kind, name)
@@ -220,6 +142,7 @@ def _require_of_listener(written: Mapping[str, Any], path: Path | None) -> None:
 
 def _check(recipe: ListenerRecipe) -> None:
     _check_listener(recipe)
+    _check_pac(recipe)
     if recipe.grammar and recipe.listener.trains == "all":
         raise UsageError("--grammar trains the text side only: set listener.train to text, or leave --grammar out.")
     if recipe.head.weight < 0 or recipe.head.min_count < 1:
@@ -229,14 +152,38 @@ def _check(recipe: ListenerRecipe) -> None:
         )
     if recipe.grammar and recipe.loss != "contrastive":
         raise UsageError("--grammar trains with the contrastive loss: leave loss out.")
-    if recipe.loss == "hinge" and recipe.training.per_device_train_batch_size < 2:
+    if recipe.loss != "contrastive" and recipe.training.per_device_train_batch_size < 2:
         raise UsageError(
-            "the hinge loss compares an image with the others of its batch: set per_device_train_batch_size to 2 or more."
+            f"the {recipe.loss} loss compares an image with the others of its batch: set per_device_train_batch_size to 2 or "
+            "more."
         )
     if recipe.loss != "hinge" and recipe.hinge != HingeSection():
         raise UsageError("hinge has options, but the loss is another: set loss to hinge, or leave hinge out.")
     if not recipe.grammar and recipe.head != HeadSection():
         raise UsageError("head has options, but no head is trained: give --grammar, or leave head out.")
+
+
+def _check_pac(recipe: ListenerRecipe) -> None:
+    """Raise where positive-augmented training lacks its positives, or another training is given what only it has."""
+    section, listener = recipe.pac, recipe.listener
+    if recipe.loss != "pac":
+        if section != PacSection():
+            raise UsageError("pac has options, but the loss is another: set loss to pac, or leave pac out.")
+        if listener.lora is not None or listener.train == "projections":
+            option = "lora" if listener.lora is not None else "train projections"
+            raise UsageError(f"listener.{option} is of the loss pac: set loss to pac, or leave it out.")
+        return
+    if listener.lora is not None and listener.train is not None:
+        raise UsageError(
+            f"listener.lora trains adapters, not {listener.train}: leave listener.train or listener.lora out."
+        )
+    if section.captions is not None and section.captioner is not None:
+        raise UsageError("pac.captions and pac.captioner both give the generated captions: leave one of them out.")
+    if section.caption_weight and section.captions is None and section.captioner is None:
+        raise UsageError(
+            "the loss pac needs generated captions: set pac.captions to a file that tellapart caption wrote, or pac.captioner "
+            "to the captioner that is to write them, such as world/xe."
+        )
 
 
 def _check_listener(recipe: ListenerRecipe) -> None:

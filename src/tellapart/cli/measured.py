@@ -61,6 +61,8 @@ def load(options: DataOptions, run: Made | None) -> Where:
     path, images, format, limit = options.data, options.images, None, options.limit
     features = options.features
     split, size = options.split or "val", options.size or "full"
+    if run is not None and run.evaluation.held_out and options.data is None and options.split is None:
+        return _held_out(options, run)
     if run is not None:
         split = options.split or run.evaluation.split or "val"
         size = options.size or run.data.size
@@ -83,10 +85,40 @@ def load(options: DataOptions, run: Made | None) -> Where:
         format=format,
         size=size,
         limit=limit,
-        missing_files=on_error == "skip",
+        missing_files=on_error != "fail",
+        seconds_between=run.data.seconds_between if run else 0.0,
     )
+    on_error = "fail" if on_error == "fail" else "skip"
     dataset, _ = usable(dataset, on_error, instead, pictures=features is None)
     return Where(dataset, path, split, size, features)
+
+
+def _held_out(options: DataOptions, run: Made) -> Where:
+    """The images of a run's data that it did not train on."""
+    from tellapart.cli.feature_inputs import features_at, load_pictured, usable
+    from tellapart.data.held_out import hold_out
+
+    data, held_out = run.data, run.evaluation.held_out or 0
+    features, on_error = options.features or data.features, options.on_error or data.on_error
+    instead = features_at(features)
+    dataset = load_pictured(
+        data.path,
+        data.split,
+        features=instead,
+        images=options.images or data.images,
+        format=data.format,
+        size=data.size,
+        limit=data.limit,
+        missing_files=on_error != "fail",
+        seconds_between=data.seconds_between,
+    )
+    if data.on_error == "skip":  # so did the run before it held images out
+        dataset, _ = usable(dataset, "skip", instead, pictures=features is None)
+    _, held = hold_out(dataset, held_out)
+    held, _ = usable(
+        held[: options.limit], "fail" if on_error == "fail" else "skip", instead, pictures=features is None
+    )
+    return Where(held, data.path, data.split, data.size, features)
 
 
 def without_broken(dataset: CaptionDataset, on_error: str) -> tuple[CaptionDataset, list[tuple[str, str]]]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 from tellapart.cli.command import options_of
 from tellapart.cli.console import note, say, table
-from tellapart.data.formats.names import Format
+from tellapart.data.formats.names import Readable
 from tellapart.errors import UsageError
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class MineOptions:
     k: int = 5
     split: str = "train"
     images: Path | None = None
-    format: Format | None = None
+    format: Readable | None = None
     size: Literal["full", "small"] = "full"
     limit: int | None = None
     prefix: str | None = None

@@ -65,6 +65,11 @@ def load_captioner(section: CaptionerSection, *, size: str = "full", seed: int |
     Raises:
         UsageError: there is no such model, or it cannot be used so.
     """
+    if section.quantization is not None and section.lora is None:
+        raise UsageError(
+            f"captioner.quantization={section.quantization} rounds weights that then cannot learn: set captioner.lora, whose "
+            "adapter learns beside them, or leave it out."
+        )
     with as_usage_errors("captioner"), _weights(section, size, seed) as folder, _drawing_from(seed):
         return HuggingFaceCaptioner.from_pretrained(
             folder,
@@ -73,6 +78,7 @@ def load_captioner(section: CaptionerSection, *, size: str = "full", seed: int |
             dtype=section.dtype,
             gradient_checkpointing=section.gradient_checkpointing,
             prompt=section.prompt,
+            quantization=section.quantization,
         )
 
 
@@ -210,6 +216,7 @@ def load_data(
     size: str,
     limit: int | None,
     missing_files: bool = False,
+    seconds_between: float = 0.0,
 ) -> CaptionDataset:
     """A split of the built-in world, or of data on disk.
 
@@ -218,7 +225,15 @@ def load_data(
     """
     if path != WORLD:
         kind: Any = format
-        return load_dataset(path, split=split, images=images, format=kind, limit=limit, missing_files=missing_files)
+        return load_dataset(
+            path,
+            split=split,
+            images=images,
+            format=kind,
+            limit=limit,
+            missing_files=missing_files,
+            seconds_between=seconds_between,
+        )
     from tellapart.data.world import load_world
 
     if limit is not None and limit < 1:
@@ -237,14 +252,21 @@ def truth_of(path: str, split: str, *, size: str, dataset: CaptionDataset) -> tu
     return (measure_against({image_id: scenes[image_id] for image_id in dataset.ids}),)
 
 
-def decoding(num_beams: int, max_new_tokens: int, *, no_repeat_ngram_size: int = 0) -> Decoding:
+def decoding(
+    num_beams: int, max_new_tokens: int, *, no_repeat_ngram_size: int = 0, min_new_tokens: int = 0
+) -> Decoding:
     """How captions are drawn.
 
     Raises:
         UsageError: a number cannot be used.
     """
     with as_usage_errors("decoding"):
-        return Decoding(num_beams=num_beams, max_new_tokens=max_new_tokens, no_repeat_ngram_size=no_repeat_ngram_size)
+        return Decoding(
+            num_beams=num_beams,
+            max_new_tokens=max_new_tokens,
+            min_new_tokens=min_new_tokens,
+            no_repeat_ngram_size=no_repeat_ngram_size,
+        )
 
 
 @contextmanager

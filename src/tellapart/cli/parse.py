@@ -129,8 +129,15 @@ def option_types(parser: Parser) -> dict[str, Any]:
         kind = vars(action).get("_typehint")
         if kind is not None and not action.dest.endswith(".help"):
             types[action.dest] = kind
-            types.update((f"{action.dest}.{name}", member) for name, member in _members(kind))
+            types.update(_below(action.dest, kind))
     return types
+
+
+def _below(name: str, kind: Any) -> Iterator[tuple[str, Any]]:
+    """Dotted names and types of what the dataclasses of a type hold, and what these hold."""
+    for inner, member in _members(kind):
+        yield f"{name}.{inner}", member
+        yield from _below(f"{name}.{inner}", member)
 
 
 def _members(kind: Any) -> Iterator[tuple[str, Any]]:

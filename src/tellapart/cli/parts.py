@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tellapart.captioners.base import Captioner
+from tellapart.cli.critics import build_critic, build_penalties, check_critic
 from tellapart.cli.models import as_usage_errors, load_grammar, load_listener
 from tellapart.cli.names import resolve
 from tellapart.cli.own_listener import check_own_listener
@@ -59,6 +60,9 @@ def build_objective(
         "discriminator": lambda: _discriminator(recipe, captioner, dataset, collate, memory),
         "grammar": lambda: build_grammar(recipe),
         "distance": lambda: _distance(recipe, dataset),
+        "critic": lambda: build_critic(recipe, captioner),
+        "penalties": lambda: build_penalties(recipe, captioner),
+        "phi_weight": lambda: recipe.reward.phi,
     }
     parts = {name: makers[name]() for name in method.needs if name != "discriminator"}
 
@@ -77,6 +81,7 @@ def check_parts(recipe: Recipe) -> None:
         UsageError: naming the option to change.
     """
     check_own_listener(recipe)
+    check_critic(recipe)
     method, name = METHODS[recipe.method], recipe.method
     if "listener" in method.needs and recipe.listener.path is None:
         raise UsageError(f"method {name} needs a listener: set listener.path to a CLIP model, such as world/listener.")

@@ -10,6 +10,8 @@ from typing import Any
 
 import yaml
 
+from tellapart.cli.critic_schema import CriticSection, PenaltiesSection
+from tellapart.cli.matchers import MatcherSection
 from tellapart.cli.names import require_known, resolve
 from tellapart.cli.parse import (
     RECIPE_ENDINGS,
@@ -46,6 +48,7 @@ SECTIONS = {
     "data": DataSection,
     "listener": ListenerSection,
     "language_model": LanguageModelSection,
+    "matcher": MatcherSection,
     "reward": RewardSection,
     "evaluation": EvaluationSection,
 }
@@ -57,11 +60,13 @@ PART_SECTIONS: dict[str, Any] = {
     "discriminator": DiscriminatorSettings,
     "grammar": GrammarSection,
     "distance": DistanceSection,
+    "critic": CriticSection,
+    "penalties": PenaltiesSection,
 }
 """Part of an objective -> the schema of its section, which only recipes of methods that need the part have; null leaves it
 out."""
 
-GIVEN_OBJECTS = ("captioner", "reward", "listener", *PART_SECTIONS)
+GIVEN_OBJECTS = ("captioner", "reward", "listener", "phi_weight", *PART_SECTIONS)
 """Constructor arguments of an objective that are built from sections of their own."""
 
 
@@ -75,6 +80,7 @@ class Recipe:
         data: what it is trained on.
         listener: what the reward listens with.
         language_model: what tells the reward how likely captions are as text.
+        matcher: what tells the reward how well captions and images go together.
         reward: weights of the rewards.
         parts: what else the method needs -> its section, or none.
         objective: keyword arguments of the method's class.
@@ -90,6 +96,7 @@ class Recipe:
     data: DataSection
     listener: ListenerSection
     language_model: LanguageModelSection
+    matcher: MatcherSection
     reward: RewardSection
     parts: dict[str, Any]
     objective: dict[str, Any]

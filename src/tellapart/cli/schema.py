@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from tellapart.data.formats.names import Format
+from tellapart.cli.new_section import NewSection, TransformerSection
+from tellapart.data.formats.names import Readable
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,42 +31,32 @@ class LoraSection:
 
 
 @dataclass(frozen=True, kw_only=True)
-class NewSection:
-    """A recurrent captioner that begins with random weights and the words of the training captions.
-
-    Args:
-        hidden_size: width of the words, the LSTM and the attention.
-        dropout: before and after the LSTM, where dropout is on.
-        min_count: words that occur less often in the training captions are unknown.
-        max_caption_tokens: human captions are cut to this many words, their end counted.
-    """
-
-    hidden_size: int = 512
-    dropout: float = 0.5
-    min_count: int = 5
-    max_caption_tokens: int = 20
-
-
-@dataclass(frozen=True, kw_only=True)
 class CaptionerSection:
     """The model to be trained.
 
     Args:
         model_name_or_path: a run of tellapart, a model folder, a Hugging Face id, a stage of the built-in world
-            (world/xe, world/backbone), or new/fc_lstm or new/att2in2, recurrent captioners over data.features.
-        new: what a new/... captioner is like; null takes the defaults.
-        train: which weights train.
+            (world/xe, world/backbone), new/fc_lstm or new/att2in2, recurrent captioners over data.features, or
+            new/clip_transformer, that of DiCO's paper.
+        new: what a recurrent new/... captioner is like; null takes the defaults.
+        transformer: what new/clip_transformer is like; null takes the defaults.
+        train: which weights train: all but the image tower (decoder), only what stands between it and a language model, such
+            as BLIP-2's queries, Q-Former and projection (bridge), or all.
         lora: train adapters of this kind instead of the weights; null trains the weights.
         dtype: precision the weights are held in.
+        quantization: hold the weights of the language model in 8 bits (int8) or 4 (nf4), with lora only; needs pip install
+            'tellapart[quantization]'.
         gradient_checkpointing: compute activations again in the backward pass, which saves memory and costs time.
         prompt: words the model reads before it writes a caption; null takes the saved ones, else the family's own.
     """
 
     model_name_or_path: str
     new: NewSection | None = None
-    train: Literal["decoder", "all"] = "decoder"
+    transformer: TransformerSection | None = None
+    train: Literal["decoder", "bridge", "all"] = "decoder"
     lora: LoraSection | None = None
     dtype: Literal["float32", "bfloat16", "float16"] = "float32"
+    quantization: Literal["int8", "nf4"] | None = None
     gradient_checkpointing: bool = False
     prompt: str | None = None
 
@@ -84,17 +75,24 @@ class DataSection:
         size: size of the built-in world; other data ignore it.
         limit: use only the first so many images; null uses all.
         on_error: an image that cannot be read stops the training (fail), or all images are read once before it starts
-            and such ones are left out, of the evaluation's, too, and listed in skipped_images.txt (skip).
+            and such ones are left out, of the evaluation's, too, and listed in skipped_images.txt (skip). For data that
+            take too long to read beforehand: nothing is read ahead, the listener embeds images as they come, and one that
+            cannot be read is replaced by the image that stands at its place in the next step, and listed (replace).
+        seconds_between: of videos, leave out key-frames sooner than this after the last one taken.
+        shuffle_window: null shuffles all images; a number shuffles archives, and images within so many, so that reading
+            stays in few archives at a time.
     """
 
     path: str = "world"
     split: str = "train"
     images: Path | None = None
     features: Path | None = None
-    format: Format | None = None
+    format: Readable | None = None
     size: Literal["full", "small"] = "full"
     limit: int | None = None
-    on_error: Literal["fail", "skip"] = "fail"
+    on_error: Literal["fail", "skip", "replace"] = "fail"
+    seconds_between: float = 0.0
+    shuffle_window: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,6 +137,12 @@ class RewardSection:
             2024); below 0, typically -5 to -3.
         grammar: probability of the caption under the grammar head at grammar.path (Cho et al., 2022), 0 to 1.
         meteor: METEOR 1.5 (Denkowski & Lavie, 2014) against the references, 0 to 1; needs pip install 'tellapart[meteor]'.
+        ref_clip_s: RefCLIP-S (Hessel et al., 2021), the harmonic mean of CLIP-S and the highest cosine with a reference.
+        pac_s: PAC-S (Sarto et al., 2023) where listener.path is a model trained for it: 2 times the clamped cosine.
+        ref_pac_s: RefPAC-S, as ref_clip_s with pac_s.
+        itm: what matcher.model says of caption and image, on that model's own scale (sim of VLRM).
+        phi: how well caption and image find each other within the whole effective batch (Dzabraev et al., 2024), of mean 0 and
+            deviation 1; vlrm_rs only.
     """
 
     clip_s: float = 0.0
@@ -146,6 +150,11 @@ class RewardSection:
     language_model: float = 0.0
     grammar: float = 0.0
     meteor: float = 0.0
+    ref_clip_s: float = 0.0
+    pac_s: float = 0.0
+    ref_pac_s: float = 0.0
+    itm: float = 0.0
+    phi: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -209,6 +218,8 @@ class EvaluationSection:
 
     Args:
         split: the part of the data to caption; null never evaluates.
+        held_out: take so many images out of the training data, chosen by their ids, and caption these instead of a split;
+            for data that have no other part, such as unlabelled ones.
         path: data to evaluate on when it is not the training data's path.
         images: folder of that path's images; null takes the training data's.
         features: features of that path's images; null takes the training data's.
@@ -226,11 +237,13 @@ class EvaluationSection:
             (CIDEr, Div-1, Div-2, mBLEU-4); 0 does not.
         num_beams: beams of the evaluation's captions; 1 is greedy.
         no_repeat_ngram_size: no run of so many tokens may occur twice in a caption; 0 allows all.
+        min_new_tokens: a caption cannot end before so many tokens.
         max_new_tokens: longest caption in tokens.
         limit: use only the first so many images; null uses all.
     """
 
     split: str | None = "val"
+    held_out: int | None = None
     path: str | None = None
     images: Path | None = None
     features: Path | None = None
@@ -244,6 +257,7 @@ class EvaluationSection:
     samples: int = 0
     num_beams: int = 1
     no_repeat_ngram_size: int = 0
+    min_new_tokens: int = 0
     max_new_tokens: int = 40
     limit: int | None = None
 

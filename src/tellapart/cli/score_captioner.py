@@ -150,10 +150,13 @@ def _drawn_by(
 
     beams = options.num_beams or (usual.num_beams if usual else 1)
     longest = options.max_new_tokens or (usual.max_new_tokens if usual else 40)
-    blocked = usual.no_repeat_ngram_size if isinstance(usual, EvaluationSection) else 0
+    watched = usual if isinstance(usual, EvaluationSection) else EvaluationSection()
+    blocked, shortest = watched.no_repeat_ngram_size, watched.min_new_tokens
     if options.no_repeat_ngram_size is not None:
         blocked = options.no_repeat_ngram_size
-    how = decoding(beams, longest, no_repeat_ngram_size=blocked)
+    if options.min_new_tokens is not None:
+        shortest = options.min_new_tokens
+    how = decoding(beams, longest, no_repeat_ngram_size=blocked, min_new_tokens=shortest)
     return load_captioner(CaptionerSection(model_name_or_path=word), size=where.size).to(device()), how
 
 

@@ -29,6 +29,7 @@ OF_CAPTIONERS = (
     "itm",
     "num_beams",
     "no_repeat_ngram_size",
+    "min_new_tokens",
     "max_new_tokens",
 )
 COUNTS = ("num_beams", "max_new_tokens", "batch_size", "cider_df_images")
@@ -68,6 +69,7 @@ class ScoreOptions(DataOptions):
             are together and how different from one another; 0 does not.
         num_beams: beams of the search; 1 is greedy.
         no_repeat_ngram_size: no run of so many tokens may occur twice in a caption; 0 allows all.
+        min_new_tokens: a caption cannot end before so many tokens.
         max_new_tokens: longest caption in tokens.
         batch_size: images captioned at once; it changes no caption.
         grammar: a grammar head's mean probability for the captions: a folder of train-listener --grammar, or world/grammar.
@@ -106,6 +108,7 @@ class ScoreOptions(DataOptions):
     samples: int = 0
     num_beams: int | None = None
     no_repeat_ngram_size: int | None = None
+    min_new_tokens: int | None = None
     max_new_tokens: int | None = None
     batch_size: int = 64
     grammar: str | None = None
@@ -145,10 +148,10 @@ class ScoreOptions(DataOptions):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise UsageError(f"--{name} is {value}: give 1 or more.")
-        if self.no_repeat_ngram_size is not None and self.no_repeat_ngram_size < 0:
-            raise UsageError(
-                f"--no_repeat_ngram_size is {self.no_repeat_ngram_size}: give a number of tokens, 0 for none."
-            )
+        for name in ("no_repeat_ngram_size", "min_new_tokens"):
+            value = getattr(self, name)
+            if value is not None and value < 0:
+                raise UsageError(f"--{name} is {value}: give a number of tokens, 0 for none.")
         if re.fullmatch(r"[1-9]\d*[kKmMgGtT]?", self.spice_heap) is None:
             raise UsageError(f"--spice_heap is {self.spice_heap!r}: give Java's memory as in 4G or 500M.")
         if not self.spice_timeout > 0:

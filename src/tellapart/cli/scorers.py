@@ -24,9 +24,11 @@ def load_scorers(
     Raises:
         UsageError: a model does not exist, or is of another kind.
     """
-    from tellapart.cli.models import device, load_listener
+    from tellapart.cli.models import build_stage, device, is_world, load_listener
+    from tellapart.errors import UsageError
     from tellapart.evaluation.scorers import MatchScorer, PacScorer
-    from tellapart.listeners.matcher import ItmMatcher
+    from tellapart.listeners.pairs import PairMatcher
+    from tellapart.rewards.matchers import open_matcher
 
     found: list[Scorer] = []
     if pac is not None:
@@ -34,7 +36,12 @@ def load_scorers(
         encoder.cache_images(dataset)
         found.append(PacScorer(encoder))
     if itm is not None:
-        matcher = ItmMatcher.from_pretrained(itm).to(device())
+        matcher = open_matcher(build_stage(itm, size) if is_world(itm) else itm).to(device())
+        if not isinstance(matcher, PairMatcher):
+            raise UsageError(
+                f"{itm} is a dual encoder, which gives no probability of a match: name it as a listener, or give a BLIP, "
+                "BLIP-2 or an instruct vision-language model as itm."
+            )
         matcher.know_images(dataset)
         found.append(MatchScorer(matcher))
     return found

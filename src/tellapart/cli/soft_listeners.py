@@ -17,7 +17,7 @@ from tellapart.listeners.vse import Vse, images_of
 from tellapart.listeners.words import Words
 
 if TYPE_CHECKING:
-    from tellapart.cli.listener_recipe import NewVseSection
+    from tellapart.cli.listener_sections import NewVseSection
     from tellapart.data.features.base import FeatureSet
 
 IMAGES = "images"

@@ -45,6 +45,7 @@ WHAT_MAKES_A_RUN = (
     "data",
     "listener",
     "language_model",
+    "matcher",
     "reward",
     *PART_SECTIONS,
     "objective",
@@ -64,11 +65,18 @@ def run(argv: Sequence[str]) -> int:
         return 0
     check_output_dir(recipe)
     check_push(recipe.flags)
+    from tellapart.cli import memory
+
+    if recipe.flags.dry_run and memory.lacks_weights(recipe.captioner.model_name_or_path):
+        say(memory.memory_of_configurations(recipe))
+        note("note: the captioner has no weights, so nothing else was checked.")
+        return 0
     from tellapart.cli.build import build
 
     built = build(recipe)
     if recipe.flags.dry_run:
         say(recipe.to_yaml().rstrip())
+        note(memory.memory_table(recipe, built))
         note(_summary(built))
         return 0
     done = train(recipe, built)
@@ -80,14 +88,15 @@ def run(argv: Sequence[str]) -> int:
 def train(recipe: Recipe, built: Built) -> Run:
     """Train, then measure the selected captioner and keep the result with the run."""
     from tellapart.captioners.modes import quiet
+    from tellapart.cli.training_images import keep_list, tell_replaced
     from tellapart.training.loop import train as loop
 
     output_dir = recipe.training.output_dir
     if recipe.flags.overwrite_output_dir:
         clear(output_dir)
-    if built.skipped and is_main():
-        write_text(output_dir / SKIPPED_FILE, "".join(f"{name}\t{reason}\n" for name, reason in built.skipped))
     fresh = not recipe.training.resume_from_checkpoint
+    if is_main():
+        keep_list(built.data, built.skipped, output_dir / SKIPPED_FILE, resumes=not fresh)
     watch = _keeping_first(built.watch, output_dir) if built.watch is not None and fresh else built.watch
     try:
         with quiet():
@@ -95,6 +104,7 @@ def train(recipe: Recipe, built: Built) -> Run:
     finally:
         if is_main() and (output_dir / "run.json").is_file():
             write_text(output_dir / RECIPE_FILE, recipe.to_yaml())
+            tell_replaced(built.data, output_dir / SKIPPED_FILE)
     if is_main():
         _conclude(built, done)
         references = built.watch.evaluation.dataset.references if built.watch is not None else None

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tellapart.cli.console import note, say
+from tellapart.cli.listener_parts import knows_images
 from tellapart.cli.listener_recipe import ListenerRecipe, listener_help, load_listener_recipe
 from tellapart.cli.train import RECIPE_FILE, SKIPPED_FILE, check_output_dir, clear, is_main
 from tellapart.errors import UsageError
@@ -16,10 +17,11 @@ from tellapart.files import fresh_folder, write_text
 from tellapart.listeners.kinds import FOLDER
 
 if TYPE_CHECKING:
-    from tellapart.data.dataset import CaptionDataset, Collate
+    from tellapart.data.dataset import CaptionDataset
     from tellapart.data.loader import TrainingData
     from tellapart.evaluation.listeners import ListenerEvaluation
     from tellapart.listeners.clip import ClipListener
+    from tellapart.listeners.trained import TrainedListener
     from tellapart.listeners.vse import Vse
     from tellapart.rewards.grammar import GrammarHead
     from tellapart.training.run import Run
@@ -73,33 +75,35 @@ def build(recipe: ListenerRecipe) -> BuiltListener:
     Raises:
         UsageError: a part is missing, broken, or does not go with another.
     """
+    from tellapart.cli.listener_parts import collate_of, generated_captions, learner_of
     from tellapart.data.corruptions import vocabulary_of
     from tellapart.data.loader import TrainingData
-    from tellapart.listeners.trained import freeze_vision
     from tellapart.rewards.grammar import plain
 
     dataset, skipped = _data(recipe, recipe.data.path, recipe.data.split, recipe.data.limit)
     dataset.require_references("train-listener")
     listener = _listener(recipe)
-    if recipe.listener.trains == "text":
-        freeze_vision(listener)
-    if _knows_images(recipe):
-        listener.cache_images(dataset)
+    learner = learner_of(recipe, listener)
+    if knows_images(recipe):
+        learner.cache_images(dataset)
     vocabulary: list[str] = []
     if recipe.grammar:
         words = plain([text for example in dataset for text in example.references])
         vocabulary = vocabulary_of(words, min_count=recipe.head.min_count)
-    objective, head = _objective(recipe, listener, vocabulary)
-    watch, watched_skipped = _watch(recipe, listener, head, vocabulary)
-    collate = _collate(recipe, listener)
+    generated = generated_captions(recipe, dataset) if recipe.loss == "pac" else {}
+    objective, head = _objective(recipe, learner, vocabulary, generated)
+    watch, watched_skipped = _watch(recipe, learner, head, vocabulary)
+    collate = collate_of(recipe, listener, dataset)
     skipped = list(dict.fromkeys(skipped + watched_skipped))
-    return BuiltListener(objective, dataset, TrainingData(dataset, collate), watch, skipped)
+    return BuiltListener(
+        objective, dataset, TrainingData(dataset, collate, shuffle_window=recipe.data.shuffle_window), watch, skipped
+    )
 
 
 def _listener(recipe: ListenerRecipe) -> ClipListener | Vse:
     """What is trained, as it is at the start."""
     from tellapart.cli.feature_inputs import features_at
-    from tellapart.cli.listener_recipe import NewVseSection
+    from tellapart.cli.listener_sections import NewVseSection
     from tellapart.cli.soft_listeners import clip_vectors, fresh_vse, load_retriever, stored_vectors
 
     section, size, features = recipe.listener, recipe.data.size, features_at(recipe.data.features)
@@ -116,44 +120,33 @@ def _listener(recipe: ListenerRecipe) -> ClipListener | Vse:
     )
 
 
-def _knows_images(recipe: ListenerRecipe) -> bool:
-    """Whether the listener has images by id, so that no picture is opened in training."""
-    return recipe.listener.is_recurrent or recipe.listener.trains == "text"
-
-
-def _collate(recipe: ListenerRecipe, listener: ClipListener | Vse) -> Collate:
-    """What turns images into what the listener reads."""
-    from tellapart.cli.feature_inputs import features_at
-    from tellapart.data.dataset import Collate
-    from tellapart.data.features.base import FeatureInputs
-    from tellapart.listeners.clip import ClipListener
-
-    features = features_at(recipe.data.features)
-    if features is not None:
-        return Collate({}, features={listener.name: FeatureInputs(features)})
-    if isinstance(listener, ClipListener) and not _knows_images(recipe):
-        return Collate({listener.name: listener.process})
-    return Collate({})
-
-
 def _objective(
-    recipe: ListenerRecipe, listener: ClipListener | Vse, vocabulary: Sequence[str]
+    recipe: ListenerRecipe,
+    learner: TrainedListener | Vse,
+    vocabulary: Sequence[str],
+    generated: Mapping[str, Sequence[str]],
 ) -> tuple[Any, GrammarHead | None]:
     """The objective, and the head if one is trained."""
     from tellapart.cli.models import as_usage_errors
     from tellapart.experiments.world_training import seeded
-    from tellapart.listeners.clip import ClipListener
     from tellapart.listeners.trained import TrainedListener
     from tellapart.objectives.contrastive import Contrastive
     from tellapart.objectives.contrastive_grammar import ContrastiveGrammar
     from tellapart.objectives.hinge import Hinge
+    from tellapart.objectives.positive_augmented import PositiveAugmented
     from tellapart.rewards.grammar import make_head
 
     if recipe.loss == "hinge":
-        learner = TrainedListener(listener) if isinstance(listener, ClipListener) else listener
         with as_usage_errors("hinge"):
             return Hinge(learner, **vars(recipe.hinge)), None
-    assert isinstance(listener, ClipListener), "the recipe's checks ask for the hinge loss"
+    assert isinstance(learner, TrainedListener), "the recipe's checks ask for the hinge loss"
+    if recipe.loss == "pac":
+        section = recipe.pac
+        with as_usage_errors("pac"):
+            return PositiveAugmented(
+                learner, generated, caption_weight=section.caption_weight, image_weight=section.image_weight
+            ), None
+    listener = learner.listener
     if not recipe.grammar:
         return Contrastive(listener), None
     with seeded("grammar head", recipe.training.seed):
@@ -169,6 +162,8 @@ def _data(
     from tellapart.cli.feature_inputs import features_at, load_pictured, usable
 
     section = recipe.data
+    if section.on_error == "replace":
+        raise UsageError("train-listener reads all images before it trains: set data.on_error to skip, not replace.")
     same, features = path == section.path, features_at(section.features)
     dataset = load_pictured(
         path,
@@ -184,20 +179,24 @@ def _data(
 
 
 def _watch(
-    recipe: ListenerRecipe, listener: ClipListener | Vse, head: GrammarHead | None, vocabulary: Sequence[str]
+    recipe: ListenerRecipe, learner: TrainedListener | Vse, head: GrammarHead | None, vocabulary: Sequence[str]
 ) -> tuple[ListenerEvaluation | None, list[tuple[str, str]]]:
     """The evaluation, and the images it leaves out."""
     from tellapart.evaluation.listeners import ListenerEvaluation
+    from tellapart.listeners.projections import ProjectionsListener
+    from tellapart.listeners.trained import TrainedListener
 
     section = recipe.evaluation
     if section.split is None:
         return None, []
     path = section.path or recipe.data.path
     watched, skipped = _data(recipe, path, section.split, section.limit, images=section.images)
-    if _knows_images(recipe):
-        listener.cache_images(watched)
+    if knows_images(recipe):
+        learner.cache_images(watched)
     workers = recipe.training.dataloader_num_workers
-    watch = ListenerEvaluation(watched, listener, head=head, vocabulary=vocabulary, num_workers=workers)
+    retriever = learner.listener if isinstance(learner, TrainedListener) else learner
+    known = learner if isinstance(learner, ProjectionsListener) else None
+    watch = ListenerEvaluation(watched, retriever, head=head, vocabulary=vocabulary, images=known, num_workers=workers)
     return watch, skipped
 
 
