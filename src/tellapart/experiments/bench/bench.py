@@ -12,7 +12,7 @@ from tellapart.experiments.bench.entries import Entry
 from tellapart.experiments.bench.table import Line
 from tellapart.experiments.jobs import Job, require, run_jobs
 from tellapart.experiments.world_rows import STARTS
-from tellapart.experiments.world_run import Setting
+from tellapart.experiments.world_run import ROWS, Setting
 
 POINTS = ("selected", "last")
 
@@ -46,9 +46,11 @@ class Bench:
         from tellapart.experiments.world_stages import build_all, resolve
 
         build_all(self.base.size, seeds=self.seeds)
-        for start in sorted({entry.setting(self.base, 0).start for entry in self.entries}):
+        for entry in self.entries:
             for seed in self.seeds:
-                resolve(start, size=self.base.size, seed=seed)
+                resolve(entry.setting(self.base, seed).start, size=self.base.size, seed=seed)
+            for stage in ROWS[entry.row].stages if entry.row in ROWS else ():
+                resolve(stage, size=self.base.size)
         require(run_jobs(self._jobs(), "training and measuring", workers=workers))
         require(run_jobs(self._timings(), "timing a step", workers=1))
 

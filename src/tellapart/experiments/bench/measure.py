@@ -5,16 +5,16 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from tellapart.experiments.bench.command import on_one_thread
 from tellapart.experiments.jobs import Job
 from tellapart.experiments.sle_rows import SAMPLES
 from tellapart.experiments.world_rows import MAX_NEW_TOKENS
-from tellapart.experiments.world_run import Setting, add_setting, load_checkpoint, run, setting_of
+from tellapart.experiments.world_run import Setting, load_checkpoint, run
 from tellapart.files import write_json
 
 if TYPE_CHECKING:
@@ -66,15 +66,7 @@ def _samples(parts: World) -> dict[str, float]:
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Parse the command line and run on one thread."""
-    import torch
-
-    torch.set_num_threads(1)
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--output_dir", type=Path, required=True)
-    add_setting(parser)
-    options: dict[str, Any] = vars(parser.parse_args(argv))
-    folder = options.pop("output_dir")
-    measure(setting_of(options), folder)
+    on_one_thread(measure, argv, __doc__)
 
 
 if __name__ == "__main__":

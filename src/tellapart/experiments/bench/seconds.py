@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import argparse
 import time
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -13,8 +12,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from tellapart.experiments.bench.command import on_one_thread
 from tellapart.experiments.jobs import Job
-from tellapart.experiments.world_run import Setting, add_setting, setting_of
+from tellapart.experiments.world_run import Setting
 from tellapart.files import write_json
 
 WARM, TIMED = 2, 6
@@ -52,6 +52,7 @@ def time_steps(setting: Setting, output_dir: Path) -> None:
             per_device_train_batch_size=setting.images,
             eval_steps=1,
             seed=setting.seed,
+            **row.options,
         )
         train(objective, data, config, evaluate=look)
     write_json(output_dir / SECONDS, {"setting": asdict(setting), "seconds": (clock[-1] - clock[WARM]) / TIMED})
@@ -59,15 +60,7 @@ def time_steps(setting: Setting, output_dir: Path) -> None:
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Parse the command line and run on one thread."""
-    import torch
-
-    torch.set_num_threads(1)
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--output_dir", type=Path, required=True)
-    add_setting(parser)
-    options: dict[str, Any] = vars(parser.parse_args(argv))
-    folder = options.pop("output_dir")
-    time_steps(setting_of(options), folder)
+    on_one_thread(time_steps, argv, __doc__)
 
 
 if __name__ == "__main__":
