@@ -50,9 +50,11 @@ LATER: dict[str, Any] = {
     "reward.pac_s": 0.0,
     "reward.ref_pac_s": 0.0,
     "captioner.quantization": None,
+    "captioner.transformer": None,
     "data.seconds_between": 0.0,
     "data.shuffle_window": None,
     "evaluation.held_out": None,
+    "evaluation.min_new_tokens": 0,
 }
 """Options that came after results had been kept, with the value at which they (and, of a model, the rest of its section) change
 nothing: left out there, so that the results are found again."""
@@ -74,10 +76,7 @@ class Fingerprints:
             recipe: resolved, or some sections of one with ``data`` among them.
             further: what else decides.
         """
-        idle = ON_HACK if recipe.get("on_hack", "warn") == "warn" else ()
-        decides = {
-            name: value for name, value in _without_later(recipe).items() if name not in (*WITHOUT_EFFECT, *idle)
-        }
+        decides = what_decides(recipe)
         size = decides["data"]["size"]
         text = json.dumps([self._by_content(decides, size), *further], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:12]
@@ -107,9 +106,11 @@ class Fingerprints:
         return self.of(value, size) if isinstance(value, str) and key in PATHS else value
 
 
-def _without_later(recipe: Mapping[str, Any]) -> dict[str, Any]:
-    """A recipe without the later options that change nothing in it."""
-    kept = {name: dict(value) if isinstance(value, Mapping) else value for name, value in recipe.items()}
+def what_decides(recipe: Mapping[str, Any]) -> dict[str, Any]:
+    """A recipe without what changes no number: options of that kind, and later ones at the value that does nothing."""
+    idle = ON_HACK if recipe.get("on_hack", "warn") == "warn" else ()
+    counted = {name: value for name, value in recipe.items() if name not in (*WITHOUT_EFFECT, *idle)}
+    kept = {name: dict(value) if isinstance(value, Mapping) else value for name, value in counted.items()}
     for name, unused in LATER.items():
         section, _, option = name.partition(".")
         of = kept.get(section)
