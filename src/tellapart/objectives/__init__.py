@@ -3,42 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
 
+from tellapart.objectives.installed import Methods
+from tellapart.objectives.method import Method
 
-@dataclass(frozen=True)
-class Method:
-    """What the command line needs to know of a method before importing it.
-
-    Args:
-        summary: one line for the table of methods.
-        target: ``module:class`` of the objective.
-        needs_references: whether training images must have human captions, whatever the reward.
-        paper: where the method comes from.
-        needs: what its constructor is given beside the captioner; each is built from a section of the recipe: reward,
-            listener, own_listener (which learns beside it), neighbours, discriminator, grammar, distance, critic (which learns
-            beside it), penalties, phi_weight (that of reward).
-        fixed: constructor arguments that make the method what it is, and so are no options.
-        through_words: whether gradients flow through the words of captions, which the captioner and its own listener must
-            allow.
-        keeps: parts that it leaves as they are: captioner or own_listener.
-    """
-
-    summary: str
-    target: str
-    needs_references: bool
-    paper: str
-    needs: tuple[str, ...] = ()
-    fixed: Mapping[str, Any] = field(default_factory=dict)
-    through_words: bool = False
-    keeps: tuple[str, ...] = ()
-
-    @property
-    def needs_reward(self) -> bool:
-        """Whether the objective takes the reward that the recipe mixes."""
-        return "reward" in self.needs
-
+__all__ = ["METHODS", "SHIPPED", "Method"]
 
 _SLE = "Chen & Jin (2020)"
 _WTF_RL, _WTF_NEEDS = "tellapart.objectives.wtf_rl:WTFRL", ("listener", "neighbours", "discriminator")
@@ -48,7 +17,7 @@ _JOINT, _VERED = ("reward", "own_listener"), "Vered et al. (2019)"
 _ST = {"rho": 0.0, "feed_soft": False}
 
 
-METHODS: dict[str, Method] = {
+SHIPPED: dict[str, Method] = {
     "xe": Method(
         "teacher forcing on human captions: the start model of every other method",
         "tellapart.objectives.xe:XE",
@@ -230,3 +199,7 @@ METHODS: dict[str, Method] = {
         paper=_VLRM,
     ),
 }
+"""Name -> method of this package."""
+
+METHODS: Mapping[str, Method] = Methods(SHIPPED)
+"""The same, and those that installed packages bring (docs/add_a_method.md)."""

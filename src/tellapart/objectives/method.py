@@ -1,0 +1,40 @@
+"""What the command line needs to know of a training method."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Method:
+    """What the command line needs to know of a method before importing it.
+
+    Args:
+        summary: one line for the table of methods.
+        target: ``module:class`` of the objective.
+        needs_references: whether training images must have human captions, whatever the reward.
+        paper: where the method comes from.
+        needs: what its constructor is given beside the captioner; each is built from a section of the recipe: reward,
+            listener, own_listener (which learns beside it), neighbours, discriminator, grammar, distance, critic (which learns
+            beside it), penalties, phi_weight (that of reward).
+        fixed: constructor arguments that make the method what it is, and so are no options.
+        through_words: whether gradients flow through the words of captions, which the captioner and its own listener must
+            allow.
+        keeps: parts that it leaves as they are: captioner or own_listener.
+    """
+
+    summary: str
+    target: str
+    needs_references: bool
+    paper: str
+    needs: tuple[str, ...] = ()
+    fixed: Mapping[str, Any] = field(default_factory=dict)
+    through_words: bool = False
+    keeps: tuple[str, ...] = ()
+
+    @property
+    def needs_reward(self) -> bool:
+        """Whether the objective takes the reward that the recipe mixes."""
+        return "reward" in self.needs

@@ -1,0 +1,65 @@
+"""docs/add_a_method.md, followed word for word in a folder of its own; and what an installed method must be."""
+
+import os
+import re
+import subprocess
+import sys
+from importlib.metadata import EntryPoint
+from pathlib import Path
+
+import pytest
+
+from tellapart.errors import UsageError
+from tellapart.objectives import METHODS, SHIPPED
+from tellapart.objectives.installed import GROUP, installed_methods
+
+PAGE = Path(__file__).parents[1] / "docs" / "add_a_method.md"
+FILES = re.compile(r"^`([\w.]+)`:\n\n```\w+\n(.*?)^```", re.MULTILINE | re.DOTALL)
+
+
+def run(folder, *words):
+    environment = os.environ | {"PYTHONPATH": str(folder / "site")}
+    done = subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True, timeout=280)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+@pytest.mark.slow
+def test_the_page(tmp_path):
+    files = dict(FILES.findall(PAGE.read_text()))
+    assert set(files) == {"best_of_n.py", "pyproject.toml", "best_of_n.yaml"}
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    # Beside the project's own packages instead of among them, and without asking an index for setuptools.
+    pip = (sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--no-build-isolation", "--target", "site", ".")
+    run(tmp_path, *pip)
+    tellapart = (sys.executable, "-m", "tellapart.cli")
+    listed = run(tmp_path, *tellapart, "methods").splitlines()
+    assert "best_of_n" in listed[-1]
+    assert "teacher forcing on the best" in listed[-1]
+    small = ("--data.size", "small", "--max_steps", "2", "--eval_steps", "2", "--per_device_train_batch_size", "8")
+    run(tmp_path, *tellapart, "train", "best_of_n.yaml", "--objective.num_generations", "3", *small)
+    log = (tmp_path / "runs" / "best_of_n" / "metrics.jsonl").read_text()
+    assert '"best_reward"' in log
+    assert (tmp_path / "runs" / "best_of_n" / "checkpoint-2" / "captioner" / "config.json").exists()
+
+
+def test_shipped_methods_come_first_and_unknown_ones_are_not_there():
+    assert list(METHODS)[: len(SHIPPED)] == list(SHIPPED)
+    assert len(METHODS) >= len(SHIPPED)
+    with pytest.raises(KeyError):
+        METHODS["no such method"]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("mine", "no_such_module:METHOD", "cannot be loaded"),
+        ("mine", "tellapart.objectives:NOTHING", "cannot be loaded"),
+        ("mine", "tellapart.objectives:SHIPPED", "is no tellapart.objectives.Method"),
+        ("dico", "tellapart.objectives:METHODS", "a name that is taken"),
+    ],
+)
+def test_an_offer_that_cannot_be_used_is_told_in_a_sentence(name, value, said):
+    with pytest.raises(UsageError, match=said):
+        installed_methods(SHIPPED, [EntryPoint(name, value, GROUP)])
