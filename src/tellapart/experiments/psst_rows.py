@@ -34,7 +34,10 @@ ANNEALED = {"anneal_rate": 0.02, "anneal_every": 5}
 """The temperature reaches its lowest, 0.5, after 35 of 60 steps; the published interval of 500 steps is longer than a run."""
 
 SWEPT = (0.0, 0.5, 0.75, 1.0)
-"""Values of rho beside the default, as in the paper's figure 3f; each at the two weights that its comparison is read between."""
+"""Values of rho beside the default, as in the paper's figure 3f."""
+
+SWEPT_WEIGHTS = (WEIGHTS[0], WEIGHTS[2])
+"""The weights of the sweep; whatever is read off it is read between these two, for the default's rho, too."""
 
 
 def _through_words(kind: str = "PSST", **options: Any) -> Build:
@@ -80,6 +83,6 @@ PSST_ROWS: dict[str, Row] = {
     "reinforce_joint": _row(_scored("ReinforceJoint"), REINFORCE_WEIGHTS),
     "luo2018": _row(_scored("Luo2018"), LUO_WEIGHTS, {}),
     "listener_only": Row(_listener_only, learning_rates=TRIED, own_listener=True, metric="own_listener_R@1"),
-    **{f"psst, rho {rho:g}": _row(_through_words(rho=rho), (WEIGHTS[0], WEIGHTS[2])) for rho in SWEPT},
+    **{f"psst, rho {rho:g}": _row(_through_words(rho=rho), SWEPT_WEIGHTS) for rho in SWEPT},
 }
 """The paper's methods, the frozen speaker (here the start captioner), and the sweep of rho."""

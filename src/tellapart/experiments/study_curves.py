@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from tellapart.experiments.study import Study
@@ -69,7 +69,15 @@ def named(setting: Setting) -> str:
 
 
 def at_fixed(
-    study: CurveStudy, row: str, fixed: str, value: float, metric: str, *, factor: float = 1.0, point: str = "last"
+    study: CurveStudy,
+    row: str,
+    fixed: str,
+    value: float,
+    metric: str,
+    *,
+    factor: float = 1.0,
+    point: str = "last",
+    knobs: Collection[float | None] = (),
 ) -> Seeds | None:
     """A metric where another has a value, read on each seed's own curve under greedy decoding.
 
@@ -84,11 +92,12 @@ def at_fixed(
         metric: the metric to read.
         factor: what it is multiplied by.
         point: ``last`` or ``selected``.
+        knobs: the points of the curve that count, all if empty; rows with fewer points than others are compared by theirs.
 
     Returns:
         One value a seed; none where a seed's curve does not reach the value.
     """
-    points = [[study.tested(one)[point]["greedy"] for one in study.seeded(setting)] for setting in study.curve(row)]
+    points = [[study.tested(s)[point]["greedy"] for s in study.seeded(one)] for one in _counted(study, row, knobs)]
     read = [
         interpolate([one[fixed] for one in curve], [one[metric] for one in curve], value)
         for curve in zip(*points, strict=True)
@@ -97,7 +106,13 @@ def at_fixed(
     return Seeds([factor * one for one in found]) if len(found) == len(read) else None
 
 
-def common_middle(study: CurveStudy, rows: Sequence[str], metric: str, *, point: str = "last") -> float | None:
+def _counted(study: CurveStudy, row: str, knobs: Collection[float | None]) -> list[Setting]:
+    return [setting for setting in study.curve(row) if not knobs or setting.knob in knobs]
+
+
+def common_middle(
+    study: CurveStudy, rows: Sequence[str], metric: str, *, point: str = "last", knobs: Collection[float | None] = ()
+) -> float | None:
     """The middle of the range of a metric that every seed's curve of every row encloses, so where they can be compared.
 
     Args:
@@ -105,13 +120,15 @@ def common_middle(study: CurveStudy, rows: Sequence[str], metric: str, *, point:
         rows: the methods.
         metric: the one to be fixed.
         point: ``last`` or ``selected``.
+        knobs: the points of the curves that count, all if empty.
 
     Returns:
         The value, or none where there is no such range.
     """
     lows, highs = [], []
     for row in rows:
-        points = [[study.tested(s)[point]["greedy"][metric] for s in study.seeded(one)] for one in study.curve(row)]
+        counted = _counted(study, row, knobs)
+        points = [[study.tested(s)[point]["greedy"][metric] for s in study.seeded(one)] for one in counted]
         for curve in zip(*points, strict=True):
             lows.append(min(curve))
             highs.append(max(curve))

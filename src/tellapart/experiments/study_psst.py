@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tellapart.experiments.psst_rows import PSST_ROWS
+from tellapart.experiments.psst_rows import PSST_ROWS, SWEPT_WEIGHTS
 from tellapart.experiments.study_curves import CurveStudy, at_fixed, common_middle
 from tellapart.experiments.study_plan import Claim, Columns, Plan, Reader, Seeds
 
@@ -49,7 +49,8 @@ the paper's lambda, whose scale is each method's own, so that only curves may be
 learned with the captioner (`xe` has none), *listener* the one it started from. How to read it is in
 [world-psst-analysis.md](world-psst-analysis.md). Made by `make study STUDY=psst`. The learning rate of each method is chosen at
 one weight, the third; `psst` with another rho takes that of `psst`; `listener_only` is chosen by own
-R@1. Three seeds are measured of psst, st_multinomial, reinforce_joint and luo2018, one of the rest."""
+R@1. Three seeds are measured of psst, st_multinomial, reinforce_joint and luo2018, one of the rest; the sweep of rho has two
+weights, between which psst is read beside it, too."""
 
 
 def make(plan: Plan, root: Path, base: Setting) -> CurveStudy:
@@ -105,10 +106,12 @@ def _above(study: CurveStudy, higher: str, lower: str) -> Claim:
 def _interior(study: CurveStudy) -> Claim:
     """First seeds, since the ends have no others."""
     text = "Some rho between 0 and 1 beats both ends (seed 0, own R@1 at equal CIDEr)."
-    value = common_middle(study, tuple(RHO), "CIDEr")
+    value = common_middle(study, tuple(RHO), "CIDEr", knobs=SWEPT_WEIGHTS)
     if value is None:
         return Claim(text, False, "no CIDEr is enclosed by all of them.")
-    read = {rho: at_fixed(study, row, "CIDEr", value, "own_listener_R@1") for row, rho in RHO.items()}
+    read = {
+        rho: at_fixed(study, row, "CIDEr", value, "own_listener_R@1", knobs=SWEPT_WEIGHTS) for row, rho in RHO.items()
+    }
     first = {rho: found.values[0] for rho, found in read.items() if found is not None}
     holds = max(value for rho, value in first.items() if rho not in ENDS) > max(first[rho] for rho in ENDS)
     said = ", ".join(f"rho {rho}: {first[rho]:.1f}" for rho in sorted(first, key=float))

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tellapart.experiments.study_curves import CurveStudy
-from tellapart.experiments.study_plan import Claim, Columns, Plan, Reader
+from tellapart.experiments.study_plan import Claim, Columns, Plan, Reader, Seeds
 from tellapart.experiments.vlrm_rows import LINEAR, METHODS, TRIED, VLRM_CHANGES, VLRM_ROWS
 from tellapart.experiments.world_matcher_probe import PROBE
 from tellapart.experiments.world_stages import resolve
@@ -139,8 +139,9 @@ def _more(reader: Reader) -> Iterator[Claim]:
 
 
 def _rs_over_vlrm(reader: Reader) -> Iterator[Claim]:
-    def read(key: str) -> list:
-        return [reader.metric(row, key, point=LAST, decoding=DECODING) for row in (RS, VLRM)]
+    def read(key: str) -> list[Seeds]:
+        factor = RETRIEVAL[key][1] if key in RETRIEVAL else 1.0
+        return [reader.metric(row, key, factor=factor, point=LAST, decoding=DECODING) for row in (RS, VLRM)]
 
     for key in ("judge_R@1", "judge_MRR", "exact_recall@1"):
         ours, theirs = read(key)

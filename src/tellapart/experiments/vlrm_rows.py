@@ -42,11 +42,14 @@ def _reward(parts: World, *, reference: bool) -> Reward:
 def _shared(parts: World, head: str) -> dict[str, Any]:
     from tellapart.captioners.adapters import LoraOptions
     from tellapart.captioners.critic import Critic
+    from tellapart.experiments.world_training import seeded
     from tellapart.rewards.penalties import Penalties
 
     lora = LoraOptions(r=LORA_RANK, alpha=2.0 * LORA_RANK)
+    with seeded("critic", parts.seed):
+        critic = Critic(parts.captioner, head=head, blocks=BLOCKS, lora=lora)  # type: ignore[arg-type]
     return {
-        "critic": Critic(parts.captioner, head=head, blocks=BLOCKS, lora=lora),  # type: ignore[arg-type]
+        "critic": critic,
         "penalties": Penalties(parts.captioner.tokenizer, world_phrases(), exempt=EXEMPT_WORDS, years=False),
         "max_new_tokens": MAX_NEW_TOKENS,
     }
