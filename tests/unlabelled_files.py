@@ -43,17 +43,26 @@ def cut(path: Path, keep: float) -> Path:
     return path
 
 
-def write_video(path: Path, *, seconds: int = 4, rate: int = 10, every: int = 5) -> Path:
-    """Frame i is all of grey 5 i; each ``every``-th frame and no other is a key-frame."""
+def write_video(
+    path: Path,
+    *,
+    seconds: int = 4,
+    rate: int = 10,
+    every: int = 5,
+    grey: int = 5,
+    codec: str = "mpeg4",
+    b_frames: int = 0,
+) -> Path:
+    """Frame i is all of ``grey`` times i; each ``every``-th frame and no other is a key-frame."""
     import av
 
     with av.open(str(path), "w") as container:
-        stream = container.add_stream("mpeg4", rate=rate, options={"sc_threshold": "1000000000"})
+        stream = container.add_stream(codec, rate=rate, options={"sc_threshold": "1000000000"})
         stream.width = stream.height = 32
         stream.pix_fmt = "yuv420p"
-        stream.gop_size, stream.codec_context.max_b_frames = every, 0
+        stream.gop_size, stream.codec_context.max_b_frames = every, b_frames
         for i in range(seconds * rate):
-            frame = av.VideoFrame.from_ndarray(np.full((32, 32, 3), 5 * i, dtype=np.uint8), format="rgb24")
+            frame = av.VideoFrame.from_ndarray(np.full((32, 32, 3), grey * i, dtype=np.uint8), format="rgb24")
             frame.pts = i
             for packet in stream.encode(frame):
                 container.mux(packet)

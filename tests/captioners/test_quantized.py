@@ -6,7 +6,9 @@ import importlib.util
 
 import pytest
 import torch
+import transformers
 
+from tellapart.captioners import loading
 from tellapart.captioners.adapters import LoraOptions
 from tellapart.captioners.huggingface import HuggingFaceCaptioner
 from tellapart.cli.models import load_captioner
@@ -53,6 +55,23 @@ def test_an_adapter_learns_beside_rounded_weights(folder, quantization, layer):
         optimiser.step()
     with torch.no_grad():
         assert rounded(rollout).logprobs.sum() > before
+
+
+def test_each_process_loads_onto_its_own_gpu(folder, monkeypatch):
+    asked = []
+
+    def load(name, **options):
+        asked.append(options["device_map"])
+        raise OSError("asked is enough")
+
+    monkeypatch.setattr(loading, "quantization_config", lambda *given: None)
+    monkeypatch.setattr(transformers.AutoModelForImageTextToText, "from_pretrained", load)
+    monkeypatch.setenv("LOCAL_RANK", "3")
+    for gpus in (True, False):
+        monkeypatch.setattr(torch.cuda, "is_available", lambda gpus=gpus: gpus)
+        with pytest.raises(UsageError, match="asked is enough"):
+            loading.read_parts(folder, quantization="int8")
+    assert asked == [{"": 3}, None]
 
 
 def test_what_cannot_be_rounded_is_told(folder, tmp_path, monkeypatch):

@@ -53,6 +53,14 @@ def test_sections_of_other_captioners_are_refused(materials, tmp_path):
             build(load_recipe([str(materials.recipe(tmp_path, "xe", captioner=captioner))]))
 
 
+def test_an_adapter_of_random_weights_is_refused(materials, tmp_path):
+    """A run keeps the adapter alone, and the weights below it are nowhere."""
+    new = {"tower": str(materials.listener), "hidden_size": 16, "heads": 2, "layers": 1}
+    captioner = {"model_name_or_path": "new/clip_transformer", "transformer": new, "lora": {"r": 2}}
+    with pytest.raises(UsageError, match=r"captioner\.lora adapts trained weights, but new/clip_transformer begins"):
+        build(load_recipe([str(materials.recipe(tmp_path, "xe", captioner=captioner))]))
+
+
 def test_the_listener_rewards_of_the_paper(materials, tmp_path):
     """CLIP-S and PAC-S differ by their weights alone; the reference-based ones are checked against the metric."""
     names = ("clip_s", "pac_s", "ref_clip_s", "ref_pac_s")

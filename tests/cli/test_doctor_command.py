@@ -40,6 +40,19 @@ def test_a_run_that_went_wrong(tmp_path, capsys):
     assert main(["doctor", str(folder), "--strict", "true"]) == 1
 
 
+def test_hacking_that_another_sign_keeps_up_holds_at_the_end(tmp_path, capsys):
+    """Grammar is broken at step 20 alone, the judge from step 30 on."""
+    values = zip((100.0, 99.0, 50.0, 98.0, 98.0), (30.0, 30.0, 30.0, 27.0, 26.0), strict=True)
+    lines = [
+        {"step": 10 * i, "reward": 1.0 + i / 10, "eval_grammatical": grammar, "eval_judge_R@1": judge}
+        for i, (grammar, judge) in enumerate(values)
+    ]
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert main(["doctor", str(tmp_path), "--strict", "true"]) == 1
+    (told,) = [line for line in capsys.readouterr().out.splitlines() if " hacking: " in line]
+    assert "over by the end" not in told
+
+
 def test_a_floor_of_the_run_is_its_limit(tmp_path, capsys):
     """CIDEr of 1.698 at step 0 and 1.583 at the end, 0.93 of it."""
     folder = run_folder(tmp_path, "healthy_scst", run={"config": {"best_floor": {"CIDEr": 0.99}}})

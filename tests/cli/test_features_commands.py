@@ -193,7 +193,7 @@ def test_an_image_without_features_stops_or_is_left_out(album, tmp_path, capsys)
         ({"data.features": "none"}, "features none do not exist"),
         ({"captioner.model_name_or_path": "new/gru"}, "new/gru is no captioner to start from: choose new/fc_lstm or"),
         ({"captioner.new": '{"min_count": 99}'}, "lower captioner.new.min_count"),
-        ({"captioner.lora.r": "4"}, "trains in full: leave lora out"),
+        ({"captioner.lora.r": "4"}, "new/fc_lstm begins with random ones: leave lora out"),
     ],
 )
 def test_what_does_not_go_together_is_one_sentence(album, tmp_path, capsys, options, reason):
@@ -214,6 +214,8 @@ def test_captioner_and_features_must_fit(taught, album, tmp_path, capsys):
     section = {"captioner.new": '{"hidden_size": 8}'}
     assert album.train(kind, tmp_path / "b", "scst", str(folder), **section) == 2
     assert "captioner.new is for a captioner that begins anew" in capsys.readouterr().err
+    assert album.train(kind, tmp_path / "d", "scst", str(folder), **{"captioner.lora.r": "4"}) == 2
+    assert "trains in full: leave lora out" in capsys.readouterr().err
     if kind == "att2in2":
         assert album.train(kind, tmp_path / "c", **{"data.features": album.root / "mean"}) == 2
         assert "attends to regions, but the features are one vector an image" in capsys.readouterr().err

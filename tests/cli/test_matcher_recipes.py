@@ -110,6 +110,7 @@ def test_what_does_not_fit_is_told(materials, heads, tmp_path):
         return str(error.value)
 
     assert "reward.itm needs a matcher: set matcher.model" in told("--matcher.model=null")
+    assert f"matcher.model is {heads['blip']}, but reward.itm is 0" in told("--reward.itm=0", "--reward.cider_d=1")
     assert "matcher.question is for models that are asked" in told("--matcher.question={caption}?")
     assert "matcher.scaled is for dual encoders" in told("--matcher.scaled=true")
     assert "matcher.batch_size is 0" in told("--matcher.batch_size=0")

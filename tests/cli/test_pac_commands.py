@@ -10,6 +10,8 @@ import pytest
 import torch
 import yaml
 
+from tellapart.cli import models
+from tellapart.cli.listener_parts import generated_captions
 from tellapart.cli.listener_recipe import listener_help, load_listener_recipe
 from tellapart.cli.main import main
 from tellapart.cli.models import load_data
@@ -19,11 +21,12 @@ from tellapart.listeners.clip import ClipListener
 from tiny_models import CAPTIONS, images
 
 RECIPES = Path(__file__).parents[2] / "recipes"
+DATA = {"images": None, "format": None, "size": "small", "limit": None}
 PROJECTIONS = {"visual_projection.weight", "text_projection.weight"}
 
 
 def train_ids(materials) -> list[str]:
-    return load_data(str(materials.data), "train", images=None, format=None, size="small", limit=None).ids
+    return load_data(str(materials.data), "train", **DATA).ids
 
 
 @pytest.fixture
@@ -141,6 +144,31 @@ def test_a_captioner_writes_the_positives(recipe, materials, tmp_path, monkeypat
     assert "generated_captions_loss" in lines_of(tmp_path / "run")[1]
     [kept] = (tmp_path / "cache" / "discriminators" / "captions").glob("*.jsonl")
     assert {json.loads(line)["id"] for line in kept.read_text().splitlines()} == set(train_ids(materials))
+
+
+def test_the_captioner_draws_on_the_accelerator(recipe, materials, monkeypatch):
+    place = torch.device("meta")
+    monkeypatch.setattr(models, "device", lambda: place)
+    found = []
+
+    def drawn(captioner, *rest):
+        found.append(next(captioner.parameters()).device)
+        return start_captions.StartCaptions({}, {}, None)
+
+    monkeypatch.setattr(start_captions, "start_captions", drawn)
+    path = recipe(pac={"captioner": str(materials.captioner)}, loss="pac")
+    generated_captions(load_listener_recipe([path]), load_data(str(materials.data), "train", **DATA))
+    assert found == [place]
+
+
+@pytest.mark.parametrize("tower", ["text_model", "vision_model"])
+def test_adapters_of_one_tower_are_evaluated(recipe, materials, tmp_path, tower):
+    """Images are read by id where nothing of their side learns, and as pictures where it does."""
+    lora = {"r": 2, "alpha": 4, "target_modules": rf"{tower}\.encoder\.layers\.\d+\.mlp\.fc[12]"}
+    section = {"path": str(materials.listener), "lora": lora}
+    assert main(["train-listener", recipe(loss="pac", listener=section)]) == 0
+    assert "eval_R@1_mean" in lines_of(tmp_path / "run")[-1]
+    assert {name.split(".")[0] for name in changed(materials, tmp_path / "run")} == {tower}
 
 
 def test_errors_are_sentences(recipe, materials, tmp_path, capsys):

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from tellapart.cli.listener_recipe import load_listener_recipe
 from tellapart.cli.recipe import load_recipe
 from tellapart.cli.train import check_output_dir
 from tellapart.errors import UsageError
@@ -46,3 +47,42 @@ def test_what_was_recorded_counts(resumed):
         resumed(lambda recipe: recipe["objective"].update(beta=0.7))
     with pytest.raises(UsageError, match="has reward"):
         resumed(lambda recipe: recipe.pop("reward"))
+
+
+def test_where_a_matcher_is_and_how_much_it_reads_at_once_may_change(resumed):
+    flags = ["--matcher.device", "cuda:1", "--matcher.batch_size", "7"]
+    resumed(lambda recipe: None, *flags)
+    with pytest.raises(UsageError, match=r"has matcher .*'dtype': 'float32'"):
+        resumed(lambda recipe: None, *flags, "--matcher.dtype", "bfloat16")
+
+
+@pytest.fixture
+def resumed_listener(tmp_path):
+    """``check(change, before, now)``: resume a listener's run with other flags than it was recorded with."""
+
+    def check(change, before=(), now=()):
+        argv = ["--listener.path", "x", "--output_dir", str(tmp_path), "--resume_from_checkpoint", "last"]
+        recorded = json.loads(json.dumps(load_listener_recipe([*argv, *before]).resolved))
+        change(recorded)
+        (tmp_path / "run.json").write_text(json.dumps({"recipe": recorded}))
+        check_output_dir(load_listener_recipe([*argv, *now]))
+
+    return check
+
+
+def test_a_listener_goes_on_with_its_own_loss(resumed_listener):
+    with pytest.raises(UsageError, match=r"has hinge .*0\.2.*, not .*0\.3"):
+        resumed_listener(lambda recipe: None, ("--loss", "hinge"), ("--loss", "hinge", "--hinge.margin", "0.3"))
+    with pytest.raises(UsageError, match=r"has pac .*a\.json.*, not .*b\.json"):
+        resumed_listener(
+            lambda recipe: None, ("--pac", "--pac.captions", "a.json"), ("--pac", "--pac.captions", "b.json")
+        )
+
+
+def test_a_listeners_run_before_there_were_losses_goes_on(resumed_listener):
+    def older(recipe):
+        del recipe["loss"], recipe["hinge"], recipe["pac"], recipe["grammar"], recipe["head"]
+
+    resumed_listener(older)
+    with pytest.raises(UsageError, match="has loss 'contrastive', not 'hinge'"):
+        resumed_listener(older, (), ("--loss", "hinge"))

@@ -190,6 +190,13 @@ def test_errors_are_sentences(recipe, materials, tmp_path, capsys):
     assert "train-listener needs reference captions" in capsys.readouterr().err
 
 
+def test_what_ends_hacked_captioners_is_refused(recipe):
+    words = ["--on_hack", "stop", "--eval_steps", "1"]
+    with pytest.raises(UsageError, match="on_hack=stop watches the captions of a captioner"):
+        load_listener_recipe([str(recipe()), *words])
+    assert load_listener_recipe([str(recipe()), "--on_hack", "warn"]).training.on_hack == "warn"
+
+
 def test_there_are_shipped_recipes():
     assert {path.stem for path in SHIPPED} >= {"world_listener_grammar", "coco_clip_grammar"}
 

@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import json
 
+import numpy as np
 import pytest
 from safetensors.torch import load_file
 
+from tellapart.cli.feature_inputs import features_at
 from tellapart.cli.main import main
+from tellapart.cli.measured import DataOptions, load
+from tellapart.cli.recipe import load_recipe
+from tellapart.cli.runs import made_by
+from tellapart.cli.training_images import training_images
 from tellapart.data.load import load_dataset
 from unlabelled_files import cut, jpeg, shard, write_tar, write_video
 
@@ -107,12 +113,43 @@ def test_what_was_held_out_is_never_trained_on_and_is_scored_later(recipe, pictu
     assert {row["image_id"] for row in rows} == held
 
 
+@pytest.mark.parametrize(("read", "limit"), [("pictures", 2), ("features", None), ("features and pictures", None)])
+def test_scoring_holds_out_what_the_training_did(recipe, tmp_path, read, limit):
+    """Of twelve images one that would be held out is broken: left out before, unless nothing ever opens a picture."""
+    folder, features = tmp_path / "photos", tmp_path / "features"
+    folder.mkdir()
+    features.mkdir()
+    for i in range(12):
+        (folder / f"{i}.jpg").write_bytes(jpeg(i))
+        np.save(features / f"{i}.jpg.npy", np.zeros((1, 4), dtype=np.float32))
+    data = {"path": str(folder), "format": "unlabelled", "on_error": "skip"}
+    data |= {} if read == "pictures" else {"features": str(features)}
+    listens = {"reward": {"cider_d": 1.0}, "listener": {}} if read == "features" else {}
+
+    def held_out() -> list[str]:
+        path = recipe("scst", data=data, evaluation={"held_out": 4, "limit": limit}, **listens)
+        made = load_recipe([str(path)])
+        trained, held, _ = training_images(made, features_at(made.data.features))
+        assert held is not None
+        assert not set(trained.ids) & set(held.ids)
+        assert load(DataOptions(), made_by(made.resolved)).dataset.ids == held.ids
+        return held.ids
+
+    whole = held_out()
+    assert len(whole) == (limit or 4)
+    (folder / whole[0]).write_bytes(b"")
+    again = held_out()
+    assert len(again) == len(whole)
+    assert (whole[0] in again) == (read == "features")
+
+
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
         ({"metric_for_best_model": "CIDEr"}, "metric_for_best_model names 'CIDEr', which compares with human captions"),
         ({"reward": {"cider_d": 1.0}}, "reward cider_d needs reference captions, but image '"),
         ({"evaluation": {"held_out": 6, "path": "x"}}, "evaluation.held_out takes images of the training data"),
+        ({"evaluation": {"held_out": 6, "images": "x"}}, "of the training data: leave evaluation.images out"),
         ({"evaluation": {"held_out": 600}}, "evaluation.held_out is 600, but"),
         ({"data": {"on_error": "fail"}}, "2.tar is not a whole tar archive"),
     ],

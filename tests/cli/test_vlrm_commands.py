@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -102,6 +103,18 @@ def test_a_run_cut_in_two_ends_with_the_same_weights(recipe, tmp_path):
     assert not same(weights(tmp_path / "parts" / "checkpoint-2"), whole)
 
 
+def test_the_listener_may_read_pictures_as_they_come(recipe, pictures, tmp_path):
+    """It stays as it is, so it need not know all images before: the same figures, but for one picture that is broken."""
+    folder = tmp_path / "some"
+    shutil.copytree(pictures, folder)
+    (folder / "broken.png").write_bytes(b"no picture")
+    data = {"path": str(folder), "format": "unlabelled", "on_error": "replace"}
+    assert main(["train", str(recipe("vlrm_rs", data=data, max_steps=1, per_device_train_batch_size=10))]) == 0
+    (first,) = [line for line in logged(tmp_path / "vlrm_rs") if "loss" in line]
+    assert first["unreadable_images"] == 1
+    assert abs(first["rewards/phi"]) < 1e-6  # its mean over the step
+
+
 def said(capsys, argv):
     assert main(argv) == 2
     return capsys.readouterr().err.strip().removeprefix("error: ")
@@ -112,7 +125,8 @@ def said(capsys, argv):
     [
         ("vlrm", {"reward": {"clip_s": 1.0, "phi": 0.3}}, "reward.phi compares the captions of a whole step"),
         ("vlrm_rs", {"reward": {"phi": 0.3}}, "method vlrm_rs needs a reward"),
-        ("vlrm_rs", {"reward": {"clip_s": 0.0, "cider_d": 1.0}, "listener": {}}, "method vlrm_rs needs a listener"),
+        ("vlrm_rs", {"reward": {"clip_s": 1.0}}, "adds Phi to the reward, but reward.phi is 0: give it a weight"),
+        ("vlrm_rs", {"reward": {"cider_d": 1.0, "phi": 0.3}, "listener": {}}, "method vlrm_rs needs a listener"),
         (
             "vlrm",
             {"penalties": {"phrases": "vlmr"}},
@@ -159,3 +173,4 @@ def test_the_recipe_of_the_paper_has_its_numbers():
     drawn = decoding(watched.num_beams, watched.max_new_tokens, min_new_tokens=watched.min_new_tokens)
     assert (drawn.num_beams, drawn.min_new_tokens, drawn.max_new_tokens, watched.no_repeat_ngram_size) == (5, 4, 60, 2)
     assert (recipe.parts["critic"].blocks, recipe.parts["penalties"].phrases) == (5, "vlrm")
+    assert (recipe.data.format, recipe.data.on_error) == ("unlabelled", "replace")  # shards and videos are read, too

@@ -134,16 +134,23 @@ def test_what_a_damaged_archive_still_holds(tmp_path):
     assert len(load(tmp_path, missing_files=True)) == 10
 
 
-@pytest.mark.parametrize("ending", [".mp4", ".mkv", ".avi"])
-def test_key_frames_have_their_times_and_pictures(tmp_path, ending):
+MPEG_2 = {"codec": "mpeg2video", "b_frames": 2, "rate": 25, "every": 12, "grey": 2}
+"""4 s: key-frames at 0.00, 0.48, ... 3.84 s, of grey 0, 24, ... 192; seeks land before and after them."""
+
+
+@pytest.mark.parametrize(
+    ("ending", "options", "count"), [(".mp4", {}, 8), (".mkv", {}, 8), (".avi", {}, 8), (".mpg", MPEG_2, 9)]
+)
+def test_key_frames_have_their_times_and_pictures(tmp_path, ending, options, count):
     """4 s at 10 frames a second, a key-frame every 5 frames: 0.0, 0.5, ... 3.5 s; frame i is of grey 5 i."""
-    data = load(write_video(tmp_path / f"film{ending}"))
-    assert data.ids == [f"film{ending}#t={0.5 * i:.3f}" for i in range(8)]
-    for i in (7, 0, 3):  # in any order
+    data = load(write_video(tmp_path / f"film{ending}", **options))
+    apart, brighter = (0.48, 24) if options else (0.5, 25)
+    assert data.ids == [f"film{ending}#t={apart * i:.3f}" for i in range(count)]
+    for i in (7, 0, 3, *range(count)):  # in any order
         grey = np.asarray(data[i].image.open()).mean()
-        assert grey == pytest.approx(25 * i, abs=6)
+        assert grey == pytest.approx(brighter * i, abs=6)
     assert Image.open(io.BytesIO(data[3].image.read())).size == (32, 32)
-    assert len({example.image.fingerprint() for example in data}) == 8
+    assert len({example.image.fingerprint() for example in data}) == count
 
 
 def test_key_frames_apart(tmp_path):

@@ -70,6 +70,33 @@ def test_a_runs_own_floor_replaces_the_rule_and_adds_others():
     ]
 
 
+def test_each_metric_of_a_floor_is_told_by_itself():
+    """CIDEr's floor is a rule of its own; 0.9 of 0.2 is 0.18, 0.5 of 0.4 is 0.2."""
+    curves = {"eval_SPICE": over(0.2, 0.1, 0.19), "eval_METEOR": over(0.4, 0.3, 0.15)}
+    found = find_alarms(curves, floor={"SPICE": 0.9, "METEOR": 0.5})
+    assert [(alarm.rule, alarm.key, alarm.step, alarm.lasting, alarm.points) for alarm in found] == [
+        ("floor", "eval_SPICE", 10, False, ((10, 0.1),)),
+        ("floor", "eval_METEOR", 20, True, ((20, 0.15),)),
+    ]
+
+
+def test_hacking_lasts_also_when_another_sign_takes_over():
+    """Grammar is broken at step 20 alone; the judge, 30 at the start, is more than two points below it from 30 on."""
+    curves = {
+        "eval_grammatical": over(100.0, 99.0, 50.0, 98.0, 98.0),
+        "eval_judge_R@1": over(30.0, 30.0, 30.0, 27.0, 26.0),
+        "reward": over(1.0, 1.1, 1.2, 1.3, 1.4),
+    }
+    found = {alarm.rule: alarm for alarm in find_alarms(curves)}
+    assert {name: (alarm.key, alarm.lasting, alarm.points) for name, alarm in found.items()} == {
+        "grammar": ("eval_grammatical", False, ((20, 50.0),)),
+        "hacking": ("eval_grammatical", True, ((20, 50.0),)),  # points of a plot are of its own metric
+    }
+    assert found["hacking"].text.endswith(" At step 40 the sign is judge R@1: 26.0; the limit is 28.0.")
+    over_by_the_end = {alarm.rule: alarm for alarm in find_alarms(curves | {"eval_judge_R@1": over(*[30.0] * 5)})}
+    assert not over_by_the_end["hacking"].lasting
+
+
 def test_alarms_come_in_order_of_steps_and_need_two_values():
     curves = {"eval_CIDEr": over(2.0, 1.9, 0.1), "eval_bad_endings": over(0.0, 9.0), "eval_grammatical": [(0, 3.0)]}
     assert [alarm.step for alarm in find_alarms(curves)] == [10, 20]

@@ -36,6 +36,15 @@ def test_each_text_is_embedded_once_in_the_order_asked_for():
     assert counting.asked[-1] == ["b"]
 
 
+def test_a_step_begins_with_nothing_remembered():
+    counting = Counting()
+    listener = RememberingTexts(counting)
+    for step in (0, 0, 1):
+        listener.begin(step)
+        listener.encode_texts(["a"])
+    assert counting.asked == [["a"], ["a"]]
+
+
 def test_what_was_asked_for_longest_ago_is_dropped():
     counting = Counting()
     listener = RememberingTexts(counting, capacity=2)

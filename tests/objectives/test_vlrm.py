@@ -13,6 +13,7 @@ from vlrm_fakes import GivenCritic, NumberListener, by_words, images, make, spea
 from given import GivenCaptioner, double, vector
 from given import images as no_pixels
 from tellapart.objectives.vlrm import VLRM, VLRMRS
+from tellapart.rewards.phi import phi
 from tellapart.types import Rollout
 from two_processes import run_two
 
@@ -143,6 +144,35 @@ def test_the_vector_of_phi():
     close(experience.returns, [[value] * 2 for value in expected["sim_unbiased"]], tolerance)
     close(experience.logs["reward"], expected["sim_unbiased"], tolerance)
     close(experience.logs["rewards/phi"] / inputs["weight"], expected["Phi_unbiased"], tolerance)
+
+
+def test_a_step_reads_its_captions_whatever_earlier_steps_read():
+    """Else a training that is resumed reads other groups of captions than one that went on, and ends with other weights."""
+    objective, asked = make("vlrm_rs", max_new_tokens=3), []
+    read = objective.listener.listener.encode_texts
+    objective.listener.listener.encode_texts = lambda texts: asked.append(list(texts)) or read(texts)
+    objective.listener.listener.encode_images = lambda batch: read(batch.ids)
+    with torch.no_grad():
+        for current in (0, 0, 1):
+            torch.manual_seed(0)
+            objective.collect(images(4), current)
+    assert len(asked) == 2
+    assert asked[0] == asked[1]
+
+
+def test_each_process_finds_the_phi_of_its_own_captions():
+    """That of the second of two, whose rows come after those of the first; some captions of an image are equal."""
+    objective, first = make("vlrm_rs", num_generations=6, top_k=2, max_new_tokens=2), []
+    with torch.no_grad():
+        torch.manual_seed(0)
+        theirs, *mine = (objective.collect(part, 0) for part in parts_of(images(9), 3))
+        objective.compared([theirs], lambda rows: first.append(rows) or rows)
+        done = objective.compared(mine, lambda rows: torch.cat([first.pop(0), rows]))
+    texts = mine[0].rollout.texts
+    assert len(set(zip(mine[0].rollout.ids(), texts, strict=True))) < len(texts)
+    pairs = [e.pairs for e in (theirs, *mine)]
+    wanted = 0.3 * phi(*(torch.cat(column) for column in zip(*pairs, strict=True)))[len(theirs.rollout) :]
+    torch.testing.assert_close(torch.cat([e.logs["rewards/phi"] for e in done]).float(), wanted)
 
 
 def gradients(objective):

@@ -6,9 +6,12 @@ from itertools import pairwise
 import pytest
 import torch
 from torch import nn
-from training_toys import Toy, digest, toy_config, toy_data, toy_dataset
+from training_toys import Toy, digest, to_features, toy_config, toy_data, toy_dataset
 
-from tellapart.data.dataset import Collate
+from tellapart.data.dataset import CaptionDataset, Collate
+from tellapart.data.images import EncodedImage
+from tellapart.data.loader import TrainingData
+from tellapart.data.order import Order
 from tellapart.draws import mix_seeds
 from tellapart.training.loop import train
 from tellapart.types import ObjectiveModule, StepOutput
@@ -56,6 +59,27 @@ def test_accumulation_changes_neither_weights_nor_logs(tmp_path):
     for line, other in zip(run.history, cut_run.history, strict=True):
         for name in set(NOT_TIME) - {"error/maximum"}:
             assert line[name] == pytest.approx(other[name], abs=1e-6), name
+
+
+def test_images_replaced_between_two_logs_are_told_before_a_checkpoint(tmp_path):
+    """The first image of the order is broken; the log would be written after step 100, and the run dies in its fourth."""
+
+    class Dies(Toy):
+        def collect(self, batch, step):
+            if step == 3:
+                raise RuntimeError("no power")
+            return super().collect(batch, step)
+
+    broken = Order(20, 3)[0]
+    examples = list(toy_dataset())
+    examples[broken] = replace(examples[broken], image=EncodedImage(b"", "broken.jpg"))
+    data = TrainingData(CaptionDataset(examples, name="toys"), Collate({"toy": to_features}), replace_unreadable=True)
+    told: list[tuple[set[str], bool]] = []
+    data.on_replaced = lambda: told.append((set(data.replaced), (tmp_path / "checkpoint-2").exists()))
+    with pytest.raises(RuntimeError, match="no power"):
+        train(Dies(), data, toy_config(tmp_path, max_steps=200, logging_steps=100, save_steps=2))
+    assert told == [({f"image-{broken}"}, False)]
+    assert (tmp_path / "checkpoint-2").exists()
 
 
 def test_logged_means_are_over_items(tmp_path):

@@ -10,11 +10,13 @@ from torch import nn
 from transformers import Blip2Config, OPTConfig
 from transformers.modeling_layers import GradientCheckpointingLayer
 
+from listeners.tiny_listeners import clip_parts
 from tellapart.captioners.activations import activations
 from tellapart.captioners.base import Encoded
 from tellapart.captioners.learning import checkpoint_layers
 from tellapart.cli.memory import lacks_weights, memory_of_configurations
 from tellapart.cli.recipe import load_recipe
+from tellapart.listeners.clip import ClipListener
 from tellapart.training.memory import GIB, frozen_models, memory_of, peak
 from tiny_models import tiny_ved
 
@@ -140,3 +142,33 @@ def test_blip2_with_a_critic_fits_24_gib_without_a_download(tmp_path):
     total = float(told.split("at its highest: ")[1].split(" GiB")[0])
     assert 16 < total < 24e9 / GIB
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(("method", "held"), [("dico", True), ("dpo", True), ("scst", False)])
+def test_the_start_model_and_a_checkpoint_file_are_counted(tmp_path, method, held):
+    tiny_ved(tmp_path / "captioner")
+    for weights in (tmp_path / "captioner").glob("*.safetensors"):
+        weights.unlink()
+    model, image_processor, tokenizer = clip_parts()
+    ClipListener.from_parts(model, image_processor, tokenizer).save(tmp_path / "clip")
+    (tmp_path / "pac.pth").touch()  # its configuration is that of its base
+    recipe = {
+        "method": method,
+        "captioner": {"model_name_or_path": str(tmp_path / "captioner")},
+        "listener": {"path": str(tmp_path / "pac.pth"), "base": str(tmp_path / "clip")},
+        "reward": {"clip_s": 1.0},
+        "evaluation": {"split": None},
+        "output_dir": str(tmp_path / "run"),
+        "learning_rate": 1e-5,
+        "max_steps": 1,
+    }
+    (tmp_path / "recipe.yaml").write_text(json.dumps(recipe))
+    rows = {line.split()[0]: line.split() for line in _told(tmp_path / "recipe.yaml")}
+    assert int(rows["listener"][2].replace(",", "")) == sum(p.numel() for p in model.parameters())
+    assert ("reference" in rows) == held
+    if held:
+        assert rows["reference"][2] == rows["captioner"][1]
+
+
+def _told(path):
+    return [line for line in memory_of_configurations(load_recipe([str(path)])).splitlines() if line.strip()]

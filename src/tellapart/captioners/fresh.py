@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from safetensors import SafetensorError
+
 from tellapart.captioners.encoded_clip import EncodedClip, EncodedClipConfig
 from tellapart.captioners.huggingface import HuggingFaceCaptioner
 from tellapart.captioners.lstm import LSTMS
@@ -14,6 +16,7 @@ from tellapart.captioners.vocabulary import build_tokenizer
 from tellapart.errors import UsageError
 
 CLIP_TRANSFORMER = "clip_transformer"
+_TOWERS = ("clip", "clip_vision_model")
 PAD = "<|pad|>"
 """The token that the released code adds."""
 
@@ -45,7 +48,7 @@ def fresh_clip_transformer(
     Raises:
         UsageError: a number cannot be used, or ``tower`` is no CLIP.
     """
-    from transformers import AutoImageProcessor, AutoTokenizer, CLIPVisionModel
+    from transformers import AutoImageProcessor, AutoTokenizer
 
     if min(hidden_size, layers, heads, max_caption_tokens) < 1 or hidden_size % heads or not 0 <= dropout < 1:
         raise UsageError(
@@ -54,10 +57,10 @@ def fresh_clip_transformer(
         )
     try:
         with quiet():
-            vision = CLIPVisionModel.from_pretrained(tower)
+            vision = _vision_tower(tower)
             tokenizer = AutoTokenizer.from_pretrained(tower)
             images = AutoImageProcessor.from_pretrained(tower, backend="pil")
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RuntimeError, SafetensorError) as error:
         raise UsageError(
             f"captioner.transformer.tower {str(tower)!r} could not be read as a CLIP: give its folder or Hugging Face id."
         ) from error
@@ -76,6 +79,28 @@ def fresh_clip_transformer(
     encoder.tower = vision
     model = _decoded(encoder, tokenizer, positions=max_caption_tokens + SPARE, **sizes)
     return HuggingFaceCaptioner.from_parts(model, images, tokenizer, max_caption_tokens=max_caption_tokens)
+
+
+def _vision_tower(source: str | Path) -> Any:
+    """The vision tower of a CLIP with all of its weights.
+
+    Raises:
+        UsageError: it is no CLIP, or weights are missing.
+    """
+    from transformers import AutoConfig, CLIPVisionModel
+
+    kind = AutoConfig.from_pretrained(source).model_type
+    if kind not in _TOWERS:
+        raise UsageError(
+            f"captioner.transformer.tower {str(source)!r} could not be read as a CLIP, for it is a {kind!r} model: name a CLIP."
+        )
+    vision, report = CLIPVisionModel.from_pretrained(source, output_loading_info=True)
+    if missing := sorted(report["missing_keys"]):
+        raise UsageError(
+            f"captioner.transformer.tower {str(source)!r} lacks {len(missing)} weights, first {missing[0]!r}: give all of the "
+            "model."
+        )
+    return vision
 
 
 def _decoded(

@@ -15,7 +15,7 @@ import tellapart.captioners.lstm  # noqa: F401  # both make their models known t
 from tellapart.captioners.families import family_class
 from tellapart.captioners.families.base import Family, Processors
 from tellapart.captioners.modes import quiet
-from tellapart.captioners.quantized import keep_differentiable, quantization_config
+from tellapart.captioners.quantized import device_map, keep_differentiable, quantization_config
 from tellapart.errors import UsageError
 from tellapart.progress import quiet_loading
 
@@ -108,6 +108,7 @@ def _read_model(name: str, dtype: str, revision: str | None, quantization: Any =
     options: dict[str, Any] = {"revision": revision, "dtype": DTYPES[dtype], "output_loading_info": True}
     if quantization is not None:
         options["quantization_config"] = quantization_config(quantization, config, DTYPES[dtype])
+        options["device_map"] = device_map()
     model, report = _read("model", "config.json and model.safetensors", name, load, **options)
     if missing := sorted(key for key in report["missing_keys"] if not unused.match(key)):
         raise UsageError(

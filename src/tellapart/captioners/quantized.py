@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 from collections.abc import Callable
 from typing import Any, Literal
 
@@ -54,6 +55,13 @@ def quantization_config(quantization: Quantization, config: Any, dtype: Any) -> 
     from transformers import BitsAndBytesConfig
 
     return BitsAndBytesConfig(**kinds[quantization](), llm_int8_skip_modules=list(WHOLE))
+
+
+def device_map() -> dict[str, int] | None:
+    """Where rounded weights are put: on this process's own GPU, not on the first for all; on the CPU where there is none."""
+    import torch
+
+    return {"": int(os.environ.get("LOCAL_RANK", "0"))} if torch.cuda.is_available() else None
 
 
 def keep_differentiable(model: Any) -> None:

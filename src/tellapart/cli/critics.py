@@ -44,6 +44,11 @@ def check_critic(recipe: Recipe) -> None:
             f"reward.phi compares the captions of a whole step, which method {recipe.method} does not: leave it out, or choose "
             "vlrm_rs."
         )
+    if "phi_weight" in needs and not recipe.reward.phi:
+        raise UsageError(
+            f"method {recipe.method} adds Phi to the reward, but reward.phi is 0: give it a weight, such as the paper's 0.3, or "
+            "choose vlrm."
+        )
     if "critic" in needs and recipe.parts["critic"] is None:
         raise UsageError(
             f"method {recipe.method} needs a critic: leave critic out for the usual one, or give its options."

@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from tellapart.cli.measured import without_broken
 from tellapart.cli.new_section import NewSection, TransformerSection
-from tellapart.cli.schema import CaptionerSection
+from tellapart.cli.schema import (
+    CaptionerSection,
+    DataSection,
+    EvaluationSection,
+    ListenerSection,
+    OwnListenerSection,
+)
 from tellapart.errors import UsageError
 from tellapart.listeners.kinds import reads_features
 
@@ -63,10 +69,27 @@ def load_pictured(
 
 def needs_pictures(recipe: Recipe) -> bool:
     """Whether a training opens images: not if its captioner reads features and nothing listens."""
-    watched, own = recipe.evaluation, recipe.parts.get("own_listener")
+    return opens_pictures(
+        recipe.data,
+        recipe.listener,
+        recipe.evaluation,
+        own=recipe.parts.get("own_listener"),
+        itm=bool(recipe.reward.itm),
+    )
+
+
+def opens_pictures(
+    data: DataSection,
+    listener: ListenerSection,
+    watched: EvaluationSection,
+    *,
+    own: OwnListenerSection | None,
+    itm: bool,
+) -> bool:
+    """The same of a recipe's sections, ``itm`` being whether the reward asks a matcher."""
     looks = own is not None and own.path is not None and not reads_features(own.path)
-    looks = looks or recipe.listener.path is not None or bool(recipe.reward.itm)
-    return recipe.data.features is None or any([looks, watched.judge, watched.pac, watched.itm])
+    looks = looks or listener.path is not None or itm
+    return data.features is None or any([looks, watched.judge, watched.pac, watched.itm])
 
 
 def usable(
@@ -156,6 +179,8 @@ def start_captioner(
             option = "captioner.new" if section.new is not None else "captioner.transformer"
             raise UsageError(f"{option} is for a captioner that begins anew, and {name} does not: leave it out.")
         return load_captioner(section, size=size, seed=seed)
+    if section.lora is not None:
+        raise UsageError(f"captioner.lora adapts trained weights, but {name} begins with random ones: leave lora out.")
     from tellapart.experiments.world_training import seeded
 
     with TemporaryDirectory() as temporary:

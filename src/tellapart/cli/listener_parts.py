@@ -52,12 +52,17 @@ def learner_of(recipe: ListenerRecipe, listener: ClipListener | Vse) -> TrainedL
     return kinds[recipe.trains](listener)
 
 
-def knows_images(recipe: ListenerRecipe) -> bool:
+def knows_images(learner: TrainedListener | Vse) -> bool:
     """Whether the listener has images by id, so that no picture is opened in training."""
-    return recipe.listener.is_recurrent or recipe.trains in ("text", "projections")
+    from tellapart.listeners.projections import ProjectionsListener
+    from tellapart.listeners.trained import TrainedListener, vision_learns
+
+    if isinstance(learner, ProjectionsListener) or not isinstance(learner, TrainedListener):
+        return True
+    return not vision_learns(learner.listener)
 
 
-def collate_of(recipe: ListenerRecipe, listener: ClipListener | Vse, dataset: CaptionDataset) -> Collate:
+def collate_of(recipe: ListenerRecipe, learner: TrainedListener | Vse, dataset: CaptionDataset) -> Collate:
     """What turns images into what the listener reads.
 
     Raises:
@@ -66,15 +71,15 @@ def collate_of(recipe: ListenerRecipe, listener: ClipListener | Vse, dataset: Ca
     from tellapart.cli.feature_inputs import features_at
     from tellapart.data.dataset import Collate
     from tellapart.data.features.base import FeatureInputs
-    from tellapart.listeners.clip import ClipListener
+    from tellapart.listeners.trained import TrainedListener
 
     features = features_at(recipe.data.features)
     if features is not None:
-        return Collate({}, features={listener.name: FeatureInputs(features)})
-    if not isinstance(listener, ClipListener):
+        return Collate({}, features={learner.name: FeatureInputs(features)})
+    if not isinstance(learner, TrainedListener):
         return Collate({})
-    pictures = {} if knows_images(recipe) else {listener.name: listener.process}
-    return Collate(pictures, features=_generated_images(recipe, listener, dataset))
+    pictures = {} if knows_images(learner) else {learner.name: learner.listener.process}
+    return Collate(pictures, features=_generated_images(recipe, learner.listener, dataset))
 
 
 def generated_captions(recipe: ListenerRecipe, dataset: CaptionDataset) -> dict[str, list[str]]:
@@ -108,14 +113,14 @@ def generated_captions(recipe: ListenerRecipe, dataset: CaptionDataset) -> dict[
 
 def _drawn(recipe: ListenerRecipe, dataset: CaptionDataset) -> dict[str, list[str]]:
     """One greedy caption of every image by the recipe's captioner; the cache keeps them."""
-    from tellapart.cli.models import load_captioner
+    from tellapart.cli.models import device, load_captioner
     from tellapart.cli.schema import CaptionerSection
     from tellapart.data.dataset import Collate
     from tellapart.experiments.start_captions import start_captions
     from tellapart.types import Decoding
 
     section = CaptionerSection(model_name_or_path=str(recipe.pac.captioner))
-    captioner = load_captioner(section, size=recipe.data.size)
+    captioner = load_captioner(section, size=recipe.data.size).to(device())
     collate = Collate({captioner.name: captioner.process})
     drawn = start_captions(captioner, dataset, dataset.ids, collate, Decoding()).texts
     blank = next((image_id for image_id, text in drawn.items() if not text.strip()), None)

@@ -143,6 +143,11 @@ def _require_of_listener(written: Mapping[str, Any], path: Path | None) -> None:
 def _check(recipe: ListenerRecipe) -> None:
     _check_listener(recipe)
     _check_pac(recipe)
+    if recipe.training.on_hack != "warn":
+        raise UsageError(
+            f"on_hack={recipe.training.on_hack} watches the captions of a captioner that learns, but train-listener trains none: "
+            "leave on_hack out."
+        )
     if recipe.grammar and recipe.listener.trains == "all":
         raise UsageError("--grammar trains the text side only: set listener.train to text, or leave --grammar out.")
     if recipe.head.weight < 0 or recipe.head.min_count < 1:

@@ -42,7 +42,7 @@ class MatcherSection:
 
 
 def check_matcher(recipe: Recipe) -> None:
-    """Raise where the reward asks for a matcher and the recipe names none, or an option cannot be used.
+    """Raise where the reward asks for a matcher and the recipe names none, or the other way round, or an option cannot be used.
 
     Raises:
         UsageError: naming the option to change.
@@ -51,6 +51,11 @@ def check_matcher(recipe: Recipe) -> None:
     if recipe.reward.itm and section.model is None:
         raise UsageError(
             "reward.itm needs a matcher: set matcher.model, such as Salesforce/blip-itm-base-coco or world/itm."
+        )
+    if section.model is not None and not recipe.reward.itm:
+        raise UsageError(
+            f"matcher.model is {section.model}, but reward.itm is 0, so nothing asks it: give reward.itm a weight, or set "
+            "matcher.model to null."
         )
     if section.batch_size < 1:
         raise UsageError(f"matcher.batch_size is {section.batch_size}: give 1 or more.")

@@ -95,9 +95,10 @@ def load(options: DataOptions, run: Made | None) -> Where:
 
 def _held_out(options: DataOptions, run: Made) -> Where:
     """The images of a run's data that it did not train on."""
-    from tellapart.cli.feature_inputs import features_at, load_pictured, usable
+    from tellapart.cli.feature_inputs import features_at, load_pictured, opens_pictures, usable
     from tellapart.data.held_out import hold_out
 
+    pictures = opens_pictures(run.data, run.listener, run.evaluation, own=run.own_listener, itm=run.itm)
     data, held_out = run.data, run.evaluation.held_out or 0
     features, on_error = options.features or data.features, options.on_error or data.on_error
     instead = features_at(features)
@@ -113,11 +114,10 @@ def _held_out(options: DataOptions, run: Made) -> Where:
         seconds_between=data.seconds_between,
     )
     if data.on_error == "skip":  # so did the run before it held images out
-        dataset, _ = usable(dataset, "skip", instead, pictures=features is None)
+        dataset, _ = usable(dataset, "skip", instead, pictures=pictures)
     _, held = hold_out(dataset, held_out)
-    held, _ = usable(
-        held[: options.limit], "fail" if on_error == "fail" else "skip", instead, pictures=features is None
-    )
+    held = held[: run.evaluation.limit if options.limit is None else options.limit]
+    held, _ = usable(held, "fail" if on_error == "fail" else "skip", instead, pictures=pictures)
     return Where(held, data.path, data.split, data.size, features)
 
 

@@ -85,16 +85,27 @@ def memory_of_configurations(recipe: Recipe) -> str:
             trained["critic"] = build_critic(recipe, captioner)
         holder = _Holder(trained, recipe)
         kept = _activations(recipe, holder, inputs)
-        frozen = frozen_models({"reference": captioner.reference()}) if recipe.objective.get("kl_coef") else {}
+        holds_start = METHODS[recipe.method].holds_start or recipe.objective.get("kl_coef")
+        frozen = frozen_models({"reference": captioner.reference()}) if holds_start else {}
         models = {
             "matcher": (recipe.matcher.model, recipe.matcher.dtype) if recipe.reward.itm else (None, ""),
             "language model": (recipe.language_model.path, recipe.language_model.dtype),
-            "listener": (recipe.listener.path, "float32"),
+            "listener": (_configured_listener(recipe), "float32"),
         }
         for name, (path, dtype) in models.items():
             if path is not None:
                 frozen[name] = configured_model(path, dtype, size=recipe.data.size)
     return _told(recipe, memory_of(trained, frozen, kept), holder)
+
+
+def _configured_listener(recipe: Recipe) -> str | None:
+    """Where the configuration of the listener is: a checkpoint file has none, but is as large as its base."""
+    from tellapart.listeners.loading import CHECKPOINTS, PAC_BASE
+
+    path = recipe.listener.path
+    if path is None or Path(path).suffix not in CHECKPOINTS:
+        return path
+    return str(recipe.listener.base or PAC_BASE)
 
 
 class _Holder:

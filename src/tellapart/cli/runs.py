@@ -18,6 +18,8 @@ class Made:
     listener: ListenerSection
     evaluation: EvaluationSection
     own_listener: OwnListenerSection | None = None
+    itm: bool = False
+    """Whether its reward asks a matcher."""
 
 
 def made(run: Path) -> Made | None:
@@ -36,7 +38,8 @@ def made_by(recipe: dict[str, Any]) -> Made:
     """
     data, listener = _section(DataSection, recipe["data"]), _section(ListenerSection, recipe["listener"])
     evaluation, own = _section(EvaluationSection, recipe["evaluation"]), recipe.get("own_listener")
-    return Made(data, listener, evaluation, None if own is None else _section(OwnListenerSection, own))
+    itm = bool((recipe.get("reward") or {}).get("itm"))
+    return Made(data, listener, evaluation, None if own is None else _section(OwnListenerSection, own), itm)
 
 
 def _section(kind: type[Any], values: dict[str, Any]) -> Any:

@@ -142,7 +142,7 @@ class RewardSection:
         ref_pac_s: RefPAC-S, as ref_clip_s with pac_s.
         itm: what matcher.model says of caption and image, on that model's own scale (sim of VLRM).
         phi: how well caption and image find each other within the whole effective batch (Dzabraev et al., 2024), of mean 0 and
-            deviation 1; vlrm_rs only.
+            deviation 1; vlrm_rs only, which needs it.
     """
 
     clip_s: float = 0.0

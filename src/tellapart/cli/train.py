@@ -49,9 +49,15 @@ WHAT_MAKES_A_RUN = (
     "reward",
     *PART_SECTIONS,
     "objective",
+    "loss",
     "head",
+    "hinge",
+    "pac",
 )
-"""Parts of a recipe that must stay the same for a run to be continued."""
+"""Parts of a recipe, of a captioner or a listener, that must stay the same for a run to be continued."""
+
+DECIDES_NOTHING = {"matcher": ("device", "batch_size")}
+"""Part of a recipe -> its options that change no number, so that a run can be continued elsewhere."""
 
 
 def run(argv: Sequence[str]) -> int:
@@ -172,11 +178,20 @@ def check_output_dir(recipe: Recipe | ListenerRecipe) -> None:
         )
     recorded = _completed(before, recipe.usual)
     for key in WHAT_MAKES_A_RUN:
-        if before and recorded.get(key) != recipe.resolved.get(key):
+        was, asked = _deciding(recorded, key), _deciding(recipe.resolved, key)
+        if before and was != asked:
             raise UsageError(
-                f"the run in {output_dir} has {key} {recorded.get(key)!r}, not {recipe.resolved.get(key)!r}: resume "
-                "it with its own recipe, or name another --output_dir."
+                f"the run in {output_dir} has {key} {was!r}, not {asked!r}: resume it with its own recipe, or name another "
+                "--output_dir."
             )
+
+
+def _deciding(recipe: Any, key: str) -> Any:
+    """A part of a recipe without the options that change no number."""
+    part = recipe.get(key)
+    if key not in DECIDES_NOTHING or not isinstance(part, dict):
+        return part
+    return {name: value for name, value in part.items() if name not in DECIDES_NOTHING[key]}
 
 
 def _completed(recorded: Any, usual: Any) -> Any:

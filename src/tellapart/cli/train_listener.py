@@ -84,7 +84,7 @@ def build(recipe: ListenerRecipe) -> BuiltListener:
     dataset.require_references("train-listener")
     listener = _listener(recipe)
     learner = learner_of(recipe, listener)
-    if knows_images(recipe):
+    if knows_images(learner):
         learner.cache_images(dataset)
     vocabulary: list[str] = []
     if recipe.grammar:
@@ -93,7 +93,7 @@ def build(recipe: ListenerRecipe) -> BuiltListener:
     generated = generated_captions(recipe, dataset) if recipe.loss == "pac" else {}
     objective, head = _objective(recipe, learner, vocabulary, generated)
     watch, watched_skipped = _watch(recipe, learner, head, vocabulary)
-    collate = collate_of(recipe, listener, dataset)
+    collate = collate_of(recipe, learner, dataset)
     skipped = list(dict.fromkeys(skipped + watched_skipped))
     return BuiltListener(
         objective, dataset, TrainingData(dataset, collate, shuffle_window=recipe.data.shuffle_window), watch, skipped
@@ -191,7 +191,7 @@ def _watch(
         return None, []
     path = section.path or recipe.data.path
     watched, skipped = _data(recipe, path, section.split, section.limit, images=section.images)
-    if knows_images(recipe):
+    if knows_images(learner):
         learner.cache_images(watched)
     workers = recipe.training.dataloader_num_workers
     retriever = learner.listener if isinstance(learner, TrainedListener) else learner

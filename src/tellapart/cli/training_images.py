@@ -22,8 +22,9 @@ if TYPE_CHECKING:
 Skipped = list[tuple[str, str]]
 """Id and reason of images that are left out."""
 
-_NEED_ALL = {"listener", "own_listener", "neighbours", "discriminator"}
-"""What a method is given that has looked at every training image before the first step."""
+_NEED_ALL = {"own_listener", "neighbours", "discriminator"}
+"""What a method is given that has looked at every training image before the first step; not a listener that stays as it is,
+which reads the pictures of each batch."""
 
 
 _BY_REFERENCES = ("Bleu_", "METEOR", "ROUGE_L", "CIDEr", "SPICE")
@@ -40,6 +41,7 @@ def training_images(
     """
     section, held = recipe.data, None
     _check_on_error(recipe)
+    _check_held_out(recipe)
     dataset = load_pictured(
         section.path,
         section.split,
@@ -55,9 +57,8 @@ def training_images(
     dataset, broken = usable(dataset, section.on_error, features, pictures=needs_pictures(recipe))
     skipped += broken
     if recipe.evaluation.held_out is not None:
-        if recipe.evaluation.path is not None:
-            raise UsageError("evaluation.held_out takes images of the training data: leave evaluation.path out.")
         dataset, held = hold_out(dataset, recipe.evaluation.held_out)
+        held = held[: recipe.evaluation.limit]
         if section.on_error == "replace":
             held, broken = usable(held, "skip", features, pictures=needs_pictures(recipe))
             skipped += broken
@@ -148,6 +149,13 @@ def _check_on_error(recipe: Recipe) -> None:
             f"method {recipe.method} looks at all training images before the first step, which data.on_error=replace is there "
             "to avoid: set data.on_error to skip."
         )
+
+
+def _check_held_out(recipe: Recipe) -> None:
+    section = recipe.evaluation
+    given = next((name for name in ("path", "images") if getattr(section, name) is not None), None)
+    if section.held_out is not None and given is not None:
+        raise UsageError(f"evaluation.held_out takes images of the training data: leave evaluation.{given} out.")
 
 
 def _tell_what_is_seen(watched: CaptionDataset, trained: CaptionDataset) -> None:

@@ -1,6 +1,6 @@
 """What a run's log shows to have gone wrong, for readers: the verdicts of ``tellapart.verdicts`` with their figures as printed.
 
-A verdict that held at several evaluations is one alarm.
+A verdict that held at several evaluations is one alarm, also where several keys gave it; each metric of a floor has its own.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from tellapart.evaluation.log_columns import describe_log
 from tellapart.verdicts.examine import Verdict, examine
+from tellapart.verdicts.rules import EVAL_PREFIX, FLOOR, HACKING
 
 Curve = Sequence[tuple[int, float]]
 """``(step, value)`` pairs by rising step."""
@@ -21,12 +22,13 @@ class Alarm:
 
     Args:
         rule: its name.
-        key: of the log.
+        key: of the log; the one that gave it first.
         step: the first step past the limit.
         limit: on the log's scale.
-        lasting: whether the last logged value is past it, too.
+        lasting: whether the last logged value is past it, too, whichever key gives it; of hacking, whether it holds at the last
+            evaluation.
         text: what it means, which setting to change, and the values.
-        points: the steps and values past the limit.
+        points: the steps and values of the key past the limit.
         change: whether training may be meant to do this.
     """
 
@@ -48,12 +50,11 @@ def find_alarms(curves: Mapping[str, Curve], *, floor: Mapping[str, float] | Non
         floor: metric -> share of its first value that must be kept, such as a run's ``best_floor``; it replaces the rule of
             the same metric.
     """
-    held: dict[str, list[Verdict]] = {}
+    held: dict[tuple[str, str], list[Verdict]] = {}
     for verdict in examine(_lines(curves), floor=floor):
-        # A verdict that several keys can give is told of the one that gave it first.
-        if verdict.key == held.setdefault(verdict.name, [verdict])[0].key:
-            held[verdict.name].append(verdict)
-    alarms = [_alarm(verdicts[1:], curves[verdicts[0].key]) for verdicts in held.values()]
+        # Hacking has the key of its worst sign, which changes; the metrics of a floor have only the name in common.
+        held.setdefault((verdict.name, verdict.key if verdict.name == FLOOR else ""), []).append(verdict)
+    alarms = [_alarm(verdicts, curves) for verdicts in held.values()]
     return sorted(alarms, key=lambda alarm: alarm.step)
 
 
@@ -67,8 +68,8 @@ def _lines(curves: Mapping[str, Curve]) -> Iterator[dict[str, float]]:
         yield lines[step]
 
 
-def _alarm(verdicts: Sequence[Verdict], curve: Curve) -> Alarm:
-    one, column = verdicts[0], describe_log(verdicts[0].key)
+def _alarm(verdicts: Sequence[Verdict], curves: Mapping[str, Curve]) -> Alarm:
+    one, column, curve = verdicts[0], describe_log(verdicts[0].key), curves[verdicts[0].key]
     (began, first), (end, last) = curve[0], curve[-1]
     values = [f"{column.text(first)} at step {began}"]
     values += [f"{column.text(one.value)} at step {one.step}"] if one.step != began else []
@@ -77,5 +78,17 @@ def _alarm(verdicts: Sequence[Verdict], curve: Curve) -> Alarm:
     if one.rose is not None:
         rising = describe_log(one.rose[0])
         told += f" Meanwhile {rising.label} rose from {rising.text(one.rose[1])} to {rising.text(one.rose[2])}."
-    points = tuple((verdict.step, verdict.value) for verdict in verdicts)
-    return Alarm(one.name, one.key, one.step, one.limit, points[-1][0] == end, told, points, one.change)
+    now = [verdict for verdict in verdicts if verdict.step == _last_look(verdict, curves)]
+    if now and all(verdict.key != one.key for verdict in now):
+        other = describe_log(now[0].key)
+        told += f" At step {now[0].step} the sign is {other.label}: {other.text(now[0].value)}; the limit is "
+        told += f"{other.text(now[0].limit)}."
+    points = tuple((verdict.step, verdict.value) for verdict in verdicts if verdict.key == one.key)
+    return Alarm(one.name, one.key, one.step, one.limit, bool(now), told, points, one.change)
+
+
+def _last_look(verdict: Verdict, curves: Mapping[str, Curve]) -> int:
+    """The last step at which the verdict could hold: of hacking the last evaluation, whatever that measured."""
+    if verdict.name == HACKING:
+        return max(curve[-1][0] for key, curve in curves.items() if key.startswith(EVAL_PREFIX) and curve)
+    return curves[verdict.key][-1][0]

@@ -17,7 +17,7 @@ class RememberingTexts:
     Images are left to the listener, which has its own cache.
 
     The last bits of an embedding depend on the texts it was computed with. So a training that is to resume to the same
-    weights must call :meth:`forget` when a step begins: what is remembered then follows from the step alone.
+    weights must call :meth:`begin` in each step: what is remembered then follows from the step alone.
 
     Args:
         listener: a dual encoder.
@@ -33,6 +33,7 @@ class RememberingTexts:
             raise ValueError(f"capacity={capacity} and group={group} must be at least 1")
         self.listener, self.name, self.capacity, self.group = listener, listener.name, capacity, group
         self._kept: dict[str, Tensor] = {}
+        self._step = -1
 
     @classmethod
     def around(cls, listener: Listener) -> RememberingTexts:
@@ -62,6 +63,12 @@ class RememberingTexts:
         while len(self._kept) > self.capacity:
             del self._kept[next(iter(self._kept))]
         return torch.stack([rows[text] for text in texts])
+
+    def begin(self, step: int) -> None:
+        """Drop every text where the step is another than before; to be called before a step's texts are read."""
+        if step != self._step:
+            self.forget()
+        self._step = step
 
     def forget(self) -> None:
         """Drop every text."""

@@ -36,6 +36,7 @@ SHIPPED: dict[str, Method] = {
         "tellapart.objectives.dico:DiCO",
         needs_references=False,
         needs=("reward",),
+        holds_start=True,
         paper="Moratelli et al. (2024)",
     ),
     "dpo": Method(
@@ -43,6 +44,7 @@ SHIPPED: dict[str, Method] = {
         "tellapart.objectives.dpo:DPO",
         needs_references=False,
         needs=("reward",),
+        holds_start=True,
         paper="Rafailov et al. (2023)",
     ),
     "rloo": Method(

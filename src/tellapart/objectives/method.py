@@ -23,6 +23,7 @@ class Method:
         through_words: whether gradients flow through the words of captions, which the captioner and its own listener must
             allow.
         keeps: parts that it leaves as they are: captioner or own_listener.
+        holds_start: whether it always keeps the start model beside the captioner; with a ``kl_coef`` any method does.
     """
 
     summary: str
@@ -33,6 +34,7 @@ class Method:
     fixed: Mapping[str, Any] = field(default_factory=dict)
     through_words: bool = False
     keeps: tuple[str, ...] = ()
+    holds_start: bool = False
 
     @property
     def needs_reward(self) -> bool:

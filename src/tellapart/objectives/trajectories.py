@@ -79,7 +79,7 @@ class WeightedTrajectories(ObjectiveModule):
         if discriminator_score not in ("pre_update", "post_update"):
             raise ValueError(f"discriminator_score={discriminator_score!r} must be pre_update or post_update")
         self.captioner, self.discriminator = captioner, discriminator
-        self.listener, self._step = RememberingTexts.around(listener), -1
+        self.listener = RememberingTexts.around(listener)
         self.trajectories, self.reduction = tuple(trajectories), reduction
         self.alpha = alpha if discriminator is not None else 1.0
         self.center_policy_reward, self.clamp_reference_reward = center_policy_reward, clamp_reference_reward
@@ -87,9 +87,7 @@ class WeightedTrajectories(ObjectiveModule):
 
     def begin(self, step: int) -> None:
         """To be called first in ``collect``: what the listener remembers must not depend on earlier steps."""
-        if step != self._step:
-            self.listener.forget()
-        self._step = step
+        self.listener.begin(step)
 
     def judged(self, rollouts: Mapping[str, Rollout]) -> dict[str, dict[str, Tensor]]:
         """``{kind: {"discriminator": (1 - alpha) * P_D}}`` of the captions that have a reward."""

@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Literal
-from uuid import uuid4
 
 import torch
 from torch import Tensor
 
 from tellapart.captioners.base import Captioner, Encoded
 from tellapart.captioners.critic import Critic
+from tellapart.listeners.remember import RememberingTexts
 from tellapart.objectives.actor_critic import Experience, TokenFlags, cut
 from tellapart.objectives.common import rollout_logs, score
 from tellapart.ops import masked, reduce
+from tellapart.rewards.contrastive import text_keys
 from tellapart.rewards.penalties import token_returns
 from tellapart.rewards.phi import phi
 from tellapart.types import Batch, Decoding, Gather, Listener, ObjectiveModule, Reward, Rollout, StepOutput
@@ -230,7 +231,12 @@ class VLRMRS(VLRM):
             scoring_batch_size=scoring_batch_size,
             keep_image_states=keep_image_states,
         )
-        self.listener, self.phi_weight = listener, phi_weight
+        self.listener, self.phi_weight = RememberingTexts.around(listener), phi_weight
+
+    def collect(self, batch: Batch, step: int) -> Experience:
+        """As :class:`VLRM` does; what the listener remembers must not depend on earlier steps."""
+        self.listener.begin(step)
+        return super().collect(batch, step)
 
     def _pairs(self, rollout: Rollout) -> tuple[Tensor, Tensor]:
         """The listener's embeddings of each caption's image and of the caption."""
@@ -242,9 +248,10 @@ class VLRMRS(VLRM):
         """Returns with ``Phi``, and it among the logged parts of the reward."""
         pairs = [e.pairs for e in experiences if e.pairs is not None]
         images, texts = (torch.cat(column) for column in zip(*pairs, strict=True))
-        # Rows of all devices come back in rank order, and an objective knows of no ranks: it marks its own.
-        mark = torch.full((len(texts),), uuid4().int >> 65, dtype=torch.int64, device=texts.device)
-        applied = self.phi_weight * phi(gather(images), gather(texts))[gather(mark) == mark[:1]]
+        # An objective knows of no ranks, so it finds its own captions by key; those of one key have the same Phi.
+        keys = torch.cat([text_keys(e.rollout.ids(), e.rollout.texts) for e in experiences]).to(texts.device)
+        own = (gather(keys) == keys[:, None]).int().argmax(dim=1)
+        applied = self.phi_weight * phi(gather(images), gather(texts))[own]
         done = []
         for e, part in zip(experiences, applied.split([len(e.rollout) for e in experiences]), strict=True):
             shares = part.to(e.returns)

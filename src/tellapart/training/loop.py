@@ -264,6 +264,7 @@ class _Training:
         self.log.write(step, self._epoch(step), values | self.doctor.look(step, values))
 
     def _save(self, step: int, name: str) -> None:
+        self.data.figures(self.devices.gather_objects)  # what was replaced since the last log counts on when resumed
         if self.devices.is_main:
             state = replace(
                 self.fresh,

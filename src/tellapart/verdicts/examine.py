@@ -9,6 +9,7 @@ from typing import Any
 
 from tellapart.verdicts.rules import (
     EVAL_PREFIX,
+    FLOOR,
     FLOOR_SAYS,
     HACKED,
     HACKING,
@@ -162,7 +163,7 @@ def with_floor(floor: Mapping[str, float]) -> list[Rule]:
     replaced = [rule for rule in RULES if rule.key in kept and not (rule.above or rule.absolute or rule.rises)]
     rules = [replace(rule, limit=share(kept[rule.key])) if rule in replaced else rule for rule in RULES]
     further = set(kept) - {rule.key for rule in replaced}
-    rules += [Rule("floor", key, share(part), False, FLOOR_SAYS) for key, part in kept.items() if key in further]
+    rules += [Rule(FLOOR, key, share(part), False, FLOOR_SAYS) for key, part in kept.items() if key in further]
     return [*rules, JUDGE_FELL]
 
 

@@ -260,6 +260,7 @@ HACKING_SAYS = (
 HACKED = (HACKING, "grammar", "grammar head", "fluency", "unfinished", "few distinct", "judge")
 """Verdicts of which one must last for ``--on_hack`` to act; all are changes for the worse, whatever the start was like."""
 
+FLOOR = "floor"
 FLOOR_SAYS = (
     "The run's best_floor asks for more, so no such checkpoint is selected: lower learning_rate, or best_floor."
 )

@@ -1,13 +1,15 @@
 """The captioner of DiCO's paper: a frozen CLIP tower, an encoder and a decoder, from random weights to DiCO."""
 
 import json
+import shutil
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from transformers import AutoModelForImageTextToText, CLIPVisionModel
 
 from family_checks import lengths
-from listeners.tiny_listeners import clip_parts
+from listeners.tiny_listeners import clip_parts, siglip_parts
 from tellapart.captioners.contract import check_captioner
 from tellapart.captioners.fresh import fresh_clip_transformer
 from tellapart.captioners.huggingface import HuggingFaceCaptioner
@@ -118,3 +120,36 @@ def test_a_tower_that_is_no_clip(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "gpt2"}))
     with pytest.raises(UsageError, match=r"captioner.transformer.tower .* could not be read as a CLIP"):
         fresh_clip_transformer(tmp_path)
+
+
+def test_a_tower_of_another_kind_is_refused(tmp_path):
+    model, image_processor, tokenizer = siglip_parts()
+    ClipListener.from_parts(model, image_processor, tokenizer).save(tmp_path)
+    with pytest.raises(UsageError, match=r"could not be read as a CLIP, for it is a 'siglip' model: name a CLIP\.$"):
+        fresh_clip_transformer(tmp_path)
+
+
+def test_a_tower_without_all_of_its_weights_is_refused(clip, tmp_path):
+    shutil.copytree(clip, tmp_path, dirs_exist_ok=True)
+    weights = load_file(tmp_path / "model.safetensors")
+    lost = {name for name in weights if name.startswith("vision_model.encoder.layers.1.")}
+    save_file({name: weights[name] for name in weights.keys() - lost}, tmp_path / "model.safetensors", {"format": "pt"})
+    with pytest.raises(UsageError, match=rf"lacks {len(lost)} weights, first '.*layers\.1\..*': give all of the model"):
+        fresh_clip_transformer(tmp_path, **SIZES)
+
+
+def test_a_tower_of_other_sizes_is_refused(clip, tmp_path):
+    shutil.copytree(clip, tmp_path, dirs_exist_ok=True)
+    config = json.loads((clip / "config.json").read_text())
+    config["vision_config"]["hidden_size"] *= 2
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with pytest.raises(UsageError, match="could not be read as a CLIP"):
+        fresh_clip_transformer(tmp_path, **SIZES)
+
+
+def test_a_vision_tower_alone_serves(clip, tmp_path):
+    shutil.copytree(clip, tmp_path, dirs_exist_ok=True)
+    (tmp_path / "model.safetensors").unlink()
+    CLIPVisionModel.from_pretrained(clip).save_pretrained(tmp_path)
+    whole, alone = (fresh_clip_transformer(folder, **SIZES).family.model.encoder.tower for folder in (clip, tmp_path))
+    assert all(torch.equal(value, alone.state_dict()[name]) for name, value in whole.state_dict().items())

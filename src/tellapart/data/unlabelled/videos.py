@@ -62,11 +62,25 @@ class KeyFrame:
         """
         with _stream(self.video, self.name) as (container, stream):
             stream.codec_context.skip_frame = "NONKEY"
-            container.seek(self.stamp, stream=stream)
-            for frame in container.decode(stream):
-                if frame.pts is not None and frame.pts >= self.stamp:
-                    return widened(frame.to_image().rotate(frame.rotation, expand=True))
+            frame = self._found(container, stream)
+            if frame is not None:
+                return widened(frame.to_image().rotate(frame.rotation, expand=True))
         raise unreadable(self.name, "the video has no key-frame at this time")
+
+    def _found(self, container: Any, stream: Any) -> Any:
+        """The decoded frame of this stamp, sought from ever further back; from the start, the first one at or after it.
+
+        A seek may land behind its target (MPEG program streams have no index), and the stamps of the first frames after it
+        be guesses. So a frame of just this stamp is looked for; a later one counts only where all before it were seen.
+        """
+        start, second, back = stream.start_time or 0, max(1, round(1 / stream.time_base)), 0
+        while True:
+            container.seek(min(self.stamp, max(self.stamp - back, start)), stream=stream)
+            frames = (frame for frame in container.decode(stream) if frame.pts is not None)
+            frame = next((frame for frame in frames if frame.pts >= self.stamp), None)
+            if self.stamp - back <= start or (frame is not None and frame.pts == self.stamp):
+                return frame
+            back = 2 * back or second
 
     def read(self) -> bytes:
         """The frame as a PNG file."""
