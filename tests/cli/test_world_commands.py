@@ -28,6 +28,8 @@ def test_world_is_built_and_probed(capsys):
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda path: path.stem)
 def test_every_recipe_of_the_world_runs(recipe, tmp_path):
     images = ["--per_device_train_batch_size", "8", "--data.limit", "24"]
+    if "gradient_accumulation_steps" in recipe.read_text():
+        images += ["--gradient_accumulation_steps", "2"]
     if "features:" in recipe.read_text():
         where = ["--size", "small", "--output_dir", str(tmp_path / "f")]
         assert main(["features", "world", *features_of(recipe), *where]) == 0

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from small_meteor import write_data
 from tellapart.cli import main as cli
 from tellapart.errors import UsageError
 from tellapart.experiments.bench import measure, seconds
@@ -13,6 +14,7 @@ from tellapart.experiments.bench.page import write
 from tellapart.experiments.bench.table import COLUMNS, PLANE, TOGETHER, Line, dominates, front, table
 from tellapart.experiments.world_rows import STARTS
 from tellapart.experiments.world_run import ROWS, Setting
+from tellapart.metrics.meteor import resources
 from tellapart.objectives import METHODS
 
 
@@ -104,8 +106,18 @@ def test_what_the_command_refuses(capsys):
         assert said in capsys.readouterr().err
 
 
+@pytest.fixture
+def few_words(tmp_path_factory, monkeypatch):
+    """METEOR with a table of a few lines, since compiling the whole one takes most of a minute."""
+    folder = write_data(tmp_path_factory.mktemp("meteor"))
+    monkeypatch.setattr(resources, "source", lambda: folder)
+    resources.load_resources.cache_clear()
+    yield
+    resources.load_resources.cache_clear()
+
+
 @pytest.mark.slow
-def test_a_row_is_trained_measured_and_timed(tmp_path):
+def test_a_row_is_trained_measured_and_timed(tmp_path, few_words):
     setting = Setting(row="scst-CLIP", steps=2, images=16, eval_steps=2, size="small")
     measure.measure(setting, tmp_path)
     found = json.loads((tmp_path / measure.MEASURED).read_text())["test"]
