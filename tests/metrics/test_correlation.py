@@ -85,3 +85,17 @@ def test_what_cannot_be_counted_is_refused():
         pair_sums(SCORES[:3], TRUTH[:3], np.array([0, 2, 2]))
     with pytest.raises(ValueError, match="one length of at least 2"):
         pair_sums(SCORES[:1], TRUTH[:1], GROUPS[:1])
+
+
+def test_spearman_of_plain_pairs():
+    # ranks 1 2 3 4 5 and 2 1 4 3 5 differ by 1 four times: 1 - 6 * 4 / (5 * 24)
+    assert rho([1, 2, 3, 4, 5], [0.2, 0.1, 7.0, 3.0, 9.0]) == pytest.approx(0.8)
+    assert rho([0.05, 0.1, 0.2, 0.5], [9.0, 8.0, 1.0, -5.0]) == pytest.approx(-1.0)
+    # ranks 1 2.5 2.5 4 against 1 2 3 4: covariance 4.5 over the root of 4.5 * 5
+    assert rho([1, 2, 2, 3], [1, 2, 3, 4]) == pytest.approx(4.5 / (4.5 * 5) ** 0.5)
+    assert np.isnan(rho([1, 2, 3], [5.0, 5.0, 5.0]))
+    assert np.isnan(rho([1], [1]))
+
+
+def rho(x, y):
+    return spearman(np.array(x), np.array(y))[0]

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from given import vector
-from tellapart.metrics.curves import crossings, interpolate, spearman, t_interval, t_quantile
+from tellapart.metrics.curves import crossings, interpolate, t_interval, t_quantile
 
 
 def test_the_vector():
@@ -101,15 +101,3 @@ def test_interval_over_seeds():
         t_interval([])
     with pytest.raises(ValueError, match="degrees"):
         t_quantile(0)
-
-
-def test_spearman():
-    # ranks 1 2 3 4 5 and 2 1 4 3 5 differ by 1 four times: 1 - 6 * 4 / (5 * 24)
-    assert spearman([1, 2, 3, 4, 5], [0.2, 0.1, 7.0, 3.0, 9.0]) == pytest.approx(0.8)
-    assert spearman([0.05, 0.1, 0.2, 0.5], [9.0, 8.0, 1.0, -5.0]) == pytest.approx(-1.0)
-    # ranks 1 2.5 2.5 4 against 1 2 3 4: covariance 4.5 over the root of 4.5 * 5
-    assert spearman([1, 2, 2, 3], [1, 2, 3, 4]) == pytest.approx(4.5 / math.sqrt(4.5 * 5))
-    assert spearman([1, 2, 3], [5.0, 5.0, 5.0]) is None
-    assert spearman([1], [1]) is None
-    with pytest.raises(ValueError, match="2 values cannot be correlated with 3"):
-        spearman([1, 2], [1, 2, 3])

@@ -114,7 +114,7 @@ def _decoded(
     dropout: float,
 ) -> Any:
     """The encoder with a GPT-2 that attends to it."""
-    from transformers import GPT2Config, GPT2LMHeadModel, VisionEncoderDecoderModel
+    from transformers import GPT2Config
 
     config = GPT2Config(
         vocab_size=len(tokenizer),
@@ -130,6 +130,19 @@ def _decoded(
         eos_token_id=tokenizer.eos_token_id,
         pad_token_id=tokenizer.pad_token_id,
     )
+    return with_gpt2(encoder, config, tokenizer)
+
+
+def with_gpt2(encoder: Any, config: Any, tokenizer: Any) -> Any:
+    """A ``VisionEncoderDecoderModel`` of an encoder and a new GPT-2 that starts, ends and fills with the tokenizer's tokens.
+
+    Args:
+        encoder: of images, a model of transformers.
+        config: ``GPT2Config`` with cross-attention; weights are drawn from torch's global generator.
+        tokenizer: names BOS, EOS and padding.
+    """
+    from transformers import GPT2LMHeadModel, VisionEncoderDecoderModel
+
     model = VisionEncoderDecoderModel(encoder=encoder, decoder=GPT2LMHeadModel(config))
     for settings in (model.config, model.generation_config):
         settings.decoder_start_token_id = tokenizer.bos_token_id

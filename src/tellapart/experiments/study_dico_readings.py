@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from tellapart.experiments.dico_rows import TAU, TAUS
 from tellapart.experiments.study_curves import CurveStudy, at_fixed, common_middle
 from tellapart.experiments.study_plan import Seeds
-from tellapart.metrics.curves import interpolate, spearman
+from tellapart.metrics.correlation import spearman
+from tellapart.metrics.curves import interpolate
 
 if TYPE_CHECKING:
     from tellapart.experiments.study import Study
@@ -69,7 +73,9 @@ def swept_rhos(study: CurveStudy, row: str, key: str, *, point: str = "last") ->
     curve = study.curve(row)
     seeds = zip(*(study.seeded(setting) for setting in curve), strict=True)
     knobs = [setting.knob or 0.0 for setting in curve]
-    return [spearman(knobs, [study.tested(one)[point]["greedy"][key] for one in seed]) for seed in seeds]
+    metrics = [np.array([study.tested(one)[point]["greedy"][key] for one in seed]) for seed in seeds]
+    rhos = [float(spearman(np.array(knobs), values)[0]) for values in metrics]
+    return [None if math.isnan(rho) else rho for rho in rhos]
 
 
 def _rows(study: Study) -> dict[str, list[Setting]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from tellapart.captioners.fresh import with_gpt2
 from tellapart.captioners.huggingface import HuggingFaceCaptioner
 from tellapart.data.dataset import Collate
 from tellapart.data.loader import TrainingData
@@ -18,7 +19,7 @@ CAPTIONS_PER_IMAGE = 2
 
 def make_captioner(tower: Any, *, width: int = 128, layers: int = 2) -> HuggingFaceCaptioner:
     """A ``VisionEncoderDecoderModel`` of ``tower`` (frozen) and a GPT-2 with random weights."""
-    from transformers import GPT2Config, GPT2LMHeadModel, VisionEncoderDecoderModel
+    from transformers import GPT2Config
 
     tokenizer = build_tokenizer()
     config = GPT2Config(
@@ -33,10 +34,7 @@ def make_captioner(tower: Any, *, width: int = 128, layers: int = 2) -> HuggingF
         eos_token_id=tokenizer.eos_token_id,
         pad_token_id=tokenizer.pad_token_id,
     )
-    model = VisionEncoderDecoderModel(encoder=tower, decoder=GPT2LMHeadModel(config))
-    for settings in (model.config, model.generation_config):
-        settings.decoder_start_token_id = tokenizer.bos_token_id
-        settings.eos_token_id, settings.pad_token_id = tokenizer.eos_token_id, tokenizer.pad_token_id
+    model = with_gpt2(tower, config, tokenizer)
     return HuggingFaceCaptioner.from_parts(model, image_processor(), tokenizer, max_caption_tokens=MAX_LENGTH)
 
 

@@ -87,15 +87,19 @@ def kendall_tau_c(sums: PairSums, draws: np.ndarray | None = None) -> np.ndarray
     return agree * levels / (items**2 * (levels - 1)) if levels > 1 else np.full_like(agree, np.nan)
 
 
-def spearman(scores: np.ndarray, truth: np.ndarray, groups: np.ndarray, draws: np.ndarray | None = None) -> np.ndarray:
-    """``[S]`` Spearman's rho, -1 to 1: Pearson's correlation of ranks, equal values having the mean of theirs.
+def spearman(
+    scores: np.ndarray, truth: np.ndarray, groups: np.ndarray | None = None, draws: np.ndarray | None = None
+) -> np.ndarray:
+    """``[S]`` Spearman's rho, -1 to 1: Pearson's correlation of ranks, equal values having the mean of theirs; NaN where either
+    has fewer than two different values.
 
     Args:
         scores: ``[N]``.
         truth: ``[N]``.
-        groups: ``[N]`` group of each item.
+        groups: ``[N]`` group of each item; by default each is one.
         draws: ``[S, G]`` how often each group was drawn; by default each once.
     """
+    groups = np.arange(len(scores)) if groups is None else groups
     inverses = [np.unique(column, return_inverse=True)[1] for column in (scores, truth)]
     found = []
     for drawn in np.ones((1, int(groups.max()) + 1)) if draws is None else draws:

@@ -63,32 +63,6 @@ def crossings(x: Sequence[float], y: Sequence[float], at: float) -> list[float]:
     return found
 
 
-def spearman(x: Sequence[float], y: Sequence[float]) -> float | None:
-    """Spearman's rho: Pearson's correlation of the ranks, equal values sharing their mean rank.
-
-    Args:
-        x: ``[n]``, such as the values of a knob.
-        y: ``[n]``, such as a metric at each of them.
-
-    Returns:
-        -1 to 1, or None where either has fewer than two different values.
-
-    Raises:
-        ValueError: ``x`` and ``y`` differ in length.
-    """
-    if len(x) != len(y):
-        raise ValueError(f"{len(x)} values cannot be correlated with {len(y)}")
-    if len(set(x)) < 2 or len(set(y)) < 2:
-        return None
-    return statistics.correlation(_ranks(x), _ranks(y))
-
-
-def _ranks(values: Sequence[float]) -> list[float]:
-    """From 1, equal values sharing their mean rank."""
-    ordered = sorted(values)
-    return [ordered.index(value) + (ordered.count(value) + 1) / 2 for value in values]
-
-
 def t_interval(values: Sequence[float], confidence: float = 0.95) -> tuple[float, float | None]:
     """Mean over seeds and half the width of its Student-t interval: ``t * sd / sqrt(n)``, n - 1 degrees of freedom.
 

@@ -60,7 +60,7 @@ class Bench:
         for entry in self.entries:
             tested = [self._tested(entry, seed) for seed in self.seeds]
             metrics = [one.get(point, one["selected"]) for one in tested]
-            found.append(Line(entry.row, metrics, self._seconds(entry), entry.page))
+            found.append(Line(entry.row, metrics, self._seconds(entry)))
         return found
 
     def _jobs(self) -> list[Job]:

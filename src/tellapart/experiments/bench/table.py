@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from tellapart.evaluation.columns import markdown_cell
 from tellapart.experiments.study_plan import Columns, Seeds
@@ -40,13 +40,11 @@ class Line:
         name: of the row.
         metrics: one mapping a seed.
         seconds: CPU seconds of a training step, or none for a captioner that is not trained further.
-        page: where its point was chosen.
     """
 
     name: str
     metrics: Sequence[Mapping[str, float]]
     seconds: float | None = None
-    page: str = field(default="")
 
     def over_seeds(self, key: str, factor: float = 1.0) -> Seeds | None:
         """A metric over seeds, or none where a seed lacks it."""
