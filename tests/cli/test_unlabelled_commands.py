@@ -8,13 +8,15 @@ import numpy as np
 import pytest
 from safetensors.torch import load_file
 
+from tellapart.cli import score_captioner
 from tellapart.cli.feature_inputs import features_at
 from tellapart.cli.main import main
 from tellapart.cli.measured import DataOptions, load
 from tellapart.cli.recipe import load_recipe
 from tellapart.cli.runs import made_by
-from tellapart.cli.training_images import training_images
+from tellapart.cli.training_images import training_images, watched_images
 from tellapart.data.load import load_dataset
+from tellapart.errors import UsageError
 from unlabelled_files import cut, jpeg, shard, write_tar, write_video
 
 pytest.importorskip("av", reason="videos need tellapart[video]")
@@ -141,6 +143,40 @@ def test_scoring_holds_out_what_the_training_did(recipe, tmp_path, read, limit):
     again = held_out()
     assert len(again) == len(whole)
     assert (whole[0] in again) == (read == "features")
+
+
+def test_scoring_leaves_out_what_the_evaluation_of_the_run_did(recipe, tmp_path):
+    """A broken picture whose features are whole: out for a listener, of the run or of the options; in where nothing looks."""
+    folder, features = tmp_path / "photos", tmp_path / "features"
+    folder.mkdir()
+    features.mkdir()
+    for i in range(4):
+        (folder / f"{i}.jpg").write_bytes(jpeg(i) if i else b"")
+        np.save(features / f"{i}.jpg.npy", np.zeros((1, 4), dtype=np.float32))
+    data = {"path": str(folder), "format": "unlabelled", "on_error": "skip", "features": str(features)}
+    seen = {"data": data, "evaluation": {"split": "train"}}
+    listening = load_recipe([str(recipe("scst", **seen))])
+    deaf = load_recipe([str(recipe("scst", **seen, reward={"cider_d": 1.0}, listener={}))])
+    for made, left in ((listening, 3), (deaf, 4)):
+        trained, _, _ = training_images(made, features_at(features))
+        watched, _ = watched_images(made, trained, features_at(features), "train")
+        assert len(watched) == left
+        options = DataOptions(split="train")
+        assert load(options, made_by(made.resolved), seen_by=(None, None)).dataset.ids == watched.ids
+        assert len(load(options, made_by(made.resolved), seen_by=("some/listener",)).dataset) == 3
+        assert len(load(options, made_by(made.resolved)).dataset) == 4
+
+
+def test_scoring_says_which_models_look(monkeypatch, capsys):
+    def stopped(options, run, *, seen_by):
+        raise UsageError(f"asked by {seen_by}")
+
+    monkeypatch.setattr(score_captioner, "load", stopped)
+    assert (
+        run("score", "some/model", "--data", "photos", "--listener", "a", "--judge", "b", "--pac", "c", "--itm", "d")
+        == 2
+    )
+    assert "asked by ('a', 'b', 'c', 'd')" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

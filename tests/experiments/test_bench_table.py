@@ -1,21 +1,33 @@
 """The table over everything: who dominates whom, on numbers small enough to check by eye."""
 
 import json
+from dataclasses import asdict
+from importlib import import_module
+from pathlib import Path
 
 import pytest
 
 from small_meteor import write_data
 from tellapart.cli import main as cli
+from tellapart.data.world import load_world
 from tellapart.errors import UsageError
-from tellapart.experiments.bench import measure, seconds
+from tellapart.evaluation.protocol import Protocol, data_digest
+from tellapart.evaluation.results import EvaluationResult
+from tellapart.experiments import study_vlrm
+from tellapart.experiments.bench import entries, measure, seconds
 from tellapart.experiments.bench.bench import Bench
 from tellapart.experiments.bench.entries import ENTRIES, Entry, entries_of
 from tellapart.experiments.bench.page import write
 from tellapart.experiments.bench.table import COLUMNS, PLANE, TOGETHER, Line, dominates, front, table
+from tellapart.experiments.study import PLANS, Study
+from tellapart.experiments.study_vlrm import IMAGES, STEPS
+from tellapart.experiments.world import World
 from tellapart.experiments.world_rows import STARTS
-from tellapart.experiments.world_run import ROWS, Setting
+from tellapart.experiments.world_run import ROWS, TRAINED, Setting
 from tellapart.metrics.meteor import resources
 from tellapart.objectives import METHODS
+
+BASE = Setting(row="xe")
 
 
 def line(name, cider, exact, grammatical=100.0, seconds=1.0):
@@ -67,11 +79,87 @@ def test_every_entry_is_a_row_of_a_method():
 
 def test_words_choose_rows():
     assert entries_of(["all"]) == list(ENTRIES)
-    assert [entry.row for entry in entries_of(["dico"])] == ["xe", "dico"]
+    assert [entry.row for entry in entries_of(["dico"])] == ["xe", "dico", "dico-PAC"]
+    assert [entry.row for entry in entries_of(["dico-PAC"])] == ["xe", "dico-PAC"]
     assert {entry.method for entry in entries_of(["scst"])} == {"xe", "scst"}
     assert [entry.row for entry in entries_of(["scst-CLIP"])] == ["xe", "scst-CLIP"]
     with pytest.raises(UsageError, match="nosuch"):
         entries_of(["nosuch"])
+
+
+def test_a_row_brings_the_captioner_that_it_begins_with(monkeypatch):
+    first, blip2 = ENTRIES[0], Entry("blip2", "xe", 1e-4, "world-vlrm.md", images=IMAGES)
+    vlrm = Entry("vlrm", "vlrm", 1e-4, "world-vlrm.md", steps=STEPS, images=IMAGES)
+    monkeypatch.setattr(entries, "ENTRIES", (first, Entry("dico", "dico", 3e-5, "world.md", 0.2), blip2, vlrm))
+    assert [entry.row for entry in entries_of(["vlrm"])] == ["xe", "blip2", "vlrm"]
+    assert [entry.row for entry in entries_of(["dico"])] == ["xe", "dico"]
+    base = Setting(row="xe", steps=60)
+    assert vlrm.otherwise(base) == "from blip2, 40 steps of 512 images"
+    assert [first.otherwise(base), blip2.otherwise(base), entries_of(["dico"])[1].otherwise(base)] == ["", "", ""]
+    # the study's own settings, so that what it trained is found
+    study = study_vlrm.make(study_vlrm.PLAN, Path("runs"), Setting(row="xe", steps=STEPS))
+    assert vlrm.setting(base, 0) == next(one for one in study.grid("vlrm") if one.learning_rate == 1e-4)
+    assert blip2.setting(base, 0).key() == study.chosen("blip2").key()
+
+
+def test_rows_are_points_of_their_study():
+    """A row that no study has tried would be trained at a point that nobody has chosen."""
+    modules = [import_module(module) for module in PLANS.values()]
+    of_page = {module.PLAN.page: getattr(module, "make", Study)(module.PLAN, Path(), BASE) for module in modules}
+    for entry in ENTRIES:
+        study = of_page[entry.page]
+        if entry.row in ROWS:
+            assert entry.row in {*study.plan.rows, *study.plan.on_val}
+            assert entry.knob in ROWS[entry.row].values
+            assert entry.learning_rate in (ROWS[entry.row].learning_rates or study.learning_rates)
+            assert entry.setting(BASE, 0).images == study.base.images
+        else:
+            assert entry.row in study.plan.starts
+
+
+@pytest.fixture
+def measured(tmp_path):
+    """A training of dico on the small world as a study leaves it, with captions that are references."""
+
+    def make(selected_step, *, longest=38):
+        setting = Setting(row="dico", learning_rate=3e-5, knob=0.2, steps=4, size="small")
+        data = load_world("test", size="small")
+        captions = {image_id: texts[0] for image_id, texts in data.references.items()}
+        protocol = Protocol(data.name, len(data), data_digest(data.references), f"greedy, max_new_tokens={longest}")
+        for value, point in enumerate(("selected", "last")):
+            metrics = {key: float(value) for key in COLUMNS if key not in ("METEOR", "rs5_mBLEU-4")}
+            EvaluationResult("dico", protocol, metrics, captions, {}).save(tmp_path / point)
+        (tmp_path / "checkpoint-4").mkdir()
+        (tmp_path / "checkpoint-4" / "trainer_state.json").write_text("{}")
+        (tmp_path / TRAINED).write_text(json.dumps({"selected_step": selected_step}))
+        sets = {"selected": {"sets": {"rs5_mBLEU-4": 0.25, "bs5_mBLEU-4": 0.5}}}
+        (tmp_path / "done_meteor_sets.json").write_text(json.dumps({"setting": asdict(setting), "test": sets}))
+        return setting
+
+    return make
+
+
+def test_what_a_study_measured_is_taken(measured, tmp_path, monkeypatch, few_words):
+    monkeypatch.setattr(World, "load", None)  # no model is loaded
+    measure.measure(measured(2), tmp_path)
+    found = json.loads((tmp_path / measure.MEASURED).read_text())["test"]
+    assert (found["selected"]["CIDEr"], found["last"]["CIDEr"]) == (0.0, 1.0)
+    assert found["selected"]["rs5_mBLEU-4"] == 0.25
+    assert "bs5_mBLEU-4" not in found["selected"]
+    assert found["selected"]["METEOR"] == found["last"]["METEOR"] > 0.9  # every caption is a reference of its image
+
+
+def test_the_last_step_is_not_measured_twice(measured, tmp_path, monkeypatch, few_words):
+    monkeypatch.setattr(World, "load", None)
+    measure.measure(measured(4), tmp_path)
+    found = json.loads((tmp_path / measure.MEASURED).read_text())["test"]
+    assert found["last"] == {key: value for key, value in found["selected"].items() if key != "rs5_mBLEU-4"}
+
+
+def test_what_was_drawn_otherwise_is_measured_anew(measured, tmp_path, monkeypatch):
+    monkeypatch.setattr(World, "load", None)
+    with pytest.raises(TypeError):  # it asks for the models
+        measure.measure(measured(2, longest=20), tmp_path)
 
 
 def finished(bench, entry, seed, metrics):
@@ -82,21 +170,22 @@ def finished(bench, entry, seed, metrics):
 
 def test_the_page(tmp_path):
     pytest.importorskip("matplotlib")
-    entries = [Entry("xe", "xe", 1e-4, "world.md"), Entry("dico", "dico", 3e-5, "world.md", 0.2)]
-    bench = Bench(entries, tmp_path / "runs", Setting(row="xe", size="small"), (0, 1))
+    rows = [Entry("xe", "xe", 1e-4, "world.md"), Entry("dico", "dico", 3e-5, "world.md", 0.2)]
+    bench = Bench(rows, tmp_path / "runs", Setting(row="xe", size="small"), (0, 1))
     assert len(bench.missing()) == 4
-    for entry, recall in zip(entries, (20.0, 30.0), strict=True):
+    for entry, recall in zip(rows, (20.0, 30.0), strict=True):
         for seed in bench.seeds:
             finished(bench, entry, seed, dict.fromkeys(COLUMNS, recall + seed))
     assert not bench.missing()
-    timed = seconds.job(entries[1].setting(bench.base, 0), bench.root)
+    timed = seconds.job(rows[1].setting(bench.base, 0), bench.root)
     timed.folder.mkdir(parents=True)
     (timed.folder / seconds.SECONDS).write_text(json.dumps({"seconds": 0.5}))
     page = write(bench, tmp_path / "docs").read_text()
     assert "| dico * | 30.5 ± 0.7 |" in page
     assert "| 0.50 | 1 | 0 |" in page
     assert "| - | 0 | 1 |" in page
-    assert "| dico | `dico` | 3e-05 | 0.2 | [world.md](world.md) |" in page
+    assert "| dico | `dico` | xe | 60 | 48 | 3e-05 | beta 0.2 | [world.md](world.md) |" in page
+    assert "| xe | `xe` | - | - | - | - | - | [world.md](world.md) |" in page
     assert (tmp_path / "docs" / "leaderboard.png").stat().st_size > 10_000
 
 

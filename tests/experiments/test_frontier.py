@@ -12,6 +12,7 @@ from frontier_fakes import EVIL, curve, two_curves
 from evaluation.evaluation_fakes import toy_dataset
 from tellapart.errors import UsageError
 from tellapart.experiments.frontier import Curve, band, levels, read, read_curves, write_frontier
+from tellapart.experiments.frontier.picture import draw
 from tellapart.experiments.frontier.readings import Reading, naturalness, recalls
 from tellapart.experiments.frontier.records import require_comparable
 from tellapart.experiments.frontier.tables import fixed_readings, points_table
@@ -151,6 +152,23 @@ def test_the_page_asks_no_network_and_reads_no_caption_as_html(written):
     policy = re.search(r'Content-Security-Policy" content="([^"]+)"', page)
     assert policy
     assert "default-src 'none'" in policy[1]
+
+
+def test_axes_keep_to_the_points(tmp_path):
+    """Seeds far apart: their interval reaches below 0 and above 100, where no recall can be, and the picture does not."""
+    pytest.importorskip("matplotlib")
+    from matplotlib.figure import Figure
+
+    wide = curve(tmp_path, "wide", "objective.beta", {0.1: [(0.7, 5.0), (0.7, 95.0)], 0.2: [(0.9, 0.0), (0.9, 90.0)]})
+    assert min(low for _, low, _ in band(wide, "selected", "CIDEr", "judge_R@1")) < -100
+    drawn = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Figure, "savefig", lambda figure, *given, **how: drawn.append(figure))
+        draw(tmp_path, [wide], "selected")
+    panel = next(axes for axes in drawn[0].axes if axes.get_ylabel() == "judge R@1")
+    # recall 0 to 95; CIDEr 70 to 90, and 100 at the start: six hundredths more on each side
+    assert panel.get_ylim() == pytest.approx((-5.7, 100.7))
+    assert panel.get_xlim() == pytest.approx((68.2, 101.8))
 
 
 def test_pictures_that_are_gone_cost_only_themselves(tmp_path, curves):

@@ -59,6 +59,22 @@ def test_position_is_read_from_the_log_of_the_run(tmp_path: Path):
     assert job.position() == 4
 
 
+def test_what_other_models_measured_is_not_done(tmp_path: Path):
+    def job(*models: str) -> Job:
+        return Job("measured", "toy_worker", (), tmp_path, 0, models=models)
+
+    assert not job().done()
+    assert not job("pac-1").done()
+    (tmp_path / "done.json").write_text('{"test": {}}')  # names none: of an earlier version
+    assert job().done()
+    assert job("pac-1").done()
+    (tmp_path / "done.json").write_text('{"measured_by": ["pac-1"], "test": {}}')
+    assert job("pac-1").done()
+    assert not job("pac-2").done()
+    assert not job("language_model-1", "pac-1").done()
+    assert job().done()
+
+
 INTERRUPTED = """
 import argparse, pathlib, signal, sys, time
 parser = argparse.ArgumentParser()

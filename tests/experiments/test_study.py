@@ -6,10 +6,12 @@ from statistics import fmean, stdev
 
 import pytest
 
-from tellapart.experiments import study_page
+from tellapart.experiments import study_page, world_run
 from tellapart.experiments.study import PLANS, Study
 from tellapart.experiments.study_plan import Claim, Plan, Reader, Seeds
+from tellapart.experiments.world import World
 from tellapart.experiments.world_run import ROWS, Setting, _selected, marker_of
+from tellapart.experiments.world_stages import STAGES
 
 RATES = (1e-5, 1e-4)
 VAL = {("a", 1e-5): 30.0, ("a", 1e-4): 50.0, ("b", 1e-5): 40.0, ("b", 1e-4): 40.0}
@@ -102,3 +104,30 @@ def test_plans_name_known_rows(name):
     plan = import_module(PLANS[name]).PLAN
     assert set(plan.rows) <= set(ROWS)
     assert plan.page.endswith(".md")
+
+
+def test_what_measures_decides_whether_it_is_measured_not_where(tmp_path, monkeypatch):
+    """Another PAC listener: the training stays what and where it is; what the old one measured of it is to be done again."""
+    setting = Setting(row="scst-CLIP", steps=2, size="small")
+    job, trained = (
+        setting.job(tmp_path, test=True, further=("pac",)),
+        setting.job(tmp_path, test=False, further=("pac",)),
+    )
+    job.folder.mkdir()
+    (job.folder / trained.marker).write_text("{}")
+    (job.folder / job.marker).write_text(json.dumps({"measured_by": job.models, "test": {}}))
+    assert job.done()
+    other = {"small": STAGES["world/pac"].schedules["small"] | {"steps": 7}}
+    monkeypatch.setitem(STAGES, "world/pac", replace(STAGES["world/pac"], schedules=other))
+    again = setting.job(tmp_path, test=True, further=("pac",))
+    assert again.folder == job.folder
+    assert not again.done()
+    assert setting.job(tmp_path, test=False).done()
+    measured = []
+    monkeypatch.setattr(world_run, "_test", lambda *given: measured.append(given[3]) or {})
+    monkeypatch.setattr(World, "load", lambda *given: None)
+    monkeypatch.setattr(world_run, "points_of", lambda folder: ["selected"])
+    for _ in range(2):
+        world_run.run(setting, again.folder, test=True, further=("pac",))
+    assert measured == ["selected"]
+    assert again.done()

@@ -5,8 +5,10 @@ import math
 import pytest
 import torch
 
+from discriminator_fakes import tiny_listener
 from tellapart.listeners.matcher import ItmMatcher
-from tellapart.objectives.matching_head import FALSE, OTHER, OWN, MatchingHead
+from tellapart.listeners.trained import image_embeddings
+from tellapart.objectives.matching_head import ALIKE, FALSE, OTHER, OWN, MatchingHead
 from tellapart.types import Batch
 from tiny.matchers import TINY_MATCHERS
 from tiny_models import CAPTIONS, images
@@ -53,6 +55,34 @@ def test_the_others_are_drawn_among_all_of_the_batch(matcher):
         matches = objective.collect(batch(matcher, texts), 0)
         drawn.add(matches.texts[matches.kinds.index(OTHER)])
     assert drawn == set(texts[1:])
+
+
+@pytest.mark.parametrize("scale", [0.0, 1.0, 50.0])
+@pytest.mark.parametrize("share", [0.0, 0.3, 0.7, 0.999])
+def test_a_text_alike_is_drawn_by_how_well_it_suits_the_image(scale, share, matcher, monkeypatch):
+    listener, texts = tiny_listener(seed=1), [*CAPTIONS[:4], CAPTIONS[0]]
+    listener.logit_scale.data.fill_(math.log(scale) if scale else -math.inf)
+    given = batch(matcher, texts)
+    given.inputs[listener.name] = listener.process(images(len(texts)))
+    cosines = (image_embeddings(listener, given) @ listener.embed_texts(texts).T).tolist()
+    monkeypatch.setattr("tellapart.objectives.matching_head.uniforms", lambda ids, *_: torch.full((len(ids), 1), share))
+    matches = MatchingHead(matcher, similar=listener).collect(given, 0)
+    rows = zip(matches.image.tolist(), matches.texts, matches.kinds, strict=True)
+    found = {image: text for image, text, kind in rows if kind == ALIKE}
+    for i, own in enumerate(texts):
+        others = [j for j in range(5) if texts[j] != own]
+        powers = [math.exp(scale * (cosines[i][j] - max(cosines[i][k] for k in others))) for j in others]
+        left = share * sum(powers)
+        while left > powers[0] and len(others) > 1:
+            left, others = left - powers.pop(0), others[1:]
+        assert found[i] == texts[others[0]]
+
+
+def test_nothing_is_alike_where_all_say_the_same(matcher):
+    listener = tiny_listener()
+    given = batch(matcher, [CAPTIONS[0]] * 3)
+    given.inputs[listener.name] = listener.process(images(3))
+    assert MatchingHead(matcher, similar=listener).collect(given, 0).kinds == [OWN] * 3
 
 
 def test_the_loss_is_the_cross_entropy_of_the_models_own_logits(matcher):

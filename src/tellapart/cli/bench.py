@@ -24,7 +24,7 @@ class BenchOptions:
         output_dir: folder of the trainings; what a study left there is used again, an interrupted bench continues there.
         docs: folder that the page and its picture are written to; by default output_dir.
         size: size of the built-in world; the numbers of the small one mean little.
-        steps: of every training.
+        steps: of every training but those that their study gave a budget of its own, which the table names.
         workers: trainings at a time, one thread each.
         dry_run: list the trainings and which are done, and train nothing.
     """
@@ -63,7 +63,7 @@ def _bench(options: BenchOptions) -> int:
     from tellapart.experiments.bench.entries import entries_of
     from tellapart.experiments.bench.page import write
     from tellapart.experiments.frontier.picture import require_matplotlib
-    from tellapart.experiments.world_run import Setting
+    from tellapart.experiments.world_run import TRAINED, Setting
 
     base = Setting(row="xe", steps=options.steps, size=options.size)
     names = [name.strip() for name in options.methods.split(",") if name.strip()]
@@ -71,7 +71,10 @@ def _bench(options: BenchOptions) -> int:
     missing = bench.missing()
     total = len(bench.entries) * len(bench.seeds)
     if options.dry_run:
-        say("\n".join([f"{total - len(missing)} of {total} are done; left are:", *(job.name for job in missing)]))
+        left = [
+            f"{job.name}: {'measure' if (job.folder / TRAINED).exists() else 'train and measure'}" for job in missing
+        ]
+        say("\n".join([f"{total - len(missing)} of {total} are done; left are:", *left]))
         return 0
     require_matplotlib()
     try:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -50,8 +51,13 @@ class Where:
     features: Path | None = None
 
 
-def load(options: DataOptions, run: Made | None) -> Where:
+def load(options: DataOptions, run: Made | None, *, seen_by: Sequence[str | Path | None] | None = None) -> Where:
     """Read them.
+
+    Args:
+        options: which images.
+        run: what fills in what they leave out.
+        seen_by: models that look at the images beside the run's own; None where only captions are read, by nothing.
 
     Raises:
         UsageError: neither says which data, or these do not exist.
@@ -89,8 +95,21 @@ def load(options: DataOptions, run: Made | None) -> Where:
         seconds_between=run.data.seconds_between if run else 0.0,
     )
     on_error = "fail" if on_error == "fail" else "skip"
-    dataset, _ = usable(dataset, on_error, instead, pictures=features is None)
+    dataset, _ = usable(dataset, on_error, instead, pictures=features is None or _looked_at(features, run, seen_by))
     return Where(dataset, path, split, size, features)
+
+
+def _looked_at(features: Path, run: Made | None, seen_by: Sequence[str | Path | None] | None) -> bool:
+    """Whether a model opens the pictures, though the captioner reads features: those that are broken its run left out, too."""
+    from tellapart.cli.feature_inputs import opens_pictures
+    from tellapart.listeners.kinds import reads_features
+
+    if seen_by is None or any(model is not None and not reads_features(model) for model in seen_by):
+        return seen_by is not None
+    if run is None:
+        return False
+    data = replace(run.data, features=features)
+    return opens_pictures(data, run.listener, run.evaluation, own=run.own_listener, itm=run.itm)
 
 
 def _held_out(options: DataOptions, run: Made) -> Where:

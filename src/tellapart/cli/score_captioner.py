@@ -69,7 +69,7 @@ def measure(word: str, options: ScoreOptions, *, run: Made | None = None) -> Eva
     run = run or made(path)
     named = named_protocol(options.protocol) if options.protocol else None
     options = replace(options, split=options.split or named.split) if named else options
-    where = load(options, run)
+    where = load(options, run, seen_by=(options.listener, options.judge, options.pac, options.itm))
     where, captions, left_out = fitting(path, where, options) if given else (where, {}, "")
     title = _title(options, where)
     from tellapart.evaluation.evaluate import Evaluation

@@ -32,6 +32,7 @@ class Job:
         folder: where it works.
         steps: how many training steps it takes, for the bar.
         marker: the file in ``folder`` whose existence means that it is done.
+        models: names of what the marker must have been measured with.
     """
 
     name: str
@@ -40,10 +41,11 @@ class Job:
     folder: Path
     steps: int
     marker: str = "done.json"
+    models: tuple[str, ...] = ()
 
     def done(self) -> bool:
         """Whether an earlier run finished it."""
-        return (self.folder / self.marker).exists()
+        return written_by(self.folder / self.marker, self.models)
 
     def start(self) -> subprocess.Popen[bytes]:
         """Launch it on one thread; what it says goes to ``folder/log.txt``."""
@@ -78,6 +80,18 @@ class Job:
         except OSError:
             return "no output"
         return lines[-1] if lines else "no output"
+
+
+def written_by(marker: Path, models: Sequence[str]) -> bool:
+    """Whether a marker is there, and was measured with these models; one that names none is taken as it is.
+
+    Args:
+        marker: the file.
+        models: their names, which it keeps under ``measured_by``; of none nothing is asked.
+    """
+    if not models or not marker.exists():
+        return marker.exists()
+    return json.loads(marker.read_text(encoding="utf-8")).get("measured_by", [*models]) == [*models]
 
 
 def run_jobs(jobs: Sequence[Job], description: str, *, workers: int = 2) -> list[Job]:

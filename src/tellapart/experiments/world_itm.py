@@ -1,8 +1,8 @@
 """The world's image-text matching model: what VLRM's captioner is rewarded by; the judge stays held out.
 
-It begins with tower, queries, Q-Former and word embeddings of the world's BLIP-2 (seed 0): published matcher and captioner, too,
-go back to one Q-Former (Li et al. 2023, section 3). From random weights it would take many times as long before it compared
-anything. It learns from the web's captions, which the captioner has never seen.
+It is BLIP's (Li et al. 2022), where every word looks at the image, around the tower that the world's BLIP-2 has. BLIP-2's own
+matching head, where eight queries look, took several times as long before it saw that one word was wrong. It learns from the
+web's captions, which the captioner has never seen.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import random
 from pathlib import Path
 
 import numpy as np
-import torch
 
 from tellapart.data.dataset import CaptionDataset, Collate, Example
 from tellapart.data.loader import TrainingData
@@ -19,12 +18,13 @@ from tellapart.data.world import build_tokenizer, load_scenes, load_world
 from tellapart.data.world.captions import describe_fully, write_as_annotator
 from tellapart.data.world.vocabulary import MAX_LENGTH
 from tellapart.experiments.world_backbone import pixels
-from tellapart.experiments.world_blip2 import QFORMER, QUERIES, image_processor, vision_config
+from tellapart.experiments.world_blip2 import STD, WIDTH, image_processor, vision_config
 from tellapart.experiments.world_listeners import longest, with_texts
 from tellapart.experiments.world_matcher_probe import PROBE, probe_matcher
 from tellapart.experiments.world_negatives import replace_attribute, swap_attributes, swap_relation
 from tellapart.experiments.world_training import History, Task, one_thread, seeded
 from tellapart.files import write_json
+from tellapart.listeners.clip import ClipListener
 from tellapart.listeners.matcher import ItmMatcher
 from tellapart.objectives.matching_head import MatchingHead
 
@@ -32,7 +32,23 @@ OWN_CAPTIONS, DETAIL, FULL = 2, (5, 5), 2
 """It reads, for each image, so many of its captions, for each number n the longest of n annotators' captions, and so many that
 say everything: sizes, textures and backgrounds are seldom said, and without these it does not look at them."""
 
-RATES = {replace_attribute: 0.5, swap_attributes: 0.3, swap_relation: 0.2}
+LAYERS = 3
+
+COUNTS = (1, 1, 2, 4)
+
+
+def replace_some(text: str, rng: np.random.Generator) -> str | None:
+    """One, two or four attribute words replaced, one in half of the cases; none if there is nothing to replace.
+
+    What is wrong in four places is found first, and from there what is wrong in one.
+    """
+    false = replace_attribute(text, rng)
+    for _ in range(int(rng.choice(COUNTS)) - 1):
+        false = false and replace_attribute(false, rng)
+    return false
+
+
+RATES = {replace_some: 0.65, swap_attributes: 0.2, swap_relation: 0.15}
 """How often each kind of false text is tried first. Words are never shuffled: no matching head is taught what grammar is."""
 
 
@@ -56,41 +72,41 @@ def matcher_texts(size: str) -> CaptionDataset:
     return with_texts(load_world("web", size=size), texts)
 
 
-def make_matcher(captioner: Path) -> ItmMatcher:
-    """A ``Blip2ForImageTextRetrieval`` that begins with a captioner's weights; how it reads texts and its head are random."""
-    from transformers import Blip2Config, Blip2ForConditionalGeneration, Blip2ForImageTextRetrieval
+def make_matcher(tower: Path) -> ItmMatcher:
+    """A ``BlipForImageTextRetrieval`` around a trained tower; all that reads texts is random."""
+    from transformers import Blip2VisionModel, BlipConfig, BlipForImageTextRetrieval
 
     tokenizer = build_tokenizer()
-    qformer = QFORMER | {
+    text = {
         "vocab_size": len(tokenizer),
+        "hidden_size": WIDTH,
+        "intermediate_size": 2 * WIDTH,
+        "num_hidden_layers": LAYERS,
+        "num_attention_heads": 4,
+        "encoder_hidden_size": WIDTH,
         "max_position_embeddings": MAX_LENGTH + 8,
+        "bos_token_id": tokenizer.bos_token_id,
+        "sep_token_id": tokenizer.eos_token_id,
         "pad_token_id": tokenizer.pad_token_id,
-        "use_qformer_text_input": True,
+        "initializer_range": STD,
+        "hidden_dropout_prob": 0.0,
+        "attention_probs_dropout_prob": 0.0,
     }
-    config = Blip2Config(
-        vision_config=vision_config(),
-        qformer_config=qformer,
-        num_query_tokens=QUERIES,
-        image_text_hidden_size=64,
-        image_token_index=None,  # with one the model would cut the first words off
-    )
-    model, given = Blip2ForImageTextRetrieval(config), Blip2ForConditionalGeneration.from_pretrained(captioner)
-    model.vision_model.load_state_dict(given.vision_model.state_dict())
-    model.qformer.load_state_dict(given.qformer.state_dict(), strict=False)
-    with torch.no_grad():
-        model.query_tokens.copy_(given.query_tokens)
-        # The captioner has one word more, which stands for the image.
-        words = given.language_model.get_input_embeddings().weight[: len(tokenizer)]
-        model.embeddings.word_embeddings.weight.copy_(words)
+    given = Blip2VisionModel.from_pretrained(tower)
+    vision = vision_config() | {"layer_norm_eps": given.config.layer_norm_eps}
+    model = BlipForImageTextRetrieval(BlipConfig(text_config=text, vision_config=vision, image_text_hidden_size=64))
+    model.vision_model.load_state_dict(given.state_dict())
     return ItmMatcher(model, image_processor(), tokenizer, batch_size=256)
 
 
 def build_itm(task: Task) -> History:
     """Teach it which captions of the web go with which pictures; what it can tell stands beside it."""
     with seeded(task.name, task.seed):
-        matcher = make_matcher(task.needs["world/blip2"])
-    objective = MatchingHead(matcher, negative=false_text)
-    history = task.fit(objective, TrainingData(matcher_texts(task.size), Collate({matcher.name: pixels})))
+        matcher = make_matcher(task.needs["world/blip2-backbone"])
+    similar = ClipListener.from_pretrained(task.needs["world/listener"], name="similar")
+    objective = MatchingHead(matcher, negative=false_text, similar=similar)
+    collate = Collate({matcher.name: pixels, similar.name: pixels})
+    history = task.fit(objective, TrainingData(matcher_texts(task.size), collate))
     matcher.model.eval()
     for part in (matcher.model, matcher.tokenizer, matcher.image_processor):
         part.save_pretrained(task.folder)

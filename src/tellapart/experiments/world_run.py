@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any, get_args, get_type_hints
 
 from tellapart.errors import UsageError
 from tellapart.experiments.dico_rows import DICO_ROWS
-from tellapart.experiments.jobs import Job
+from tellapart.experiments.jobs import Job, written_by
 from tellapart.experiments.psst_rows import PSST_ROWS
 from tellapart.experiments.sle_rows import SAMPLES, SLE_ROWS
 from tellapart.experiments.vlrm_rows import VLRM_ROWS
 from tellapart.experiments.world_rows import MAX_NEW_TOKENS, STARTS
 from tellapart.experiments.world_rows import ROWS as BASE_ROWS
-from tellapart.experiments.world_stages import stage_folder
+from tellapart.experiments.world_stages import SEED, stage_folder
 from tellapart.experiments.wtf_rows import CHANGES, WTF_ROWS
 from tellapart.files import checkpoints, write_json
 
@@ -38,6 +38,9 @@ FURTHER = ("meteor", "sets", "own", "pac", "wording")
 """What may be measured on test beside the usual: METEOR, several captions an image, what a listener that learned along
 says (of others the copy of the world's that it begins as) with the perplexity under the world's language model, PAC-S,
 and how captions are worded (colours, and phrases that VLRM penalises)."""
+
+MEASURED_BY = {"own": "world/language_model", "pac": "world/pac"}
+"""Of ``FURTHER``, what a stage measures that need not stand in a setting's key, since the training has nothing of it."""
 
 CIDER_FLOOR = 0.6
 """A checkpoint is selected only while its val CIDEr is at least this share of step 0's."""
@@ -88,13 +91,18 @@ class Setting:
         knob = "" if self.knob is None else f", {ROWS[self.row].knob} {self.knob:g}"
         name = self.row if self.row in STARTS else f"{self.row} (lr {self.learning_rate:g}{knob}, seed {self.seed})"
         arguments = (*options, *(["--test"] if test else []), *(f"--{name}" for name in further if test))
-        marker = marker_of(further) if test else TRAINED
-        return Job(name, __spec__.name, arguments, root / self.key(), self.steps, marker)
+        marker, models = (marker_of(further), measuring(further, self.size)) if test else (TRAINED, ())
+        return Job(name, __spec__.name, arguments, root / self.key(), self.steps, marker, models)
 
 
 def marker_of(further: Sequence[str] = ()) -> str:
     """The file that says that a setting was measured on test, and with what."""
     return f"{'_'.join(['done', *further])}.json"
+
+
+def measuring(further: Sequence[str], size: str) -> tuple[str, ...]:
+    """The models that what is asked for is measured with, each named after everything that decides its weights."""
+    return tuple(stage_folder(MEASURED_BY[name], size, SEED).name for name in further if name in MEASURED_BY)
 
 
 def run(setting: Setting, output_dir: Path, *, test: bool, further: Sequence[str] = ()) -> None:
@@ -104,10 +112,10 @@ def run(setting: Setting, output_dir: Path, *, test: bool, further: Sequence[str
     parts = World.load(setting.size, setting.seed, setting.start)
     if not (output_dir / TRAINED).exists():
         write_json(output_dir / TRAINED, {"setting": asdict(setting), **_train(setting, parts, output_dir)})
-    marker = output_dir / marker_of(further)
-    if test and not marker.exists():
-        results = {point: _test(setting, parts, output_dir, point, further) for point in _points(output_dir)}
-        write_json(marker, {"setting": asdict(setting), "test": results})
+    marker, models = output_dir / marker_of(further), measuring(further, setting.size)
+    if test and not written_by(marker, models):
+        results = {point: _test(setting, parts, output_dir, point, further) for point in points_of(output_dir)}
+        write_json(marker, {"setting": asdict(setting), "measured_by": models, "test": results})
 
 
 def _train(setting: Setting, parts: World, output_dir: Path) -> dict[str, Any]:
@@ -156,30 +164,26 @@ def _selected(lines: list[dict[str, Any]], metric: str = "eval_listener_R@1") ->
     return {"selected_step": chosen["step"], "val": metrics(chosen), "val_last": metrics(evaluated[-1])}
 
 
-def _points(output_dir: Path) -> dict[str, Path | None]:
+def points_of(output_dir: Path) -> dict[str, Path | None]:
     """Name of a point -> its checkpoint; none for the start captioner."""
     kept = [*checkpoints(output_dir).values()]
     return {"last": kept[-1], "selected": output_dir / "best"} if kept else {"selected": None}
 
 
-def load_checkpoint(parts: World, output_dir: Path, point: str) -> bool:
+def load_checkpoint(parts: World, output_dir: Path, point: str, *, own_listener: bool = True) -> None:
     """Put the weights of a finished training's point into the parts of the world; a start captioner has no others.
 
     Args:
         parts: of the training's seed and start captioner.
         output_dir: of the training.
         point: ``selected`` or ``last``.
-
-    Returns:
-        Whether there is such a point.
+        own_listener: whether the listener that learned along is wanted, too, if there is one.
     """
-    points = _points(output_dir)
-    checkpoint = points.get(point)
+    checkpoint = points_of(output_dir)[point]
     if checkpoint is not None and (checkpoint / "captioner").is_dir():
         parts.captioner.load_weights(checkpoint / "captioner")
-    if checkpoint is not None and (checkpoint / "own_listener").is_dir():
+    if own_listener and checkpoint is not None and (checkpoint / "own_listener").is_dir():
         parts.own_listener.load_weights(checkpoint / "own_listener")
-    return point in points
 
 
 def _test(

@@ -131,10 +131,10 @@ STAGES = {
         "world_itm",
         "build_itm",
         {
-            "full": {"steps": 900, "batch_size": 32, "learning_rate": 1.5e-3},
+            "full": {"steps": 2000, "batch_size": 48, "learning_rate": 1e-3},
             "small": {"steps": 40, "batch_size": 32, "learning_rate": 2e-3},
         },
-        needs=("world/blip2",),
+        needs=("world/blip2-backbone", "world/listener"),
     ),
     "world/pac": Stage("world_pac", "build_pac", _PAC, ("world/listener", "world/xe"), probed=True, demanded=True),
     "world/language_model": Stage(

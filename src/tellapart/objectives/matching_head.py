@@ -10,13 +10,15 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from tellapart.draws import base_seed, mix_seeds, uniforms
+from tellapart.listeners.clip import ClipListener
 from tellapart.listeners.matcher import MATCH, ItmMatcher
 from tellapart.listeners.matching import MATCHING_FAMILIES
+from tellapart.listeners.trained import image_embeddings
 from tellapart.objectives.contrastive import HardNegative, draw_texts, generators
 from tellapart.types import Batch, ObjectiveModule, StepOutput
 
-OWN, OTHER, FALSE = "own", "other", "false"
-"""Kinds of pairs: an image with its text, with the text of another image, with its text made false."""
+OWN, OTHER, ALIKE, FALSE = "own", "other", "alike", "false"
+"""Kinds of pairs: an image with its text, with the text of any other image, with that of one like it, with its own made false."""
 
 _UNUSED = ("vision_projection", "text_projection", "vision_proj", "text_proj")
 """Parts of BLIP and BLIP-2 that only their contrastive half reads."""
@@ -30,7 +32,7 @@ class Matches:
         batch: B images.
         image: ``[P]`` long, the row of ``batch`` of each pair.
         texts: P texts.
-        kinds: P of ``own``, ``other``, ``false``.
+        kinds: P of ``own``, ``other``, ``alike``, ``false``.
     """
 
     batch: Batch
@@ -43,18 +45,22 @@ class MatchingHead(ObjectiveModule):
     """Image-text matching (BLIP: Li et al. 2022, section 3.2; BLIP-2: Li et al. 2023, section 3.1): does this text go with this
     image? ``L = mean over pairs of cross-entropy(match or not)``.
 
-    Each image comes with its own text, with the text of another image of the batch, and, with ``negative``, with its own text
-    made false. Another image's text that is the same as its own is left out, and so is a text that nothing can be made false
-    of. What another image's text says may be true of the image, too: that it is called no match, as in the papers, is what
-    teaches the head to trust a text that says much over one that says little.
+    Each image comes with its own text, with the text of another image of the batch, with ``similar``, with one that seems to
+    suit it, too, and with ``negative``, with its own text made false. Another image's text that is the same as its own is left
+    out, and so is a text that nothing can be made false of. What another image's text says may be true of the image, too: that
+    it is called no match, as in the papers, is what teaches the head to trust a text that says much over one that says little,
+    and the more so the more alike the images are.
 
-    Departures: the other image is drawn among all of the batch, where BLIP and BLIP-2 prefer those that their contrastive half
-    finds similar, and only texts, not images, are exchanged; texts made false are not in the papers.
+    Departures: BLIP and BLIP-2 exchange images, too, and draw only those that their contrastive half, which learns beside the
+    head, finds similar; here a finished listener judges that, and one other text of two is drawn among all of the batch, for a
+    head that begins with random weights learns nothing from look-alikes alone. Texts made false are not in the papers.
 
     Args:
         matcher: what learns, as the part ``matcher``; of its model all but the image tower and the contrastive half, which no
             pair reaches.
         negative: makes a text false, or gives back the same where it cannot; none trains without.
+        similar: draws a further text in proportion to its exponential similarity with the image, at its own temperature;
+            none trains without.
         train_vision: whether the image tower learns, too.
         buckets: pairs are read in so many groups of similar length, which saves padding and changes nothing else.
     """
@@ -66,6 +72,7 @@ class MatchingHead(ObjectiveModule):
         matcher: ItmMatcher,
         *,
         negative: HardNegative | None = None,
+        similar: ClipListener | None = None,
         train_vision: bool = False,
         buckets: int = 3,
     ) -> None:
@@ -74,7 +81,7 @@ class MatchingHead(ObjectiveModule):
             raise ValueError(f"buckets={buckets} must be at least 1")
         self.matcher, self.reader = matcher.model, matcher
         self.family = MATCHING_FAMILIES[self.matcher.config.model_type][1]
-        self.negative, self.buckets = negative, buckets
+        self.negative, self.similar, self.buckets = negative, similar, buckets
         self.matcher.requires_grad_(True).vision_model.requires_grad_(train_vision)
         for name in _UNUSED:
             if hasattr(self.matcher, name):
@@ -93,11 +100,26 @@ class MatchingHead(ObjectiveModule):
         shares = uniforms(batch.ids, 1, mix_seeds(seed, OTHER))[:, 0].tolist()
         others = [own[(i + 1 + int(share * (len(own) - 1))) % len(own)] for i, share in enumerate(shares)]
         rows += [(i, text, OTHER) for i, text in enumerate(others) if text != own[i]]
+        if self.similar is not None:
+            rows += [(i, own[j], ALIKE) for i, j in self._alike(self.similar, batch, own, seed)]
         if self.negative is not None:
             false = [self.negative(text, rng) for text, rng in zip(own, generators(batch, seed), strict=True)]
             rows += [(i, text, FALSE) for i, text in enumerate(false) if text != own[i]]
         image, texts, kinds = zip(*rows, strict=True)
         return Matches(batch, torch.tensor(image), list(texts), list(kinds))
+
+    def _alike(self, listener: ClipListener, batch: Batch, own: list[str], seed: int) -> Iterator[tuple[int, int]]:
+        """For each image the place of a text that suits it but is not its own; none where all texts are the same."""
+        with torch.no_grad():
+            cosines = image_embeddings(listener, batch) @ listener.embed_texts(own).T
+            logits = (listener.logit_scale.exp() * cosines).cpu()
+        same = torch.tensor([[text == other for other in own] for text in own])
+        shares = logits.masked_fill(same, -torch.inf).double().softmax(dim=1)
+        for i, share in enumerate(uniforms(batch.ids, 1, mix_seeds(seed, ALIKE))[:, 0].tolist()):
+            if not same[i].all():
+                # The last place has all of the sum, whatever was lost in rounding.
+                place = int((shares[i].cumsum(dim=0) <= share).sum())
+                yield i, min(place, int(shares[i].nonzero()[-1]))
 
     def losses(self, matches: Matches) -> Iterator[StepOutput]:
         """One piece: the cross-entropy summed over pairs."""

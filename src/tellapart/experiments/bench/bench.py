@@ -60,7 +60,9 @@ class Bench:
         for entry in self.entries:
             tested = [self._tested(entry, seed) for seed in self.seeds]
             metrics = [one.get(point, one["selected"]) for one in tested]
-            found.append(Line(entry.row, metrics, self._seconds(entry)))
+            said = entry.otherwise(self.base)
+            name = f"{entry.row} ({said})" if said else entry.row
+            found.append(Line(name, metrics, self._seconds(entry)))
         return found
 
     def _jobs(self) -> list[Job]:

@@ -1,7 +1,9 @@
 """The rows of the table over everything, each at the point that its study chose on val with the first seed.
 
 A study tries a grid; its page shows all of it, in bold what was chosen. Only that point is trained again with every seed, so that
-the whole table takes an hour and not a day.
+the whole table takes an hour and not a day. The study of PSST compares curves: it chose learning rates, at one weight of
+discriminability. Here each of its methods stands at the weight, of its four, with the highest val listener R@1 by the rule of all
+studies. Its frozen speaker, ``listener_only``, is no row: its captions are those of ``xe``.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from dataclasses import dataclass
 
 from tellapart.errors import UsageError
 from tellapart.experiments.world_rows import STARTS
-from tellapart.experiments.world_run import Setting
+from tellapart.experiments.world_run import ROWS, Setting
 
 
 @dataclass(frozen=True)
@@ -24,6 +26,8 @@ class Entry:
         learning_rate: of the captioner.
         page: of ``docs/results``, where it was chosen.
         knob: value of the row's knob.
+        steps: of its study, where these are not those that all rows share.
+        images: a step, of its study, where these are not those that all rows share.
     """
 
     row: str
@@ -31,30 +35,56 @@ class Entry:
     learning_rate: float
     page: str
     knob: float | None = None
+    steps: int | None = None
+    images: int | None = None
+
+    @property
+    def start(self) -> str:
+        """The row of the captioner that it begins with, which for a start captioner is its own."""
+        if self.row in STARTS:
+            return self.row
+        return next(row for row, stage in STARTS.items() if stage == ROWS[self.row].start)
+
+    def otherwise(self, base: Setting) -> str:
+        """What its training had other than those that begin with ``xe`` and take the steps of ``base``; empty for most."""
+        setting = self.setting(base, 0)
+        if self.row in STARTS:
+            return ""
+        parts = [] if self.start == ENTRIES[0].row else [f"from {self.start}"]
+        if (setting.steps, setting.images) != (base.steps, base.images):
+            parts.append(f"{setting.steps} steps of {setting.images} images")
+        return ", ".join(parts)
 
     def setting(self, base: Setting, seed: int) -> Setting:
         """What one training of it is; ``base`` says how long and on which size of the world."""
-        steps = 0 if self.row in STARTS else base.steps
+        steps = 0 if self.row in STARTS else self.steps or base.steps
         return Setting(
             row=self.row,
             learning_rate=self.learning_rate,
             knob=self.knob,
             seed=seed,
             steps=steps,
-            images=base.images,
+            images=self.images or base.images,
             eval_steps=base.eval_steps,
             size=base.size,
         )
 
 
-_WORLD, _WTF, _SLE = "world.md", "world-wtf-rl.md", "world-sle.md"
+_WORLD, _DICO, _WTF, _SLE, _PSST = "world.md", "world-dico.md", "world-wtf-rl.md", "world-sle.md", "world-psst.md"
 
 ENTRIES: tuple[Entry, ...] = (
     Entry("xe", "xe", Setting.learning_rate, _WORLD),
     Entry("scst-CIDEr", "scst", 1e-4, _WORLD),
     Entry("scst-CLIP", "scst", 1e-4, _WORLD),
     Entry("scst-CLIP+KL", "scst", 1e-4, _WORLD, 0.01),
+    Entry("scst-CLIP, beams", "scst", 1e-4, _DICO),
+    Entry("scst-PAC", "scst", 1e-4, _DICO),
+    Entry("scst-PAC+KL", "scst", 1e-4, _DICO),
     Entry("dico", "dico", 3e-5, _WORLD, 0.2),
+    Entry("dico-PAC", "dico", 3e-5, _DICO),
+    Entry("dpo", "dpo", 3e-5, _DICO),
+    Entry("rloo", "rloo", 1e-4, _DICO),
+    Entry("grpo", "grpo", 3e-4, _DICO),
     Entry("wtf", "wtf", 3e-5, _WTF),
     Entry("rl", "rl", 1e-4, _WTF),
     Entry("wtf_rl", "wtf_rl", 3e-5, _WTF),
@@ -65,15 +95,22 @@ ENTRIES: tuple[Entry, ...] = (
     Entry("sll", "sll", 1e-4, _SLE),
     Entry("sll_me", "sll_me", 1e-4, _SLE, 0.01),
     Entry("sle", "sle", 1e-4, _SLE, 0.75),
+    Entry("psst", "psst", 1e-4, _PSST, 0.9),
+    Entry("psst_gumbel", "psst", 1e-4, _PSST, 0.0133),
+    Entry("st_multinomial", "st_multinomial", 3e-5, _PSST, 0.0133),
+    Entry("st_gumbel", "st_gumbel", 1e-4, _PSST, 0.0133),
+    Entry("gumbel_annealed", "gumbel_annealed", 1e-4, _PSST, 0.1),
+    Entry("reinforce_joint", "reinforce_joint", 1e-4, _PSST, 0.97),
+    Entry("luo2018", "luo2018", 1e-4, _PSST, 30.0),
 )
 """Every row, in the order of the table."""
-
 
 ALL = "all"
 
 
 def entries_of(names: Sequence[str]) -> list[Entry]:
-    """The rows that words name, in the table's order; ``xe`` is always among them, and ``all`` is every row.
+    """The rows that words name, in the table's order, with the captioners that they begin with; ``xe`` is always among them, and
+    ``all`` is every row.
 
     Args:
         names: methods, or rows; one whose name has a comma comes with its method.
@@ -87,5 +124,6 @@ def entries_of(names: Sequence[str]) -> list[Entry]:
         raise UsageError(
             f"--methods {unknown!r} is no row of the table: choose of {', '.join(sorted(known))}, or {ALL}."
         )
-    wanted = {*names, ENTRIES[0].row}
-    return [entry for entry in ENTRIES if ALL in names or wanted & {entry.row, entry.method}]
+    chosen = [entry for entry in ENTRIES if ALL in names or {*names} & {entry.row, entry.method}]
+    starts = {ENTRIES[0].row, *(entry.start for entry in chosen)}
+    return [entry for entry in ENTRIES if entry in chosen or entry.row in starts]

@@ -1,26 +1,32 @@
-"""One row of the table with one seed: trained unless it is, then measured on test.
+"""One row of the table with one seed: trained unless it is, then measured on test as far as no study has measured it.
 
 ``python -m tellapart.experiments.bench.measure --row dico --learning_rate 3e-5 --knob 0.2 --output_dir runs/study/...``
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tellapart.experiments.bench.command import on_one_thread
+from tellapart.experiments.bench.stored import evaluated, sampled
+from tellapart.experiments.bench.table import COLUMNS
 from tellapart.experiments.jobs import Job
 from tellapart.experiments.sle_rows import SAMPLES
 from tellapart.experiments.world_rows import MAX_NEW_TOKENS
-from tellapart.experiments.world_run import Setting, load_checkpoint, run
+from tellapart.experiments.world_run import TRAINED, Setting, load_checkpoint, points_of, run
 from tellapart.files import write_json
 
 if TYPE_CHECKING:
+    from tellapart.data.dataset import CaptionDataset
     from tellapart.experiments.world import World
 
 MEASURED = "bench.json"
+METEOR = "METEOR"
 
 
 def job(setting: Setting, root: Path) -> Job:
@@ -32,36 +38,81 @@ def job(setting: Setting, root: Path) -> Job:
 
 def measure(setting: Setting, output_dir: Path) -> None:
     """Write ``bench.json``: the selected and the last checkpoint by greedy captions, the selected one's sets, too."""
-    from tellapart.experiments.world import World
-
-    run(setting, output_dir, test=False)
-    found: dict[str, dict[str, float]] = {}
-    for point in ("last", "selected"):
-        parts = World.load(setting.size, setting.seed, setting.start)
-        if load_checkpoint(parts, output_dir, point):
-            found[point] = _greedy(parts, setting, output_dir / point)
-            if point == "selected":
-                found[point] |= _samples(parts)
+    if not (output_dir / TRAINED).exists():
+        run(setting, output_dir, test=False)
+    trained, found = Trained(setting, output_dir), dict[str, dict[str, float]]()
+    for point in sorted(points_of(output_dir), reverse=True):
+        if point == "last" and trained.selected_last:  # the same weights a second time
+            found[point] = dict(found["selected"])
+        else:
+            found[point] = trained.greedy(point)
+    found["selected"] |= trained.samples()
     write_json(output_dir / MEASURED, {"setting": asdict(setting), "test": found})
 
 
-def _greedy(parts: World, setting: Setting, folder: Path) -> dict[str, float]:
-    from tellapart.evaluation.meteor import MeteorMeasure
+@dataclass
+class Trained:
+    """A finished training on the test split; its captioner is loaded only if something is left to be drawn.
 
-    meteor = MeteorMeasure(parts.dataset("test").references)
-    result = parts.evaluation("test", measures=(meteor,))(parts.captioner, name=setting.row)
-    result.save(folder)
-    return result.metrics
+    Args:
+        setting: of the training.
+        output_dir: of the training.
+    """
 
+    setting: Setting
+    output_dir: Path
 
-def _samples(parts: World) -> dict[str, float]:
-    """Five captions of each image, drawn at temperature 1: how different they are."""
-    from tellapart.evaluation.sets import draw_sets, set_decodings, set_measures
+    @property
+    def selected_last(self) -> bool:
+        """Whether the last step is the selected one."""
+        noted = json.loads((self.output_dir / TRAINED).read_text(encoding="utf-8"))
+        return noted["selected_step"] == self.setting.steps
 
-    dataset = parts.dataset("test")
-    name, decoding = next(iter(set_decodings(SAMPLES, MAX_NEW_TOKENS).items()))
-    sets = draw_sets(parts.captioner, dataset, parts.collate, decoding)
-    return set_measures(sets, dataset.references, name)[0]
+    @cached_property
+    def dataset(self) -> CaptionDataset:
+        """The test split, without listeners."""
+        from tellapart.data.world import load_world
+
+        return load_world("test", size=self.setting.size)
+
+    def greedy(self, point: str) -> dict[str, float]:
+        """The metrics of a checkpoint's greedy captions: as a study saved them, with METEOR of its captions, or measured now."""
+        from tellapart.evaluation.meteor import MeteorMeasure
+        from tellapart.types import Decoding
+
+        needed = [key for key in COLUMNS if key != METEOR and not key.startswith("rs")]
+        decoding = Decoding(max_new_tokens=MAX_NEW_TOKENS)
+        result = evaluated(self.output_dir / point, self.dataset, decoding, needed)
+        if result is None:
+            parts = self._parts(point)
+            result = parts.evaluation("test")(parts.captioner, name=self.setting.row)
+            result.save(self.output_dir / point)
+        if METEOR in result.metrics:
+            return result.metrics
+        return result.metrics | MeteorMeasure(self.dataset.references)(result.captions)[0]
+
+    def samples(self) -> dict[str, float]:
+        """Five captions of each image, drawn at temperature 1: how different they are."""
+        from tellapart.evaluation.sets import draw_sets, set_decodings, set_measures
+
+        name, decoding = next(iter(set_decodings(SAMPLES, MAX_NEW_TOKENS).items()))
+        found = sampled(self.output_dir, self.setting, name)
+        if found is not None:
+            return found
+        parts = self._parts("selected")
+        sets = draw_sets(parts.captioner, self.dataset, parts.collate, decoding)
+        return set_measures(sets, self.dataset.references, name)[0]
+
+    @cached_property
+    def _world(self) -> World:
+        from tellapart.experiments.world import World
+
+        return World.load(self.setting.size, self.setting.seed, self.setting.start)
+
+    def _parts(self, point: str) -> World:
+        """The world with the captioner as a checkpoint has it."""
+        load_checkpoint(self._world, self.output_dir, point, own_listener=False)
+        return self._world
 
 
 def main(argv: Sequence[str] | None = None) -> None:

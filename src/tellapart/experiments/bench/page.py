@@ -5,10 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from tellapart.experiments.bench.bench import POINTS, Bench
+from tellapart.experiments.bench.entries import Entry
 from tellapart.experiments.bench.picture import draw
 from tellapart.experiments.bench.seconds import TIMED
 from tellapart.experiments.bench.table import COLUMNS, PLANE, TOGETHER, table
-from tellapart.experiments.world_run import CIDER_FLOOR
+from tellapart.experiments.world_rows import STARTS
+from tellapart.experiments.world_run import CIDER_FLOOR, ROWS
 from tellapart.files import write_text
 
 PAGE, PICTURE = "leaderboard.md", "leaderboard"
@@ -40,8 +42,10 @@ def _head(bench: Bench) -> str:
     plane, together = (" and ".join(COLUMNS[key][0] for key in keys) for keys in (PLANE, TOGETHER))
     return f"""# Every method in one table
 
-Made by `tellapart bench world`: every row had {base.steps} steps of {base.images} images; learning rate and knob are
-those that its study chose on **val** with the first seed; seeds {seeds} (mean ± standard deviation). **Test**, greedy
+Made by `tellapart bench world`: every row began with `xe` and had {base.steps} steps of {base.images} images, unless behind its
+name stands what its training had instead; how many captions of an image it draws, from one to five, is the method's own. Learning
+rate and knob are those that its study chose on **val** with the first seed (PSST's chose rates at one weight; the weight here
+is, of its four, the one with the highest val listener R@1); seeds {seeds} (mean ± standard deviation). **Test**, greedy
 captions; mBLEU-4 of five samples an image. *selected* is the checkpoint with the highest val listener R@1 among those
 whose val CIDEr is at least {CIDER_FLOOR} of step 0's. The listener is the reward of many rows, the judge of none;
 exact_recall counts what is true of the image. Higher is better but for Self-BLEU, mBLEU-4 (both: how alike captions
@@ -53,10 +57,17 @@ are the mean of {TIMED}, on one thread, one row at a time."""
 
 
 def _origins(bench: Bench) -> str:
-    lines = ["| row | method | learning rate | knob | chosen on |", "|---|---|---|---|---|"]
+    headings = ["row", "method", "begins with", "steps", "images a step", "learning rate", "knob", "chosen on"]
+    lines = ["| " + " | ".join(headings) + " |", "|---" * len(headings) + "|"]
     for entry in bench.entries:
-        knob = "-" if entry.knob is None else f"{entry.knob:g}"
-        lines.append(
-            f"| {entry.row} | `{entry.method}` | {entry.learning_rate:g} | {knob} | [{entry.page}]({entry.page}) |"
+        setting, start = entry.setting(bench.base, bench.seeds[0]), entry.row in STARTS
+        cells = [entry.row, f"`{entry.method}`", "-" if start else entry.start]
+        cells += (
+            ["-"] * 4 if start else [str(setting.steps), str(setting.images), f"{entry.learning_rate:g}", _knob(entry)]
         )
+        lines.append("| " + " | ".join([*cells, f"[{entry.page}]({entry.page})"]) + " |")
     return "\n".join(lines)
+
+
+def _knob(entry: Entry) -> str:
+    return "-" if entry.knob is None else f"{ROWS[entry.row].knob} {entry.knob:g}"

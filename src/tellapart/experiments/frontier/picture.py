@@ -18,6 +18,8 @@ from tellapart.files import beside
 MARKERS = ("o", "s", "D", "^", "X", "*", "h", "P")
 MOST_COLUMNS = 5
 FORMATS = ("png", "svg")
+MARGIN = 0.06
+"""Of an axis, on both sides of its points."""
 
 ABOUT = "large: mean over seeds; small: each seed; shaded: pointwise 95 % t-interval over seeds; +: start model"
 
@@ -64,6 +66,7 @@ def draw(folder: Path, curves: Sequence[Curve], checkpoint: str, *, name: str = 
     for row, recall in enumerate(up):
         for place, natural in enumerate(across):
             _panel(panels[row][place], curves, checkpoint, natural, recall)
+            panels[row][place].set(xlim=_span(curves, checkpoint, natural), ylim=_span(curves, checkpoint, recall))
             panels[row][place].set_ylabel(describe(recall).label if place == 0 else "")
             panels[row][place].set_xlabel(_axis(natural) if row == len(up) - 1 else "")
     handles, labels = panels[0][0].get_legend_handles_labels()
@@ -99,6 +102,18 @@ def _panel(panel: Any, curves: Sequence[Curve], checkpoint: str, x: str, y: str)
     panel.grid(color="0.92")
     panel.set_axisbelow(True)
     panel.spines[["top", "right"]].set_visible(False)
+
+
+def _span(curves: Sequence[Curve], checkpoint: str, key: str) -> tuple[float, float] | None:
+    """An axis over all points with a margin: intervals of few seeds are wide, and reach where no metric can be."""
+    points = [(point, checkpoint) for curve in curves for point in curve.points]
+    points += [(point, START) for _, point in starts(curves)]
+    found = [value * describe(key).scale for point, which in points for value in values(point, which, key)]
+    if not found or min(found) == max(found):
+        return None
+    low, high = min(found), max(found)
+    margin = MARGIN * (high - low)
+    return low - margin, high + margin
 
 
 def _mean(point: Point, checkpoint: str, x: str, y: str) -> tuple[float, float] | None:
