@@ -17,7 +17,23 @@ torch.set_num_threads(1)
 settings.register_profile("tellapart", deadline=None)
 settings.load_profile("tellapart")
 
+FIRST = ("test_world_stages.py", "test_every_family.py", "test_meteor_reference.py", "test_caption_kills.py")
+"""Files that begin: one process builds all the world's stages while the other is busy with what needs none."""
+
 SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Files are handed out in the order below, not those of the most tests first: a long file at the end runs alone."""
+    if hasattr(config.option, "loadscopereorder"):  # of pytest-xdist, where it is used
+        config.option.loadscopereorder = False
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Long files first, so that processes that share the tests end together."""
+    slow = {item.path for item in items if item.get_closest_marker("slow")}
+    turn = {name: place for place, name in enumerate(FIRST)}
+    items.sort(key=lambda item: turn.get(item.path.name, len(FIRST) + (item.path not in slow)))
 
 
 @pytest.fixture(scope="session")

@@ -16,6 +16,16 @@ from tellapart.objectives.installed import GROUP, installed_methods
 PAGE = Path(__file__).parents[1] / "docs" / "add_a_method.md"
 FILES = re.compile(r"^`([\w.]+)`:\n\n```\w+\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
+END = "(end of the methods)"
+BOTH = f"""
+import sys
+from tellapart.cli.main import main
+assert main(["methods"]) == 0
+print("{END}")
+sys.exit(main(sys.argv[1:]))
+"""
+"""The two commands of the page in one process: each would import the same."""
+
 
 def run(folder, *words):
     environment = os.environ | {"PYTHONPATH": str(folder / "site")}
@@ -33,12 +43,11 @@ def test_the_page(tmp_path):
     # Beside the project's own packages instead of among them, and without asking an index for setuptools.
     pip = (sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--no-build-isolation", "--target", "site", ".")
     run(tmp_path, *pip)
-    tellapart = (sys.executable, "-m", "tellapart.cli")
-    listed = run(tmp_path, *tellapart, "methods").splitlines()
+    small = ("--data.size", "small", "--max_steps", "2", "--eval_steps", "2", "--per_device_train_batch_size", "8")
+    words = ("train", "best_of_n.yaml", "--objective.num_generations", "3", *small, "--evaluation.limit", "8")
+    listed = run(tmp_path, sys.executable, "-c", BOTH, *words).partition(END)[0].splitlines()
     assert "best_of_n" in listed[-1]
     assert "teacher forcing on the best" in listed[-1]
-    small = ("--data.size", "small", "--max_steps", "2", "--eval_steps", "2", "--per_device_train_batch_size", "8")
-    run(tmp_path, *tellapart, "train", "best_of_n.yaml", "--objective.num_generations", "3", *small)
     log = (tmp_path / "runs" / "best_of_n" / "metrics.jsonl").read_text()
     assert '"best_reward"' in log
     assert (tmp_path / "runs" / "best_of_n" / "checkpoint-2" / "captioner" / "config.json").exists()

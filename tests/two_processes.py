@@ -2,8 +2,11 @@
 
 import os
 import re
+import socket
 import subprocess
 import sys
+import tempfile
+import time
 
 NETWORK = re.compile(
     r"Rendezvous\w*Error|DistNetworkError|DistStoreError|EADDRINUSE|[Cc]onnection (refused|reset|closed)"
@@ -11,16 +14,53 @@ NETWORK = re.compile(
 """What a start can fail of that has nothing to do with the code: another program took the port, or the store was slow."""
 
 
-def run_two(*program: str, timeout: float = 240, **environment: str) -> None:
-    """Run ``program`` in two processes; fails the test with their last words if they fail."""
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--local_addr=127.0.0.1"]
+def run_two(*program: str, timeout: float = 240, torchrun: bool = False, **environment: str) -> None:
+    """Run ``program`` in two processes; fails the test with their last words if one of them fails.
+
+    Args:
+        program: words after ``python``.
+        timeout: in seconds.
+        torchrun: whether ``torchrun`` itself starts them: a third process, which imports torch as well and takes its time.
+        environment: further variables.
+    """
     without = {name: value for name, value in os.environ.items() if not name.startswith("ACCELERATE")}
     variables = without | {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""} | environment
     for last_try in (False, True):
-        done = subprocess.run(
-            [*launcher, "--nproc_per_node=2", *program], env=variables, capture_output=True, text=True, timeout=timeout
-        )
-        if done.returncode == 0:
+        code, said = (_launch if torchrun else _start)(program, variables, timeout)
+        if code == 0:
             return
-        if last_try or not NETWORK.search(done.stderr):
-            raise AssertionError(done.stderr[-4000:])
+        if last_try or not NETWORK.search(said):
+            raise AssertionError(said[-4000:])
+
+
+def _launch(program: tuple[str, ...], variables: dict[str, str], timeout: float) -> tuple[int, str]:
+    """Exit code and last words of a launch by ``torchrun``."""
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--local_addr=127.0.0.1"]
+    command = [*launcher, "--nproc_per_node=2", *program]
+    done = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=timeout)
+    return done.returncode, done.stderr
+
+
+def _start(program: tuple[str, ...], variables: dict[str, str], timeout: float) -> tuple[int, str]:
+    """The same for two processes that find the variables which ``torchrun`` would set."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    variables |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
+    until = time.monotonic() + timeout
+    with tempfile.TemporaryFile("w+") as said:
+        ranks = [variables | {"RANK": rank, "LOCAL_RANK": rank} for rank in "01"]
+        command = [sys.executable, *program]
+        both = [subprocess.Popen(command, env=own, stdout=subprocess.DEVNULL, stderr=said) for own in ranks]
+        try:
+            # One that fails leaves the other waiting for it.
+            while any(process.poll() is None for process in both) and not any(process.poll() for process in both):
+                if time.monotonic() > until:
+                    raise subprocess.TimeoutExpired(command, timeout)
+                time.sleep(0.05)
+        finally:
+            for process in both:
+                process.kill()
+                process.wait()
+        said.seek(0)
+        return max(abs(process.returncode) for process in both), said.read()

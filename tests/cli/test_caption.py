@@ -5,9 +5,8 @@ from __future__ import annotations
 import csv
 import json
 import os
+import resource
 import shutil
-import subprocess
-import sys
 import tarfile
 from pathlib import Path
 
@@ -343,26 +342,21 @@ def test_places_that_cannot_be(photos, tmp_path, caption, monkeypatch):
     assert len(list((tmp_path / "texts").rglob("*.txt"))) == 10
 
 
-LIMITED = """
-import resource, sys
-from tellapart.cli.main import main
-resource.setrlimit(resource.RLIMIT_FSIZE, (1300, resource.RLIM_INFINITY))
-sys.exit(main(sys.argv[1:]))
-"""
-
-
 def test_a_full_disk_is_a_sentence_and_loses_nothing(photos, materials, tmp_path, caption):
     """A limit on the size of files stands for the disk: the journal, too, is torn where it is reached."""
     options = ("--captioner", materials.captioner, "--num_beams", "1", "--resample", "0", "--batch_size", "2")
-    words = ["caption", photos, *options, "--gate", "none", "--output", tmp_path / "x.jsonl"]
-    full = subprocess.run(
-        [sys.executable, "-c", LIMITED, *map(str, words)], capture_output=True, text=True, check=False
-    )
-    assert full.returncode == 2
+    words = (photos, *options, "--gate", "none", "--output", tmp_path / "x.jsonl")
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1300, hard))
+    try:
+        code, _, remarks = caption(*words)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert code == 2
     journal = tmp_path / "x.jsonl.work" / "journal-0.jsonl"
-    assert full.stderr.splitlines()[-1].startswith(f"error: {journal}: File too large")
+    assert remarks.splitlines()[-1].startswith(f"error: {journal}: File too large")
     assert journal.stat().st_size == 1300
     whole = journal.read_bytes().count(b"\n")
-    code, _, remarks = caption(*words[1:])
+    code, _, remarks = caption(*words)
     assert (code, remarks.startswith(f"captioned {10 - whole} images ({whole} before)")) == (0, True)
     assert len(lines(tmp_path / "x.jsonl")) == 10

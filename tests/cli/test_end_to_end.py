@@ -170,7 +170,7 @@ def test_the_evaluation_may_have_data_of_its_own(materials, runs, tmp_path, caps
 def test_processes_share_a_run(materials, tmp_path):
     """As ``torchrun`` starts them; on CPUs too they are one run, not two that write into the same folder."""
     recipe = materials.recipe(tmp_path, "scst", evaluation={"split": None}, per_device_train_batch_size=2)
-    run_two("-m", "tellapart.cli", "train", str(recipe))
+    run_two("-m", "tellapart.cli", "train", str(recipe), torchrun=True)
     told = json.loads((tmp_path / "scst" / "run.json").read_text())
     assert (told["world_size"], told["effective_batch_size"]) == (2, 4)
     assert (tmp_path / "scst" / "recipe.yaml").is_file()

@@ -60,6 +60,14 @@ def test_the_judge_may_not_fall_while_the_listener_rises():
     assert find_alarms({"eval_judge_R@1": down}) == []
 
 
+def test_the_start_that_is_told_is_that_of_the_first_captions():
+    """Step 0 is babble; 0.67 of 4.2 words are 2.8."""
+    curves = {"eval_repetition": over(97.0, 20.0, 20.0), "eval_mean_length": over(15.5, 4.2, 2.0)}
+    (alarm,) = find_alarms(curves)
+    assert alarm.rule == "shorter"
+    assert ": 4.2 at step 10, 2.0 at step 20; the limit is 2.8." in alarm.text
+
+
 def test_a_runs_own_floor_replaces_the_rule_and_adds_others():
     curves = {"eval_CIDEr": over(2.0, 1.3), "eval_SPICE": over(0.2, 0.1)}
     assert find_alarms(curves) == []

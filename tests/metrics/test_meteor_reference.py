@@ -3,7 +3,6 @@
 import json
 import random
 import shutil
-import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -44,9 +43,19 @@ def test_values_are_those_of_pycocoevalcap(shared_data, name):
     assert corpus == pytest.approx(expected["corpus"]["METEOR"] + known, abs=1e-6 if KNOWN[name] else 1e-12)
 
 
+@pytest.fixture(scope="module")
+def program():
+    """pycocoevalcap's scorer with its Java program, which reads its tables for ten seconds: started once."""
+    from pycocoevalcap.meteor.meteor import Meteor
+
+    scorer = Meteor()
+    yield scorer
+    scorer.meteor_p.kill()
+
+
 @pytest.mark.java
 @pytest.mark.skipif(shutil.which("java") is None, reason="needs a Java runtime")
-def test_odd_captions_have_the_statistics_of_the_jar():
+def test_odd_captions_have_the_statistics_of_the_jar(program):
     rng = random.Random(3)
     texts = [
         text for text in ptb_tokenize([caption for _, caption in odd_captions(900, 5)]) if text and "|||" not in text
@@ -56,10 +65,7 @@ def test_odd_captions_have_the_statistics_of_the_jar():
         words = text.split()
         rng.shuffle(words)
         pairs.append((text, [" ".join(words), rng.choice(texts)]))
-    lines = "".join(f"{' ||| '.join(['SCORE', *references, caption])}\n" for caption, references in pairs)
-    command = ["java", "-Xmx2G", "-jar", resources.JAR, "-", "-", "-stdio", "-l", "en", "-norm"]
-    done = subprocess.run(command, cwd=resources.source(), input=lines.encode(), capture_output=True, check=True)
-    theirs = np.array([[float(cell) for cell in line.split()] for line in done.stdout.decode().splitlines()])
+    theirs = np.array([[float(cell) for cell in program._stat(*pair).split()] for pair in pairs])
     ours = meteor_counts([caption for caption, _ in pairs], [references for _, references in pairs])
     assert theirs.shape == ours.shape
     equal = (theirs == ours).all(axis=1)
@@ -68,21 +74,15 @@ def test_odd_captions_have_the_statistics_of_the_jar():
 
 @pytest.mark.java
 @pytest.mark.skipif(shutil.which("java") is None, reason="needs a Java runtime")
-def test_corpora_with_captions_that_are_references_are_those_of_the_jar():
-    from pycocoevalcap.meteor.meteor import Meteor
-
+def test_corpora_with_captions_that_are_references_are_those_of_the_jar(program):
     same = [f"a man rides horse number {word} on the beach" for word in ("one", "two", "three")]
     pairs = [(text, text) for text in same]
     pairs += [
         ("the dog sat on a red mat", "a dog sat quietly on the mat today"),
         ("on the beach a man", "a man on the beach"),
     ]
-    scorer = Meteor()
-    try:
-        for some in (pairs[:1], pairs[:3], pairs[:4], pairs, pairs[3:]):
-            captions, references = ({i: [pair[side]] for i, pair in enumerate(some)} for side in (0, 1))
-            theirs, _ = scorer.compute_score(references, captions)
-            ours, _ = meteor([caption for caption, _ in some], [[reference] for _, reference in some])
-            assert ours == pytest.approx(theirs, abs=1e-12)
-    finally:
-        scorer.meteor_p.kill()
+    for some in (pairs[:1], pairs[:3], pairs[:4], pairs, pairs[3:]):
+        captions, references = ({i: [pair[side]] for i, pair in enumerate(some)} for side in (0, 1))
+        theirs, _ = program.compute_score(references, captions)
+        ours, _ = meteor([caption for caption, _ in some], [[reference] for _, reference in some])
+        assert ours == pytest.approx(theirs, abs=1e-12)

@@ -26,6 +26,8 @@ SHIPPED = {
     "coco_blip_dico": ("blip", "dico", "clip_s"),
 }
 """Recipe -> (family, method, its reward)."""
+RESUMED = {"coco_vitgpt2_xe", "coco_blip_scst_clip", "coco_vitgpt2_dico"}
+"""Those that are also cut in two: each method and each family once, since every recipe resumes by the same code."""
 TEACHER = {family: recipe for recipe, (family, method, _) in SHIPPED.items() if method == "xe"}
 
 
@@ -56,7 +58,7 @@ class Place:
             "learning_rate": 1e-4,
             "lr_scheduler_type": "constant",
             "warmup_steps": 0,
-            "max_steps": 4,
+            "max_steps": 2,
             "per_device_train_batch_size": 4,
             "logging_steps": 1,
             "dataloader_num_workers": 0,
@@ -75,7 +77,7 @@ def places(coco_mini, tmp_path_factory):
     listener, made = clip(root / "listener", captions), {}
     for kind, make in MAKERS.items():
         place = Place(make(root / kind, captions), listener, coco_mini, root / f"{kind}_taught")
-        words = {"max_steps": 70, "per_device_train_batch_size": 6, "learning_rate": 2e-3, "captioner.train": "all"}
+        words = {"max_steps": 50, "per_device_train_batch_size": 6, "learning_rate": 2e-3, "captioner.train": "all"}
         words |= {"evaluation.split": "train", "evaluation.limit": 6, "data.limit": 6}
         assert place.train(TEACHER[kind], place.taught, place.start, **words) == 0
         made[kind] = place
@@ -101,12 +103,12 @@ def test_a_recipe_trains_stops_and_goes_on_to_the_same_bits(recipe, places, tmp_
     place = places[kind]
     start = place.start if method == "xe" else place.taught
     assert place.train(recipe, tmp_path / "whole", start, dataloader_num_workers=2) == 0
-    assert place.train(recipe, tmp_path / "cut", start, max_steps=2) == 0
-    assert place.train(recipe, tmp_path / "cut", start, resume_from_checkpoint="last") == 0
-
-    final = weights(tmp_path / "whole" / "checkpoint-4")
-    assert same(final, weights(tmp_path / "cut" / "checkpoint-4"))
-    assert json.loads((tmp_path / "cut" / "run.json").read_text())["resumed_at_step"] == 2
+    final = weights(tmp_path / "whole" / "checkpoint-2")
+    if recipe in RESUMED:
+        assert place.train(recipe, tmp_path / "cut", start, max_steps=1) == 0
+        assert place.train(recipe, tmp_path / "cut", start, resume_from_checkpoint="last") == 0
+        assert same(final, weights(tmp_path / "cut" / "checkpoint-2"))
+        assert json.loads((tmp_path / "cut" / "run.json").read_text())["resumed_at_step"] == 1
     before = load_file(start / "model.safetensors") if method == "xe" else weights(start / "best")
     tower = ("encoder.", "vision_model.")
     assert any(name.startswith(tower) for name in final)
@@ -115,13 +117,13 @@ def test_a_recipe_trains_stops_and_goes_on_to_the_same_bits(recipe, places, tmp_
     assert not [name for name in moved if name.startswith(tower)], "train: decoder leaves the image tower alone"
 
     lines = [line for line in lines_of(tmp_path / "whole") if "loss" in line]
-    assert [line["step"] for line in lines] == [1, 2, 3, 4]
+    assert [line["step"] for line in lines] == [1, 2]
     assert all(math.isfinite(line["loss"]) for line in lines)
     if reward is not None:
         assert any(line["reward"] > 0 for line in lines)
         assert all(line["reward"] == pytest.approx(line[f"rewards/{reward}"]) for line in lines)
     evaluated = [line for line in lines_of(tmp_path / "whole") if "eval_CIDEr" in line]
-    assert [line["step"] for line in evaluated] == [0, 4]
+    assert [line["step"] for line in evaluated] == [0, 2]
     assert all(0 <= line["eval_listener_R@1"] <= 100 for line in evaluated)
 
 

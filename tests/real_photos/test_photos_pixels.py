@@ -35,7 +35,7 @@ def test_sixteen_photos_are_told_apart_by_their_pixels(kind, sixteen, tmp_path):
     check_captioner(captioner, collate(sixteen[:2].examples))
     tower = [parameter.clone() for parameter in captioner.family.vision.parameters()]
     config = TrainConfig(
-        output_dir=tmp_path / "run", learning_rate=2e-3, max_steps=100, per_device_train_batch_size=16, seed=0
+        output_dir=tmp_path / "run", learning_rate=2e-3, max_steps=60, per_device_train_batch_size=16, seed=0
     )
     # Document frequencies are those of the very references that are scored against: 16 images with one each.
     evaluation = Evaluation(sixteen, collate, decoding=Decoding(max_new_tokens=30))

@@ -1,7 +1,8 @@
 """Verdicts over logs: recorded runs of many methods on the world, and rules worked out by hand.
 
 ``recorded/`` holds the figures that rules read of finished runs (four digits, every fifth step): of each method one that stayed
-well, and some that collapsed. Their rows in the tables of docs/results are where "well" and "collapsed" come from.
+well, and some that collapsed. Their rows in the tables of docs/results are where "well" and "collapsed" come from; that of xe is
+of the small world, from an untrained captioner on.
 """
 
 import inspect
@@ -14,7 +15,7 @@ import pytest
 
 from tellapart.cli import schema
 from tellapart.cli.names import resolve
-from tellapart.objectives import METHODS
+from tellapart.objectives import METHODS, SHIPPED
 from tellapart.training.config import TrainConfig
 from tellapart.verdicts.examine import Examination, examine
 from tellapart.verdicts.rules import FLOOR_SAYS, HACKED, HACKING, HACKING_SAYS, RULES, WORSE
@@ -70,15 +71,61 @@ def test_collapsed_runs_are_seen_and_ended(name):
     assert ends_at(recorded(name)) == step
 
 
+LESS_LIKE_REFERENCES = {"healthy_dpo"}
+"""No healthy run of it kept 0.6 of its CIDEr to the end: its captions say more than the references do."""
+
+NOT_STUDIED = {"vlrm", "vlrm_rs"}
+"""Their recipes are watched for a step by tests/cli/test_world_commands.py, as those of all methods are."""
+
+
 @pytest.mark.parametrize("name", HEALTHY)
 def test_healthy_runs_raise_nothing(name):
     """Captions may grow, which is told as a change and not warned of."""
-    assert {verdict.name for verdict in examine(recorded(name)) if not verdict.change} == set()
+    told = {verdict.name for verdict in examine(recorded(name)) if not verdict.change}
+    assert told == ({"likeness"} if name in LESS_LIKE_REFERENCES else set())
     assert ends_at(recorded(name), patience=1) is None
 
 
-def test_many_methods_are_recorded():
-    assert len(HEALTHY) >= 12
+def test_every_method_has_a_healthy_run():
+    assert {f"healthy_{name}" for name in set(SHIPPED) - NOT_STUDIED} <= set(HEALTHY)
+
+
+def test_later_captions_are_held_against_the_first_that_are_captions():
+    """Babble at step 0 and one caption for nearly all images at step 10: what follows is shorter and names more."""
+    keys = ("repetition", "bad_endings", "most_common_caption", "mean_length", "hallucinated")
+    rows = [(97.0, 0.0, 52.0, 15.5, 25.0), (10.0, 90.0, 89.0, 1.9, 1.0), (23.0, 0.0, 21.0, 4.2, 55.0)]
+    rows += [(14.0, 0.0, 8.0, 4.6, 48.0), (15.0, 0.0, 8.0, 2.7, 61.0)]
+    lines = [
+        {"step": 10 * n}
+        | {f"eval_{key}": value for key, value in zip(keys, row, strict=True)}
+        | {"eval_CIDEr": 0.1 * n}
+        for n, row in enumerate(rows)
+    ]
+    found = examine(lines)
+    # 0.67 of 4.2 is 2.8, and 55 + 5 points are 60.
+    assert [(verdict.name, verdict.step, verdict.began) for verdict in found] == [
+        ("shorter", 40, 20),
+        ("invention", 40, 20),
+    ]
+    resumed = Examination(state=json.loads(json.dumps(after(lines[:2]).state())))
+    assert [verdict for line in lines[2:] for verdict in resumed.take(line)] == found
+
+
+def test_what_needs_no_first_captions_is_told_of_babble_too():
+    """A floor is a share of step 0, as where checkpoints are selected."""
+    babble = {"step": 0, "eval_repetition": 97.0, "eval_SPICE": 0.2}
+    fell = {"step": 10, "eval_repetition": 97.0, "eval_SPICE": 0.1}
+    (floor,) = examine([babble, fell], floor={"SPICE": 0.9})
+    assert (floor.name, floor.began, floor.limit) == ("floor", 0, pytest.approx(0.18))
+    assert [v.name for v in examine([babble | {"eval_distinct_captions": 1.0}])] == ["image ignored"]
+
+
+def after(lines):
+    """What was seen of a log once these lines were taken."""
+    examination = Examination()
+    for line in lines:
+        examination.take(line)
+    return examination
 
 
 @pytest.mark.parametrize("name", ["collapsed_wtf", "eroded_scst"])
@@ -178,6 +225,17 @@ def test_every_verdict_is_one_sentence_that_names_settings_which_exist():
         assert named or any(re.search(rf"\b{option}\b", says) for option in loop | {"weights of reward"})
         assert says.endswith(".")
         assert says.count(". ") == 0
+
+
+def test_what_has_a_metric_measured_exists():
+    """Options of a recipe, or a function for those who train from Python."""
+    sections = {"evaluation": schema.EvaluationSection, "data": schema.DataSection}
+    for named in {rule.measured_by for rule in RULES if rule.measured_by}:
+        module, _, name = re.split("[ ,]", named)[0].rpartition(".")
+        if module in sections:
+            assert name in {field.name for field in fields(sections[module])}
+        else:
+            assert callable(resolve(f"{module}:{name}"))
 
 
 def test_the_named_subsets_are_rules():

@@ -70,10 +70,10 @@ def _lines(curves: Mapping[str, Curve]) -> Iterator[dict[str, float]]:
 
 def _alarm(verdicts: Sequence[Verdict], curves: Mapping[str, Curve]) -> Alarm:
     one, column, curve = verdicts[0], describe_log(verdicts[0].key), curves[verdicts[0].key]
-    (began, first), (end, last) = curve[0], curve[-1]
-    values = [f"{column.text(first)} at step {began}"]
-    values += [f"{column.text(one.value)} at step {one.step}"] if one.step != began else []
-    values += [f"{column.text(last)} at the last, {end}"] if end not in (began, one.step) else []
+    end, last = curve[-1]
+    values = [f"{column.text(one.first)} at step {one.began}"]
+    values += [f"{column.text(one.value)} at step {one.step}"] if one.step != one.began else []
+    values += [f"{column.text(last)} at the last, {end}"] if end not in (one.began, one.step) else []
     told = f"{one.says} {column.label}: {', '.join(values)}; the limit is {column.text(one.limit)}."
     if one.rose is not None:
         rising = describe_log(one.rose[0])

@@ -16,6 +16,7 @@ from tellapart.verdicts.rules import (
     HACKING_SAYS,
     JUDGE_FELL,
     RULES,
+    SPEAKS,
     WORSE,
     Rule,
     share,
@@ -33,7 +34,7 @@ class Verdict:
         key: of the log.
         step: where the value was logged.
         value: what was logged.
-        began: step of the first value of the key.
+        began: step of the value that it is held against, see :class:`Examination`.
         first: that value.
         limit: what was passed.
         looks: values in a row, this one included, that are past it.
@@ -67,15 +68,19 @@ class Verdict:
 class Examination:
     """What was seen of a log so far: the first and last values of what rules read, and how long each rule is broken.
 
+    The first evaluation is the first one within ``SPEAKS``: of a captioner that is still to learn to speak, nothing can get
+    lost. Until then only rules with a limit of their own are looked at.
+
     Args:
-        floor: metric -> share of its first value that must be kept, such as a run's ``best_floor``; it replaces the rule of the
-            same metric.
+        floor: metric -> share of its value at step 0 that must be kept, such as a run's ``best_floor``; it replaces the rule of
+            the same metric.
         state: what :meth:`state` gave, when a run is resumed; empty or none at the start.
     """
 
     def __init__(self, floor: Mapping[str, float] | None = None, state: Mapping[str, Any] | None = None) -> None:
         self.rules = with_floor(floor or {})
         self._keys = {rule.key for rule in self.rules} | {_REWARD} | {rule.rises for rule in self.rules if rule.rises}
+        self._floored = {EVAL_PREFIX + name.removeprefix(EVAL_PREFIX) for name in floor or {}}
         self._first: dict[str, list[float]] = dict(state["first"]) if state else {}
         self._last: dict[str, float] = dict(state["last"]) if state else {}
         self._rows: dict[str, int] = dict(state["rows"]) if state else {}
@@ -89,11 +94,14 @@ class Examination:
         """
         step = int(line["step"])
         values = {key: float(value) for key, value in line.items() if key in self._keys and _is_number(value)}
+        evaluated = any(key.startswith(EVAL_PREFIX) for key in values)
+        speaks = all(values.get(key, 0.0) <= most for key, most in SPEAKS.items())
         for key, value in values.items():
-            self._first.setdefault(key, [step, value])
+            if speaks or not key.startswith(EVAL_PREFIX) or key in self._floored:
+                self._first.setdefault(key, [step, value])
             self._last[key] = value
         broken = [v for rule in self.rules if rule.key in values and (v := self._held(rule, step, values[rule.key]))]
-        if any(key.startswith(EVAL_PREFIX) for key in values):
+        if evaluated:
             broken += self._hacking(broken)
             self._count(_HACKED_ROWS, any(verdict.name in HACKED for verdict in broken))
         verdicts = [verdict for verdict in broken if verdict.name != JUDGE_FELL.name]
@@ -131,14 +139,14 @@ class Examination:
         return {"first": dict(self._first), "last": dict(self._last), "rows": dict(self._rows), "told": self._told}
 
     def _held(self, rule: Rule, step: int, value: float) -> Verdict | None:
-        began, first = int(self._first[rule.key][0]), self._first[rule.key][1]
+        began, first = self._first.get(rule.key, [step, value])
         limit = rule.limit(first)
         rose = self._rise(rule.rises) if rule.rises else None
         wrong = rule.wrong(value, limit) and (rule.absolute or step > began) and not (rule.rises and rose is None)
         looks = self._count(f"{rule.name}|{rule.key}", wrong)
         if looks < rule.looks:
             return None
-        return Verdict(rule.name, rule.key, step, value, began, first, limit, looks, rule.says, rose, rule.change)
+        return Verdict(rule.name, rule.key, step, value, int(began), first, limit, looks, rule.says, rose, rule.change)
 
     def _hacking(self, broken: list[Verdict]) -> list[Verdict]:
         worse = sorted((v for v in broken if v.name in WORSE), key=lambda verdict: WORSE.index(verdict.name))

@@ -1,8 +1,9 @@
 """The signs that a training goes wrong, each with its limit and the setting to change.
 
-A rule holds a logged value against the first one of the log (of evaluations that of step 0), since what is usual differs from
-data to data; some have a limit of their own. Apart from the CIDEr floor, which a run's own ``best_floor`` replaces, the limits
-are rules of thumb: a verdict says where to look, not what is wrong. docs/doctor.md tells where each limit comes from.
+A rule holds a logged value against the first one of the log (of evaluations that of step 0, or the first of a captioner that
+speaks), since what is usual differs from data to data; some have a limit of their own. Apart from the CIDEr floor, which a run's
+own ``best_floor`` replaces, the limits are rules of thumb: a verdict says where to look, not what is wrong. docs/doctor.md tells
+where each limit comes from.
 """
 
 from __future__ import annotations
@@ -17,6 +18,10 @@ LOG_PREFIX = "doctor/"
 
 NON_FINITE = f"{LOG_PREFIX}non_finite"
 """Logged as 1 by a training that stops because a number of its is not finite."""
+
+SPEAKS = {"eval_repetition": 50.0, "eval_bad_endings": 50.0, "eval_most_common_caption": 50.0}
+"""What an evaluation may have at most to be one that later ones are held against. An untrained captioner says one word again and
+again, or the same to every image: as it learns, captions get shorter and name more, which is nothing that goes wrong."""
 
 
 @dataclass(frozen=True)
@@ -197,7 +202,7 @@ RULES = (
         plus(5.0),
         True,
         f"More captions mention objects that their images lack: {_SLOWER}, or weigh in reward.cider_d.",
-        measured_by="objects of the data",
+        measured_by="tellapart.evaluation.further.chair_measure, in Python",
     ),
     Rule(
         "judge",

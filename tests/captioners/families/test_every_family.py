@@ -16,7 +16,8 @@ def test_contract(family, tmp_path):
 @families
 @pytest.mark.parametrize("lora", [False, True], ids=["full", "lora"])
 def test_every_method_trains_and_the_result_is_read_by_plain_libraries(family, lora, tmp_path):
-    for method in METHODS:
+    # Under an adapter, the method that draws, scores and learns in one: what an adapter is does not depend on the method.
+    for method in ["dico"] if lora else METHODS:
         result = fit(family, method, tmp_path, lora=lora, out=method)
         check_training(result)
     check_reload(result)
