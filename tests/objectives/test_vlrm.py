@@ -27,12 +27,12 @@ class Told(VLRM):
         return self.given
 
 
-def told(policy_loss="probability"):
+def told(policy_loss="probability", **options):
     inputs, expected, tolerance = vector("vlrm_value_and_policy")
     mask = double(inputs["mask"])
     captioner = GivenCaptioner(double(inputs["p_k"]).log(), mask, torch.arange(2))
     critic = GivenCritic(double(inputs["values"]))
-    objective = Told(captioner, lambda rollout: double([0.0, 0.0]), critic, policy_loss=policy_loss)
+    objective = Told(captioner, lambda rollout: double([0.0, 0.0]), critic, policy_loss=policy_loss, **options)
     objective.given = double(inputs["returns"])
     return objective, inputs, expected, tolerance
 
@@ -84,6 +84,19 @@ def flags_of(inputs, tokens):
         return tuple(torch.tensor([inputs[name][:tokens]]).bool() for name in ("bad", "repeat"))
 
     return penalties
+
+
+def test_all_tokens_of_the_batch_may_count_alike():
+    objective, inputs, expected, tolerance = told(reduction="token_mean")
+    _, (policy, value) = pieces(objective, no_pixels(2))
+    mask, returns, values = (double(inputs[name]) for name in ("mask", "returns", "values"))
+    tokens = float(mask.sum())
+    assert float(policy.weight) == tokens != 2
+    assert float(value.weight) == 0
+    losses = -double(inputs["p_k"]) * double(expected["M_unbiased_std"]) * mask
+    close(policy.loss.detach() / tokens, float(losses.sum()) / tokens, tolerance)
+    close(value.loss.detach() / tokens, float(((returns - values) ** 2 * mask).sum()) / tokens, tolerance)
+    close(objective.captioner.logprobs.grad, losses.tolist(), tolerance)  # d p / d log p is p
 
 
 @pytest.mark.parametrize(("cut", "wanted"), [(17, "R"), (16, "R_without_eos")])

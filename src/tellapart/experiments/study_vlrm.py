@@ -55,9 +55,10 @@ INTRODUCTION = f"""VLRM and VLRM-RS (Dzabraev et al., 2024) on the built-in worl
 forcing leaves it; only its queries, Q-Former and projection learn. The reward is the positive logit of the world's matcher
 (`world/itm`), with the mean log-probability under `world/language_model` in `vlrm`, and with 0.3 Phi of the reward listener in
 `vlrm_rs`; no training reads a human caption. Listed phrases are the world's openers (`data/world/phrases.txt`); beside
-colours, prepositions and articles, sizes, textures, places and "and" may be said twice. One caption is
-drawn for each image (top-k 6, temperature 2). *colours* are different colour words a caption; MRR is printed times 100. How to
-read it is in [world-vlrm-analysis.md](world-vlrm-analysis.md). Made by `make study STUDY=vlrm`. The learning rates are
+colours, prepositions and articles, sizes, textures, places and "and" may be said twice. One caption is drawn for each image, at
+temperature 1 with nothing cut off, and all tokens count alike, where the paper has temperature 2, top-k 6 and the mean over
+each caption: rows of their own show what these do here. *colours* are different colour words a caption; MRR is printed times
+100. How to read it: [world-vlrm-analysis.md](world-vlrm-analysis.md). Made by `make study STUDY=vlrm`. The learning rates are
 {", ".join(f"{rate:g}" for rate in TRIED)} of the captioner and one of the critic; rows that change one thing of `vlrm` take its
 learning rate and one seed."""
 

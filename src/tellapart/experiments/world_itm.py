@@ -16,6 +16,7 @@ from tellapart.data.dataset import CaptionDataset, Collate, Example
 from tellapart.data.loader import TrainingData
 from tellapart.data.world import build_tokenizer, load_scenes, load_world
 from tellapart.data.world.captions import describe_fully, write_as_annotator
+from tellapart.data.world.grammar import parse
 from tellapart.data.world.vocabulary import MAX_LENGTH
 from tellapart.experiments.world_backbone import pixels
 from tellapart.experiments.world_blip2 import STD, WIDTH, image_processor, vision_config
@@ -42,10 +43,11 @@ def replace_some(text: str, rng: np.random.Generator) -> str | None:
 
     What is wrong in four places is found first, and from there what is wrong in one.
     """
-    false = replace_attribute(text, rng)
+    once = false = replace_attribute(text, rng)
     for _ in range(int(rng.choice(COUNTS)) - 1):
         false = false and replace_attribute(false, rng)
-    return false
+    # A word that was replaced twice may mean again what it meant.
+    return once if false is None or parse(false) == parse(text) else false
 
 
 RATES = {replace_some: 0.65, swap_attributes: 0.2, swap_relation: 0.15}

@@ -14,7 +14,7 @@ from tellapart.captioners.critic import Critic
 from tellapart.listeners.remember import RememberingTexts
 from tellapart.objectives.actor_critic import Experience, TokenFlags, cut
 from tellapart.objectives.common import rollout_logs, score
-from tellapart.ops import masked, reduce
+from tellapart.ops import Reduction, masked, reduce
 from tellapart.rewards.contrastive import text_keys
 from tellapart.rewards.penalties import token_returns
 from tellapart.rewards.phi import phi
@@ -34,7 +34,10 @@ class VLRM(ObjectiveModule):
     ``R_k = reward - no_eos - sum_{s >= k} (bad_s + repeated_s)`` (equation 1). ``L = L_v + L_p``, with ``L_v = mean_b (1/n)
     sum_k (R_k - V_k)^2`` and ``L_p = -mean_b (1/n) sum_k p_k M_k``: ``M`` is ``R - V`` of mean 0 and unbiased deviation 1 over
     all tokens of the effective batch, and ``p_k`` a probability, not its logarithm. So rare tokens weigh little, and
-    the gradient is not that of the expected return; ``log_probability`` is. Each batch is used once.
+    the gradient is not that of the expected return; that of ``log_probability`` is with ``token_mean``, up to its scale. The
+    ``1/n`` makes a token count for more in a short caption: the last tokens have no penalty to come and so returns above
+    the mean, and unless the critic knows that, ending early is learned (docs/results/world-vlrm-analysis.md). Each batch
+    is used once.
 
     Departures, where the paper is silent: ``p_k`` is that of the raw distribution (temperature 1, nothing cut off), ``1e-8``
     stands beside the deviation, and EOS has no penalty of its own, whatever Table 1 says in its last row.
@@ -45,6 +48,7 @@ class VLRM(ObjectiveModule):
         critic: learns the returns beside the captioner.
         penalties: which tokens are bad or repeated; none penalises none.
         policy_loss: ``probability`` (the paper) or ``log_probability``.
+        reduction: how token terms of both losses are averaged: ``seq_mean`` (the paper), or ``token_mean``.
         num_generations: captions drawn for each image.
         temperature: of drawing.
         top_k: of drawing; 0 keeps all tokens.
@@ -68,6 +72,7 @@ class VLRM(ObjectiveModule):
         penalties: TokenFlags | None = None,
         *,
         policy_loss: PolicyLoss = "probability",
+        reduction: Reduction = "seq_mean",
         num_generations: int = 1,
         temperature: float = 2.0,
         top_k: int = 6,
@@ -86,7 +91,7 @@ class VLRM(ObjectiveModule):
         if min(bad_phrase_penalty, repeated_word_penalty, no_eos_penalty) < 0:
             raise ValueError("bad_phrase_penalty, repeated_word_penalty and no_eos_penalty must be at least 0")
         self.captioner, self.critic, self.reward, self.penalties = captioner, critic, reward, penalties
-        self.weighted = _WEIGHTED[policy_loss]
+        self.weighted, self.reduction = _WEIGHTED[policy_loss], reduction
         self.scoring_batch_size, self.keep_image_states = scoring_batch_size, keep_image_states
         self.token_penalties, self.no_eos_penalty = (bad_phrase_penalty, repeated_word_penalty), no_eos_penalty
         self.decoding = Decoding(
@@ -146,11 +151,11 @@ class VLRM(ObjectiveModule):
         for part in cut(experience, self.scoring_batch_size):
             mask, encoded = part.rollout.mask, self._encoded(part)
             logprobs = self.captioner(part.rollout, encoded=encoded).logprobs
-            loss, count = reduce(-part.advantage.to(logprobs) * self.weighted(logprobs), mask, "seq_mean")
+            loss, count = reduce(-part.advantage.to(logprobs) * self.weighted(logprobs), mask, self.reduction)
             yield StepOutput(loss, count, logs)
             values = self.critic(part.rollout, encoded=encoded)
             errors = (part.returns.to(values) - values) ** 2
-            loss, _ = reduce(errors, mask, "seq_mean")
+            loss, _ = reduce(errors, mask, self.reduction)
             each = masked(errors.detach(), mask).sum(dim=1) / mask.sum(dim=1).clamp(min=1)
             yield StepOutput(loss, loss.new_zeros(()), {"value_loss": each, "value": values.detach()[mask]})
             logs = {}
@@ -180,6 +185,7 @@ class VLRMRS(VLRM):
         penalties: see :class:`VLRM`.
         phi_weight: of ``Phi``, which has mean 0 and deviation 1 over the effective batch.
         policy_loss: see :class:`VLRM`.
+        reduction: see :class:`VLRM`.
         num_generations: captions drawn for each image.
         temperature: of drawing.
         top_k: of drawing; 0 keeps all tokens.
@@ -205,6 +211,7 @@ class VLRMRS(VLRM):
         *,
         phi_weight: float = 0.3,
         policy_loss: PolicyLoss = "probability",
+        reduction: Reduction = "seq_mean",
         num_generations: int = 1,
         temperature: float = 2.0,
         top_k: int = 6,
@@ -221,6 +228,7 @@ class VLRMRS(VLRM):
             critic,
             penalties,
             policy_loss=policy_loss,
+            reduction=reduction,
             num_generations=num_generations,
             temperature=temperature,
             top_k=top_k,
