@@ -85,8 +85,8 @@ training; `+KL` is a KL term in the reward (coefficient {KL_IN_REWARD:g}). `dico
 ({KL_IN_LOSS:g}). `dico` and `dpo` compare {CANDIDATES} beams, the others draw {CANDIDATES} samples, but for
 `scst-CLIP, beams`: the paper's own comparator, whose trajectories are the beams and whose baseline is their mean. The other
 `scst` rows have the greedy caption as baseline, as in [world.md](world.md). What the methods are is in
-[dico](../methods/dico.md) and [neighbours](../methods/neighbours.md). How to read it: [world-dico-analysis.md](world-dico-analysis.md). Made by
-`make study STUDY=dico`."""
+[dico](../methods/dico.md) and [neighbours](../methods/neighbours.md). How to read it:
+[world-dico-analysis.md](world-dico-analysis.md). Made by `make study STUDY=dico`."""
 
 
 @dataclass(frozen=True)
