@@ -42,7 +42,7 @@ format: $(VENV)/.stamp  ## Rewrite the code in the house style
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-study: $(VENV)/.stamp  ## Regenerate docs/results/world.md, or another with STUDY=name (about 40 minutes on 2 cores)
+study: $(VENV)/.stamp  ## Regenerate docs/results/world.md, or another with STUDY=name (world: about 40 minutes on 2 cores; others up to three hours)
 	$(BIN)/python -m tellapart.experiments.study --study $(STUDY) --output_dir runs/study --docs docs/results
 
 clean:  ## Remove the environment and the caches of the tools (not the runs)
