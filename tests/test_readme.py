@@ -29,7 +29,7 @@ def test_the_world_in_python(tmp_path, monkeypatch, capsys):
     short = {"World.load()": 'World.load("small")', "max_steps=60": "max_steps=2"}
     exec(compile(shortened(PYTHON[0], short), "README.md", "exec"), {})
     assert "'listener_R@1'" in capsys.readouterr().out
-    assert (tmp_path / "runs" / "y" / "checkpoint-2" / "captioner" / "model.safetensors").is_file()
+    assert (tmp_path / "runs" / "z" / "checkpoint-2" / "captioner" / "model.safetensors").is_file()
 
 
 def test_photos_in_python(tmp_path, monkeypatch, shared_data):
