@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import shutil
 import socket
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 from evaluation.judge_fakes import captions
@@ -96,6 +98,26 @@ def test_the_other_image_is_a_mined_neighbour(runs, materials, tmp_path, served,
     for study in served:
         assert {item.images[0]: item.images[1] for item in study.items_of(WHICH_IMAGE)} == expected
         assert "nearest neighbour" in study.about["distractors"]
+
+
+def test_people_are_asked_about_no_broken_picture(materials, tmp_path, served, capsys):
+    """The captioner reads features, so that its run opened no picture; people do, and so does a listener."""
+    folder, features = tmp_path / "photos", tmp_path / "features"
+    shutil.copytree(materials.photos, folder)
+    features.mkdir()
+    for path in folder.iterdir():
+        np.save(features / f"{path.name}.npy", np.zeros((1, 4), dtype=np.float32))
+    (folder / "03.png").write_bytes(b"no picture")
+    for name, said in zip("ab", captions(14), strict=True):
+        rows = [{"file_name": f"{int(i):02}.png", "caption": text} for i, text in said.items()]
+        (tmp_path / f"{name}.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    words = ["judge", tmp_path / "a.jsonl", tmp_path / "b.jsonl", "--data", folder, "--features", features]
+    words += ["--on_error", "skip", "--listener", materials.listener, "--num_items", 13, "--output_dir", tmp_path / "s"]
+    assert main([str(word) for word in [*words, "--port", 0, "--split", "train"]]) == 0
+    asked = {image_id for item in served[0].items_of(WHICH_IMAGE) for image_id in item.images}
+    assert len(asked) == 13
+    assert "03.png" not in asked
+    assert "1 of the 14 images" in capsys.readouterr().err
 
 
 def test_files_of_captions_and_one_question(materials, tmp_path, served, capsys):

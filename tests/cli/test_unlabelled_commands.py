@@ -135,6 +135,9 @@ def test_scoring_holds_out_what_the_training_did(recipe, tmp_path, read, limit):
         assert held is not None
         assert not set(trained.ids) & set(held.ids)
         assert load(DataOptions(), made_by(made.resolved)).dataset.ids == held.ids
+        for how in ({"pictures": True}, {"seen_by": ("some/listener",)}):  # whatever the run opens: none is broken
+            opened = load(DataOptions(), made_by(made.resolved), **how).dataset
+            assert all((folder / image_id).stat().st_size for image_id in opened.ids)
         return held.ids
 
     whole = held_out()
@@ -165,6 +168,7 @@ def test_scoring_leaves_out_what_the_evaluation_of_the_run_did(recipe, tmp_path)
         assert load(options, made_by(made.resolved), seen_by=(None, None)).dataset.ids == watched.ids
         assert len(load(options, made_by(made.resolved), seen_by=("some/listener",)).dataset) == 3
         assert len(load(options, made_by(made.resolved)).dataset) == 4
+        assert len(load(options, made_by(made.resolved), pictures=True).dataset) == 3
 
 
 def test_scoring_says_which_models_look(monkeypatch, capsys):

@@ -1,9 +1,10 @@
 """The table over everything: who dominates whom, on numbers small enough to check by eye."""
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -11,13 +12,14 @@ from small_meteor import write_data
 from tellapart.cli import main as cli
 from tellapart.data.world import load_world
 from tellapart.errors import UsageError
-from tellapart.evaluation.protocol import Protocol, data_digest
+from tellapart.evaluation.protocol import Protocol, data_digest, software
 from tellapart.evaluation.results import EvaluationResult
 from tellapart.experiments import study_vlrm
 from tellapart.experiments.bench import entries, measure, seconds
 from tellapart.experiments.bench.bench import Bench
 from tellapart.experiments.bench.entries import ENTRIES, Entry, entries_of
-from tellapart.experiments.bench.page import write
+from tellapart.experiments.bench.page import _head, write
+from tellapart.experiments.bench.stored import sampled
 from tellapart.experiments.bench.table import COLUMNS, PLANE, TOGETHER, Line, dominates, front, table
 from tellapart.experiments.study import PLANS, Study
 from tellapart.experiments.study_vlrm import IMAGES, STEPS
@@ -121,13 +123,14 @@ def test_rows_are_points_of_their_study():
 def measured(tmp_path):
     """A training of dico on the small world as a study leaves it, with captions that are references."""
 
-    def make(selected_step, *, longest=38):
+    def make(selected_step, *, longest=38, lacking="METEOR", **otherwise):
         setting = Setting(row="dico", learning_rate=3e-5, knob=0.2, steps=4, size="small")
         data = load_world("test", size="small")
         captions = {image_id: texts[0] for image_id, texts in data.references.items()}
-        protocol = Protocol(data.name, len(data), data_digest(data.references), f"greedy, max_new_tokens={longest}")
+        drawn = f"greedy, max_new_tokens={longest}"
+        protocol = replace(Protocol(data.name, len(data), data_digest(data.references), drawn), **otherwise)
         for value, point in enumerate(("selected", "last")):
-            metrics = {key: float(value) for key in COLUMNS if key not in ("METEOR", "rs5_mBLEU-4")}
+            metrics = {key: float(value) for key in COLUMNS if key not in ("METEOR", lacking, "rs5_mBLEU-4")}
             EvaluationResult("dico", protocol, metrics, captions, {}).save(tmp_path / point)
         (tmp_path / "checkpoint-4").mkdir()
         (tmp_path / "checkpoint-4" / "trainer_state.json").write_text("{}")
@@ -142,7 +145,9 @@ def measured(tmp_path):
 def test_what_a_study_measured_is_taken(measured, tmp_path, monkeypatch, few_words):
     monkeypatch.setattr(World, "load", None)  # no model is loaded
     measure.measure(measured(2), tmp_path)
-    found = json.loads((tmp_path / measure.MEASURED).read_text())["test"]
+    kept = json.loads((tmp_path / measure.MEASURED).read_text())
+    found = kept["test"]
+    assert kept["protocol"] == measure.protocol_of("small")
     assert (found["selected"]["CIDEr"], found["last"]["CIDEr"]) == (0.0, 1.0)
     assert found["selected"]["rs5_mBLEU-4"] == 0.25
     assert "bs5_mBLEU-4" not in found["selected"]
@@ -156,10 +161,73 @@ def test_the_last_step_is_not_measured_twice(measured, tmp_path, monkeypatch, fe
     assert found["last"] == {key: value for key, value in found["selected"].items() if key != "rs5_mBLEU-4"}
 
 
-def test_what_was_drawn_otherwise_is_measured_anew(measured, tmp_path, monkeypatch):
-    monkeypatch.setattr(World, "load", None)
-    with pytest.raises(TypeError):  # it asks for the models
-        measure.measure(measured(2, longest=20), tmp_path)
+class AsksForModels(Exception):
+    pass
+
+
+@pytest.fixture
+def no_models(monkeypatch):
+    def refuse(*_):
+        raise AsksForModels
+
+    monkeypatch.setattr(measure.Trained, "_parts", refuse)
+
+
+@pytest.mark.parametrize(
+    "otherwise",
+    [{"longest": 20}, {"digest": "00000000"}, {"software": "tellapart 0.0.1"}, {"lacking": "truthful"}],
+    ids=lambda value: next(iter(value)),
+)
+def test_what_was_measured_otherwise_is_measured_anew(measured, tmp_path, no_models, few_words, otherwise):
+    """All but the first are saved in the folder where an evaluation that may be taken would lie."""
+    trained = measure.Trained(measured(2, **otherwise), tmp_path)
+    with pytest.raises(AsksForModels):
+        trained.greedy("selected")
+    with pytest.raises(AsksForModels):  # its marker does not say how, and what was saved with it was measured otherwise
+        trained.samples()
+
+
+def test_what_is_measured_anew_leaves_what_the_study_saved(measured, tmp_path, monkeypatch, few_words):
+    setting = measured(2, software="tellapart 0.0.1")
+    (saved,) = (tmp_path / "selected" / "eval").iterdir()
+    before = EvaluationResult.load(saved)
+    fresh = replace(before, protocol=replace(before.protocol, software=software()), metrics=dict.fromkeys(COLUMNS, 7.0))
+    parts = SimpleNamespace(captioner=None, evaluation=lambda split: lambda captioner, name: fresh)
+    with monkeypatch.context() as patched:
+        patched.setattr(measure.Trained, "_parts", lambda *_: parts)
+        assert measure.Trained(setting, tmp_path).greedy("selected")["CIDEr"] == 7.0
+    assert EvaluationResult.load(saved).metrics == before.metrics
+    monkeypatch.setattr(World, "load", None)  # found again
+    assert measure.Trained(setting, tmp_path).greedy("selected")["CIDEr"] == 7.0
+
+
+def test_samples_are_taken_of_the_same_training_measured_in_the_same_way(measured, tmp_path):
+    setting, marker = measured(2), tmp_path / "done_meteor_sets.json"
+    asked = {key: value for key, value in measure.protocol_of("small").items() if key != "greedy"}
+    assert asked["rs5"] == "sampled, seed 0, max_new_tokens=38"
+
+    def found(*, unsigned=False, of=setting, **noted):
+        value = json.loads(marker.read_text())
+        value.pop("protocol", None)
+        marker.write_text(json.dumps(value | ({"protocol": asked | noted} if noted else {})))
+        return sampled(tmp_path, of, "rs5", asked, unsigned=unsigned)
+
+    assert found(unsigned=True) == {"rs5_mBLEU-4": 0.25}
+    assert found() is None  # it does not say how
+    assert found(bs5="beam 5") == {"rs5_mBLEU-4": 0.25}
+    assert found(bs5="beam 5", of=replace(setting, seed=1)) is None
+    assert found(unsigned=True, of=replace(setting, steps=5)) is None
+    for name, other in {"rs5": "sampled", "digest": "00000000", "software": "tellapart 0.0.1"}.items():
+        assert found(unsigned=True, **{name: other}) is None
+
+
+def test_a_row_of_another_version_is_not_done(measured, tmp_path):
+    job = measure.job(measured(2), tmp_path)
+    job.folder.mkdir()
+    for name, other in ({"": ""} | measure.protocol_of("small")).items():
+        noted = measure.protocol_of("small") | ({name: other + "1"} if name else {})
+        (job.folder / measure.MEASURED).write_text(json.dumps({"protocol": noted, "test": {}}))
+        assert job.done() == (not name)
 
 
 def finished(bench, entry, seed, metrics):
@@ -171,6 +239,8 @@ def finished(bench, entry, seed, metrics):
 def test_the_page(tmp_path):
     pytest.importorskip("matplotlib")
     rows = [Entry("xe", "xe", 1e-4, "world.md"), Entry("dico", "dico", 3e-5, "world.md", 0.2)]
+    inherited = Entry("dico-PAC", "dico", 3e-5, "world-dico.md")
+    assert "not searched: `dico-PAC` (of `dico`)" in _head(Bench([*rows, inherited], tmp_path, BASE))
     bench = Bench(rows, tmp_path / "runs", Setting(row="xe", size="small"), (0, 1))
     assert len(bench.missing()) == 4
     for entry, recall in zip(rows, (20.0, 30.0), strict=True):
@@ -182,6 +252,7 @@ def test_the_page(tmp_path):
     (timed.folder / seconds.SECONDS).write_text(json.dumps({"seconds": 0.5}))
     page = write(bench, tmp_path / "docs").read_text()
     assert "| dico * | 30.5 ± 0.7 |" in page
+    assert "not searched" not in page
     assert "| 0.50 | 1 | 0 |" in page
     assert "| - | 0 | 1 |" in page
     assert "| dico | `dico` | xe | 60 | 48 | 3e-05 | beta 0.2 | [world.md](world.md) |" in page

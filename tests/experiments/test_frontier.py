@@ -165,6 +165,7 @@ def test_axes_keep_to_the_points(tmp_path):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Figure, "savefig", lambda figure, *given, **how: drawn.append(figure))
         draw(tmp_path, [wide], "selected")
+    assert "t-interval over seeds, cut at the axes" in drawn[0].get_supxlabel()
     panel = next(axes for axes in drawn[0].axes if axes.get_ylabel() == "judge R@1")
     # recall 0 to 95; CIDEr 70 to 90, and 100 at the start: six hundredths more on each side
     assert panel.get_ylim() == pytest.approx((-5.7, 100.7))

@@ -75,6 +75,19 @@ def test_what_other_models_measured_is_not_done(tmp_path: Path):
     assert job().done()
 
 
+def test_what_was_measured_otherwise_is_not_done(tmp_path: Path):
+    def done(*models: str, **protocol: str) -> bool:
+        return Job("measured", "toy_worker", (), tmp_path, 0, models=models, protocol=protocol).done()
+
+    (tmp_path / "done.json").write_text('{"measured_by": ["pac-1"], "test": {}}')  # does not say how
+    assert done(digest="1", greedy="greedy")
+    (tmp_path / "done.json").write_text('{"measured_by": ["pac-1"], "protocol": {"digest": "1"}, "test": {}}')
+    assert done(digest="1", greedy="greedy")
+    assert not done(digest="2", greedy="greedy")
+    assert done()
+    assert not done("pac-2", digest="1")
+
+
 INTERRUPTED = """
 import argparse, pathlib, signal, sys, time
 parser = argparse.ArgumentParser()

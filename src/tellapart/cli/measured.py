@@ -14,6 +14,9 @@ from tellapart.errors import UsageError
 if TYPE_CHECKING:
     from tellapart.data.dataset import CaptionDataset
 
+Models = Sequence[str | Path | None]
+"""Paths or names of models, some of which may not have been named."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class DataOptions:
@@ -51,13 +54,15 @@ class Where:
     features: Path | None = None
 
 
-def load(options: DataOptions, run: Made | None, *, seen_by: Sequence[str | Path | None] | None = None) -> Where:
+def load(options: DataOptions, run: Made | None, *, seen_by: Models | None = None, pictures: bool = False) -> Where:
     """Read them.
 
     Args:
         options: which images.
         run: what fills in what they leave out.
-        seen_by: models that look at the images beside the run's own; None where only captions are read, by nothing.
+        seen_by: models that look at the images beside the run's own; None where none does: a model card is about captions
+            alone, and a page shows a caption without its picture where that is broken.
+        pictures: whether every picture must be readable whatever models read, as one that people are asked about.
 
     Raises:
         UsageError: neither says which data, or these do not exist.
@@ -68,7 +73,7 @@ def load(options: DataOptions, run: Made | None, *, seen_by: Sequence[str | Path
     features = options.features
     split, size = options.split or "val", options.size or "full"
     if run is not None and run.evaluation.held_out and options.data is None and options.split is None:
-        return _held_out(options, run)
+        return _held_out(options, run, pictures=pictures or _looks(seen_by))
     if run is not None:
         split = options.split or run.evaluation.split or "val"
         size = options.size or run.data.size
@@ -95,29 +100,36 @@ def load(options: DataOptions, run: Made | None, *, seen_by: Sequence[str | Path
         seconds_between=run.data.seconds_between if run else 0.0,
     )
     on_error = "fail" if on_error == "fail" else "skip"
-    dataset, _ = usable(dataset, on_error, instead, pictures=features is None or _looked_at(features, run, seen_by))
+    pictures = pictures or features is None or _looked_at(features, run, seen_by)
+    dataset, _ = usable(dataset, on_error, instead, pictures=pictures)
     return Where(dataset, path, split, size, features)
 
 
-def _looked_at(features: Path, run: Made | None, seen_by: Sequence[str | Path | None] | None) -> bool:
-    """Whether a model opens the pictures, though the captioner reads features: those that are broken its run left out, too."""
-    from tellapart.cli.feature_inputs import opens_pictures
+def _looks(seen_by: Models | None) -> bool:
+    """Whether one of the models opens pictures."""
     from tellapart.listeners.kinds import reads_features
 
-    if seen_by is None or any(model is not None and not reads_features(model) for model in seen_by):
-        return seen_by is not None
-    if run is None:
-        return False
+    return any(model is not None and not reads_features(model) for model in seen_by or ())
+
+
+def _looked_at(features: Path, run: Made | None, seen_by: Models | None) -> bool:
+    """Whether a model opens the pictures, though the captioner reads features: those that are broken its run left out, too."""
+    from tellapart.cli.feature_inputs import opens_pictures
+
+    if run is None or seen_by is None:
+        return _looks(seen_by)
+    if _looks(seen_by):
+        return True
     data = replace(run.data, features=features)
     return opens_pictures(data, run.listener, run.evaluation, own=run.own_listener, itm=run.itm)
 
 
-def _held_out(options: DataOptions, run: Made) -> Where:
-    """The images of a run's data that it did not train on."""
+def _held_out(options: DataOptions, run: Made, *, pictures: bool) -> Where:
+    """The images of a run's data that it did not train on; with ``pictures`` these are opened even if the run opens none."""
     from tellapart.cli.feature_inputs import features_at, load_pictured, opens_pictures, usable
     from tellapart.data.held_out import hold_out
 
-    pictures = opens_pictures(run.data, run.listener, run.evaluation, own=run.own_listener, itm=run.itm)
+    opened = opens_pictures(run.data, run.listener, run.evaluation, own=run.own_listener, itm=run.itm)
     data, held_out = run.data, run.evaluation.held_out or 0
     features, on_error = options.features or data.features, options.on_error or data.on_error
     instead = features_at(features)
@@ -133,10 +145,10 @@ def _held_out(options: DataOptions, run: Made) -> Where:
         seconds_between=data.seconds_between,
     )
     if data.on_error == "skip":  # so did the run before it held images out
-        dataset, _ = usable(dataset, "skip", instead, pictures=pictures)
+        dataset, _ = usable(dataset, "skip", instead, pictures=opened)
     _, held = hold_out(dataset, held_out)
     held = held[: run.evaluation.limit if options.limit is None else options.limit]
-    held, _ = usable(held, "fail" if on_error == "fail" else "skip", instead, pictures=pictures)
+    held, _ = usable(held, "fail" if on_error == "fail" else "skip", instead, pictures=opened or pictures)
     return Where(held, data.path, data.split, data.size, features)
 
 

@@ -9,11 +9,12 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 from tellapart.errors import UsageError
 from tellapart.progress import bar
@@ -33,6 +34,7 @@ class Job:
         steps: how many training steps it takes, for the bar.
         marker: the file in ``folder`` whose existence means that it is done.
         models: names of what the marker must have been measured with.
+        protocol: how it must have been measured, as far as it says so.
     """
 
     name: str
@@ -42,10 +44,11 @@ class Job:
     steps: int
     marker: str = "done.json"
     models: tuple[str, ...] = ()
+    protocol: Mapping[str, str] = field(default_factory=dict, hash=False)
 
     def done(self) -> bool:
         """Whether an earlier run finished it."""
-        return written_by(self.folder / self.marker, self.models)
+        return written_by(self.folder / self.marker, self.models, self.protocol)
 
     def start(self) -> subprocess.Popen[bytes]:
         """Launch it on one thread; what it says goes to ``folder/log.txt``."""
@@ -82,16 +85,29 @@ class Job:
         return lines[-1] if lines else "no output"
 
 
-def written_by(marker: Path, models: Sequence[str]) -> bool:
-    """Whether a marker is there, and was measured with these models; one that names none is taken as it is.
+def written_by(marker: Path, models: Sequence[str], protocol: Mapping[str, str] | None = None) -> bool:
+    """Whether a marker is there, and was measured with these models, in this way; one that does not say is taken as it is.
 
     Args:
         marker: the file.
         models: their names, which it keeps under ``measured_by``; of none nothing is asked.
+        protocol: see :func:`agrees`; of none nothing is asked.
     """
-    if not models or not marker.exists():
+    if not (models or protocol) or not marker.exists():
         return marker.exists()
-    return json.loads(marker.read_text(encoding="utf-8")).get("measured_by", [*models]) == [*models]
+    value = json.loads(marker.read_text(encoding="utf-8"))
+    return (not models or value.get("measured_by", [*models]) == [*models]) and agrees(value, protocol or {})
+
+
+def agrees(value: Mapping[str, Any], protocol: Mapping[str, str]) -> bool:
+    """Whether what a marker keeps under ``protocol`` is nowhere another; what it does not say is not compared.
+
+    Args:
+        value: the marker's.
+        protocol: name -> what is asked for.
+    """
+    noted = value.get("protocol", {})
+    return all(noted.get(name, asked) == asked for name, asked in protocol.items())
 
 
 def run_jobs(jobs: Sequence[Job], description: str, *, workers: int = 2) -> list[Job]:

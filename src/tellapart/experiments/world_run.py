@@ -20,6 +20,7 @@ from tellapart.experiments.jobs import Job, written_by
 from tellapart.experiments.psst_rows import PSST_ROWS
 from tellapart.experiments.sle_rows import SAMPLES, SLE_ROWS
 from tellapart.experiments.vlrm_rows import VLRM_ROWS
+from tellapart.experiments.world_protocol import measured_on_test, without_software
 from tellapart.experiments.world_rows import MAX_NEW_TOKENS, STARTS
 from tellapart.experiments.world_rows import ROWS as BASE_ROWS
 from tellapart.experiments.world_stages import SEED, stage_folder
@@ -41,6 +42,9 @@ and how captions are worded (colours, and phrases that VLRM penalises)."""
 
 MEASURED_BY = {"own": "world/language_model", "pac": "world/pac"}
 """Of ``FURTHER``, what a stage measures that need not stand in a setting's key, since the training has nothing of it."""
+
+BEAMS = {"greedy": 1, "beam5": 5}
+"""Decodings of the test split."""
 
 CIDER_FLOOR = 0.6
 """A checkpoint is selected only while its val CIDEr is at least this share of step 0's."""
@@ -91,8 +95,11 @@ class Setting:
         knob = "" if self.knob is None else f", {ROWS[self.row].knob} {self.knob:g}"
         name = self.row if self.row in STARTS else f"{self.row} (lr {self.learning_rate:g}{knob}, seed {self.seed})"
         arguments = (*options, *(["--test"] if test else []), *(f"--{name}" for name in further if test))
-        marker, models = (marker_of(further), measuring(further, self.size)) if test else (TRAINED, ())
-        return Job(name, __spec__.name, arguments, root / self.key(), self.steps, marker, models)
+        work = (name, __spec__.name, arguments, root / self.key(), self.steps)
+        if not test:
+            return Job(*work, TRAINED)
+        protocol = without_software(protocol_of(further, self.size))
+        return Job(*work, marker_of(further), measuring(further, self.size), protocol)
 
 
 def marker_of(further: Sequence[str] = ()) -> str:
@@ -105,6 +112,15 @@ def measuring(further: Sequence[str], size: str) -> tuple[str, ...]:
     return tuple(stage_folder(MEASURED_BY[name], size, SEED).name for name in further if name in MEASURED_BY)
 
 
+def protocol_of(further: Sequence[str], size: str) -> dict[str, str]:
+    """How what is asked for is measured: data, decodings and version."""
+    from tellapart.evaluation.sets import set_decodings
+    from tellapart.types import Decoding
+
+    decodings = {name: Decoding(num_beams=beams, max_new_tokens=MAX_NEW_TOKENS) for name, beams in BEAMS.items()}
+    return measured_on_test(size, decodings | (set_decodings(SAMPLES, MAX_NEW_TOKENS) if "sets" in further else {}))
+
+
 def run(setting: Setting, output_dir: Path, *, test: bool, further: Sequence[str] = ()) -> None:
     """Train (resuming what an interrupted process left), then measure the last and the selected step on test."""
     from tellapart.experiments.world import World
@@ -113,9 +129,11 @@ def run(setting: Setting, output_dir: Path, *, test: bool, further: Sequence[str
     if not (output_dir / TRAINED).exists():
         write_json(output_dir / TRAINED, {"setting": asdict(setting), **_train(setting, parts, output_dir)})
     marker, models = output_dir / marker_of(further), measuring(further, setting.size)
-    if test and not written_by(marker, models):
+    protocol = protocol_of(further, setting.size)
+    if test and not written_by(marker, models, without_software(protocol)):
         results = {point: _test(setting, parts, output_dir, point, further) for point in points_of(output_dir)}
-        write_json(marker, {"setting": asdict(setting), "measured_by": models, "test": results})
+        noted = {"setting": asdict(setting), "measured_by": models, "protocol": protocol}
+        write_json(marker, {**noted, "test": results})
 
 
 def _train(setting: Setting, parts: World, output_dir: Path) -> dict[str, Any]:
@@ -199,7 +217,7 @@ def _test(
     measures += (wording,) if "wording" in further else ()
     load_checkpoint(parts, output_dir, point)
     measured = {}
-    for decoding, beams in {"greedy": 1, "beam5": 5}.items():
+    for decoding, beams in BEAMS.items():
         evaluation = parts.evaluation(
             "test", num_beams=beams, measures=measures, own_listener=own, pac="pac" in further
         )

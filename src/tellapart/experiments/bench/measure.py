@@ -17,15 +17,21 @@ from tellapart.experiments.bench.stored import evaluated, sampled
 from tellapart.experiments.bench.table import COLUMNS
 from tellapart.experiments.jobs import Job
 from tellapart.experiments.sle_rows import SAMPLES
+from tellapart.experiments.world_protocol import measured_on_test
 from tellapart.experiments.world_rows import MAX_NEW_TOKENS
 from tellapart.experiments.world_run import TRAINED, Setting, load_checkpoint, points_of, run
 from tellapart.files import write_json
 
 if TYPE_CHECKING:
     from tellapart.data.dataset import CaptionDataset
+    from tellapart.evaluation.results import EvaluationResult
     from tellapart.experiments.world import World
+    from tellapart.types import Decoding
 
 MEASURED = "bench.json"
+OWN = "bench"
+"""Folder of the evaluations that no study has: what a study saved under the same name has more in it, and stays."""
+
 METEOR = "METEOR"
 
 
@@ -33,7 +39,27 @@ def job(setting: Setting, root: Path) -> Job:
     """The process that trains and measures a setting under ``root``, where studies keep theirs, too."""
     options = tuple(f"--{name}={value}" for name, value in asdict(setting).items() if value is not None)
     name = f"{setting.row} (seed {setting.seed})"
-    return Job(name, __spec__.name, options, root / setting.key(), setting.steps, MEASURED)
+    protocol = protocol_of(setting.size)
+    return Job(name, __spec__.name, options, root / setting.key(), setting.steps, MEASURED, protocol=protocol)
+
+
+def protocol_of(size: str) -> dict[str, str]:
+    """How all rows are measured: data, the two decodings and version, as ``bench.json`` keeps them."""
+    name, decoding = _drawn()
+    return measured_on_test(size, {"greedy": _greedy(), name: decoding})
+
+
+def _greedy() -> Decoding:
+    from tellapart.types import Decoding
+
+    return Decoding(max_new_tokens=MAX_NEW_TOKENS)
+
+
+def _drawn() -> tuple[str, Decoding]:
+    """Name and decoding of the samples."""
+    from tellapart.evaluation.sets import set_decodings
+
+    return next(iter(set_decodings(SAMPLES, MAX_NEW_TOKENS).items()))
 
 
 def measure(setting: Setting, output_dir: Path) -> None:
@@ -47,7 +73,8 @@ def measure(setting: Setting, output_dir: Path) -> None:
         else:
             found[point] = trained.greedy(point)
     found["selected"] |= trained.samples()
-    write_json(output_dir / MEASURED, {"setting": asdict(setting), "test": found})
+    protocol = protocol_of(setting.size)
+    write_json(output_dir / MEASURED, {"setting": asdict(setting), "protocol": protocol, "test": found})
 
 
 @dataclass
@@ -78,30 +105,34 @@ class Trained:
     def greedy(self, point: str) -> dict[str, float]:
         """The metrics of a checkpoint's greedy captions: as a study saved them, with METEOR of its captions, or measured now."""
         from tellapart.evaluation.meteor import MeteorMeasure
-        from tellapart.types import Decoding
 
-        needed = [key for key in COLUMNS if key != METEOR and not key.startswith("rs")]
-        decoding = Decoding(max_new_tokens=MAX_NEW_TOKENS)
-        result = evaluated(self.output_dir / point, self.dataset, decoding, needed)
+        result = self._evaluated(self.output_dir / point) or self._evaluated(self.output_dir / OWN / point)
         if result is None:
             parts = self._parts(point)
             result = parts.evaluation("test")(parts.captioner, name=self.setting.row)
-            result.save(self.output_dir / point)
+            result.save(self.output_dir / OWN / point)
         if METEOR in result.metrics:
             return result.metrics
         return result.metrics | MeteorMeasure(self.dataset.references)(result.captions)[0]
 
     def samples(self) -> dict[str, float]:
         """Five captions of each image, drawn at temperature 1: how different they are."""
-        from tellapart.evaluation.sets import draw_sets, set_decodings, set_measures
+        from tellapart.evaluation.sets import draw_sets, set_measures
 
-        name, decoding = next(iter(set_decodings(SAMPLES, MAX_NEW_TOKENS).items()))
-        found = sampled(self.output_dir, self.setting, name)
+        name, decoding = _drawn()
+        asked = measured_on_test(self.setting.size, {name: decoding})
+        # a marker that does not say how it was measured was written with the study's evaluation, which does
+        unsigned = self._evaluated(self.output_dir / "selected") is not None
+        found = sampled(self.output_dir, self.setting, name, asked, unsigned=unsigned)
         if found is not None:
             return found
         parts = self._parts("selected")
         sets = draw_sets(parts.captioner, self.dataset, parts.collate, decoding)
         return set_measures(sets, self.dataset.references, name)[0]
+
+    def _evaluated(self, folder: Path) -> EvaluationResult | None:
+        needed = [key for key in COLUMNS if key != METEOR and not key.startswith("rs")]
+        return evaluated(folder, self.dataset, _greedy(), needed)
 
     @cached_property
     def _world(self) -> World:

@@ -9,6 +9,7 @@ from tellapart.experiments.bench.entries import Entry
 from tellapart.experiments.bench.picture import draw
 from tellapart.experiments.bench.seconds import TIMED
 from tellapart.experiments.bench.table import COLUMNS, PLANE, TOGETHER, table
+from tellapart.experiments.study_dico import RATE_OF
 from tellapart.experiments.world_rows import STARTS
 from tellapart.experiments.world_run import CIDER_FLOOR, ROWS
 from tellapart.files import write_text
@@ -44,16 +45,23 @@ def _head(bench: Bench) -> str:
 
 Made by `tellapart bench world`: every row began with `xe` and had {base.steps} steps of {base.images} images, unless behind its
 name stands what its training had instead; how many captions of an image it draws, from one to five, is the method's own. Learning
-rate and knob are those that its study chose on **val** with the first seed (PSST's chose rates at one weight; the weight here
-is, of its four, the one with the highest val listener R@1); seeds {seeds} (mean ± standard deviation). **Test**, greedy
-captions; mBLEU-4 of five samples an image. *selected* is the checkpoint with the highest val listener R@1 among those
-whose val CIDEr is at least {CIDER_FLOOR} of step 0's. The listener is the reward of many rows, the judge of none;
+rate and knob are those that its study chose on **val** with the first seed{_inherited(bench)}
+(PSST's chose rates at one weight; the weight here is, of its four, the one with the highest val listener R@1);
+seeds {seeds} (mean ± standard deviation). **Test**, greedy captions; mBLEU-4 of five samples an image. *selected* is
+the checkpoint with the highest val listener R@1 among those whose val CIDEr is at least {CIDER_FLOOR} of step 0's.
+The listener is the reward of many rows, the judge of none;
 exact_recall counts what is true of the image. Higher is better but for Self-BLEU, mBLEU-4 (both: how alike captions
 are) and hallucinated; detail and words say nothing by themselves. CIDEr, METEOR and mBLEU-4 are printed times 100.
 
 `*` marks rows that no other beats in both {plane} (means over seeds; ringed in the picture's first panel). The last
 columns count the rows that a row dominates, and by which it is dominated, in {together} together. A step's CPU seconds
 are the mean of {TIMED}, on one thread, one row at a time."""
+
+
+def _inherited(bench: Bench) -> str:
+    """The rows whose learning rate their study took from the row that they vary."""
+    said = [f"`{entry.row}` (of `{RATE_OF[entry.row]}`)" for entry in bench.entries if entry.row in RATE_OF]
+    return f", but for learning rates that were not searched: {', '.join(said)}" if said else ""
 
 
 def _origins(bench: Bench) -> str:

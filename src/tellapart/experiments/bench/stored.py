@@ -1,19 +1,21 @@
 """What a study has measured of a training already, for the table to take as it is.
 
 The folder of a training is named after its setting, the world, listener, judge and start captioner, so that a saved evaluation
-in it is of the same models; what else decides its numbers stands in its protocol.
+in it is of the same models; what else decides its numbers stands in its protocol. So it does in markers, but for those of
+earlier builds, which name their setting alone.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tellapart.errors import UsageError
 from tellapart.evaluation.results import EvaluationResult
+from tellapart.experiments.jobs import agrees
 
 if TYPE_CHECKING:
     from tellapart.data.dataset import CaptionDataset
@@ -45,17 +47,22 @@ def evaluated(
     return found if same and all(key in found.metrics for key in needed) else None
 
 
-def sampled(output_dir: Path, setting: Setting, name: str) -> dict[str, float] | None:
+def sampled(
+    output_dir: Path, setting: Setting, name: str, protocol: Mapping[str, str], *, unsigned: bool
+) -> dict[str, float] | None:
     """The measures of several captions an image that a study noted of the selected checkpoint; none if it has none.
 
     Args:
         output_dir: of the training.
         setting: that it must be of.
         name: of the decoding, such as ``rs5``.
+        protocol: how they must have been measured.
+        unsigned: whether to take those of a marker that does not say how.
     """
     for marker in sorted(output_dir.glob("done*_sets*.json")):
         value = json.loads(marker.read_text(encoding="utf-8"))
         found = {key: figure for key, figure in value["test"]["selected"]["sets"].items() if key.startswith(f"{name}_")}
-        if value["setting"] == asdict(setting) and found:
+        same = agrees(value, protocol) and (unsigned or "protocol" in value)
+        if value["setting"] == asdict(setting) and same and found:
             return found
     return None

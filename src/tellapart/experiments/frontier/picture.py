@@ -21,7 +21,7 @@ FORMATS = ("png", "svg")
 MARGIN = 0.06
 """Of an axis, on both sides of its points."""
 
-ABOUT = "large: mean over seeds; small: each seed; shaded: pointwise 95 % t-interval over seeds; +: start model"
+ABOUT = "large: mean over seeds; small: each seed; shaded: pointwise 95 % t-interval over seeds, cut at the axes; +: start model"
 
 
 def require_matplotlib() -> Any:
