@@ -148,7 +148,8 @@ def check_resume(family: str, folder: Path) -> None:
     (folder / "cut").mkdir()
     (folder / "whole" / "checkpoint-1").rename(folder / "cut" / "checkpoint-1")
     cut = fit(family, "scst", folder, out="cut", save_steps=1, resume_from_checkpoint="last")
-    assert [line["step"] for line in cut.history if "loss" in line][-1:] == [2]
+    # The folder has a checkpoint and no log, so that a training which began anew would have both steps.
+    assert [line["step"] for line in cut.history if "loss" in line] == [2]
     for (name, one), (_, other) in zip(
         whole.captioner.named_parameters(), cut.captioner.named_parameters(), strict=True
     ):

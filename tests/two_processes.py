@@ -13,6 +13,9 @@ NETWORK = re.compile(
 )
 """What a start can fail of that has nothing to do with the code: another program took the port, or the store was slow."""
 
+TIMED_OUT = 124
+"""Exit code of a start that took too long, which is tried again, too: where the port was taken, both wait for each other."""
+
 
 def run_two(*program: str, timeout: float = 240, torchrun: bool = False, **environment: str) -> None:
     """Run ``program`` in two processes; fails the test with their last words if one of them fails.
@@ -29,7 +32,7 @@ def run_two(*program: str, timeout: float = 240, torchrun: bool = False, **envir
         code, said = (_launch if torchrun else _start)(program, variables, timeout)
         if code == 0:
             return
-        if last_try or not NETWORK.search(said):
+        if last_try or not (code == TIMED_OUT or NETWORK.search(said)):
             raise AssertionError(said[-4000:])
 
 
@@ -37,7 +40,11 @@ def _launch(program: tuple[str, ...], variables: dict[str, str], timeout: float)
     """Exit code and last words of a launch by ``torchrun``."""
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--local_addr=127.0.0.1"]
     command = [*launcher, "--nproc_per_node=2", *program]
-    done = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=timeout)
+    try:
+        done = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=timeout)
+    except subprocess.TimeoutExpired as error:
+        said = error.stderr or b""
+        return TIMED_OUT, f"{said.decode() if isinstance(said, bytes) else said}\nno end after {timeout} s"
     return done.returncode, done.stderr
 
 
@@ -47,7 +54,7 @@ def _start(program: tuple[str, ...], variables: dict[str, str], timeout: float) 
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
     variables |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
-    until = time.monotonic() + timeout
+    until, late = time.monotonic() + timeout, False
     with tempfile.TemporaryFile("w+") as said:
         ranks = [variables | {"RANK": rank, "LOCAL_RANK": rank} for rank in "01"]
         command = [sys.executable, *program]
@@ -55,12 +62,15 @@ def _start(program: tuple[str, ...], variables: dict[str, str], timeout: float) 
         try:
             # One that fails leaves the other waiting for it.
             while any(process.poll() is None for process in both) and not any(process.poll() for process in both):
-                if time.monotonic() > until:
-                    raise subprocess.TimeoutExpired(command, timeout)
+                late = time.monotonic() > until
+                if late:
+                    break
                 time.sleep(0.05)
         finally:
             for process in both:
                 process.kill()
                 process.wait()
         said.seek(0)
+        if late:
+            return TIMED_OUT, f"{said.read()}\nno end after {timeout} s"
         return max(abs(process.returncode) for process in both), said.read()

@@ -53,6 +53,16 @@ def test_hacking_that_another_sign_keeps_up_holds_at_the_end(tmp_path, capsys):
     assert "over by the end" not in told
 
 
+def test_what_was_held_against_nothing_is_told(tmp_path, capsys):
+    lines = [{"step": n, "eval_most_common_caption": 90.0, "eval_mean_length": 9.0 - n} for n in range(8)]
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert main(["doctor", str(tmp_path)]) == 0
+    assert "caption): longer, shorter, one caption.\n" in capsys.readouterr().out
+    (tmp_path / "metrics.jsonl").write_text(json.dumps(lines[0] | {"eval_most_common_caption": 50.0}) + "\n")
+    assert main(["doctor", str(tmp_path)]) == 0
+    assert "held against nothing" not in capsys.readouterr().out
+
+
 def test_a_floor_of_the_run_is_its_limit(tmp_path, capsys):
     """CIDEr of 1.698 at step 0 and 1.583 at the end, 0.93 of it."""
     folder = run_folder(tmp_path, "healthy_scst", run={"config": {"best_floor": {"CIDEr": 0.99}}})

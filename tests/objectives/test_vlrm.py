@@ -196,9 +196,17 @@ def parts_of(batch, size):
     return [batch.select(range(first, first + size)) for first in range(0, len(batch), size)]
 
 
-@pytest.mark.parametrize(("kind", "count", "part", "scored"), [("vlrm_rs", 4096, 64, None), ("vlrm", 64, 8, 3)])
-def test_64_times_64_images_are_the_same_update_as_4096(kind, count, part, scored):
-    options = {"max_new_tokens": 4}
+@pytest.mark.parametrize(
+    ("kind", "count", "part", "scored", "reduction"),
+    [
+        ("vlrm_rs", 4096, 64, None, "seq_mean"),
+        ("vlrm", 64, 8, 3, "seq_mean"),
+        ("vlrm", 15, 5, 3, "token_mean"),
+        ("vlrm_rs", 15, 5, 3, "token_mean"),
+    ],
+)
+def test_64_times_64_images_are_the_same_update_as_4096(kind, count, part, scored, reduction):
+    options = {"max_new_tokens": 4, "reduction": reduction}
     whole, cut = make(kind, **options), make(kind, scoring_batch_size=scored, keep_image_states=False, **options)
     batch = images(count)
     at_once = step(whole, [batch])
@@ -290,16 +298,19 @@ def test_unusable_numbers_are_refused():
             VLRM(captioner, by_words, critic, **options)
 
 
+TWO_PROCESSES = [(kind, reduction) for kind in ("vlrm", "vlrm_rs") for reduction in ("seq_mean", "token_mean")]
+
+
 @pytest.mark.slow
 def test_two_processes_are_one(tmp_path):
     here = Path(__file__).resolve().parent
     script = tmp_path / "process.py"
     script.write_text("from test_vlrm import one_of_two; import sys; one_of_two(sys.argv[1])")
     run_two(str(script), str(tmp_path / "out"), PYTHONPATH=f"{here}:{here.parent}")
-    for kind in ("vlrm", "vlrm_rs"):
-        alone = make(kind)
+    for kind, reduction in TWO_PROCESSES:
+        alone = make(kind, reduction=reduction)
         step(alone, [images(13)])
-        together = torch.load(tmp_path / f"out.{kind}", weights_only=True)
+        together = torch.load(tmp_path / f"out.{kind}.{reduction}", weights_only=True)
         wanted = gradients(alone)
         assert together.keys() == wanted.keys()
         for name, gradient in wanted.items():
@@ -314,12 +325,12 @@ def one_of_two(out: str) -> None:
     devices = Devices(TrainConfig(output_dir=Path(out)))
     assert devices.world_size == 2
     mine = [range(0, 4), range(4, 7)] if devices.rank == 0 else [range(7, 13)]
-    for kind in ("vlrm", "vlrm_rs"):
-        objective = make(kind)
+    for kind, reduction in TWO_PROCESSES:
+        objective = make(kind, reduction=reduction)
         step(objective, [images(13).select(rows) for rows in mine], devices.gather)
         devices.sum_gradients(list(objective.parameters()))
         if devices.rank == 0:
-            torch.save(gradients(objective), f"{out}.{kind}")
+            torch.save(gradients(objective), f"{out}.{kind}.{reduction}")
     dist.destroy_process_group()
 
 

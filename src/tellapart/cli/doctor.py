@@ -85,6 +85,12 @@ def _tell_run(folder: Path) -> bool:
         say("  nothing is wrong")
     if record and record.ended:
         say(f"  {record.ended}")
+    waiting = _waiting(curves)
+    if waiting:
+        say(
+            "  held against nothing, since no evaluation so far is of a captioner that speaks (at most 50 % repetition and "
+            f"images that share one caption): {', '.join(waiting)}."
+        )
     missing = _not_measured(curves)
     if missing:
         say(f"  not looked for: {'; '.join(missing)}")
@@ -103,6 +109,16 @@ def _progress(curves: Mapping[str, Curve], facts: dict[str, Any]) -> str:
 def _when(alarm: Alarm) -> str:
     over = "" if alarm.lasting else ", over by the end"
     return f"from step {alarm.step}{', a change' if alarm.change else over}"
+
+
+def _waiting(curves: Mapping[str, Curve]) -> list[str]:
+    """The verdicts that were measured and have nothing to be held against yet."""
+    from tellapart.verdicts.examine import Examination
+
+    examination, values = Examination(), {key: dict(curve) for key, curve in curves.items()}
+    for step in sorted({at for points in values.values() for at in points}):
+        examination.take({"step": step} | {key: points[step] for key, points in values.items() if step in points})
+    return examination.waiting
 
 
 def _not_measured(curves: Mapping[str, Curve]) -> list[str]:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from tellapart.verdicts.rule import Logged, Rule, from_first, from_higher, share
 from tellapart.verdicts.rules import (
     EVAL_PREFIX,
     FLOOR,
@@ -18,8 +19,6 @@ from tellapart.verdicts.rules import (
     RULES,
     SPEAKS,
     WORSE,
-    Rule,
-    share,
 )
 
 _REWARD, _HACKED_ROWS = "reward", "(hacked)"
@@ -66,10 +65,11 @@ class Verdict:
 
 
 class Examination:
-    """What was seen of a log so far: the first and last values of what rules read, and how long each rule is broken.
+    """What was seen of a log so far: early and last values of what rules read, and how long each rule is broken.
 
-    The first evaluation is the first one within ``SPEAKS``: of a captioner that is still to learn to speak, nothing can get
-    lost. Until then only rules with a limit of their own are looked at.
+    Rules that learning to speak would break wait for the first evaluation of a captioner that speaks (``SPEAKS``). The others,
+    those of ``floor`` among them, start at step 0; where babble has little of a quality, what that evaluation has of it counts
+    instead, if it is more.
 
     Args:
         floor: metric -> share of its value at step 0 that must be kept, such as a run's ``best_floor``; it replaces the rule of
@@ -80,8 +80,9 @@ class Examination:
     def __init__(self, floor: Mapping[str, float] | None = None, state: Mapping[str, Any] | None = None) -> None:
         self.rules = with_floor(floor or {})
         self._keys = {rule.key for rule in self.rules} | {_REWARD} | {rule.rises for rule in self.rules if rule.rises}
-        self._floored = {EVAL_PREFIX + name.removeprefix(EVAL_PREFIX) for name in floor or {}}
-        self._first: dict[str, list[float]] = dict(state["first"]) if state else {}
+        self._first: dict[str, Logged] = _pairs(state["first"]) if state else {}
+        # Checkpoints that were written before there were two starts have one, of captioners that speak.
+        self._spoken: dict[str, Logged] = _pairs(state.get("spoken", state["first"])) if state else {}
         self._last: dict[str, float] = dict(state["last"]) if state else {}
         self._rows: dict[str, int] = dict(state["rows"]) if state else {}
         self._told: list[str] = list(state["told"]) if state else []
@@ -97,8 +98,9 @@ class Examination:
         evaluated = any(key.startswith(EVAL_PREFIX) for key in values)
         speaks = all(values.get(key, 0.0) <= most for key, most in SPEAKS.items())
         for key, value in values.items():
-            if speaks or not key.startswith(EVAL_PREFIX) or key in self._floored:
-                self._first.setdefault(key, [step, value])
+            self._first.setdefault(key, (step, value))
+            if speaks and key.startswith(EVAL_PREFIX):
+                self._spoken.setdefault(key, (step, value))
             self._last[key] = value
         broken = [v for rule in self.rules if rule.key in values and (v := self._held(rule, step, values[rule.key]))]
         if evaluated:
@@ -118,6 +120,12 @@ class Examination:
         """The verdicts that training may be meant for."""
         return {rule.name for rule in self.rules if rule.change}
 
+    @property
+    def waiting(self) -> list[str]:
+        """The rules whose metric was measured, and that have nothing to be held against since no such evaluation speaks."""
+        waiting = [rule.name for rule in self.rules if rule.key in self._first and self._start(rule) is None]
+        return list(dict.fromkeys(waiting))
+
     def named_by(self, keys: Iterable[str]) -> set[str]:
         """The verdicts that a line with these keys can tell about."""
         logged = set(keys)
@@ -136,17 +144,21 @@ class Examination:
 
     def state(self) -> dict[str, Any]:
         """What a resumed run needs to know, as JSON can hold it."""
-        return {"first": dict(self._first), "last": dict(self._last), "rows": dict(self._rows), "told": self._told}
+        starts = {"first": dict(self._first), "spoken": dict(self._spoken)}
+        return {**starts, "last": dict(self._last), "rows": dict(self._rows), "told": self._told}
 
     def _held(self, rule: Rule, step: int, value: float) -> Verdict | None:
-        began, first = self._first.get(rule.key, [step, value])
+        start = self._start(rule)
+        if start is None:
+            return None
+        began, first = start
         limit = rule.limit(first)
         rose = self._rise(rule.rises) if rule.rises else None
         wrong = rule.wrong(value, limit) and (rule.absolute or step > began) and not (rule.rises and rose is None)
         looks = self._count(f"{rule.name}|{rule.key}", wrong)
         if looks < rule.looks:
             return None
-        return Verdict(rule.name, rule.key, step, value, int(began), first, limit, looks, rule.says, rose, rule.change)
+        return Verdict(rule.name, rule.key, step, value, began, first, limit, looks, rule.says, rose, rule.change)
 
     def _hacking(self, broken: list[Verdict]) -> list[Verdict]:
         worse = sorted((v for v in broken if v.name in WORSE), key=lambda verdict: WORSE.index(verdict.name))
@@ -154,10 +166,14 @@ class Examination:
         looks = self._count(HACKING, bool(worse) and rose is not None)
         return [replace(worse[0], name=HACKING, says=HACKING_SAYS, looks=looks, rose=rose)] if looks else []
 
+    def _start(self, rule: Rule) -> Logged | None:
+        return rule.start(self._first.get(rule.key), self._spoken.get(rule.key))
+
     def _rise(self, key: str) -> tuple[str, float, float] | None:
-        """A key with its first and last value, if that is above the first."""
-        first, last = self._first.get(key, [0, math.inf])[1], self._last.get(key, -math.inf)
-        return (key, first, last) if last > first else None
+        """A key with its value at the start and the last one, if that is above."""
+        start = from_higher(self._first.get(key), self._spoken.get(key))
+        last = self._last.get(key, -math.inf)
+        return (key, start[1], last) if start and last > start[1] else None
 
     def _count(self, name: str, wrong: bool) -> int:
         if wrong or name in self._rows:
@@ -169,7 +185,9 @@ def with_floor(floor: Mapping[str, float]) -> list[Rule]:
     """The rules, those of the metrics in ``floor`` with its shares as limits."""
     kept = {EVAL_PREFIX + name.removeprefix(EVAL_PREFIX): part for name, part in floor.items()}
     replaced = [rule for rule in RULES if rule.key in kept and not (rule.above or rule.absolute or rule.rises)]
-    rules = [replace(rule, limit=share(kept[rule.key])) if rule in replaced else rule for rule in RULES]
+    rules = [
+        replace(rule, limit=share(kept[rule.key]), start=from_first) if rule in replaced else rule for rule in RULES
+    ]
     further = set(kept) - {rule.key for rule in replaced}
     rules += [Rule(FLOOR, key, share(part), False, FLOOR_SAYS) for key, part in kept.items() if key in further]
     return [*rules, JUDGE_FELL]
@@ -184,6 +202,11 @@ def examine(lines: Iterable[Mapping[str, Any]], *, floor: Mapping[str, float] | 
     """
     examination = Examination(floor)
     return [verdict for line in lines for verdict in examination.take(line)]
+
+
+def _pairs(kept: Mapping[str, Any]) -> dict[str, Logged]:
+    """As JSON gives them back, which has lists."""
+    return {key: (int(step), float(value)) for key, (step, value) in kept.items()}
 
 
 def _is_number(value: object) -> bool:

@@ -1,16 +1,13 @@
 """The signs that a training goes wrong, each with its limit and the setting to change.
 
-A rule holds a logged value against the first one of the log (of evaluations that of step 0, or the first of a captioner that
-speaks), since what is usual differs from data to data; some have a limit of their own. Apart from the CIDEr floor, which a run's
-own ``best_floor`` replaces, the limits are rules of thumb: a verdict says where to look, not what is wrong. docs/doctor.md tells
-where each limit comes from.
+A rule holds a logged value against an early one of the same log (see ``rule.py``), since what is usual differs from data to
+data; some have a limit of their own. Apart from the CIDEr floor, which a run's own ``best_floor`` replaces, the limits are rules
+of thumb: a verdict says where to look, not what is wrong. docs/doctor.md tells where each limit comes from.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from tellapart.verdicts.rule import Rule, at, from_higher, from_spoken, plus, share
 
 EVAL_PREFIX = "eval_"
 LOG_PREFIX = "doctor/"
@@ -19,61 +16,9 @@ LOG_PREFIX = "doctor/"
 NON_FINITE = f"{LOG_PREFIX}non_finite"
 """Logged as 1 by a training that stops because a number of its is not finite."""
 
-SPEAKS = {"eval_repetition": 50.0, "eval_bad_endings": 50.0, "eval_most_common_caption": 50.0}
-"""What an evaluation may have at most to be one that later ones are held against. An untrained captioner says one word again and
-again, or the same to every image: as it learns, captions get shorter and name more, which is nothing that goes wrong."""
-
-
-@dataclass(frozen=True)
-class Rule:
-    """A limit that a logged value must not pass.
-
-    Args:
-        name: short; what a program asks for. Rules of one name are one verdict that several keys can give.
-        key: of the log.
-        limit: first value of the log -> the limit, both on the log's scale.
-        above: whether the values above the limit are the wrong ones.
-        says: what it means and which setting to change, for a reader who does not know the metric.
-        absolute: whether the first value can be wrong already, since the limit does not follow it (everywhere).
-        looks: logged values in a row that must be wrong before it is told; single steps of training are noisy.
-        rises: a key that must be above its own first value meanwhile.
-        size: whether the sign of the value does not matter.
-        measured_by: the setting that has the key measured, where not every evaluation does.
-        change: whether training may be meant to do this, so that it is told in reports and not warned of.
-    """
-
-    name: str
-    key: str
-    limit: Callable[[float], float]
-    above: bool
-    says: str
-    absolute: bool = False
-    looks: int = 1
-    rises: str | None = None
-    size: bool = False
-    measured_by: str = ""
-    change: bool = False
-
-    def wrong(self, value: float, limit: float) -> bool:
-        """Whether ``value`` is past the limit."""
-        value = abs(value) if self.size else value
-        return value > limit if self.above else value < limit
-
-
-def share(part: float) -> Callable[[float], float]:
-    """A limit at ``part`` of the first value."""
-    return lambda first: part * first
-
-
-def plus(points: float, most: float = math.inf) -> Callable[[float], float]:
-    """A limit ``points`` above (below 0: below) the first value, and never above ``most``."""
-    return lambda first: min(first + points, most)
-
-
-def at(value: float) -> Callable[[float], float]:
-    """The same limit for every first value."""
-    return lambda first: value
-
+SPEAKS = {"eval_repetition": 50.0, "eval_most_common_caption": 50.0}
+"""What an evaluation of a captioner that speaks has at most. An untrained one says one word again and again, or the same to every
+image: as it learns, captions get shorter and name more, which is nothing that goes wrong."""
 
 _SLOWER = "lower learning_rate or max_steps"
 _TIE = "tie the captioner to its start (objective.kl_coef or objective.beta, where the method has one)"
@@ -91,6 +36,7 @@ RULES = (
         share(0.6),
         False,
         f"Captions no longer read like the references: {_SLOWER}, or {_TIE}.",
+        start=from_higher,
     ),
     Rule(
         "grammar",
@@ -100,6 +46,7 @@ RULES = (
         "The reward does not see grammar: lower learning_rate, or weigh in a part that does (reward.grammar or "
         "reward.language_model).",
         measured_by="data.path world",
+        start=from_higher,
     ),
     Rule(
         "grammar head",
@@ -108,6 +55,7 @@ RULES = (
         False,
         "A trained head finds the captions less and less grammatical: lower learning_rate, or weigh in reward.grammar.",
         measured_by="evaluation.grammar",
+        start=from_higher,
     ),
     Rule(
         "fluency",
@@ -116,6 +64,7 @@ RULES = (
         True,
         f"A language model finds the captions less and less likely: {_TIE}, or weigh in reward.language_model.",
         measured_by="evaluation.language_model",
+        start=from_spoken,
     ),
     Rule(
         "unfinished",
@@ -124,6 +73,7 @@ RULES = (
         True,
         "Captions run into the longest length: raise evaluation.max_new_tokens, or, where that is far above the references' "
         "length, lower learning_rate, since the captioner unlearns to stop.",
+        start=from_spoken,
     ),
     Rule(
         "drawn unfinished",
@@ -141,6 +91,7 @@ RULES = (
         plus(5.0),
         True,
         "Captions stop on words like 'a' or 'of': raise objective.max_new_tokens, or lower learning_rate.",
+        start=from_spoken,
     ),
     Rule(
         "repetition",
@@ -148,6 +99,7 @@ RULES = (
         plus(20.0),
         True,
         "Captions say the same words again and again: lower learning_rate, or weigh in reward.language_model.",
+        start=from_spoken,
     ),
     Rule(
         "longer",
@@ -156,6 +108,7 @@ RULES = (
         True,
         f"Captions grow, so the reward may pay for words, not for truth: {_SLOWER}, or {_TIE}.",
         change=True,
+        start=from_spoken,
     ),
     Rule(
         "shorter",
@@ -163,6 +116,7 @@ RULES = (
         share(0.67),
         False,
         "Captions shrink, so the reward may pay for saying little: lower learning_rate, or change the weights of reward.",
+        start=from_spoken,
     ),
     Rule(
         "one caption",
@@ -170,6 +124,7 @@ RULES = (
         plus(20.0),
         True,
         "One caption is given to ever more images, so the captioner collapses: lower learning_rate.",
+        start=from_spoken,
     ),
     Rule(
         "few distinct",
@@ -178,6 +133,7 @@ RULES = (
         False,
         "Different images get the same captions more and more often: lower learning_rate, or change the weights of reward to "
         "one that tells images apart.",
+        start=from_spoken,
     ),
     Rule(
         "image ignored",
@@ -195,6 +151,7 @@ RULES = (
         True,
         f"Captions name more that their images do not show: {_SLOWER}, or weigh in reward.cider_d.",
         measured_by="data.path world",
+        start=from_spoken,
     ),
     Rule(
         "objects",
@@ -203,6 +160,7 @@ RULES = (
         True,
         f"More captions mention objects that their images lack: {_SLOWER}, or weigh in reward.cider_d.",
         measured_by="tellapart.evaluation.further.chair_measure, in Python",
+        start=from_spoken,
     ),
     Rule(
         "judge",
@@ -213,6 +171,7 @@ RULES = (
         "learning_rate, or set listener.path to another one.",
         rises="eval_listener_R@1",
         measured_by="evaluation.judge",
+        start=from_higher,
     ),
     Rule(
         "no spread",
@@ -240,7 +199,7 @@ RULES = (
 )
 """What is looked for in every log; a rule whose key was not logged says nothing."""
 
-JUDGE_FELL = Rule("judge fell", "eval_judge_R@1", plus(-2.0), False, "")
+JUDGE_FELL = Rule("judge fell", "eval_judge_R@1", plus(-2.0), False, "", from_higher)
 """No verdict by itself: only beside a reward that rises."""
 
 WORSE = (
