@@ -74,6 +74,7 @@ def test_collapsed_runs_are_seen_and_ended(name):
 LESS_LIKE_REFERENCES = {"healthy_dpo"}
 """No healthy run of it kept 0.6 of its CIDEr to the end: its captions say more than the references do."""
 
+
 @pytest.mark.parametrize("name", HEALTHY)
 def test_healthy_runs_raise_nothing(name):
     """Captions may grow, which is told as a change and not warned of."""
