@@ -1,6 +1,7 @@
 """Settings shared by all tests: one torch thread, no network, a cache of its own."""
 
 import os
+import signal
 from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -24,7 +25,13 @@ SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Files are handed out in the order below, not those of the most tests first: a long file at the end runs alone."""
+    """Files are handed out in the order below, not those of the most tests first: a long file at the end runs alone.
+
+    Signals that a shell has what runs in the background ignore are heard again, for programs that tests start would inherit that.
+    """
+    for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, lambda *_: None)):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, handler)
     if hasattr(config.option, "loadscopereorder"):  # of pytest-xdist, where it is used
         config.option.loadscopereorder = False
 
