@@ -63,6 +63,14 @@ def test_what_was_held_against_nothing_is_told(tmp_path, capsys):
     assert "held against nothing" not in capsys.readouterr().out
 
 
+def test_a_log_whose_only_line_is_cut_is_not_called_right(tmp_path, capsys):
+    (tmp_path / "metrics.jsonl").write_text('{"step": 0, "eval_gramm')
+    assert main(["doctor", str(tmp_path)]) == 0
+    out = capsys.readouterr().out
+    assert "no line of the log can be read so far" in out
+    assert "nothing is wrong" not in out
+
+
 def test_a_floor_of_the_run_is_its_limit(tmp_path, capsys):
     """CIDEr of 1.698 at step 0 and 1.583 at the end, 0.93 of it."""
     folder = run_folder(tmp_path, "healthy_scst", run={"config": {"best_floor": {"CIDEr": 0.99}}})

@@ -68,7 +68,7 @@ def _say_lines(heading: str, lines: Iterable[tuple[str, str]]) -> None:
 
 def _tell_run(folder: Path) -> bool:
     """Print what the log of a run shows; whether something is wrong at its end."""
-    from tellapart.evaluation.alarms import find_alarms
+    from tellapart.evaluation.alarms import find_alarms, held_against_nothing
     from tellapart.evaluation.report.record import read_record
     from tellapart.evaluation.report.runs import LOG_FILE, read_curves
 
@@ -76,17 +76,17 @@ def _tell_run(folder: Path) -> bool:
     if not log.is_file():
         raise UsageError(f"{folder} has no {LOG_FILE}: name the output_dir of a training.")
     curves, record = read_curves(log), read_record(folder)
-    alarms = find_alarms(curves, floor=record.floor if record else None)
+    floor = record.floor if record else None
+    alarms = find_alarms(curves, floor=floor)
     facts = record.facts if record else {}
     say(f"{folder}: {_progress(curves, facts)}")
     for alarm in alarms:
         say(f"  {_when(alarm):<26} {alarm.rule}: {alarm.text}")
     if not alarms:
-        say("  nothing is wrong")
+        say("  nothing is wrong" if curves else "  no line of the log can be read so far")
     if record and record.ended:
         say(f"  {record.ended}")
-    waiting = _waiting(curves)
-    if waiting:
+    if waiting := held_against_nothing(curves, floor=floor):
         say(
             "  held against nothing, since no evaluation so far is of a captioner that speaks (at most 50 % repetition and "
             f"images that share one caption): {', '.join(waiting)}."
@@ -109,16 +109,6 @@ def _progress(curves: Mapping[str, Curve], facts: dict[str, Any]) -> str:
 def _when(alarm: Alarm) -> str:
     over = "" if alarm.lasting else ", over by the end"
     return f"from step {alarm.step}{', a change' if alarm.change else over}"
-
-
-def _waiting(curves: Mapping[str, Curve]) -> list[str]:
-    """The verdicts that were measured and have nothing to be held against yet."""
-    from tellapart.verdicts.examine import Examination
-
-    examination, values = Examination(), {key: dict(curve) for key, curve in curves.items()}
-    for step in sorted({at for points in values.values() for at in points}):
-        examination.take({"step": step} | {key: points[step] for key, points in values.items() if step in points})
-    return examination.waiting
 
 
 def _not_measured(curves: Mapping[str, Curve]) -> list[str]:

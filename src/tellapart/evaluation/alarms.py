@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from tellapart.evaluation.log_columns import describe_log
-from tellapart.verdicts.examine import Verdict, examine
+from tellapart.verdicts.examine import Examination, Verdict, examine
 from tellapart.verdicts.rules import EVAL_PREFIX, FLOOR, HACKING
 
 Curve = Sequence[tuple[int, float]]
@@ -56,6 +56,19 @@ def find_alarms(curves: Mapping[str, Curve], *, floor: Mapping[str, float] | Non
         held.setdefault((verdict.name, verdict.key if verdict.name == FLOOR else ""), []).append(verdict)
     alarms = [_alarm(verdicts, curves) for verdicts in held.values()]
     return sorted(alarms, key=lambda alarm: alarm.step)
+
+
+def held_against_nothing(curves: Mapping[str, Curve], *, floor: Mapping[str, float] | None = None) -> list[str]:
+    """The verdicts that were measured and that no evaluation, so far, gives anything to be held against.
+
+    Args:
+        curves: as for :func:`find_alarms`.
+        floor: as for :func:`find_alarms`.
+    """
+    examination = Examination(floor)
+    for line in _lines(curves):
+        examination.take(line)
+    return examination.waiting
 
 
 def _lines(curves: Mapping[str, Curve]) -> Iterator[dict[str, float]]:

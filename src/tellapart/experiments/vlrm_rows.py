@@ -24,8 +24,6 @@ CRITIC_RATE = {"critic": 1e-3}
 OPTIONS: dict[str, Any] = {"max_grad_value": 1.0}
 """Of the training: the paper clamps every entry of a gradient to 1."""
 
-PAPER: dict[str, Any] = {"temperature": 2.0, "top_k": 6, "reduction": "seq_mean"}
-
 HERE: dict[str, Any] = {"temperature": 1.0, "top_k": 0, "reduction": "token_mean"}
 """What all rows have unless they say otherwise. Drawn as in the paper, most of what is said with the world's 68 words is wrong,
 longer captions more often so; and averaged as in the paper, tokens of short captions count for more. Either way captions shrink,
@@ -90,8 +88,8 @@ VLRM_CHANGES: dict[str, Row] = {
     "vlrm, no language model": _row(_vlrm(reference=False)),
     "vlrm, no phrase penalty": _row(_vlrm(bad_phrase_penalty=0.0)),
     LINEAR: _row(_vlrm(head="linear")),
-    "vlrm, drawn as in the paper": _row(_vlrm(temperature=PAPER["temperature"], top_k=PAPER["top_k"])),
-    "vlrm, averaged as in the paper": _row(_vlrm(reduction=PAPER["reduction"])),
+    "vlrm, drawn as in the paper": _row(_vlrm(temperature=2.0, top_k=6)),
+    "vlrm, averaged as in the paper": _row(_vlrm(reduction="seq_mean")),
     "vlrm, log-probability": _row(_vlrm(policy_loss="log_probability")),
 }
 """One thing changed in vlrm: what the study calls with and without."""

@@ -199,7 +199,7 @@ RULES = (
 )
 """What is looked for in every log; a rule whose key was not logged says nothing."""
 
-JUDGE_FELL = Rule("judge fell", "eval_judge_R@1", plus(-2.0), False, "", from_higher)
+JUDGE_FELL = Rule("judge fell", "eval_judge_R@1", plus(-2.0), False, "", start=from_higher)
 """No verdict by itself: only beside a reward that rises."""
 
 WORSE = (
