@@ -1,4 +1,4 @@
-"""What the README shows is run as it stands there, on small data."""
+"""What the README shows is run as it stands there, on small data; links of all pages lead somewhere; every recipe is named."""
 
 import re
 import shlex
@@ -13,6 +13,8 @@ ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```", README, flags=re.DOTALL | re.MULTILINE)
 PYTHON = [text for language, text in BLOCKS if language == "python"]
+PAGES = sorted([*(ROOT / "docs").rglob("*.md"), *ROOT.glob("*.md")])
+RECIPES = sorted((ROOT / "recipes").rglob("*.yaml"))
 COMMAND_LINES = [line for language, text in BLOCKS if not language for line in text.splitlines() if line.strip()]
 
 
@@ -59,3 +61,28 @@ def test_commands_exist(line):
     for word in rest:
         if word.endswith(".yaml"):
             assert (ROOT / word).is_file()
+
+
+def anchors(page: Path) -> set[str]:
+    """What a link may name behind ``#``: headings in small letters, spaces as hyphens, without signs."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_somewhere(page):
+    text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+    for link in re.findall(r"\]\(([^)\s]+)\)", text):
+        if "://" in link:
+            continue
+        name, _, anchor = link.partition("#")
+        target = (page.parent / name) if name else page
+        assert target.exists(), link
+        assert not anchor or anchor in anchors(target), link
+
+
+@pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe.stem)
+def test_every_recipe_is_named_on_a_page(recipe):
+    """A recipe that no page names is found by nobody. The changelog is no page: it names what came when, not what is for what."""
+    pages = [page for page in PAGES if page.name != "CHANGELOG.md"]
+    assert any(recipe.name in page.read_text(encoding="utf-8") for page in pages)

@@ -132,6 +132,7 @@ def test_help_shows_the_options_of_the_method_with_their_documentation(recipe, c
     assert "--captioner.model_name_or_path" in shown
     assert "kl_coef" not in shown
     assert shown.count("Its options: --captioner.lora.r, --captioner.lora.alpha") == 1
+    assert "--grammar GRAMMAR The frozen judge of grammar. Its options: --grammar.path" in shown
     assert ".help" not in shown
     assert main(["train", "--help"]) == 0
     assert "--learning_rate" in capsys.readouterr().out

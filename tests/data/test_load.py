@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tellapart.data.load import from_images, load_dataset
+from tellapart.data.load import load_dataset
 from tellapart.errors import UsageError
 
 
@@ -162,19 +162,9 @@ def test_folder_with_split_folders(tmp_path):
         load_dataset(tmp_path, split="test")
 
 
-def test_image_files(tmp_path):
-    one, two = picture(tmp_path / "1.png"), picture(tmp_path / "more" / "2.jpg")
+def test_one_image_file(tmp_path):
+    one = picture(tmp_path / "1.png")
     assert load_dataset(one, split="test").ids == [one.as_posix()]
-    assert from_images([two, str(one)]).ids == [two.as_posix(), one.as_posix()]
-    assert from_images([tmp_path]).ids == [one.as_posix(), two.as_posix()]
-    with pytest.raises(UsageError, match="more than once"):
-        from_images([one, one])
-    with pytest.raises(UsageError, match="does not exist"):
-        from_images(tmp_path / "no.png")
-    with pytest.raises(UsageError, match="is not an image file"):
-        from_images(write(tmp_path / "a.txt", ""))
-    with pytest.raises(UsageError, match="holds no images"):
-        from_images([])
 
 
 def test_what_cannot_be_read(tmp_path, karpathy_file):

@@ -1,7 +1,7 @@
 import numpy as np
 
 from given import vector
-from tellapart.metrics.scores import clip_s, pac_s, refclip_s, refpac_s
+from tellapart.metrics.scores import PAC_WEIGHT, clip_s, refclip_s
 
 
 def test_clip_and_pac_scores_vector():
@@ -10,8 +10,8 @@ def test_clip_and_pac_scores_vector():
     for name, values in {
         "clip_s": clip_s(image),
         "refclip_s": refclip_s(image, references),
-        "pac_s": pac_s(image),
-        "refpac_s": refpac_s(image, references),
+        "pac_s": clip_s(image, weight=PAC_WEIGHT),
+        "refpac_s": refclip_s(image, references, weight=PAC_WEIGHT),
     }.items():
         np.testing.assert_allclose(values, expected[name], rtol=0, atol=tolerance, err_msg=name)
 

@@ -17,7 +17,7 @@ from tellapart.captioners.learning import checkpoint_layers
 from tellapart.cli.memory import lacks_weights, memory_of_configurations
 from tellapart.cli.recipe import load_recipe
 from tellapart.listeners.clip import ClipListener
-from tellapart.training.memory import GIB, frozen_models, memory_of, peak
+from tellapart.training.memory import frozen_models, memory_of, peak
 from tiny_models import tiny_ved
 
 WIDTH, HIDDEN, TOKENS = 8, 24, 5
@@ -140,7 +140,7 @@ def test_blip2_with_a_critic_fits_24_gib_without_a_download(tmp_path):
     assert 280e6 < trained["critic"] < 281e6  # a head of 275.3 and an adapter of 5.2 million
     assert "unknown" not in told
     total = float(told.split("at its highest: ")[1].split(" GiB")[0])
-    assert 16 < total < 24e9 / GIB
+    assert 16 < total < 24e9 / 2**30
     assert not (tmp_path / "run").exists()
 
 

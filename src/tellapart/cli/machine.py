@@ -118,7 +118,8 @@ def cache_lines() -> Iterator[Line]:
     parts = ", ".join(f"{name} {size / _GIB:.2f}" for name, size in kinds.items())
     yield "cache", f"{folder}: {sum(kinds.values()) / _GIB:.2f} GiB" + (f" ({parts})" if parts else ", empty")
     from tellapart.data.world import spec
-    from tellapart.experiments.world_stages import STAGES, stage_folder
+    from tellapart.experiments.world_schedules import STAGES
+    from tellapart.experiments.world_stages import stage_folder
 
     for size in spec.SPLIT_SIZES:
         built = [name.removeprefix("world/") for name in STAGES if stage_folder(name, size, 0).is_dir()]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
+from inspect import cleandoc
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -198,7 +199,8 @@ def recipe_parser(method: str | None) -> Parser:
     if method is not None:
         for name in _part_sections(method):
             default = PART_SECTIONS[name]() if name in METHODS[method].needs else None
-            parser.add_argument(f"--{name}", type=PART_SECTIONS[name] | None, default=default)
+            told = cleandoc(PART_SECTIONS[name].__doc__).partition("\n\n")[0]
+            parser.add_argument(f"--{name}", type=PART_SECTIONS[name] | None, default=default, help=told)
         add_options(parser, resolve(METHODS[method].target), "objective", skip=(*GIVEN_OBJECTS, *METHODS[method].fixed))
     add_options(parser, TrainConfig)
     add_options(parser, TrainFlags)

@@ -1,4 +1,4 @@
-"""Image files: finding those below a folder, and plain lists of them."""
+"""Image files: finding those below a folder."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 
-from tellapart.data.dataset import CaptionDataset, Example
-from tellapart.data.images import ImageFile
 from tellapart.errors import UsageError
 
 logger = logging.getLogger(__name__)
@@ -84,20 +82,3 @@ def require_images(root: Path) -> list[Path]:
     if not files:
         raise UsageError(f"{root} holds no images ({', '.join(sorted(EXTENSIONS))}): check the path.")
     return files
-
-
-def from_images(paths: str | Path | Iterable[str | Path], *, name: str = "images") -> CaptionDataset:
-    """Image files (or folders of them) without references, in the order given; ids are the paths as given.
-
-    Raises:
-        UsageError: a path does not exist or is no image file, or there are none.
-    """
-    examples: list[Example] = []
-    for path in [paths] if isinstance(paths, str | Path) else paths:
-        file = Path(path)
-        if not file.exists():
-            raise UsageError(f"{file} does not exist: check the path.")
-        if file.is_file() and not is_image(file.name):
-            raise UsageError(f"{file} is not an image file: expected one of {', '.join(sorted(EXTENSIONS))}.")
-        examples += [Example(f.as_posix(), ImageFile(f)) for f in (find_images(file) if file.is_dir() else [file])]
-    return CaptionDataset(examples, name=name)

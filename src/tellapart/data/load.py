@@ -7,7 +7,6 @@ from pathlib import Path
 
 from tellapart.data.captions import require_files, without_blank_captions
 from tellapart.data.dataset import CaptionDataset, Example, LazyExamples
-from tellapart.data.folder import from_images
 from tellapart.data.formats.base import Place
 from tellapart.data.formats.hub import PREFIX, hub_name
 from tellapart.data.formats.names import Format, Readable
@@ -18,7 +17,6 @@ from tellapart.errors import UsageError
 __all__ = [
     "Format",
     "Readable",
-    "from_images",
     "load_dataset",
     "load_references",
     "read_split",

@@ -1,10 +1,13 @@
-"""The world's two retrievers: the listener that rewards, and the judge that is kept for evaluation.
+"""The world's retrievers: two listeners that reward, and the judge that is kept for evaluation.
 
 The *listener* learns from what a web crawl gives: mostly keyword lists without order, some captions. So it reads a text as
 a bag of words, as CLIP by and large does (Yuksekgonul et al. 2023), and can be pleased by words without grammar.
 
 The *judge* learns from grammatical text only, against wrong and swapped attributes, wrong relations and shuffled words, from
 a tower of its own that was drawn and taught apart. It shares no weight with the listener.
+
+*NegCLIP* is the listener, trained on as Yuksekgonul et al. (ICLR 2023) train CLIP on: the judge's texts,
+each against a false sibling. Its false siblings have the faults of captioners that learn by rewards among them.
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ from tellapart.data.world import alt_texts, build_tokenizer, load_scenes, load_w
 from tellapart.data.world.captions import describe, write_as_annotator
 from tellapart.data.world.vocabulary import MAX_LENGTH
 from tellapart.experiments.world_backbone import image_processor, pixels
-from tellapart.experiments.world_negatives import hard_negative
+from tellapart.experiments.world_negatives import faulty, hard_negative
 from tellapart.experiments.world_training import History, Task, seeded
 from tellapart.listeners.clip import ClipListener
 from tellapart.objectives.contrastive import Contrastive, HardNegative
@@ -94,19 +97,32 @@ def with_texts(dataset: CaptionDataset, texts: Callable[[Example], Sequence[str]
 
 def build_listener(task: Task) -> History:
     """Train the reward listener."""
-    return _build(task, task.needs["world/backbone"], listener_texts(task.size), negative=None)
+    return _train(task, _new(task, task.needs["world/backbone"]), listener_texts(task.size), negative=None)
 
 
 def build_judge(task: Task) -> History:
     """Train the judge."""
-    return _build(task, task.needs["world/judge-backbone"], judge_texts(task.size), negative=hard_negative)
+    return _train(task, _new(task, task.needs["world/judge-backbone"]), judge_texts(task.size), negative=hard_negative)
 
 
-def _build(task: Task, tower: Path, dataset: CaptionDataset, *, negative: HardNegative | None) -> History:
+def build_negclip(task: Task) -> History:
+    """Train ``world/listener`` on, its tower too, against false siblings (NegCLIP: Yuksekgonul et al., ICLR 2023).
+
+    Departs from the paper: no look-alikes of the images are put in the batch, and what is false differs (``world_negatives``).
+    """
+    listener = ClipListener.from_pretrained(task.needs["world/listener"], name="listener", prefix="")
+    listener.model.requires_grad_(True)
+    return _train(task, listener, judge_texts(task.size), negative=faulty)
+
+
+def _new(task: Task, tower: Path) -> ClipListener:
     from transformers import CLIPVisionModel
 
     with seeded(task.name, task.seed):
-        listener = make_listener(CLIPVisionModel.from_pretrained(tower), name="listener")
+        return make_listener(CLIPVisionModel.from_pretrained(tower), name="listener")
+
+
+def _train(task: Task, listener: ClipListener, dataset: CaptionDataset, *, negative: HardNegative | None) -> History:
     data = TrainingData(dataset, Collate({listener.name: pixels}))
     history = task.fit(Contrastive(listener, negative=negative), data)
     listener.save(task.folder)

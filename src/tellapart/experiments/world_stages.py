@@ -16,12 +16,13 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from tellapart.data.world import spec
 from tellapart.errors import UsageError
+from tellapart.experiments.world_schedules import SEEDED, STAGES, Stage
 from tellapart.files import cache_dir, first_folder, write_json
 from tellapart.progress import bar
 
@@ -30,122 +31,6 @@ REVISION = 2
 
 SEED = 0
 """Of every stage but those that are asked for with a seed."""
-
-SEEDED = ("world/xe", "world/lstm", "world/blip2")
-"""Start captioners, which are redrawn while everything else stays the same."""
-
-
-@dataclass(frozen=True)
-class Stage:
-    """How a stage is built.
-
-    Args:
-        module: of this package, with the builder.
-        builder: name of the function ``task -> history`` in it.
-        schedules: size of the world -> arguments of ``Schedule``.
-        needs: stages it starts from.
-        probed: whether it is a listener whose probe is kept beside it; of ``demanded`` quality on the full world.
-        demanded: whether the probe decides if it may be used.
-    """
-
-    module: str
-    builder: str
-    schedules: dict[str, dict[str, Any]]
-    needs: tuple[str, ...] = ()
-    probed: bool = False
-    demanded: bool = False
-
-
-_BACKBONE = {
-    "full": {"steps": 500, "batch_size": 128, "learning_rate": 2e-3},
-    "small": {"steps": 60, "batch_size": 48, "learning_rate": 2e-3},
-}
-_PAC = {
-    "full": {"steps": 150, "batch_size": 256, "learning_rate": 1e-3},
-    "small": {"steps": 20, "batch_size": 128, "learning_rate": 3e-3},
-}
-
-STAGES = {
-    "world/backbone": Stage("world_backbone", "build_backbone", _BACKBONE),
-    "world/judge-backbone": Stage("world_backbone", "build_backbone", _BACKBONE),
-    "world/listener": Stage(
-        "world_listeners",
-        "build_listener",
-        {
-            # Longer, and it begins to prefer sentences to their words, which CLIP hardly does.
-            "full": {"steps": 250, "batch_size": 128, "learning_rate": {"vision": 6e-4, "listener": 2e-3}},
-            "small": {"steps": 40, "batch_size": 32, "learning_rate": {"vision": 6e-4, "listener": 2e-3}},
-        },
-        needs=("world/backbone",),
-        probed=True,
-        demanded=True,
-    ),
-    "world/judge": Stage(
-        "world_listeners",
-        "build_judge",
-        {
-            "full": {"steps": 700, "batch_size": 64, "learning_rate": {"vision": 3e-4, "listener": 1e-3}},
-            "small": {"steps": 30, "batch_size": 32, "learning_rate": {"vision": 3e-4, "listener": 1e-3}},
-        },
-        needs=("world/judge-backbone",),
-        probed=True,
-    ),
-    "world/grammar": Stage(
-        "world_grammar",
-        "build_grammar",
-        {
-            "full": {"steps": 500, "batch_size": 128, "learning_rate": 3e-3},
-            "small": {"steps": 120, "batch_size": 48, "learning_rate": 5e-3},
-        },
-        needs=("world/listener",),
-    ),
-    "world/xe": Stage(
-        "world_captioner",
-        "build_xe",
-        {
-            "full": {"steps": 600, "batch_size": 128, "learning_rate": 1.5e-3},
-            "small": {"steps": 60, "batch_size": 32, "learning_rate": 2e-3},
-        },
-        needs=("world/backbone",),
-    ),
-    "world/lstm": Stage(
-        "world_lstm",
-        "build_lstm",
-        {
-            "full": {"steps": 600, "batch_size": 128, "learning_rate": 3e-3},
-            "small": {"steps": 60, "batch_size": 32, "learning_rate": 3e-3},
-        },
-        needs=("world/backbone",),
-    ),
-    "world/blip2-backbone": Stage("world_blip2", "build_tower", _BACKBONE),
-    "world/blip2": Stage(
-        "world_blip2",
-        "build_blip2",
-        {
-            "full": {"steps": 450, "batch_size": 96, "learning_rate": 2e-3},
-            "small": {"steps": 40, "batch_size": 32, "learning_rate": 2e-3},
-        },
-        needs=("world/blip2-backbone",),
-    ),
-    "world/itm": Stage(
-        "world_itm",
-        "build_itm",
-        {
-            "full": {"steps": 2000, "batch_size": 48, "learning_rate": 1e-3},
-            "small": {"steps": 40, "batch_size": 32, "learning_rate": 2e-3},
-        },
-        needs=("world/blip2-backbone", "world/listener"),
-    ),
-    "world/pac": Stage("world_pac", "build_pac", _PAC, ("world/listener", "world/xe"), probed=True, demanded=True),
-    "world/language_model": Stage(
-        "world_language",
-        "build_language_model",
-        {
-            "full": {"steps": 600, "batch_size": 128, "learning_rate": 2e-3},
-            "small": {"steps": 60, "batch_size": 48, "learning_rate": 4e-3},
-        },
-    ),
-}
 
 
 def resolve(path: str, *, size: str = "full", seed: int = 0) -> Path:

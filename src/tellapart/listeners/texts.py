@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -11,22 +11,6 @@ from torch import Tensor
 from tellapart.errors import UsageError
 
 _LEGACY_EOS = 2
-
-
-class TextFamily(Protocol):
-    """Turns texts into token ids, and ids into a text encoder's tensors."""
-
-    def ids(self, texts: Sequence[str]) -> list[list[int]]:
-        """Token ids of each text, ending as the model needs it, of any length."""
-        ...
-
-    def cut(self, ids: list[int]) -> list[int]:
-        """At most as many ids as the model takes, with the same last one."""
-        ...
-
-    def pad(self, ids: Sequence[list[int]]) -> dict[str, Tensor]:
-        """The encoder's arguments for texts cut before."""
-        ...
 
 
 class ClipTexts:
@@ -104,4 +88,4 @@ class SiglipTexts:
 
 
 TEXT_FAMILIES: dict[str, type[ClipTexts] | type[SiglipTexts]] = {"clip": ClipTexts, "siglip": SiglipTexts}
-"""``config.model_type`` -> how its texts are prepared."""
+"""``config.model_type`` -> how its texts are prepared: ids of any length, cut to what the model takes, padded to tensors."""

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 CLIP_WEIGHT, PAC_WEIGHT = 2.5, 2.0
+"""w of CLIP-S (Hessel et al. 2021) and of PAC-S (Sarto et al. 2023, equation 3), whose encoder was trained for it."""
 
 
 def clip_s(cosines: ArrayLike, *, weight: float = CLIP_WEIGHT) -> np.ndarray:
@@ -33,13 +34,3 @@ def refclip_s(cosines: ArrayLike, reference_cosines: Sequence[ArrayLike], *, wei
     text = np.array([max(float(np.max(row)), 0.0) for row in map(np.asarray, reference_cosines)])
     total = image + text
     return np.divide(2 * image * text, total, out=np.zeros_like(total), where=(image > 0) & (text > 0))
-
-
-def pac_s(cosines: ArrayLike) -> np.ndarray:
-    """PAC-S ``= 2 * max(cos, 0)``, with the encoder trained for it (Sarto et al. 2023, equation 3). ``[N]``."""
-    return clip_s(cosines, weight=PAC_WEIGHT)
-
-
-def refpac_s(cosines: ArrayLike, reference_cosines: Sequence[ArrayLike]) -> np.ndarray:
-    """RefPAC-S: :func:`refclip_s` with w = 2. ``[N]``."""
-    return refclip_s(cosines, reference_cosines, weight=PAC_WEIGHT)

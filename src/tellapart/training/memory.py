@@ -8,7 +8,6 @@ from typing import Any
 
 from torch import Tensor, nn
 
-GIB = 2**30
 STATES = 2
 """Numbers that AdamW keeps for each trained one, in its precision."""
 

@@ -23,9 +23,6 @@ from dataclasses import dataclass
 
 from tellapart.data.world import spec
 
-CANONICAL = {other: word for word, other in spec.SYNONYMS.items()}
-"""Synonym -> the word of the specification."""
-
 
 @dataclass(frozen=True)
 class NounPhrase:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from tellapart.experiments.bench.bench import POINTS, Bench
 from tellapart.experiments.bench.entries import Entry
 from tellapart.experiments.bench.picture import draw
 from tellapart.experiments.bench.seconds import TIMED
-from tellapart.experiments.bench.table import COLUMNS, PLANE, TOGETHER, table
+from tellapart.experiments.bench.table import COLUMNS, PLANE, TOGETHER, Line, table
 from tellapart.experiments.study_dico import RATE_OF
 from tellapart.experiments.world_rows import STARTS
 from tellapart.experiments.world_run import CIDER_FLOOR, ROWS
@@ -30,7 +31,7 @@ def write(bench: Bench, docs: Path) -> Path:
     """
     lines = {point: bench.lines(point) for point in POINTS}
     draw(docs / PICTURE, lines["selected"])
-    parts = [_head(bench), f"![recall against CIDEr]({PICTURE}.png)"]
+    parts = [_head(bench) + _twins(lines["selected"]), f"![recall against CIDEr]({PICTURE}.png)"]
     parts += [f"## {TITLES[point]}\n\n{table(found)}" for point, found in lines.items()]
     parts.append("## Where each row's point was chosen\n\n" + _origins(bench))
     write_text(docs / PAGE, "\n\n".join(parts) + "\n")
@@ -56,6 +57,15 @@ are) and hallucinated; detail and words say nothing by themselves. CIDEr, METEOR
 `*` marks rows that no other beats in both {plane} (means over seeds; ringed in the picture's first panel). The last
 columns count the rows that a row dominates, and by which it is dominated, in {together} together. A step's CPU seconds
 are the mean of {TIMED}, on one thread, one row at a time."""
+
+
+def _twins(lines: Sequence[Line]) -> str:
+    """Which rows are one training under two names, so that their figures are equal."""
+    groups = [[other.name for other in lines if other.metrics == line.metrics] for line in lines]
+    twins = [
+        f"`{line.name}` is `{names[0]}`" for line, names in zip(lines, groups, strict=True) if line.name != names[0]
+    ]
+    return f"\nThe same training under two names: {', '.join(twins)}." if twins else ""
 
 
 def _inherited(bench: Bench) -> str:
