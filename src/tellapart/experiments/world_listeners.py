@@ -6,8 +6,8 @@ a bag of words, as CLIP by and large does (Yuksekgonul et al. 2023), and can be 
 The *judge* learns from grammatical text only, against wrong and swapped attributes, wrong relations and shuffled words, from
 a tower of its own that was drawn and taught apart. It shares no weight with the listener.
 
-*NegCLIP* is the listener, trained on as Yuksekgonul et al. (ICLR 2023) train CLIP on: the judge's texts,
-each against a false sibling. Its false siblings have the faults of captioners that learn by rewards among them.
+*NegCLIP* is the listener, trained on as Yuksekgonul et al. (ICLR 2023) train CLIP on: the judge's texts, each against a false
+sibling. It rewards what the listener cannot see, which colour goes with which shape.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tellapart.data.world import alt_texts, build_tokenizer, load_scenes, load_w
 from tellapart.data.world.captions import describe, write_as_annotator
 from tellapart.data.world.vocabulary import MAX_LENGTH
 from tellapart.experiments.world_backbone import image_processor, pixels
-from tellapart.experiments.world_negatives import faulty, hard_negative
+from tellapart.experiments.world_negatives import hard_negative
 from tellapart.experiments.world_training import History, Task, seeded
 from tellapart.listeners.clip import ClipListener
 from tellapart.objectives.contrastive import Contrastive, HardNegative
@@ -108,11 +108,12 @@ def build_judge(task: Task) -> History:
 def build_negclip(task: Task) -> History:
     """Train ``world/listener`` on, its tower too, against false siblings (NegCLIP: Yuksekgonul et al., ICLR 2023).
 
-    Departs from the paper: no look-alikes of the images are put in the batch, and what is false differs (``world_negatives``).
+    Departs from the paper: no look-alikes of the images are put in the batch, and what is false differs
+    (``world_negatives``).
     """
     listener = ClipListener.from_pretrained(task.needs["world/listener"], name="listener", prefix="")
     listener.model.requires_grad_(True)
-    return _train(task, listener, judge_texts(task.size), negative=faulty)
+    return _train(task, listener, judge_texts(task.size), negative=hard_negative)
 
 
 def _new(task: Task, tower: Path) -> ClipListener:

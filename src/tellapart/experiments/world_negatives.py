@@ -1,7 +1,6 @@
-"""False siblings of the world's captions: one thing wrong, too much, or in the wrong place, or no order at all.
+"""False siblings of the world's captions: one thing wrong, or in the wrong place, or no order at all.
 
-They teach the judge and ``world/negclip``, and measure whether a listener reads more than a bag of words (binding, relation,
-word order).
+They teach the judge, and measure whether a listener reads more than a bag of words (binding, relation, word order).
 """
 
 from __future__ import annotations
@@ -21,41 +20,22 @@ from tellapart.data.world.grammar import (
     TEXTURE_WORDS,
     article,
     parse,
-    plural,
 )
-from tellapart.data.world.spec import ANY_SHAPE, NUMBERS
 
 KINDS = (SHAPE_WORDS, PLURAL_WORDS, COLOUR_WORDS, SIZE_WORDS, TEXTURE_WORDS)
 """For each attribute of objects: word -> what it means."""
 
-NOUNS = {*SHAPE_WORDS, *PLURAL_WORDS, ANY_SHAPE, plural(ANY_SHAPE)}
-"""What ends a phrase that names things, but for its place."""
-
 OPPOSITES = {"above": "below", "below": "above", "left": "right", "right": "left", "top": "bottom", "bottom": "top"}
 
 RATES = {"replaced": 0.25, "swapped": 0.45, "relation": 0.22, "shuffled": 0.08}
-"""How often each kind of false text is tried first for the judge. A shuffled text is found out so soon that a few are enough;
-without replaced words the judge learns which colour goes with which shape at the expense of size and background."""
-
-
-FAULT_RATES = {"replaced": 0.25, "swapped": 0.3, "relation": 0.05, "added": 0.25, "article": 0.12, "shuffled": 0.03}
-"""The same for ``world/negclip``, with two faults of captioners that learn by rewards: an object that is not there, more often
-than not a copy of one that is, and a wrong article ("a orange star")."""
+"""How often each kind of false text is tried first. A shuffled text is found out so soon that a few are enough; without
+replaced words the judge learns which colour goes with which shape at the expense of size and background."""
 
 
 def hard_negative(text: str, rng: np.random.Generator) -> str:
-    """A false sibling of a grammatical caption for the judge; where the kind that was drawn cannot be made, another is."""
-    return _sibling(text, rng, RATES)
-
-
-def faulty(text: str, rng: np.random.Generator) -> str:
-    """A sibling of a grammatical caption as ``world/negclip`` must not like it: false, or with a wrong article."""
-    return _sibling(text, rng, FAULT_RATES)
-
-
-def _sibling(text: str, rng: np.random.Generator, rates: Mapping[str, float]) -> str:
-    drawn = int(np.searchsorted(np.cumsum(list(rates.values())), rng.random(), side="right"))
-    makers = [_MAKERS[list(rates)[min(drawn, len(rates) - 1)]], swap_attributes, swap_relation, shuffle_words]
+    """A false sibling of a grammatical caption; where the kind that was drawn cannot be made, another is."""
+    first = list(_MAKERS)[int(np.searchsorted(np.cumsum(list(RATES.values())), rng.random(), side="right"))]
+    makers = [_MAKERS[first], swap_attributes, swap_relation, shuffle_words]
     return next(sibling for make in makers if (sibling := make(text, rng)) is not None)
 
 
@@ -108,42 +88,6 @@ def swap_relation(text: str, rng: np.random.Generator) -> str | None:
     return " ".join([*words[:at], OPPOSITES[words[at]], *words[at + 1 :]])
 
 
-def add_object(text: str, rng: np.random.Generator) -> str | None:
-    """One of the things that the caption names said a second time after the last, in half of the cases with one attribute
-    changed; none if it names none. True by chance where the scene has such an object that the caption leaves out."""
-    words = text.split()
-    named = _phrases(words)
-    if not named:
-        return None
-    begin, end = named[int(rng.integers(len(named)))]
-    again = " ".join(words[begin:end])
-    if rng.random() < 0.5:
-        again = replace_attribute(again, rng) or again
-    last = named[-1][1]
-    return " ".join([*words[:last], "and", again, *words[last:]])
-
-
-def wrong_article(text: str, rng: np.random.Generator) -> str | None:
-    """One "a" turned into "an", or the other way; none if there is no article."""
-    words = text.split()
-    places = [i for i, word in enumerate(words) if word in ("a", "an")]
-    if not places:
-        return None
-    at = places[int(rng.integers(len(places)))]
-    words[at] = "an" if words[at] == "a" else "a"
-    return " ".join(words)
-
-
-def _phrases(words: Sequence[str]) -> list[tuple[int, int]]:
-    """First word and end of each phrase that names things, from its article or number to its place, if it has one."""
-    found = []
-    for noun, word in enumerate(words):
-        if word in NOUNS:
-            begin = next((i for i in range(noun, -1, -1) if words[i] in ("a", "an", *NUMBERS)), noun)
-            found.append((begin, noun + 1 + 4 * (words[noun + 1 : noun + 3] == ["in", "the"])))
-    return found
-
-
 def _meanings_at(words: Sequence[str], place: int) -> Mapping[str, str] | None:
     """The words (and what they mean) that could stand for the attribute named at ``place``; none if none is named there."""
     if words[place + 1 : place + 2] == ["background"]:
@@ -173,7 +117,5 @@ _MAKERS: dict[str, Callable[[str, np.random.Generator], str | None]] = {
     "swapped": swap_attributes,
     "relation": swap_relation,
     "shuffled": shuffle_words,
-    "added": add_object,
-    "article": wrong_article,
 }
-"""Kinds of ``RATES`` and ``FAULT_RATES`` -> what makes them."""
+"""Kinds of ``RATES`` -> what makes them."""

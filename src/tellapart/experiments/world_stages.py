@@ -37,7 +37,8 @@ def resolve(path: str, *, size: str = "full", seed: int = 0) -> Path:
     """The folder of a stage, built now (after what it needs) if it is not there.
 
     Args:
-        path: ``world/backbone``, ``world/listener``, ``world/pac``, ``world/judge-backbone``, ``world/judge``, ``world/grammar``,
+        path: ``world/backbone``, ``world/listener``, ``world/pac``, ``world/negclip``,
+            ``world/judge-backbone``, ``world/judge``, ``world/grammar``,
             ``world/language_model``, ``world/blip2-backbone``, ``world/itm``, ``world/xe``, ``world/lstm`` or ``world/blip2``;
             to the last three a seed may be added, as in ``world/xe-seed1``.
         size: of the world.

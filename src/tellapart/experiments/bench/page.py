@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 from tellapart.experiments.bench.bench import POINTS, Bench
 from tellapart.experiments.bench.entries import Entry
 from tellapart.experiments.bench.picture import draw
 from tellapart.experiments.bench.seconds import TIMED
-from tellapart.experiments.bench.table import COLUMNS, PLANE, TOGETHER, Line, table
+from tellapart.experiments.bench.table import COLUMNS, PLANE, TOGETHER, table
 from tellapart.experiments.study_dico import RATE_OF
 from tellapart.experiments.world_rows import STARTS
 from tellapart.experiments.world_run import CIDER_FLOOR, ROWS
@@ -31,7 +30,7 @@ def write(bench: Bench, docs: Path) -> Path:
     """
     lines = {point: bench.lines(point) for point in POINTS}
     draw(docs / PICTURE, lines["selected"])
-    parts = [_head(bench) + _twins(lines["selected"]), f"![recall against CIDEr]({PICTURE}.png)"]
+    parts = [_head(bench) + _twins(bench), f"![recall against CIDEr]({PICTURE}.png)"]
     parts += [f"## {TITLES[point]}\n\n{table(found)}" for point, found in lines.items()]
     parts.append("## Where each row's point was chosen\n\n" + _origins(bench))
     write_text(docs / PAGE, "\n\n".join(parts) + "\n")
@@ -59,13 +58,10 @@ columns count the rows that a row dominates, and by which it is dominated, in {t
 are the mean of {TIMED}, on one thread, one row at a time."""
 
 
-def _twins(lines: Sequence[Line]) -> str:
-    """Which rows are one training under two names, so that their figures are equal."""
-    groups = [[other.name for other in lines if other.metrics == line.metrics] for line in lines]
-    twins = [
-        f"`{line.name}` is `{names[0]}`" for line, names in zip(lines, groups, strict=True) if line.name != names[0]
-    ]
-    return f"\nThe same training under two names: {', '.join(twins)}." if twins else ""
+def _twins(bench: Bench) -> str:
+    """That two rows are one method under two names, where both are shown."""
+    shown = {"sll", "scst-CIDEr"} <= {entry.row for entry in bench.entries}
+    return "\n`sll` is `scst-CIDEr` under its paper's name: what differs is that of two runs." if shown else ""
 
 
 def _inherited(bench: Bench) -> str:
