@@ -18,7 +18,7 @@ from tellapart.experiments import study_vlrm
 from tellapart.experiments.bench import entries, measure, seconds
 from tellapart.experiments.bench.bench import Bench
 from tellapart.experiments.bench.entries import ENTRIES, Entry, entries_of
-from tellapart.experiments.bench.page import _head, _twins, write
+from tellapart.experiments.bench.page import _head, write
 from tellapart.experiments.bench.stored import sampled
 from tellapart.experiments.bench.table import COLUMNS, PLANE, TOGETHER, Line, dominates, front, table
 from tellapart.experiments.study import PLANS, Study
@@ -285,8 +285,3 @@ def test_a_row_is_trained_measured_and_timed(tmp_path, few_words):
     assert set(COLUMNS) <= set(found["selected"])
     seconds.time_steps(setting, tmp_path)
     assert 0 < json.loads((tmp_path / seconds.SECONDS).read_text())["seconds"] < 100
-
-
-def test_one_method_under_two_names_is_said_where_both_are_shown(tmp_path):
-    assert "`sll` is `scst-CIDEr`" in _twins(Bench(ENTRIES, tmp_path, BASE))
-    assert _twins(Bench([entry for entry in ENTRIES if entry.row != "sll"], tmp_path, BASE)) == ""

@@ -12,7 +12,8 @@ from tellapart.data.world import WORDS, alt_texts, load_world
 from tellapart.data.world.grammar import parse
 from tellapart.evaluation.listeners import corruptions_of
 from tellapart.experiments.world_grammar import ACCURACY, measure
-from tellapart.experiments.world_stages import STAGES, resolve
+from tellapart.experiments.world_schedules import STAGES
+from tellapart.experiments.world_stages import resolve
 from tellapart.listeners.clip import ClipListener
 from tellapart.listeners.trained import vision_parameters
 from tellapart.rewards.grammar import Grammar, plain

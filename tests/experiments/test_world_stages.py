@@ -14,7 +14,8 @@ from tellapart.experiments import world_backbone, world_stages
 from tellapart.experiments.world_backbone import INPUTS, make_tower, pixels
 from tellapart.experiments.world_listeners import judge_texts, listener_texts, make_listener
 from tellapart.experiments.world_probe import DEMANDED, PROBE, probe, require_probe
-from tellapart.experiments.world_stages import STAGES, build_all, resolve
+from tellapart.experiments.world_schedules import STAGES
+from tellapart.experiments.world_stages import build_all, resolve
 from tellapart.files import write_json
 from tellapart.listeners.clip import ClipListener
 from tellapart.types import Decoding

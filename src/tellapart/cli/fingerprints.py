@@ -131,7 +131,8 @@ def world_stage(name: str) -> tuple[str, int] | None:
     """
     if not name.startswith("world/"):
         return None
-    from tellapart.experiments.world_stages import STAGES, resolve
+    from tellapart.experiments.world_schedules import STAGES
+    from tellapart.experiments.world_stages import resolve
 
     said = re.fullmatch(r"(.+)-seed(\d+)", name)
     stage, seed = (said[1], int(said[2])) if said else (name, 0)

@@ -18,7 +18,8 @@ from tellapart.data.world import load_world, spec
 from tellapart.evaluation.bootstrap import resampled_sums
 from tellapart.experiments.quality_captions import BEST, SPOILT, Judged, judged_captions
 from tellapart.experiments.world_probe import probe
-from tellapart.experiments.world_stages import STAGES, resolve
+from tellapart.experiments.world_schedules import STAGES
+from tellapart.experiments.world_stages import resolve
 from tellapart.experiments.world_training import Schedule, Task, one_thread
 from tellapart.listeners.clip import ClipListener
 from tellapart.metrics.correlation import kendall_tau_b, kendall_tau_c, pair_sums, spearman

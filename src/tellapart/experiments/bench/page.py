@@ -30,7 +30,7 @@ def write(bench: Bench, docs: Path) -> Path:
     """
     lines = {point: bench.lines(point) for point in POINTS}
     draw(docs / PICTURE, lines["selected"])
-    parts = [_head(bench) + _twins(bench), f"![recall against CIDEr]({PICTURE}.png)"]
+    parts = [_head(bench), f"![recall against CIDEr]({PICTURE}.png)"]
     parts += [f"## {TITLES[point]}\n\n{table(found)}" for point, found in lines.items()]
     parts.append("## Where each row's point was chosen\n\n" + _origins(bench))
     write_text(docs / PAGE, "\n\n".join(parts) + "\n")
@@ -56,12 +56,6 @@ are) and hallucinated; detail and words say nothing by themselves. CIDEr, METEOR
 `*` marks rows that no other beats in both {plane} (means over seeds; ringed in the picture's first panel). The last
 columns count the rows that a row dominates, and by which it is dominated, in {together} together. A step's CPU seconds
 are the mean of {TIMED}, on one thread, one row at a time."""
-
-
-def _twins(bench: Bench) -> str:
-    """That two rows are one method under two names, where both are shown."""
-    shown = {"sll", "scst-CIDEr"} <= {entry.row for entry in bench.entries}
-    return "\n`sll` is `scst-CIDEr` under its paper's name: what differs is that of two runs." if shown else ""
 
 
 def _inherited(bench: Bench) -> str:
