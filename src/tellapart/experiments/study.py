@@ -27,6 +27,7 @@ PLANS = {
     "psst": "tellapart.experiments.study_psst",
     "dico": "tellapart.experiments.study_dico",
     "vlrm": "tellapart.experiments.study_vlrm",
+    "negclip": "tellapart.experiments.study_negclip",
 }
 """Study -> the module with its ``PLAN``, ``make``, if it is no plain grid, and ``STEPS``, if its trainings take others."""
 

@@ -19,7 +19,7 @@ from tellapart.experiments.world_probe import require_probe
 from tellapart.experiments.world_rows import LEARNS, MAX_NEW_TOKENS
 from tellapart.experiments.world_stages import resolve
 from tellapart.listeners.clip import ClipListener
-from tellapart.metrics.scores import PAC_WEIGHT
+from tellapart.metrics.scores import CLIP_WEIGHT, PAC_WEIGHT
 from tellapart.rewards.reference import CiderD, DocumentFrequencies
 from tellapart.rewards.similarity import Similarity
 from tellapart.types import Decoding
@@ -99,17 +99,23 @@ class World:
         """The reward listener as positive-augmented training leaves it."""
         return ClipListener.from_pretrained(resolve("world/pac", size=self.size), name="pac", prefix="")
 
+    @cached_property
+    def negclip(self) -> ClipListener:
+        """The reward listener as further training against false captions leaves it."""
+        return ClipListener.from_pretrained(resolve("world/negclip", size=self.size), name="negclip", prefix="")
+
     def reward(self, name: str) -> Reward:
-        """``clip_s``, ``pac_s`` or ``cider_d``, over the training split."""
+        """``clip_s``, ``pac_s``, ``negclip_s`` or ``cider_d``, over the training split."""
         train = self.dataset("train")
 
-        def pac_s() -> Reward:
-            self.pac.cache_images(train)
-            return Similarity(self.pac, weight=PAC_WEIGHT)
+        def by(listener: ClipListener, weight: float = CLIP_WEIGHT) -> Reward:
+            listener.cache_images(train)
+            return Similarity(listener, weight=weight)
 
         makers: dict[str, Callable[[], Reward]] = {
             "clip_s": lambda: Similarity(self.listener),
-            "pac_s": pac_s,
+            "pac_s": lambda: by(self.pac, PAC_WEIGHT),
+            "negclip_s": lambda: by(self.negclip),
             "cider_d": lambda: CiderD(DocumentFrequencies.from_references(train.references)),
         }
         return makers[name]()

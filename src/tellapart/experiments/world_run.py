@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, get_args, get_type_hints
 from tellapart.errors import UsageError
 from tellapart.experiments.dico_rows import DICO_ROWS
 from tellapart.experiments.jobs import Job, written_by
+from tellapart.experiments.negclip_rows import NEGCLIP_ROWS
 from tellapart.experiments.psst_rows import PSST_ROWS
 from tellapart.experiments.sle_rows import SAMPLES, SLE_ROWS
 from tellapart.experiments.vlrm_rows import VLRM_ROWS
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from tellapart.evaluation.measures import Measure
     from tellapart.experiments.world import World
 
-ROWS = {**BASE_ROWS, **WTF_ROWS, **CHANGES, **SLE_ROWS, **PSST_ROWS, **DICO_ROWS, **VLRM_ROWS}
+ROWS = {**BASE_ROWS, **WTF_ROWS, **CHANGES, **SLE_ROWS, **PSST_ROWS, **DICO_ROWS, **VLRM_ROWS, **NEGCLIP_ROWS}
 """Every method that a study may lay beside others."""
 
 TRAINED = "trained.json"
