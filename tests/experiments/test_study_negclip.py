@@ -13,6 +13,7 @@ from tellapart.experiments import study_page
 from tellapart.experiments.bench.entries import ENTRIES
 from tellapart.experiments.bench.table import TOGETHER
 from tellapart.experiments.negclip_rows import NEGCLIP_ROWS
+from tellapart.experiments.study import main
 from tellapart.experiments.study_negclip import COMPARED, FREE, PLAIN, PLAN, SHOWN, TRIED, WITHOUT_KL, beside, make
 from tellapart.experiments.world_run import ROWS, TRAINED, Setting, marker_of
 from tiny_models import tiny_ved
@@ -82,6 +83,13 @@ def test_without_the_table_nothing_is_trained(study):
     (study.root / study.seeded(ENTRIES[5].setting(study.base, 0))[2].key() / TRAINED).unlink()
     with pytest.raises(UsageError, match=r"scst-PAC is not trained.*tellapart bench world"):
         make(PLAN, study.root, study.base).run(workers=1)
+
+
+def test_what_a_user_can_mend_is_one_line(tmp_path, monkeypatch):
+    for name in ("build_all", "resolve"):
+        monkeypatch.setattr(f"tellapart.experiments.world_stages.{name}", lambda *_, **__: tmp_path)
+    with pytest.raises(SystemExit, match=r"^error: xe is not trained under .*: run `tellapart bench world` first\.$"):
+        main(["--study", "negclip", "--output_dir", str(tmp_path), "--size", "small"])
 
 
 def test_the_page_shows_every_point_and_each_claim(study, monkeypatch):

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from tellapart.errors import UsageError
 from tellapart.experiments.jobs import Job, require, run_jobs
 from tellapart.experiments.study_plan import Plan
 from tellapart.experiments.world_rows import LEARNING_RATES, STARTS
@@ -111,13 +113,19 @@ point, mean ± standard deviation."""
 
 
 def main(argv: list[str] | None = None) -> None:
-    """Run a study and write its page."""
+    """Run a study and write its page; what a user can mend ends it with one line."""
+    try:
+        _make_page(_parse(argv))
+    except UsageError as error:
+        sys.exit(f"error: {error}")
+
+
+def _make_page(options: argparse.Namespace) -> None:
     from tellapart.experiments.demo import reference_rows
     from tellapart.experiments.study_page import write_page
     from tellapart.experiments.world import World
     from tellapart.experiments.world_stages import build_all, resolve
 
-    options = _parse(argv)
     module = import_module(PLANS[options.study])
     plan, make = module.PLAN, getattr(module, "make", Study)
     steps = options.steps or getattr(module, "STEPS", Setting.steps)
