@@ -81,7 +81,8 @@ def test_every_entry_is_a_row_of_a_method():
 
 def test_words_choose_rows():
     assert entries_of(["all"]) == list(ENTRIES)
-    assert [entry.row for entry in entries_of(["dico"])] == ["xe", "dico", "dico-PAC"]
+    of_dico = ["xe", "dico", "dico-PAC", "dico-CIDEr", "dico-NegCLIP+CIDEr"]
+    assert [entry.row for entry in entries_of(["dico"])] == of_dico
     assert [entry.row for entry in entries_of(["dico-PAC"])] == ["xe", "dico-PAC"]
     assert {entry.method for entry in entries_of(["scst"])} == {"xe", "scst"}
     assert [entry.row for entry in entries_of(["scst-CLIP"])] == ["xe", "scst-CLIP"]

@@ -72,6 +72,7 @@ class Entry:
 
 _WORLD, _DICO, _VLRM = "world.md", "world-dico.md", "world-vlrm.md"
 _WTF, _SLE, _PSST = "world-wtf-rl.md", "world-sle.md", "world-psst.md"
+_NEGCLIP = "world-negclip.md"
 
 ENTRIES: tuple[Entry, ...] = (
     Entry("xe", "xe", Setting.learning_rate, _WORLD),
@@ -103,6 +104,9 @@ ENTRIES: tuple[Entry, ...] = (
     Entry("gumbel_annealed", "gumbel_annealed", 1e-4, _PSST, 0.1),
     Entry("reinforce_joint", "reinforce_joint", 1e-4, _PSST, 0.97),
     Entry("luo2018", "luo2018", 1e-4, _PSST, 30.0),
+    Entry("scst-NegCLIP+KL", "scst", 3e-5, _NEGCLIP),
+    Entry("dico-CIDEr", "dico", 1e-4, _NEGCLIP, 1.0),
+    Entry("dico-NegCLIP+CIDEr", "dico", 1e-4, _NEGCLIP, 0.6),
     Entry("blip2", "xe", Setting.learning_rate, _VLRM, images=512),
     Entry("vlrm", "vlrm", 3e-4, _VLRM, steps=40, images=512),
     Entry("vlrm_rs", "vlrm_rs", 1e-4, _VLRM, steps=40, images=512),

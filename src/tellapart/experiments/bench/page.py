@@ -46,7 +46,8 @@ def _head(bench: Bench) -> str:
 Made by `tellapart bench world`: every row began with `xe` and had {base.steps} steps of {base.images} images, unless behind its
 name stands what its training had instead; how many captions of an image it draws, from one to five, is the method's own. Learning
 rate and knob are those that its study chose on **val** with the first seed{_inherited(bench)}
-(PSST's chose rates at one weight; the weight here is, of its four, the one with the highest val listener R@1);
+(PSST's chose rates at one weight; the weight here is, of its four, the one with the highest val listener R@1; the rows of
+[our own recipe](world-negclip.md) were chosen over all seeds, by the last columns of this table on val);
 seeds {seeds} (mean ± standard deviation). **Test**, greedy captions; mBLEU-4 of five samples an image. *selected* is
 the checkpoint with the highest val listener R@1 among those whose val CIDEr is at least {CIDER_FLOOR} of step 0's.
 The listener is the reward of many rows, the judge of none;
