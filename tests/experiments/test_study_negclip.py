@@ -14,7 +14,8 @@ from tellapart.experiments.bench.entries import ENTRIES
 from tellapart.experiments.bench.table import TOGETHER
 from tellapart.experiments.negclip_rows import NEGCLIP_ROWS
 from tellapart.experiments.study import main
-from tellapart.experiments.study_negclip import COMPARED, FREE, PLAIN, PLAN, SHOWN, TRIED, WITHOUT_KL, beside, make
+from tellapart.experiments.study_negclip import COMPARED, FREE, LEFT_OUT, PLAN, SHOWN, TRIED, WITHOUT_KL, beside, make
+from tellapart.experiments.world import World
 from tellapart.experiments.world_run import ROWS, TRAINED, Setting, marker_of
 from tiny_models import tiny_ved
 
@@ -23,7 +24,7 @@ CHOSEN = ("dico-NegCLIP+CIDEr", 0.2, 3e-5)
 
 @pytest.fixture
 def study(tmp_path, monkeypatch):
-    """The table's rows have CIDEr 2, 1.9, 1.8 and so on and 30 of the others; points lie below it but for one of each row.
+    """The table's rows have CIDEr 2, 1.9, 1.8 and so on and 30 of the others; most points lie below.
 
     ``FREE`` at 1e-4 has more exact recall than any row and less CIDEr; ``CHOSEN`` has more of all but is, with the first seed,
     below every row: only the mean over seeds shows it.
@@ -45,6 +46,8 @@ def _values(setting):
         return (20.0, 1.0, 20.0) if setting.seed == 0 else (40.0, 3.0, 40.0)
     if (setting.row, setting.learning_rate) == (FREE, 1e-4):
         return 50.0, -2.0, 20.0
+    if setting.row == "dico-CIDEr":
+        return {3e-5: (30.0, 1.95, 30.0), 1e-4: (31.0, 1.05, 30.0), 3e-4: (32.0, 1.05, 30.0)}[setting.learning_rate]
     return 10.0, 1.95, 29.0
 
 
@@ -71,9 +74,33 @@ def test_the_point_is_chosen_over_seeds_by_how_it_stands_in_the_table(study):
     assert study.standing(study.line(FREE, study.seeded(study.chosen(FREE)))) == (0, 0)
 
 
+def test_being_dominated_counts_first_then_dominating_then_exact_recall(study):
+    lines = [study.line(one.row, study.seeded(one)) for one in study.grid("dico-CIDEr")]
+    # of n rows one has more CIDEr than the first point, which has more than the others; ten have more than the other points' 1.05
+    n = len(study.table)
+    assert [study.standing(line) for line in lines] == [(n - 1, 1), (n - 10, 0), (n - 10, 0)]
+    assert study.chosen("dico-CIDEr").learning_rate == 3e-4
+
+
+def test_a_row_that_is_another_counts_once(study):
+    names = [line.name for line in study.table]
+    assert "scst-CIDEr" in names
+    assert "sll" not in names
+    assert not set(names) & set(NEGCLIP_ROWS)
+
+
+def test_each_reward_is_by_the_listener_of_its_name():
+    parts = World("small", 0)
+    parts.datasets["train"] = SimpleNamespace(references={"a": ["a star"]})
+    for name in ("listener", "pac", "negclip"):
+        vars(parts)[name] = SimpleNamespace(name=name, cache_images=lambda dataset: None)
+    found = [parts.reward(name) for name in ("clip_s", "pac_s", "negclip_s")]
+    assert [(one.listener.name, one.weight) for one in found] == [("listener", 2.5), ("pac", 2.0), ("negclip", 2.5)]
+
+
 def test_what_is_left_out_has_the_rate_and_the_weight_that_were_chosen(study):
     found = beside(study)
-    assert list(found) == [WITHOUT_KL, PLAIN[CHOSEN[0]], *(e.row for e in ENTRIES if e.row in COMPARED)]
+    assert list(found) == [WITHOUT_KL, LEFT_OUT[CHOSEN[0]][0], *(e.row for e in ENTRIES if e.row in COMPARED)]
     assert (found["dico-CLIP+CIDEr"].knob, found["dico-CLIP+CIDEr"].learning_rate) == CHOSEN[1:]
     assert found[WITHOUT_KL].learning_rate == 1e-4
     assert found["luo2018"].knob == 30.0
@@ -88,12 +115,13 @@ def test_without_the_table_nothing_is_trained(study):
 def test_what_a_user_can_mend_is_one_line(tmp_path, monkeypatch):
     for name in ("build_all", "resolve"):
         monkeypatch.setattr(f"tellapart.experiments.world_stages.{name}", lambda *_, **__: tmp_path)
-    with pytest.raises(SystemExit, match=r"^error: xe is not trained under .*: run `tellapart bench world` first\.$"):
+    with pytest.raises(SystemExit, match=r"^error: xe is not trained under .*: run `tellapart bench world"):
         main(["--study", "negclip", "--output_dir", str(tmp_path), "--size", "small"])
 
 
 def test_the_page_shows_every_point_and_each_claim(study, monkeypatch):
     monkeypatch.setattr(study_page, "_probe", lambda study: "probe")
+    monkeypatch.setattr("tellapart.experiments.study_negclip.places", lambda study: "places")
     for name, settings in study.measured():
         for setting in settings:
             value = {FREE: 5.0, CHOSEN[0]: 4.0, "scst-CIDEr": 3.0}.get(name, 1.0) + setting.seed / 10
@@ -113,7 +141,7 @@ def test_the_page_shows_every_point_and_each_claim(study, monkeypatch):
         in text
     )
     assert (
-        "- **Holds**: dico-NegCLIP+CIDEr has a higher exact_recall@1 than dico-CIDEr. Measured: 4.1 ± 0.1 against 1.1 ± 0.1."
+        "- **Holds**: dico-NegCLIP+CIDEr has a higher exact recall than dico-CIDEr. Measured: 4.1 ± 0.1 against 1.1 ± 0.1."
         in text
     )
 
@@ -122,7 +150,7 @@ def test_each_row_has_the_reward_and_the_tie_that_its_name_says():
     scores = {"clip_s": 1.0, "negclip_s": 2.0, "cider_d": 10.0}
     parts = SimpleNamespace(captioner=tiny_ved(), reward=lambda name: lambda rollout: torch.tensor([scores[name]]))
     for name, row in NEGCLIP_ROWS.items():
-        knob = row.values[0]
+        knob = row.values[0] or (0.5 if row.knob else None)
         objective = row.build(parts, knob)
         expected = {"CLIP": 1.0, "NegCLIP": 2.0}
         similarity = next((expected[word] for word in name.replace("-", "+").split("+") if word in expected), 0.0)

@@ -1,8 +1,9 @@
 """A study on the world, by one protocol: ``python -m tellapart.experiments.study --study world --docs docs/results``.
 
 Every method gets the same grid of learning rates (and its knob's values) with seed 0 on val; the best point by the
-selection rule is trained with seeds 0, 1 and 2 and measured on test at the selected and the last step. Finished trainings are
-kept by a hash of their settings, so an interrupted study continues and a changed one reuses what still holds.
+selection rule is trained with seeds 0, 1 and 2 and measured on test at the selected and the last step. Where a study does
+otherwise, its page says so. Finished trainings are kept by a hash of their settings, so an interrupted study continues and a
+changed one reuses what still holds.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ class Study:
         plan: what is compared.
         root: folder of all its trainings.
         base: steps, images and size that all trainings share.
-        seeds: seeds of the measured points; the first also chooses.
+        seeds: seeds of the measured points; the first also chooses, where a study has no other rule.
         learning_rates: the grid.
     """
 

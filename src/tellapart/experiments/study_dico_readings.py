@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,7 @@ import numpy as np
 
 from tellapart.experiments.dico_rows import TAU, TAUS
 from tellapart.experiments.study_curves import CurveStudy, at_fixed, common_middle
-from tellapart.experiments.study_plan import Seeds
+from tellapart.experiments.study_plan import Seeds, markdown_table
 from tellapart.metrics.correlation import spearman
 from tellapart.metrics.curves import interpolate
 
@@ -83,11 +83,6 @@ def _rows(study: Study) -> dict[str, list[Setting]]:
     return {name: settings for name, settings in study.measured() if settings[0].steps}
 
 
-def _table(heads: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
-    rows = [heads, ["---"] * len(heads), *lines]
-    return "\n".join("| " + " | ".join(row) + " |" for row in rows)
-
-
 def _steps(study: Study) -> str:
     """The paper's Figure 4."""
     rows = {name: [watched(study, one) for one in settings] for name, settings in _rows(study).items()}
@@ -100,7 +95,7 @@ def _steps(study: Study) -> str:
             [name, *(str(Seeds([factor * curve[step][key] for curve in curves])) for step in steps)]
             for name, curves in rows.items()
         ]
-        parts.append(f"### {heading}\n\n{_table(['row', *(f'step {step}' for step in steps)], lines)}")
+        parts.append(f"### {heading}\n\n{markdown_table(['row', *(f'step {step}' for step in steps)], lines)}")
     return "\n\n".join(parts)
 
 
@@ -119,7 +114,7 @@ def _stops(study: Study) -> str:
 
 The step with the highest RefCLIP-S by the listener (the paper selects by the reference-based version of its reward).
 
-{_table(["row", "step of each seed", *(heading for heading, _ in AT_STOP.values())], lines)}"""
+{markdown_table(["row", "step of each seed", *(heading for heading, _ in AT_STOP.values())], lines)}"""
 
 
 def _stop(curve: Mapping[int, Mapping[str, float]]) -> int:
@@ -140,7 +135,7 @@ def _knobs(study: CurveStudy) -> str:
             *(heading for heading, _ in OVER_KNOB.values()),
             "effective losers",
         ]
-        parts.append(_table(heads, lines))
+        parts.append(markdown_table(heads, lines))
     return "\n\n".join(parts)
 
 
@@ -166,7 +161,7 @@ def _equal(study: CurveStudy) -> str:
             for row in (OURS, KL)
         ]
         heads = [f"over the knob, at R@1 {middle:.1f} (test, last step)", *(heading for heading, _ in EQUAL.values())]
-        parts.append(_table(heads, lines))
+        parts.append(markdown_table(heads, lines))
     rows = _rows(study)
     for key, (heading, factor) in EQUAL.items():
         lines = [
@@ -174,7 +169,7 @@ def _equal(study: CurveStudy) -> str:
             for name, settings in rows.items()
         ]
         heads = [f"{heading} over steps (val)", *(f"R@1 {at:g}" for at in EQUAL_RECALLS)]
-        parts.append(_table(heads, lines))
+        parts.append(markdown_table(heads, lines))
     parts.append(
         "Each seed is read on its own curve, on a line between neighbours; *unreached* where one lacks the value."
     )
@@ -204,4 +199,5 @@ def _taus(study: CurveStudy) -> str:
         cells = [f"{factor * last[key]:.1f}" for key, (_, factor) in OVER_STEPS.items()]
         lines.append([f"1/{1 / tau:.0f}", "-" if losers is None else f"{losers:.2f}", *cells])
     heads = ["tau", "effective losers", *(heading for heading, _ in OVER_STEPS.values())]
-    return f"## Over tau (val, greedy, last step, seed {study.seeds[0]}, lr {middle.learning_rate:g})\n\n{_table(heads, lines)}"
+    title = f"## Over tau (val, greedy, last step, seed {study.seeds[0]}, lr {middle.learning_rate:g})"
+    return f"{title}\n\n{markdown_table(heads, lines)}"

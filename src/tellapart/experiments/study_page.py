@@ -38,7 +38,7 @@ def write_page(study: Study, path: Path, *, references: dict[str, dict[str, floa
         sections.append("## Test, five captions an image\n\n" + _table(study, "sets", study.plan.sets, {}))
     sections += study.plan.sections(study)
     sections.append("## What was expected\n\n" + "\n".join(_claim(claim) for claim in study.plan.claims(study)))
-    sections.append("## The grid on val (seed 0)\n\n" + _grid(study))
+    sections.append(f"## The grid on val (seed {study.seeds[0]})\n\n" + _grid(study))
     write_text(path, "\n\n".join(sections) + "\n")
 
 
@@ -56,8 +56,8 @@ CIDEr and BLEU are printed times 100, words are counted, everything else is in p
 
 
 def _probe(study: Study) -> str:
-    """What listener and judge know, on val."""
-    names = ("listener", "judge")
+    """What the listeners know, on val."""
+    names = study.plan.probed
     probes = [require_probe(resolve(f"world/{name}", size=study.base.size)) for name in names]
     lines = ["| asked | " + " | ".join(names) + " |", "|---" * (len(names) + 1) + "|"]
     for key in probes[0]["accuracy"]:
@@ -66,8 +66,8 @@ def _probe(study: Study) -> str:
         cells = " | ".join(f"{probe['recall'][kind]['t2i_R@1']:.1f}" for probe in probes)
         lines.append(f"| R@1 of the text *{kind}* | {cells} |")
     blind = [name for name, probe in zip(names, probes, strict=True) if probe["order_blind"]]
-    said = f"Order-blind: {', '.join(blind) or 'neither'}."
-    return "## What listener and judge know (val, %)\n\n" + "\n".join(lines) + f"\n\n{said}"
+    said = f"Order-blind: {', '.join(blind) or ('neither' if len(names) == 2 else 'none')}."
+    return f"## What {', '.join(names[:-1])} and {names[-1]} know (val, %)\n\n" + "\n".join(lines) + f"\n\n{said}"
 
 
 def _table(study: Study, decoding: str, columns: Columns, references: dict[str, dict[str, float]]) -> str:

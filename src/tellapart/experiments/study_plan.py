@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -46,6 +46,7 @@ class Plan:
         sets: columns of several captions an image, if they are measured.
         sections: further parts of the page, before what was expected.
         on_val: rows that are tried at the grid and shown there only, to find out what makes the difference.
+        probed: stages of listeners, without ``world/``, of which the page says what they know.
     """
 
     page: str
@@ -56,6 +57,7 @@ class Plan:
     claims: Callable[[Study], list[Claim]]
     further: Callable[[Study], dict[str, Setting]] = lambda study: {}
     on_val: tuple[str, ...] = ()
+    probed: tuple[str, ...] = ("listener", "judge")
     starts: tuple[str, ...] = ("xe",)
     further_measures: tuple[str, ...] = ()
     sets: Columns = field(default_factory=dict)
@@ -107,3 +109,9 @@ class Reader:
         start = np.mean([self.per_image(s, key, "selected") for s in self.rows[over]], axis=0)
         _, low, high = paired_bootstrap(start, ours)
         return float(low), float(high)
+
+
+def markdown_table(heads: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
+    """Headings and rows of cells as Markdown."""
+    rows = [heads, ["---"] * len(heads), *lines]
+    return "\n".join("| " + " | ".join(row) + " |" for row in rows)

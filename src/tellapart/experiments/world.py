@@ -101,8 +101,14 @@ class World:
 
     @cached_property
     def negclip(self) -> ClipListener:
-        """The reward listener as further training against false captions leaves it."""
-        return ClipListener.from_pretrained(resolve("world/negclip", size=self.size), name="negclip", prefix="")
+        """The reward listener as further training against false captions leaves it.
+
+        Raises:
+            UsageError: it fails the probe.
+        """
+        folder = resolve("world/negclip", size=self.size)
+        require_probe(folder)
+        return ClipListener.from_pretrained(folder, name="negclip", prefix="")
 
     def reward(self, name: str) -> Reward:
         """``clip_s``, ``pac_s``, ``negclip_s`` or ``cider_d``, over the training split."""

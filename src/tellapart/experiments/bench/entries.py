@@ -1,7 +1,8 @@
-"""The rows of the table over everything, each at the point that its study chose on val with the first seed.
+"""The rows of the table over everything, each at the point that its study chose on val: with the first seed, but for the rows of our
+own recipe, which were chosen over all of them.
 
-A study tries a grid; its page shows all of it, in bold what was chosen. Only that point is trained again with every seed, so that
-the whole table takes an hour and not a day. The study of PSST compares curves: it chose learning rates, at one weight of
+A study tries a grid; its page shows all of it, in bold what was chosen. Mostly only that point is trained again with every seed, so
+that the whole table takes an hour and not a day. The study of PSST compares curves: it chose learning rates, at one weight of
 discriminability. Here each of its methods stands at the weight, of its four, with the highest val listener R@1 by the rule of all
 studies. Its frozen speaker, ``listener_only``, is no row: its captions are those of ``xe``.
 """

@@ -9,6 +9,7 @@ from tellapart.experiments.bench.entries import Entry
 from tellapart.experiments.bench.picture import draw
 from tellapart.experiments.bench.seconds import TIMED
 from tellapart.experiments.bench.table import COLUMNS, PLANE, TOGETHER, table
+from tellapart.experiments.negclip_rows import NEGCLIP_ROWS
 from tellapart.experiments.study_dico import RATE_OF
 from tellapart.experiments.world_rows import STARTS
 from tellapart.experiments.world_run import CIDER_FLOOR, ROWS
@@ -46,8 +47,7 @@ def _head(bench: Bench) -> str:
 Made by `tellapart bench world`: every row began with `xe` and had {base.steps} steps of {base.images} images, unless behind its
 name stands what its training had instead; how many captions of an image it draws, from one to five, is the method's own. Learning
 rate and knob are those that its study chose on **val** with the first seed{_inherited(bench)}
-(PSST's chose rates at one weight; the weight here is, of its four, the one with the highest val listener R@1; the rows of
-[our own recipe](world-negclip.md) were chosen over all seeds, by the last columns of this table on val);
+(PSST's chose rates at one weight; the weight here is, of its four, the one with the highest val listener R@1{_own(bench)});
 seeds {seeds} (mean ± standard deviation). **Test**, greedy captions; mBLEU-4 of five samples an image. *selected* is
 the checkpoint with the highest val listener R@1 among those whose val CIDEr is at least {CIDER_FLOOR} of step 0's.
 The listener is the reward of many rows, the judge of none;
@@ -63,6 +63,15 @@ def _inherited(bench: Bench) -> str:
     """The rows whose learning rate their study took from the row that they vary."""
     said = [f"`{entry.row}` (of `{RATE_OF[entry.row]}`)" for entry in bench.entries if entry.row in RATE_OF]
     return f", but for learning rates that were not searched: {', '.join(said)}" if said else ""
+
+
+def _own(bench: Bench) -> str:
+    """How the points of our own recipe were chosen, where its rows are shown."""
+    rows = [f"`{entry.row}`" for entry in bench.entries if entry.row in NEGCLIP_ROWS]
+    if not rows:
+        return ""
+    said = "the points of {} were chosen over all seeds, by how many of the other rows they dominate on val"
+    return "; " + said.format(", ".join(rows))
 
 
 def _origins(bench: Bench) -> str:
