@@ -38,7 +38,7 @@ def test_photos_in_python(tmp_path, monkeypatch, shared_data):
     monkeypatch.chdir(tmp_path)
     tiny_ved(tmp_path / "model")
     short = {
-        '"dataset_coco.json", split="train", images="coco/"': f"{str(shared_data / 'coco-mini/dataset_karpathy.json')!r}, "
+        '"data/coco/dataset_coco.json", split="train"': f"{str(shared_data / 'coco-mini/dataset_karpathy.json')!r}, "
         'split="train", limit=16',
         '"nlpconnect/vit-gpt2-image-captioning"': '"model"',
         "num_train_epochs=1": "max_steps=1",

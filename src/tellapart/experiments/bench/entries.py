@@ -1,10 +1,10 @@
-"""The rows of the table over everything, each at the point that its study chose on val: with the first seed, but for the rows of our
-own recipe, which were chosen over all of them.
+"""The rows of the table over everything, each at the point that its study chose on val.
 
-A study tries a grid; its page shows all of it, in bold what was chosen. Mostly only that point is trained again with every seed, so
-that the whole table takes an hour and not a day. The study of PSST compares curves: it chose learning rates, at one weight of
-discriminability. Here each of its methods stands at the weight, of its four, with the highest val listener R@1 by the rule of all
-studies. Its frozen speaker, ``listener_only``, is no row: its captions are those of ``xe``.
+A study tries a grid with the first seed; its page shows all of it, in bold what was chosen. Only that point is trained again with
+every seed, so that the whole table takes an hour and not a day; the study of our own recipe has every seed at every point. The
+study of PSST compares curves: it chose learning rates, at one weight of discriminability. Here each of its methods stands at the
+weight, of its four, with the highest val listener R@1 by the rule of all studies. Its frozen speaker, ``listener_only``, is no
+row: its captions are those of ``xe``.
 """
 
 from __future__ import annotations
