@@ -19,6 +19,7 @@ from tellapart.experiments.bench import entries, measure, seconds
 from tellapart.experiments.bench.bench import Bench
 from tellapart.experiments.bench.entries import ENTRIES, Entry, entries_of
 from tellapart.experiments.bench.page import _head, write
+from tellapart.experiments.bench.picture import draw
 from tellapart.experiments.bench.stored import sampled
 from tellapart.experiments.bench.table import COLUMNS, PLANE, TOGETHER, Line, dominates, front, table
 from tellapart.experiments.study import PLANS, Study
@@ -286,3 +287,11 @@ def test_a_row_is_trained_measured_and_timed(tmp_path, few_words):
     assert set(COLUMNS) <= set(found["selected"])
     seconds.time_steps(setting, tmp_path)
     assert 0 < json.loads((tmp_path / seconds.SECONDS).read_text())["seconds"] < 100
+
+
+def test_a_picture_is_the_same_bytes_when_drawn_again(tmp_path):
+    lines = [
+        Line(name, [{key: place + seed for key in COLUMNS} for seed in (0.0, 0.5)]) for place, name in enumerate("ab")
+    ]
+    first = [path.read_bytes() for path in draw(tmp_path / "first", lines)]
+    assert [path.read_bytes() for path in draw(tmp_path / "again", lines)] == first

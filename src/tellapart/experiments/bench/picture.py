@@ -8,8 +8,7 @@ from typing import Any
 
 from tellapart.evaluation.report.curves import COLOURS
 from tellapart.experiments.bench.table import COLUMNS, PLANE, Line, front
-from tellapart.experiments.frontier.picture import FORMATS, MARKERS, require_matplotlib
-from tellapart.files import beside
+from tellapart.experiments.frontier.picture import MARKERS, require_matplotlib, save
 
 UPWARDS = ("exact_recall@1", "judge_R@1", "listener_R@1")
 """A panel each: as far as captions are true, by a retriever that was no reward, by the one that was."""
@@ -33,11 +32,7 @@ def draw(path: Path, lines: Sequence[Line]) -> list[Path]:
     figure.suptitle(
         "mean over seeds, bars to the lowest and highest seed; ringed: not dominated in its panel", fontsize=9
     )
-    paths = [path.with_name(f"{path.name}.{kind}") for kind in FORMATS]
-    for target in paths:
-        with beside(target) as temporary:
-            figure.savefig(temporary, format=target.suffix[1:], dpi=150)
-    return paths
+    return save(figure, path)
 
 
 def _panel(panel: Any, lines: Sequence[Line], x: str, y: str) -> None:

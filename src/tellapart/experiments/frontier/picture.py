@@ -72,10 +72,23 @@ def draw(folder: Path, curves: Sequence[Curve], checkpoint: str, *, name: str = 
     handles, labels = panels[0][0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside upper center", ncols=min(4, max(1, len(labels))), frameon=False)
     figure.supxlabel(f"{TITLES[checkpoint]}. {ABOUT}", fontsize=8, color="0.4")
-    paths = [folder / f"{name}.{kind}" for kind in FORMATS]
-    for path in paths:
-        with beside(path) as temporary:
-            figure.savefig(temporary, format=path.suffix[1:], dpi=150)
+    return save(figure, folder / name)
+
+
+def save(figure: Any, path: Path) -> list[Path]:
+    """Write a figure beside ``path`` in every format, the same bytes each time; returns the paths.
+
+    Args:
+        figure: of matplotlib.
+        path: without ending.
+    """
+    from matplotlib import rc_context
+
+    paths = [path.with_name(f"{path.name}.{kind}") for kind in FORMATS]
+    for target in paths:
+        kind = target.suffix[1:]
+        with beside(target) as temporary, rc_context({"svg.hashsalt": "tellapart"}):
+            figure.savefig(temporary, format=kind, dpi=150, metadata={"Date": None} if kind == "svg" else None)
     return paths
 
 
