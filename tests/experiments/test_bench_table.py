@@ -291,7 +291,7 @@ def test_a_row_is_trained_measured_and_timed(tmp_path, few_words):
 
 def test_a_picture_is_the_same_bytes_when_drawn_again(tmp_path):
     lines = [
-        Line(name, [{key: place + seed for key in COLUMNS} for seed in (0.0, 0.5)]) for place, name in enumerate("ab")
+        Line(name, [dict.fromkeys(COLUMNS, place + seed) for seed in (0.0, 0.5)]) for place, name in enumerate("ab")
     ]
     first = [path.read_bytes() for path in draw(tmp_path / "first", lines)]
     assert [path.read_bytes() for path in draw(tmp_path / "again", lines)] == first
