@@ -30,7 +30,7 @@ def study(tmp_path, monkeypatch):
         return [Claim("a is above xe.", ours.above(start), f"{ours} against {start}.")]
 
     plan = Plan("p.md", "A page", "Why.", ("a", "b"), {"": {"CIDEr": ("CIDEr", 100.0)}}, claims)
-    study = Study(plan, tmp_path, Setting(row="xe"), learning_rates=RATES)
+    study = Study(plan, tmp_path, Setting(row="xe", size="small"), learning_rates=RATES)
     for row in plan.rows:
         for setting in study.grid(row):
             val = {"listener_R@1": VAL[row, setting.learning_rate], "CIDEr": 1.0, "grammatical": 90.0}
