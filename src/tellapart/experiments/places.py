@@ -66,9 +66,9 @@ def human_captions(dataset: CaptionDataset, kind: str) -> dict[str, str]:
     """Image -> the first of its references that says a place of a kind, for images with such a reference."""
     found = {}
     for example in dataset.examples:
-        texts = [text for text in example.references if (one := parse(text)) is not None and says(one, kind)]
-        if texts:
-            found[str(example.id)] = texts[0]
+        said = (text for text in example.references if (one := parse(text)) is not None and says(one, kind))
+        if (first := next(said, None)) is not None:
+            found[str(example.id)] = first
     return found
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
 
 from tellapart.errors import UsageError
 from tellapart.experiments.bench.entries import ENTRIES
@@ -18,7 +17,7 @@ from tellapart.experiments.study_plan import Claim, Columns, Plan, Reader, Seeds
 from tellapart.experiments.world_run import TRAINED, Setting
 
 FREE, WITHOUT_KL = "scst-NegCLIP+KL", "scst-NegCLIP"
-"""The recipe that needs no captions, and what is left of it without its tie to the start model."""
+"""The recipe whose reward needs no captions, and what is left of it without its tie to the start model."""
 
 TRIED = (FREE, "dico-NegCLIP", "dico-CIDEr", "scst-NegCLIP+KL+CIDEr", "dico-NegCLIP+CIDEr")
 
@@ -27,9 +26,6 @@ LEFT_OUT = {"dico-NegCLIP+CIDEr": ("dico-CLIP+CIDEr", "dico-CIDEr", "dico-NegCLI
 
 COMPARED = ("scst-CIDEr", "scst-CLIP+KL", "scst-PAC+KL", "dico", "st_multinomial", "luo2018")
 """Rows of the table over everything that are laid beside, at their points there."""
-
-TWIN = "sll"
-"""Of the table's rows the one that is another, ``scst-CIDEr``, to the last digit: it does not count twice."""
 
 SHOWN: Columns = {
     "listener_R@1": ("listener R@1", 1.0),
@@ -60,21 +56,23 @@ class NegclipStudy(Study):
 
     @cached_property
     def table(self) -> list[Line]:
-        """The rows of the table over everything on val, at the selected checkpoint, without this study's own.
+        """The rows of the table over everything on val, at the selected checkpoint, without this study's own. Rows that
+        are one training under two names, as ``sll`` and ``scst-CIDEr`` are, count once.
 
         Raises:
             UsageError: one of them was not trained.
         """
-        found = []
+        found = list[Line]()
         for entry in ENTRIES:
-            if entry.row not in {*NEGCLIP_ROWS, TWIN}:
+            if entry.row not in NEGCLIP_ROWS:
                 settings = self.seeded(entry.setting(self.base, 0))
                 if any(not (self.root / one.key() / TRAINED).exists() for one in settings):
                     raise UsageError(
                         f"{entry.row} is not trained under {self.root}: run `tellapart bench world --output_dir {self.root}` "
                         "first, with this study's --size and --steps."
                     )
-                found.append(self.line(entry.row, settings))
+                line = self.line(entry.row, settings)
+                found += [] if any(line.metrics == other.metrics for other in found) else [line]
         return found
 
     def line(self, name: str, settings: list[Setting]) -> Line:
@@ -102,15 +100,24 @@ class NegclipStudy(Study):
         """The best of all points, by the same rule."""
         return max((self.chosen(row) for row in TRIED), key=self._merit)
 
+    @property
+    def without(self) -> dict[str, Setting]:
+        """Rows that leave a part out -> the point that was chosen with it."""
+        recipe, found = self.recipe, {WITHOUT_KL: replace(self.chosen(FREE), row=WITHOUT_KL)}
+        if recipe.row in LEFT_OUT:
+            plain, *_ = LEFT_OUT[recipe.row]
+            found[plain] = replace(recipe, row=plain)
+        return found
+
     def protocol(self) -> str:
         """How a point was chosen, for the head of the page."""
         seeds = ", ".join(map(str, self.seeds))
-        compared = ", ".join(f"`{row}`" for row in COMPARED)
+        without, compared = (", ".join(f"`{row}`" for row in rows) for rows in (self.without, COMPARED))
         return f"""the rows of *every point tried* (below) are
 trained with seeds {seeds} and chosen on **val** over the seeds: the point that the fewest of {len(self.table)} rows of
 [the table](leaderboard.md) dominate in exact_recall@1, CIDEr and grammatical together, then the one that dominates the most,
-then the one with more exact recall. `{self.recipe.row}` is the best by that rule. `{WITHOUT_KL}` and `{LEFT_OUT[TRIED[-1]][0]}`
-stand at the point that was chosen with the part that they leave out; {compared}
+then the one with more exact recall. `{self.recipe.row}` is the best by that rule. Rows that leave
+a part out ({without}) stand at the point that was chosen with it; {compared}
 at that of their own study, which chose by the listener R@1 of the first seed. Mean ± standard deviation. *Holds*, below, means
 that every seed of the one lies beyond every seed of the other."""
 
@@ -126,19 +133,13 @@ that every seed of the one lies beyond every seed of the other."""
         super().run(workers=workers)
 
 
-def make(plan: Plan, root: Path, base: Setting) -> NegclipStudy:
-    """The study."""
-    return NegclipStudy(plan, root, base)
+make = NegclipStudy
 
 
 def beside(study: Study) -> dict[str, Setting]:
     """Name of a further row -> its setting: the chosen recipes without their parts, and rows of the table over everything."""
     assert isinstance(study, NegclipStudy)
-    found = {WITHOUT_KL: replace(study.chosen(FREE), row=WITHOUT_KL)}
-    if (recipe := study.recipe).row in LEFT_OUT:
-        plain, *_ = LEFT_OUT[recipe.row]
-        found[plain] = replace(recipe, row=plain)
-    return found | {entry.row: entry.setting(study.base, 0) for entry in ENTRIES if entry.row in COMPARED}
+    return study.without | {entry.row: entry.setting(study.base, 0) for entry in ENTRIES if entry.row in COMPARED}
 
 
 def sections(study: Study) -> list[str]:
@@ -150,7 +151,7 @@ def sections(study: Study) -> list[str]:
 def _points(study: NegclipStudy) -> str:
     measured = [*(SHOWN[key][0] for key in ON_VAL), "dominates", "dominated by"]
     tried = [_tried(study, setting) for row in TRIED for setting in study.grid(row)]
-    beside = [[line.name, *_cells(study, line)] for line in study.table if line.name in COMPARED]
+    others = [[line.name, *_cells(study, line)] for line in study.table if line.name in COMPARED]
     return f"""## Every point tried (val, greedy, selected checkpoint, {len(study.seeds)} seeds)
 
 The last columns count, of {len(study.table)} rows of [the table](leaderboard.md) on val, those that a point dominates and
@@ -160,7 +161,7 @@ that dominate it. In bold the chosen point of each row.
 
 Rows of the table beside them:
 
-{markdown_table(["row", *measured], beside)}"""
+{markdown_table(["row", *measured], others)}"""
 
 
 def _tried(study: NegclipStudy, setting: Setting) -> list[str]:

@@ -66,7 +66,7 @@ def _probe(study: Study) -> str:
         cells = " | ".join(f"{probe['recall'][kind]['t2i_R@1']:.1f}" for probe in probes)
         lines.append(f"| R@1 of the text *{kind}* | {cells} |")
     blind = [name for name, probe in zip(names, probes, strict=True) if probe["order_blind"]]
-    said = f"Order-blind: {', '.join(blind) or ('neither' if len(names) == 2 else 'none')}."
+    said = f"Order-blind: {', '.join(blind) or 'none'}."
     return f"## What {', '.join(names[:-1])} and {names[-1]} know (val, %)\n\n" + "\n".join(lines) + f"\n\n{said}"
 
 

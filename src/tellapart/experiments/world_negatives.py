@@ -1,6 +1,7 @@
 """False siblings of the world's captions: one thing wrong, or in the wrong place, or no order at all.
 
-They teach the judge, and measure whether a listener reads more than a bag of words (binding, relation, word order).
+They teach the judge and ``world/negclip``, and measure whether a listener reads more than a bag of words (binding, relation,
+word order).
 """
 
 from __future__ import annotations
