@@ -24,16 +24,16 @@ import torch
 
 from tellapart.data.dataset import CaptionDataset, Collate
 from tellapart.data.loader import TrainingData
-from tellapart.experiments.discriminator import new_discriminator, pretrain
-from tellapart.experiments.discriminator_accuracy import measure
-from tellapart.experiments.discriminator_settings import DiscriminatorSettings
-from tellapart.experiments.start_captions import StartCaptions, start_captions
 from tellapart.experiments.world import World
-from tellapart.experiments.world_rows import MAX_NEW_TOKENS
 from tellapart.objectives.discriminator import DiscriminatorPretraining
+from tellapart.pretraining.discriminator import new_discriminator, pretrain
+from tellapart.pretraining.discriminator_accuracy import measure
+from tellapart.pretraining.discriminator_settings import DiscriminatorSettings
+from tellapart.pretraining.start_captions import StartCaptions, start_captions
 from tellapart.rewards.discriminator import Discriminator
 from tellapart.training.config import TrainConfig
 from tellapart.training.loop import train as train_loop
+from tellapart.world.vocabulary import MAX_NEW_TOKENS
 
 SHUFFLED = "shuffled references"
 BEAM = DiscriminatorSettings(max_new_tokens=MAX_NEW_TOKENS)

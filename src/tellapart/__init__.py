@@ -35,7 +35,7 @@ _PUBLIC = {
     "XE": "tellapart.objectives.xe",
     "compute_metrics": "tellapart.evaluation.trainer",
     "load_dataset": "tellapart.data.load",
-    "load_world": "tellapart.data.world",
+    "load_world": "tellapart.world",
     "score": "tellapart.evaluation.given",
     "train": "tellapart.training.loop",
 }

@@ -7,7 +7,8 @@ two, in one micro-batch or four.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import numpy as np
 import torch
@@ -43,3 +44,11 @@ def gumbels(ids: Sequence[str], count: int, seed: int) -> Tensor:
 
 def _generator(seed: int, image_id: str) -> np.random.Generator:
     return np.random.Generator(np.random.Philox(mix_seeds(seed, image_id)))
+
+
+@contextmanager
+def seeded(*parts: int | str) -> Iterator[None]:
+    """While the block runs, torch's global generator is as these parts decide (weights are drawn from it); then as it was."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(mix_seeds(*parts))
+        yield

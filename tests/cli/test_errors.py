@@ -203,7 +203,7 @@ def test_damaged_weights_of_a_listener(materials, tmp_path, fails):
 def test_a_damaged_stage_of_the_world(materials, tmp_path, fails, monkeypatch):
     stage = tmp_path / "stage"
     shutil.copytree(materials.listener, stage)
-    monkeypatch.setattr("tellapart.experiments.world_stages.resolve", lambda name, size: stage)
+    monkeypatch.setattr("tellapart.world.stages.resolve", lambda name, size: stage)
     weights = (stage / "model.safetensors").read_bytes()
     recipe = materials.recipe(tmp_path, "dico")
     for damage in (b"junk", weights[:-9]):

@@ -150,7 +150,7 @@ def test_what_cannot_be_used_is_said_before_the_pre_training(
     def never(*_, **__):
         pytest.fail("pre-trained first")
 
-    monkeypatch.setattr("tellapart.experiments.discriminator.pretrained_discriminator", never)
+    monkeypatch.setattr("tellapart.pretraining.discriminator.pretrained_discriminator", never)
     neighbours = neighbours_file(tmp_path / "near.parquet", [str(i) for i in range(8)], near)
     objective = {"max_new_tokens": 8, "alpha": alpha}
     path = recipe(materials, tmp_path, "wtf_rl", neighbours=neighbours, objective=objective)

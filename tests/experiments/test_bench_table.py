@@ -10,7 +10,6 @@ import pytest
 
 from small_meteor import write_data
 from tellapart.cli import main as cli
-from tellapart.data.world import load_world
 from tellapart.errors import UsageError
 from tellapart.evaluation.protocol import Protocol, data_digest, software
 from tellapart.evaluation.results import EvaluationResult
@@ -29,6 +28,7 @@ from tellapart.experiments.world_rows import STARTS
 from tellapart.experiments.world_run import ROWS, TRAINED, Setting
 from tellapart.metrics.meteor import resources
 from tellapart.objectives import METHODS
+from tellapart.world import load_world
 
 BASE = Setting(row="xe")
 

@@ -10,8 +10,6 @@ import torch
 
 from tellapart.data.dataset import CaptionDataset, Example
 from tellapart.data.loader import TrainingData
-from tellapart.data.world import load_scenes, spec
-from tellapart.data.world.measures import measure_against
 from tellapart.evaluation.alarms import find_alarms
 from tellapart.evaluation.evaluate import Evaluation
 from tellapart.evaluation.fluency import PerplexityMeasure
@@ -26,6 +24,8 @@ from tellapart.training.config import TrainConfig
 from tellapart.training.loop import train
 from tellapart.types import Decoding
 from tellapart.verdicts.rules import FLOOR, HACKING, RULES
+from tellapart.world import load_scenes, spec
+from tellapart.world.measures import measure_against
 
 pytestmark = pytest.mark.slow
 

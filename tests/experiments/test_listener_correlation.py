@@ -5,9 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tellapart.data.world import load_scenes, load_world
-from tellapart.data.world.grammar import parse
-from tellapart.data.world.truth import is_true
 from tellapart.evaluation.bootstrap import resampled_sums
 from tellapart.experiments import quality_captions
 from tellapart.experiments.correlation_page import write_page
@@ -22,6 +19,9 @@ from tellapart.experiments.listener_correlation import (
     agreement,
 )
 from tellapart.experiments.quality_captions import BEST, SPOILT, Judged, judged_captions
+from tellapart.world import load_scenes, load_world
+from tellapart.world.grammar import parse
+from tellapart.world.truth import is_true
 
 
 @pytest.fixture(scope="module")

@@ -8,13 +8,13 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from tellapart.data.world.grammar import parse, write
 from tellapart.evaluation.protocol import Protocol
 from tellapart.evaluation.results import EvaluationResult
 from tellapart.experiments import study_negclip_places
 from tellapart.experiments.places import human_captions, mirrored, paid, says, shares, without_places
 from tellapart.experiments.study_negclip_places import places
 from tellapart.experiments.world_run import Setting
+from tellapart.world.grammar import parse, write
 
 CELL = "a red star in the top left and a blue box on a gray background"
 RELATION = "a red star left of a blue box"

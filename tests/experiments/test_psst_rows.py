@@ -8,7 +8,7 @@ from safetensors.torch import load_file
 
 from tellapart.experiments.psst_rows import ANNEALED, LUO_WEIGHTS, PSST_ROWS, REINFORCE_WEIGHTS, WEIGHTS
 from tellapart.experiments.world_run import ROWS, Setting, run
-from tellapart.experiments.world_stages import resolve
+from tellapart.world.stages import resolve
 
 
 def test_weights_span_the_papers_and_what_moves_the_world():

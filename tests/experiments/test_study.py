@@ -11,7 +11,7 @@ from tellapart.experiments.study import PLANS, Study
 from tellapart.experiments.study_plan import Claim, Plan, Reader, Seeds
 from tellapart.experiments.world import World
 from tellapart.experiments.world_run import ROWS, Setting, _selected, marker_of
-from tellapart.experiments.world_schedules import STAGES
+from tellapart.world.schedules import STAGES
 
 RATES = (1e-5, 1e-4)
 VAL = {("a", 1e-5): 30.0, ("a", 1e-4): 50.0, ("b", 1e-5): 40.0, ("b", 1e-4): 40.0}

@@ -116,7 +116,7 @@ def test_without_the_table_nothing_is_trained(study):
 
 def test_what_a_user_can_mend_is_one_line(tmp_path, monkeypatch):
     for name in ("build_all", "resolve"):
-        monkeypatch.setattr(f"tellapart.experiments.world_stages.{name}", lambda *_, **__: tmp_path)
+        monkeypatch.setattr(f"tellapart.world.stages.{name}", lambda *_, **__: tmp_path)
     with pytest.raises(SystemExit, match=r"^error: xe is not trained under .*: run `tellapart bench world"):
         main(["--study", "negclip", "--output_dir", str(tmp_path), "--size", "small"])
 

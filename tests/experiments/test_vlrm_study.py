@@ -9,18 +9,18 @@ import torch
 from safetensors.torch import load_file
 
 from given import vector
-from tellapart.data.world import WORDS, build_tokenizer, load_world, spec
-from tellapart.data.world.grammar import parse
 from tellapart.experiments.study_vlrm import IMAGES, PLAN, claims, critic_figures, make
 from tellapart.experiments.vlrm_rows import CRITIC_RATE, LINEAR, METHODS, STAGES, VLRM_CHANGES, VLRM_ROWS
 from tellapart.experiments.vlrm_words import COLOURS, EXEMPT_WORDS, wording, world_phrases
-from tellapart.experiments.world_itm import false_text
 from tellapart.experiments.world_run import Setting, marker_of, run
-from tellapart.experiments.world_stages import resolve
 from tellapart.metrics.phrases import PhraseFinder
 from tellapart.metrics.style import style_columns
 from tellapart.rewards.penalties import Penalties
 from tellapart.types import Batch, Rollout
+from tellapart.world import WORDS, build_tokenizer, load_world, spec
+from tellapart.world.grammar import parse
+from tellapart.world.itm import false_text
+from tellapart.world.stages import resolve
 
 
 def test_every_opener_of_the_grammar_is_listed_and_nothing_else_of_a_caption():

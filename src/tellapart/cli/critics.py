@@ -81,7 +81,7 @@ def build_critic(recipe: Recipe, captioner: Any) -> Critic:
         UsageError: the captioner has nothing to adapt, or a number cannot be used.
     """
     from tellapart.captioners.critic import Critic
-    from tellapart.experiments.world_training import seeded
+    from tellapart.draws import seeded
 
     section = recipe.parts["critic"]
     with as_usage_errors("critic"), seeded("critic", recipe.training.seed):

@@ -181,7 +181,7 @@ def start_captioner(
         return load_captioner(section, size=size, seed=seed)
     if section.lora is not None:
         raise UsageError(f"captioner.lora adapts trained weights, but {name} begins with random ones: leave lora out.")
-    from tellapart.experiments.world_training import seeded
+    from tellapart.draws import seeded
 
     with TemporaryDirectory() as temporary:
         with seeded(name, seed):

@@ -109,7 +109,7 @@ def items_of(path: str, options: FeaturesOptions) -> list[Item]:
     from tellapart.captioning.records import Item
     from tellapart.cli.models import WORLD, load_data
     from tellapart.data.load import splits_of
-    from tellapart.data.world import WORLD_SPLITS
+    from tellapart.world import WORLD_SPLITS
 
     if options.split is not None:
         splits = [options.split]

@@ -90,11 +90,11 @@ class Fingerprints:
 
     def _found(self, name: str, size: str) -> str:
         if name == "world":
-            from tellapart.data.world import spec
+            from tellapart.world import spec
 
             return f"world {spec.version()} {size}"
         if stage := world_stage(name):
-            from tellapart.experiments.world_stages import stage_folder
+            from tellapart.world.stages import stage_folder
 
             return stage_folder(stage[0], size, stage[1]).name
         path = Path(name).expanduser()
@@ -131,8 +131,8 @@ def world_stage(name: str) -> tuple[str, int] | None:
     """
     if not name.startswith("world/"):
         return None
-    from tellapart.experiments.world_schedules import STAGES
-    from tellapart.experiments.world_stages import resolve
+    from tellapart.world.schedules import STAGES
+    from tellapart.world.stages import resolve
 
     said = re.fullmatch(r"(.+)-seed(\d+)", name)
     stage, seed = (said[1], int(said[2])) if said else (name, 0)

@@ -188,7 +188,7 @@ def _labels(methods: Sequence[Method]) -> list[str]:
 
 
 def _redrawn(name: str) -> bool:
-    from tellapart.experiments.world_schedules import SEEDED
+    from tellapart.world.schedules import SEEDED
 
     return world_stage(name) is not None and name in SEEDED
 

@@ -23,7 +23,7 @@ def learner_of(recipe: ListenerRecipe, listener: ClipListener | Vse) -> TrainedL
     Raises:
         UsageError: it has no projections to train alone, or takes no such adapters.
     """
-    from tellapart.experiments.world_training import seeded
+    from tellapart.draws import seeded
     from tellapart.listeners.adapted import AdaptedListener
     from tellapart.listeners.clip import ClipListener
     from tellapart.listeners.projections import ProjectionsListener
@@ -116,7 +116,7 @@ def _drawn(recipe: ListenerRecipe, dataset: CaptionDataset) -> dict[str, list[st
     from tellapart.cli.models import device, load_captioner
     from tellapart.cli.schema import CaptionerSection
     from tellapart.data.dataset import Collate
-    from tellapart.experiments.start_captions import start_captions
+    from tellapart.pretraining.start_captions import start_captions
     from tellapart.types import Decoding
 
     section = CaptionerSection(model_name_or_path=str(recipe.pac.captioner))

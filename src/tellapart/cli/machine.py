@@ -117,9 +117,9 @@ def cache_lines() -> Iterator[Line]:
     kinds = {path.name: _size(path) for path in sorted(folder.iterdir()) if path.is_dir()} if folder.is_dir() else {}
     parts = ", ".join(f"{name} {size / _GIB:.2f}" for name, size in kinds.items())
     yield "cache", f"{folder}: {sum(kinds.values()) / _GIB:.2f} GiB" + (f" ({parts})" if parts else ", empty")
-    from tellapart.data.world import spec
-    from tellapart.experiments.world_schedules import STAGES
-    from tellapart.experiments.world_stages import stage_folder
+    from tellapart.world import spec
+    from tellapart.world.schedules import STAGES
+    from tellapart.world.stages import stage_folder
 
     for size in spec.SPLIT_SIZES:
         built = [name.removeprefix("world/") for name in STAGES if stage_folder(name, size, 0).is_dir()]

@@ -88,7 +88,7 @@ def _drawing_from(seed: int | None) -> Iterator[None]:
     if seed is None:
         yield
         return
-    from tellapart.experiments.world_training import seeded
+    from tellapart.draws import seeded
 
     with seeded("adapter", seed):
         yield
@@ -105,8 +105,8 @@ def _weights(section: CaptionerSection, size: str, seed: int | None) -> Iterator
         raise UsageError(f"captioner.lora adapts trained weights, but {name} has only a vision tower: leave lora out.")
     from transformers import CLIPVisionModel
 
-    from tellapart.experiments.world_captioner import make_captioner
-    from tellapart.experiments.world_training import seeded
+    from tellapart.draws import seeded
+    from tellapart.world.captioner import make_captioner
 
     with TemporaryDirectory() as temporary:
         with seeded(name, seed):
@@ -154,7 +154,7 @@ def build_stage(name: str, size: str) -> Path:
     Raises:
         UsageError: there is no such stage, or its weights in the cache are damaged.
     """
-    from tellapart.experiments.world_stages import resolve
+    from tellapart.world.stages import resolve
 
     folder = resolve(name, size=size)
     try:
@@ -234,7 +234,7 @@ def load_data(
             missing_files=missing_files,
             seconds_between=seconds_between,
         )
-    from tellapart.data.world import load_world
+    from tellapart.world import load_world
 
     if limit is not None and limit < 1:
         raise UsageError(f"limit is {limit}: keep at least 1 image.")
@@ -245,8 +245,8 @@ def truth_of(path: str, split: str, *, size: str, dataset: CaptionDataset) -> tu
     """What can be measured because the pictures are known: for the built-in world its truth, for other data nothing."""
     if path != WORLD:
         return ()
-    from tellapart.data.world import load_scenes
-    from tellapart.data.world.measures import measure_against
+    from tellapart.world import load_scenes
+    from tellapart.world.measures import measure_against
 
     scenes = load_scenes(split, size=size)
     return (measure_against({image_id: scenes[image_id] for image_id in dataset.ids}),)

@@ -144,7 +144,7 @@ def _discriminator(
         return None
     if recipe.flags.dry_run:
         settings = replace(settings, pretraining_steps=0)
-    from tellapart.experiments.discriminator import pretrained_discriminator
+    from tellapart.pretraining.discriminator import pretrained_discriminator
 
     assert memory is not None, "check_parts asks for a listener"
     assert isinstance(memory.listener, ClipListener)

@@ -40,8 +40,8 @@ from tellapart.cli.schema import (
     TrainFlags,
 )
 from tellapart.errors import UsageError
-from tellapart.experiments.discriminator_settings import DiscriminatorSettings
 from tellapart.objectives import METHODS
+from tellapart.pretraining.discriminator_settings import DiscriminatorSettings
 from tellapart.training.config import TrainConfig
 
 SECTIONS = {

@@ -172,7 +172,7 @@ def fresh_vse(
     """
     from transformers import AutoTokenizer
 
-    from tellapart.experiments.world_training import seeded
+    from tellapart.draws import seeded
 
     folder = captioner_folder(vocabulary, size=size)
     try:

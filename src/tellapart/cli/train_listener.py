@@ -128,7 +128,7 @@ def _objective(
 ) -> tuple[Any, GrammarHead | None]:
     """The objective, and the head if one is trained."""
     from tellapart.cli.models import as_usage_errors
-    from tellapart.experiments.world_training import seeded
+    from tellapart.draws import seeded
     from tellapart.listeners.trained import TrainedListener
     from tellapart.objectives.contrastive import Contrastive
     from tellapart.objectives.contrastive_grammar import ContrastiveGrammar

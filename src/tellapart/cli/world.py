@@ -38,8 +38,8 @@ def run(argv: Sequence[str]) -> int:
     words, options = chosen
     if words:
         raise UsageError(f"{words[0]!r} is one word too many: tellapart world takes options only.")
-    from tellapart.experiments.world_probe import require_probe
-    from tellapart.experiments.world_stages import build_all, resolve
+    from tellapart.world.probe import require_probe
+    from tellapart.world.stages import build_all, resolve
 
     build_all(options.size)
     folders = {stage: resolve(stage, size=options.size) for stage in STAGES}

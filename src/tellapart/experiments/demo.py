@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from tellapart.experiments.jobs import require, run_jobs
 from tellapart.experiments.world_run import Setting
-from tellapart.experiments.world_stages import build_all
+from tellapart.world.stages import build_all
 
 if TYPE_CHECKING:
     from tellapart.evaluation.compare import Comparison
@@ -93,9 +93,9 @@ def _record(folder: Path, point: str) -> Record | None:
 
 def reference_rows(parts: World, *, meteor: bool = False) -> list[EvaluationResult]:
     """Floor and ceiling on test: human captions, full descriptions, and saying nothing; on request with METEOR."""
-    from tellapart.data.world import load_scenes
-    from tellapart.data.world.captions import full_description
     from tellapart.evaluation.meteor import MeteorMeasure
+    from tellapart.world import load_scenes
+    from tellapart.world.captions import full_description
 
     def evaluation(references: dict[str, list[str]]) -> Evaluation:
         return parts.evaluation("test", measures=(MeteorMeasure(references),) if meteor else ())

@@ -14,16 +14,16 @@ from tempfile import TemporaryDirectory
 import numpy as np
 
 from tellapart.data.dataset import CaptionDataset
-from tellapart.data.world import load_world, spec
 from tellapart.evaluation.bootstrap import resampled_sums
 from tellapart.experiments.quality_captions import BEST, SPOILT, Judged, judged_captions
-from tellapart.experiments.world_probe import probe
-from tellapart.experiments.world_schedules import STAGES
-from tellapart.experiments.world_stages import resolve
-from tellapart.experiments.world_training import Schedule, Task, one_thread
 from tellapart.listeners.clip import ClipListener
 from tellapart.metrics.correlation import kendall_tau_b, kendall_tau_c, pair_sums, spearman
 from tellapart.metrics.scores import CLIP_WEIGHT, PAC_WEIGHT, clip_s
+from tellapart.world import load_world, spec
+from tellapart.world.probe import probe
+from tellapart.world.schedule import Schedule, Task, one_thread
+from tellapart.world.schedules import STAGES
+from tellapart.world.stages import resolve
 
 SPLIT = "test"
 START, PLAIN, PAC, JUDGE = "world/listener", "further, without generated", "world/pac", "world/judge"
@@ -134,7 +134,7 @@ def measure(size: str = "full", *, seeds: Sequence[int] = (0, 1, 2), samples: in
 
 def _further(folder: Path, size: str, seed: int, *, caption_weight: float) -> Path:
     """Train as ``world/pac`` is trained, with another seed or weight; returns the folder."""
-    from tellapart.experiments.world_pac import generated_captions, train_further
+    from tellapart.world.pac import generated_captions, train_further
 
     folder.mkdir(parents=True)
     needs = {need: resolve(need, size=size) for need in STAGES[PAC].needs}

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from tellapart.data.world.grammar import Description, parse, write
 from tellapart.metrics.scores import CLIP_WEIGHT
 from tellapart.types import Batch
+from tellapart.world.grammar import Description, parse, write
 
 if TYPE_CHECKING:
     from tellapart.data.dataset import CaptionDataset

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from tellapart.experiments.world_rows import MAX_NEW_TOKENS, Build, Row
+from tellapart.experiments.world_rows import Build, Row
+from tellapart.world.vocabulary import MAX_NEW_TOKENS
 
 if TYPE_CHECKING:
     from tellapart.experiments.world import World

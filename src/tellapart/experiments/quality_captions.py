@@ -10,16 +10,16 @@ import numpy as np
 
 from tellapart.captioners.huggingface import HuggingFaceCaptioner
 from tellapart.data.dataset import CaptionDataset, Collate
-from tellapart.data.world import alt_texts, load_scenes
-from tellapart.data.world.measures import world_measures
 from tellapart.draws import mix_seeds
-from tellapart.experiments.start_captions import start_captions
-from tellapart.experiments.world_backbone import pixels
-from tellapart.experiments.world_negatives import replace_attribute, shuffle_words, swap_attributes
-from tellapart.experiments.world_rows import MAX_NEW_TOKENS
-from tellapart.experiments.world_stages import resolve
-from tellapart.experiments.world_training import one_thread
+from tellapart.pretraining.start_captions import start_captions
 from tellapart.types import Decoding
+from tellapart.world import alt_texts, load_scenes
+from tellapart.world.backbone import pixels
+from tellapart.world.measures import world_measures
+from tellapart.world.negatives import replace_attribute, shuffle_words, swap_attributes
+from tellapart.world.schedule import one_thread
+from tellapart.world.stages import resolve
+from tellapart.world.vocabulary import MAX_NEW_TOKENS
 
 TEMPERATURES = (0.7, 1.0, 1.5)
 BEST = "longest reference"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tellapart.experiments.world_rows import MAX_NEW_TOKENS, STARTS, Build, Row
+from tellapart.experiments.world_rows import STARTS, Build, Row
+from tellapart.world.vocabulary import MAX_NEW_TOKENS
 
 if TYPE_CHECKING:
     from tellapart.experiments.world import World

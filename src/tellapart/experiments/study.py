@@ -125,7 +125,7 @@ def _make_page(options: argparse.Namespace) -> None:
     from tellapart.experiments.demo import reference_rows
     from tellapart.experiments.study_page import write_page
     from tellapart.experiments.world import World
-    from tellapart.experiments.world_stages import build_all, resolve
+    from tellapart.world.stages import build_all, resolve
 
     module = import_module(PLANS[options.study])
     plan, make = module.PLAN, getattr(module, "make", Study)

@@ -126,7 +126,7 @@ point, mean ± standard deviation."""
         Raises:
             UsageError: a training failed; the others are kept.
         """
-        from tellapart.experiments.world_stages import resolve
+        from tellapart.world.stages import resolve
 
         for stage in {stage for row in self.plan.rows for stage in ROWS[row].stages}:
             resolve(stage, size=self.base.size)  # once, before trainings beside one another ask for it

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tellapart.experiments.study_plan import Claim, Columns
-from tellapart.experiments.world_probe import require_probe
 from tellapart.experiments.world_rows import STARTS
 from tellapart.experiments.world_run import CIDER_FLOOR, Setting
-from tellapart.experiments.world_stages import resolve
 from tellapart.files import write_text
+from tellapart.world.probe import require_probe
+from tellapart.world.stages import resolve
 
 if TYPE_CHECKING:
     from tellapart.experiments.study import Study

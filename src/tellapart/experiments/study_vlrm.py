@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from tellapart.experiments.study_curves import CurveStudy
 from tellapart.experiments.study_plan import Claim, Columns, Plan, Reader, Seeds
 from tellapart.experiments.vlrm_rows import LINEAR, METHODS, TRIED, VLRM_CHANGES, VLRM_ROWS
-from tellapart.experiments.world_matcher_probe import PROBE
-from tellapart.experiments.world_stages import resolve
+from tellapart.world.matcher_probe import PROBE
+from tellapart.world.stages import resolve
 
 if TYPE_CHECKING:
     from tellapart.experiments.study import Study

@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tellapart.experiments.vlrm_words import EXEMPT_WORDS, world_phrases
-from tellapart.experiments.world_rows import MAX_NEW_TOKENS, Build, Row
+from tellapart.experiments.world_rows import Build, Row
+from tellapart.world.vocabulary import MAX_NEW_TOKENS
 
 if TYPE_CHECKING:
     from tellapart.experiments.world import World
@@ -47,7 +48,7 @@ def _reward(parts: World, *, reference: bool) -> Reward:
 def _shared(parts: World, head: str) -> dict[str, Any]:
     from tellapart.captioners.adapters import LoraOptions
     from tellapart.captioners.critic import Critic
-    from tellapart.experiments.world_training import seeded
+    from tellapart.draws import seeded
     from tellapart.rewards.penalties import Penalties
 
     lora = LoraOptions(r=LORA_RANK, alpha=2.0 * LORA_RANK)

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import numpy as np
 
-from tellapart.data.world import spec
-from tellapart.data.world.grammar import BACKGROUND_WORDS, COLOUR_WORDS, SIZE_WORDS, TEXTURE_WORDS
 from tellapart.metrics.phrases import EXEMPT, PhraseFinder, read_phrases
 from tellapart.metrics.style import style_columns
+from tellapart.world import spec
+from tellapart.world.grammar import BACKGROUND_WORDS, COLOUR_WORDS, SIZE_WORDS, TEXTURE_WORDS
 
 COLOURS = frozenset(COLOUR_WORDS) | frozenset(BACKGROUND_WORDS)
 """Every word of the world that names a colour, of objects or backgrounds."""
@@ -27,7 +27,7 @@ Shapes stay, as other nouns do."""
 
 def world_phrases() -> list[str]:
     """The openers of the world's captions, which say nothing of the picture."""
-    with resources.as_file(resources.files("tellapart.data.world") / "phrases.txt") as path:
+    with resources.as_file(resources.files("tellapart.world") / "phrases.txt") as path:
         return read_phrases(Path(path))
 
 

@@ -10,19 +10,20 @@ from typing import TYPE_CHECKING
 from tellapart.captioners.huggingface import HuggingFaceCaptioner
 from tellapart.data.dataset import CaptionDataset, Collate
 from tellapart.data.loader import TrainingData
-from tellapart.data.world import load_scenes, load_world
-from tellapart.data.world.measures import measure_against
 from tellapart.evaluation.evaluate import Evaluation
 from tellapart.evaluation.measures import Measure
 from tellapart.evaluation.scorers import Scorer
-from tellapart.experiments.world_probe import require_probe
-from tellapart.experiments.world_rows import LEARNS, MAX_NEW_TOKENS
-from tellapart.experiments.world_stages import resolve
+from tellapart.experiments.world_rows import LEARNS
 from tellapart.listeners.clip import ClipListener
 from tellapart.metrics.scores import CLIP_WEIGHT, PAC_WEIGHT
 from tellapart.rewards.reference import CiderD, DocumentFrequencies
 from tellapart.rewards.similarity import Similarity
 from tellapart.types import Decoding
+from tellapart.world import load_scenes, load_world
+from tellapart.world.measures import measure_against
+from tellapart.world.probe import require_probe
+from tellapart.world.stages import resolve
+from tellapart.world.vocabulary import MAX_NEW_TOKENS
 
 if TYPE_CHECKING:
     from tellapart.listeners.matcher import ItmMatcher
@@ -157,7 +158,7 @@ class World:
     def collate(self) -> Collate:
         """Makes batches for the captioner."""
         if self.captioner.feature_size is not None:
-            from tellapart.experiments.world_lstm import feature_collate, world_features
+            from tellapart.world.lstm import feature_collate, world_features
 
             features = world_features(resolve("world/backbone", size=self.size), self.size)
             return feature_collate(self.captioner.name, features)

@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from tellapart.world.vocabulary import MAX_NEW_TOKENS
+
 if TYPE_CHECKING:
     from tellapart.captioners.learning import Train
     from tellapart.experiments.world import World
@@ -13,9 +15,6 @@ if TYPE_CHECKING:
 
 LEARNING_RATES = (1e-5, 3e-5, 1e-4, 3e-4, 1e-3)
 """The grid every method is given."""
-
-MAX_NEW_TOKENS = 38
-"""Longest caption on the world: the longest full description of three objects has 36 words."""
 
 Build = Callable[["World", float | None], "Objective[Any]"]
 

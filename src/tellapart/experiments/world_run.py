@@ -21,12 +21,13 @@ from tellapart.experiments.negclip_rows import NEGCLIP_ROWS
 from tellapart.experiments.psst_rows import PSST_ROWS
 from tellapart.experiments.sle_rows import SAMPLES, SLE_ROWS
 from tellapart.experiments.vlrm_rows import VLRM_ROWS
-from tellapart.experiments.world_protocol import measured_on_test, without_software
-from tellapart.experiments.world_rows import MAX_NEW_TOKENS, STARTS
 from tellapart.experiments.world_rows import ROWS as BASE_ROWS
-from tellapart.experiments.world_stages import SEED, stage_folder
+from tellapart.experiments.world_rows import STARTS
 from tellapart.experiments.wtf_rows import CHANGES, WTF_ROWS
 from tellapart.files import checkpoints, write_json
+from tellapart.world.protocol import measured_on_test, without_software
+from tellapart.world.stages import SEED, stage_folder
+from tellapart.world.vocabulary import MAX_NEW_TOKENS
 
 if TYPE_CHECKING:
     from tellapart.evaluation.measures import Measure

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
-from tellapart.experiments.discriminator_settings import DiscriminatorSettings
-from tellapart.experiments.world_rows import MAX_NEW_TOKENS, Build, Row
+from tellapart.experiments.world_rows import Build, Row
+from tellapart.pretraining.discriminator_settings import DiscriminatorSettings
+from tellapart.world.vocabulary import MAX_NEW_TOKENS
 
 if TYPE_CHECKING:
     from tellapart.experiments.world import World
@@ -28,7 +29,7 @@ NEIGHBOURS = 5
 
 def discriminator(parts: World, kind: Literal["mlp", "text"] = "mlp") -> Discriminator:
     """The discriminator, pre-trained against the start captioner's beams; kept in the cache."""
-    from tellapart.experiments.discriminator import pretrained_discriminator
+    from tellapart.pretraining.discriminator import pretrained_discriminator
 
     settings = DiscriminatorSettings(
         kind=kind,

@@ -43,7 +43,7 @@ class Bench:
         Raises:
             UsageError: a training failed; the others are kept.
         """
-        from tellapart.experiments.world_stages import build_all, resolve
+        from tellapart.world.stages import build_all, resolve
 
         build_all(self.base.size, seeds=self.seeds)
         for entry in self.entries:

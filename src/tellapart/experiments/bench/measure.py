@@ -17,10 +17,10 @@ from tellapart.experiments.bench.stored import evaluated, sampled
 from tellapart.experiments.bench.table import COLUMNS
 from tellapart.experiments.jobs import Job
 from tellapart.experiments.sle_rows import SAMPLES
-from tellapart.experiments.world_protocol import measured_on_test
-from tellapart.experiments.world_rows import MAX_NEW_TOKENS
 from tellapart.experiments.world_run import TRAINED, Setting, load_checkpoint, points_of, run
 from tellapart.files import write_json
+from tellapart.world.protocol import measured_on_test
+from tellapart.world.vocabulary import MAX_NEW_TOKENS
 
 if TYPE_CHECKING:
     from tellapart.data.dataset import CaptionDataset
@@ -98,7 +98,7 @@ class Trained:
     @cached_property
     def dataset(self) -> CaptionDataset:
         """The test split, without listeners."""
-        from tellapart.data.world import load_world
+        from tellapart.world import load_world
 
         return load_world("test", size=self.setting.size)
 

@@ -1,0 +1,125 @@
+"""What people, and the web, write about a scene."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Sequence
+from itertools import pairwise
+
+from tellapart.world import spec
+from tellapart.world.grammar import Description, NounPhrase, write
+from tellapart.world.scenes import Scene, SceneObject, pick, pick_weighted, relations_between, shuffled
+
+
+def full_description(scene: Scene) -> str:
+    """Everything about ``scene`` in one caption: the most that the language can tell of it."""
+    phrases = tuple(_whole(thing) for thing in scene.objects)
+    return write(Description(phrases, ("and",) * (len(phrases) - 1), scene.background))
+
+
+def describe(scene: Scene, rng: random.Random) -> Description:
+    """What one annotator says of ``scene``: habits differ in how much is told, and all of it is true."""
+    return _HABITS[pick_weighted(rng, spec.HABITS)](scene, rng)
+
+
+def write_as_annotator(description: Description, rng: random.Random) -> str:
+    """``description`` in one annotator's words: synonyms and prefixes come and go."""
+    prefix = pick(rng, spec.PREFIXES) if rng.random() < spec.PREFIX_RATE else ""
+    return write(description, prefix=prefix, choose=lambda word: _wording(word, rng))
+
+
+def references(scene: Scene, rng: random.Random) -> list[str]:
+    """The captions of five annotators."""
+    return [write_as_annotator(describe(scene, rng), rng) for _ in range(spec.REFERENCES_PER_IMAGE)]
+
+
+def alt_text(scene: Scene, rng: random.Random) -> str:
+    """Keywords of ``scene`` in random order, as a web page's alternative text: dense, without grammar."""
+    rates = spec.ALT_TEXT_RATES
+    words: list[str] = []
+    for thing in scene.objects:
+        named = {thing.shape: rates["shape"], thing.colour: rates["colour"], thing.size: rates["size"]}
+        named[thing.texture] = rates["plain" if thing.texture == "plain" else "texture"]
+        words += [word for word, rate in named.items() if rng.random() < rate]
+    if not words or rng.random() < rates["background"]:
+        words += [scene.background, "background"]
+    return " ".join(_wording(word, rng) for word in shuffled(rng, words))
+
+
+def _wording(word: str, rng: random.Random) -> str:
+    other = spec.SYNONYMS.get(word)
+    return other if other is not None and rng.random() < spec.SYNONYM_RATE else word
+
+
+def _whole(thing: SceneObject) -> NounPhrase:
+    return NounPhrase(1, thing.shape, thing.colour, thing.size, thing.texture, thing.cell)
+
+
+def _generic(scene: Scene, rng: random.Random) -> Description:
+    """How many there are, or the shapes of some."""
+    if rng.random() < 0.4:
+        return Description((NounPhrase(len(scene.objects)),))
+    things = shuffled(rng, scene.objects)[: 1 if rng.random() < 0.6 else 2]
+    return _joined([NounPhrase(shape=thing.shape) for thing in things], scene)
+
+
+def _colour(scene: Scene, rng: random.Random) -> Description:
+    """Colour and shape of all or some."""
+    things = shuffled(rng, scene.objects)
+    if rng.random() < 0.4:
+        things = things[: pick(rng, range(1, len(things) + 1))]
+    shapes = [thing.shape if rng.random() < 0.9 else None for thing in things]
+    phrases = [NounPhrase(shape=shape, colour=thing.colour) for thing, shape in zip(things, shapes, strict=True)]
+    return _joined(phrases, scene)
+
+
+def _medium(scene: Scene, rng: random.Random) -> Description:
+    """One, two or three objects with some of their attributes, how they stand, perhaps the background."""
+    things = shuffled(rng, scene.objects)[: 2 if rng.random() < 0.75 else 3]
+    between = [_relation(a, b, rng) for a, b in pairwise(things)]
+    placed = all(relation == "and" for relation in between)
+    phrases = tuple(
+        NounPhrase(
+            1,
+            thing.shape,
+            thing.colour if rng.random() < 0.7 else None,
+            thing.size if rng.random() < 0.4 else None,
+            thing.texture if rng.random() < (0.1 if thing.texture == "plain" else 0.5) else None,
+            thing.cell if placed and rng.random() < 0.4 else None,
+        )
+        for thing in things
+    )
+    return Description(phrases, tuple(between), scene.background if rng.random() < 0.45 else None)
+
+
+def describe_fully(scene: Scene, rng: random.Random) -> Description:
+    """Everything, in any order."""
+    phrases = tuple(_whole(thing) for thing in shuffled(rng, scene.objects))
+    return Description(phrases, ("and",) * (len(phrases) - 1), scene.background)
+
+
+_HABITS = {"generic": _generic, "colour": _colour, "medium": _medium, "full": describe_fully}
+
+
+def _relation(first: SceneObject, second: SceneObject, rng: random.Random) -> str:
+    """A relation that holds between the two, or "and"."""
+    if rng.random() < 0.25:
+        return "and"
+    return pick(rng, relations_between(first, second))
+
+
+def _joined(phrases: Sequence[NounPhrase], scene: Scene) -> Description:
+    """The phrases joined by "and"; equal ones become one with a count where that count is exact."""
+    merged: list[NounPhrase] = []
+    for phrase, said in Counter(phrases).items():
+        there = sum(_fits(phrase, thing) for thing in scene.objects)
+        if said > 1 and said == there:
+            merged.append(NounPhrase(said, phrase.shape, phrase.colour))
+        else:
+            merged += [phrase] * said
+    return Description(tuple(merged), ("and",) * (len(merged) - 1))
+
+
+def _fits(phrase: NounPhrase, thing: SceneObject) -> bool:
+    return phrase.shape in (None, thing.shape) and phrase.colour in (None, thing.colour)

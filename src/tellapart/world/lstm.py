@@ -1,0 +1,68 @@
+"""The world's recurrent captioner before post-training, and the image features that it reads."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tellapart.captioners.fresh import fresh_captioner
+from tellapart.captioners.vision import VisionFeatures
+from tellapart.captioning.features import write_features
+from tellapart.captioning.records import Item
+from tellapart.data.dataset import Collate
+from tellapart.data.features.base import FeatureInputs
+from tellapart.data.features.store import About, FeatureStore
+from tellapart.data.loader import TrainingData
+from tellapart.draws import seeded
+from tellapart.files import cache_dir, first_folder
+from tellapart.objectives.xe import XE
+from tellapart.world import load_world
+from tellapart.world.schedule import History, Task, one_thread
+from tellapart.world.vocabulary import MAX_LENGTH
+
+SPLITS = ("train", "val", "test")
+HIDDEN_SIZE = 256
+CAPTIONS_PER_IMAGE = 2
+
+
+def world_features(backbone: Path, size: str) -> FeatureStore:
+    """The backbone's mean feature of every image, computed on first use and kept in the cache.
+
+    The mean over places is what the LSTM of Chen & Jin (2020) reads of a ResNet.
+
+    Args:
+        backbone: folder of ``world/backbone``.
+        size: of the world.
+    """
+    folder = cache_dir() / "world" / "features" / f"{size}-{backbone.name}"
+    if not folder.is_dir():
+        vision = VisionFeatures.from_pretrained(backbone)
+        width: int = vision.model.config.hidden_size  # type: ignore[union-attr, assignment]  # of a transformers model
+        about = About("world/backbone", vision.fingerprint(), "mean", width, "float32")
+        items = [Item(e.id, e.image, e.id) for split in SPLITS for e in load_world(split, size=size)]
+        with first_folder(folder) as temporary, one_thread():
+            write_features(items, vision, temporary, about)
+    return FeatureStore(folder)
+
+
+def feature_collate(name: str, features: FeatureStore) -> Collate:
+    """What makes batches for the captioner called ``name``."""
+    return Collate({}, features={name: FeatureInputs(features)})
+
+
+def build_lstm(task: Task) -> History:
+    """Teach an LSTM over mean-pooled features (Chen & Jin, CVPR 2020, section 5) on the training split."""
+    dataset = load_world("train", size=task.size)
+    features = world_features(task.needs["world/backbone"], task.size)
+    with seeded(task.name, task.seed):
+        captioner = fresh_captioner(
+            "fc_lstm",
+            (text for example in dataset for text in example.references),
+            feature_size=features.width,
+            hidden_size=HIDDEN_SIZE,
+            min_count=1,
+            max_caption_tokens=MAX_LENGTH,
+        )
+    data = TrainingData(dataset, feature_collate(captioner.name, features))
+    history = task.fit(XE(captioner, captions_per_image=CAPTIONS_PER_IMAGE), data)
+    captioner.eval().save(task.folder)
+    return history

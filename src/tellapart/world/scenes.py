@@ -1,0 +1,137 @@
+"""Scenes: what is in a picture, how scenes are drawn, and how they are split."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+from tellapart.world import spec
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class SceneObject:
+    """One object and the cell of the 2 x 2 grid it stands in: ``row`` 0 is top, ``column`` 0 is left."""
+
+    shape: str
+    colour: str
+    size: str
+    texture: str
+    row: int
+    column: int
+
+    @property
+    def cell(self) -> tuple[int, int]:
+        """Row and column."""
+        return self.row, self.column
+
+
+@dataclass(frozen=True)
+class Scene:
+    """One to three objects in different cells, in reading order, on a plain background."""
+
+    objects: tuple[SceneObject, ...]
+    background: str
+
+
+VALUES: dict[str, tuple[str, ...]] = {
+    "shape": spec.SHAPES,
+    "colour": tuple(spec.COLOURS),
+    "size": tuple(spec.SIZES),
+    "texture": tuple(spec.TEXTURES),
+}
+"""Attribute of an object that a mutant may change -> its values."""
+
+
+def pick(rng: random.Random, choices: Sequence[T]) -> T:
+    """One of ``choices``, all equally likely."""
+    return choices[rng.randrange(len(choices))]
+
+
+def pick_weighted(rng: random.Random, weights: Mapping[T, float]) -> T:
+    """One of the keys, by weight."""
+    return rng.choices(list(weights), weights=list(weights.values()))[0]
+
+
+def shuffled(rng: random.Random, items: Sequence[T]) -> list[T]:
+    """``items`` in random order."""
+    return rng.sample(items, len(items))
+
+
+def relations_between(first: SceneObject, second: SceneObject) -> list[str]:
+    """The one or two relations in which ``first`` stands to ``second``."""
+    holding = []
+    if first.row != second.row:
+        holding.append("above" if first.row < second.row else "below")
+    if first.column != second.column:
+        holding.append("left of" if first.column < second.column else "right of")
+    return holding
+
+
+def draw_scene(rng: random.Random) -> Scene:
+    """A scene drawn from the world's distribution."""
+    cells = sorted(rng.sample(range(4), pick_weighted(rng, spec.OBJECT_COUNTS)))
+    objects = tuple(
+        SceneObject(
+            pick(rng, spec.SHAPES),
+            pick(rng, VALUES["colour"]),
+            pick(rng, VALUES["size"]),
+            pick_weighted(rng, spec.TEXTURES),
+            *divmod(cell, 2),
+        )
+        for cell in cells
+    )
+    return Scene(objects, pick(rng, tuple(spec.BACKGROUNDS)))
+
+
+def mutate(scene: Scene, rng: random.Random) -> Scene:
+    """``scene`` with one or two attributes really changed (of any object, or the background)."""
+    places: list[tuple[int, str]] = [(-1, "background")]
+    places += [(i, name) for i in range(len(scene.objects)) for name in VALUES]
+    for where, name in rng.sample(places, 2 if rng.random() < spec.MUTATION_TWO else 1):
+        if where < 0:
+            scene = replace(scene, background=_another(rng, tuple(spec.BACKGROUNDS), scene.background))
+        else:
+            thing = scene.objects[where]
+            change: dict[str, Any] = {name: _another(rng, VALUES[name], getattr(thing, name))}
+            changed = replace(thing, **change)
+            scene = replace(scene, objects=(*scene.objects[:where], changed, *scene.objects[where + 1 :]))
+    return scene
+
+
+def draw_cluster(rng: random.Random, taken: Collection[Scene]) -> list[Scene]:
+    """A scene and its mutants, all different from each other and from ``taken``."""
+    while True:
+        cluster = [draw_scene(rng)]
+        for _ in range(20 * spec.CLUSTER_SIZE):
+            mutant = mutate(cluster[0], rng)
+            if len(cluster) < spec.CLUSTER_SIZE and mutant not in cluster and mutant not in taken:
+                cluster.append(mutant)
+        if len(cluster) == spec.CLUSTER_SIZE and cluster[0] not in taken:
+            return cluster
+
+
+def draw_splits(sizes: Mapping[str, int], seed: int) -> dict[str, list[Scene]]:
+    """Split -> its scenes, cluster after cluster.
+
+    A held-out scene occurs nowhere else: these splits are drawn first, and the others keep clear of them. Scenes of the
+    others may recur, as pictures with other jitter and noise: there are too few single objects for all to differ.
+    """
+    rng = random.Random(f"{seed}-scenes")
+    held_out: set[Scene] = set()
+    splits: dict[str, list[Scene]] = {}
+    for split in sorted(sizes, key=lambda name: name not in spec.HELD_OUT):
+        scenes: list[Scene] = []
+        while len(scenes) < sizes[split]:
+            scenes += draw_cluster(rng, held_out)
+            if split in spec.HELD_OUT:
+                held_out.update(scenes[-spec.CLUSTER_SIZE :])
+        splits[split] = scenes[: sizes[split]]
+    return {split: splits[split] for split in sizes}
+
+
+def _another(rng: random.Random, values: Sequence[str], present: str) -> str:
+    return pick(rng, [value for value in values if value != present])

@@ -1,0 +1,133 @@
+"""The trained stages of the world: what builds each of them, how long, and from what."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+SEEDED = ("world/xe", "world/lstm", "world/blip2")
+"""Start captioners, which are redrawn while everything else stays the same."""
+
+
+@dataclass(frozen=True)
+class Stage:
+    """How a stage is built.
+
+    Args:
+        module: of this package, with the builder.
+        builder: name of the function ``task -> history`` in it.
+        schedules: size of the world -> arguments of ``Schedule``.
+        needs: stages it starts from.
+        probed: whether it is a listener whose probe is kept beside it; of ``demanded`` quality on the full world.
+        demanded: whether the probe decides if it may be used.
+    """
+
+    module: str
+    builder: str
+    schedules: dict[str, dict[str, Any]]
+    needs: tuple[str, ...] = ()
+    probed: bool = False
+    demanded: bool = False
+
+
+_BACKBONE = {
+    "full": {"steps": 500, "batch_size": 128, "learning_rate": 2e-3},
+    "small": {"steps": 60, "batch_size": 48, "learning_rate": 2e-3},
+}
+_PAC = {
+    "full": {"steps": 150, "batch_size": 256, "learning_rate": 1e-3},
+    "small": {"steps": 20, "batch_size": 128, "learning_rate": 3e-3},
+}
+
+STAGES = {
+    "world/backbone": Stage("backbone", "build_backbone", _BACKBONE),
+    "world/judge-backbone": Stage("backbone", "build_backbone", _BACKBONE),
+    "world/listener": Stage(
+        "listeners",
+        "build_listener",
+        {
+            # Longer, and it begins to prefer sentences to their words, which CLIP hardly does.
+            "full": {"steps": 250, "batch_size": 128, "learning_rate": {"vision": 6e-4, "listener": 2e-3}},
+            "small": {"steps": 40, "batch_size": 32, "learning_rate": {"vision": 6e-4, "listener": 2e-3}},
+        },
+        needs=("world/backbone",),
+        probed=True,
+        demanded=True,
+    ),
+    "world/judge": Stage(
+        "listeners",
+        "build_judge",
+        {
+            "full": {"steps": 700, "batch_size": 64, "learning_rate": {"vision": 3e-4, "listener": 1e-3}},
+            "small": {"steps": 30, "batch_size": 32, "learning_rate": {"vision": 3e-4, "listener": 1e-3}},
+        },
+        needs=("world/judge-backbone",),
+        probed=True,
+    ),
+    "world/negclip": Stage(
+        "listeners",
+        "build_negclip",
+        {
+            "full": {"steps": 1500, "batch_size": 64, "learning_rate": {"vision": 3e-4, "listener": 1e-3}},
+            "small": {"steps": 30, "batch_size": 32, "learning_rate": {"vision": 3e-4, "listener": 1e-3}},
+        },
+        needs=("world/listener",),
+        probed=True,
+        demanded=True,
+    ),
+    "world/grammar": Stage(
+        "grammar_head",
+        "build_grammar",
+        {
+            "full": {"steps": 500, "batch_size": 128, "learning_rate": 3e-3},
+            "small": {"steps": 120, "batch_size": 48, "learning_rate": 5e-3},
+        },
+        needs=("world/listener",),
+    ),
+    "world/xe": Stage(
+        "captioner",
+        "build_xe",
+        {
+            "full": {"steps": 600, "batch_size": 128, "learning_rate": 1.5e-3},
+            "small": {"steps": 60, "batch_size": 32, "learning_rate": 2e-3},
+        },
+        needs=("world/backbone",),
+    ),
+    "world/lstm": Stage(
+        "lstm",
+        "build_lstm",
+        {
+            "full": {"steps": 600, "batch_size": 128, "learning_rate": 3e-3},
+            "small": {"steps": 60, "batch_size": 32, "learning_rate": 3e-3},
+        },
+        needs=("world/backbone",),
+    ),
+    "world/blip2-backbone": Stage("blip2", "build_tower", _BACKBONE),
+    "world/blip2": Stage(
+        "blip2",
+        "build_blip2",
+        {
+            "full": {"steps": 450, "batch_size": 96, "learning_rate": 2e-3},
+            "small": {"steps": 40, "batch_size": 32, "learning_rate": 2e-3},
+        },
+        needs=("world/blip2-backbone",),
+    ),
+    "world/itm": Stage(
+        "itm",
+        "build_itm",
+        {
+            "full": {"steps": 2000, "batch_size": 48, "learning_rate": 1e-3},
+            "small": {"steps": 40, "batch_size": 32, "learning_rate": 2e-3},
+        },
+        needs=("world/blip2-backbone", "world/listener"),
+    ),
+    "world/pac": Stage("pac", "build_pac", _PAC, ("world/listener", "world/xe"), probed=True, demanded=True),
+    "world/language_model": Stage(
+        "language_model",
+        "build_language_model",
+        {
+            "full": {"steps": 600, "batch_size": 128, "learning_rate": 2e-3},
+            "small": {"steps": 60, "batch_size": 48, "learning_rate": 4e-3},
+        },
+    ),
+}

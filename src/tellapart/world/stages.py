@@ -1,0 +1,184 @@
+"""The trained stages of the world: built on first use, kept in the cache, found by name.
+
+``python -m tellapart.world.stages --size full`` builds them all.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from tellapart.errors import UsageError
+from tellapart.files import cache_dir, first_folder, write_json
+from tellapart.progress import bar
+from tellapart.world import spec
+from tellapart.world.schedules import SEEDED, STAGES, Stage
+
+REVISION = 2
+"""To be raised when the code of a stage changes in a way that its schedule does not tell."""
+
+SEED = 0
+"""Of every stage but those that are asked for with a seed."""
+
+
+def resolve(path: str, *, size: str = "full", seed: int = 0) -> Path:
+    """The folder of a stage, built now (after what it needs) if it is not there.
+
+    Args:
+        path: ``world/backbone``, ``world/listener``, ``world/pac``, ``world/negclip``,
+            ``world/judge-backbone``, ``world/judge``, ``world/grammar``,
+            ``world/language_model``, ``world/blip2-backbone``, ``world/itm``, ``world/xe``, ``world/lstm`` or ``world/blip2``;
+            to the last three a seed may be added, as in ``world/xe-seed1``.
+        size: of the world.
+        seed: redraws a start captioner while everything else stays the same.
+
+    Raises:
+        UsageError: there is no such stage or size, or the name and ``seed`` disagree.
+    """
+    name, seed = _stage_and_seed(path, seed)
+    if size not in spec.SPLIT_SIZES:
+        raise UsageError(f"size={size!r} is no size of the world: choose one of {', '.join(spec.SPLIT_SIZES)}.")
+    folder = stage_folder(name, size, seed)
+    if not folder.is_dir():
+        needs = {need: resolve(need, size=size) for need in STAGES[name].needs}
+        _build(name, folder, needs, size, seed)
+    return folder
+
+
+def build_all(size: str = "full", *, seeds: Sequence[int] = (0,)) -> None:
+    """Build every stage that is missing: the judge in a process of its own beside the others. ``world/grammar``, which few
+    trainings need, waits until one does.
+
+    Args:
+        size: of the world.
+        seeds: of ``world/xe``.
+
+    Raises:
+        UsageError: a stage could not be built.
+    """
+    from tellapart.world import load_world
+
+    load_world("web", size=size)  # both processes need it: built once, before they part
+    with _beside("world/judge", size):
+        resolve("world/listener", size=size)
+        for seed in seeds:
+            resolve("world/xe", size=size, seed=seed)
+
+
+def stage_folder(name: str, size: str, seed: int) -> Path:
+    """Where a stage is kept: named after everything that decides its weights."""
+    label = f"{name.removeprefix('world/')}{f'-seed{seed}' if name in SEEDED else ''}"
+    return cache_dir() / "world" / f"{spec.version()}-{size}-stages" / f"{label}-{_key(name, size, seed)}"
+
+
+def _key(name: str, size: str, seed: int) -> str:
+    stage = STAGES[name]
+    needs = [_key(need, size, SEED) for need in stage.needs]
+    decides = [REVISION, spec.version(), name, size, seed, stage.schedules[size], needs]
+    text = json.dumps(decides, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def _stage_and_seed(path: str, seed: int) -> tuple[str, int]:
+    name, said = path, re.fullmatch(rf"({'|'.join(SEEDED)})-seed(\d+)", path)
+    if said is not None:
+        name, named = said[1], int(said[2])
+        if seed not in (0, named):
+            raise UsageError(f"{path} and seed={seed} name two different seeds: give one of them.")
+        seed = named
+    if name not in STAGES:
+        raise UsageError(
+            f"{path!r} is no part of the built-in world: choose one of {', '.join(STAGES)}; or a start captioner's seed, as in "
+            "world/xe-seed1."
+        )
+    return name, seed if name in SEEDED else SEED
+
+
+def _build(name: str, folder: Path, needs: dict[str, Path], size: str, seed: int) -> None:
+    """Train the stage into ``folder``; if another process was first, its result is kept."""
+    from tellapart.captioners.modes import quiet
+    from tellapart.world.schedule import Schedule, Task
+
+    stage, began = STAGES[name], time.process_time()
+    with first_folder(folder) as temporary, quiet():
+        task = Task(name, temporary / "model", Schedule(**stage.schedules[size]), needs, size, seed)
+        task.folder.mkdir()
+        history = _builder(stage)(task)
+        for part in task.folder.iterdir():
+            part.rename(temporary / part.name)
+        task.folder.rmdir()
+        if stage.probed:
+            _probe(temporary, stage, size)
+        about = {"stage": name, "size": size, "seed": seed, "schedule": asdict(task.schedule)}
+        write_json(temporary / "stage.json", about | {"cpu_seconds": time.process_time() - began, "history": history})
+
+
+def _builder(stage: Stage) -> Callable[[Any], list[dict[str, Any]]]:
+    # Imported here: a stage that is in the cache is found without loading what trains it.
+    from importlib import import_module
+
+    module = import_module(f"tellapart.world.{stage.module}")
+    return vars(module)[stage.builder]
+
+
+def _probe(folder: Path, stage: Stage, size: str) -> None:
+    from tellapart.listeners.clip import ClipListener
+    from tellapart.world.probe import DEMANDED, PROBE, probe
+    from tellapart.world.schedule import one_thread
+
+    with one_thread():
+        found = probe(ClipListener.from_pretrained(folder), size=size)
+    write_json(folder / PROBE, found | {"demanded": DEMANDED if stage.demanded and size == "full" else {}})
+
+
+@contextmanager
+def _beside(name: str, size: str) -> Iterator[None]:
+    """Build a stage in another process while the block runs, and wait for it at the end; an error ends that process."""
+    if stage_folder(name, size, SEED).is_dir():
+        yield
+        return
+    command = [sys.executable, "-m", __spec__.name, "--size", size, "--stage", name]
+    process = subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"}
+    )
+    try:
+        yield
+        with bar(f"waiting for {name}", None):
+            said = process.communicate()[1]
+        if process.returncode:
+            last = said.strip().splitlines()[-1:] or ["no output"]
+            raise UsageError(f"{name} could not be built: {last[0]}; run it alone with {' '.join(command[1:])}.")
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def main(argv: list[str] | None = None) -> None:
+    """Build all stages, or one."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--size", choices=tuple(spec.SPLIT_SIZES), default="full")
+    parser.add_argument("--stage", help="one stage instead of all, such as world/judge or world/xe-seed1")
+    options = parser.parse_args(argv)
+    signal.signal(
+        signal.SIGTERM, lambda *_: sys.exit(143)
+    )  # an exit cleans up what is half built, the signal's own does not
+    if options.stage:
+        resolve(options.stage, size=options.size)
+    else:
+        build_all(options.size)
+
+
+if __name__ == "__main__":
+    main()
