@@ -11,9 +11,9 @@ import transformers
 from tellapart.captioners import loading
 from tellapart.captioners.adapters import LoraOptions
 from tellapart.captioners.huggingface import HuggingFaceCaptioner
-from tellapart.cli.models import load_captioner
-from tellapart.cli.schema import CaptionerSection
 from tellapart.errors import UsageError
+from tellapart.recipe.models import load_captioner
+from tellapart.recipe.sections import CaptionerSection
 from tiny.blip2 import tiny_blip2
 from tiny_models import batch_of, tiny_ved
 

@@ -11,12 +11,12 @@ import torch
 
 from given import vector
 from tellapart.captioners.fresh import fresh_clip_transformer
-from tellapart.cli.build import build
 from tellapart.cli.main import main
-from tellapart.cli.new_section import TransformerSection
-from tellapart.cli.recipe import load_recipe
 from tellapart.errors import UsageError
 from tellapart.metrics.scores import refclip_s
+from tellapart.recipe.build import build
+from tellapart.recipe.load import load_recipe
+from tellapart.recipe.new_section import TransformerSection
 
 
 def test_from_random_weights_to_dico(materials, tmp_path):

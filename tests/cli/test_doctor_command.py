@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from tellapart.cli import machine
-from tellapart.cli.fingerprints import Fingerprints
 from tellapart.cli.main import main
+from tellapart.recipe.fingerprint import Fingerprints
 
 ROOT = Path(__file__).resolve().parents[2]
 RECORDED = ROOT / "tests" / "verdicts" / "recorded"

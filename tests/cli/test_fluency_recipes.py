@@ -7,11 +7,11 @@ import math
 
 import pytest
 
-from tellapart.cli.build import build
 from tellapart.cli.main import main
-from tellapart.cli.recipe import load_recipe
 from tellapart.errors import UsageError
 from tellapart.evaluation.results import EvaluationResult, result_folders
+from tellapart.recipe.build import build
+from tellapart.recipe.load import load_recipe
 from tellapart.rewards.language_model import LanguageModel
 from tiny.language_models import saved
 

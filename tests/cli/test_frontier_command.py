@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from tellapart.cli.fingerprints import Fingerprints, digest, stages_of
 from tellapart.cli.frontier_plan import Planner
 from tellapart.cli.frontier_point import carry_out
 from tellapart.cli.frontier_words import assignment, read_words, seeds_of
 from tellapart.cli.main import main
 from tellapart.errors import UsageError
+from tellapart.recipe.fingerprint import Fingerprints, digest, stages_of
 
 ROOT = Path(__file__).parents[2]
 DICO, KL = str(ROOT / "recipes/world_ved_dico.yaml"), str(ROOT / "recipes/world_ved_scst_clip_kl.yaml")

@@ -11,10 +11,7 @@ import torch
 import yaml
 
 from tellapart.captioners.huggingface import HuggingFaceCaptioner
-from tellapart.cli.listener_recipe import load_listener_recipe
 from tellapart.cli.main import main
-from tellapart.cli.models import load_data
-from tellapart.cli.soft_listeners import load_any_listener, load_retriever, load_soft_listener
 from tellapart.data.features.open import open_features
 from tellapart.errors import UsageError
 from tellapart.listeners.clip import ClipListener
@@ -22,6 +19,9 @@ from tellapart.listeners.kinds import reads_features
 from tellapart.listeners.soft_clip import SoftClip
 from tellapart.listeners.trained import TrainedListener
 from tellapart.listeners.vse import Vse
+from tellapart.recipe.listener_recipe import load_listener_recipe
+from tellapart.recipe.models import load_data
+from tellapart.recipe.soft_listeners import load_any_listener, load_retriever, load_soft_listener
 from tiny_models import CAPTIONS, word_tokenizer
 
 TEXTS = ["a red circle on a table", "a blue moon on a table"]

@@ -5,9 +5,9 @@ import json
 import pytest
 import torch
 
-from tellapart.cli.models import captioner_folder, load_captioner
-from tellapart.cli.schema import CaptionerSection, LoraSection
 from tellapart.errors import UsageError
+from tellapart.recipe.models import captioner_folder, load_captioner
+from tellapart.recipe.sections import CaptionerSection, LoraSection
 from tiny_models import tiny_ved
 
 

@@ -8,8 +8,8 @@ import math
 import pytest
 
 from tellapart.cli.main import main
-from tellapart.cli.recipe import load_recipe
 from tellapart.errors import UsageError
+from tellapart.recipe.load import load_recipe
 
 LOGGED = {
     "dpo": {"margin", "accuracy", "kl", "effective_losers"},

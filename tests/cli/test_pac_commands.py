@@ -10,14 +10,14 @@ import pytest
 import torch
 import yaml
 
-from tellapart.cli import models
-from tellapart.cli.listener_parts import generated_captions
-from tellapart.cli.listener_recipe import listener_help, load_listener_recipe
 from tellapart.cli.main import main
-from tellapart.cli.models import load_data
 from tellapart.listeners.adapted import ADAPTER
 from tellapart.listeners.clip import ClipListener
 from tellapart.pretraining import start_captions
+from tellapart.recipe import models
+from tellapart.recipe.listener_parts import generated_captions
+from tellapart.recipe.listener_recipe import listener_help, load_listener_recipe
+from tellapart.recipe.models import load_data
 from tiny_models import CAPTIONS, images
 
 RECIPES = Path(__file__).parents[2] / "recipes"

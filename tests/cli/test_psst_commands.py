@@ -12,9 +12,9 @@ from safetensors.torch import load_file
 
 from listeners.tiny_listeners import clip_parts
 from tellapart.cli.main import main
-from tellapart.cli.recipe import load_recipe
 from tellapart.listeners.clip import ClipListener
 from tellapart.objectives import METHODS
+from tellapart.recipe.load import load_recipe
 from tiny_models import CAPTIONS, word_tokenizer
 
 JOINT = ["psst", "gumbel_annealed", "reinforce_joint", "luo2018", "listener_only"]

@@ -13,10 +13,10 @@ from tellapart.captioners.adapters import LoraOptions
 from tellapart.captioners.fresh import fresh_captioner
 from tellapart.captioners.huggingface import HuggingFaceCaptioner
 from tellapart.cli.main import main
-from tellapart.cli.recipe import load_recipe, read_yaml
-from tellapart.cli.schema import CaptionerSection, LoraSection, NewSection
 from tellapart.errors import UsageError
 from tellapart.objectives import METHODS
+from tellapart.recipe.load import load_recipe, read_yaml
+from tellapart.recipe.sections import CaptionerSection, LoraSection, NewSection
 
 RECIPES = (Path(__file__).parents[2] / "recipes").rglob("*.yaml")
 SHIPPED = sorted(path for path in RECIPES if "train-listener" not in path.read_text())  # those: test_train_listener.py
@@ -223,19 +223,19 @@ def test_yaml_traps(tmp_path):
         ("lr: 0.1", ["--lr", "0.1"], "learning_rate"),
     ],
 )
-def test_old_names_are_accepted_with_a_note(recipe, line, flag, renamed, capsys):
+def test_old_names_are_accepted_with_a_note(recipe, line, flag, renamed, caplog):
     by_flag = load_recipe([str(recipe), *flag])
-    assert f"is called --{renamed} here" in capsys.readouterr().err
+    assert f"is called --{renamed} here" in caplog.text
     recipe.write_text("\n".join([*(old for old in RECIPE.splitlines() if not old.startswith("learning_rate")), line]))
     by_file = load_recipe([str(recipe)])
-    assert f"in {recipe} is called {renamed} here" in capsys.readouterr().err
+    assert f"in {recipe} is called {renamed} here" in caplog.text
     section, _, name = renamed.rpartition(".")
     for read in (by_flag, by_file):
         expected = {"num_beams": 3, "warmup_steps": 0.1, "learning_rate": 0.1}[name]
         assert getattr(read.evaluation if section else read.training, name) == expected
 
 
-def test_train_sample_n_finds_its_section(recipe, capsys):
+def test_train_sample_n_finds_its_section(recipe, caplog):
     recipe.write_text(RECIPE.replace("dico", "scst").replace("objective: {beta: 0.2, num_beams: 5}\n", ""))
     assert load_recipe([str(recipe), "--train_sample_n", "3"]).objective["num_generations"] == 3
-    assert "--train_sample_n is called --objective.num_generations here" in capsys.readouterr().err
+    assert "--train_sample_n is called --objective.num_generations here" in caplog.text

@@ -10,7 +10,7 @@ import pytest
 
 import tellapart
 from tellapart.cli.main import COMMANDS, main
-from tellapart.cli.names import resolve
+from tellapart.names import resolve
 from tellapart.objectives import METHODS
 
 HEAVY = {"torch", "transformers", "peft", "accelerate", "jsonargparse", "numpy"}

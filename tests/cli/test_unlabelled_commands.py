@@ -9,14 +9,14 @@ import pytest
 from safetensors.torch import load_file
 
 from tellapart.cli import score_captioner
-from tellapart.cli.feature_inputs import features_at
 from tellapart.cli.main import main
-from tellapart.cli.measured import DataOptions, load
-from tellapart.cli.recipe import load_recipe
-from tellapart.cli.runs import made_by
-from tellapart.cli.training_images import training_images, watched_images
 from tellapart.data.load import load_dataset
 from tellapart.errors import UsageError
+from tellapart.recipe.feature_inputs import features_at
+from tellapart.recipe.images import training_images, watched_images
+from tellapart.recipe.load import load_recipe
+from tellapart.recipe.measured import DataOptions, load
+from tellapart.recipe.runs import made_by
 from unlabelled_files import cut, jpeg, shard, write_tar, write_video
 
 pytest.importorskip("av", reason="videos need tellapart[video]")

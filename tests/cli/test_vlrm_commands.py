@@ -13,8 +13,8 @@ from safetensors.torch import load_file
 from transformers import AutoModelForImageTextToText
 
 from tellapart.cli.main import main
-from tellapart.cli.models import decoding
-from tellapart.cli.recipe import load_recipe
+from tellapart.recipe.load import load_recipe
+from tellapart.recipe.models import decoding
 from tiny.blip2 import tiny_blip2
 from tiny_models import images
 

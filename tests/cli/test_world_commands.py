@@ -55,9 +55,9 @@ def features_of(recipe: Path) -> list[str]:
 
 @pytest.mark.slow
 def test_the_untrained_start_is_drawn_from_the_seed(tmp_path):
-    from tellapart.cli.models import load_captioner
-    from tellapart.cli.schema import CaptionerSection, LoraSection
     from tellapart.errors import UsageError
+    from tellapart.recipe.models import load_captioner
+    from tellapart.recipe.sections import CaptionerSection, LoraSection
 
     section = CaptionerSection(model_name_or_path="world/backbone")
     first, again, other = (load_captioner(section, size="small", seed=seed).state_dict() for seed in (1, 1, 2))

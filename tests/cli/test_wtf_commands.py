@@ -11,12 +11,12 @@ import pytest
 from safetensors.torch import load_file
 
 from tellapart.cli.main import main
-from tellapart.cli.parts import check_parts
-from tellapart.cli.recipe import load_recipe
 from tellapart.errors import UsageError
 from tellapart.listeners.clip import ClipListener
 from tellapart.listeners.neighbours import Neighbours
 from tellapart.objectives import METHODS
+from tellapart.recipe.load import load_recipe
+from tellapart.recipe.parts import check_parts
 from tellapart.rewards.grammar import make_head
 
 QUICK = {"kind": "mlp", "pretraining_steps": 2, "batch_size": 4, "max_new_tokens": 8}

@@ -11,7 +11,6 @@ from safetensors.torch import load_file
 from given import vector
 from tellapart.experiments.study_vlrm import IMAGES, PLAN, claims, critic_figures, make
 from tellapart.experiments.vlrm_rows import CRITIC_RATE, LINEAR, METHODS, STAGES, VLRM_CHANGES, VLRM_ROWS
-from tellapart.experiments.vlrm_words import COLOURS, EXEMPT_WORDS, wording, world_phrases
 from tellapart.experiments.world_run import Setting, marker_of, run
 from tellapart.metrics.phrases import PhraseFinder
 from tellapart.metrics.style import style_columns
@@ -20,6 +19,7 @@ from tellapart.types import Batch, Rollout
 from tellapart.world import WORDS, build_tokenizer, load_world, spec
 from tellapart.world.grammar import parse
 from tellapart.world.itm import false_text
+from tellapart.world.phrases import COLOURS, EXEMPT_WORDS, wording, world_phrases
 from tellapart.world.stages import resolve
 
 

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from tellapart.cli import schema
-from tellapart.cli.names import resolve
+from tellapart.names import resolve
 from tellapart.objectives import METHODS, SHIPPED
+from tellapart.recipe import sections as schema
 from tellapart.training.config import TrainConfig
 from tellapart.verdicts.examine import Examination, examine
 from tellapart.verdicts.rules import FLOOR_SAYS, HACKED, HACKING, HACKING_SAYS, RULES, WORSE

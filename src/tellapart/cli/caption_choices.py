@@ -160,7 +160,7 @@ def decodings(options: CaptionOptions) -> tuple[Decoding, Decoding]:
     Raises:
         UsageError: a number cannot be used.
     """
-    from tellapart.cli.models import as_usage_errors
+    from tellapart.recipe.models import as_usage_errors
     from tellapart.types import Decoding
 
     style = style_of(options)
@@ -234,7 +234,7 @@ def identity(name: str) -> str:
     Raises:
         UsageError: a run has no checkpoint yet, or a stage of the world is damaged.
     """
-    from tellapart.cli.models import captioner_folder
+    from tellapart.recipe.models import captioner_folder
 
     folder = Path(captioner_folder(name)).expanduser()
     if folder.is_dir():

@@ -28,10 +28,10 @@ from tellapart.cli.caption_choices import (
     resampled_faults,
     style_of,
 )
-from tellapart.cli.feature_inputs import check_width, features_at
-from tellapart.cli.schema import CaptionerSection
 from tellapart.data.features.base import FeatureInputs
 from tellapart.errors import UsageError
+from tellapart.recipe.feature_inputs import check_width, features_at
+from tellapart.recipe.sections import CaptionerSection
 
 if TYPE_CHECKING:
     from tellapart.captioners.huggingface import HuggingFaceCaptioner
@@ -131,7 +131,7 @@ class BuildStation:
         """
         import torch
 
-        from tellapart.cli.models import device, load_listener
+        from tellapart.recipe.models import device, load_listener
 
         if processes > 1:
             os.environ["LOCAL_RANK"] = str(rank % max(torch.accelerator.device_count(), 1))
@@ -172,7 +172,7 @@ def prompted_captioner(options: CaptionOptions) -> HuggingFaceCaptioner:
 
     Other models read a prompt as the beginning of the caption, which an instruction is not.
     """
-    from tellapart.cli.models import load_captioner
+    from tellapart.recipe.models import load_captioner
 
     section = CaptionerSection(model_name_or_path=options.captioner, dtype=options.dtype, prompt=options.prompt)
     captioner, asked = load_captioner(section), STYLES[options.style].prompt

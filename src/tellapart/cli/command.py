@@ -7,8 +7,8 @@ from dataclasses import fields
 from typing import Any, TypeVar
 
 from tellapart.cli.console import say
-from tellapart.cli.parse import Parser, add_options, help_of, option_types, parse, split_arguments
 from tellapart.errors import UsageError
+from tellapart.recipe.parse import Parser, add_options, help_of, option_types, parse, split_arguments
 
 T = TypeVar("T")
 

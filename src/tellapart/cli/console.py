@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import difflib
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -34,24 +33,6 @@ def result_console() -> Console:
 
     console = Console()
     return console if console.is_terminal else Console(width=WIDTH)
-
-
-def closest(word: str, known: Iterable[str]) -> str | None:
-    """The known name that ``word`` was probably meant to be.
-
-    Dotted names are compared by their last part, within the same section first: a shared section is no likeness.
-    """
-    names = list(known)
-    section, _, leaf = word.rpartition(".")
-    for candidates in ([name for name in names if name.rpartition(".")[0] == section], names):
-        leaves: dict[str, str] = {}
-        for name in candidates:
-            leaves.setdefault(name.rpartition(".")[2], name)
-        match = difflib.get_close_matches(leaf, leaves, n=1, cutoff=0.6)
-        if match:
-            return leaves[match[0]]
-    whole = difflib.get_close_matches(word, names, n=1, cutoff=0.8)
-    return whole[0] if whole else None
 
 
 def table(rows: Sequence[Sequence[str]]) -> str:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tellapart.cli.console import say
-from tellapart.cli.names import require_known, resolve
 from tellapart.errors import UsageError
+from tellapart.names import require_known, resolve
 
 ACTIONS = {
     "check": ("read every image and caption, and tell what would spoil a training", "tellapart.cli.data_check:run"),

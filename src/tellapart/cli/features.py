@@ -73,8 +73,8 @@ def run(argv: Sequence[str]) -> int:
     if options.batch_size < 1:
         raise UsageError(f"--batch_size is {options.batch_size}: give at least 1.")
     from tellapart.captioning.features import write_features
-    from tellapart.cli.models import device
     from tellapart.data.features.store import About, FeatureStore
+    from tellapart.recipe.models import device
 
     items = items_of(words[0], options)
     vision = _vision(options)
@@ -107,8 +107,8 @@ def items_of(path: str, options: FeaturesOptions) -> list[Item]:
         UsageError: the data cannot be read, or two parts share an id.
     """
     from tellapart.captioning.records import Item
-    from tellapart.cli.models import WORLD, load_data
     from tellapart.data.load import splits_of
+    from tellapart.recipe.models import WORLD, load_data
     from tellapart.world import WORLD_SPLITS
 
     if options.split is not None:
@@ -138,7 +138,7 @@ def items_of(path: str, options: FeaturesOptions) -> list[Item]:
 
 def _vision(options: FeaturesOptions) -> VisionFeatures:
     from tellapart.captioners.vision import VisionFeatures
-    from tellapart.cli.models import build_stage, is_world
+    from tellapart.recipe.models import build_stage, is_world
 
     folder = build_stage(options.model, options.size) if is_world(options.model) else options.model
     return VisionFeatures.from_pretrained(folder, pool=options.pool)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from tellapart.cli.console import note, say, table
 from tellapart.cli.frontier_words import Words, frontier_parser, read_words
-from tellapart.cli.parse import help_of
 from tellapart.errors import UsageError
+from tellapart.recipe.parse import help_of
 
 if TYPE_CHECKING:
     from tellapart.cli.frontier_plan import Planned, PlannedCurve
@@ -75,12 +75,12 @@ def _each(curves: Sequence[PlannedCurve]) -> list[Planned]:
 
 def _build_world(waiting: Sequence[Planned]) -> None:
     """The stages of the built-in world that the recipes name, before two processes build the same."""
-    from tellapart.cli.fingerprints import stages_of
+    from tellapart.recipe.fingerprint import stages_of
 
     needed = {(stage, each.recipe["data"]["size"]) for each in waiting for stage in stages_of(each.asked)}
     if not needed:
         return
-    from tellapart.cli.models import build_stage
+    from tellapart.recipe.models import build_stage
 
     for stage, size in sorted(needed):
         build_stage(stage, size)
@@ -118,8 +118,8 @@ def _dataset(words: Words, planned: Sequence[PlannedCurve]) -> CaptionDataset | 
     if not each:
         note("note: the page shows no images, because the points were added from elsewhere.")
         return None
-    from tellapart.cli.measured import DataOptions, load
-    from tellapart.cli.runs import made_by
+    from tellapart.recipe.measured import DataOptions, load
+    from tellapart.recipe.runs import made_by
 
     try:
         return load(DataOptions(split=each[0].asked["measure"]["split"]), made_by(each[0].recipe)).dataset

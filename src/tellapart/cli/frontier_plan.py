@@ -10,12 +10,12 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from tellapart.cli.fingerprints import Fingerprints, world_stage
 from tellapart.cli.frontier_words import FrontierOptions, Method, Words, nested, seeds_of
-from tellapart.cli.recipe import Recipe, load_recipe
 from tellapart.experiments.frontier.records import START, Curve, Measured, Point, Training
 from tellapart.experiments.jobs import Job
 from tellapart.files import write_json
+from tellapart.recipe.fingerprint import Fingerprints, world_stage
+from tellapart.recipe.load import Recipe, load_recipe
 
 POINT_MODULE = "tellapart.cli.frontier_point"
 ASKED_FILE, DONE_FILE = "asked.json", "done.json"

@@ -15,7 +15,7 @@ import yaml
 
 from tellapart.cli.console import note
 from tellapart.cli.frontier_plan import DONE_FILE
-from tellapart.cli.main import BAD_USAGE, INTERRUPTED, explain, plain_warnings
+from tellapart.cli.main import BAD_USAGE, INTERRUPTED, explain, plain_warnings, told_remarks
 from tellapart.errors import UsageError
 from tellapart.experiments.frontier.records import START
 from tellapart.files import write_json, write_text
@@ -31,7 +31,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--output_dir", type=Path, required=True)
     options = parser.parse_args(argv)
     try:
-        with plain_warnings():
+        with plain_warnings(), told_remarks():
             carry_out(options.output_dir, options.output_dir / options.asked)
         return 0
     except KeyboardInterrupt as stopped:
@@ -77,9 +77,9 @@ def trained(folder: Path, recipe: dict[str, Any]) -> dict[str, int | None]:
     """Train unless that is done; ``{"selected": step or None, "last": step}``."""
     told = folder / TRAINED_FILE
     if not told.exists():
-        from tellapart.cli.build import build
-        from tellapart.cli.recipe import load_recipe
         from tellapart.cli.train import check_output_dir, clear, train
+        from tellapart.recipe.build import build
+        from tellapart.recipe.load import load_recipe
 
         write_text(folder / RECIPE_FILE, yaml.safe_dump(recipe, sort_keys=False, allow_unicode=True))
         words = [str(folder / RECIPE_FILE), "--output_dir", str(folder)]
@@ -96,9 +96,9 @@ def trained(folder: Path, recipe: dict[str, Any]) -> dict[str, int | None]:
 
 def _measure(model: str, name: str, asked: dict[str, Any], target: Path) -> str:
     """Measure one model; the folder of its evaluation, relative to that of ``done.json``."""
-    from tellapart.cli.runs import made_by
     from tellapart.cli.score_captioner import measure
     from tellapart.cli.score_options import ScoreOptions
+    from tellapart.recipe.runs import made_by
 
     result = measure(model, ScoreOptions(name=name, **asked["measure"]), run=made_by(asked["recipe"]))
     return result.save(target).relative_to(target.parent).as_posix()

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from tellapart.cli.parse import RECIPE_ENDINGS, Parser, add_options, option_types, parse, split_arguments
-from tellapart.cli.read_yaml import read_yaml
-from tellapart.cli.recipe import chosen_method, recipe_parser
 from tellapart.errors import UsageError
+from tellapart.recipe.load import chosen_method, recipe_parser
+from tellapart.recipe.parse import RECIPE_ENDINGS, Parser, add_options, option_types, parse, split_arguments
+from tellapart.recipe.read_yaml import read_yaml
 
 REPEATED = ("grid", "label", "add", "at")
 """Options that may be given several times, the first two for each recipe."""

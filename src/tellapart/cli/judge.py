@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Literal
 
 from tellapart.cli.command import options_of, refuse_unused
 from tellapart.cli.console import note, say
-from tellapart.cli.measured import DataOptions
 from tellapart.errors import UsageError
+from tellapart.recipe.measured import DataOptions
 
 if TYPE_CHECKING:
     from tellapart.evaluation.judge.study import Study

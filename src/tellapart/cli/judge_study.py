@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from tellapart.cli.console import note
 from tellapart.cli.judge import JudgeOptions
-from tellapart.cli.measured import Where, load
-from tellapart.cli.runs import made
 from tellapart.data.results import read_results
 from tellapart.errors import UsageError
 from tellapart.evaluation.judge.distractors import nearest_others, random_others
@@ -26,6 +24,8 @@ from tellapart.evaluation.judge.study import (
 )
 from tellapart.evaluation.matching import match
 from tellapart.evaluation.results import METRICS_FILE, find_result
+from tellapart.recipe.measured import Where, load
+from tellapart.recipe.runs import made
 
 if TYPE_CHECKING:
     from tellapart.data.dataset import CaptionDataset
@@ -119,8 +119,8 @@ def _distractors(options: JudgeOptions, where: Where, ids: Sequence[str]) -> tup
         found = nearest_others(Neighbours.load(options.neighbours), dataset, ids)
         return found, f"The other image is the nearest neighbour by {options.neighbours}."
     if options.listener is not None:
-        from tellapart.cli.models import load_listener
         from tellapart.listeners.mining import mine
+        from tellapart.recipe.models import load_listener
 
         listener = load_listener(options.listener, name="listener", size=where.size)
         found = nearest_others(mine(listener, dataset, 1), dataset, ids)

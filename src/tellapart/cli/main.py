@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import sys
 import warnings
@@ -11,8 +12,8 @@ from contextlib import contextmanager
 
 from tellapart import __version__
 from tellapart.cli.console import note, say
-from tellapart.cli.names import require_known, resolve
 from tellapart.errors import UsageError
+from tellapart.names import require_known, resolve
 
 COMMANDS = {
     "demo": ("the whole story on the built-in world: train, compare, report", "tellapart.cli.demo:run"),
@@ -69,7 +70,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not sys.stderr.isatty():
         os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     try:
-        with plain_warnings():
+        with plain_warnings(), told_remarks():
             code = dispatch(words)
             sys.stdout.flush()  # here, where a reader that has gone is dealt with
             return code
@@ -111,6 +112,25 @@ def plain_warnings() -> Iterator[None]:
             warnings.simplefilter("ignore", category)
         warnings.showwarning = lambda message, *where, **further: note(f"warning: {message}")
         yield
+
+
+class _Remarks(logging.Handler):
+    """Writes what the library logs to standard error, a line each."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write one record."""
+        note(record.getMessage())
+
+
+@contextmanager
+def told_remarks() -> Iterator[None]:
+    """While the block runs, warnings that the library logs reach standard error."""
+    logger, handler = logging.getLogger("tellapart"), _Remarks(logging.WARNING)
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
 
 
 def usage() -> str:

@@ -12,8 +12,8 @@ from tellapart.objectives import METHODS
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-    from tellapart.cli.build import Built
-    from tellapart.cli.recipe import Recipe
+    from tellapart.recipe.build import Built
+    from tellapart.recipe.load import Recipe
     from tellapart.training.memory import PartMemory
 
 WEIGHTS = ("*.safetensors", "*.bin", "adapter_config.json", "run.json")
@@ -41,7 +41,7 @@ ARCHITECTURES: dict[str, dict[str, Any]] = {
 
 def memory_table(recipe: Recipe, built: Built) -> str:
     """The memory of a training that was built."""
-    from tellapart.cli.models import device_of
+    from tellapart.recipe.models import device_of
     from tellapart.training.memory import frozen_models, memory_of
     from tellapart.training.start import two_pictures
 
@@ -73,14 +73,14 @@ def memory_of_configurations(recipe: Recipe) -> str:
     """
     import torch
 
-    from tellapart.cli.unweighted import configured_model, unweighted_captioner
+    from tellapart.recipe.unweighted import configured_model, unweighted_captioner
     from tellapart.training.memory import frozen_models, memory_of
 
     with torch.device("meta"):
         captioner, inputs = unweighted_captioner(recipe.captioner, ARCHITECTURES)
         trained: dict[str, nn.Module] = {"captioner": captioner}
         if "critic" in METHODS[recipe.method].needs:
-            from tellapart.cli.critics import build_critic
+            from tellapart.recipe.critics import build_critic
 
             trained["critic"] = build_critic(recipe, captioner)
         holder = _Holder(trained, recipe)

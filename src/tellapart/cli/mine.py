@@ -94,10 +94,10 @@ def run(argv: Sequence[str]) -> int:
 
 def _mined(path: str, listener: str, options: MineOptions) -> tuple[CaptionDataset, Neighbours, float]:
     """The images, their neighbours, and how long it took from the loaded listener on."""
-    from tellapart.cli.measured import without_broken
-    from tellapart.cli.models import load_data, load_listener
     from tellapart.data.duplicates import look_alikes
     from tellapart.listeners.mining import mine
+    from tellapart.recipe.measured import without_broken
+    from tellapart.recipe.models import load_data, load_listener
 
     dataset = load_data(
         path,

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 from tellapart.cli.command import options_of
 from tellapart.cli.console import note, say
-from tellapart.cli.schema import TrainFlags
 from tellapart.errors import UsageError
+from tellapart.recipe.sections import TrainFlags
 
 if TYPE_CHECKING:
-    from tellapart.cli.measured import DataOptions
+    from tellapart.recipe.measured import DataOptions
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,8 +128,8 @@ def references_of(run: Path, options: DataOptions | None = None) -> dict[str, li
     Raises:
         UsageError: ``options`` name other images, and these cannot be read.
     """
-    from tellapart.cli.measured import DataOptions, load
-    from tellapart.cli.runs import made
+    from tellapart.recipe.measured import DataOptions, load
+    from tellapart.recipe.runs import made
 
     try:
         return load(options or DataOptions(), made(run)).dataset.references

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from tellapart.cli.command import options_of, refuse_unused
 from tellapart.cli.console import note, say
-from tellapart.cli.measured import DataOptions, load
-from tellapart.cli.runs import made
 from tellapart.errors import UsageError
+from tellapart.recipe.measured import DataOptions, load
+from tellapart.recipe.runs import made
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tellapart.cli.console import note, result_console, say
-from tellapart.cli.feature_inputs import collate_of, features_at
-from tellapart.cli.measured import Where, load
-from tellapart.cli.runs import Made, made
-from tellapart.cli.schema import CaptionerSection, EvaluationSection
 from tellapart.cli.score_options import ScoreOptions, further_measures
 from tellapart.errors import UsageError
+from tellapart.recipe.feature_inputs import collate_of, features_at
+from tellapart.recipe.measured import Where, load
+from tellapart.recipe.runs import Made, made
+from tellapart.recipe.sections import CaptionerSection, EvaluationSection
 
 if TYPE_CHECKING:
     from tellapart.captioners.huggingface import HuggingFaceCaptioner
@@ -103,7 +103,7 @@ def _by_own_listener(path: Path, run: Made | None, where: Where) -> list[Scorer]
     """What measures a run by the listener that belongs to its captioner, if it has one."""
     if run is None or run.own_listener is None:
         return []
-    from tellapart.cli.own_listener import trained_scorers
+    from tellapart.recipe.own_listener import trained_scorers
 
     features = features_at(where.features)
     return trained_scorers(path, run.own_listener, where.dataset, size=where.size, features=features)
@@ -116,7 +116,7 @@ def _titled(result: EvaluationResult, title: str) -> EvaluationResult:
 
 def _measures(options: ScoreOptions, run: Made | None, where: Where) -> tuple[Measure, ...]:
     """What is measured of the captions as text, and of the pictures where these are known."""
-    from tellapart.cli.models import truth_of
+    from tellapart.recipe.models import truth_of
 
     truth = truth_of(where.path, where.split, size=where.size, dataset=where.dataset)
     usual = run.evaluation if run else EvaluationSection()
@@ -146,7 +146,7 @@ def _drawn_by(
     word: str, options: ScoreOptions, usual: NamedProtocol | EvaluationSection | None, where: Where
 ) -> tuple[HuggingFaceCaptioner, Decoding]:
     """The captioner and how it draws: as the options say, else as is usual for the protocol or the run."""
-    from tellapart.cli.models import decoding, device, load_captioner
+    from tellapart.recipe.models import decoding, device, load_captioner
 
     beams = options.num_beams or (usual.num_beams if usual else 1)
     longest = options.max_new_tokens or (usual.max_new_tokens if usual else 40)
@@ -193,7 +193,7 @@ def fitting(path: Path, where: Where, options: ScoreOptions) -> tuple[Where, dic
 
 def _listeners(options: ScoreOptions, run: Made | None, where: Where) -> dict[str, ClipListener | Vse]:
     """The retrievers by name, knowing the images."""
-    from tellapart.cli.soft_listeners import load_retriever
+    from tellapart.recipe.soft_listeners import load_retriever
 
     paths = {
         "listener": (options.listener or (run.listener.path if run else None)),
@@ -214,7 +214,7 @@ def _listeners(options: ScoreOptions, run: Made | None, where: Where) -> dict[st
 
 def _scorers(options: ScoreOptions, run: Made | None, where: Where) -> list[Scorer]:
     """Further models that see the images: of the options, else those of the run's own evaluation."""
-    from tellapart.cli.scorers import load_scorers
+    from tellapart.recipe.scorers import load_scorers
 
     usual = run.evaluation if run else EvaluationSection()
     pac, base, itm = options.pac or usual.pac, options.pac_base or usual.pac_base, options.itm or usual.itm

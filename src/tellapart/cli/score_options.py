@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from tellapart.cli.measured import DataOptions
 from tellapart.data.formats.names import Format
 from tellapart.errors import UsageError
+from tellapart.recipe.measured import DataOptions
 
 if TYPE_CHECKING:
     from tellapart.evaluation.measures import Measure
@@ -172,13 +172,13 @@ def further_measures(options: ScoreOptions, references: Mapping[str, Sequence[st
 
         found.append(novelty_measure(load_references(options.training_references, prefer="train").references))
     if options.grammar is not None:
-        from tellapart.cli.models import load_grammar
         from tellapart.evaluation.grammar import GrammarMeasure
+        from tellapart.recipe.models import load_grammar
 
         found.append(GrammarMeasure(load_grammar(options.grammar, size=options.size or "full")))
     if options.language_model is not None:
-        from tellapart.cli.models import load_language_model
         from tellapart.evaluation.fluency import PerplexityMeasure
+        from tellapart.recipe.models import load_language_model
 
         found.append(PerplexityMeasure(load_language_model(options.language_model, size=options.size or "full")))
     if options.meteor:

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 from tellapart.cli.console import note, result_console, say
 from tellapart.cli.push import check_push, push_trained, write_or_keep_card
-from tellapart.cli.recipe import PART_SECTIONS, Recipe, load_recipe, recipe_help
 from tellapart.errors import UsageError
 from tellapart.files import write_text
+from tellapart.recipe.load import PART_SECTIONS, Recipe, load_recipe, recipe_help
 
 if TYPE_CHECKING:
-    from tellapart.cli.build import Built, Watch
-    from tellapart.cli.listener_recipe import ListenerRecipe
+    from tellapart.recipe.build import Built, Watch
+    from tellapart.recipe.listener_recipe import ListenerRecipe
     from tellapart.training.run import Run
 
 RECIPE_FILE = "recipe.yaml"
@@ -77,7 +77,7 @@ def run(argv: Sequence[str]) -> int:
         say(memory.memory_of_configurations(recipe))
         note("note: the captioner has no weights, so nothing else was checked.")
         return 0
-    from tellapart.cli.build import build
+    from tellapart.recipe.build import build
 
     built = build(recipe)
     if recipe.flags.dry_run:
@@ -94,7 +94,7 @@ def run(argv: Sequence[str]) -> int:
 def train(recipe: Recipe, built: Built) -> Run:
     """Train, then measure the selected captioner and keep the result with the run."""
     from tellapart.captioners.modes import quiet
-    from tellapart.cli.training_images import keep_list, tell_replaced
+    from tellapart.recipe.images import keep_list, tell_replaced
     from tellapart.training.loop import train as loop
 
     output_dir = recipe.training.output_dir

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tellapart.cli.console import note, say
-from tellapart.cli.listener_parts import knows_images
-from tellapart.cli.listener_recipe import ListenerRecipe, listener_help, load_listener_recipe
 from tellapart.cli.train import RECIPE_FILE, SKIPPED_FILE, check_output_dir, clear, is_main
 from tellapart.errors import UsageError
 from tellapart.files import fresh_folder, write_text
 from tellapart.listeners.kinds import FOLDER
+from tellapart.recipe.listener_parts import knows_images
+from tellapart.recipe.listener_recipe import ListenerRecipe, listener_help, load_listener_recipe
 
 if TYPE_CHECKING:
     from tellapart.data.dataset import CaptionDataset
@@ -75,9 +75,9 @@ def build(recipe: ListenerRecipe) -> BuiltListener:
     Raises:
         UsageError: a part is missing, broken, or does not go with another.
     """
-    from tellapart.cli.listener_parts import collate_of, generated_captions, learner_of
     from tellapart.data.corruptions import vocabulary_of
     from tellapart.data.loader import TrainingData
+    from tellapart.recipe.listener_parts import collate_of, generated_captions, learner_of
     from tellapart.rewards.grammar import plain
 
     dataset, skipped = _data(recipe, recipe.data.path, recipe.data.split, recipe.data.limit)
@@ -102,9 +102,9 @@ def build(recipe: ListenerRecipe) -> BuiltListener:
 
 def _listener(recipe: ListenerRecipe) -> ClipListener | Vse:
     """What is trained, as it is at the start."""
-    from tellapart.cli.feature_inputs import features_at
-    from tellapart.cli.listener_sections import NewVseSection
-    from tellapart.cli.soft_listeners import clip_vectors, fresh_vse, load_retriever, stored_vectors
+    from tellapart.recipe.feature_inputs import features_at
+    from tellapart.recipe.listener_sections import NewVseSection
+    from tellapart.recipe.soft_listeners import clip_vectors, fresh_vse, load_retriever, stored_vectors
 
     section, size, features = recipe.listener, recipe.data.size, features_at(recipe.data.features)
     if not section.is_new:
@@ -127,13 +127,13 @@ def _objective(
     generated: Mapping[str, Sequence[str]],
 ) -> tuple[Any, GrammarHead | None]:
     """The objective, and the head if one is trained."""
-    from tellapart.cli.models import as_usage_errors
     from tellapart.draws import seeded
     from tellapart.listeners.trained import TrainedListener
     from tellapart.objectives.contrastive import Contrastive
     from tellapart.objectives.contrastive_grammar import ContrastiveGrammar
     from tellapart.objectives.hinge import Hinge
     from tellapart.objectives.positive_augmented import PositiveAugmented
+    from tellapart.recipe.models import as_usage_errors
     from tellapart.rewards.grammar import make_head
 
     if recipe.loss == "hinge":
@@ -159,7 +159,7 @@ def _data(
     recipe: ListenerRecipe, path: str, split: str, limit: int | None, *, images: Path | None = None
 ) -> tuple[CaptionDataset, list[tuple[str, str]]]:
     """A split and the images left out of it, read as the data section says where the path is that of the training."""
-    from tellapart.cli.feature_inputs import features_at, load_pictured, usable
+    from tellapart.recipe.feature_inputs import features_at, load_pictured, usable
 
     section = recipe.data
     if section.on_error == "replace":

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tellapart.experiments.vlrm_words import EXEMPT_WORDS, world_phrases
 from tellapart.experiments.world_rows import Build, Row
+from tellapart.world.phrases import EXEMPT_WORDS, world_phrases
 from tellapart.world.vocabulary import MAX_NEW_TOKENS
 
 if TYPE_CHECKING:

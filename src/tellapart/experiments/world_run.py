@@ -211,7 +211,7 @@ def _test(
 ) -> dict[str, dict[str, float]]:
     from tellapart.evaluation.fluency import PerplexityMeasure
     from tellapart.evaluation.meteor import MeteorMeasure
-    from tellapart.experiments.vlrm_words import wording
+    from tellapart.world.phrases import wording
 
     own = "own" in further
     measures: tuple[Measure, ...] = (PerplexityMeasure(parts.language_model),) if own else ()

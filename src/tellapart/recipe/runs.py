@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from tellapart.cli.schema import DataSection, EvaluationSection, ListenerSection, OwnListenerSection
+from tellapart.recipe.sections import DataSection, EvaluationSection, ListenerSection, OwnListenerSection
 
 
 @dataclass(frozen=True)

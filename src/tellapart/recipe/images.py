@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tellapart.cli.console import note
-from tellapart.cli.feature_inputs import load_pictured, needs_pictures, usable
 from tellapart.data.dataset import CaptionDataset, Collate, LazyExamples
 from tellapart.data.held_out import hold_out
 from tellapart.data.loader import TrainingData
 from tellapart.errors import UsageError
 from tellapart.files import write_text
 from tellapart.objectives import METHODS
+from tellapart.recipe.feature_inputs import load_pictured, needs_pictures, usable
 
 if TYPE_CHECKING:
-    from tellapart.cli.recipe import Recipe
     from tellapart.data.features.base import FeatureSet
     from tellapart.listeners.clip import ClipListener
+    from tellapart.recipe.load import Recipe
+
+logger = logging.getLogger(__name__)
 
 Skipped = list[tuple[str, str]]
 """Id and reason of images that are left out."""
@@ -136,9 +138,9 @@ def told_problems(dataset: CaptionDataset) -> Skipped:
         return []
     problems = list(dataset.examples.problems)
     for _, problem in problems[:5]:
-        note(f"note: {problem}")
+        logger.warning("note: %s", problem)
     if len(problems) > 5:
-        note(f"note: {len(problems)} files of {dataset.name} are damaged in all.")
+        logger.warning("note: %d files of %s are damaged in all.", len(problems), dataset.name)
     return problems
 
 
@@ -163,9 +165,10 @@ def _tell_what_is_seen(watched: CaptionDataset, trained: CaptionDataset) -> None
     ids = enumerate(trained.iterate_ids())
     seen = sum(name in watched.position and watched[watched.position[name]] == trained[i] for i, name in ids)
     if seen:
-        note(
-            f"note: {seen} of the {len(watched)} images of the evaluation are trained on: set evaluation.path, or "
-            "evaluation.held_out."
+        logger.warning(
+            "note: %d of the %d images of the evaluation are trained on: set evaluation.path, or evaluation.held_out.",
+            seen,
+            len(watched),
         )
 
 
@@ -195,4 +198,4 @@ def tell_replaced(data: TrainingData, listed: Path) -> None:
     """Say how many images were replaced in a run that has ended."""
     if data.replaced:
         count, whose = len(data.replaced), f"{listed.name} of the run lists them"
-        note(f"note: images that could not be read and were replaced by others: {count}; {whose}.")
+        logger.warning("note: images that could not be read and were replaced by others: %d; %s.", count, whose)

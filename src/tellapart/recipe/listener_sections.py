@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from tellapart.cli.schema import LoraSection
 from tellapart.listeners.kinds import is_vse
+from tellapart.recipe.sections import LoraSection
 
 NEW_VSE = "new/vse"
 

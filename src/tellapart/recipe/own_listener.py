@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from tellapart.captioners.huggingface import HuggingFaceCaptioner
-from tellapart.cli.soft_listeners import load_any_listener, load_retriever, load_soft_listener
 from tellapart.data.dataset import CaptionDataset, Collate, Processor
 from tellapart.errors import UsageError
 from tellapart.evaluation.own_listener import NAME, OwnListenerScorer
@@ -18,14 +17,15 @@ from tellapart.listeners.soft_clip import SoftClip
 from tellapart.listeners.trained import TrainedListener, vision_learns, vision_parameters
 from tellapart.listeners.vse import Vse
 from tellapart.objectives import METHODS
+from tellapart.recipe.soft_listeners import load_any_listener, load_retriever, load_soft_listener
 from tellapart.relaxation import Relaxation
 from tellapart.training.start import two_pictures
 
 if TYPE_CHECKING:
-    from tellapart.cli.recipe import Recipe
-    from tellapart.cli.schema import OwnListenerSection
     from tellapart.data.features.base import FeatureSet
     from tellapart.evaluation.scorers import Scorer
+    from tellapart.recipe.load import Recipe
+    from tellapart.recipe.sections import OwnListenerSection
 
 OwnListener = SoftClip | Vse | TrainedListener
 

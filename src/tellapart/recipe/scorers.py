@@ -24,10 +24,10 @@ def load_scorers(
     Raises:
         UsageError: a model does not exist, or is of another kind.
     """
-    from tellapart.cli.models import build_stage, device, is_world, load_listener
     from tellapart.errors import UsageError
     from tellapart.evaluation.scorers import MatchScorer, PacScorer
     from tellapart.listeners.pairs import PairMatcher
+    from tellapart.recipe.models import build_stage, device, is_world, load_listener
     from tellapart.rewards.matchers import open_matcher
 
     found: list[Scorer] = []

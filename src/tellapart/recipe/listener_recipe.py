@@ -9,17 +9,17 @@ from typing import Any, Literal
 
 import yaml
 
-from tellapart.cli.listener_sections import (
+from tellapart.errors import UsageError
+from tellapart.recipe.listener_sections import (
     HeadSection,
     HingeSection,
     ListenerEvaluationSection,
     PacSection,
     TrainedListenerSection,
 )
-from tellapart.cli.parse import Parser, add_options, help_of
-from tellapart.cli.recipe import read_options, read_yaml, recipe_path, typed_options
-from tellapart.cli.schema import DataSection, TrainFlags
-from tellapart.errors import UsageError
+from tellapart.recipe.load import read_options, read_yaml, recipe_path, typed_options
+from tellapart.recipe.parse import Parser, add_options, help_of
+from tellapart.recipe.sections import DataSection, TrainFlags
 from tellapart.training.config import TrainConfig
 
 SECTIONS: dict[str, Any] = {

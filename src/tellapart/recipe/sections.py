@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from tellapart.cli.new_section import NewSection, TransformerSection
 from tellapart.data.formats.names import Readable
+from tellapart.recipe.new_section import NewSection, TransformerSection
 
 
 @dataclass(frozen=True, kw_only=True)

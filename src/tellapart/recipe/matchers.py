@@ -10,8 +10,8 @@ from tellapart.errors import UsageError
 if TYPE_CHECKING:
     import torch
 
-    from tellapart.cli.recipe import Recipe
     from tellapart.data.dataset import CaptionDataset, Collate
+    from tellapart.recipe.load import Recipe
     from tellapart.rewards.matchers import AnyMatcher
 
 
@@ -67,7 +67,7 @@ def load_matcher(section: MatcherSection, *, size: str = "full") -> AnyMatcher:
     Raises:
         UsageError: there is no such model or device, or an option is not for its kind.
     """
-    from tellapart.cli.models import build_stage, device, is_world
+    from tellapart.recipe.models import build_stage, device, is_world
     from tellapart.rewards.matchers import open_matcher
 
     name = str(section.model)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import logging
 import re
 import typing
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,8 +18,10 @@ from typing import Any, Literal, NoReturn
 
 import jsonargparse
 
-from tellapart.cli.console import closest, note
 from tellapart.errors import UsageError
+from tellapart.names import closest
+
+logger = logging.getLogger(__name__)
 
 RENAMED = {
     "beam_size": "num_beams",
@@ -228,7 +231,7 @@ def known_key(name: str, types: Mapping[str, Any], *, shown: str = "", where: st
         same_leaf = [key for key in types if key.rsplit(".", 1)[-1] == RENAMED[leaf]]
         found = renamed if renamed in types else same_leaf[0] if len(same_leaf) == 1 else None
         if found:
-            note(f"note: {shown}{name}{place} is called {shown}{found} here.")
+            logger.warning("note: %s%s%s is called %s%s here.", shown, name, place, shown, found)
             return found
     meant = closest(name, [*types, *GONE])
     remedy = f"did you mean {shown}{meant}?" if meant else "see --help for the options."

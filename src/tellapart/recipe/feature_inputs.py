@@ -2,29 +2,32 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import asdict, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from tellapart.cli.measured import without_broken
-from tellapart.cli.new_section import NewSection, TransformerSection
-from tellapart.cli.schema import (
+from tellapart.errors import UsageError
+from tellapart.listeners.kinds import reads_features
+from tellapart.recipe.measured import without_broken
+from tellapart.recipe.new_section import NewSection, TransformerSection
+from tellapart.recipe.sections import (
     CaptionerSection,
     DataSection,
     EvaluationSection,
     ListenerSection,
     OwnListenerSection,
 )
-from tellapart.errors import UsageError
-from tellapart.listeners.kinds import reads_features
 
 if TYPE_CHECKING:
     from tellapart.captioners.base import Captioner
     from tellapart.captioners.huggingface import HuggingFaceCaptioner
-    from tellapart.cli.recipe import Recipe
     from tellapart.data.dataset import CaptionDataset, Collate
     from tellapart.data.features.base import FeatureSet
+    from tellapart.recipe.load import Recipe
+
+logger = logging.getLogger(__name__)
 
 
 def features_at(path: Path | None) -> FeatureSet | None:
@@ -55,7 +58,7 @@ def load_pictured(
     Raises:
         UsageError: the data cannot be read.
     """
-    from tellapart.cli.models import load_data
+    from tellapart.recipe.models import load_data
 
     if features is None:
         return load_data(path, split, missing_files=missing_files, **how)
@@ -111,14 +114,15 @@ def usable(
     """
     skipped: list[tuple[str, str]] = []
     if features is not None:
-        from tellapart.cli.console import note
         from tellapart.data.features.open import require_features, with_features
 
         if on_error == "skip":
             whole = len(dataset)
             dataset, skipped = with_features(dataset, features)
             if skipped:
-                note(f"note: {len(skipped)} of the {whole} images of {dataset.name} have no usable features.")
+                logger.warning(
+                    "note: %d of the %d images of %s have no usable features.", len(skipped), whole, dataset.name
+                )
         else:
             require_features(dataset, features)
     if pictures:
@@ -171,7 +175,7 @@ def start_captioner(
     Raises:
         UsageError: there is no such model, or it cannot be used so.
     """
-    from tellapart.cli.models import NEW, load_captioner
+    from tellapart.recipe.models import NEW, load_captioner
 
     name = section.model_name_or_path
     if not name.startswith(NEW):
@@ -200,7 +204,7 @@ def _fresh(
         UsageError: there is none of this name, or it cannot be made so.
     """
     from tellapart.captioners.fresh import CLIP_TRANSFORMER, fresh_captioner, fresh_clip_transformer
-    from tellapart.cli.models import NEW, build_stage, is_world
+    from tellapart.recipe.models import NEW, build_stage, is_world
 
     name, kind = section.model_name_or_path, section.model_name_or_path.removeprefix(NEW)
     unused = ("new", section.new) if kind == CLIP_TRANSFORMER else ("transformer", section.transformer)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterable
 from importlib import import_module
 from typing import Any
 
-from tellapart.cli.console import closest
 from tellapart.errors import UsageError
 
 
@@ -28,3 +28,21 @@ def require_known(word: str, known: Iterable[str], what: str) -> None:
     meant = closest(word, names)
     remedy = f"did you mean {meant}?" if meant else f"choose one of {', '.join(names)}."
     raise UsageError(f"{word!r} is not {what}: {remedy}")
+
+
+def closest(word: str, known: Iterable[str]) -> str | None:
+    """The known name that ``word`` was probably meant to be.
+
+    Dotted names are compared by their last part, within the same section first: a shared section is no likeness.
+    """
+    names = list(known)
+    section, _, leaf = word.rpartition(".")
+    for candidates in ([name for name in names if name.rpartition(".")[0] == section], names):
+        leaves: dict[str, str] = {}
+        for name in candidates:
+            leaves.setdefault(name.rpartition(".")[2], name)
+        match = difflib.get_close_matches(leaf, leaves, n=1, cutoff=0.6)
+        if match:
+            return leaves[match[0]]
+    whole = difflib.get_close_matches(word, names, n=1, cutoff=0.8)
+    return whole[0] if whole else None

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from tellapart.cli.listener_recipe import ListenerRecipe
 from tellapart.errors import UsageError
+from tellapart.recipe.listener_recipe import ListenerRecipe
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -68,10 +68,10 @@ def collate_of(recipe: ListenerRecipe, learner: TrainedListener | Vse, dataset: 
     Raises:
         UsageError: generated images are missing.
     """
-    from tellapart.cli.feature_inputs import features_at
     from tellapart.data.dataset import Collate
     from tellapart.data.features.base import FeatureInputs
     from tellapart.listeners.trained import TrainedListener
+    from tellapart.recipe.feature_inputs import features_at
 
     features = features_at(recipe.data.features)
     if features is not None:
@@ -113,10 +113,10 @@ def generated_captions(recipe: ListenerRecipe, dataset: CaptionDataset) -> dict[
 
 def _drawn(recipe: ListenerRecipe, dataset: CaptionDataset) -> dict[str, list[str]]:
     """One greedy caption of every image by the recipe's captioner; the cache keeps them."""
-    from tellapart.cli.models import device, load_captioner
-    from tellapart.cli.schema import CaptionerSection
     from tellapart.data.dataset import Collate
     from tellapart.pretraining.start_captions import start_captions
+    from tellapart.recipe.models import device, load_captioner
+    from tellapart.recipe.sections import CaptionerSection
     from tellapart.types import Decoding
 
     section = CaptionerSection(model_name_or_path=str(recipe.pac.captioner))

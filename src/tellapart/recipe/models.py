@@ -17,13 +17,13 @@ from torch import nn
 
 from tellapart.captioners.adapters import LoraOptions
 from tellapart.captioners.huggingface import HuggingFaceCaptioner
-from tellapart.cli.schema import CaptionerSection
 from tellapart.data.load import load_dataset
 from tellapart.errors import UsageError
 from tellapart.files import trained_part
 from tellapart.listeners.clip import ClipListener
 from tellapart.listeners.kinds import is_vse, trained_folder
 from tellapart.objectives import METHODS
+from tellapart.recipe.sections import CaptionerSection
 from tellapart.rewards.grammar import Grammar
 from tellapart.rewards.language_model import LanguageModel
 from tellapart.types import Decoding

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from tellapart.cli.schema import LoraSection
+from tellapart.recipe.sections import LoraSection
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from tellapart.cli.console import note
-from tellapart.cli.runs import Made
 from tellapart.errors import UsageError
+from tellapart.recipe.runs import Made
 
 if TYPE_CHECKING:
     from tellapart.data.dataset import CaptionDataset
+
+logger = logging.getLogger(__name__)
 
 Models = Sequence[str | Path | None]
 """Paths or names of models, some of which may not have been named."""
@@ -67,7 +69,7 @@ def load(options: DataOptions, run: Made | None, *, seen_by: Models | None = Non
     Raises:
         UsageError: neither says which data, or these do not exist.
     """
-    from tellapart.cli.feature_inputs import features_at, load_pictured, usable
+    from tellapart.recipe.feature_inputs import features_at, load_pictured, usable
 
     path, images, format, limit = options.data, options.images, None, options.limit
     features = options.features
@@ -114,7 +116,7 @@ def _looks(seen_by: Models | None) -> bool:
 
 def _looked_at(features: Path, run: Made | None, seen_by: Models | None) -> bool:
     """Whether a model opens the pictures, though the captioner reads features: those that are broken its run left out, too."""
-    from tellapart.cli.feature_inputs import opens_pictures
+    from tellapart.recipe.feature_inputs import opens_pictures
 
     if run is None or seen_by is None:
         return _looks(seen_by)
@@ -126,8 +128,8 @@ def _looked_at(features: Path, run: Made | None, seen_by: Models | None) -> bool
 
 def _held_out(options: DataOptions, run: Made, *, pictures: bool) -> Where:
     """The images of a run's data that it did not train on; with ``pictures`` these are opened even if the run opens none."""
-    from tellapart.cli.feature_inputs import features_at, load_pictured, opens_pictures, usable
     from tellapart.data.held_out import hold_out
+    from tellapart.recipe.feature_inputs import features_at, load_pictured, opens_pictures, usable
 
     opened = opens_pictures(run.data, run.listener, run.evaluation, own=run.own_listener, itm=run.itm)
     data, held_out = run.data, run.evaluation.held_out or 0
@@ -164,5 +166,7 @@ def without_broken(dataset: CaptionDataset, on_error: str) -> tuple[CaptionDatas
 
     kept, skipped = usable(dataset)
     if skipped:
-        note(f"note: {len(skipped)} of the {len(dataset)} images of {dataset.name} cannot be read and are left out.")
+        logger.warning(
+            "note: %d of the %d images of %s cannot be read and are left out.", len(skipped), len(dataset), dataset.name
+        )
     return kept, skipped

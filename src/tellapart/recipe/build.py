@@ -8,30 +8,6 @@ from typing import Any
 
 from tellapart.captioners.base import Captioner
 from tellapart.captioners.contract import check_captioner
-from tellapart.cli import own_listener as owned
-from tellapart.cli.feature_inputs import collate_of, features_at, start_captioner
-from tellapart.cli.matchers import check_matcher, recipe_matcher, with_matcher
-from tellapart.cli.models import (
-    decoding,
-    device,
-    load_grammar,
-    load_language_model,
-    load_listener,
-    truth_of,
-)
-from tellapart.cli.parts import build_objective, check_parts
-from tellapart.cli.recipe import Recipe
-from tellapart.cli.rewards import build_reward, check_reward, listening
-from tellapart.cli.scorers import load_scorers
-from tellapart.cli.soft_listeners import load_retriever
-from tellapart.cli.training_images import (
-    check_selection,
-    reads_as_they_come,
-    training_data,
-    training_images,
-    watched_images,
-    with_listener,
-)
 from tellapart.data.dataset import CaptionDataset
 from tellapart.data.features.base import FeatureSet
 from tellapart.data.loader import TrainingData
@@ -44,6 +20,30 @@ from tellapart.evaluation.results import EvaluationResult
 from tellapart.listeners.clip import ClipListener
 from tellapart.listeners.vse import Vse
 from tellapart.objectives import METHODS
+from tellapart.recipe import own_listener as owned
+from tellapart.recipe.feature_inputs import collate_of, features_at, start_captioner
+from tellapart.recipe.images import (
+    check_selection,
+    reads_as_they_come,
+    training_data,
+    training_images,
+    watched_images,
+    with_listener,
+)
+from tellapart.recipe.load import Recipe
+from tellapart.recipe.matchers import check_matcher, recipe_matcher, with_matcher
+from tellapart.recipe.models import (
+    decoding,
+    device,
+    load_grammar,
+    load_language_model,
+    load_listener,
+    truth_of,
+)
+from tellapart.recipe.parts import build_objective, check_parts
+from tellapart.recipe.rewards import build_reward, check_reward, listening
+from tellapart.recipe.scorers import load_scorers
+from tellapart.recipe.soft_listeners import load_retriever
 from tellapart.rewards.language_model import LanguageModel
 from tellapart.training.start import two_pictures
 

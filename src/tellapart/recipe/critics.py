@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tellapart.captioners.adapters import LoraOptions
-from tellapart.cli.models import as_usage_errors
-from tellapart.cli.recipe import Recipe
 from tellapart.errors import UsageError
 from tellapart.metrics.phrases import EXEMPT, read_phrases, vlrm_phrases
 from tellapart.objectives import METHODS
+from tellapart.recipe.load import Recipe
+from tellapart.recipe.models import as_usage_errors
 
 if TYPE_CHECKING:
     from tellapart.captioners.critic import Critic
@@ -23,7 +23,7 @@ Words = tuple[list[str], frozenset[str]]
 
 
 def _of_world() -> Words:
-    from tellapart.experiments.vlrm_words import EXEMPT_WORDS, world_phrases
+    from tellapart.world.phrases import EXEMPT_WORDS, world_phrases
 
     return world_phrases(), EXEMPT_WORDS
 

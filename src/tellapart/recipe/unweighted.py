@@ -12,11 +12,11 @@ from torch import Tensor, nn
 
 from tellapart.captioners.huggingface import HuggingFaceCaptioner
 from tellapart.captioners.loading import DTYPES
-from tellapart.cli.models import build_stage, is_world
 from tellapart.errors import UsageError
+from tellapart.recipe.models import build_stage, is_world
 
 if TYPE_CHECKING:
-    from tellapart.cli.schema import CaptionerSection
+    from tellapart.recipe.sections import CaptionerSection
 
 
 class _Words:

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tellapart.captioners.huggingface import HuggingFaceCaptioner
-from tellapart.cli.models import captioner_folder, device, is_world, load_listener
 from tellapart.errors import UsageError
 from tellapart.listeners.clip import ClipListener
 from tellapart.listeners.image_vectors import MADE_BY, ClipVectors, ImageVectors, StoredVectors
@@ -15,10 +14,11 @@ from tellapart.listeners.soft_clip import SoftClip
 from tellapart.listeners.trained import TrainedListener, freeze_temperature, freeze_vision
 from tellapart.listeners.vse import Vse, images_of
 from tellapart.listeners.words import Words
+from tellapart.recipe.models import captioner_folder, device, is_world, load_listener
 
 if TYPE_CHECKING:
-    from tellapart.cli.listener_sections import NewVseSection
     from tellapart.data.features.base import FeatureSet
+    from tellapart.recipe.listener_sections import NewVseSection
 
 IMAGES = "images"
 """Name of the listener whose image embeddings a VSE reads."""

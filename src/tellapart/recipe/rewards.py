@@ -6,13 +6,13 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from tellapart.cli.parts import build_grammar
 from tellapart.data.dataset import CaptionDataset
 from tellapart.errors import UsageError
 from tellapart.listeners.clip import ClipListener
 from tellapart.listeners.matching import Matcher
 from tellapart.metrics.scores import CLIP_WEIGHT, PAC_WEIGHT
 from tellapart.objectives import METHODS
+from tellapart.recipe.parts import build_grammar
 from tellapart.rewards.language_model import LanguageModel, MeanLogProbability
 from tellapart.rewards.matching import Matching
 from tellapart.rewards.meteor import Meteor
@@ -22,8 +22,8 @@ from tellapart.rewards.similarity import RefSimilarity, Similarity
 from tellapart.types import Reward
 
 if TYPE_CHECKING:
-    from tellapart.cli.recipe import Recipe
-    from tellapart.cli.schema import RewardSection
+    from tellapart.recipe.load import Recipe
+    from tellapart.recipe.sections import RewardSection
 
 
 LISTENING: dict[str, tuple[bool, float]] = {

@@ -8,16 +8,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tellapart.captioners.base import Captioner
-from tellapart.cli.critics import build_critic, build_penalties, check_critic
-from tellapart.cli.models import as_usage_errors, load_grammar, load_listener
-from tellapart.cli.names import resolve
-from tellapart.cli.own_listener import check_own_listener
-from tellapart.cli.recipe import Recipe
 from tellapart.data.dataset import CaptionDataset, Collate
 from tellapart.errors import UsageError
 from tellapart.listeners.clip import ClipListener
 from tellapart.listeners.remember import RememberingTexts
+from tellapart.names import resolve
 from tellapart.objectives import METHODS
+from tellapart.recipe.critics import build_critic, build_penalties, check_critic
+from tellapart.recipe.load import Recipe
+from tellapart.recipe.models import as_usage_errors, load_grammar, load_listener
+from tellapart.recipe.own_listener import check_own_listener
 from tellapart.types import Reward
 
 if TYPE_CHECKING:

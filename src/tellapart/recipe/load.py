@@ -11,10 +11,13 @@ from typing import Any
 
 import yaml
 
-from tellapart.cli.critic_schema import CriticSection, PenaltiesSection
-from tellapart.cli.matchers import MatcherSection
-from tellapart.cli.names import require_known, resolve
-from tellapart.cli.parse import (
+from tellapart.errors import UsageError
+from tellapart.names import require_known, resolve
+from tellapart.objectives import METHODS
+from tellapart.pretraining.discriminator_settings import DiscriminatorSettings
+from tellapart.recipe.critic_schema import CriticSection, PenaltiesSection
+from tellapart.recipe.matchers import MatcherSection
+from tellapart.recipe.parse import (
     RECIPE_ENDINGS,
     Arguments,
     Parser,
@@ -25,8 +28,8 @@ from tellapart.cli.parse import (
     parse,
     split_arguments,
 )
-from tellapart.cli.read_yaml import read_yaml
-from tellapart.cli.schema import (
+from tellapart.recipe.read_yaml import read_yaml
+from tellapart.recipe.sections import (
     CaptionerSection,
     DataSection,
     DistanceSection,
@@ -39,9 +42,6 @@ from tellapart.cli.schema import (
     RewardSection,
     TrainFlags,
 )
-from tellapart.errors import UsageError
-from tellapart.objectives import METHODS
-from tellapart.pretraining.discriminator_settings import DiscriminatorSettings
 from tellapart.training.config import TrainConfig
 
 SECTIONS = {

@@ -1,0 +1,1 @@
+"""Recipes: one description of a training, read, checked and built."""
