@@ -290,6 +290,8 @@ class ObjectiveModule(nn.Module):
 
     decomposes = True
     turns = 1
+    revision = 1
+    """To be raised by a method whose code begins to compute something else: kept results of it are then no longer reused."""
 
     def prepare(self, experiences: list[Any], gather: Gather) -> list[Any]:
         """The experiences, unchanged."""

@@ -8,6 +8,7 @@ from dataclasses import fields
 
 import pytest
 import torch
+from tellapart.recipe.load import load_recipe
 
 from given import vector
 from tellapart.captioners.fresh import fresh_clip_transformer
@@ -15,8 +16,7 @@ from tellapart.cli.main import main
 from tellapart.errors import UsageError
 from tellapart.metrics.scores import refclip_s
 from tellapart.recipe.build import build
-from tellapart.recipe.load import load_recipe
-from tellapart.recipe.new_section import TransformerSection
+from tellapart.recipe.sections import TransformerSection
 
 
 def test_from_random_weights_to_dico(materials, tmp_path):

@@ -6,12 +6,12 @@ import json
 import math
 
 import pytest
+from tellapart.recipe.load import load_recipe
 
 from tellapart.cli.main import main
 from tellapart.errors import UsageError
 from tellapart.evaluation.results import EvaluationResult, result_folders
 from tellapart.recipe.build import build
-from tellapart.recipe.load import load_recipe
 from tellapart.rewards.language_model import LanguageModel
 from tiny.language_models import saved
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 import yaml
+from tellapart.recipe.listener_recipe import load_listener_recipe
 
 from tellapart.captioners.huggingface import HuggingFaceCaptioner
 from tellapart.cli.main import main
@@ -19,7 +20,6 @@ from tellapart.listeners.kinds import reads_features
 from tellapart.listeners.soft_clip import SoftClip
 from tellapart.listeners.trained import TrainedListener
 from tellapart.listeners.vse import Vse
-from tellapart.recipe.listener_recipe import load_listener_recipe
 from tellapart.recipe.models import load_data
 from tellapart.recipe.soft_listeners import load_any_listener, load_retriever, load_soft_listener
 from tiny_models import CAPTIONS, word_tokenizer

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 import yaml
+from tellapart.recipe.load import load_recipe
 
 from tellapart.recipe.fingerprint import what_decides
-from tellapart.recipe.load import load_recipe
 
 KEPT = sorted((Path(__file__).parent / "kept_recipes").glob("*.yaml"))
 """Resolved recipes as the first frontiers stored them, without ``output_dir``."""

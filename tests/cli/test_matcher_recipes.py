@@ -6,6 +6,7 @@ import json
 
 import pytest
 import torch
+from tellapart.recipe.load import load_recipe
 
 from tellapart.cli.main import main
 from tellapart.cli.train import check_output_dir
@@ -15,8 +16,7 @@ from tellapart.listeners.dual import DualMatcher
 from tellapart.listeners.matcher import ItmMatcher
 from tellapart.recipe.build import build
 from tellapart.recipe.fingerprint import LATER, Fingerprints
-from tellapart.recipe.load import load_recipe
-from tellapart.recipe.matchers import MatcherSection, load_matcher
+from tellapart.recipe.sections import MatcherSection, load_matcher
 from tellapart.rewards.matchers import open_matcher
 from tellapart.rewards.matching import Matching
 from tellapart.rewards.yes_no import YesNoMatcher

@@ -6,10 +6,10 @@ import json
 import math
 
 import pytest
+from tellapart.recipe.load import load_recipe
 
 from tellapart.cli.main import main
 from tellapart.errors import UsageError
-from tellapart.recipe.load import load_recipe
 
 LOGGED = {
     "dpo": {"margin", "accuracy", "kl", "effective_losers"},

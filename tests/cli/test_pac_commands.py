@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
+from tellapart.recipe.listener_parts import generated_captions
+from tellapart.recipe.listener_recipe import listener_help, load_listener_recipe
 
 from tellapart.cli.main import main
 from tellapart.listeners.adapted import ADAPTER
 from tellapart.listeners.clip import ClipListener
 from tellapart.pretraining import start_captions
 from tellapart.recipe import models
-from tellapart.recipe.listener_parts import generated_captions
-from tellapart.recipe.listener_recipe import listener_help, load_listener_recipe
 from tellapart.recipe.models import load_data
 from tiny_models import CAPTIONS, images
 

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
+from tellapart.recipe.load import load_recipe
 
 from listeners.tiny_listeners import clip_parts
 from tellapart.cli.main import main
 from tellapart.listeners.clip import ClipListener
 from tellapart.objectives import METHODS
-from tellapart.recipe.load import load_recipe
 from tiny_models import CAPTIONS, word_tokenizer
 
 JOINT = ["psst", "gumbel_annealed", "reinforce_joint", "luo2018", "listener_only"]

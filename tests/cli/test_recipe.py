@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from tellapart.recipe.load import load_recipe, read_yaml
 
 from tellapart.captioners.adapters import LoraOptions
 from tellapart.captioners.fresh import fresh_captioner
@@ -15,7 +16,6 @@ from tellapart.captioners.huggingface import HuggingFaceCaptioner
 from tellapart.cli.main import main
 from tellapart.errors import UsageError
 from tellapart.objectives import METHODS
-from tellapart.recipe.load import load_recipe, read_yaml
 from tellapart.recipe.sections import CaptionerSection, LoraSection, NewSection
 
 RECIPES = (Path(__file__).parents[2] / "recipes").rglob("*.yaml")

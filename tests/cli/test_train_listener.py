@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
+from tellapart.recipe.listener_recipe import load_listener_recipe
 from transformers import AutoTokenizer, CLIPModel
 
 from tellapart.cli.main import main
 from tellapart.errors import UsageError
 from tellapart.listeners.clip import ClipListener
-from tellapart.recipe.listener_recipe import load_listener_recipe
 from tellapart.rewards.grammar import Grammar
 
 RECIPES = Path(__file__).parents[2] / "recipes"

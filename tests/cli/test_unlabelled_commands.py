@@ -7,6 +7,7 @@ import json
 import numpy as np
 import pytest
 from safetensors.torch import load_file
+from tellapart.recipe.load import load_recipe
 
 from tellapart.cli import score_captioner
 from tellapart.cli.main import main
@@ -14,7 +15,6 @@ from tellapart.data.load import load_dataset
 from tellapart.errors import UsageError
 from tellapart.recipe.feature_inputs import features_at
 from tellapart.recipe.images import training_images, watched_images
-from tellapart.recipe.load import load_recipe
 from tellapart.recipe.measured import DataOptions, load
 from tellapart.recipe.runs import made_by
 from unlabelled_files import cut, jpeg, shard, write_tar, write_video

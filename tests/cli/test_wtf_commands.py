@@ -9,13 +9,13 @@ from tempfile import TemporaryDirectory
 import numpy as np
 import pytest
 from safetensors.torch import load_file
+from tellapart.recipe.load import load_recipe
 
 from tellapart.cli.main import main
 from tellapart.errors import UsageError
 from tellapart.listeners.clip import ClipListener
 from tellapart.listeners.neighbours import Neighbours
 from tellapart.objectives import METHODS
-from tellapart.recipe.load import load_recipe
 from tellapart.recipe.parts import check_parts
 from tellapart.rewards.grammar import make_head
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import fields
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from tellapart.cli.console import say
 from tellapart.errors import UsageError
-from tellapart.recipe.parse import Parser, add_options, help_of, option_types, parse, split_arguments
+from tellapart.recipe import options as reading
+from tellapart.recipe.flags import known_key, split_words
+from tellapart.recipe.words import read_options
 
 T = TypeVar("T")
 
@@ -25,17 +27,25 @@ def options_of(argv: Sequence[str], kind: type[T], *, usage: str, description: s
     Raises:
         UsageError: an option is unknown, missing or of a wrong type.
     """
-    parser = Parser(usage=f"tellapart {usage} [--option value ...]", description=description)
-    add_options(parser, kind)
+    options = reading.options_of(kind)
     if "--help" in argv or "-h" in argv:
-        say(help_of(parser))
+        say(
+            "\n".join(
+                [f"usage: tellapart {usage} [--option value ...]", "", description, "", *reading.help_lines(options)]
+            )
+        )
         return None
-    given = split_arguments(argv, option_types(parser))
-    parsed: Any = parse(parser, given.options)
-    return given.positional, kind(**{field.name: parsed[field.name] for field in fields(kind)})  # type: ignore[arg-type]
+    types = reading.types_of(options)
+    words = split_words(argv, types)
+    given = {
+        known_key(name, types, shown=f"--{name}"): reading.Given(value, f"--{name}")
+        for name, value in words.options.items()
+    }
+    values = read_options(given, kind.__name__, options)
+    return words.positional, kind(**{field.name: getattr(values, field.name) for field in fields(kind)})  # type: ignore[arg-type]
 
 
-def refuse_unused(options: Any, used: Collection[str], why: str) -> None:
+def refuse_unused(options: object, used: Collection[str], why: str) -> None:
     """Raise where an option was given that would do nothing.
 
     Args:
@@ -46,6 +56,6 @@ def refuse_unused(options: Any, used: Collection[str], why: str) -> None:
     Raises:
         UsageError: naming the first such option.
     """
-    for field in fields(options):
+    for field in fields(options):  # type: ignore[arg-type]
         if field.name not in used and getattr(options, field.name) != field.default:
             raise UsageError(f"--{field.name} does nothing {why}.")

@@ -15,7 +15,7 @@ from tellapart.experiments.frontier.records import START, Curve, Measured, Point
 from tellapart.experiments.jobs import Job
 from tellapart.files import write_json
 from tellapart.recipe.fingerprint import Fingerprints, world_stage
-from tellapart.recipe.load import Recipe, load_recipe
+from tellapart.recipe.recipe import Recipe, load_recipe
 
 POINT_MODULE = "tellapart.cli.frontier_point"
 ASKED_FILE, DONE_FILE = "asked.json", "done.json"

@@ -7,13 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tellapart.cli.console import table
-from tellapart.objectives import METHODS
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from tellapart.recipe.build import Built
-    from tellapart.recipe.load import Recipe
+    from tellapart.recipe.recipe import Recipe
     from tellapart.training.memory import PartMemory
 
 WEIGHTS = ("*.safetensors", "*.bin", "adapter_config.json", "run.json")
@@ -79,17 +78,18 @@ def memory_of_configurations(recipe: Recipe) -> str:
     with torch.device("meta"):
         captioner, inputs = unweighted_captioner(recipe.captioner, ARCHITECTURES)
         trained: dict[str, nn.Module] = {"captioner": captioner}
-        if "critic" in METHODS[recipe.method].needs:
-            from tellapart.recipe.critics import build_critic
+        if "critic" in recipe.kind.needs:
+            from tellapart.recipe.critics import new_critic
 
-            trained["critic"] = build_critic(recipe, captioner)
+            trained["critic"] = new_critic(captioner, recipe.parts["critic"], seed=recipe.training.seed)
         holder = _Holder(trained, recipe)
         kept = _activations(recipe, holder, inputs)
-        holds_start = METHODS[recipe.method].holds_start or recipe.objective.get("kl_coef")
+        holds_start = recipe.kind.holds_start or recipe.objective.get("kl_coef")
         frozen = frozen_models({"reference": captioner.reference()}) if holds_start else {}
+        matcher, reader = recipe.parts.get("matcher"), recipe.parts.get("language_model")
         models = {
-            "matcher": (recipe.matcher.model, recipe.matcher.dtype) if recipe.reward.itm else (None, ""),
-            "language model": (recipe.language_model.path, recipe.language_model.dtype),
+            "matcher": (matcher.model, matcher.dtype) if matcher is not None else (None, ""),
+            "language model": (reader.path, reader.dtype) if reader is not None else (None, ""),
             "listener": (_configured_listener(recipe), "float32"),
         }
         for name, (path, dtype) in models.items():

@@ -96,7 +96,7 @@ def _mined(path: str, listener: str, options: MineOptions) -> tuple[CaptionDatas
     """The images, their neighbours, and how long it took from the loaded listener on."""
     from tellapart.data.duplicates import look_alikes
     from tellapart.listeners.mining import mine
-    from tellapart.recipe.measured import without_broken
+    from tellapart.recipe.feature_inputs import without_broken
     from tellapart.recipe.models import load_data, load_listener
 
     dataset = load_data(

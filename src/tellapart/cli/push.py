@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from tellapart.cli.command import options_of
 from tellapart.cli.console import note, say
 from tellapart.errors import UsageError
-from tellapart.recipe.sections import TrainFlags
+from tellapart.recipe.words import TrainFlags
 
 if TYPE_CHECKING:
     from tellapart.recipe.measured import DataOptions

@@ -214,7 +214,7 @@ def _listeners(options: ScoreOptions, run: Made | None, where: Where) -> dict[st
 
 def _scorers(options: ScoreOptions, run: Made | None, where: Where) -> list[Scorer]:
     """Further models that see the images: of the options, else those of the run's own evaluation."""
-    from tellapart.recipe.scorers import load_scorers
+    from tellapart.recipe.models import load_scorers
 
     usual = run.evaluation if run else EvaluationSection()
     pac, base, itm = options.pac or usual.pac, options.pac_base or usual.pac_base, options.itm or usual.itm

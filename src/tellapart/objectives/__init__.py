@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from tellapart.objectives.installed import Methods
+from tellapart.installed import Offers
 from tellapart.objectives.method import Method
 
 __all__ = ["METHODS", "SHIPPED", "Method"]
@@ -30,6 +28,7 @@ SHIPPED: dict[str, Method] = {
         needs_references=False,
         needs=("reward",),
         paper="Rennie et al. (2017)",
+        rewards=("cider_d",),
     ),
     "dico": Method(
         "the best of k beams against the weighted others, relative to the start model",
@@ -38,6 +37,7 @@ SHIPPED: dict[str, Method] = {
         needs=("reward",),
         holds_start=True,
         paper="Moratelli et al. (2024)",
+        rewards=("clip_s",),
     ),
     "dpo": Method(
         "the best of k candidates against the worst, relative to the start model: dico with all weight on one loser",
@@ -46,6 +46,7 @@ SHIPPED: dict[str, Method] = {
         needs=("reward",),
         holds_start=True,
         paper="Rafailov et al. (2023)",
+        rewards=("clip_s",),
     ),
     "rloo": Method(
         "scst against the mean of the image's other captions, whole captions, KL to the start model in the reward",
@@ -54,6 +55,7 @@ SHIPPED: dict[str, Method] = {
         needs=("reward",),
         fixed={"baseline": "leave_one_out", "reduction": "seq_sum", "kl_in": "reward"},
         paper="Ahmadian et al. (2024)",
+        rewards=("clip_s",),
     ),
     "grpo": Method(
         "advantages normalised among the captions of an image, ratios clipped, KL to the start model in the loss",
@@ -61,6 +63,7 @@ SHIPPED: dict[str, Method] = {
         needs_references=False,
         needs=("reward",),
         paper="Shao et al. (2024)",
+        rewards=("clip_s",),
     ),
     "sll": Method(
         "self-critical training with s samples an image: the comparator of sle",
@@ -68,6 +71,7 @@ SHIPPED: dict[str, Method] = {
         needs_references=False,
         needs=("reward",),
         paper=_SLE,
+        rewards=("cider_d",),
     ),
     "sll_me": Method(
         "sll with a maximum-entropy term along the samples",
@@ -75,6 +79,7 @@ SHIPPED: dict[str, Method] = {
         needs_references=False,
         needs=("reward",),
         paper=_SLE,
+        rewards=("cider_d",),
     ),
     "sle": Method(
         "sll that also rewards samples of an image for being far from one another",
@@ -82,6 +87,7 @@ SHIPPED: dict[str, Method] = {
         needs_references=False,
         needs=("reward", "distance"),
         paper=_SLE,
+        rewards=("cider_d",),
     ),
     "wtf": Method(
         "teacher forcing weighted by each human caption's own contrastive reward",
@@ -136,6 +142,7 @@ SHIPPED: dict[str, Method] = {
         needs=_JOINT,
         through_words=True,
         paper=_VERED,
+        rewards=("cider_d",),
     ),
     "st_multinomial": Method(
         "psst that passes drawn words only, straight through: a baseline of it",
@@ -145,6 +152,7 @@ SHIPPED: dict[str, Method] = {
         through_words=True,
         fixed={"estimator": "multinomial", "temperature": 1.0, **_ST},
         paper=_VERED,
+        rewards=("cider_d",),
     ),
     "st_gumbel": Method(
         "the same by Gumbel-softmax",
@@ -154,6 +162,7 @@ SHIPPED: dict[str, Method] = {
         through_words=True,
         fixed={"estimator": "gumbel", **_ST},
         paper="Jang et al. (2017); " + _VERED,
+        rewards=("cider_d",),
     ),
     "gumbel_annealed": Method(
         "st_gumbel whose temperature falls",
@@ -162,6 +171,7 @@ SHIPPED: dict[str, Method] = {
         needs=_JOINT,
         through_words=True,
         paper="Jang et al. (2017); " + _VERED,
+        rewards=("cider_d",),
     ),
     "reinforce_joint": Method(
         "captioner and listener learn in turns, by REINFORCE: a baseline of psst, for any listener",
@@ -169,6 +179,7 @@ SHIPPED: dict[str, Method] = {
         needs_references=True,
         needs=_JOINT,
         paper=_VERED,
+        rewards=("cider_d",),
     ),
     "luo2018": Method(
         "REINFORCE on being told apart by a listener that stays, and on the reward: a baseline of psst",
@@ -177,6 +188,7 @@ SHIPPED: dict[str, Method] = {
         needs=_JOINT,
         keeps=("own_listener",),
         paper="Luo et al. (2018)",
+        rewards=("cider_d",),
     ),
     "listener_only": Method(
         "a listener learns on the captions of a captioner that stays: the frozen speaker of psst's table 3",
@@ -192,16 +204,18 @@ SHIPPED: dict[str, Method] = {
         needs_references=False,
         needs=("reward", "critic", "penalties"),
         paper=_VLRM,
+        rewards=("itm", "language_model"),
     ),
     "vlrm_rs": Method(
         "vlrm without the language model, whose captions must also be told apart within the whole batch",
         "tellapart.objectives.vlrm:VLRMRS",
         needs_references=False,
-        needs=("reward", "listener", "critic", "penalties", "phi_weight"),
+        needs=("reward", "listener", "critic", "penalties"),
         paper=_VLRM,
+        rewards=("itm",),
     ),
 }
 """Name -> method of this package."""
 
-METHODS: Mapping[str, Method] = Methods(SHIPPED)
+METHODS: Offers[Method] = Offers(SHIPPED, "tellapart.methods", "method", Method.of)
 """The same, and those that installed packages bring (docs/add_a_method.md)."""

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from tellapart.names import resolve
+
 
 @dataclass(frozen=True)
 class Method:
@@ -18,11 +20,12 @@ class Method:
         paper: where the method comes from.
         needs: what its constructor is given beside the captioner; each is built from a section of the recipe: reward,
             listener, own_listener (which learns beside it), neighbours, discriminator, grammar, distance, critic (which learns
-            beside it), penalties, phi_weight (that of reward).
+            beside it), penalties, or a part that an installed package brings.
         fixed: constructor arguments that make the method what it is, and so are no options.
         through_words: whether gradients flow through the words of captions, which the captioner and its own listener must
             allow.
         keeps: parts that it leaves as they are: captioner or own_listener.
+        rewards: names of the rewards of its paper, which ``--method`` gives to a recipe that has none.
         holds_start: whether it always keeps the start model beside the captioner; with a ``kl_coef`` any method does.
     """
 
@@ -34,9 +37,25 @@ class Method:
     fixed: Mapping[str, Any] = field(default_factory=dict)
     through_words: bool = False
     keeps: tuple[str, ...] = ()
+    rewards: tuple[str, ...] = ()
     holds_start: bool = False
 
     @property
     def needs_reward(self) -> bool:
         """Whether the objective takes the reward that the recipe mixes."""
         return "reward" in self.needs
+
+    @staticmethod
+    def of(value: Any) -> Method:
+        """A method as packages and plugin files offer it.
+
+        Raises:
+            TypeError: it is no :class:`Method`.
+        """
+        if not isinstance(value, Method):
+            raise TypeError("is no tellapart.objectives.Method")
+        return value
+
+    def load(self) -> Any:
+        """The class of the objective, imported now."""
+        return resolve(self.target)

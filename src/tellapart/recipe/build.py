@@ -1,14 +1,13 @@
-"""Everything a training needs, built from a resolved recipe."""
+"""Everything a training needs, built from a recipe."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 from tellapart.captioners.base import Captioner
 from tellapart.captioners.contract import check_captioner
-from tellapart.data.dataset import CaptionDataset
+from tellapart.data.dataset import CaptionDataset, Collate
 from tellapart.data.features.base import FeatureSet
 from tellapart.data.loader import TrainingData
 from tellapart.evaluation.evaluate import Evaluation
@@ -18,33 +17,25 @@ from tellapart.evaluation.measures import Measure
 from tellapart.evaluation.meteor import MeteorMeasure
 from tellapart.evaluation.results import EvaluationResult
 from tellapart.listeners.clip import ClipListener
+from tellapart.listeners.remember import RememberingTexts
 from tellapart.listeners.vse import Vse
-from tellapart.objectives import METHODS
 from tellapart.recipe import own_listener as owned
 from tellapart.recipe.feature_inputs import collate_of, features_at, start_captioner
-from tellapart.recipe.images import (
-    check_selection,
-    reads_as_they_come,
-    training_data,
-    training_images,
-    watched_images,
-    with_listener,
-)
-from tellapart.recipe.load import Recipe
-from tellapart.recipe.matchers import check_matcher, recipe_matcher, with_matcher
+from tellapart.recipe.images import check_selection, training_data, training_images, watched_images
 from tellapart.recipe.models import (
+    as_usage_errors,
     decoding,
     device,
     load_grammar,
     load_language_model,
     load_listener,
+    load_scorers,
     truth_of,
 )
-from tellapart.recipe.parts import build_objective, check_parts
-from tellapart.recipe.rewards import build_reward, check_reward, listening
-from tellapart.recipe.scorers import load_scorers
+from tellapart.recipe.parts import OWN_LISTENER, Parts, check_parts
+from tellapart.recipe.recipe import Recipe
+from tellapart.recipe.rewards import build_reward, check_reward
 from tellapart.recipe.soft_listeners import load_retriever
-from tellapart.rewards.language_model import LanguageModel
 from tellapart.training.start import two_pictures
 
 
@@ -53,6 +44,7 @@ class Built:
     """The parts of a training.
 
     Args:
+        recipe: what it was built from.
         captioner: what is trained.
         objective: how.
         dataset: the training images.
@@ -61,12 +53,18 @@ class Built:
         skipped: id and reason of the images that are left out because they cannot be read, the evaluation's included.
     """
 
+    recipe: Recipe
     captioner: Captioner
     objective: Any  # both an Objective and an nn.Module, which no type can say
     dataset: CaptionDataset
     data: TrainingData
     watch: Watch | None
     skipped: list[tuple[str, str]] = field(default_factory=list)
+
+    @property
+    def evaluate(self) -> Evaluation | None:
+        """The evaluation during training, if there is one: a callable ``captioner -> EvaluationResult``."""
+        return None if self.watch is None else self.watch.evaluation
 
 
 @dataclass
@@ -87,8 +85,12 @@ class Watch:
         return self.last
 
 
-def build(recipe: Recipe) -> Built:
-    """Data, captioner, listener, reward, objective and evaluation of a recipe; the captioner is checked on two images.
+def build(recipe: Recipe, *, dry_run: bool = False) -> Built:
+    """Data, captioner, reward, objective and evaluation of a recipe; the captioner is checked on two images.
+
+    Args:
+        recipe: what to build.
+        dry_run: leave out what takes long, such as pre-training a discriminator.
 
     Raises:
         UsageError: a part is missing, broken, or does not go with another.
@@ -97,7 +99,7 @@ def build(recipe: Recipe) -> Built:
     section = recipe.data
     features = features_at(section.features)
     dataset, held, skipped = training_images(recipe, features)
-    if METHODS[recipe.method].needs_references:
+    if recipe.kind.needs_references:
         dataset.require_references(f"method {recipe.method}")
     seed = recipe.training.seed
     captioner = start_captioner(recipe.captioner, dataset, features, size=section.size, seed=seed).to(device())
@@ -105,18 +107,14 @@ def build(recipe: Recipe) -> Built:
     # train checks again; here a wrong model is told before the listener has looked at every image
     sample = training_data(recipe, dataset, collate).sample
     check_captioner(captioner, collate(two_pictures(sample, collate)).to(device()))
-    ahead = not reads_as_they_come(recipe)
-    listener, reader = _listener(recipe, dataset), _language_model(recipe)
-    matcher = recipe_matcher(recipe, dataset, ahead=ahead)
-    own = owned.build_own_listener(recipe, captioner, dataset, features)
-    collate = with_listener(owned.with_pictures(collate, own), recipe, listener)
-    collate = with_matcher(collate, matcher, ahead=ahead)
-    reward = partial(build_reward, recipe, dataset, listener, reader, matcher)
-    objective = build_objective(recipe, captioner, dataset, collate, listener, reward, own)
+    parts = Parts(recipe, captioner, dataset, collate, features, dry_run=dry_run)
+    objective = build_objective(parts)
+    collate = Collate(collate.processors | parts.processors, features=collate.features)
+    own = parts(OWN_LISTENER) if OWN_LISTENER in recipe.kind.needs else None
     owned.check_unrolling(recipe, captioner, own, objective, (sample, collate))
-    watch, skipped_watched = _watch(recipe, (dataset, held), captioner, listener, reader, own)
+    watch, skipped_watched = _watch(parts, (dataset, held), own)
     skipped = list(dict.fromkeys(skipped + skipped_watched))
-    return Built(captioner, objective, dataset, training_data(recipe, dataset, collate), watch, skipped)
+    return Built(recipe, captioner, objective, dataset, training_data(recipe, dataset, collate), watch, skipped)
 
 
 def check_together(recipe: Recipe) -> None:
@@ -127,52 +125,57 @@ def check_together(recipe: Recipe) -> None:
     """
     check_reward(recipe)
     check_parts(recipe)
-    check_matcher(recipe)
 
 
-def _listener(recipe: Recipe, dataset: CaptionDataset) -> ClipListener | None:
-    """The listener, which knows the training images if the reward or the method asks it about them."""
-    if recipe.listener.path is None:
-        return None
-    section = recipe.listener
-    listener = load_listener(
-        str(section.path), name="listener", prefix=section.prefix, size=recipe.data.size, base=section.base
-    )
-    asked = listening(recipe.reward) or "listener" in METHODS[recipe.method].needs
-    if asked and not reads_as_they_come(recipe):
-        listener.cache_images(dataset)
-    return listener
+def build_objective(parts: Parts) -> Any:
+    """The objective of a recipe, with every part that its method needs.
+
+    Args:
+        parts: of the training.
+
+    Raises:
+        UsageError: a part is missing or broken, or a number cannot be used.
+    """
+    recipe, method = parts.recipe, parts.recipe.kind
+    given: dict[str, Any] = {}
+    for name in method.needs:
+        if name == "reward":
+            given[name] = build_reward(parts)
+        elif name == "listener":
+            given[name] = RememberingTexts(parts(name))
+        elif name != "discriminator":
+            given[name] = parts(name)
+
+    def make(**more: Any) -> Any:
+        with as_usage_errors("objective"):
+            return method.load()(parts.captioner, **given, **more, **method.fixed, **recipe.objective)
+
+    objective = make()  # a number that cannot be used is told before a discriminator is pre-trained, which takes long
+    if "discriminator" not in method.needs:
+        return objective
+    discriminator = parts("discriminator")
+    if discriminator is not None:
+        discriminator.listener = given["listener"]  # so that it does not embed the captions of a step a second time
+    return make(discriminator=discriminator)
 
 
-def _language_model(recipe: Recipe) -> LanguageModel | None:
-    """The language model of the reward, if it asks one."""
-    section = recipe.language_model
-    if section.path is None or not recipe.reward.language_model:
-        return None
-    return load_language_model(section.path, dtype=section.dtype, size=recipe.data.size)
-
-
-def _perplexity(recipe: Recipe, reader: LanguageModel | None) -> tuple[Measure, ...]:
+def _perplexity(parts: Parts) -> tuple[Measure, ...]:
     """Perplexity as a measure of the evaluation, if it names a language model; the reward's own is not loaded twice."""
-    path = recipe.evaluation.language_model
+    recipe = parts.recipe
+    path, section = recipe.evaluation.language_model, recipe.parts.get("language_model")
     if path is None:
         return ()
-    same = reader is not None and path == recipe.language_model.path and recipe.language_model.dtype == "float32"
-    size = recipe.data.size
-    return (PerplexityMeasure(reader if reader is not None and same else load_language_model(path, size=size)),)
+    if section is not None and (section.path, section.dtype) == (path, "float32"):
+        return (PerplexityMeasure(parts("language_model")),)
+    return (PerplexityMeasure(load_language_model(path, size=recipe.data.size)),)
 
 
 def _watch(
-    recipe: Recipe,
-    images: tuple[CaptionDataset, CaptionDataset | None],
-    captioner: Captioner,
-    listener: ClipListener | None,
-    reader: LanguageModel | None,
-    own_listener: owned.OwnListener | None,
+    parts: Parts, images: tuple[CaptionDataset, CaptionDataset | None], own: owned.OwnListener | None
 ) -> tuple[Watch | None, list[tuple[str, str]]]:
     """The evaluation, with its retrievers, and the images it leaves out; ``images`` are those trained on and held out."""
+    recipe, (dataset, held) = parts.recipe, images
     section, data = recipe.evaluation, recipe.data
-    dataset, held = images
     if section.split is None and held is None:
         return None, []
     split = str(section.split) if held is None else data.split
@@ -183,27 +186,27 @@ def _watch(
     scorers = load_scorers(watched, pac=section.pac, pac_base=section.pac_base, itm=section.itm, size=data.size)
     evaluation = Evaluation(
         watched,
-        collate_of(captioner, features),
-        listeners=_retrievers(recipe, watched, listener, features),
+        collate_of(parts.captioner, features),
+        listeners=_retrievers(parts, watched, features),
         decoding=decoding(
             section.num_beams,
             section.max_new_tokens,
             no_repeat_ngram_size=section.no_repeat_ngram_size,
             min_new_tokens=section.min_new_tokens,
         ),
-        measures=_measures(recipe, watched, split, reader),
-        scorers=[*scorers, *owned.own_scorers(own_listener, watched, num_workers=workers)],
+        measures=_measures(parts, watched, split),
+        scorers=[*scorers, *owned.own_scorers(own, watched, num_workers=workers)],
         num_workers=workers,
         samples=section.samples,
     )
     return Watch(evaluation, recipe.training.output_dir.name), skipped
 
 
-def _measures(recipe: Recipe, watched: CaptionDataset, split: str, reader: LanguageModel | None) -> tuple[Measure, ...]:
-    """What the evaluation measures of captions beside what every evaluation does."""
-    section, data = recipe.evaluation, recipe.data
+def _measures(parts: Parts, watched: CaptionDataset, split: str) -> tuple[Measure, ...]:
+    """What the evaluation measures of captions besides what every evaluation does."""
+    section, data = parts.recipe.evaluation, parts.recipe.data
     found = truth_of(section.path or data.path, split, size=data.size, dataset=watched)
-    found += _perplexity(recipe, reader)
+    found += _perplexity(parts)
     if section.grammar is not None:
         found += (GrammarMeasure(load_grammar(section.grammar, size=data.size)),)
     if section.meteor:
@@ -211,14 +214,18 @@ def _measures(recipe: Recipe, watched: CaptionDataset, split: str, reader: Langu
     return found
 
 
-def _retrievers(
-    recipe: Recipe, watched: CaptionDataset, listener: ClipListener | None, features: FeatureSet | None
-) -> dict[str, ClipListener | Vse]:
-    """The reward's listener and the judge, where there are such, which know the evaluation's images."""
-    found: dict[str, ClipListener | Vse] = {} if listener is None else {"listener": listener}
-    judge = recipe.evaluation.judge
-    if judge is not None:
-        found["judge"] = load_retriever(judge, name="judge", size=recipe.data.size, features=features)
+def _retrievers(parts: Parts, watched: CaptionDataset, features: FeatureSet | None) -> dict[str, ClipListener | Vse]:
+    """The recipe's listener and the judge, where there are such, which know the evaluation's images."""
+    recipe = parts.recipe
+    size, section, found = recipe.data.size, recipe.listener, dict[str, ClipListener | Vse]()
+    if section.path is not None and recipe.users("listener"):
+        found["listener"] = parts("listener")
+    elif section.path is not None:
+        found["listener"] = load_listener(
+            section.path, name="listener", prefix=section.prefix, size=size, base=section.base
+        )
+    if recipe.evaluation.judge is not None:
+        found["judge"] = load_retriever(recipe.evaluation.judge, name="judge", size=size, features=features)
     for retriever in found.values():
         retriever.cache_images(watched)
     return found

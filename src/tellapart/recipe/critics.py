@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any
 from tellapart.captioners.adapters import LoraOptions
 from tellapart.errors import UsageError
 from tellapart.metrics.phrases import EXEMPT, read_phrases, vlrm_phrases
-from tellapart.objectives import METHODS
-from tellapart.recipe.load import Recipe
 from tellapart.recipe.models import as_usage_errors
 
 if TYPE_CHECKING:
     from tellapart.captioners.critic import Critic
+    from tellapart.recipe.parts import Parts
+    from tellapart.recipe.recipe import Recipe
+    from tellapart.recipe.sections import CriticSection, PenaltiesSection
     from tellapart.rewards.penalties import Penalties
 
 Words = tuple[list[str], frozenset[str]]
@@ -33,22 +34,12 @@ LISTS: dict[str, Callable[[], Words]] = {"vlrm": lambda: (vlrm_phrases(), EXEMPT
 
 
 def check_critic(recipe: Recipe) -> None:
-    """Raise where the sections ``critic``, ``penalties`` and ``reward.phi`` cannot be used; nothing heavy is loaded for it.
+    """Raise where the sections ``critic`` and ``penalties`` cannot be used; nothing heavy is loaded for it.
 
     Raises:
         UsageError: naming the option to change.
     """
-    needs = METHODS[recipe.method].needs
-    if recipe.reward.phi and "phi_weight" not in needs:
-        raise UsageError(
-            f"reward.phi compares the captions of a whole step, which method {recipe.method} does not: leave it out, or choose "
-            "vlrm_rs."
-        )
-    if "phi_weight" in needs and not recipe.reward.phi:
-        raise UsageError(
-            f"method {recipe.method} adds Phi to the reward, but reward.phi is 0: give it a weight, such as the paper's 0.3, or "
-            "choose vlrm."
-        )
+    needs = recipe.kind.needs
     if "critic" in needs and recipe.parts["critic"] is None:
         raise UsageError(
             f"method {recipe.method} needs a critic: leave critic out for the usual one, or give its options."
@@ -74,27 +65,30 @@ def read_list(phrases: str | None) -> Words:
     return read_phrases(Path(phrases)), EXEMPT
 
 
-def build_critic(recipe: Recipe, captioner: Any) -> Critic:
-    """The critic of a captioner, whose first weights follow from the recipe's seed.
+def build_critic(parts: Parts, section: CriticSection) -> Critic:
+    """The critic of the captioner, whose first weights follow from the recipe's seed.
 
     Raises:
         UsageError: the captioner has nothing to adapt, or a number cannot be used.
     """
+    return new_critic(parts.captioner, section, seed=parts.recipe.training.seed)
+
+
+def new_critic(captioner: Any, section: CriticSection, *, seed: int) -> Critic:
+    """The same without the other parts of a training."""
     from tellapart.captioners.critic import Critic
     from tellapart.draws import seeded
 
-    section = recipe.parts["critic"]
-    with as_usage_errors("critic"), seeded("critic", recipe.training.seed):
+    with as_usage_errors("critic"), seeded("critic", seed):
         lora = None if section.lora is None else LoraOptions(**asdict(section.lora))
         return Critic(captioner, head=section.head, blocks=section.blocks, lora=lora)
 
 
-def build_penalties(recipe: Recipe, captioner: Any) -> Penalties | None:
+def build_penalties(parts: Parts, section: PenaltiesSection | None) -> Penalties | None:
     """Which tokens of captions are penalised, as the captioner's tokenizer writes them; none where the section is null."""
-    section = recipe.parts["penalties"]
     if section is None:
         return None
     from tellapart.rewards.penalties import Penalties
 
     phrases, exempt = read_list(section.phrases)
-    return Penalties(captioner.tokenizer, phrases, exempt=exempt, years=section.years)
+    return Penalties(parts.captioner.tokenizer, phrases, exempt=exempt, years=section.years)

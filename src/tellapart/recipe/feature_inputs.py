@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 from tellapart.errors import UsageError
 from tellapart.listeners.kinds import reads_features
-from tellapart.recipe.measured import without_broken
-from tellapart.recipe.new_section import NewSection, TransformerSection
 from tellapart.recipe.sections import (
     CaptionerSection,
     DataSection,
     EvaluationSection,
     ListenerSection,
+    NewSection,
     OwnListenerSection,
+    TransformerSection,
 )
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tellapart.captioners.huggingface import HuggingFaceCaptioner
     from tellapart.data.dataset import CaptionDataset, Collate
     from tellapart.data.features.base import FeatureSet
-    from tellapart.recipe.load import Recipe
+    from tellapart.recipe.recipe import Recipe
 
 logger = logging.getLogger(__name__)
 
@@ -77,7 +77,7 @@ def needs_pictures(recipe: Recipe) -> bool:
         recipe.listener,
         recipe.evaluation,
         own=recipe.parts.get("own_listener"),
-        itm=bool(recipe.reward.itm),
+        itm=bool(recipe.users("matcher")),
     )
 
 
@@ -218,3 +218,21 @@ def _fresh(
         raise UsageError(f"{name} reads features: make them with tellapart features, and set data.features.")
     captions = (text for example in dataset for text in example.references)
     return fresh_captioner(kind, captions, feature_size=features.width, **asdict(section.new or NewSection()))
+
+
+def without_broken(dataset: CaptionDataset, on_error: str) -> tuple[CaptionDataset, list[tuple[str, str]]]:
+    """The data without images that cannot be read, which are named on standard error, if these are to be skipped.
+
+    Returns:
+        The data set, and id and reason of every image that was left out.
+    """
+    if on_error != "skip":
+        return dataset, []
+    from tellapart.data.check import usable
+
+    kept, skipped = usable(dataset)
+    if skipped:
+        logger.warning(
+            "note: %d of the %d images of %s cannot be read and are left out.", len(skipped), len(dataset), dataset.name
+        )
+    return kept, skipped

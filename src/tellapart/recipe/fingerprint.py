@@ -1,4 +1,4 @@
-"""What decides the numbers of a training: its recipe with every model and data set by content instead of by name."""
+"""What decides the numbers of a training: options that differ from their defaults, models and data by content, revisions."""
 
 from __future__ import annotations
 
@@ -6,10 +6,18 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tellapart.files import checkpoints
+from tellapart.recipe.flags import flat_rewards, full_name
+from tellapart.recipe.options import plain
+from tellapart.recipe.schema import GIVEN, REWARD, Schema
+
+if TYPE_CHECKING:
+    from tellapart.recipe.listener import ListenerRecipe
+    from tellapart.recipe.recipe import Recipe
 
 PATHS = {
     "base",
@@ -28,99 +36,119 @@ PATHS = {
 }
 """Last part of the options that name models or data."""
 
-WITHOUT_EFFECT = (
-    "output_dir",
-    "resume_from_checkpoint",
-    "report_to",
-    "logging_steps",
-    "save_steps",
-    "save_total_limit",
-    "dataloader_num_workers",
+IDLE = frozenset(
+    {
+        "training.output_dir",
+        "training.resume_from_checkpoint",
+        "training.report_to",
+        "training.logging_steps",
+        "training.save_steps",
+        "training.save_total_limit",
+        "training.dataloader_num_workers",
+        "matcher.device",
+        "matcher.batch_size",
+    }
 )
-"""Options of the loop that change no weight."""
+"""Options that change no number."""
 
-ON_HACK = ("on_hack", "hack_patience")
+ON_HACK = ("training.on_hack", "training.hack_patience")
 """Options that change nothing as long as the first only warns."""
 
-LATER: dict[str, Any] = {
-    "matcher.model": None,
-    "reward.itm": 0.0,
-    "reward.phi": 0.0,
-    "reward.ref_clip_s": 0.0,
-    "reward.pac_s": 0.0,
-    "reward.ref_pac_s": 0.0,
-    "captioner.quantization": None,
-    "captioner.transformer": None,
-    "data.seconds_between": 0.0,
-    "data.shuffle_window": None,
-    "evaluation.held_out": None,
-    "evaluation.min_new_tokens": 0,
-}
-"""Options that came after results had been kept, with the value at which they (and, of a model, the rest of its section) change
-nothing: left out there, so that the results are found again."""
+MAY_CHANGE = ("training", "evaluation")
+"""Sections in which a run may be resumed with other options: how long it goes on, and how it is evaluated."""
 
 READ = (".safetensors", ".bin", ".pth", ".pt", ".json", ".jsonl", ".txt", ".csv", ".tsv", ".parquet", ".yaml")
 """Files of a folder that count by content; others, such as pictures, by name and size."""
 
 
-class Fingerprints:
-    """Hashes of what recipes name; each file is read once."""
+def key_of(recipe: Recipe | ListenerRecipe) -> str:
+    """12 hex digits that differ whenever what decides the numbers does.
 
-    def __init__(self) -> None:
-        self._known: dict[str, str] = {}
-
-    def key(self, recipe: Mapping[str, Any], *further: object) -> str:
-        """12 hex digits that differ whenever what decides the numbers does.
-
-        Args:
-            recipe: resolved, or some sections of one with ``data`` among them.
-            further: what else decides.
-        """
-        decides = what_decides(recipe)
-        size = decides["data"]["size"]
-        text = json.dumps([self._by_content(decides, size), *further], sort_keys=True)
-        return hashlib.sha256(text.encode()).hexdigest()[:12]
-
-    def of(self, name: str, size: str) -> str:
-        """What a model or data set is known by: its content where it is on this disk, else its name."""
-        known = f"{name} {size}" if name.partition("/")[0] == "world" else name
-        if known not in self._known:
-            self._known[known] = self._found(name, size)
-        return self._known[known]
-
-    def _found(self, name: str, size: str) -> str:
-        if name == "world":
-            from tellapart.world import spec
-
-            return f"world {spec.version()} {size}"
-        if stage := world_stage(name):
-            from tellapart.world.stages import stage_folder
-
-            return stage_folder(stage[0], size, stage[1]).name
-        path = Path(name).expanduser()
-        return digest(path) if path.exists() else name
-
-    def _by_content(self, value: Any, size: str, key: str = "") -> Any:
-        if isinstance(value, Mapping):
-            return {name: self._by_content(inner, size, name) for name, inner in value.items()}
-        return self.of(value, size) if isinstance(value, str) and key in PATHS else value
+    What counts: every option that differs from its default and is not :data:`IDLE`; every model and data set that is named, by
+    content; the revision of the method and of the rewards, which their classes raise when they compute something else; and
+    plugin files.
+    """
+    decides = decisions(recipe.resolved, recipe.schema)
+    named = {name: value for name, value in flat(recipe.resolved, recipe.schema).items() if _names_content(name, value)}
+    size = recipe.data.size
+    content = {name: content_of(str(value), size) for name, value in named.items()}
+    plugins = [digest(path) for path in recipe.catalogue.plugins]
+    text = json.dumps([decides, content, recipe.revisions(), plugins], sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
-def what_decides(recipe: Mapping[str, Any]) -> dict[str, Any]:
-    """A recipe without what changes no number: options of that kind, and later ones at the value that does nothing."""
-    idle = ON_HACK if recipe.get("on_hack", "warn") == "warn" else ()
-    counted = {name: value for name, value in recipe.items() if name not in (*WITHOUT_EFFECT, *idle)}
-    kept = {name: dict(value) if isinstance(value, Mapping) else value for name, value in counted.items()}
-    for name, unused in LATER.items():
-        section, _, option = name.partition(".")
-        of = kept.get(section)
-        if not of or option not in of or of[option] != unused:
-            continue
-        if option == "model":
-            del kept[section]
+def flat(resolved: Mapping[str, Any], schema: Schema) -> dict[str, Any]:
+    """Dotted option -> value of a resolved recipe; a section that may be left out also stands by its own name.
+
+    Recipes of earlier versions are read as well: options of the training beside the sections, and a mapping of rewards.
+    """
+    found: dict[str, Any] = {}
+    for name, value in resolved.items():
+        if name == REWARD:
+            found |= {key: inner for key, (inner, _) in flat_rewards(value or [], REWARD).items()}
         else:
-            del of[option]
-    return kept
+            found |= _flat(full_name(name), value, schema)
+    return {key: value for key, value in found.items() if not (key.endswith(".weight") and value == 0)}
+
+
+def _flat(name: str, value: Any, schema: Schema) -> dict[str, Any]:
+    if not isinstance(value, Mapping) or not schema.holds_members(name):
+        return {name: value}
+    found: dict[str, Any] = {name: GIVEN} if name in schema.defaults else {}
+    for key, inner in value.items():
+        found |= _flat(f"{name}.{key}", inner, schema)
+    return found
+
+
+def decisions(resolved: Mapping[str, Any], schema: Schema) -> dict[str, Any]:
+    """Dotted option -> value of what decides the numbers and differs from its default; an option that came later is thus no
+    difference to a recipe that has not got it.
+
+    Args:
+        resolved: a recipe, perhaps of an earlier version.
+        schema: of recipes now; what it does not know is left out, rewards excepted.
+    """
+    values = flat(resolved, schema)
+    idle = {*IDLE, *(ON_HACK if values.get(ON_HACK[0], "warn") == "warn" else ())}
+    return {
+        name: value
+        for name, value in values.items()
+        if name not in idle
+        and (name in schema.defaults or name.startswith(f"{REWARD}."))
+        and plain(schema.defaults.get(name, _NOTHING)) != value
+    }
+
+
+_NOTHING = object()
+
+
+def run_decisions(resolved: Mapping[str, Any], schema: Schema) -> dict[str, Any]:
+    """The same of what must stay for a run to be resumed."""
+    found = decisions(resolved, schema)
+    return {name: value for name, value in found.items() if name.partition(".")[0] not in MAY_CHANGE}
+
+
+def _names_content(name: str, value: Any) -> bool:
+    return isinstance(value, str) and value != GIVEN and name.rpartition(".")[2] in PATHS
+
+
+@cache
+def _stored(name: str, size: str, changed: float) -> str:
+    return digest(Path(name).expanduser())
+
+
+def content_of(name: str, size: str) -> str:
+    """What a model or data set is known by: its content where it is on this disk, else its name."""
+    if name == "world":
+        from tellapart.world import spec
+
+        return f"world {spec.version()} {size}"
+    if stage := world_stage(name):
+        from tellapart.world.stages import stage_folder
+
+        return stage_folder(stage[0], size, stage[1]).name
+    path = Path(name).expanduser()
+    return _stored(name, size, path.stat().st_mtime) if path.exists() else name
 
 
 def world_stage(name: str) -> tuple[str, int] | None:

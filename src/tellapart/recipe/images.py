@@ -11,13 +11,11 @@ from tellapart.data.held_out import hold_out
 from tellapart.data.loader import TrainingData
 from tellapart.errors import UsageError
 from tellapart.files import write_text
-from tellapart.objectives import METHODS
 from tellapart.recipe.feature_inputs import load_pictured, needs_pictures, usable
 
 if TYPE_CHECKING:
     from tellapart.data.features.base import FeatureSet
-    from tellapart.listeners.clip import ClipListener
-    from tellapart.recipe.load import Recipe
+    from tellapart.recipe.recipe import Recipe
 
 logger = logging.getLogger(__name__)
 
@@ -107,13 +105,6 @@ def reads_as_they_come(recipe: Recipe) -> bool:
     return recipe.data.on_error == "replace"
 
 
-def with_listener(collate: Collate, recipe: Recipe, listener: ClipListener | None) -> Collate:
-    """What makes batches, with the listener's pictures where it has not embedded all images before."""
-    if listener is None or not reads_as_they_come(recipe):
-        return collate
-    return Collate(collate.processors | {listener.name: listener.process}, features=collate.features)
-
-
 def check_selection(recipe: Recipe, watched: CaptionDataset) -> None:
     """Raise where a checkpoint is to be selected by human captions that the evaluation's images do not have.
 
@@ -145,7 +136,7 @@ def told_problems(dataset: CaptionDataset) -> Skipped:
 
 
 def _check_on_error(recipe: Recipe) -> None:
-    needed: set[Any] = _NEED_ALL & set(METHODS[recipe.method].needs)
+    needed: set[Any] = _NEED_ALL & set(recipe.kind.needs)
     if needed and reads_as_they_come(recipe):
         raise UsageError(
             f"method {recipe.method} looks at all training images before the first step, which data.on_error=replace is there "

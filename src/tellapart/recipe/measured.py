@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,8 +12,6 @@ from tellapart.recipe.runs import Made
 
 if TYPE_CHECKING:
     from tellapart.data.dataset import CaptionDataset
-
-logger = logging.getLogger(__name__)
 
 Models = Sequence[str | Path | None]
 """Paths or names of models, some of which may not have been named."""
@@ -152,21 +149,3 @@ def _held_out(options: DataOptions, run: Made, *, pictures: bool) -> Where:
     held = held[: run.evaluation.limit if options.limit is None else options.limit]
     held, _ = usable(held, "fail" if on_error == "fail" else "skip", instead, pictures=opened or pictures)
     return Where(held, data.path, data.split, data.size, features)
-
-
-def without_broken(dataset: CaptionDataset, on_error: str) -> tuple[CaptionDataset, list[tuple[str, str]]]:
-    """The data without images that cannot be read, which are named on standard error, if these are to be skipped.
-
-    Returns:
-        The data set, and id and reason of every image that was left out.
-    """
-    if on_error != "skip":
-        return dataset, []
-    from tellapart.data.check import usable
-
-    kept, skipped = usable(dataset)
-    if skipped:
-        logger.warning(
-            "note: %d of the %d images of %s cannot be read and are left out.", len(skipped), len(dataset), dataset.name
-        )
-    return kept, skipped

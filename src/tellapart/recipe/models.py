@@ -31,6 +31,9 @@ from tellapart.types import Decoding
 if TYPE_CHECKING:
     from tellapart.data.dataset import CaptionDataset
     from tellapart.evaluation.measures import Measure
+    from tellapart.evaluation.scorers import Scorer
+    from tellapart.recipe.sections import MatcherSection
+    from tellapart.rewards.matchers import AnyMatcher
 
 WORLD = "world"
 BACKBONE = "world/backbone"
@@ -205,6 +208,76 @@ def load_grammar(path: str, *, size: str = "full") -> Grammar:
         UsageError: there is no such folder, or it holds no head.
     """
     return Grammar.from_pretrained(build_stage(path, size) if is_world(path) else path).to(device())
+
+
+def load_matcher(section: MatcherSection, *, size: str = "full", name: str = "matcher") -> AnyMatcher:
+    """The matcher of a section, frozen, on the device that it names, else on this process's.
+
+    Raises:
+        UsageError: there is no such model or device, or an option is not for its kind.
+    """
+    from tellapart.rewards.matchers import open_matcher
+
+    model = str(section.model)
+    where = device() if section.device is None else _device(section.device)
+    matcher = open_matcher(
+        build_stage(model, size) if is_world(model) else model,
+        name=name,
+        kind=section.kind,
+        question=section.question,
+        batch_size=section.batch_size,
+        dtype=section.dtype,
+        autocast=section.autocast,
+        scaled=section.scaled,
+    )
+    return matcher.to(where)
+
+
+def _device(name: str) -> torch.device:
+    try:
+        torch.empty(0, device=name)
+        return torch.device(name)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).strip().split("\n")[0].rstrip(".")
+        raise UsageError(
+            f"matcher.device is {name!r}, which cannot be used here ({reason}): name another, or leave it out."
+        ) from error
+
+
+def load_scorers(
+    dataset: CaptionDataset, *, pac: str | None, pac_base: str | None, itm: str | None, size: str = "full"
+) -> list[Scorer]:
+    """PAC-S and image-text matching, by models on this process's device that know the images.
+
+    Args:
+        dataset: the images.
+        pac: encoder of PAC-S: the authors' ``.pth`` file, a folder or an id; None leaves it out.
+        pac_base: whose tokenizer and image processor go with the file.
+        itm: a matcher's folder or id; None leaves it out.
+        size: of the built-in world.
+
+    Raises:
+        UsageError: a model does not exist, or is of another kind.
+    """
+    from tellapart.evaluation.scorers import MatchScorer, PacScorer
+    from tellapart.listeners.pairs import PairMatcher
+    from tellapart.rewards.matchers import open_matcher
+
+    found: list[Scorer] = []
+    if pac is not None:
+        encoder = load_listener(pac, name="pac", size=size, base=pac_base)
+        encoder.cache_images(dataset)
+        found.append(PacScorer(encoder))
+    if itm is not None:
+        matcher = open_matcher(build_stage(itm, size) if is_world(itm) else itm).to(device())
+        if not isinstance(matcher, PairMatcher):
+            raise UsageError(
+                f"{itm} is a dual encoder, which gives no probability of a match: name it as a listener, or give a BLIP, "
+                "BLIP-2 or an instruct vision-language model as itm."
+            )
+        matcher.know_images(dataset)
+        found.append(MatchScorer(matcher))
+    return found
 
 
 def load_data(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from tellapart.captioners.huggingface import HuggingFaceCaptioner
-from tellapart.data.dataset import CaptionDataset, Collate, Processor
+from tellapart.data.dataset import CaptionDataset, Processor
 from tellapart.errors import UsageError
 from tellapart.evaluation.own_listener import NAME, OwnListenerScorer
 from tellapart.files import trained_part
@@ -16,7 +16,6 @@ from tellapart.listeners.clip import ClipListener
 from tellapart.listeners.soft_clip import SoftClip
 from tellapart.listeners.trained import TrainedListener, vision_learns, vision_parameters
 from tellapart.listeners.vse import Vse
-from tellapart.objectives import METHODS
 from tellapart.recipe.soft_listeners import load_any_listener, load_retriever, load_soft_listener
 from tellapart.relaxation import Relaxation
 from tellapart.training.start import two_pictures
@@ -24,7 +23,8 @@ from tellapart.training.start import two_pictures
 if TYPE_CHECKING:
     from tellapart.data.features.base import FeatureSet
     from tellapart.evaluation.scorers import Scorer
-    from tellapart.recipe.load import Recipe
+    from tellapart.recipe.parts import Parts
+    from tellapart.recipe.recipe import Recipe
     from tellapart.recipe.sections import OwnListenerSection
 
 OwnListener = SoftClip | Vse | TrainedListener
@@ -36,7 +36,7 @@ def check_own_listener(recipe: Recipe) -> None:
     Raises:
         UsageError: naming the option to change.
     """
-    method, section = METHODS[recipe.method], recipe.parts.get(NAME)
+    method, section = recipe.kind, recipe.parts.get(NAME)
     if NAME not in method.needs:
         return
     if section is None or section.path is None:
@@ -47,24 +47,24 @@ def check_own_listener(recipe: Recipe) -> None:
         raise UsageError(f"method {recipe.method} leaves its listener as it is: leave own_listener.train out.")
 
 
-def build_own_listener(
-    recipe: Recipe, captioner: HuggingFaceCaptioner, dataset: CaptionDataset, features: FeatureSet | None
-) -> OwnListener | None:
-    """The listener of a recipe's method, which knows the training images; none where the method has none.
+def build_own_listener(parts: Parts, section: OwnListenerSection | None) -> OwnListener | None:
+    """The listener of a recipe's method, which knows the training images or reads them with each batch; none without a path.
 
     Raises:
         UsageError: there is no such model, or the method needs one that has the captioner's words.
     """
-    section: OwnListenerSection | None = recipe.parts.get(NAME)
     if section is None or section.path is None:
         return None
-    load = load_soft_listener if METHODS[recipe.method].through_words else load_any_listener
-    own = load(section.path, captioner, name=NAME, prefix=section.prefix, size=recipe.data.size, features=features)
+    load = load_soft_listener if parts.recipe.kind.through_words else load_any_listener
+    own = load(
+        section.path, parts.captioner, name=NAME, prefix=section.prefix, size=parts.size, features=parts.features
+    )
     if section.train == "all" and isinstance(own.listener, ClipListener):
         for parameter in vision_parameters(own.listener):
             parameter.requires_grad_(True)
     if not _pictures(own):
-        own.cache_images(dataset)
+        own.cache_images(parts.dataset)
+    parts.processors |= _pictures(own)
     return own
 
 
@@ -73,12 +73,6 @@ def _pictures(own: OwnListener | None) -> dict[str, Processor]:
     if own is None or not isinstance(own.listener, ClipListener) or not vision_learns(own.listener):
         return {}
     return {own.name: own.listener.process}
-
-
-def with_pictures(collate: Collate, own: OwnListener | None) -> Collate:
-    """What makes batches, with the listener's pictures if its image side learns."""
-    own_pictures = _pictures(own)
-    return Collate(collate.processors | own_pictures, features=collate.features) if own_pictures else collate
 
 
 def check_unrolling(recipe: Recipe, captioner: HuggingFaceCaptioner, own: Any, objective: Any, data: Any) -> None:
@@ -94,7 +88,7 @@ def check_unrolling(recipe: Recipe, captioner: HuggingFaceCaptioner, own: Any, o
     Raises:
         UsageError: captioner or listener cannot do it.
     """
-    if not METHODS[recipe.method].through_words:
+    if not recipe.kind.through_words:
         return
     relaxation: Relaxation = objective.relaxation
     dataset, collate = data

@@ -1,160 +1,308 @@
-"""What an objective is given beside the captioner, built from the sections of a recipe."""
+"""The parts that methods and rewards are given besides the captioner: their names, their sections, and how they are built.
+
+Importing this module must stay cheap: ``train --help`` reads it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
+import inspect
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tellapart.captioners.base import Captioner
-from tellapart.data.dataset import CaptionDataset, Collate
 from tellapart.errors import UsageError
-from tellapart.listeners.clip import ClipListener
-from tellapart.listeners.remember import RememberingTexts
+from tellapart.installed import Offers
 from tellapart.names import resolve
-from tellapart.objectives import METHODS
-from tellapart.recipe.critics import build_critic, build_penalties, check_critic
-from tellapart.recipe.load import Recipe
-from tellapart.recipe.models import as_usage_errors, load_grammar, load_listener
-from tellapart.recipe.own_listener import check_own_listener
-from tellapart.types import Reward
+from tellapart.recipe.options import plain
 
 if TYPE_CHECKING:
+    from tellapart.captioners.huggingface import HuggingFaceCaptioner
+    from tellapart.data.dataset import CaptionDataset, Collate
+    from tellapart.data.features.base import FeatureSet
+    from tellapart.listeners.clip import ClipListener
     from tellapart.listeners.neighbours import Neighbours
+    from tellapart.recipe.recipe import Recipe
     from tellapart.rewards.discriminator import Discriminator
     from tellapart.rewards.distances import Distance
     from tellapart.rewards.grammar import Grammar
+    from tellapart.rewards.language_model import LanguageModel
+    from tellapart.rewards.matchers import AnyMatcher
+    from tellapart.rewards.reference import DocumentFrequencies
+
+OWN_LISTENER = "own_listener"
 
 
-def build_objective(
-    recipe: Recipe,
-    captioner: Captioner,
-    dataset: CaptionDataset,
-    collate: Collate,
-    listener: ClipListener | None,
-    reward: Callable[[], Reward],
-    own_listener: Any = None,
-) -> Any:
-    """The objective of a recipe, with every part that its method needs.
+@dataclass(frozen=True)
+class PartKind:
+    """A part that methods and rewards may need, by the name of their argument.
 
     Args:
-        recipe: which method, and its numbers.
+        summary: what it is, in a line.
+        target: the function that builds it, or ``"module:attribute"`` of it. It is called with :class:`Parts` and the part's
+            section, or, where there is no ``section``, with :class:`Parts` and its own keyword arguments, which are the options.
+        section: ``"module:Dataclass"`` of its options.
+        plain: whether it has no options, and so no section in a recipe.
+        learns: whether it is trained beside the captioner, with a learning rate of its own.
+    """
+
+    summary: str
+    target: str | Callable[..., Any]
+    section: str | None = None
+    plain: bool = False
+    learns: bool = False
+
+    @staticmethod
+    def of(value: Any) -> PartKind:
+        """A part as packages and plugin files offer it: a :class:`PartKind`, or the function that builds it.
+
+        Raises:
+            TypeError: it is neither.
+        """
+        if isinstance(value, PartKind):
+            return value
+        if not callable(value):
+            raise TypeError(f"is {type(value).__name__}, not a function that builds a part")
+        options = [p for p in inspect.signature(value).parameters.values() if p.kind is p.KEYWORD_ONLY]
+        summary = (inspect.getdoc(value) or value.__name__).partition("\n")[0]
+        return PartKind(summary, value, plain=not options)
+
+    def load(self) -> Callable[..., Any]:
+        """What builds it, imported now."""
+        return resolve(self.target) if isinstance(self.target, str) else self.target
+
+    def options(self) -> Any:
+        """What has its options: a dataclass, or the function that builds it."""
+        return resolve(self.section) if self.section else self.load()
+
+
+_HERE, _SECTIONS = "tellapart.recipe.parts", "tellapart.recipe.sections"
+
+SHIPPED: dict[str, PartKind] = {
+    "listener": PartKind(
+        "the dual encoder (CLIP, SigLIP) of the reward, and the first retriever of the evaluation",
+        f"{_HERE}:listener",
+        f"{_SECTIONS}:ListenerSection",
+    ),
+    "language_model": PartKind(
+        "a causal language model, which gives captions a probability as text",
+        f"{_HERE}:language_model",
+        f"{_SECTIONS}:LanguageModelSection",
+    ),
+    "matcher": PartKind(
+        "the model that says how well a caption and its image go together",
+        f"{_HERE}:matcher",
+        f"{_SECTIONS}:MatcherSection",
+    ),
+    OWN_LISTENER: PartKind(
+        "the listener that belongs to the captioner and may learn beside it",
+        "tellapart.recipe.own_listener:build_own_listener",
+        f"{_SECTIONS}:OwnListenerSection",
+        learns=True,
+    ),
+    "neighbours": PartKind(
+        "look-alikes of the training images, which a contrastive reward holds captions against",
+        f"{_HERE}:neighbours",
+        f"{_SECTIONS}:NeighboursSection",
+    ),
+    "discriminator": PartKind(
+        "tells captions of people from generated ones, pre-trained against the start captioner",
+        f"{_HERE}:discriminator",
+        "tellapart.pretraining.discriminator_settings:DiscriminatorSettings",
+        learns=True,
+    ),
+    "grammar": PartKind("the frozen judge of grammar", f"{_HERE}:grammar", f"{_SECTIONS}:GrammarSection"),
+    "distance": PartKind(
+        "how far two captions drawn for one image are from one another",
+        f"{_HERE}:distance",
+        f"{_SECTIONS}:DistanceSection",
+    ),
+    "critic": PartKind(
+        "learns beside the captioner to expect the returns of its captions",
+        "tellapart.recipe.critics:build_critic",
+        f"{_SECTIONS}:CriticSection",
+        learns=True,
+    ),
+    "penalties": PartKind(
+        "which words of captions are penalised",
+        "tellapart.recipe.critics:build_penalties",
+        f"{_SECTIONS}:PenaltiesSection",
+    ),
+    "document_frequencies": PartKind(
+        "in how many training images each n-gram of the references occurs", f"{_HERE}:document_frequencies", plain=True
+    ),
+}
+"""Argument of a method or a reward -> the part that it is given."""
+
+PARTS: Offers[PartKind] = Offers(SHIPPED, "tellapart.parts", "part", PartKind.of)
+"""The same, and those that installed packages bring."""
+
+
+class Parts:
+    """The parts of one training; each is built when it is first asked for.
+
+    Args:
+        recipe: names them.
         captioner: what is trained.
         dataset: the training images.
         collate: makes the captioner's batches.
-        listener: the reward's, which knows the training images.
-        reward: builds the mixed reward, for methods that take one.
-        own_listener: the captioner's own listener, for methods that take one.
-
-    Raises:
-        UsageError: a part is missing or broken, or a number cannot be used.
+        features: what the captioner reads instead of pictures.
+        dry_run: leave out what takes long, such as pre-training a discriminator.
     """
-    method = METHODS[recipe.method]
-    memory = None if listener is None else RememberingTexts(listener)
-    makers: dict[str, Callable[[], Any]] = {
-        "reward": reward,
-        "listener": lambda: memory,
-        "own_listener": lambda: own_listener,
-        "neighbours": lambda: _neighbours(recipe, dataset, listener),
-        "discriminator": lambda: _discriminator(recipe, captioner, dataset, collate, memory),
-        "grammar": lambda: build_grammar(recipe),
-        "distance": lambda: _distance(recipe, dataset),
-        "critic": lambda: build_critic(recipe, captioner),
-        "penalties": lambda: build_penalties(recipe, captioner),
-        "phi_weight": lambda: recipe.reward.phi,
-    }
-    parts = {name: makers[name]() for name in method.needs if name != "discriminator"}
 
-    def make(**more: Any) -> Any:
-        with as_usage_errors("objective"):
-            return resolve(method.target)(captioner, **parts, **more, **method.fixed, **recipe.objective)
+    def __init__(
+        self,
+        recipe: Recipe,
+        captioner: HuggingFaceCaptioner,
+        dataset: CaptionDataset,
+        collate: Collate,
+        features: FeatureSet | None = None,
+        *,
+        dry_run: bool = False,
+    ) -> None:
+        self.recipe, self.captioner, self.dataset = recipe, captioner, dataset
+        self.collate, self.features, self.dry_run = collate, features, dry_run
+        self.processors: dict[str, Any] = {}
+        """Name -> what turns pictures into the tensors of a part that looks at the images of every batch."""
+        self._built: dict[str, Any] = {}
 
-    objective = make()  # a number that cannot be used is told before a discriminator is pre-trained, which takes long
-    return make(discriminator=makers["discriminator"]()) if "discriminator" in method.needs else objective
+    @property
+    def size(self) -> str:
+        """Of the built-in world."""
+        return self.recipe.data.size
+
+    @property
+    def ahead(self) -> bool:
+        """Whether training images may be looked at before their step."""
+        return self.recipe.data.on_error != "replace"
+
+    def __call__(self, name: str, own: Any = None) -> Any:
+        """A part.
+
+        Args:
+            name: of the part, ``captioner`` or ``dataset``.
+            own: a section in place of the recipe's, of a reward that has a part of its own.
+
+        Raises:
+            UsageError: it is missing or broken.
+        """
+        given = {"captioner": self.captioner, "dataset": self.dataset}
+        if name in given:
+            return given[name]
+        section = self.recipe.parts.get(name) if own is None else own
+        key = f"{name} {json.dumps(plain(section), sort_keys=True, default=str)}"
+        if key not in self._built:
+            kind = self.recipe.catalogue.parts[name]
+            same = own is None or own == self.recipe.parts.get(name)
+            if kind.plain:
+                self._built[key] = kind.load()(self)
+            elif kind.section is None:
+                self._built[key] = None if section is None else kind.load()(self, **vars(section))
+            else:
+                self._built[key] = kind.load()(self, section, **({} if same else {"label": self._label(name)}))
+        return self._built[key]
+
+    def _label(self, name: str) -> str:
+        """A name of its own for the tensors of a part beside the recipe's."""
+        return f"{name} {sum(key.startswith(f'{name} ') for key in self._built) + 1}"
 
 
-def check_parts(recipe: Recipe) -> None:
-    """Raise where the method's parts and the recipe's sections contradict each other; nothing is loaded for it.
+def listener(parts: Parts, section: Any, *, label: str = "listener") -> ClipListener:
+    """The retriever that a reward or a method asks, which knows the training images or reads them with each batch."""
+    from tellapart.recipe.models import load_listener
 
-    Raises:
-        UsageError: naming the option to change.
-    """
-    check_own_listener(recipe)
-    check_critic(recipe)
-    method, name = METHODS[recipe.method], recipe.method
-    if "listener" in method.needs and recipe.listener.path is None:
-        raise UsageError(f"method {name} needs a listener: set listener.path to a CLIP model, such as world/listener.")
-    if "grammar" in method.needs and recipe.parts["grammar"] is None:
-        raise UsageError(f"method {name} needs a judge of grammar: set grammar.path, such as world/grammar.")
-    ranks = recipe.objective.get("neighbour_ranks")
-    if "neighbours" not in method.needs or not ranks:
-        return
-    section = recipe.parts["neighbours"]
-    if section is None:
-        raise UsageError("neighbours is null, but objective.neighbour_ranks asks for some: set the ranks to [].")
-    if section.path is None and section.k < max(ranks):
-        raise UsageError(
-            f"objective.neighbour_ranks asks for neighbour {max(ranks)}, but neighbours.k is {section.k}: raise k."
-        )
+    found = load_listener(section.path, name=label, prefix=section.prefix, size=parts.size, base=section.base)
+    if parts.ahead:
+        found.cache_images(parts.dataset)
+    else:
+        parts.processors[found.name] = found.process
+    return found
 
 
-def _neighbours(recipe: Recipe, dataset: CaptionDataset, listener: ClipListener | None) -> Neighbours | None:
+def language_model(parts: Parts, section: Any, *, label: str = "language_model") -> LanguageModel:
+    """The causal language model."""
+    from tellapart.recipe.models import load_language_model
+
+    return load_language_model(section.path, dtype=section.dtype, size=parts.size)
+
+
+def matcher(parts: Parts, section: Any, *, label: str = "matcher") -> AnyMatcher:
+    """The matcher; a dual encoder embeds the training images before the first step where it may."""
+    from tellapart.listeners.dual import DualMatcher
+    from tellapart.recipe.models import load_matcher
+
+    found = load_matcher(section, size=parts.size, name=label)
+    if parts.ahead and isinstance(found, DualMatcher):
+        found.know_images(parts.dataset)
+    else:
+        parts.processors[found.name] = found.process
+    return found
+
+
+def neighbours(parts: Parts, section: Any) -> Neighbours | None:
     """The look-alikes of the training images: read, or mined and kept in the cache."""
-    section = recipe.parts["neighbours"]
-    if section is None or not recipe.objective["neighbour_ranks"]:
+    ranks = parts.recipe.objective.get("neighbour_ranks")
+    if section is None or not ranks:
         return None
     if section.path is not None:
         from tellapart.listeners.neighbours import Neighbours
 
-        neighbours = Neighbours.load(section.path)
-        _check_neighbours(neighbours, section.path, dataset, max(recipe.objective["neighbour_ranks"]))
-        return neighbours
+        found = Neighbours.load(section.path)
+        _check_neighbours(found, section.path, parts.dataset, max(ranks))
+        return found
     from tellapart.listeners.mining import mine
+    from tellapart.recipe.models import load_listener
 
-    looks = listener
-    if section.listener is not None and section.listener != recipe.listener.path:
-        looks = load_listener(section.listener, name="neighbours", size=recipe.data.size)
-    assert looks is not None, "check_parts asks for one"
-    return mine(looks, dataset, section.k)
+    if section.listener is not None and section.listener != parts.recipe.listener.path:
+        looks = load_listener(section.listener, name="neighbours", size=parts.size)
+    else:
+        looks = parts("listener")
+    return mine(looks, parts.dataset, section.k)
 
 
-def _check_neighbours(neighbours: Neighbours, path: Path, dataset: CaptionDataset, rank: int) -> None:
+def _check_neighbours(found: Neighbours, path: Path, dataset: CaptionDataset, rank: int) -> None:
     """Raise now, not in the middle of the training, where a file of neighbours does not fit the training images."""
-    if neighbours.k < rank:
+    if found.k < rank:
         raise UsageError(
-            f"objective.neighbour_ranks asks for neighbour {rank}, but {path} has {neighbours.k} of each image: mine more "
+            f"objective.neighbour_ranks asks for neighbour {rank}, but {path} has {found.k} of each image: mine more "
             "with tellapart mine --k, or lower the ranks."
         )
-    for name, row in zip(dataset.ids, neighbours.of(dataset.ids), strict=True):
+    for name, row in zip(dataset.ids, found.of(dataset.ids), strict=True):
         strangers = [near for near in row if near not in dataset.position]
         if strangers:
             raise UsageError(
-                f"{path} gives image {name!r} the neighbour {strangers[0]!r}, which is no training image: mine the training "
+                f"{path} gives image {name!r} the neighbour {strangers[0]!r}, which is not a training image: mine the training "
                 "images alone."
             )
 
 
-def _discriminator(
-    recipe: Recipe, captioner: Captioner, dataset: CaptionDataset, collate: Collate, memory: RememberingTexts | None
-) -> Discriminator | None:
+def discriminator(parts: Parts, section: Any) -> Discriminator | None:
     """The discriminator, pre-trained against the start captioner where it is not in the cache."""
-    settings = recipe.parts["discriminator"]
-    if settings is None:
+    if section is None:
         return None
-    if recipe.flags.dry_run:
-        settings = replace(settings, pretraining_steps=0)
     from tellapart.pretraining.discriminator import pretrained_discriminator
 
-    assert memory is not None, "check_parts asks for a listener"
-    assert isinstance(memory.listener, ClipListener)
-    discriminator = pretrained_discriminator(captioner, memory.listener, dataset, collate, settings)
-    discriminator.listener = memory  # so that it does not embed the captions of a step a second time
-    return discriminator
+    settings = replace(section, pretraining_steps=0) if parts.dry_run else section
+    return pretrained_discriminator(parts.captioner, parts("listener"), parts.dataset, parts.collate, settings)
 
 
-def _distance(recipe: Recipe, dataset: CaptionDataset) -> Distance:
-    """What tells how far the captions of an image are from one another.
+def grammar(parts: Parts, section: Any, *, label: str = "grammar") -> Grammar:
+    """The frozen judge of grammar, on this process's device."""
+    from tellapart.recipe.models import load_grammar
+
+    return load_grammar(section.path, size=parts.size)
+
+
+def document_frequencies(parts: Parts) -> DocumentFrequencies:
+    """Of the training captions."""
+    from tellapart.rewards.reference import DocumentFrequencies
+
+    return DocumentFrequencies.from_references(parts.dataset.references)
+
+
+def distance(parts: Parts, section: Any) -> Distance:
+    """What says how far the captions of an image are from one another.
 
     Raises:
         UsageError: it needs references that the data lack.
@@ -163,18 +311,67 @@ def _distance(recipe: Recipe, dataset: CaptionDataset) -> Distance:
     from tellapart.rewards.reference import DocumentFrequencies
 
     def cider() -> Distance:
-        dataset.require_references("distance.kind=cider")
-        return CiderDistance(DocumentFrequencies.from_references(dataset.references, end=""))
+        parts.dataset.require_references("distance.kind=cider")
+        return CiderDistance(DocumentFrequencies.from_references(parts.dataset.references, end=""))
 
     makers: dict[str, Callable[[], Distance]] = {
         "bleu": lambda: bleu_distance,
         "edit": lambda: edit_distance,
         "cider": cider,
     }
-    section = recipe.parts["distance"]
     return makers["bleu" if section is None else section.kind]()
 
 
-def build_grammar(recipe: Recipe) -> Grammar:
-    """The frozen judge of grammar, on this process's device."""
-    return load_grammar(recipe.parts["grammar"].path, size=recipe.data.size)
+def check_parts(recipe: Recipe) -> None:
+    """Raise where methods, rewards and the sections of their parts contradict each other; nothing is loaded for it.
+
+    Raises:
+        UsageError: naming the option to change.
+    """
+    from tellapart.recipe.critics import check_critic
+    from tellapart.recipe.own_listener import check_own_listener
+
+    check_own_listener(recipe)
+    check_critic(recipe)
+    for name, what in _NAMED.items():
+        users = recipe.users(name)
+        section = recipe.parts.get(name)
+        if users and (section is None or getattr(section, what.option) is None):
+            raise UsageError(f"{users[0]} needs {what.a}: set {name}.{what.option} to {what.such_as}.")
+        given = None if section is None or users or name == "listener" else getattr(section, what.option)
+        if given is not None:
+            raise UsageError(f"{name}.{what.option} is {given}, but nothing asks it: leave {name} out.")
+    matching = recipe.parts.get("matcher")
+    if matching is not None and matching.batch_size < 1:
+        raise UsageError(f"matcher.batch_size is {matching.batch_size}: give 1 or more.")
+    _check_ranks(recipe)
+
+
+@dataclass(frozen=True)
+class _Named:
+    """A part that is a model with a name, in words for errors."""
+
+    a: str
+    option: str
+    such_as: str
+
+
+_NAMED: Mapping[str, _Named] = {
+    "listener": _Named("a listener", "path", "a CLIP model, such as world/listener"),
+    "language_model": _Named("a language model", "path", "a causal one, such as gpt2"),
+    "matcher": _Named("a matcher", "model", "one such as Salesforce/blip-itm-base-coco or world/itm"),
+    "grammar": _Named("a judge of grammar", "path", "a run of train-listener --grammar, or world/grammar"),
+}
+
+
+def _check_ranks(recipe: Recipe) -> None:
+    ranks = recipe.objective.get("neighbour_ranks")
+    if "neighbours" not in recipe.kind.needs or not ranks:
+        return
+    section = recipe.parts["neighbours"]
+    if section is None:
+        raise UsageError("neighbours is null, but objective.neighbour_ranks asks for some: set the ranks to [].")
+    if section.path is None and section.k < max(ranks):
+        raise UsageError(
+            f"objective.neighbour_ranks asks for neighbour {max(ranks)}, but neighbours.k is {section.k}: raise k."
+        )

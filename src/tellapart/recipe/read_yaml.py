@@ -1,9 +1,10 @@
-"""YAML files of options."""
+"""YAML files of options: read within bounds, with the line of every key."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Hashable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,32 @@ import yaml
 
 from tellapart.errors import UsageError
 
+LARGEST = 1_000_000
+"""Bytes of the largest file that is read; a recipe has a few thousand."""
+
+DEEPEST = 50
+"""Levels of the deepest mapping or list that is read."""
+
 
 class _Loader(yaml.SafeLoader):
-    """YAML 1.2's idea of plain words: ``1e-6`` is a number, ``no`` a word; a key given twice is refused."""
+    """YAML 1.2's idea of plain words: ``1e-6`` is a number, ``no`` a word; a key given twice is refused.
+
+    Anchors are refused as well: a few lines of them unfold to any size.
+    """
+
+    depth = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        """The next node, unless it is an alias or too deep."""
+        if self.check_event(yaml.AliasEvent):
+            raise yaml.composer.ComposerError(None, None, "aliases are not supported", self.peek_event().start_mark)
+        if self.depth > DEEPEST:
+            raise yaml.composer.ComposerError(None, None, "it is nested too deeply", self.peek_event().start_mark)
+        self.depth += 1
+        try:
+            return super().compose_node(parent, index)
+        finally:
+            self.depth -= 1
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         """The mapping, unless a key stands in it twice."""
@@ -39,21 +63,64 @@ for _tag, (_pattern, _first) in _OWN_WORDS.items():
     _Loader.add_implicit_resolver(_tag, re.compile(_pattern), list(_first))
 
 
-def read_yaml(path: Path) -> dict[str, Any]:
+@dataclass(frozen=True)
+class Written:
+    """What a file holds.
+
+    Args:
+        values: the mapping.
+        lines: dotted key -> line, counted from 1; entries of lists are numbered.
+    """
+
+    values: dict[str, Any]
+    lines: dict[str, int]
+
+
+def read_yaml(path: Path) -> Written:
     """The mapping in a YAML file.
 
     Raises:
-        UsageError: the file is missing, is not YAML, holds no mapping, or gives a key twice.
+        UsageError: the file is missing or too large, is not YAML, holds no mapping, or gives a key twice.
     """
     try:
-        value = yaml.load(path.read_text(encoding="utf-8"), _Loader)
+        if path.stat().st_size > LARGEST:
+            raise UsageError(f"{path} is larger than any recipe ({LARGEST} bytes): name a recipe.")
+        text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         why = "does not exist" if isinstance(error, FileNotFoundError) else f"cannot be read ({error})"
         raise UsageError(f"the recipe {path} {why}: name a YAML file, such as one of recipes/.") from error
-    except yaml.YAMLError as error:
+    loader = _Loader(text)
+    try:
+        node = loader.get_single_node()
+        values = None if node is None else loader.construct_document(node)
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
         mark, why = getattr(error, "problem_mark", None), getattr(error, "problem", None) or str(error)
         line = f"line {mark.line + 1}: " if mark else ""
         raise UsageError(f"{path} is not a valid recipe ({line}{why}): correct the YAML.") from error
-    if not isinstance(value, dict):
+    finally:
+        loader.dispose()
+    if node is None or not isinstance(values, dict):
         raise UsageError(f"{path} holds no options: a recipe is a YAML mapping such as 'method: dico'.")
-    return value
+    return Written(values, _lines(node))
+
+
+def _lines(node: yaml.Node, prefix: str = "") -> dict[str, int]:
+    found: dict[str, int] = {}
+    children: list[tuple[str, yaml.Node, yaml.Node]] = []
+    if isinstance(node, yaml.MappingNode):
+        children = [(str(key.value), key, value) for key, value in node.value]
+    elif isinstance(node, yaml.SequenceNode):
+        children = [(str(place), value, value) for place, value in enumerate(node.value)]
+    for name, key, value in children:
+        found[prefix + name] = key.start_mark.line + 1
+        found |= _lines(value, f"{prefix}{name}.")
+    return found
+
+
+def read_scalar(text: str) -> Any:
+    """A value as it is typed on a command line: a YAML scalar, list or mapping; what is no YAML is text."""
+    try:
+        value = yaml.load(text, _Loader)
+    except (yaml.YAMLError, ValueError, RecursionError):
+        return str(text)
+    return str(text) if value is None and text.strip() not in ("null", "~", "Null", "NULL") else value

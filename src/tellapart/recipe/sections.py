@@ -1,16 +1,56 @@
-"""The sections of a recipe, beside those whose schema is a constructor elsewhere.
+"""The sections of a recipe: plain records of options, with their documentation.
 
-Importing this module must stay cheap: ``train --help`` reads it.
+The section ``objective`` is the method's own constructor, ``reward`` is a list whose entries are the rewards' constructors, and
+``training`` is :class:`tellapart.training.config.TrainConfig`. Importing this module must stay cheap: ``train --help`` reads it.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
 from tellapart.data.formats.names import Readable
-from tellapart.recipe.new_section import NewSection, TransformerSection
+from tellapart.listeners.kinds import is_vse
+
+
+@dataclass(frozen=True, kw_only=True)
+class NewSection:
+    """A recurrent captioner that begins with random weights and the words of the training captions.
+
+    Args:
+        hidden_size: width of the words, the LSTM and the attention.
+        dropout: before and after the LSTM, where dropout is on.
+        min_count: words that occur less often in the training captions are unknown.
+        max_caption_tokens: human captions are cut to this many words, their end counted.
+    """
+
+    hidden_size: int = 512
+    dropout: float = 0.5
+    min_count: int = 5
+    max_caption_tokens: int = 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class TransformerSection:
+    """The captioner of DiCO's paper (Moratelli et al., 2024): a frozen CLIP tower, CLIP's vocabulary, and with random weights an
+    encoder on top of the tower and a GPT-2.
+
+    Args:
+        tower: the CLIP whose vision tower and vocabulary it takes: a folder, a Hugging Face id or world/listener.
+        hidden_size: width of encoder and decoder.
+        layers: of the encoder, and of the decoder.
+        heads: of each of these layers.
+        dropout: in encoder and decoder, where dropout is on.
+        max_caption_tokens: human captions are cut to this many tokens, their end counted.
+    """
+
+    tower: str = "openai/clip-vit-large-patch14"
+    hidden_size: int = 512
+    layers: int = 3
+    heads: int = 8
+    dropout: float = 0.1
+    max_caption_tokens: int = 30
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,38 +166,6 @@ class LanguageModelSection:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RewardSection:
-    """The weight of each reward; 0 leaves it out.
-
-    Args:
-        clip_s: CLIP-S (Hessel et al., 2021), 2.5 times the clamped cosine of image and caption.
-        cider_d: CIDEr-D (Vedantam et al., 2015) against the references, with the training captions' document
-            frequencies; 0 to 10, typically near 1.
-        language_model: log-probability of the caption a token under language_model.path (ref of VLRM, Dzabraev et al.,
-            2024); below 0, typically -5 to -3.
-        grammar: probability of the caption under the grammar head at grammar.path (Cho et al., 2022), 0 to 1.
-        meteor: METEOR 1.5 (Denkowski & Lavie, 2014) against the references, 0 to 1; needs pip install 'tellapart[meteor]'.
-        ref_clip_s: RefCLIP-S (Hessel et al., 2021), the harmonic mean of CLIP-S and the highest cosine with a reference.
-        pac_s: PAC-S (Sarto et al., 2023) where listener.path is a model trained for it: 2 times the clamped cosine.
-        ref_pac_s: RefPAC-S, as ref_clip_s with pac_s.
-        itm: what matcher.model says of caption and image, on that model's own scale (sim of VLRM).
-        phi: how well caption and image find each other within the whole effective batch (Dzabraev et al., 2024), of mean 0 and
-            deviation 1; vlrm_rs only, which needs it.
-    """
-
-    clip_s: float = 0.0
-    cider_d: float = 0.0
-    language_model: float = 0.0
-    grammar: float = 0.0
-    meteor: float = 0.0
-    ref_clip_s: float = 0.0
-    pac_s: float = 0.0
-    ref_pac_s: float = 0.0
-    itm: float = 0.0
-    phi: float = 0.0
-
-
-@dataclass(frozen=True, kw_only=True)
 class OwnListenerSection:
     """The listener that belongs to the captioner: it learns beside it, or stays (luo2018). It starts as a copy, and what it
     is copied from stays as it is.
@@ -263,21 +271,180 @@ class EvaluationSection:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainFlags:
-    """What is asked of one invocation and is no part of a recipe.
+class MatcherSection:
+    """The model that tells how well a caption and its image go together, for reward.itm (docs/listeners.md).
 
     Args:
-        dry_run: build everything, check the captioner on two images, print the resolved recipe, and train nothing.
-        print_config: print the resolved recipe and stop before anything is built.
-        overwrite_output_dir: delete what the output folder holds and start anew.
-        push_to_hub: upload the selected captioner with its model card to the Hugging Face hub after training.
-        hub_model_id: name of the repository to push to, owner/name.
-        hub_private_repo: make the repository private if it does not exist yet.
+        model: a model folder, a Hugging Face id, world/itm or world/listener; null when no reward needs one.
+        kind: itm (BLIP or BLIP-2 with a matching head; score: its positive logit), dual (CLIP or SigLIP; the cosine), yes_no (an
+            instruct vision-language model that is asked; log-odds of yes); auto tells by the model.
+        question: what a yes_no model is asked, with {caption} in the caption's place; null takes our own words.
+        scaled: let a dual give the logit of its own loss (of CLIP usually 100 times the cosine).
+        batch_size: most images, and most texts, read at once.
+        dtype: precision the weights are held in.
+        autocast: precision of matrix products, for weights in float32.
+        device: where it is, such as cuda:1; null is where the captioner is.
     """
 
-    dry_run: bool = False
-    print_config: bool = False
-    overwrite_output_dir: bool = False
-    push_to_hub: bool = False
-    hub_model_id: str | None = None
-    hub_private_repo: bool = False
+    model: str | None = None
+    kind: Literal["auto", "itm", "dual", "yes_no"] = "auto"
+    question: str | None = None
+    scaled: bool = False
+    batch_size: int = 32
+    dtype: Literal["float32", "bfloat16", "float16"] = "float32"
+    autocast: Literal["float32", "bfloat16", "float16"] = "float32"
+    device: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class CriticSection:
+    """What learns beside the captioner to expect the returns of its captions (Dzabraev et al., 2024).
+
+    Args:
+        head: what makes values of the language model's states: residual blocks, or one linear layer, which is known to
+            collapse.
+        blocks: residual blocks; 5 at BLIP-2's width are the paper's 275 million weights.
+        lora: adapter that the language model carries while values are computed, and only then; null reads the captioner's own
+            states, as a recurrent captioner needs.
+    """
+
+    head: Literal["residual", "linear"] = "residual"
+    blocks: int = 2
+    lora: LoraSection | None = field(default_factory=LoraSection)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PenaltiesSection:
+    """Which words of captions are penalised, beside those that are said twice.
+
+    Args:
+        phrases: a text file with a phrase a line, or vlrm, the list of Dzabraev et al. (2024), or world, the openers of the
+            built-in world (whose colours may then be said twice, too); null lists none.
+        years: whether four digits that stand alone are penalised as well.
+    """
+
+    phrases: str | None = "vlrm"
+    years: bool = True
+
+
+NEW_VSE = "new/vse"
+
+
+@dataclass(frozen=True, kw_only=True)
+class NewVseSection:
+    """A recurrent listener that begins with random weights (VSE++: Faghri et al., 2018).
+
+    Args:
+        word_size: width of the word embeddings.
+        hidden_size: width of the GRU, and of the space that images and captions share.
+    """
+
+    word_size: int = 512
+    hidden_size: int = 1024
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainedListenerSection:
+    """The dual encoder to be trained.
+
+    Args:
+        path: a CLIP or SigLIP model: a folder, a Hugging Face id, or world/listener; new/vse, a recurrent listener over
+            image features; or a run that trained one.
+        prefix: words put before each text; null takes what belongs to the model. They are saved with it.
+        train: which weights train: the text side and the temperature (text), everything (all), or with loss pac the two
+            projections alone (projections); null takes all of a recurrent listener, the projections with loss pac, else
+            the text side.
+        lora: with loss pac, train adapters of this kind in both towers instead of weights; null trains the weights.
+        vocabulary: of new/vse, the captioner whose words it is to know: a run, a folder, a Hugging Face id, or world/xe.
+        image_encoder: of new/vse without data.features, a CLIP whose image embeddings it reads, such as world/listener.
+        new: what new/vse is like; null takes the defaults.
+    """
+
+    path: str
+    prefix: str | None = None
+    train: Literal["text", "all", "projections"] | None = None
+    lora: LoraSection | None = None
+    vocabulary: str | None = None
+    image_encoder: str | None = None
+    new: NewVseSection | None = None
+
+    @property
+    def is_new(self) -> bool:
+        """Whether it begins with random weights."""
+        return self.path == NEW_VSE
+
+    @property
+    def is_recurrent(self) -> bool:
+        """Whether it is a VSE, new or trained."""
+        return self.is_new or is_vse(self.path)
+
+    @property
+    def trains(self) -> str:
+        """``text`` or ``all``."""
+        return self.train or ("all" if self.is_recurrent else "text")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ListenerEvaluationSection:
+    """What the training is watched by.
+
+    Args:
+        split: the part of the data to retrieve in; null never evaluates.
+        path: data to evaluate on when it is not the training data's path.
+        images: folder of that path's images; null takes the training data's.
+        limit: use only the first so many images; null uses all.
+    """
+
+    split: str | None = "val"
+    path: str | None = None
+    images: Path | None = None
+    limit: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeadSection:
+    """The grammar head, trained with --grammar only.
+
+    Args:
+        weight: of the head's cross-entropy beside the contrastive loss.
+        min_count: words that occur less often in the training captions are never put into a corrupted one.
+    """
+
+    weight: float = 1.0
+    min_count: int = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class HingeSection:
+    """The hinge loss of the hardest negatives, with --loss hinge only.
+
+    Args:
+        margin: by how much an image and its caption should be nearer than others, on the scale of cosines.
+        reduction: sum over the images of a batch (as PSST's code), or their mean.
+        warmup_steps: begin with so many steps against all others of the batch, where the hardest would be too hard.
+    """
+
+    margin: float = 0.2
+    reduction: Literal["sum", "mean"] = "sum"
+    warmup_steps: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class PacSection:
+    """Positive-augmented contrastive training (Sarto et al., CVPR 2023), with --loss pac only.
+
+    Args:
+        captions: a file of generated captions of the training images (as tellapart caption writes, or any other that score
+            reads), by image id or file name; of several captions of an image one is drawn each time.
+        captioner: in place of captions, what writes one for each image, greedily, before the training: a run, a model
+            folder, a Hugging Face id, or world/xe.
+        images: a folder of generated images, one for each training image and named by its id; null trains without.
+        caption_weight: of the term with generated captions (lambda_t); 0 leaves it out.
+        image_weight: of the term with generated images (lambda_v).
+    """
+
+    captions: Path | None = None
+    captioner: str | None = None
+    images: Path | None = None
+    caption_weight: float = 0.1
+    image_weight: float = 0.05

@@ -18,7 +18,7 @@ from tellapart.recipe.models import captioner_folder, device, is_world, load_lis
 
 if TYPE_CHECKING:
     from tellapart.data.features.base import FeatureSet
-    from tellapart.recipe.listener_sections import NewVseSection
+    from tellapart.recipe.sections import NewVseSection
 
 IMAGES = "images"
 """Name of the listener whose image embeddings a VSE reads."""

@@ -1,1 +1,74 @@
-"""What a caption is worth: callables ``rollout -> [N]``, without gradient, higher is better."""
+"""What a caption is worth: callables ``rollout -> [N]``, without gradient, higher is better.
+
+The rewards that recipes name stand here; nothing heavy is imported until one is chosen.
+"""
+
+from __future__ import annotations
+
+from tellapart.installed import Offers
+from tellapart.metrics.scores import CLIP_WEIGHT, PAC_WEIGHT
+from tellapart.rewards.kinds import RewardKind
+
+__all__ = ["REWARDS", "RewardKind"]
+
+_COSINE, _REF_COSINE = "tellapart.rewards.similarity:Similarity", "tellapart.rewards.similarity:RefSimilarity"
+
+SHIPPED: dict[str, RewardKind] = {
+    "clip_s": RewardKind(
+        "CLIP-S, 2.5 times the clamped cosine of image and caption (Hessel et al., 2021)",
+        _COSINE,
+        ("listener",),
+        {"weight": CLIP_WEIGHT},
+    ),
+    "ref_clip_s": RewardKind(
+        "RefCLIP-S, the harmonic mean of CLIP-S and the highest cosine with a reference (Hessel et al., 2021)",
+        _REF_COSINE,
+        ("listener",),
+        {"weight": CLIP_WEIGHT},
+        needs_references=True,
+    ),
+    "pac_s": RewardKind(
+        "PAC-S, 2 times the clamped cosine under a listener trained for it (Sarto et al., 2023)",
+        _COSINE,
+        ("listener",),
+        {"weight": PAC_WEIGHT},
+    ),
+    "ref_pac_s": RewardKind(
+        "RefPAC-S, as ref_clip_s with PAC-S (Sarto et al., 2023)",
+        _REF_COSINE,
+        ("listener",),
+        {"weight": PAC_WEIGHT},
+        needs_references=True,
+    ),
+    "cider_d": RewardKind(
+        "CIDEr-D against the references with the training captions' document frequencies, 0 to 10, typically near 1 "
+        "(Vedantam et al., 2015)",
+        "tellapart.rewards.reference:CiderD",
+        ("document_frequencies",),
+        needs_references=True,
+    ),
+    "meteor": RewardKind(
+        "METEOR 1.5 against the references, 0 to 1; needs pip install 'tellapart[meteor]' (Denkowski & Lavie, 2014)",
+        "tellapart.rewards.meteor:Meteor",
+        needs_references=True,
+    ),
+    "language_model": RewardKind(
+        "mean log-probability per token under language_model, typically -5 to -3 (ref of VLRM: Dzabraev et al., 2024)",
+        "tellapart.rewards.language_model:MeanLogProbability",
+        ("language_model",),
+    ),
+    "grammar": RewardKind(
+        "probability of the caption under a grammar head, 0 to 1 (Cho et al., 2022)",
+        "tellapart.rewards.grammar:grammaticality",
+        ("grammar",),
+    ),
+    "itm": RewardKind(
+        "what matcher says of image and caption, on that model's own scale (sim of VLRM: Dzabraev et al., 2024)",
+        "tellapart.rewards.matching:Matching",
+        ("matcher",),
+    ),
+}
+"""Name -> reward of this package."""
+
+REWARDS: Offers[RewardKind] = Offers(SHIPPED, "tellapart.rewards", "reward", RewardKind.of)
+"""The same, and those that installed packages bring."""

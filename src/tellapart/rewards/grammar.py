@@ -193,3 +193,12 @@ class Grammar:
     def __call__(self, rollout: Rollout) -> Tensor:
         """``[N]`` float32, without gradient."""
         return self.probabilities(rollout.texts).to(rollout.image.device)
+
+
+def grammaticality(grammar: Grammar) -> Grammar:
+    """The reward ``grammar``: a grammar head is one as it is.
+
+    Args:
+        grammar: the head with its text tower.
+    """
+    return grammar

@@ -2,25 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import yaml
 
 from tellapart.errors import UsageError
-from tellapart.recipe.listener_sections import (
+from tellapart.recipe.flags import flatten, full_name, given_options, known_key
+from tellapart.recipe.options import Given, Option, plain
+from tellapart.recipe.read_yaml import Written, read_yaml
+from tellapart.recipe.recipe import ONE_INVOCATION, find_recipe, merged
+from tellapart.recipe.schema import TRAINING, Catalogue, Schema, Section
+from tellapart.recipe.sections import (
+    DataSection,
     HeadSection,
     HingeSection,
     ListenerEvaluationSection,
     PacSection,
     TrainedListenerSection,
 )
-from tellapart.recipe.load import read_options, read_yaml, recipe_path, typed_options
-from tellapart.recipe.parse import Parser, add_options, help_of
-from tellapart.recipe.sections import DataSection, TrainFlags
 from tellapart.training.config import TrainConfig
+
+if TYPE_CHECKING:
+    from tellapart.recipe.listener_build import BuiltListener
+    from tellapart.training.run import Run
 
 SECTIONS: dict[str, Any] = {
     "listener": TrainedListenerSection,
@@ -29,35 +37,58 @@ SECTIONS: dict[str, Any] = {
     "hinge": HingeSection,
     "pac": PacSection,
     "evaluation": ListenerEvaluationSection,
+    TRAINING: TrainConfig,
 }
-"""Section -> its schema; the top level is ``grammar``, ``loss`` and ``TrainConfig``."""
+"""Section -> its options."""
 
-PAC = ("--loss", "pac")
-"""What ``--pac`` is short for."""
+TOP = {
+    "grammar": Option(
+        "grammar", bool, False, "also train a head that tells captions from corrupted ones (Cho et al., 2022)"
+    ),
+    "loss": Option(
+        "loss",
+        Literal["contrastive", "hinge", "pac"],
+        "contrastive",
+        "the symmetric InfoNCE of CLIP, or the hinge of the hardest negatives (VSE++, PSST's first stage), or InfoNCE with "
+        "generated positives (PAC-S; --pac for short)",
+    ),
+}
+"""Options beside the sections."""
 
 OF_CAPTIONERS = ("method", "captioner", "reward", "objective")
 """Keys that only recipes of ``train`` have."""
 
 
+@cache
+def listener_schema() -> Schema:
+    """What a recipe of a listener may say."""
+    return Schema({name: Section.of(kind) for name, kind in SECTIONS.items()}, TOP)
+
+
 @dataclass(frozen=True)
 class ListenerRecipe:
-    """A recipe with every option resolved and checked.
+    """The training of a listener with every option resolved and checked.
 
     Args:
+        name: of the file it came from.
         listener: what is trained.
         data: what it is trained on.
         head: numbers of the grammar head.
         hinge: numbers of the hinge loss.
         pac: positives and numbers of positive-augmented training.
-        evaluation: what the training is watched by.
+        evaluation: evaluation during training.
         grammar: whether a grammar head is trained.
         loss: ``contrastive``, ``hinge`` or ``pac``.
         training: numbers of the loop.
-        flags: what was asked of this invocation only.
-        resolved: all of it but the flags, as a recipe is written.
-        usual: the same if nothing were given.
+        resolved: all of it, as a recipe is written.
+
+    Example:
+        >>> recipe = ListenerRecipe.load("world_listener_pac", {"training.max_steps": 20})
+        >>> run = recipe.train("runs/pac")
+        >>> run.output_dir / "listener"
     """
 
+    name: str
     listener: TrainedListenerSection
     data: DataSection
     head: HeadSection
@@ -67,9 +98,25 @@ class ListenerRecipe:
     grammar: bool
     loss: str
     training: TrainConfig
-    flags: TrainFlags
     resolved: dict[str, Any]
-    usual: dict[str, Any]
+    catalogue: Catalogue = field(compare=False, repr=False, default_factory=Catalogue)
+
+    @classmethod
+    def load(
+        cls, source: str | Path | Mapping[str, Any] | None = None, overrides: Mapping[str, Any] | None = None
+    ) -> ListenerRecipe:
+        """Read a recipe of a listener; arguments as for :meth:`tellapart.recipe.recipe.Recipe.load`.
+
+        Raises:
+            UsageError: the file cannot be read or is of a captioner, or something in it or in the overrides is unknown, of a
+                wrong type, or contradicts something else.
+        """
+        return load_listener(source, dict(overrides or {}))
+
+    @property
+    def schema(self) -> Schema:
+        """What it may say."""
+        return listener_schema()
 
     @property
     def trains(self) -> str:
@@ -82,62 +129,77 @@ class ListenerRecipe:
         """The resolved recipe; reading it back gives the same recipe."""
         return yaml.safe_dump(self.resolved, sort_keys=False, allow_unicode=True)
 
+    def revisions(self) -> dict[str, int]:
+        """Of the losses: all have their first."""
+        return {self.loss: 1}
 
-def load_listener_recipe(argv: Sequence[str]) -> ListenerRecipe:
-    """The recipe that a command line names, with its flags applied; flags win wherever they stand.
+    def key(self) -> str:
+        """12 hex digits of everything that decides the numbers and differs from its default; models and data count by content."""
+        from tellapart.recipe.fingerprint import key_of
+
+        return key_of(self)
+
+    def build(self) -> BuiltListener:
+        """Load models and data, and put the training together.
+
+        Raises:
+            UsageError: a part is missing, broken, or does not go with another.
+        """
+        from tellapart.recipe.listener_build import build
+
+        return build(self)
+
+    def train(self, output_dir: str | Path | None = None, *, overwrite: bool = False) -> Run:
+        """Build and train; the selected listener is kept in ``listener/`` of the output folder.
+
+        Args:
+            output_dir: in place of the recipe's.
+            overwrite: delete what an earlier training left there.
+
+        Raises:
+            UsageError: the folder holds another training, or a part is missing or broken.
+        """
+        from tellapart.recipe.listener_build import train
+
+        given = {} if output_dir is None else {"training.output_dir": str(output_dir)}
+        return train(load_listener(self.resolved, given) if given else self, overwrite=overwrite)
+
+
+def load_listener(
+    source: str | Path | Mapping[str, Any] | None,
+    overrides: Mapping[str, Any] | Callable[[Schema], Mapping[str, Any]],
+) -> ListenerRecipe:
+    """A recipe of a listener; ``overrides`` may wait for its schema.
 
     Raises:
-        UsageError: the file cannot be read or is of a captioner, or something in it or on the command line is unknown, of a
-            wrong type, or contradicts something else.
+        UsageError: as :meth:`ListenerRecipe.load`.
     """
-    argv = [part for word in argv for part in (PAC if word == "--pac" else (word,))]
-    path = recipe_path(argv)
-    written = read_yaml(path) if path else {}
-    _require_of_listener(written, path)
-    parser = listener_parser()
-    built, common = typed_options(parser, read_options(argv, parser, path, written))
-    recipe = ListenerRecipe(
-        **{name: built[name] for name in SECTIONS}, grammar=built.grammar, loss=built.loss, **common
-    )
-    _check(recipe)
-    return recipe
-
-
-def listener_parser() -> Parser:
-    """The options of ``train-listener``."""
-    parser = Parser(
-        usage="tellapart train-listener RECIPE [--option value ...]",
-        description="Train a listener (CLIP, SigLIP, VSE) on images and captions as RECIPE (a YAML file) says.",
-    )
-    parser.add_argument(
-        "--grammar",
-        type=bool,
-        default=False,
-        help="also train a head that tells captions from corrupted ones (Cho et al., 2022)",
-    )
-    parser.add_argument(
-        "--loss",
-        type=Literal["contrastive", "hinge", "pac"],
-        default="contrastive",
-        help="the symmetric InfoNCE of CLIP, or the hinge of the hardest negatives (VSE++, PSST's first stage), or "
-        "InfoNCE with generated positives (PAC-S; --pac for short)",
-    )
-    for name, kind in SECTIONS.items():
-        add_options(parser, kind, name)
-    add_options(parser, TrainConfig)
-    add_options(parser, TrainFlags)
-    return parser
-
-
-def listener_help() -> str:
-    """The options, for ``--help``."""
-    return help_of(listener_parser())
-
-
-def _require_of_listener(written: Mapping[str, Any], path: Path | None) -> None:
-    strange = next((key for key in OF_CAPTIONERS if key in written), None)
+    schema = listener_schema()
+    path = None if source is None or isinstance(source, Mapping) else find_recipe(source)
+    written = Written(dict(source), {}) if isinstance(source, Mapping) else Written({}, {})
+    written = read_yaml(path) if path is not None else written
+    strange = next((key for key in OF_CAPTIONERS if key in written.values), None)
     if strange is not None:
         raise UsageError(f"{path} has {strange}, so it is a recipe of a captioner: run it with tellapart train.")
+
+    def shown(name: str) -> str:
+        line = next((written.lines[key] for key in (name, full_name(name)) if key in written.lines), None)
+        return name if path is None else f"{name} in {path}" + (f":{line}" if line is not None else "")
+
+    flat: dict[str, Given] = {}
+    for name, given in flatten(written.values, schema, shown).items():
+        if name.partition(".")[0] in ONE_INVOCATION:
+            raise UsageError(f"{given.shown} is not for recipes: give --{name} on the command line.")
+        flat[known_key(name, schema.types, shown=given.shown)] = given
+    asked = overrides(schema) if callable(overrides) else overrides
+    flat = merged(flat, given_options(asked, schema))
+    name = path.stem if path is not None else "listener"
+    flat.setdefault(f"{TRAINING}.output_dir", Given(str(Path("runs") / name), "output_dir"))
+    read = schema.read(flat)
+    resolved = {key: getattr(read, key) for key in TOP} | {key: plain(getattr(read, key)) for key in SECTIONS}
+    recipe = ListenerRecipe(name=name, resolved=resolved, **{key: getattr(read, key) for key in (*SECTIONS, *TOP)})
+    _check(recipe)
+    return recipe
 
 
 def _check(recipe: ListenerRecipe) -> None:

@@ -1,0 +1,341 @@
+"""The training of a listener, built from its recipe and run: what learns, what it reads, and the positives it learns from."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tellapart.errors import UsageError
+from tellapart.files import fresh_folder, write_text
+from tellapart.listeners.kinds import FOLDER
+from tellapart.recipe.listener import ListenerRecipe
+from tellapart.recipe.run import RECIPE_FILE, SKIPPED_FILE, check_output_dir, clear, is_main
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tellapart.data.dataset import CaptionDataset, Collate
+    from tellapart.data.loader import TrainingData
+    from tellapart.evaluation.listeners import ListenerEvaluation
+    from tellapart.listeners.clip import ClipListener
+    from tellapart.listeners.trained import TrainedListener
+    from tellapart.listeners.vse import Vse
+    from tellapart.rewards.grammar import GrammarHead
+    from tellapart.training.run import Run
+
+
+@dataclass(frozen=True)
+class BuiltListener:
+    """The parts of a training.
+
+    Args:
+        objective: how the listener learns.
+        dataset: the training images.
+        data: the same, as the loop reads them.
+        watch: the evaluation, if there is one.
+        skipped: id and reason of the images that are left out because they cannot be read, the evaluation's included.
+    """
+
+    objective: Any
+    dataset: CaptionDataset
+    data: TrainingData
+    watch: ListenerEvaluation | None
+    skipped: list[tuple[str, str]] = field(default_factory=list)
+
+
+def build(recipe: ListenerRecipe) -> BuiltListener:
+    """Listener, data, objective and evaluation of a recipe.
+
+    Images are embedded once, before the training, where it leaves their embeddings as they are.
+
+    Raises:
+        UsageError: a part is missing, broken, or does not go with another.
+    """
+    from tellapart.data.corruptions import vocabulary_of
+    from tellapart.data.loader import TrainingData
+    from tellapart.rewards.grammar import plain
+
+    dataset, skipped = _data(recipe, recipe.data.path, recipe.data.split, recipe.data.limit)
+    dataset.require_references("train-listener")
+    listener = _listener(recipe)
+    learner = learner_of(recipe, listener)
+    if knows_images(learner):
+        learner.cache_images(dataset)
+    vocabulary: list[str] = []
+    if recipe.grammar:
+        words = plain([text for example in dataset for text in example.references])
+        vocabulary = vocabulary_of(words, min_count=recipe.head.min_count)
+    generated = generated_captions(recipe, dataset) if recipe.loss == "pac" else {}
+    objective, head = _objective(recipe, learner, vocabulary, generated)
+    watch, watched_skipped = _watch(recipe, learner, head, vocabulary)
+    collate = collate_of(recipe, learner, dataset)
+    skipped = list(dict.fromkeys(skipped + watched_skipped))
+    return BuiltListener(
+        objective, dataset, TrainingData(dataset, collate, shuffle_window=recipe.data.shuffle_window), watch, skipped
+    )
+
+
+def _listener(recipe: ListenerRecipe) -> ClipListener | Vse:
+    """What is trained, as it is at the start."""
+    from tellapart.recipe.feature_inputs import features_at
+    from tellapart.recipe.sections import NewVseSection
+    from tellapart.recipe.soft_listeners import clip_vectors, fresh_vse, load_retriever, stored_vectors
+
+    section, size, features = recipe.listener, recipe.data.size, features_at(recipe.data.features)
+    if not section.is_new:
+        return load_retriever(section.path, name=FOLDER, prefix=section.prefix, size=size, features=features)
+    images = clip_vectors(str(section.image_encoder), size) if features is None else stored_vectors(features)
+    return fresh_vse(
+        section.new or NewVseSection(),
+        vocabulary=str(section.vocabulary),
+        images=images,
+        name=FOLDER,
+        size=size,
+        seed=recipe.training.seed,
+    )
+
+
+def _objective(
+    recipe: ListenerRecipe,
+    learner: TrainedListener | Vse,
+    vocabulary: Sequence[str],
+    generated: Mapping[str, Sequence[str]],
+) -> tuple[Any, GrammarHead | None]:
+    """The objective, and the head if one is trained."""
+    from tellapart.draws import seeded
+    from tellapart.listeners.trained import TrainedListener
+    from tellapart.objectives.contrastive import Contrastive
+    from tellapart.objectives.contrastive_grammar import ContrastiveGrammar
+    from tellapart.objectives.hinge import Hinge
+    from tellapart.objectives.positive_augmented import PositiveAugmented
+    from tellapart.recipe.models import as_usage_errors
+    from tellapart.rewards.grammar import make_head
+
+    if recipe.loss == "hinge":
+        with as_usage_errors("hinge"):
+            return Hinge(learner, **vars(recipe.hinge)), None
+    assert isinstance(learner, TrainedListener), "the recipe's checks ask for the hinge loss"
+    if recipe.loss == "pac":
+        section = recipe.pac
+        with as_usage_errors("pac"):
+            return PositiveAugmented(
+                learner, generated, caption_weight=section.caption_weight, image_weight=section.image_weight
+            ), None
+    listener = learner.listener
+    if not recipe.grammar:
+        return Contrastive(listener), None
+    with seeded("grammar head", recipe.training.seed):
+        head = make_head(listener)
+    with as_usage_errors("head"):
+        return ContrastiveGrammar(listener, head, vocabulary=vocabulary, weight=recipe.head.weight), head
+
+
+def _data(
+    recipe: ListenerRecipe, path: str, split: str, limit: int | None, *, images: Path | None = None
+) -> tuple[CaptionDataset, list[tuple[str, str]]]:
+    """A split and the images left out of it, read as the data section says where the path is that of the training."""
+    from tellapart.recipe.feature_inputs import features_at, load_pictured, usable
+
+    section = recipe.data
+    if section.on_error == "replace":
+        raise UsageError("train-listener reads all images before it trains: set data.on_error to skip, not replace.")
+    same, features = path == section.path, features_at(section.features)
+    dataset = load_pictured(
+        path,
+        split,
+        features=features,
+        images=images or (section.images if same else None),
+        format=section.format if same else None,
+        size=section.size,
+        limit=limit,
+        missing_files=section.on_error == "skip",
+    )
+    return usable(dataset, section.on_error, features, pictures=features is None)
+
+
+def _watch(
+    recipe: ListenerRecipe, learner: TrainedListener | Vse, head: GrammarHead | None, vocabulary: Sequence[str]
+) -> tuple[ListenerEvaluation | None, list[tuple[str, str]]]:
+    """The evaluation, and the images it leaves out."""
+    from tellapart.evaluation.listeners import ListenerEvaluation
+    from tellapart.listeners.projections import ProjectionsListener
+    from tellapart.listeners.trained import TrainedListener
+
+    section = recipe.evaluation
+    if section.split is None:
+        return None, []
+    path = section.path or recipe.data.path
+    watched, skipped = _data(recipe, path, section.split, section.limit, images=section.images)
+    if knows_images(learner):
+        learner.cache_images(watched)
+    workers = recipe.training.dataloader_num_workers
+    retriever = learner.listener if isinstance(learner, TrainedListener) else learner
+    known = learner if isinstance(learner, ProjectionsListener) else None
+    watch = ListenerEvaluation(watched, retriever, head=head, vocabulary=vocabulary, images=known, num_workers=workers)
+    return watch, skipped
+
+
+def train(recipe: ListenerRecipe, *, overwrite: bool = False, built: BuiltListener | None = None) -> Run:
+    """Train, and keep the selected listener in ``listener/`` of the output folder.
+
+    Args:
+        recipe: what to train.
+        overwrite: delete what an earlier training left there.
+        built: the recipe, built before.
+
+    Raises:
+        UsageError: the folder holds another training, or a part is missing or broken.
+    """
+    from tellapart.captioners.modes import quiet
+    from tellapart.training.loop import train as loop
+
+    check_output_dir(recipe, overwrite=overwrite)
+    built = recipe.build() if built is None else built
+    output_dir = recipe.training.output_dir
+    if overwrite:
+        clear(output_dir)
+        shutil.rmtree(output_dir / FOLDER, ignore_errors=True)
+    if built.skipped and is_main():
+        write_text(output_dir / SKIPPED_FILE, "".join(f"{name}\t{reason}\n" for name, reason in built.skipped))
+    try:
+        with quiet():
+            done = loop(built.objective, built.data, recipe.training, evaluate=built.watch, recipe=recipe.resolved)
+    finally:
+        if is_main() and (output_dir / "run.json").is_file():
+            write_text(output_dir / RECIPE_FILE, recipe.to_yaml())
+    if is_main():
+        _keep_selected(output_dir / FOLDER, done)
+    return done
+
+
+def _keep_selected(folder: Path, done: Run) -> None:
+    """Copy the selected checkpoint's listener to where it is found."""
+    source = done.checkpoint if done.best is None else done.output_dir / "best"
+    with fresh_folder(folder) as temporary:
+        shutil.copytree(source / folder.name, temporary, dirs_exist_ok=True)
+
+
+def learner_of(recipe: ListenerRecipe, listener: ClipListener | Vse) -> TrainedListener | Vse:
+    """The listener as the part that learns, with what stays frozen.
+
+    Raises:
+        UsageError: it has no projections to train alone, or takes no such adapters.
+    """
+    from tellapart.draws import seeded
+    from tellapart.listeners.adapted import AdaptedListener
+    from tellapart.listeners.clip import ClipListener
+    from tellapart.listeners.projections import ProjectionsListener
+    from tellapart.listeners.trained import TrainedListener, freeze_vision
+
+    if not isinstance(listener, ClipListener):
+        if recipe.trains == "text":
+            freeze_vision(listener)
+        return listener
+
+    def of_text(own: ClipListener) -> TrainedListener:
+        freeze_vision(own)
+        return TrainedListener(own)
+
+    def adapted(own: ClipListener) -> TrainedListener:
+        assert recipe.listener.lora is not None
+        with seeded("adapter", recipe.training.seed):
+            return AdaptedListener(own, **asdict(recipe.listener.lora))
+
+    kinds: dict[str, Callable[[ClipListener], TrainedListener]] = {
+        "text": of_text,
+        "all": TrainedListener,
+        "projections": ProjectionsListener,
+        "lora": adapted,
+    }
+    return kinds[recipe.trains](listener)
+
+
+def knows_images(learner: TrainedListener | Vse) -> bool:
+    """Whether the listener has images by id, so that no picture is opened in training."""
+    from tellapart.listeners.projections import ProjectionsListener
+    from tellapart.listeners.trained import TrainedListener, vision_learns
+
+    if isinstance(learner, ProjectionsListener) or not isinstance(learner, TrainedListener):
+        return True
+    return not vision_learns(learner.listener)
+
+
+def collate_of(recipe: ListenerRecipe, learner: TrainedListener | Vse, dataset: CaptionDataset) -> Collate:
+    """What turns images into what the listener reads.
+
+    Raises:
+        UsageError: generated images are missing.
+    """
+    from tellapart.data.dataset import Collate
+    from tellapart.data.features.base import FeatureInputs
+    from tellapart.listeners.trained import TrainedListener
+    from tellapart.recipe.feature_inputs import features_at
+
+    features = features_at(recipe.data.features)
+    if features is not None:
+        return Collate({}, features={learner.name: FeatureInputs(features)})
+    if not isinstance(learner, TrainedListener):
+        return Collate({})
+    pictures = {} if knows_images(learner) else {learner.name: learner.listener.process}
+    return Collate(pictures, features=_generated_images(recipe, learner.listener, dataset))
+
+
+def generated_captions(recipe: ListenerRecipe, dataset: CaptionDataset) -> dict[str, list[str]]:
+    """Image id -> its generated captions, of all training images; empty where they are left out.
+
+    Raises:
+        UsageError: they cannot be read, or an image has none.
+    """
+    section = recipe.pac
+    if not section.caption_weight:
+        return {}
+    if section.captioner is not None:
+        return _drawn(recipe, dataset)
+    from tellapart.data.results import read_results
+    from tellapart.evaluation.matching import count_of, own_ids
+
+    assert section.captions is not None, "the recipe's checks ask for it"
+    rows = read_results(section.captions).rows
+    found: dict[str, list[str]] = {}
+    for image_id, row in zip(own_ids(rows, dataset)[0], rows, strict=True):
+        if row.caption.strip():
+            found.setdefault(image_id, []).append(row.caption.strip())
+    missing = [image_id for image_id in dataset.ids if image_id not in found]
+    if missing:
+        raise UsageError(
+            f"{section.captions} has no caption of {count_of(len(missing), 'training image')}, first {missing[0]!r}: caption "
+            "them too (tellapart caption), or train on fewer images."
+        )
+    return found
+
+
+def _drawn(recipe: ListenerRecipe, dataset: CaptionDataset) -> dict[str, list[str]]:
+    """One greedy caption of every image by the recipe's captioner; the cache keeps them."""
+    from tellapart.data.dataset import Collate
+    from tellapart.pretraining.start_captions import start_captions
+    from tellapart.recipe.models import device, load_captioner
+    from tellapart.recipe.sections import CaptionerSection
+    from tellapart.types import Decoding
+
+    section = CaptionerSection(model_name_or_path=str(recipe.pac.captioner))
+    captioner = load_captioner(section, size=recipe.data.size).to(device())
+    collate = Collate({captioner.name: captioner.process})
+    drawn = start_captions(captioner, dataset, dataset.ids, collate, Decoding()).texts
+    blank = next((image_id for image_id, text in drawn.items() if not text.strip()), None)
+    if blank is not None:
+        raise UsageError(f"{recipe.pac.captioner} writes nothing for image {blank!r}: name another pac.captioner.")
+    return {image_id: [text] for image_id, text in drawn.items()}
+
+
+def _generated_images(recipe: ListenerRecipe, listener: ClipListener, dataset: CaptionDataset) -> dict[str, Any]:
+    if recipe.loss != "pac" or recipe.pac.images is None:
+        return {}
+    from tellapart.data.generated import GeneratedImages
+    from tellapart.objectives.positive_augmented import GENERATED_IMAGES
+
+    images = GeneratedImages(recipe.pac.images, listener.process)
+    images.require(dataset.ids)
+    return {GENERATED_IMAGES: images}

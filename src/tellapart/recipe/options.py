@@ -1,0 +1,321 @@
+"""Options from signatures: names, types, defaults and help of a section or a command, their validation, and its errors.
+
+A section is a dataclass, or any callable whose keyword arguments are options. pydantic checks values; what it finds becomes one
+sentence that names the option, where it was written, its value and the remedy. Imports no torch: ``--help`` reads this module.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import json
+import typing
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from textwrap import TextWrapper
+from types import UnionType
+from typing import Any, Literal, Union
+
+from docstring_parser import DocstringStyle
+from docstring_parser import parse as parse_docstring
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, create_model
+
+from tellapart.errors import UsageError
+from tellapart.recipe.read_yaml import read_scalar
+
+CONFIG = ConfigDict(extra="forbid", strict=True, protected_namespaces=(), arbitrary_types_allowed=True)
+"""Strict as JSON: 1 is a number and no truth value, "1" is text; dataclasses below a model are read the same way."""
+
+REQUIRED: Any = inspect.Parameter.empty
+"""The default of an option that must be given."""
+
+
+@dataclass(frozen=True)
+class Option:
+    """One option.
+
+    Args:
+        name: of the argument or field.
+        kind: its type.
+        default: its value where nothing is given, or :data:`REQUIRED`.
+        help: its line of the docstring.
+    """
+
+    name: str
+    kind: Any
+    default: Any
+    help: str
+
+    @property
+    def shown_default(self) -> str:
+        """The default as help shows it; empty where the option is required."""
+        value = self.default
+        if value is REQUIRED:
+            return ""
+        if dataclasses.is_dataclass(value):
+            return json.dumps(plain(value))
+        return json.dumps(value, default=str)
+
+
+class Text(str):
+    """A value as somebody typed it on a command line: its type follows from the option's."""
+
+
+@dataclass(frozen=True)
+class Given:
+    """A value and where it was written.
+
+    Args:
+        value: a :class:`Text`, or what YAML or a program holds.
+        shown: how an error names the option: ``--seed``, or ``seed in recipe.yaml:3``.
+    """
+
+    value: Any
+    shown: str
+
+
+def options_of(target: Any, *, skip: Sequence[str] = ()) -> dict[str, Option]:
+    """The options of a dataclass, a class or a function, by name.
+
+    Args:
+        target: a dataclass, whose fields are the options, or a callable, whose keyword-only arguments are.
+        skip: arguments that are given otherwise.
+    """
+    told = {part.arg_name: part.description for part in parse_docstring(inspect.getdoc(target) or "", _STYLE).params}
+    found = _fields(target) if dataclasses.is_dataclass(target) else _arguments(target)
+    return {
+        name: Option(name, kind, default, " ".join((told.get(name) or "").replace("``", "").split()))
+        for name, kind, default in found(skip)
+    }
+
+
+_STYLE = DocstringStyle.GOOGLE
+
+
+def _fields(target: Any) -> Callable[[Sequence[str]], Iterator[tuple[str, Any, Any]]]:
+    def found(skip: Sequence[str]) -> Iterator[tuple[str, Any, Any]]:
+        hints = typing.get_type_hints(target)
+        for field in dataclasses.fields(target):
+            if field.init and field.name not in skip:
+                made = field.default_factory
+                default = field.default if made is dataclasses.MISSING else made()
+                yield field.name, hints[field.name], REQUIRED if default is dataclasses.MISSING else default
+
+    return found
+
+
+def _arguments(target: Any) -> Callable[[Sequence[str]], Iterator[tuple[str, Any, Any]]]:
+    function: Any = vars(target).get("__init__", target.__init__) if isinstance(target, type) else target  # type: ignore[misc]
+
+    def found(skip: Sequence[str]) -> Iterator[tuple[str, Any, Any]]:
+        for name, parameter in inspect.signature(function).parameters.items():
+            if parameter.kind is not parameter.KEYWORD_ONLY or name in skip:
+                continue
+            # One by one: the arguments that are skipped may have types that are imported for checking only.
+            kind = parameter.annotation
+            kind = eval(kind, function.__globals__) if isinstance(kind, str) else kind
+            yield name, Any if kind is REQUIRED else kind, parameter.default
+
+    return found
+
+
+def model_of(name: str, options: Mapping[str, Option]) -> type[BaseModel]:
+    """A pydantic model that reads these options and no others."""
+    fields: dict[str, Any] = {}
+    for option in options.values():
+        default = {} if option.default is REQUIRED else {"default": option.default}
+        fields[option.name] = (option.kind, Field(description=option.help or None, **default))
+    return create_model(name, __config__=CONFIG, **fields)
+
+
+def section_field(model: type[BaseModel], *, optional: bool, needed: bool, help: str = "") -> tuple[Any, Any]:
+    """A section as a field of the model of a whole recipe.
+
+    Args:
+        model: of the section's options.
+        optional: whether null leaves the section out.
+        needed: whether it has its defaults where nothing is given, instead of null.
+        help: what the section is.
+    """
+    kind: Any = model | None if optional else model
+    required = any(field.is_required() for field in model.model_fields.values())
+    default: dict[str, Any] = {} if required else {"default_factory": model} if needed else {"default": None}
+    return kind, Field(description=help or None, **default)
+
+
+def types_of(options: Mapping[str, Option], prefix: str = "") -> dict[str, Any]:
+    """Dotted name -> type of options and of the members of those that are dataclasses."""
+    types: dict[str, Any] = {}
+    for option in options.values():
+        types[prefix + option.name] = option.kind
+        types |= members_below(prefix + option.name, option.kind)
+    return types
+
+
+def members_below(name: str, kind: Any) -> dict[str, Any]:
+    """Dotted name -> type of what the dataclasses of a type hold."""
+    found: dict[str, Any] = {}
+    for choice in _choices(kind):
+        if dataclasses.is_dataclass(choice) and isinstance(choice, type):
+            found |= types_of(options_of(choice), f"{name}.")
+    return found
+
+
+def takes_mapping(kind: Any) -> bool:
+    """Whether a type allows a dictionary."""
+    return any(typing.get_origin(choice) is dict for choice in _choices(kind))
+
+
+def is_switch(kind: Any) -> bool:
+    """Whether an option of this type needs no value on a command line."""
+    return bool in _choices(kind)
+
+
+def _choices(kind: Any) -> tuple[Any, ...]:
+    return typing.get_args(kind) if typing.get_origin(kind) in (Union, UnionType) else (kind,)
+
+
+def from_text(text: str, kind: Any) -> Any:
+    """What somebody typed, as YAML reads it; as it stands where only that is of the option's type."""
+    read = read_scalar(text)
+    if isinstance(read, str) or kind is None:
+        return read
+    checked = TypeAdapter(kind, config=None if _has_config(kind) else CONFIG)
+    for value in (read, str(text)):
+        try:
+            checked.validate_json(json.dumps(value))
+            return value
+        except (ValidationError, TypeError):
+            continue
+        except UsageError:
+            return value
+    return read
+
+
+def _has_config(kind: Any) -> bool:
+    return isinstance(kind, type) and (dataclasses.is_dataclass(kind) or issubclass(kind, BaseModel))
+
+
+def plain(value: Any) -> Any:
+    """A validated value as JSON and YAML hold it."""
+    if isinstance(value, BaseModel):
+        return {name: plain(getattr(value, name)) for name in type(value).model_fields}
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value) if field.init}
+    if isinstance(value, Mapping):
+        return {name: plain(inner) for name, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(inner) for inner in value]
+    return str(value) if isinstance(value, Path) else value
+
+
+def nest(flat: Mapping[str, Any]) -> dict[str, Any]:
+    """Dotted names -> nested dictionaries; later names win."""
+    nested: dict[str, Any] = {}
+    for key, value in flat.items():
+        inner, parts = nested, key.split(".")
+        for part in parts[:-1]:
+            before = inner.get(part)  # null, or one number for all, where a member is given
+            inner[part] = dict(before) if isinstance(before, dict) else {}
+            inner = inner[part]
+        inner[parts[-1]] = value
+    return nested
+
+
+def validated(model: type[BaseModel], flat: Mapping[str, Given], types: Mapping[str, Any], *, missing: str) -> Any:
+    """The model with these values.
+
+    Args:
+        model: of a whole recipe or command.
+        flat: dotted option name -> its value.
+        types: dotted option name -> its type.
+        missing: where a missing option can be given, for the error.
+
+    Raises:
+        UsageError: a value is missing or of a wrong type.
+    """
+    values = {
+        key: from_text(given.value, types.get(key)) if isinstance(given.value, Text) else given.value
+        for key, given in flat.items()
+    }
+    try:
+        return model.model_validate_json(json.dumps(plain(nest(values)), default=str))
+    except ValidationError as error:
+        raise UsageError(_sentence(error, flat, types, missing)) from error
+
+
+def _sentence(error: ValidationError, flat: Mapping[str, Given], types: Mapping[str, Any], missing: str) -> str:
+    """The first thing that is wrong."""
+    first = error.errors(include_url=False)[0]
+    place = [str(part) for part in first["loc"]]
+    if first["type"] in ("missing", "missing_argument", "missing_keyword_only_argument"):
+        key = ".".join(place)
+        return (
+            f"{key} is missing: set it in the recipe, or give --{key} VALUE."
+            if missing == "recipe"
+            else (f"{key} is missing: give --{key} VALUE.")
+        )
+    while place and ".".join(place) not in types:
+        place.pop()
+    key = ".".join(place)
+    given = [name for name in flat if name == key or name.startswith(f"{key}.")]
+    shown = flat[given[-1]].shown if given else key
+    value: Any = flat[key].value if key in flat else {n.removeprefix(f"{key}."): flat[n].value for n in given}
+    value = str(value) if isinstance(value, Text) else plain(value)
+    return f"{shown} is {short(value)}, but must be {in_words(types.get(key))}: change it."
+
+
+LONGEST_VALUE = 80
+"""Characters of a wrong value that an error repeats."""
+
+
+def short(value: Any) -> str:
+    """A value as an error repeats it."""
+    text = repr(value)
+    return text if len(text) <= LONGEST_VALUE else f"{text[:LONGEST_VALUE]}…"
+
+
+TYPE_WORDS = {
+    int: "a whole number",
+    float: "a number",
+    bool: "true or false",
+    str: "text",
+    Path: "a path",
+    dict: "a mapping",
+    list: "a list",
+    tuple: "a list",
+    type(None): "null",
+}
+
+
+def in_words(kind: Any) -> str:
+    """A type as a sentence names it: ``a number or null``."""
+    origin, inner = typing.get_origin(kind), typing.get_args(kind)
+    if origin is Literal:
+        return f"one of {', '.join(map(str, inner))}"
+    if origin is dict:
+        return f"a mapping of {in_words(inner[-1]).removeprefix('a ')}s"
+    if origin in (list, tuple, Sequence):
+        return f"a list of {in_words(inner[0]).removeprefix('a ')}s"
+    if inner:
+        return " or ".join(in_words(choice) for choice in inner)
+    if dataclasses.is_dataclass(kind):
+        members = ", ".join(f"{option.name} ({in_words(option.kind)})" for option in options_of(kind).values())
+        return f"a mapping of {members}"
+    return TYPE_WORDS.get(kind, "a mapping of options")
+
+
+def help_lines(options: Mapping[str, Option], prefix: str = "") -> list[str]:
+    """The options as ``--help`` lists them: name, type, default and what they do; members of dataclasses below them."""
+    wrap = TextWrapper(width=110, initial_indent=" " * 6, subsequent_indent=" " * 6)
+    lines = []
+    for option in options.values():
+        name = f"--{prefix}{option.name}"
+        members = [f"--{key}" for key in members_below(f"{prefix}{option.name}", option.kind)]
+        told = [option.help.rstrip("."), f"Its options: {', '.join(members)}" if members else ""]
+        shown = "required" if option.default is REQUIRED else f"default: {option.shown_default}"
+        kind = "a mapping" if members else in_words(option.kind)
+        lines.append(f"  {name}  ({kind}; {shown})")
+        lines += wrap.wrap(". ".join(filter(None, told)) + ".") if any(told) else []
+    return lines

@@ -1,0 +1,482 @@
+"""The recipe: the one description of a training, read from YAML, overridden by flags or a program, checked, built and run."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from importlib import resources
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from tellapart.errors import UsageError
+from tellapart.names import require_known
+from tellapart.recipe.flags import (
+    RECIPE_ENDINGS,
+    flat_rewards,
+    flatten,
+    full_name,
+    given_options,
+    known_key,
+    short_name,
+)
+from tellapart.recipe.options import Given, Text, from_text, plain
+from tellapart.recipe.read_yaml import Written, read_yaml
+from tellapart.recipe.schema import OBJECTIVE, REWARD, TRAINING, Catalogue, Schema, captioner_schema
+
+if TYPE_CHECKING:
+    from tellapart.objectives.method import Method
+    from tellapart.recipe.build import Built
+    from tellapart.recipe.sections import CaptionerSection, DataSection, EvaluationSection, ListenerSection
+    from tellapart.training.config import TrainConfig
+    from tellapart.training.run import Run
+
+logger = logging.getLogger(__name__)
+
+NAME = "recipe"
+"""Of a recipe that has no file, and of its folder below ``runs/``."""
+
+LEARNERS_OPTIONS = ("learning_rate", "max_grad_norm", "max_grad_value")
+"""Options of the training that may differ for each part that learns."""
+
+
+@dataclass(frozen=True)
+class RewardEntry:
+    """An entry of ``reward``.
+
+    Args:
+        name: of the reward.
+        weight: factor in the sum.
+        options: the reward's own.
+        parts: name -> section of parts that this reward has for itself.
+    """
+
+    name: str
+    weight: float = 1.0
+    options: Mapping[str, Any] = field(default_factory=dict)
+    parts: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A training with every option resolved and checked: data, captioner, reward, objective, evaluation and their numbers.
+
+    Args:
+        name: of the file it came from.
+        method: key of ``METHODS``.
+        captioner: what is trained.
+        data: what it is trained on.
+        listener: what the reward listens with, and the first retriever of the evaluation.
+        reward: the rewards, with their weights.
+        parts: what else the method and the rewards need -> its section, or none.
+        objective: keyword arguments of the method's class.
+        evaluation: evaluation during training.
+        training: numbers of the loop.
+        resolved: all of it, as a recipe is written.
+        schema: what it may say.
+        catalogue: methods, rewards and parts by name.
+
+    Example:
+        >>> recipe = Recipe.load("world_ved_dico", {"objective.beta": 0.1, "training.seed": 1})
+        >>> run = recipe.train("runs/x")
+        >>> run.best.step, run.best.value
+    """
+
+    name: str
+    method: str
+    captioner: CaptionerSection
+    data: DataSection
+    listener: ListenerSection
+    reward: tuple[RewardEntry, ...]
+    parts: Mapping[str, Any]
+    objective: Mapping[str, Any]
+    evaluation: EvaluationSection
+    training: TrainConfig
+    resolved: dict[str, Any]
+    schema: Schema = field(compare=False, repr=False)
+    catalogue: Catalogue = field(compare=False, repr=False)
+
+    @classmethod
+    def load(
+        cls,
+        source: str | Path | Mapping[str, Any] | None = None,
+        overrides: Mapping[str, Any] | None = None,
+        *,
+        plugins: Sequence[str | Path] = (),
+    ) -> Recipe:
+        """Read a recipe.
+
+        Args:
+            source: a YAML file, the name of a shipped recipe (``world_ved_dico``), or a mapping; None begins with nothing.
+            overrides: dotted option -> value, such as ``{"objective.beta": 0.1, "reward.cider_d": 0.5}``.
+            plugins: Python files that bring methods, rewards or parts; they are run.
+
+        Raises:
+            UsageError: the recipe cannot be read, or an option is unknown, missing, of a wrong type or contradicts another.
+        """
+        given = dict(overrides or {})
+        return load_with(source, given, lambda schema: given, Catalogue.load(plugins))
+
+    @property
+    def kind(self) -> Method:
+        """The method."""
+        return self.catalogue.methods[self.method]
+
+    def users(self, part: str) -> list[str]:
+        """Who needs a part of the recipe, in words: the method, and rewards that have none of their own."""
+        found = [f"method {self.method}"] if part in self.kind.needs else []
+        for entry in self.reward:
+            if part in self.catalogue.rewards[entry.name].needs and entry.parts.get(part) is None:
+                found.append(f"reward.{entry.name}")
+        return found
+
+    def replaced(self, overrides: Mapping[str, Any]) -> Recipe:
+        """This recipe with other options.
+
+        Raises:
+            UsageError: one is unknown, or of a wrong type.
+        """
+        given = dict(overrides)
+        again = load_with(self.resolved, given, lambda schema: given, self.catalogue)
+        return replace(again, name=self.name)
+
+    def to_yaml(self) -> str:
+        """The resolved recipe; reading it back gives the same recipe."""
+        return yaml.safe_dump(self.resolved, sort_keys=False, allow_unicode=True)
+
+    def key(self) -> str:
+        """12 hex digits of everything that decides the numbers and differs from its default; models and data count by content."""
+        from tellapart.recipe.fingerprint import key_of
+
+        return key_of(self)
+
+    def revisions(self) -> dict[str, int]:
+        """Method and rewards -> the revision that their classes carry."""
+        targets = {self.method: self.kind.load()}
+        targets |= {f"reward.{entry.name}": self.catalogue.rewards[entry.name].load() for entry in self.reward}
+        return {name: getattr(target, "revision", 1) for name, target in targets.items()}
+
+    def build(self, *, dry_run: bool = False) -> Built:
+        """Load models and data, and put the training together.
+
+        Args:
+            dry_run: leave out what takes long, such as pre-training a discriminator.
+
+        Raises:
+            UsageError: a part is missing, broken, or does not go with another.
+        """
+        from tellapart.recipe.build import build
+
+        return build(self, dry_run=dry_run)
+
+    def train(self, output_dir: str | Path | None = None, *, resume: bool = False, overwrite: bool = False) -> Run:
+        """Build and train; checkpoints, logs and evaluations go to the output folder.
+
+        Args:
+            output_dir: in place of the recipe's.
+            resume: continue the training in that folder from its last checkpoint, if there is one.
+            overwrite: delete what an earlier training left there.
+
+        Returns:
+            The run; ``run.best`` is the selected checkpoint.
+
+        Raises:
+            UsageError: the folder holds another training, or a part is missing or broken.
+        """
+        from tellapart.recipe.run import train
+
+        given = {} if output_dir is None else {"training.output_dir": str(output_dir)}
+        recipe = self.replaced(given) if given else self
+        if resume and any(recipe.training.output_dir.glob("checkpoint-*")):
+            recipe = recipe.replaced({"training.resume_from_checkpoint": "last"})
+        return train(recipe, overwrite=overwrite)
+
+
+def find_recipe(name: str | Path) -> Path:
+    """The file of a recipe: a path, or the name of a shipped one.
+
+    Raises:
+        UsageError: there is none.
+    """
+    path = Path(name)
+    if path.suffix in RECIPE_ENDINGS or path.exists():
+        return path
+    shipped = {found.stem: found for folder in _shipped() for found in sorted(folder.glob("*.yaml"))}
+    require_known(str(name), shipped, "a file or a shipped recipe")
+    return shipped[str(name)]
+
+
+def _shipped() -> list[Path]:
+    """Where recipes lie: in the installed package, or beside its sources."""
+    package = Path(str(resources.files("tellapart")))
+    return [folder for folder in (package / "recipes", package.parents[1] / "recipes") if folder.is_dir()]
+
+
+Options = Callable[[Schema], Mapping[str, Any]]
+"""Overrides by name, once it is known what a recipe may say."""
+
+
+def load_with(
+    source: str | Path | Mapping[str, Any] | None, asked: Mapping[str, Any], options: Options, catalogue: Catalogue
+) -> Recipe:
+    """A recipe whose overrides wait for its schema.
+
+    Args:
+        source: a file, a name, a mapping, or nothing.
+        asked: the overrides, as far as they decide the schema: ``method`` and ``reward``.
+        options: the overrides.
+        catalogue: methods, rewards and parts.
+
+    Raises:
+        UsageError: as :meth:`Recipe.load`.
+    """
+    reading = _Reading(source, asked, catalogue)
+    flat = reading.flat(options)
+    return _made(reading.schema.read(flat), reading.schema, catalogue, reading.name, reading.rewards)
+
+
+def schema_of(source: str | Path | None, asked: Mapping[str, Any], catalogue: Catalogue) -> Schema:
+    """What a recipe may say, whether or not all that it needs is given; arguments as for :func:`load_with`."""
+    return _Reading(source, asked, catalogue).schema
+
+
+class _Reading:
+    """A recipe on its way from a file and overrides to checked sections.
+
+    Args:
+        source: as for :func:`load_with`.
+        asked: as there.
+        catalogue: as there.
+    """
+
+    def __init__(
+        self, source: str | Path | Mapping[str, Any] | None, asked: Mapping[str, Any], catalogue: Catalogue
+    ) -> None:
+        path = None if source is None or isinstance(source, Mapping) else find_recipe(source)
+        written = Written(dict(source), {}) if isinstance(source, Mapping) else Written({}, {})
+        self.file = _FileOptions(read_yaml(path) if path is not None else written, path)
+        before, self.method = _methods(self.file.written.values, asked, path, catalogue)
+        self.catalogue, self.kind = catalogue, catalogue.methods[self.method]
+        self.name = path.stem if path is not None else self.method
+        self.switched = before not in (None, self.method)
+        """Whether another method than the file's was chosen."""
+        self.dropped: list[str] = []
+        """What the file says that the other method does not use."""
+        self.added: list[str] = []
+        """Rewards that it gets because the file has none that it could use."""
+        self.weights = self._weights(asked)
+        named = dict.fromkeys(key.split(".")[1] for key in (*self.weights, *asked) if key.startswith(f"{REWARD}."))
+        self.rewards = [name for name in named if name in catalogue.rewards]
+        self.schema = captioner_schema(self.method, catalogue, rewards=self.rewards)
+
+    def _weights(self, asked: Mapping[str, Any]) -> dict[str, Given]:
+        """``reward.NAME.option`` -> value: of the file, or as a whole of the overrides; what another method takes of them."""
+        found = self.file.rewards
+        if REWARD in asked:
+            value = asked[REWARD]
+            value = from_text(value, None) if isinstance(value, Text) else value
+            entries = flat_rewards(value or [], f"--{REWARD}")
+            found = {key: Given(inner, f"--{REWARD}") for key, (inner, _) in entries.items()}
+        if not self.switched:
+            return found
+        if not self.kind.needs_reward:
+            self.dropped += dict.fromkeys(f"{REWARD}.{key.split('.')[1]}" for key in found)
+            return {}
+        if not found and not any(key.startswith(f"{REWARD}.") for key in asked):
+            self.added += self.kind.rewards
+            found = {f"{REWARD}.{name}.weight": Given(1.0, f"{REWARD}.{name}") for name in self.added}
+        return found
+
+    def flat(self, options: Options) -> dict[str, Given]:
+        """Every option that is given, by its full name.
+
+        Raises:
+            UsageError: one is unknown.
+        """
+        schema = self.schema
+        found = self.file.flat(schema, self.dropped if self.switched else None)
+        found |= {known_key(key, schema.types, shown=given.shown): given for key, given in self.weights.items()}
+        given = {name: value for name, value in options(schema).items() if name not in (REWARD, "method")}
+        found = merged(found, given_options(given, schema))
+        if self.switched:
+            _fit_learners(found, self.kind, self.catalogue, self.dropped)
+            _tell_switch(self.method, self.dropped, self.added)
+        found["method"] = Given(self.method, "method")
+        found.setdefault(f"{TRAINING}.output_dir", Given(str(Path("runs") / self.name), "output_dir"))
+        return found
+
+
+def merged(flat: Mapping[str, Given], overrides: Mapping[str, Given]) -> dict[str, Given]:
+    """Options with others on top: a section or a mapping that is given as a whole replaces its members."""
+    found = dict(flat)
+    for key, given in overrides.items():
+        found = {name: value for name, value in found.items() if not name.startswith(f"{key}.")}
+        found.pop(key, None)
+        found[key] = given
+    return found
+
+
+@dataclass(frozen=True)
+class _FileOptions:
+    """What a file says, under the names that it uses."""
+
+    written: Written
+    path: Path | None
+
+    def shown(self, name: str) -> str:
+        """How an error names an option."""
+        if self.path is None:
+            return name
+        line = next((self.written.lines[key] for key in (name, full_name(name)) if key in self.written.lines), None)
+        return f"{name} in {self.path}" + (f":{line}" if line is not None else "")
+
+    @property
+    def rewards(self) -> dict[str, Given]:
+        """``reward.NAME.option`` -> value."""
+        value = self.written.values.get(REWARD)
+        if value is None:
+            return {}
+        found = flat_rewards(value, self.shown(REWARD))
+        return {
+            key: Given(inner, self._reward_shown(key, place))
+            for key, (inner, place) in found.items()
+            if found[".".join([*key.split(".")[:2], "weight"])][0] != 0
+        }
+
+    def _reward_shown(self, key: str, place: str) -> str:
+        name = key.removesuffix(".weight")
+        line = self.written.lines.get(f"{REWARD}.{place}")
+        return name if self.path is None else f"{name} in {self.path}" + (f":{line}" if line else "")
+
+    def flat(self, schema: Schema, dropped: list[str] | None) -> dict[str, Given]:
+        """All else under full names.
+
+        Args:
+            schema: of the recipe.
+            dropped: takes the names of options that the schema has not; none raises on the first.
+        """
+        values = {key: value for key, value in self.written.values.items() if key not in (REWARD, "method", "$schema")}
+        found: dict[str, Given] = {}
+        for name, given in flatten(values, schema, self.shown).items():
+            if name.partition(".")[0] in ONE_INVOCATION:
+                raise UsageError(f"{given.shown} is not for recipes: give --{name} on the command line.")
+            try:
+                found[known_key(name, schema.types, shown=given.shown)] = given
+            except UsageError:
+                if dropped is None:
+                    raise
+                dropped.append(name)
+        return found
+
+
+ONE_INVOCATION = (
+    "dry_run",
+    "print_config",
+    "overwrite_output_dir",
+    "push_to_hub",
+    "hub_model_id",
+    "hub_private_repo",
+    "plugin",
+)
+"""Options of the command line that are no part of a recipe."""
+
+
+def _methods(
+    written: Mapping[str, Any], asked: Mapping[str, Any], path: Path | None, catalogue: Catalogue
+) -> tuple[str | None, str]:
+    """The method that the file names, if it does, and the one that counts.
+
+    Raises:
+        UsageError: none is named, or it is unknown.
+    """
+    strange = next((key for key in ("loss", "hinge", "pac", "head") if key in written), None)
+    if strange is not None and "method" not in written:
+        raise UsageError(
+            f"{path} has {strange}, so it is a recipe of a listener: run it with tellapart train-listener."
+        )
+    before, method = written.get("method"), asked.get("method", written.get("method"))
+    if method is None:
+        where = (
+            f"{path} names no method: add"
+            if path
+            else "there is no recipe: name a file such as recipe.yaml, or --method"
+        )
+        raise UsageError(f"{where} one of {', '.join(catalogue.methods)}.")
+    for name in filter(None, (method, before)):
+        require_known(str(name), catalogue.methods, "a method")
+    return (None if before is None else str(before)), str(method)
+
+
+def _fit_learners(flat: dict[str, Given], kind: Method, catalogue: Catalogue, notes: list[str]) -> None:
+    """Where another method was chosen: numbers of parts that it has not are dropped, those of its own parts are the captioner's,
+    and a checkpoint is selected by a metric that there will be."""
+    learners = {"captioner", *(n for n in kind.needs if n in catalogue.parts and catalogue.parts[n].learns)} - {
+        *kind.keeps
+    }
+    for option in LEARNERS_OPTIONS:
+        key = f"{TRAINING}.{option}"
+        given = flat.get(key)
+        if given is None or not isinstance(given.value, Mapping):
+            continue
+        notes += [f"{option}.{name}" for name in given.value if name not in learners]
+        kept = {name: value for name, value in given.value.items() if name in learners}
+        first = next(iter(kept.values()), None)
+        flat[key] = replace(given, value=kept | dict.fromkeys(learners - {*kept}, first) if kept else None)
+        if not kept:
+            del flat[key]
+    chosen = f"{TRAINING}.metric_for_best_model"
+    if "own_listener" not in kind.needs and chosen in flat and str(flat[chosen].value).startswith("own_listener"):
+        notes.append(f"metric_for_best_model {flat[chosen].value} (CIDEr instead)")
+        flat[chosen] = replace(flat[chosen], value="CIDEr")
+
+
+def _tell_switch(method: str, dropped: Sequence[str], added: Sequence[str]) -> None:
+    """One line about what ``--method`` left out and took in."""
+    said = []
+    if dropped:
+        said.append(f"does not use {', '.join(map(short_name, dropped))}, left out")
+    if added:
+        said.append(f"gets the reward of its paper, {' and '.join(added)}")
+    if said:
+        logger.warning("note: method %s %s.", method, "; it ".join(said))
+
+
+def _made(read: Any, schema: Schema, catalogue: Catalogue, name: str, rewards: Sequence[str]) -> Recipe:
+    """The recipe of validated sections."""
+    entries = []
+    for reward in rewards:
+        entry = getattr(read.reward, reward, None) if rewards else None
+        if entry is None or entry.weight == 0:
+            continue
+        needs = catalogue.rewards[reward].needs
+        values = {option: getattr(entry, option) for option in schema.rewards[reward]}
+        weight = values.pop("weight")
+        own = {part: values.pop(part) for part in needs if part in values}
+        entries.append(RewardEntry(reward, weight, values, {k: v for k, v in own.items() if v is not None}))
+    sections = {section: getattr(read, section) for section in schema.sections}
+    objective = {option: getattr(sections[OBJECTIVE], option) for option in schema.sections[OBJECTIVE].options}
+    resolved: dict[str, Any] = {"method": read.method}
+    for section, value in sections.items():
+        resolved[section] = plain(value)
+        if section == "listener":
+            resolved[REWARD] = [
+                {"name": e.name, "weight": e.weight, **plain(e.options), **plain(e.parts)} for e in entries
+            ]
+    recipe = Recipe(
+        name=name,
+        method=read.method,
+        captioner=sections["captioner"],
+        data=sections["data"],
+        listener=sections["listener"],
+        reward=tuple(entries),
+        parts={part: value for part, value in sections.items() if part in catalogue.parts},
+        objective=objective,
+        evaluation=sections["evaluation"],
+        training=sections[TRAINING],
+        resolved=resolved,
+        schema=schema,
+        catalogue=catalogue,
+    )
+    return recipe

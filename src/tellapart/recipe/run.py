@@ -1,0 +1,180 @@
+"""Running a recipe: its output folder, the training, and the evaluation of the selected checkpoint."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tellapart.errors import UsageError
+from tellapart.files import write_text
+
+if TYPE_CHECKING:
+    from tellapart.recipe.build import Built, Watch
+    from tellapart.recipe.listener import ListenerRecipe
+    from tellapart.recipe.recipe import Recipe
+    from tellapart.training.run import Run
+
+logger = logging.getLogger(__name__)
+
+RECIPE_FILE = "recipe.yaml"
+SKIPPED_FILE = "skipped_images.txt"
+
+RUN_FILES = (
+    "run.json",
+    "metrics.jsonl",
+    "trainer_state.json",
+    "nonfinite.json",
+    RECIPE_FILE,
+    SKIPPED_FILE,
+    "report.html",
+)
+RUN_FOLDERS = ("checkpoint-*", "best", "eval", "start", "samples", "runs")
+"""What a training writes into its folder, and all that overwriting removes."""
+
+_MEASURED = ("captioner", "own_listener")
+"""Parts that an evaluation reads."""
+
+
+def train(recipe: Recipe, *, overwrite: bool = False, built: Built | None = None) -> Run:
+    """Train, then measure the selected captioner and keep the result and a model card with the run.
+
+    Args:
+        recipe: what to train.
+        overwrite: delete what an earlier training left in the output folder.
+        built: the recipe, built before.
+
+    Raises:
+        UsageError: the folder holds another training, or a part is missing or broken.
+    """
+    from tellapart.captioners.modes import quiet
+    from tellapart.evaluation.card import CARD_FILE, write_card
+    from tellapart.recipe.images import keep_list, tell_replaced
+    from tellapart.training.loop import train as loop
+
+    check_output_dir(recipe, overwrite=overwrite)
+    built = recipe.build() if built is None else built
+    output_dir = recipe.training.output_dir
+    if overwrite:
+        clear(output_dir)
+    fresh = not recipe.training.resume_from_checkpoint
+    if is_main():
+        keep_list(built.data, built.skipped, output_dir / SKIPPED_FILE, resumes=not fresh)
+    watch = _keeping_first(built.watch, output_dir) if built.watch is not None and fresh else built.watch
+    try:
+        with quiet():
+            done = loop(built.objective, built.data, recipe.training, evaluate=watch, recipe=recipe.resolved)
+    finally:
+        if is_main() and (output_dir / "run.json").is_file():
+            write_text(output_dir / RECIPE_FILE, recipe.to_yaml())
+            tell_replaced(built.data, output_dir / SKIPPED_FILE)
+    if is_main():
+        _measure_selected(built, done)
+        references = built.watch.evaluation.dataset.references if built.watch is not None else None
+        if write_card(output_dir, references=references) is None:
+            logger.warning("note: %s was not written by tellapart and stays as it is.", output_dir / CARD_FILE)
+    return done
+
+
+def _keeping_first(watch: Watch, output_dir: Path) -> Callable[[Any], dict[str, float]]:
+    """The evaluation, which keeps the first result, that of the start model, for the report and the model card."""
+    from tellapart.evaluation.report.runs import START_FOLDER, START_NAME
+
+    kept: list[Path] = []
+
+    def evaluate(objective: Any) -> dict[str, float]:
+        metrics = watch(objective)
+        if not kept and watch.last is not None:
+            kept.append(replace(watch.last, name=START_NAME).save(output_dir / START_FOLDER))
+        return metrics
+
+    return evaluate
+
+
+def _measure_selected(built: Built, done: Run) -> None:
+    """Save the evaluation of the selected checkpoint; it is measured again where another step was measured last."""
+    watch = built.watch
+    if watch is None:
+        return
+    result = watch.last
+    if result is None or (done.best is not None and done.best.step != done.step):
+        where = done.checkpoint if done.best is None else done.output_dir / "best"
+        for name, part in built.objective.named_children():
+            if name in _MEASURED:
+                part.load_weights(where / name)
+        result = watch.measure(built.captioner)
+    result.save(done.output_dir)
+
+
+def check_output_dir(recipe: Recipe | ListenerRecipe, *, overwrite: bool = False) -> None:
+    """Raise where training would lose a run, or continue another one.
+
+    Raises:
+        UsageError: the folder holds a run that is neither resumed nor overwritten, or the run to resume is another.
+    """
+    output_dir, resumes = recipe.training.output_dir, recipe.training.resume_from_checkpoint
+    if output_dir.exists() and not output_dir.is_dir():
+        raise UsageError(f"--output_dir {output_dir} is a file: name a folder.")
+    if overwrite:
+        if resumes:
+            raise UsageError("--overwrite_output_dir and --resume_from_checkpoint exclude each other: give one.")
+        if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+            raise UsageError(f"--overwrite_output_dir needs a single process: remove {output_dir} yourself.")
+        return
+    before = recorded(output_dir)
+    if before is None:
+        return
+    if not resumes:
+        raise UsageError(
+            f"--output_dir {output_dir} already holds a run: name another folder, continue it with "
+            "--resume_from_checkpoint last, or delete it with --overwrite_output_dir."
+        )
+    if before:
+        _require_same(recipe, before, output_dir)
+
+
+def _require_same(recipe: Recipe | ListenerRecipe, before: Mapping[str, Any], output_dir: Path) -> None:
+    """Raise where a recorded recipe differs in what makes a run; how long it goes and how it is evaluated may change."""
+    from tellapart.recipe.fingerprint import run_decisions
+
+    was, asked = run_decisions(before, recipe.schema), run_decisions(recipe.resolved, recipe.schema)
+    for name in sorted({*was, *asked}):
+        if was.get(name) != asked.get(name):
+            default = recipe.schema.defaults.get(name)
+            raise UsageError(
+                f"the run in {output_dir} has {name} {was.get(name, default)!r}, not {asked.get(name, default)!r}: resume it "
+                "with its own recipe, or name another --output_dir."
+            )
+
+
+def recorded(output_dir: Path) -> dict[str, Any] | None:
+    """The recipe of the run in a folder, empty if it cannot be told; None if there is no run."""
+    if not any((output_dir / name).exists() for name in ("run.json", "metrics.jsonl")):
+        return {} if any(output_dir.glob("checkpoint-*")) else None
+    try:
+        return json.loads((output_dir / "run.json").read_text(encoding="utf-8"))["recipe"] or {}
+    except (OSError, ValueError, KeyError, TypeError):
+        return {}
+
+
+def clear(output_dir: Path) -> None:
+    """Remove what a run has written; anything else in the folder stays, also a model card in somebody's own words."""
+    from tellapart.evaluation.card import CARD_FILE, is_ours
+
+    if is_ours(output_dir / CARD_FILE):
+        (output_dir / CARD_FILE).unlink()
+    for name in RUN_FILES:
+        (output_dir / name).unlink(missing_ok=True)
+    for pattern in RUN_FOLDERS:
+        for folder in output_dir.glob(pattern):
+            shutil.rmtree(folder)
+
+
+def is_main() -> bool:
+    """Whether this process is the one that writes."""
+    return os.environ.get("RANK", "0") == "0"

@@ -1,0 +1,112 @@
+"""Recipes from command lines: a recipe, options that override it, and what is asked of one invocation only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from tellapart.errors import UsageError
+from tellapart.recipe.flags import RECIPE_ENDINGS, NoValue, split_words
+from tellapart.recipe.options import Given, is_switch, model_of, options_of, types_of, validated
+from tellapart.recipe.schema import Schema
+
+R = TypeVar("R")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainFlags:
+    """What is asked of one invocation and is no part of a recipe.
+
+    Args:
+        dry_run: build everything, check the captioner on two images, print the resolved recipe, and train nothing.
+        print_config: print the resolved recipe and stop before anything is built.
+        overwrite_output_dir: delete what the output folder holds and start anew.
+        plugin: a Python file that brings methods, rewards or parts (REWARDS = {"name": MyReward}); it is run.
+        push_to_hub: upload the selected captioner with its model card to the Hugging Face hub after training.
+        hub_model_id: name of the repository to push to, owner/name.
+        hub_private_repo: make the repository private if it does not exist yet.
+    """
+
+    dry_run: bool = False
+    print_config: bool = False
+    overwrite_output_dir: bool = False
+    plugin: Path | None = None
+    push_to_hub: bool = False
+    hub_model_id: str | None = None
+    hub_private_repo: bool = False
+
+
+FLAGS = options_of(TrainFlags)
+FLAG_TYPES = types_of(FLAGS)
+
+
+def recipe_word(argv: Sequence[str]) -> str | None:
+    """The recipe among the words of a command line: the first YAML file, else a leading word that is no option."""
+    named = [word for word in argv if not word.startswith("--") and word.endswith(RECIPE_ENDINGS)]
+    named += [word for word in argv[:1] if not word.startswith("-")]
+    return named[0] if named else None
+
+
+def read_words(
+    argv: Sequence[str],
+    load: Callable[[str | None, Mapping[str, Any], Callable[[Schema], Mapping[str, Any]], Sequence[Path]], R],
+    more: Mapping[str, Any] | None = None,
+) -> tuple[R, TrainFlags]:
+    """A recipe with the options of a command line, and the flags; options win wherever they stand.
+
+    Args:
+        argv: what follows the command.
+        load: recipe, options as far as they decide the schema, schema -> options, plugins -> the recipe.
+        more: further dotted options and their types, such as switches that stand for others.
+
+    Raises:
+        UsageError: something is unknown, missing, of a wrong type, or one word too many.
+    """
+    word = recipe_word(argv)
+    first = split_words(argv, FLAG_TYPES | dict(more or {}))
+    flags = _flags(first.options)
+
+    def options(schema: Schema) -> Mapping[str, Any]:
+        words = split_words(argv, schema.types | FLAG_TYPES | dict(more or {}))
+        _only(words.positional, word, words.options)
+        return {name: value for name, value in words.options.items() if name not in FLAG_TYPES}
+
+    asked = {name: value for name, value in first.options.items() if name not in FLAG_TYPES}
+    plugins = [] if flags.plugin is None else [flags.plugin]
+    return load(word, asked, options, plugins), flags
+
+
+def _flags(options: Mapping[str, Any]) -> TrainFlags:
+    given = {name: Given(value, f"--{name}") for name, value in options.items() if name in FLAG_TYPES}
+    return TrainFlags(**vars(read_options(given, "TrainFlags", FLAGS)))
+
+
+def read_options(given: Mapping[str, Given], name: str, options: Mapping[str, Any]) -> Any:
+    """Checked values of the options of a command.
+
+    Args:
+        given: dotted name -> value.
+        name: of the model, for programmers.
+        options: by name.
+
+    Raises:
+        UsageError: one is missing, lacks its value or is of a wrong type.
+    """
+    types = types_of(options)
+    values = {}
+    for key, one in given.items():
+        if isinstance(one.value, NoValue):
+            if not is_switch(types[key]):
+                raise UsageError(f"--{key} has no value: write --{key} VALUE.")
+            one = Given(True, one.shown)
+        values[key] = one
+    return validated(model_of(name, options), values, types, missing="command")
+
+
+def _only(positional: Sequence[str], recipe: str | None, options: Mapping[str, Any]) -> None:
+    """Raise unless the recipe is the only word that belongs to no option."""
+    for word in positional:
+        if recipe is None or word != recipe or positional.count(word) > 1:
+            raise UsageError(f"{word!r} is one word too many: a recipe is one file, everything else is --name VALUE.")

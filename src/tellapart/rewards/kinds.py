@@ -1,0 +1,50 @@
+"""What a recipe needs to know of a reward before it imports the reward."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from tellapart.names import resolve
+
+
+@dataclass(frozen=True)
+class RewardKind:
+    """A reward that recipes name.
+
+    Args:
+        summary: one line: what it is, its range and its source.
+        target: the class or function that makes the reward, or ``"module:attribute"`` of it. Its arguments without a default are
+            parts of the training, by name (``listener``, ``matcher``, ``captioner``, ...); the others are options.
+        needs: the parts that it is given.
+        fixed: arguments that make the reward what it is, and so are no options.
+        needs_references: whether training images must have human captions.
+    """
+
+    summary: str
+    target: str | Callable[..., Any]
+    needs: tuple[str, ...] = ()
+    fixed: Mapping[str, Any] = field(default_factory=dict)
+    needs_references: bool = False
+
+    @staticmethod
+    def of(value: Any) -> RewardKind:
+        """A reward as packages and plugin files offer it: a :class:`RewardKind`, or the class or function itself.
+
+        Raises:
+            TypeError: it is neither.
+        """
+        if isinstance(value, RewardKind):
+            return value
+        if not callable(value):
+            raise TypeError(f"is {type(value).__name__}, not a class or function that makes a reward")
+        parameters = inspect.signature(value).parameters.values()
+        needs = tuple(p.name for p in parameters if p.default is p.empty and p.kind is p.POSITIONAL_OR_KEYWORD)
+        summary = (inspect.getdoc(value) or value.__name__).partition("\n")[0]
+        return RewardKind(summary, value, needs)
+
+    def load(self) -> Callable[..., Any]:
+        """What makes the reward, imported now."""
+        return resolve(self.target) if isinstance(self.target, str) else self.target
