@@ -10,8 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from captioning.captioning_fakes import items, read
+from tellapart.captioning.collection import Pace, caption_items
 from tellapart.captioning.journal import Journal, read_journal
 from tellapart.captioning.records import Caption
+from tellapart.captioning.serve import Station
 from tellapart.captioning.work import Work
 from tellapart.errors import UsageError
 
@@ -39,12 +42,13 @@ def test_what_is_written_is_read(tmp_path):
     assert all(json.loads(line) for line in path.read_text().splitlines())
 
 
-def test_a_torn_line_is_dropped_wherever_it_is_torn(tmp_path):
+def test_a_torn_batch_is_dropped_wherever_it_is_torn(tmp_path):
     path = filled(tmp_path / "journal-0.jsonl")
     data = path.read_bytes()
     for cut in range(len(data) + 1):
         path.write_bytes(data[:cut])
-        whole = data[:cut].count(b"\n")
+        lines = data[:cut].count(b"\n")
+        whole = lines if lines == len(CAPTIONS) else 2 * (lines >= 2)
         with Journal(path) as journal:
             journal.append([Caption("next", "new")])
         captions, last = read_journal(path)
@@ -58,6 +62,46 @@ def test_a_line_that_was_damaged_later_is_named(tmp_path):
     path.write_bytes(b"\n".join([lines[0], lines[1][:9], *lines[2:]]))
     with pytest.raises(UsageError, match=r"journal-0.jsonl, line 2 is damaged .*: delete the line"):
         Journal(path)
+
+
+def test_a_batch_that_lost_a_line_is_drawn_again_whole(tmp_path):
+    path = filled(tmp_path / "journal-0.jsonl")
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join(lines[1:]))
+    assert read_journal(path) == (CAPTIONS[2:], CAPTIONS[2:])
+    with Journal(path) as journal:
+        journal.append([Caption("next", "new")])
+    assert read_journal(path) == ([*CAPTIONS[2:], Caption("next", "new")], [Caption("next", "new")])
+
+
+def test_journals_of_before_do_not_say_how_many_lines_a_batch_has(tmp_path):
+    path = filled(tmp_path / "journal-0.jsonl")
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    path.write_text("".join(json.dumps({k: v for k, v in row.items() if k != "of"}) + "\n" for row in rows[:3]))
+    assert read_journal(path) == (CAPTIONS[:3], CAPTIONS[2:3])
+
+
+def test_a_stop_changes_no_caption(tmp_path):
+    """Wherever the journal was torn, images are drawn in the batches of an undisturbed run."""
+
+    def build(rank, processes):
+        return Station(read, lambda batch: [Caption(name, ", ".join(batch.ids)) for name in batch.ids])
+
+    def captions(folder):
+        work = Work(folder, {})
+        pace = Pace(batch_size=3, threads=0, by_size=False)
+        caption_items(items(9), build, pace, report=lambda caption: None, work=work)
+        work.close()
+        return {name: caption.caption for name, caption in work.drawn().items()}
+
+    whole = captions(tmp_path / "whole")
+    data = (tmp_path / "whole" / "journal-0.jsonl").read_bytes()
+    for number, cut in enumerate(range(0, len(data) + 1, 11)):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        (folder / "settings.json").write_text("{}")
+        (folder / "journal-0.jsonl").write_bytes(data[:cut])
+        assert captions(folder) == whole
 
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)

@@ -9,7 +9,7 @@ from PIL import Image
 
 from tellapart.captioning.features import write_features
 from tellapart.captioning.records import Item
-from tellapart.data.features.store import About, FeatureStore
+from tellapart.data.features.store import About, FeatureStore, FeatureWriter
 from tellapart.data.images import ImageFile
 from tellapart.errors import UsageError
 
@@ -74,6 +74,39 @@ def test_what_was_done_before_a_stop_is_kept(items, tmp_path):
     assert write_features(items, vision, tmp_path / "f", ABOUT, batch_size=4) == (4, {})
     assert vision.seen == 4
     assert stored(tmp_path / "f") == WHOLE
+
+
+def test_a_stop_changes_no_feature(items, tmp_path, monkeypatch):
+    """Shards hold whole batches, so the features of a batch are never computed with fewer of it."""
+
+    class Mixing(MeanColour):
+        def __call__(self, inputs):
+            rows = super().__call__(inputs)
+            return rows + rows.sum(dim=0)
+
+    monkeypatch.setattr(FeatureWriter.__init__, "__kwdefaults__", {"shard_bytes": 2**28, "shard_images": 4})
+    write_features(items, Mixing(), tmp_path / "whole", ABOUT, batch_size=3)
+    with monkeypatch.context() as patch:
+        patch.setattr(FeatureWriter, "flush", killed_after(FeatureWriter.flush, 1))
+        with pytest.raises(KeyboardInterrupt):
+            write_features(items, Mixing(), tmp_path / "f", ABOUT, batch_size=3)
+    assert sorted(stored(tmp_path / "f")) == list("012345")
+    assert write_features(items, Mixing(), tmp_path / "f", ABOUT, batch_size=3) == (4, {})
+    assert stored(tmp_path / "f") == stored(tmp_path / "whole")
+
+
+def killed_after(flush, shards):
+    """Write this many shards, then die before the next."""
+    left = [None] * shards
+
+    def dying(self):
+        if self._rows and not left:
+            raise KeyboardInterrupt
+        if self._rows:
+            left.pop()
+        flush(self)
+
+    return dying
 
 
 def test_a_picture_that_changed_is_computed_again(items, tmp_path):

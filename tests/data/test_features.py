@@ -28,7 +28,7 @@ def about(pool="grid", dtype="float32", **changes) -> About:
 def written(folder, arrays, *, shard_images=2, **settings) -> FeatureStore:
     writer = FeatureWriter(folder, about(**settings), shard_images=shard_images)
     for name, array in arrays.items():
-        writer.add(name, f"print of {name}", array)
+        writer.add([(name, f"print of {name}", array)])
     writer.flush()
     return FeatureStore(folder)
 
@@ -56,7 +56,9 @@ def test_vectors_and_half_precision(tmp_path):
         np.testing.assert_array_equal(store[name], vector.astype(np.float16))
     writer = FeatureWriter(tmp_path, about(pool="mean", dtype="float16"))
     with pytest.raises(UsageError, match=r"'big' are not finite in float16: store them with --dtype float32"):
-        writer.add("big", "x", np.array([1.0, 7e4, 0.0]))
+        writer.add([("small", "y", np.zeros(3)), ("big", "x", np.array([1.0, 7e4, 0.0]))])
+    writer.flush()
+    assert "small" not in FeatureStore(tmp_path), "a batch is kept whole or not at all"
 
 
 def test_a_shard_without_its_table_does_not_count_and_is_written_over(tmp_path):

@@ -215,3 +215,21 @@ def test_results_with_empty_lists_are_stored(matcher, tmp_path):
 )
 def test_probes_are_english(word, text):
     assert probe(word) == text
+
+
+class MixingListener(FixedListener):
+    """A text's embedding depends on the texts it is embedded with."""
+
+    def encode_texts(self, texts):
+        rows = super().encode_texts(texts)
+        return rows + rows.sum(dim=0)
+
+
+def test_what_was_measured_before_changes_no_score():
+    """A resumed training evaluates as if it had never been stopped."""
+    some = {name: CAPTIONS[name] for name in ("1", "3")}
+    for kind in (lambda listener: ListenerScorer(listener, "l"), PacScorer):
+        scorer = kind(MixingListener("l"))
+        scorer(CAPTIONS, REFERENCES)
+        fresh = kind(MixingListener("l"))(some, REFERENCES)
+        assert scorer(some, REFERENCES) == scorer(some, REFERENCES) == fresh

@@ -133,6 +133,32 @@ def test_a_killed_process_keeps_what_was_written(monkeypatch):
     assert again.images == 1
 
 
+@pytest.mark.parametrize("images_read", [0, 3, 4, 7, 8])
+def test_a_stop_changes_no_embedding(images_read, monkeypatch, tmp_path):
+    """Files hold whole batches, so a batch is never embedded with fewer of it: not even where rows depend on each other."""
+    monkeypatch.setattr(clip, "_IMAGES_A_FILE", 4)
+
+    class Mixing(Counted):
+        stop = 100
+
+        def embed_images(self, pixel_values):
+            if self.images >= self.stop:
+                raise KeyboardInterrupt
+            rows = super().embed_images(pixel_values)
+            return rows + rows.sum(dim=0)
+
+    data, whole = dataset(10), Mixing(*clip_parts(), batch_size=3)
+    whole.cache_images(data)
+    monkeypatch.setenv("TELLAPART_CACHE", str(tmp_path / "second"))
+    stopped = Mixing(*clip_parts(), batch_size=3)
+    stopped.stop = images_read
+    with pytest.raises(KeyboardInterrupt):
+        stopped.cache_images(data)
+    again = Mixing(*clip_parts(), batch_size=3)
+    again.cache_images(data)
+    assert torch.equal(again.encode_ids(data.ids), whole.encode_ids(data.ids))
+
+
 def test_store_round_trip(tmp_path):
     store = EmbeddingStore(tmp_path / "s")
     assert store.load(["a"]) == {}

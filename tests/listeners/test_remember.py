@@ -45,6 +45,21 @@ def test_a_step_begins_with_nothing_remembered():
     assert counting.asked == [["a"], ["a"]]
 
 
+def test_a_step_whose_texts_could_not_all_be_kept_begins_with_nothing_remembered():
+    """Which of them are kept follows from the step before."""
+    counting = Counting()
+    listener = RememberingTexts(counting, capacity=2)
+    for _ in range(2):
+        listener.begin("references")
+        listener.encode_texts(["a", "bb", "ccc"])
+    assert counting.asked == [["a", "bb", "ccc"]] * 2
+    listener = RememberingTexts(counting, capacity=3)
+    for _ in range(2):
+        listener.begin("references")
+        listener.encode_texts(["a", "bb", "ccc"])
+    assert len(counting.asked) == 3
+
+
 def test_what_was_asked_for_longest_ago_is_dropped():
     counting = Counting()
     listener = RememberingTexts(counting, capacity=2)

@@ -13,9 +13,10 @@ import torch
 
 from discriminator_fakes import captions as caption_rollout
 from discriminator_fakes import pictures, tiny_listener
-from tellapart.data.dataset import Collate
+from tellapart.data.dataset import CaptionDataset, Collate
 from tellapart.errors import UsageError
 from tellapart.files import cache_dir
+from tellapart.listeners.clip import ClipListener
 from tellapart.objectives.discriminator import DiscriminatorPretraining
 from tellapart.pretraining import discriminator as experiments
 from tellapart.pretraining import start_captions
@@ -76,6 +77,17 @@ def counting(monkeypatch, captioner) -> list[str]:
 
     monkeypatch.setattr(type(captioner), "generate", counted)
     return drawn
+
+
+def mixing(monkeypatch) -> None:
+    """From now on a text's embedding depends on the texts it is embedded with, on any CPU."""
+    embed = ClipListener._embed_ids
+
+    def mixed(self, ids):
+        rows = embed(self, ids)
+        return torch.nn.functional.normalize(rows + 0.1 * rows.sum(dim=0), dim=-1)
+
+    monkeypatch.setattr(ClipListener, "_embed_ids", mixed)
 
 
 def stopping(monkeypatch, *, after: int) -> None:
@@ -162,7 +174,10 @@ def test_another_start_model_listener_or_setting_is_another_discriminator(parts,
     assert drawn == []
 
 
-def test_a_stopped_pretraining_goes_on_to_the_same_weights(parts, monkeypatch, tmp_path):
+@pytest.mark.parametrize("rows_mix", [False, True])
+def test_a_stopped_pretraining_goes_on_to_the_same_weights(rows_mix, parts, monkeypatch, tmp_path):
+    if rows_mix:
+        mixing(monkeypatch)
     whole, found = pretrain(*parts, SETTINGS)
     monkeypatch.setenv("TELLAPART_CACHE", str(tmp_path / "second"))
     with monkeypatch.context() as patch:
@@ -182,11 +197,41 @@ def test_a_stopped_pretraining_goes_on_to_the_same_weights(parts, monkeypatch, t
     )
     resumed, same = pretrain(*parts, SETTINGS)
     assert steps == [7, 8, 9, 10, 11]
-    assert set(drawn) <= set(parts[2].ids)
-    assert len(drawn) == 4  # the held-out images, which come last
+    assert drawn == []
     assert torch.equal(weights(resumed), weights(whole))
     assert same == found
     assert not list((cache_dir() / "discriminators").glob("*-unfinished"))
+
+
+def test_a_pretraining_stopped_at_its_end_is_measured_alike(parts, monkeypatch, tmp_path):
+    """What the last step read is unknown to the process that measures."""
+    mixing(monkeypatch)
+    captioner, listener, dataset, collate = parts
+    few = [replace(example, references=dataset[i % 5].references) for i, example in enumerate(dataset)]
+    parts = captioner, listener, CaptionDataset(few, name="image"), collate
+    answers: list[torch.Tensor] = []
+    forward = MLPDiscriminator.forward
+
+    def spied(self, rollout):
+        answers.append(forward(self, rollout))
+        return answers[-1]
+
+    monkeypatch.setattr(MLPDiscriminator, "forward", spied)
+    pretrain(*parts, SETTINGS)
+    whole = answers.copy()
+    answers.clear()
+    monkeypatch.setenv("TELLAPART_CACHE", str(tmp_path / "second"))
+    with monkeypatch.context() as patch:
+        patch.setattr(experiments, "measure", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            pretrain(*parts, SETTINGS)
+    pretrain(*parts, SETTINGS)
+    assert len(whole) == 2
+    assert all(torch.equal(*pair) for pair in zip(whole, answers, strict=True))
+
+
+def interrupted(*_, **__):
+    raise KeyboardInterrupt
 
 
 def test_stopped_drawing_goes_on(parts, monkeypatch):
@@ -195,13 +240,36 @@ def test_stopped_drawing_goes_on(parts, monkeypatch):
     whole = start_captions.start_captions(captioner, dataset, wanted, collate, SETTINGS.decoding())
     [path] = (cache_dir() / "discriminators" / "captions").glob("*.jsonl")
     lines = path.read_text().splitlines(keepends=True)
-    assert [json.loads(line)["id"] for line in lines] == wanted
-    path.write_text("".join(lines[:16]) + lines[16][:20])  # killed within the third batch
+    assert [name for line in lines for name in json.loads(line)["ids"]] == wanted
+    path.write_text("".join(lines[:2]) + lines[2][:40])  # killed within the third batch
     drawn = counting(monkeypatch, captioner)
     again = start_captions.start_captions(captioner, dataset, wanted, collate, SETTINGS.decoding())
     assert drawn == wanted[16:]
     assert (again.texts, again.finished) == (whole.texts, whole.finished)
     assert path.read_text() == "".join(lines)
+
+
+@pytest.mark.parametrize(
+    "before", [[], [3], [8, 9, 10, 11, 12, 13, 14, 15], list(range(5, 37)), list(range(39, -1, -1))]
+)
+def test_what_was_drawn_before_changes_no_caption(before, parts, monkeypatch):
+    """Not even where a caption depends on the batch that it is drawn in."""
+    captioner, _, dataset, collate = parts
+    generate = type(captioner).generate
+
+    def naming_the_batch(self, batch, decoding, *, encoded=None):
+        rollout = generate(self, batch, decoding, encoded=encoded)
+        return replace(rollout, texts=[f"{name} of {','.join(batch.ids)}" for name in rollout.ids()])
+
+    monkeypatch.setattr(type(captioner), "generate", naming_the_batch)
+    ids = dataset.ids
+    if before:
+        start_captions.start_captions(captioner, dataset, [ids[i] for i in before], collate, SETTINGS.decoding())
+    drawn = counting(monkeypatch, captioner)
+    found = start_captions.start_captions(captioner, dataset, ids[:30], collate, SETTINGS.decoding()).texts
+    batches = [ids[:8], ids[8:16], ids[16:24], ids[24:30]]
+    assert found == {name: f"{name} of {','.join(batch)}" for batch in batches for name in batch}
+    assert len(drawn) == (22 if before == list(range(8, 16)) else 30)
 
 
 def test_samples_follow_from_seed_and_image(parts):
@@ -250,6 +318,16 @@ def test_few_steps_draw_few_captions(parts, monkeypatch):
     drawn = counting(monkeypatch, parts[0])
     pretrain(*parts, replace(SETTINGS, pretraining_steps=2, held_out=0))
     assert len(drawn) == len(set(drawn)) == 16
+    pretrain(*parts, replace(SETTINGS, pretraining_steps=3, held_out=0))
+    assert len(drawn) == len(set(drawn)) == 24  # longer ones share them
+
+
+def test_other_images_held_out_share_the_captions(parts, monkeypatch):
+    pretrain(*parts, SETTINGS)
+    drawn = counting(monkeypatch, parts[0])
+    pretrain(*parts, replace(SETTINGS, seed=1))
+    pretrain(*parts, replace(SETTINGS, held_out=2))
+    assert drawn == []
 
 
 def test_held_out_accuracy_counts_both_sides(captioner, dataset):

@@ -49,7 +49,8 @@ def write_features(
     """Compute the features of every image that the folder does not hold yet, and keep them there.
 
     What is there is recognised by the picture's content, so an image that changed is computed again. After a kill at most
-    the shard that was being gathered is lost; what was gathered is written when the work is interrupted or fails.
+    the shard that was being gathered is lost; what was gathered is written when the work is interrupted or fails. Batches
+    are cut from ``items`` and stored whole, so a stop changes no feature.
 
     Args:
         items: the images.
@@ -76,8 +77,10 @@ def write_features(
                 if broken and fail:
                     raise UsageError(next(iter(broken.values())))
                 if batch is not None:
-                    for (item, fingerprint), array in zip(read, vision(batch.inputs[vision.name]), strict=True):
-                        writer.add(item.id, fingerprint, array.numpy())
+                    arrays = vision(batch.inputs[vision.name])
+                    writer.add(
+                        (item.id, known, array.numpy()) for (item, known), array in zip(read, arrays, strict=True)
+                    )
                 computed += len(read)
                 running.advance(seen)
     finally:

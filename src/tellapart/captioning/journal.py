@@ -1,7 +1,8 @@
 """The journal of a run: one line of JSON an image, appended as captions are drawn, so that a killed run goes on.
 
-A line counts once its newline is on disk. What stands behind the last newline was torn off by a kill and is cut away when
-the journal is opened again. One process writes a journal, which the lock on it enforces.
+A line is whole once its newline is on disk, and counts once all lines of its batch are: the images of a batch that a kill
+tore are drawn again together, as an undisturbed run draws them. What was torn at the end is cut away when the journal is
+opened again. One process writes a journal, which the lock on it enforces.
 """
 
 from __future__ import annotations
@@ -9,7 +10,8 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 from types import TracebackType
 
@@ -17,7 +19,8 @@ from tellapart.captioning.records import Caption
 from tellapart.errors import UsageError
 
 _PATIENCE = 20.0  # seconds; the workers of a killed run notice it within about one
-TURN = "turn"
+TURN, OF = "turn", "of"
+"""Which batch of its journal a line belongs to, and how many lines that batch has."""
 
 
 class Journal:
@@ -54,9 +57,9 @@ class Journal:
         Raises:
             OSError: the disk is full or gone; it names the file.
         """
-        self._turn += 1
-        lines = (json.dumps(caption.as_json() | {TURN: self._turn}) + "\n" for caption in captions)
-        rest = memoryview("".join(lines).encode())
+        batch, self._turn = list(captions), self._turn + 1
+        about = {TURN: self._turn, OF: len(batch)}
+        rest = memoryview("".join(json.dumps(caption.as_json() | about) + "\n" for caption in batch).encode())
         try:
             while rest:
                 rest = rest[os.write(self._file, rest) :]
@@ -98,33 +101,48 @@ def lock(file: int, path: Path, *, patience: float = _PATIENCE) -> None:
 def read_journal(path: Path) -> tuple[list[Caption], list[Caption]]:
     """The captions of a closed journal, in the order they were drawn, and those of its last batch.
 
+    Batches that are not whole are left out.
+
     Raises:
         UsageError: a whole line of it cannot be read.
     """
     rows = _rows(path.read_bytes().rpartition(b"\n")[0], path)
-    last = rows[-1][1] if rows else 0
-    return [caption for caption, _ in rows], [caption for caption, turn in rows if turn == last]
+    torn = _torn(rows)
+    whole = [(caption, turn) for caption, turn, _ in rows if turn not in torn]
+    last = whole[-1][1] if whole else 0
+    return [caption for caption, _ in whole], [caption for caption, turn in whole if turn == last]
 
 
-def _rows(data: bytes, path: Path) -> list[tuple[Caption, int]]:
-    rows: list[tuple[Caption, int]] = []
+def _torn(rows: list[tuple[Caption, int, int]]) -> set[int]:
+    """The batches that lack a line."""
+    lines = Counter(turn for _, turn, _ in rows)
+    return {turn for _, turn, size in rows if lines[turn] < size}
+
+
+def _rows(data: bytes, path: Path) -> list[tuple[Caption, int, int]]:
+    """Each line's caption, its batch, and the lines of that batch (0 in journals of before, which do not say)."""
+    rows: list[tuple[Caption, int, int]] = []
     for number, line in enumerate(data.split(b"\n") if data else [], start=1):
         try:
             values = json.loads(line)
-            turn = values.pop(TURN)
-            rows.append((Caption.from_json(values), turn))
+            turn, size = values.pop(TURN), values.pop(OF, 0)
+            rows.append((Caption.from_json(values), turn, size))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise UsageError(
-                f"{path}, line {number} is damaged ({error}): delete the line, and its image is captioned again."
+                f"{path}, line {number} is damaged ({error}): delete the line, and its batch is captioned again."
             ) from error
     return rows
 
 
 def _trim(file: int, path: Path) -> int:
-    """Cut off what stands behind the last newline; the number of the last batch."""
+    """Cut off what stands behind the last whole batch; the number of the last batch."""
     data = path.read_bytes()
-    whole = data.rfind(b"\n") + 1
+    *lines, _ = data.split(b"\n")
+    rows = _rows(b"\n".join(lines), path)
+    torn = _torn(rows)
+    while rows and rows[-1][1] in torn:
+        rows.pop()
+    whole = sum(len(line) + 1 for line in lines[: len(rows)])
     if whole < len(data):
         os.ftruncate(file, whole)
-    rows: Sequence[tuple[Caption, int]] = _rows(data[:whole][:-1], path)
-    return rows[-1][1] if rows else 0
+    return max((turn for _, turn, _ in rows), default=0)

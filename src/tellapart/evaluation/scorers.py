@@ -81,6 +81,7 @@ class ListenerScorer:
 
     def __call__(self, captions: Mapping[str, str], references: References) -> Measured:
         """As the function."""
+        self._reader.begin(_read(captions, references))
         return listener_measures(
             self.listener, self._key, captions, hard=self._hard, references=references, reader=self._reader
         )
@@ -106,6 +107,7 @@ class PacScorer:
 
     def __call__(self, captions: Mapping[str, str], references: References) -> Measured:
         """``PAC-S``, ``RefPAC-S`` where all images have references, ``PAC-S_sentences``."""
+        self._reader.begin(_read(captions, references))
         embedded = read_images(self.listener, list(captions)), read_texts(self.listener, list(captions.values()))
         return similarity_measures(
             self.listener, captions, references, embedded, names=PAC_NAMES, weight=PAC_WEIGHT, reader=self._reader
@@ -208,6 +210,14 @@ def identity(listener: Listener) -> dict[str, Any]:
         return listener.describe()
     known = isinstance(listener, _Fingerprinted)
     return {"weights": listener.fingerprint()[:12] if known else type(listener).__name__}  # type: ignore[attr-defined]
+
+
+def _read(captions: Mapping[str, str], references: References) -> tuple[str, ...]:
+    """The references in the order they are embedded.
+
+    They are remembered only for the same references again, so that they are embedded in the same batches in any process.
+    """
+    return tuple(text for image_id in captions for text in references.get(image_id, ()))
 
 
 def _cut(model: Any, captions: Sequence[str]) -> dict[str, float]:

@@ -216,6 +216,9 @@ class ClipListener:
         They are kept under the cache folder by the listener's fingerprint and each image's content, so that equal
         pictures are embedded once, also across data sets and runs. Call it again after changing the weights.
 
+        Each file on disk holds whole batches, so the same call embeds the same batches after a stop. A picture that
+        another data set had in common was embedded in the batches of that one: its last bits may be others.
+
         Args:
             dataset: examples with ``id`` and ``image``.
 

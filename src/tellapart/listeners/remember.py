@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 
 import torch
 from torch import Tensor
@@ -33,7 +33,8 @@ class RememberingTexts:
             raise ValueError(f"capacity={capacity} and group={group} must be at least 1")
         self.listener, self.name, self.capacity, self.group = listener, listener.name, capacity, group
         self._kept: dict[str, Tensor] = {}
-        self._step = -1
+        self._step: Hashable = None
+        self._dropped = False
 
     @classmethod
     def around(cls, listener: Listener) -> RememberingTexts:
@@ -62,14 +63,22 @@ class RememberingTexts:
         self._kept |= rows
         while len(self._kept) > self.capacity:
             del self._kept[next(iter(self._kept))]
+            self._dropped = True
         return torch.stack([rows[text] for text in texts])
 
-    def begin(self, step: int) -> None:
-        """Drop every text where the step is another than before; to be called before a step's texts are read."""
-        if step != self._step:
+    def begin(self, step: Hashable) -> None:
+        """Drop every text if the step differs from the last one, or if not all of its texts could be kept.
+
+        Call it before the texts of a step are read.
+
+        Args:
+            step: a training step, or anything else that decides which texts are read.
+        """
+        if step != self._step or self._dropped:
             self.forget()
         self._step = step
 
     def forget(self) -> None:
         """Drop every text."""
         self._kept.clear()
+        self._dropped = False

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from tellapart.draws import base_seed, uniforms
 from tellapart.errors import UsageError
+from tellapart.listeners.remember import RememberingTexts
 from tellapart.types import Batch, LearnedReward, ObjectiveModule, Rollout, StepOutput
 
 Draw = Callable[[Batch], Rollout]
@@ -54,6 +55,9 @@ class DiscriminatorPretraining(ObjectiveModule):
         Raises:
             UsageError: an image has no reference.
         """
+        listener = getattr(self.discriminator, "listener", None)
+        if isinstance(listener, RememberingTexts):  # what it remembers must not depend on earlier steps
+            listener.begin(step)
         real = read_one_reference(batch, self._read, base_seed())
         return Sides(real, self._draw(batch))
 

@@ -42,7 +42,7 @@ from tellapart.training.config import TrainConfig
 from tellapart.training.loop import train
 from tellapart.types import Batch
 
-REVISION = 1
+REVISION = 2
 """To be raised when the code of a discriminator changes in a way that its settings do not tell."""
 
 ABOUT = "pretraining.json"
@@ -62,7 +62,7 @@ def pretrained_discriminator(
 ) -> Discriminator:
     """The discriminator that a training with WTF-RL starts from.
 
-    Pre-training draws the start model's captions once an image, then learns from strings and the listener's embeddings alone.
+    Pre-training draws the start model's captions once per image, then learns from strings and the listener's embeddings alone.
     Its result is kept in the cache by content: the start model's and the listener's weights, the data's ids and references,
     the settings. An interrupted one is taken up again; a second process that wants the same waits for the first. The accuracy
     on images it never saw is logged, and a useless discriminator is told with a warning.
@@ -125,11 +125,24 @@ def pretrain(
     with alone(folder):
         # Together, or one process would wait in a training for another that found the result in a cache of its own.
         if on_any(not (folder / ABOUT).is_file()):
-            discriminator = new_discriminator(RememberingTexts(listener), settings)
+            memory = RememberingTexts(listener)
+            discriminator = new_discriminator(memory, settings)
+
+            def drawn(source: CaptionDataset, ids: Sequence[str]) -> StartCaptions:
+                return start_captions(captioner, source, ids, collate, settings.decoding(), seed=settings.seed)
+
             ids = _visited(learned, settings)
-            captions = start_captions(captioner, dataset, ids, collate, settings.decoding(), seed=settings.seed)
+            all_visited = len(ids) == len(learned)
+            # With the held-out images in their places, the batches are the same whichever images are held out.
+            captions = drawn(dataset, dataset.ids if all_visited else ids)
             history = _train(discriminator, learned, captions, settings, folder)
-            found = _measure_held_out(captioner, listener, discriminator, held, held_out or dataset, collate, settings)
+            found = None
+            if held is not None:
+                know_images(listener, held)
+                drawn_before = held_out is None and all_visited
+                fake = captions if drawn_before else drawn(held_out or dataset, held.ids)
+                memory.forget()  # the texts of the last step, which are unknown to a process that resumes behind it
+                found = asdict(measure(discriminator, held, fake, captioner, seed=settings.seed))
             _keep(discriminator, folder, {"settings": _plain(settings), "held_out": found, "history": history})
     about = json.loads((folder / ABOUT).read_text(encoding="utf-8"))
     result = HeldOut(**about["held_out"]) if about["held_out"] else None
@@ -143,22 +156,6 @@ def know_images(listener: ClipListener, dataset: CaptionDataset) -> None:
         listener.encode_ids(dataset.ids)
     except UsageError:
         listener.cache_images(dataset)
-
-
-def _measure_held_out(
-    captioner: Captioner,
-    listener: ClipListener,
-    discriminator: Discriminator,
-    held: CaptionDataset | None,
-    source: CaptionDataset,
-    collate: CollateExamples,
-    settings: DiscriminatorSettings,
-) -> dict[str, Any] | None:
-    if held is None:
-        return None
-    know_images(listener, held)
-    captions = start_captions(captioner, source, held.ids, collate, settings.decoding(), seed=settings.seed)
-    return asdict(measure(discriminator, held, captions, captioner, seed=settings.seed))
 
 
 def _split(dataset: CaptionDataset, settings: DiscriminatorSettings) -> tuple[CaptionDataset, CaptionDataset | None]:
@@ -194,13 +191,16 @@ def _share(learned: CaptionDataset, settings: DiscriminatorSettings) -> int:
 
 
 def _visited(learned: CaptionDataset, settings: DiscriminatorSettings) -> list[str]:
-    """The images that pre-training will see: fewer than all where it is short."""
+    """The images that pre-training will see: all, or the first ones of an order that the seed decides.
+
+    So the batches of a short pre-training are among those of a longer one.
+    """
     needed = settings.pretraining_steps * _share(learned, settings) * processes()
     ids = learned.ids
     if needed >= len(ids):
         return ids
     rank = uniforms(ids, 1, mix_seeds("visited", settings.seed))[:, 0].argsort().tolist()
-    return [ids[place] for place in sorted(rank[:needed])]
+    return [ids[place] for place in rank[:needed]]
 
 
 def _train(

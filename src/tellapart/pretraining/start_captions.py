@@ -1,4 +1,4 @@
-"""The captions of a start model: drawn once an image, kept in the cache, taken up again after a stop."""
+"""The captions of a start model: drawn once per image, kept in the cache batch by batch, resumed after a stop."""
 
 from __future__ import annotations
 
@@ -33,6 +33,9 @@ from tellapart.types import Batch, Decoding, Rollout
 logger = logging.getLogger(__name__)
 
 IMAGES_AT_ONCE = 64
+
+_FORMAT = "batches"
+"""Names the layout of the cache's files: one line per batch."""
 
 
 @dataclass(frozen=True)
@@ -103,59 +106,62 @@ def start_captions(
     *,
     seed: int = 0,
 ) -> StartCaptions:
-    """Draw what the cache does not hold of the captions of some images.
+    """Draw the captions of some images, except the batches that the cache holds.
 
-    They are kept by the captioner's weights and prompt, the decoding, the seed if it samples, and the data's ids and
-    references; each image's as soon as it is drawn, so a stopped process loses one batch at most.
+    A beam of a near tie may depend on the batch that it is drawn in. So batches are cut from ``ids``, whatever is in the
+    cache, and are kept whole: a caption follows from the arguments alone. Calls share the batches that are equal.
+
+    The cache is named by the captioner's weights and prompt, the decoding, the seed if it samples, and the data's ids and
+    references. A batch is one line of its file, written as soon as it is drawn: a stopped process loses one batch at most.
 
     Args:
         captioner: the start model; not changed.
         dataset: the images.
-        ids: those of them that are wanted.
+        ids: the images that are wanted; their order decides the batches.
         collate: makes the captioner's batches.
-        decoding: how captions are drawn, one an image.
+        decoding: how captions are drawn, one per image.
         seed: of sampled captions.
     """
-    key = digest(captioner_digest(captioner), asdict(decoding), seed if decoding.do_sample else 0, data_digest(dataset))
-    path = cache_dir() / "discriminators" / "captions" / f"{key}.jsonl"
+    decides = [captioner_digest(captioner), asdict(decoding), seed if decoding.do_sample else 0, data_digest(dataset)]
+    path = cache_dir() / "discriminators" / "captions" / f"{digest(_FORMAT, *decides)}.jsonl"
+    batches = [tuple(ids[first : first + IMAGES_AT_ONCE]) for first in range(0, len(ids), IMAGES_AT_ONCE)]
     with alone(path):
-        lines = {line["id"]: line for line in read_lines(path)}
-        missing = [dataset[dataset.position[image_id]] for image_id in ids if image_id not in lines]
-        wait()  # all have read before one writes, or they would draw in other batches
+        lines = {tuple(line["ids"]): line for line in read_lines(path)}
+        missing = [batch for batch in batches if batch not in lines]
+        wait()  # all have read before one writes
         if missing:
             if is_main():
                 # A line cut short by a kill would spoil the next one.
                 write_text(path, "".join(json.dumps(line) + "\n" for line in lines.values()))
-            lines |= _draw(captioner, missing, collate, decoding, seed, path)
-    return StartCaptions(
-        {image_id: lines[image_id]["text"] for image_id in ids},
-        {image_id: lines[image_id]["finished"] for image_id in ids},
-        captioner.tokenize,
-    )
+            wanted = [[dataset[dataset.position[image_id]] for image_id in batch] for batch in missing]
+            lines |= _draw(captioner, wanted, collate, decoding, seed, path)
+    texts, finished = dict[str, str](), dict[str, bool]()
+    for batch in batches:
+        texts |= zip(batch, lines[batch]["texts"], strict=True)
+        finished |= zip(batch, lines[batch]["finished"], strict=True)
+    return StartCaptions(texts, finished, captioner.tokenize)
 
 
 def _draw(
     captioner: Captioner,
-    examples: Sequence[Example],
+    batches: Sequence[Sequence[Example]],
     collate: Callable[[Sequence[Example]], Batch],
     decoding: Decoding,
     seed: int,
     path: Path,
-) -> dict[str, dict]:
+) -> dict[tuple[str, ...], dict]:
     device = next(captioner.parameters()).device
-    drawn: dict[str, dict] = {}
-    with bar("start model's captions", len(examples)) as shown, forked_generators(device):
-        for first in range(0, len(examples), IMAGES_AT_ONCE):
-            some = examples[first : first + IMAGES_AT_ONCE]
+    drawn: dict[tuple[str, ...], dict] = {}
+    with bar("start model's captions", sum(map(len, batches))) as shown, forked_generators(device):
+        for batch in batches:
             torch.manual_seed(seed)
-            rollout = captioner.generate(collate(some).to(device), decoding)
-            rows = zip(rollout.ids(), rollout.texts, rollout.finished.tolist(), strict=True)
-            lines = [{"id": image_id, "text": text, "finished": done} for image_id, text, done in rows]
+            rollout = captioner.generate(collate(batch).to(device), decoding)
+            line = {"ids": rollout.ids(), "texts": rollout.texts, "finished": rollout.finished.tolist()}
             if is_main():
                 with path.open("a", encoding="utf-8") as file:
-                    file.write("".join(json.dumps(line) + "\n" for line in lines))
-            drawn |= {line["id"]: line for line in lines}
-            shown.advance(len(some))
+                    file.write(json.dumps(line) + "\n")
+            drawn[tuple(line["ids"])] = line
+            shown.advance(len(batch))
     return drawn
 
 

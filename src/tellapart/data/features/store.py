@@ -13,10 +13,10 @@ are whole. The table of a later shard wins, so features can be computed again wi
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -54,6 +54,12 @@ class _Place:
     first: int
     count: int
     fingerprint: str
+
+
+class _Row(NamedTuple):
+    image_id: str
+    fingerprint: str
+    array: np.ndarray
 
 
 class FeatureStore:
@@ -132,8 +138,8 @@ class FeatureWriter:
     Args:
         path: the folder; it is made, or must hold features computed in the same way.
         about: what they are computed with.
-        shard_bytes: a shard is written when it has so many bytes,
-        shard_images: or so many images.
+        shard_bytes: a shard is written when it has at least this many bytes,
+        shard_images: or at least this many images.
 
     Raises:
         UsageError: the folder holds other features, or other files.
@@ -148,16 +154,24 @@ class FeatureWriter:
         else:
             path.mkdir(parents=True, exist_ok=True)
             write_json(path / ABOUT, {"format": 1, **asdict(about)})
-        self._ids: list[str] = []
-        self._fingerprints: list[str] = []
-        self._arrays: list[np.ndarray] = []
+        self._rows: list[_Row] = []
 
-    def add(self, image_id: str, fingerprint: str, array: np.ndarray) -> None:
-        """Features ``[D]`` or ``[R, D]`` of a picture with this fingerprint.
+    def add(self, batch: Iterable[tuple[str, str, np.ndarray]]) -> None:
+        """Keep the features of pictures that were computed together.
+
+        They come into one shard, all or none: after a stop no picture is computed in another batch than before.
+
+        Args:
+            batch: of each picture its id, its fingerprint, and ``[D]`` or ``[R, D]``.
 
         Raises:
-            UsageError: they do not fit into the numbers they are to be stored in.
+            UsageError: features do not fit into the numbers they are to be stored in.
         """
+        self._rows += [self._row(*picture) for picture in batch]
+        if len(self._rows) >= self.shard_images or sum(row.array.nbytes for row in self._rows) >= self.shard_bytes:
+            self.flush()
+
+    def _row(self, image_id: str, fingerprint: str, array: np.ndarray) -> _Row:
         with np.errstate(over="ignore"):
             rows = np.atleast_2d(array).astype(self.about.dtype)
         if not np.isfinite(rows).all():
@@ -165,28 +179,25 @@ class FeatureWriter:
                 f"the features of image {image_id!r} are not finite in {self.about.dtype}: store them with --dtype float32, "
                 "or repair the model."
             )
-        self._ids.append(image_id)
-        self._fingerprints.append(fingerprint)
-        self._arrays.append(rows)
-        if len(self._ids) >= self.shard_images or sum(a.nbytes for a in self._arrays) >= self.shard_bytes:
-            self.flush()
+        return _Row(image_id, fingerprint, rows)
 
     def flush(self) -> None:
         """Write what was added as a shard."""
-        if not self._ids:
+        if not self._rows:
             return
         import pyarrow as pa
         import pyarrow.parquet as pq
 
         stem = f"shard-{_next_number(self.path):05}"
-        counts = [len(array) for array in self._arrays]
+        ids, fingerprints = [row.image_id for row in self._rows], [row.fingerprint for row in self._rows]
+        counts = [len(row.array) for row in self._rows]
         first = np.concatenate([[0], np.cumsum(counts)[:-1]]).tolist()
         with beside(self.path / f"{stem}.npy") as temporary, temporary.open("wb") as file:
-            np.save(file, np.concatenate(self._arrays))
-        rows = pa.table({"id": self._ids, "fingerprint": self._fingerprints, "first": first, "count": counts})
+            np.save(file, np.concatenate([row.array for row in self._rows]))
+        rows = pa.table({"id": ids, "fingerprint": fingerprints, "first": first, "count": counts})
         with beside(self.path / f"{stem}.parquet") as temporary:
             pq.write_table(rows, temporary)
-        self._ids, self._fingerprints, self._arrays = [], [], []
+        self._rows = []
 
 
 def _next_number(path: Path) -> int:
