@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from tellapart.errors import UsageError
-from tellapart.objectives import METHODS, SHIPPED
-from tellapart.objectives.installed import GROUP, installed_methods
+from tellapart.installed import Offers
+from tellapart.objectives import METHODS, SHIPPED, Method
 
+GROUP = "tellapart.methods"
 PAGE = Path(__file__).parents[1] / "docs" / "add_a_method.md"
 FILES = re.compile(r"^`([\w.]+)`:\n\n```\w+\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
@@ -70,5 +71,6 @@ def test_shipped_methods_come_first_and_unknown_ones_are_not_there():
     ],
 )
 def test_an_offer_that_cannot_be_used_is_told_in_a_sentence(name, value, said):
+    offers = Offers(SHIPPED, GROUP, "method", Method.of, [EntryPoint(name, value, GROUP)])
     with pytest.raises(UsageError, match=said):
-        installed_methods(SHIPPED, [EntryPoint(name, value, GROUP)])
+        list(offers)

@@ -8,37 +8,75 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
+from tellapart.objectives import SHIPPED as _METHODS
+
 __version__ = "0.1.0"
 
-_PUBLIC = {
-    "Batch": "tellapart.types",
-    "CaptionDataset": "tellapart.data.dataset",
-    "Captioner": "tellapart.captioners.base",
-    "CiderD": "tellapart.rewards.reference",
-    "ClipListener": "tellapart.listeners.clip",
-    "Collate": "tellapart.data.dataset",
-    "Decoding": "tellapart.types",
-    "DiCO": "tellapart.objectives.dico",
+_NAMED = {
+    # recipes, and models by name
+    "ListenerRecipe": "tellapart.recipe.listener",
+    "Recipe": "tellapart.recipe.recipe",
+    "load_captioner": "tellapart.recipe.models",
+    "load_grammar": "tellapart.recipe.models",
+    "load_language_model": "tellapart.recipe.models",
+    "load_listener": "tellapart.recipe.models",
+    # training and evaluation
     "Evaluation": "tellapart.evaluation.evaluate",
-    "Grammar": "tellapart.rewards.grammar",
+    "TrainConfig": "tellapart.training.config",
+    "TrainingData": "tellapart.data.loader",
+    "compute_metrics": "tellapart.evaluation.trainer",
+    "score": "tellapart.evaluation.given",
+    "train": "tellapart.training.loop",
+    # data
+    "CaptionDataset": "tellapart.data.dataset",
+    "Collate": "tellapart.data.dataset",
+    "load_dataset": "tellapart.data.load",
+    "load_world": "tellapart.world",
+    # captioners and listeners
+    "Captioner": "tellapart.captioners.base",
+    "ClipListener": "tellapart.listeners.clip",
     "HuggingFaceCaptioner": "tellapart.captioners.huggingface",
+    "ItmMatcher": "tellapart.listeners.matcher",
+    "Vse": "tellapart.listeners.vse",
+    "mine": "tellapart.listeners.mining",
+    # rewards; the classes of methods are added below
+    "CiderD": "tellapart.rewards.reference",
+    "DocumentFrequencies": "tellapart.rewards.reference",
+    "Grammar": "tellapart.rewards.grammar",
+    "LanguageModel": "tellapart.rewards.language_model",
+    "Matching": "tellapart.rewards.matching",
+    "MeanLogProbability": "tellapart.rewards.language_model",
     "Meteor": "tellapart.rewards.meteor",
     "Mix": "tellapart.rewards.mix",
     "RefSimilarity": "tellapart.rewards.similarity",
-    "Rollout": "tellapart.types",
-    "SCST": "tellapart.objectives.scst",
     "Similarity": "tellapart.rewards.similarity",
-    "TrainConfig": "tellapart.training.config",
-    "TrainingData": "tellapart.data.loader",
+    # to be extended
+    "Method": "tellapart.objectives",
+    "ObjectiveModule": "tellapart.types",
+    "PartKind": "tellapart.recipe.parts",
+    "RewardKind": "tellapart.rewards",
+    # metrics
+    "bleu": "tellapart.metrics.bleu",
+    "chair": "tellapart.metrics.chair",
+    "cider": "tellapart.metrics.cider",
+    "cider_d": "tellapart.metrics.cider",
+    "clip_s": "tellapart.metrics.scores",
+    "coco_metrics": "tellapart.metrics.coco",
+    "div_n": "tellapart.metrics.diversity",
+    "recall_at_k": "tellapart.metrics.retrieval",
+    "refclip_s": "tellapart.metrics.scores",
+    "retrieval_metrics": "tellapart.metrics.retrieval",
+    "rouge_l": "tellapart.metrics.rouge",
+    "self_bleu": "tellapart.metrics.self_bleu",
+    # records
+    "Batch": "tellapart.types",
+    "Decoding": "tellapart.types",
+    "Rollout": "tellapart.types",
     "UsageError": "tellapart.errors",
-    "World": "tellapart.experiments.world",
-    "XE": "tellapart.objectives.xe",
-    "compute_metrics": "tellapart.evaluation.trainer",
-    "load_dataset": "tellapart.data.load",
-    "load_world": "tellapart.world",
-    "score": "tellapart.evaluation.given",
-    "train": "tellapart.training.loop",
 }
+"""Public name -> the module that defines it."""
+
+_PUBLIC = _NAMED | {method.target.partition(":")[2]: method.target.partition(":")[0] for method in _METHODS.values()}
 
 __all__ = sorted([*_PUBLIC, "__version__"])
 
@@ -54,4 +92,4 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     """The public names, imported or not."""
-    return sorted({*globals(), *__all__})
+    return sorted({*(name for name in globals() if not name.startswith("_")), *__all__})

@@ -8,8 +8,8 @@ from dataclasses import fields
 
 import pytest
 import torch
-from tellapart.recipe.load import load_recipe
 
+from command_recipes import load_recipe
 from given import vector
 from tellapart.captioners.fresh import fresh_clip_transformer
 from tellapart.cli.main import main

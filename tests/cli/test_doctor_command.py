@@ -9,7 +9,7 @@ import torch
 
 from tellapart.cli import machine
 from tellapart.cli.main import main
-from tellapart.recipe.fingerprint import Fingerprints
+from tellapart.recipe.recipe import Recipe
 
 ROOT = Path(__file__).resolve().parents[2]
 RECORDED = ROOT / "tests" / "verdicts" / "recorded"
@@ -162,9 +162,10 @@ def test_the_cache_is_measured(tmp_path, monkeypatch):
     assert lines["world, full"].startswith("built: nothing; built on first use: backbone, ")
 
 
-def test_stored_results_of_a_frontier_are_found_again():
-    """What only warns changes no number; what ends runs does."""
-    recipe = {"data": {"size": "small"}, "seed": 1}
-    old, key = Fingerprints().key(recipe), Fingerprints().key
-    assert key(recipe | {"on_hack": "warn", "hack_patience": 7}) == old
-    assert len({old, *(key(recipe | {"on_hack": "stop", "hack_patience": patience}) for patience in (2, 3))}) == 3
+def test_what_only_warns_decides_no_number():
+    """What ends runs does."""
+    written = {"method": "xe", "captioner": {"model_name_or_path": "some/model"}, "training": {"eval_steps": 1}}
+    old = Recipe.load(written).key()
+    assert Recipe.load(written, {"training.hack_patience": 7}).key() == old
+    stopping = [Recipe.load(written, {"training.on_hack": "stop", "training.hack_patience": n}).key() for n in (1, 3)]
+    assert len({old, *stopping}) == 3

@@ -6,8 +6,8 @@ import json
 import math
 
 import pytest
-from tellapart.recipe.load import load_recipe
 
+from command_recipes import load_recipe
 from tellapart.cli.main import main
 from tellapart.errors import UsageError
 from tellapart.evaluation.results import EvaluationResult, result_folders

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 import yaml
-from tellapart.recipe.listener_recipe import load_listener_recipe
 
+from command_recipes import load_listener_recipe
 from tellapart.captioners.huggingface import HuggingFaceCaptioner
 from tellapart.cli.main import main
 from tellapart.data.features.open import open_features

@@ -6,16 +6,16 @@ import json
 
 import pytest
 import torch
-from tellapart.recipe.load import load_recipe
 
+from command_recipes import load_recipe
 from tellapart.cli.main import main
-from tellapart.cli.train import check_output_dir
 from tellapart.errors import UsageError
 from tellapart.listeners.clip import ClipListener
 from tellapart.listeners.dual import DualMatcher
 from tellapart.listeners.matcher import ItmMatcher
 from tellapart.recipe.build import build
 from tellapart.recipe.fingerprint import LATER, Fingerprints
+from tellapart.recipe.run import check_output_dir
 from tellapart.recipe.sections import MatcherSection, load_matcher
 from tellapart.rewards.matchers import open_matcher
 from tellapart.rewards.matching import Matching

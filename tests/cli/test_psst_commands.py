@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
-from tellapart.recipe.load import load_recipe
 
+from command_recipes import load_recipe
 from listeners.tiny_listeners import clip_parts
 from tellapart.cli.main import main
 from tellapart.listeners.clip import ClipListener

@@ -3,11 +3,10 @@
 import json
 
 import pytest
-from tellapart.recipe.listener_recipe import load_listener_recipe
-from tellapart.recipe.load import load_recipe
 
-from tellapart.cli.train import check_output_dir
+from command_recipes import load_listener_recipe, load_recipe
 from tellapart.errors import UsageError
+from tellapart.recipe.run import check_output_dir
 
 
 @pytest.fixture

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
-from tellapart.recipe.listener_recipe import load_listener_recipe
 from transformers import AutoTokenizer, CLIPModel
 
+from command_recipes import load_listener_recipe
 from tellapart.cli.main import main
 from tellapart.errors import UsageError
 from tellapart.listeners.clip import ClipListener

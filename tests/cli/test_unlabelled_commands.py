@@ -7,8 +7,8 @@ import json
 import numpy as np
 import pytest
 from safetensors.torch import load_file
-from tellapart.recipe.load import load_recipe
 
+from command_recipes import load_recipe
 from tellapart.cli import score_captioner
 from tellapart.cli.main import main
 from tellapart.data.load import load_dataset

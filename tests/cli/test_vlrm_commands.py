@@ -10,9 +10,9 @@ import pytest
 import torch
 from peft import PeftModel
 from safetensors.torch import load_file
-from tellapart.recipe.load import load_recipe
 from transformers import AutoModelForImageTextToText
 
+from command_recipes import load_recipe
 from tellapart.cli.main import main
 from tellapart.recipe.models import decoding
 from tiny.blip2 import tiny_blip2

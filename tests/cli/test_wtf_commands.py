@@ -9,8 +9,8 @@ from tempfile import TemporaryDirectory
 import numpy as np
 import pytest
 from safetensors.torch import load_file
-from tellapart.recipe.load import load_recipe
 
+from command_recipes import load_recipe
 from tellapart.cli.main import main
 from tellapart.errors import UsageError
 from tellapart.listeners.clip import ClipListener

@@ -10,13 +10,13 @@ from torch import nn
 from transformers import Blip2Config, OPTConfig
 from transformers.modeling_layers import GradientCheckpointingLayer
 
+from command_recipes import load_recipe
 from listeners.tiny_listeners import clip_parts
 from tellapart.captioners.activations import activations
 from tellapart.captioners.base import Encoded
 from tellapart.captioners.learning import checkpoint_layers
 from tellapart.cli.memory import lacks_weights, memory_of_configurations
 from tellapart.listeners.clip import ClipListener
-from tellapart.recipe.load import load_recipe
 from tellapart.training.memory import frozen_models, memory_of, peak
 from tiny_models import tiny_ved
 

@@ -16,6 +16,7 @@ import pytest
 from tellapart.names import resolve
 from tellapart.objectives import METHODS, SHIPPED
 from tellapart.recipe import sections as schema
+from tellapart.rewards import REWARDS
 from tellapart.training.config import TrainConfig
 from tellapart.verdicts.examine import Examination, examine
 from tellapart.verdicts.rules import FLOOR_SAYS, HACKED, HACKING, HACKING_SAYS, RULES, WORSE
@@ -235,13 +236,13 @@ def test_what_is_no_number_is_passed_over():
 def test_every_verdict_is_one_sentence_that_names_settings_which_exist():
     """``section.option`` of a recipe, or an option of the loop."""
     sections = {
-        "reward": schema.RewardSection,
         "evaluation": schema.EvaluationSection,
         "listener": schema.ListenerSection,
         "data": schema.DataSection,
         "captioner": schema.CaptionerSection,
     }
     known = {f"{name}.{field.name}" for name, kind in sections.items() for field in fields(kind)}
+    known |= {f"reward.{name}" for name in REWARDS}
     parameters = {name for method in METHODS.values() for name in inspect.signature(resolve(method.target)).parameters}
     known |= {f"objective.{name}" for name in parameters}
     loop = {field.name for field in fields(TrainConfig)}

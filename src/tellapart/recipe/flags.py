@@ -108,7 +108,7 @@ def split_words(argv: Sequence[str], types: Mapping[str, Any]) -> Words:
             options[name] = Text(value)
         elif follows.endswith(RECIPE_ENDINGS):
             options[name] = NoValue(follows)
-        elif follows and (types.get(full_name(name)) is not bool or follows.lower() in SWITCH_WORDS):
+        elif follows and (bool not in (types.get(name), types.get(full_name(name))) or follows.lower() in SWITCH_WORDS):
             options[name] = Text(words.pop(0))
         else:
             options[name] = NoValue()
@@ -126,12 +126,10 @@ def known_key(name: str, types: Mapping[str, Any], *, shown: str) -> str:
     Raises:
         UsageError: nothing of that name exists; the closest one is named.
     """
-    full = full_name(name)
-    if full in types:
-        return full
     section, _, leaf = name.rpartition(".")
-    if full_name(section) in types and takes_mapping(types[full_name(section)]):
-        return full
+    for full, above in ((name, section), (full_name(name), full_name(section))):
+        if full in types or (above in types and takes_mapping(types[above])):
+            return full
     dashes = "--" if shown.startswith("--") else ""
     gone = next((part for part in reversed(name.split(".")) if part in GONE), None)
     if gone is not None:
@@ -140,7 +138,7 @@ def known_key(name: str, types: Mapping[str, Any], *, shown: str) -> str:
     if found is not None:
         logger.warning("note: %s is called %s%s here.", shown, dashes, short_name(found))
         return found
-    meant = closest(name, [*map(short_name, types), *GONE])
+    meant = closest(short_name(name), [*map(short_name, types), *GONE])
     remedy = f"did you mean {dashes}{meant}?" if meant else "see --help for the options."
     raise UsageError(f"{shown} is not an option: {remedy}")
 
@@ -149,9 +147,10 @@ def _renamed(section: str, new: str | None, types: Mapping[str, Any]) -> str | N
     """The option that a name of another tool means."""
     if new is None:
         return None
-    renamed = full_name(f"{section}.{new}" if section else new)
+    renamed = f"{section}.{new}" if section else new
     same_leaf = [key for key in types if key.rsplit(".", 1)[-1] == new]
-    return renamed if renamed in types else same_leaf[0] if len(same_leaf) == 1 else None
+    known = [name for name in (renamed, full_name(renamed)) if name in types]
+    return known[0] if known else same_leaf[0] if len(same_leaf) == 1 else None
 
 
 def reward_entries(value: Any, where: str) -> Iterator[tuple[str, Any, str]]:

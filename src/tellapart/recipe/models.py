@@ -56,18 +56,27 @@ def device_of(module: nn.Module) -> torch.device:
     return next(module.parameters()).device
 
 
-def load_captioner(section: CaptionerSection, *, size: str = "full", seed: int | None = None) -> HuggingFaceCaptioner:
-    """The captioner of a recipe, or of a command's option.
+def load_captioner(
+    section: CaptionerSection | str, *, size: str = "full", seed: int | None = None
+) -> HuggingFaceCaptioner:
+    """A captioner by name, or that of a recipe.
 
     Args:
-        section: which, and what of it trains.
+        section: a run, a model folder, a Hugging Face id, a stage of the built-in world; or a recipe's section, which also says
+            what of it trains.
         size: of the built-in world.
         seed: draws the weights of a new adapter, and those of a captioner that starts from world/backbone, which without
             a seed must be trained already.
 
     Raises:
         UsageError: there is no such model, or it cannot be used so.
+
+    Example:
+        >>> captioner = load_captioner("runs/x")
+        >>> batch = Collate({captioner.name: captioner.process})(load_dataset("photos/").examples)
+        >>> captioner.generate(batch, Decoding(num_beams=5)).texts
     """
+    section = CaptionerSection(model_name_or_path=section) if isinstance(section, str) else section
     if section.quantization is not None and section.lora is None:
         raise UsageError(
             f"captioner.quantization={section.quantization} rounds weights that then cannot learn: set captioner.lora, whose "
@@ -173,7 +182,7 @@ def is_world(name: str) -> bool:
 
 
 def load_listener(
-    path: str, *, name: str, prefix: str | None = None, size: str = "full", base: str | None = None
+    path: str, *, name: str = "listener", prefix: str | None = None, size: str = "full", base: str | None = None
 ) -> ClipListener:
     """A retriever, on this process's device; ``base`` has the tokenizer and image processor of a ``.pth`` file.
 

@@ -84,7 +84,7 @@ class Recipe:
         >>> run.best.step, run.best.value
     """
 
-    name: str
+    name: str = field(compare=False)
     method: str
     captioner: CaptionerSection
     data: DataSection

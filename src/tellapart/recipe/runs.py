@@ -38,7 +38,7 @@ def made_by(recipe: dict[str, Any]) -> Made:
     """
     data, listener = _section(DataSection, recipe["data"]), _section(ListenerSection, recipe["listener"])
     evaluation, own = _section(EvaluationSection, recipe["evaluation"]), recipe.get("own_listener")
-    itm = bool((recipe.get("reward") or {}).get("itm"))
+    itm = bool((recipe.get("matcher") or {}).get("model"))
     return Made(data, listener, evaluation, None if own is None else _section(OwnListenerSection, own), itm)
 
 

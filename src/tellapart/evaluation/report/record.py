@@ -46,7 +46,10 @@ class Record:
     @property
     def rewards(self) -> dict[str, float]:
         """Reward -> its weight, of those that count."""
-        return {name: weight for name, weight in self._section("reward").items() if weight}
+        written = self.recipe.get("reward") or []
+        if isinstance(written, list):
+            written = {entry.get("name"): entry.get("weight", 1.0) for entry in written if isinstance(entry, dict)}
+        return {name: weight for name, weight in written.items() if weight}
 
     def _section(self, name: str) -> dict[str, Any]:
         value = self.recipe.get(name)
