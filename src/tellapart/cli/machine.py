@@ -93,7 +93,7 @@ def machine_lines() -> Iterator[Line]:
 
 def java_line() -> Line:
     """Which Java there is, and whether SPICE can run; nothing is started or fetched."""
-    from tellapart.metrics.spice_java import SpiceProgram, java_version
+    from tellapart.metrics.spice import SpiceProgram, java_version
 
     java = shutil.which("java", path=f"{os.environ['JAVA_HOME']}/bin" if os.environ.get("JAVA_HOME") else None)
     number = java_version(Path(java)) if java else None

@@ -84,7 +84,7 @@ def as_frequencies(
         return given, f"a table of {given.images} images"
     if str(given) == CORPUS:
         return None, OWN_FREQUENCIES
-    from tellapart.metrics.frequency_files import load_frequencies
+    from tellapart.metrics.frequencies import load_frequencies
 
     path = Path(given)
     table = load_frequencies(path, images=images)
