@@ -12,7 +12,6 @@ from tellapart.cli.command import options_of, refuse_unused
 from tellapart.cli.console import note, say
 from tellapart.data.results import read_results
 from tellapart.errors import UsageError
-from tellapart.evaluation.judge.distractors import nearest_others, random_others
 from tellapart.evaluation.judge.study import (
     ANSWERS_FILE,
     READS_BETTER,
@@ -21,7 +20,9 @@ from tellapart.evaluation.judge.study import (
     Study,
     choose_images,
     make_items,
+    nearest_others,
     plain,
+    random_others,
     write_study,
 )
 from tellapart.evaluation.matching import match

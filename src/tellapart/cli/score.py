@@ -39,7 +39,7 @@ def run(argv: Sequence[str]) -> int:
 
 def protocols() -> str:
     """The named protocols as a table."""
-    from tellapart.evaluation.protocols import PROTOCOLS
+    from tellapart.evaluation.protocol import PROTOCOLS
 
     rows = [["protocol", "images", "references each", "split", "decoding", "what"]]
     for name, found in PROTOCOLS.items():

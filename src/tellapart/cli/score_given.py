@@ -36,7 +36,7 @@ def score_given(word: str, options: ScoreOptions) -> int:
     """
     from tellapart.evaluation.given import Given, under_protocol, with_intervals
     from tellapart.evaluation.inputs import as_frequencies, as_references, as_results
-    from tellapart.evaluation.protocols import named_protocol
+    from tellapart.evaluation.protocol import named_protocol
 
     prefer = named_protocol(options.protocol).split if options.protocol else None
     results = as_results(word, caption_column=options.caption_column)

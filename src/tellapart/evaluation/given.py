@@ -17,8 +17,7 @@ from tellapart.evaluation.inputs import CORPUS, Captions, References, as_frequen
 from tellapart.evaluation.matching import Matched, OnMismatch, count_of, match
 from tellapart.evaluation.measures import Measure, in_words, left_out, measured_by, token_measures, token_style
 from tellapart.evaluation.meteor import MeteorMeasure
-from tellapart.evaluation.protocol import OWN_FREQUENCIES, Protocol, data_digest
-from tellapart.evaluation.protocols import named_protocol, title_of
+from tellapart.evaluation.protocol import OWN_FREQUENCIES, Protocol, data_digest, named_protocol, title_of
 from tellapart.evaluation.results import EvaluationResult
 from tellapart.metrics.frequencies import DocumentFrequencies
 
@@ -55,7 +54,7 @@ def score(
         name: what tables call it.
         split: which split of the references.
         format: how to read the references, instead of telling by their look.
-        protocol: a name of ``tellapart.evaluation.protocols.PROTOCOLS``, which the references must be of.
+        protocol: a name of ``tellapart.evaluation.protocol.PROTOCOLS``, which the references must be of.
         cider_df: document frequencies of CIDEr: ``"corpus"`` for those of the references, a file, or a table.
         bootstrap: draws for 95 % intervals; 0 for none.
         seed: of these draws.
@@ -164,7 +163,7 @@ class Given:
 
 def under_protocol(result: EvaluationResult, given: Given, name: str, *, strict: bool = True) -> EvaluationResult:
     """The result with the title of a named protocol in its line; errors are those of
-    :func:`tellapart.evaluation.protocols.title_of`."""
+    :func:`tellapart.evaluation.protocol.title_of`."""
     every = given.references.references
     own = result.protocol.frequencies == OWN_FREQUENCIES
     references = {image_id: every[image_id] for image_id in result.captions}
