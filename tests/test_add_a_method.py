@@ -11,7 +11,7 @@ import pytest
 
 from tellapart.errors import UsageError
 from tellapart.objectives import METHODS, SHIPPED
-from tellapart.objectives.installed import GROUP, installed_methods
+from tellapart.objectives.method import GROUP, installed_methods
 
 PAGE = Path(__file__).parents[1] / "docs" / "add_a_method.md"
 FILES = re.compile(r"^`([\w.]+)`:\n\n```\w+\n(.*?)^```", re.MULTILINE | re.DOTALL)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tellapart.objectives.installed import Methods
-from tellapart.objectives.method import Method
+from tellapart.objectives.method import Method, Methods
 
 __all__ = ["METHODS", "SHIPPED", "Method"]
 
