@@ -145,17 +145,7 @@ def check(options: CaptionOptions) -> None:
     for name in ("limit", "dry_run", "max_characters", "max_same", "num_beams"):
         if (value := getattr(options, name)) is not None and value < 1:
             raise UsageError(f"--{name} is {value}: it must be at least 1.")
-    weights = rerank_weights(options)
-    if options.n > 1 and not weights:
-        raise UsageError(f"--n {options.n} draws several captions an image: say which is kept, with --rerank clip_s.")
-    if weights and options.n == 1:
-        raise UsageError(f"--rerank {options.rerank} chooses among several captions: give --n, such as --n 8.")
-    if "clip_s" in weights and options.listener is None:
-        raise UsageError("--rerank clip_s needs a listener: give --listener, a CLIP model such as world/listener.")
-    if options.min_match is not None and options.listener is None:
-        raise UsageError("--min_match needs a listener: give --listener, a CLIP model such as world/listener.")
-    if options.keep_all and options.n == 1:
-        raise UsageError("--keep_all keeps what --n draws: give --n, such as --n 8.")
+    _check_choice(options)
     if samples(options) and (options.num_beams or 1) > 1:
         raise UsageError(f"--num_beams {options.num_beams} searches, but captions are to be sampled: leave one out.")
     style = style_of(options)
@@ -168,6 +158,21 @@ def check(options: CaptionOptions) -> None:
     resampled_faults(options)
     if options.output != "-" or options.out is not None:
         kind_of(options)
+
+
+def _check_choice(options: CaptionOptions) -> None:
+    """Raise where the options that choose among several captions lack something."""
+    weights = rerank_weights(options)
+    if options.n > 1 and not weights:
+        raise UsageError(f"--n {options.n} draws several captions an image: say which is kept, with --rerank clip_s.")
+    if weights and options.n == 1:
+        raise UsageError(f"--rerank {options.rerank} chooses among several captions: give --n, such as --n 8.")
+    if "clip_s" in weights and options.listener is None:
+        raise UsageError("--rerank clip_s needs a listener: give --listener, a CLIP model such as world/listener.")
+    if options.min_match is not None and options.listener is None:
+        raise UsageError("--min_match needs a listener: give --listener, a CLIP model such as world/listener.")
+    if options.keep_all and options.n == 1:
+        raise UsageError("--keep_all keeps what --n draws: give --n, such as --n 8.")
 
 
 def samples(options: CaptionOptions) -> bool:

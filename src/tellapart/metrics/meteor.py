@@ -9,7 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from operator import itemgetter
+from functools import reduce
+from operator import itemgetter, or_
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -121,21 +122,17 @@ def align(matches: Sequence[Match], words: int) -> list[Match]:
         return fixed
     at: dict[int, list[tuple[Match, int]]] = {}
     for match in free:
-        at.setdefault(match.start, []).append((match, ((1 << match.other_length) - 1) << match.other))
+        at.setdefault(match.start, []).append((match, _bits(match)))
     certain = {match.start: match for match in fixed}
-    used = 0
-    for match in fixed:
-        used |= ((1 << match.other_length) - 1) << match.other
+    used = reduce(or_, map(_bits, fixed), 0)
     paths: list[Path] = [(0, 0, 0, 0, -1, used, ())]
     settled = False
     for place in range(words):
         here, options = certain.get(place), at.get(place, ())
-        if here is None and not options:
-            if settled:
-                continue
-            settled = all(path[3] <= place for path in paths)
-        else:
-            settled = False
+        idle = here is None and not options
+        if idle and settled:
+            continue
+        settled = idle and all(path[3] <= place for path in paths)
         if here is not None:
             paths = [_take(path, here, 0, path[2]) for path in paths]
         else:
@@ -145,6 +142,11 @@ def align(matches: Sequence[Match], words: int) -> list[Match]:
             del paths[BEAM:]
     best = min(paths, key=lambda path: (path[0], path[1] + (path[4] >= 0), path[2]))
     return sorted(best[6])
+
+
+def _bits(match: Match) -> int:
+    """The words of the caption that a match takes, a bit each."""
+    return ((1 << match.other_length) - 1) << match.other
 
 
 def _extend(paths: list[Path], place: int, options: Sequence[tuple[Match, int]]) -> list[Path]:

@@ -81,23 +81,14 @@ def _groups(path: Path, data: BinaryIO, length: int) -> Iterator[tuple[str, dict
     key, members = "", dict[str, tarfile.TarInfo]()
     try:
         with tarfile.open(fileobj=data, mode="r:") as archive:
-            for member in archive:
-                archive.members = []  # type: ignore[attr-defined]  # tarfile would keep them all
-                folder, _, name = member.name.rpartition("/")
-                if not member.isfile() or name.startswith("."):
-                    continue
-                require_unicode(member.name, path, f"the name of {member.name!r}")
-                if member.offset_data + member.size > length:
-                    raise tarfile.ReadError("unexpected end of data")
-                base, _, ending = name.partition(".")
-                whole = f"{folder}/{base}".removeprefix("./").lstrip("/")
+            for whole, ending, member in _members(path, archive, length):
                 if whole != key and members:
                     yield key, members
                     members = {}
                 key = whole
-                if ending.lower() in members:
+                if ending in members:
                     raise UsageError(f"{path} holds {member.name} twice for one key: remove one.")
-                members[ending.lower()] = member
+                members[ending] = member
             data.seek(archive.offset)
             if data.read(tarfile.BLOCKSIZE) != tarfile.NUL * tarfile.BLOCKSIZE:  # tarfile stops there without a word
                 raise tarfile.ReadError(f"no end, or a damaged header at byte {archive.offset}")
@@ -107,6 +98,20 @@ def _groups(path: Path, data: BinaryIO, length: int) -> Iterator[tuple[str, dict
         ) from error
     if members:
         yield key, members
+
+
+def _members(path: Path, archive: tarfile.TarFile, length: int) -> Iterator[tuple[str, str, tarfile.TarInfo]]:
+    """Files that are not hidden, by their key (folder and name up to the first dot) and ending in lower case."""
+    for member in archive:
+        archive.members = []  # type: ignore[attr-defined]  # tarfile would keep them all
+        folder, _, name = member.name.rpartition("/")
+        if not member.isfile() or name.startswith("."):
+            continue
+        require_unicode(member.name, path, f"the name of {member.name!r}")
+        if member.offset_data + member.size > length:
+            raise tarfile.ReadError("unexpected end of data")
+        base, _, ending = name.partition(".")
+        yield f"{folder}/{base}".removeprefix("./").lstrip("/"), ending.lower(), member
 
 
 def _sample(
