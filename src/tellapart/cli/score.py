@@ -76,8 +76,14 @@ def score_given(word: str, options: ScoreOptions) -> int:
     Raises:
         UsageError: something cannot be read, or images do not fit.
     """
-    from tellapart.evaluation.given import Given, under_protocol, with_intervals
-    from tellapart.evaluation.inputs import as_frequencies, as_references, as_results
+    from tellapart.evaluation.given import (
+        Given,
+        as_frequencies,
+        as_references,
+        as_results,
+        under_protocol,
+        with_intervals,
+    )
     from tellapart.evaluation.protocol import named_protocol
 
     prefer = named_protocol(options.protocol).split if options.protocol else None
