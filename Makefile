@@ -38,7 +38,7 @@ lint: $(VENV)/.stamp  ## Check style, types and the direction of imports
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-format: $(VENV)/.stamp  ## Rewrite the code in the house style
+format: $(VENV)/.stamp  ## Format the code with ruff
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 

@@ -15,7 +15,8 @@ from pathlib import Path
 
 os.environ["OMP_NUM_THREADS"] = "1"
 
-from tellapart.metrics.meteor import load_resources, meteor, resources
+from tellapart.metrics import meteor_data
+from tellapart.metrics.meteor import meteor
 from tellapart.metrics.ptb import ptb_tokenize
 
 
@@ -52,13 +53,13 @@ def main() -> None:
     parser.add_argument("--results", type=Path, required=True)
     options = parser.parse_args()
     candidates, references = read(options.captions, options.results)
-    load_resources()
+    meteor_data.load_resources()
     java = [
         "java",
         "-Xmx2G",
         "-XX:ActiveProcessorCount=1",
         "-jar",
-        resources.JAR,
+        meteor_data.JAR,
         "-",
         "-",
         "-stdio",
@@ -71,7 +72,7 @@ def main() -> None:
         path = Path(tempfile.gettempdir()) / f"meteor-benchmark-{os.getpid()}.json"
         path.write_text(json.dumps([candidates[:count], references[:count]]))
         here = measured([sys.executable, __file__, "--own", str(path)], b"")
-        there = measured(java, lines(candidates[:count], references[:count]), resources.source())
+        there = measured(java, lines(candidates[:count], references[:count]), meteor_data.source())
         path.unlink()
         figures[name] = here, there
         print(f"{name}: {here[0]:.2f} CPU s, {here[1]:.0f} MB; jar {there[0]:.2f} CPU s, {there[1]:.0f} MB")

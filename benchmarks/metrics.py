@@ -27,10 +27,10 @@ from pycocoevalcap.rouge.rouge import Rouge
 
 from tellapart.metrics.cider import CiderDScorer, PreparedReferences
 from tellapart.metrics.coco import coco_metrics
+from tellapart.metrics.diversity import self_bleus
 from tellapart.metrics.frequencies import DocumentFrequencies
 from tellapart.metrics.pairwise import bleu_distances
 from tellapart.metrics.ptb import ptb_tokenize
-from tellapart.metrics.self_bleu import self_bleus
 
 IMAGES, SAMPLES = 64, 5
 References = dict[str, list[str]]

@@ -14,8 +14,7 @@ from transformers import AutoModelForImageTextToText
 
 import tiny_lstm
 from tellapart.captioners.adapters import LoraOptions
-from tellapart.captioners.critic import Critic
-from tellapart.captioners.critic_head import value_head
+from tellapart.captioners.critic import Critic, value_head
 from tellapart.errors import UsageError
 from tellapart.ops import reduce
 from tellapart.types import Decoding

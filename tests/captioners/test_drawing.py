@@ -7,7 +7,7 @@ import torch
 from transformers.modeling_outputs import BaseModelOutput
 
 from tellapart.captioners.base import Captioner
-from tellapart.captioners.rollout import block_repeated_ngrams, inverse_cdf
+from tellapart.captioners.drawing import block_repeated_ngrams, inverse_cdf
 from tellapart.types import Decoding
 from tiny_models import batch_of, tiny_blip, tiny_ved
 

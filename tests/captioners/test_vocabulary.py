@@ -5,8 +5,7 @@ from collections import Counter
 import pytest
 from transformers import AutoTokenizer
 
-from tellapart.captioners.fresh import fresh_captioner
-from tellapart.captioners.vocabulary import build_tokenizer
+from tellapart.captioners.fresh import build_tokenizer, fresh_captioner
 from tellapart.errors import UsageError
 
 CAPTIONS = [

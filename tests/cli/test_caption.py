@@ -16,9 +16,8 @@ import pytest
 from damaged_images import BROKEN, READABLE, make_damaged
 from tellapart.captioning.gate import has_loop, load_openers, opener_of
 from tellapart.captioning.style import STYLES
-from tellapart.cli.caption import CaptionOptions
-from tellapart.cli.caption_choices import identity, style_of
-from tellapart.cli.caption_parts import prompted_captioner
+from tellapart.cli.caption import prompted_captioner
+from tellapart.cli.caption_options import CaptionOptions, identity, style_of
 from tellapart.cli.main import main
 from tiny.qwen2_vl import tiny_qwen2_vl
 

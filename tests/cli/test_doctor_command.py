@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tellapart.cli import machine
+from tellapart.cli import doctor
 from tellapart.cli.main import main
 from tellapart.recipe.recipe import Recipe
 
@@ -112,7 +112,7 @@ def test_wrong_words(words, said, capsys):
 def test_the_machine(capsys):
     assert main(["doctor"]) == 0
     said = capsys.readouterr().out
-    for name in ("Python", "torch", "CPU", "GPU", "Java", "cache", "world, full", "world, small", *machine.PARTS):
+    for name in ("Python", "torch", "CPU", "GPU", "Java", "cache", "world, full", "world, small", *doctor.PARTS):
         assert f"  {name} " in said
     assert torch.__version__ in said
 
@@ -120,12 +120,12 @@ def test_the_machine(capsys):
 def test_every_extra_is_told_of_with_its_modules():
     """The table follows pyproject.toml."""
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    assert {part.extra for part in machine.PARTS.values()} - {None} == set(extras) - {"dev"}
+    assert {part.extra for part in doctor.PARTS.values()} - {None} == set(extras) - {"dev"}
 
 
 def test_a_missing_part_is_told_with_its_cost(monkeypatch):
-    monkeypatch.setattr(machine, "find_spec", lambda name: None)
-    lines = dict(machine.part_lines())
+    monkeypatch.setattr(doctor, "find_spec", lambda name: None)
+    lines = dict(doctor.part_lines())
     assert lines["faiss"] == (
         "missing: above 200,000 images neighbours are mined exactly: on one core 10 minutes instead of 3 at 200,000, and 4 "
         "hours instead of 1 at 1,000,000 (pip install 'tellapart[faiss]')"
@@ -135,7 +135,7 @@ def test_a_missing_part_is_told_with_its_cost(monkeypatch):
 
 def test_java_is_told_with_what_spice_lacks(monkeypatch, tmp_path):
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    name, told = machine.java_line()
+    name, told = doctor.java_line()
     assert name == "Java"
     assert told.startswith("none; only SPICE needs one. SPICE is left out, because ")
 
@@ -147,7 +147,7 @@ def test_cards_are_told_with_memory_and_bf16(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda number: Card)
-    assert dict(machine.machine_lines())["GPU 0"] == "Some Card, 24 GiB, no bf16 in hardware: leave bf16 off"
+    assert dict(doctor.machine_lines())["GPU 0"] == "Some Card, 24 GiB, no bf16 in hardware: leave bf16 off"
 
 
 def test_the_cache_is_measured(tmp_path, monkeypatch):
@@ -157,7 +157,7 @@ def test_the_cache_is_measured(tmp_path, monkeypatch):
         (tmp_path / kind).mkdir()
         with (tmp_path / kind / "file").open("wb") as file:
             file.truncate(2**29)
-    lines = dict(machine.cache_lines())
+    lines = dict(doctor.cache_lines())
     assert lines["cache"] == f"{tmp_path}: 1.00 GiB (embeddings 0.50, world 0.50)"
     assert lines["world, full"].startswith("built: nothing; built on first use: backbone, ")
 

@@ -206,6 +206,6 @@ def test_the_page_needs_its_extra_and_results_do_not(runs, materials, tmp_path, 
 
 def test_a_study_goes_on_without_waiting_for_torch():
     script = "import sys; from tellapart.cli.main import main; main(['judge', '--help'])\n"
-    script += "import tellapart.cli.judge_study, tellapart.evaluation.judge.app, tellapart.evaluation.judge.serve\n"
+    script += "import tellapart.cli.judge, tellapart.evaluation.judge.app, tellapart.evaluation.judge.serve\n"
     script += "assert 'starlette' in sys.modules and not {'torch', 'transformers', 'pandas'} & sys.modules.keys()"
     subprocess.run([sys.executable, "-c", script], capture_output=True, check=True)

@@ -18,7 +18,6 @@ from browser import DESKTOP, PHONE, chromium, page  # noqa: F401  # fixtures
 from tellapart.cli.main import main
 from tellapart.data.load import load_dataset
 from tellapart.evaluation.judge.answers import Answers
-from tellapart.evaluation.judge.order import order
 from tellapart.evaluation.judge.study import (
     ANSWERS_FILE,
     READS_BETTER,
@@ -26,6 +25,7 @@ from tellapart.evaluation.judge.study import (
     Study,
     choose_images,
     make_items,
+    order,
     write_study,
 )
 from tiny_models import images

@@ -9,17 +9,17 @@ from tellapart.cli.main import main
 from tellapart.data.load import load_references
 from tellapart.evaluation.meteor import MeteorMeasure
 from tellapart.evaluation.results import EvaluationResult
-from tellapart.metrics.meteor import resources
+from tellapart.metrics import meteor_data
 
 
 @pytest.fixture
 def small_data(tmp_path_factory, monkeypatch):
     folder = write_data(tmp_path_factory.mktemp("meteor"))
     monkeypatch.setenv("TELLAPART_CACHE", str(tmp_path_factory.mktemp("cache")))
-    monkeypatch.setattr(resources, "source", lambda: folder)
-    resources.load_resources.cache_clear()
+    monkeypatch.setattr(meteor_data, "source", lambda: folder)
+    meteor_data.load_resources.cache_clear()
     yield
-    resources.load_resources.cache_clear()
+    meteor_data.load_resources.cache_clear()
 
 
 def test_it_trains_and_watches(materials, tmp_path, small_data):
@@ -41,8 +41,8 @@ def test_it_trains_and_watches(materials, tmp_path, small_data):
 
 
 def test_without_its_data_training_on_it_is_refused(materials, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(resources, "source", lambda: None)
-    resources.load_resources.cache_clear()
+    monkeypatch.setattr(meteor_data, "source", lambda: None)
+    meteor_data.load_resources.cache_clear()
     path = materials.recipe(tmp_path, "scst", reward={"meteor": 1.0}, evaluation={"split": None})
     assert main(["train", str(path)]) == 2
     assert "pip install 'tellapart[meteor]'" in capsys.readouterr().err

@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from tellapart.cli.main import main
-from tellapart.data.duplicates import look_alikes
+from tellapart.data.inspection import look_alikes
 from tellapart.data.load import load_dataset
 from tellapart.listeners.clip import ClipListener
 from tellapart.listeners.mining import mine

@@ -314,8 +314,7 @@ def test_options_that_do_not_fit(words, sentence, tmp_path, capsys):
 
 
 def test_document_frequencies_from_a_file(tmp_path, capsys):
-    from tellapart.metrics.frequencies import DocumentFrequencies
-    from tellapart.metrics.frequency_files import save_frequencies
+    from tellapart.metrics.frequencies import DocumentFrequencies, save_frequencies
 
     more = REFERENCES | {f"x{n}": ["a red star", "a lamp"] for n in range(20)}
     save_frequencies(DocumentFrequencies.from_references(more, end=""), tmp_path / "df.npz")

@@ -17,9 +17,7 @@ from damaged_images import encode, picture
 from tellapart.data.check import check, usable
 from tellapart.data.dataset import CaptionDataset, Example
 from tellapart.data.images import ArrayImage, EncodedImage, ImageFile, PackedImage
-from tellapart.data.inspect_all import inspect_all
-from tellapart.data.inspection import inspect
-from tellapart.data.inspection_cache import InspectionCache
+from tellapart.data.inspection import InspectionCache, inspect, inspect_all
 from tellapart.data.phash import CORRELATION, DISTANCE, Signature, near_duplicates, signature
 from tellapart.errors import UsageError
 from tellapart.files import cache_dir
@@ -169,7 +167,7 @@ def test_the_second_time_only_what_is_new_is_decoded(tmp_path, monkeypatch):
     images[3].path.write_bytes(b"broken")
     first = inspect_all(images, num_workers=0)
     asked = []
-    monkeypatch.setattr("tellapart.data.inspect_all.inspect", lambda image: asked.append(image) or inspect(image))
+    monkeypatch.setattr("tellapart.data.inspection.inspect", lambda image: asked.append(image) or inspect(image))
     assert inspect_all(images, num_workers=0) == first
     assert asked == [images[3]]  # broken ones may have been repaired
     asked.clear()
@@ -188,7 +186,7 @@ def test_images_that_are_no_files_are_remembered_by_content(tmp_path, monkeypatc
     first = inspect_all(packed, num_workers=0)
     bare = inspect_all([EncodedImage(other, "c.png")], num_workers=0)
     assert bare[0] == first[1] != first[0]
-    monkeypatch.setattr("tellapart.data.inspect_all.inspect", None)
+    monkeypatch.setattr("tellapart.data.inspection.inspect", None)
     assert inspect_all([EncodedImage(other, "d.png")], num_workers=0) == bare  # known, under another name
     assert inspect_all(packed, num_workers=0) == first
     archive.write_bytes(other + one + b" ")
@@ -232,7 +230,7 @@ def test_an_interrupted_inspection_keeps_what_it_has(tmp_path, monkeypatch):
             raise KeyboardInterrupt
         return inspect(image)
 
-    monkeypatch.setattr("tellapart.data.inspect_all.inspect", interrupted)
+    monkeypatch.setattr("tellapart.data.inspection.inspect", interrupted)
     with pytest.raises(KeyboardInterrupt):
         inspect_all(images, num_workers=0)
     assert sorted(InspectionCache.of(images).load()) == [0, 1, 2, 3]

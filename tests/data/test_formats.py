@@ -225,7 +225,7 @@ def test_webdataset_of_img2dataset(photos, tmp_path):
 
 
 def test_an_archive_is_read_once(photos, tmp_path, monkeypatch):
-    from tellapart.data.formats import tar as module
+    from tellapart.data.formats import webdataset as module
 
     data = (photos / "a.png").read_bytes()
     file = tar(tmp_path / "x.tar", {"a.png": data, "a.txt": "x"})

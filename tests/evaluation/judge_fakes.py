@@ -8,8 +8,7 @@ import numpy as np
 
 from tellapart.data.dataset import CaptionDataset, Example
 from tellapart.data.images import ArrayImage
-from tellapart.evaluation.judge.distractors import random_others
-from tellapart.evaluation.judge.study import WHICH_IMAGE, Study, choose_images, make_items, write_study
+from tellapart.evaluation.judge.study import WHICH_IMAGE, Study, choose_images, make_items, random_others, write_study
 
 RUNS = ("secret-alpha", "secret-beta")
 

@@ -11,7 +11,7 @@ from evaluation_fakes import REFERENCES, toy_result
 from tellapart.errors import UsageError
 from tellapart.evaluation.card import CARD_FILE, card_text, write_card
 from tellapart.evaluation.card.citations import citations
-from tellapart.evaluation.card.failures import failures
+from tellapart.evaluation.card.page import failures
 from tellapart.objectives import METHODS
 
 EVIL = "a <script>alert(1)</script> | `x` *b* [l](u) 猫 😀\nnext"

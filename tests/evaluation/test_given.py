@@ -18,7 +18,7 @@ from tellapart.evaluation.bootstrap import p_values
 from tellapart.evaluation.compare import compare_results
 from tellapart.evaluation.given import score
 from tellapart.evaluation.matching import own_ids
-from tellapart.evaluation.protocols import PROTOCOLS, title_of
+from tellapart.evaluation.protocol import PROTOCOLS, title_of
 from tellapart.evaluation.trainer import IGNORED, compute_metrics
 from tellapart.metrics.bleu import bleu, count_matches
 from tellapart.metrics.coco import coco_metrics

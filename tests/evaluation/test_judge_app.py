@@ -13,8 +13,7 @@ from starlette.testclient import TestClient
 
 from tellapart.evaluation.judge.answers import Answers
 from tellapart.evaluation.judge.app import HEADERS, LARGEST_BODY, judge_app
-from tellapart.evaluation.judge.order import order, swapped
-from tellapart.evaluation.judge.study import ANSWERS_FILE, WHICH_IMAGE
+from tellapart.evaluation.judge.study import ANSWERS_FILE, WHICH_IMAGE, order, swapped
 
 HOME = "http://127.0.0.1:8123"
 

@@ -12,10 +12,8 @@ from PIL import Image
 from tellapart.data.dataset import CaptionDataset, Example
 from tellapart.data.images import ArrayImage
 from tellapart.errors import UsageError
-from tellapart.evaluation.judge.distractors import nearest_others, random_others
-from tellapart.evaluation.judge.order import order, swapped
-from tellapart.evaluation.judge.pictures import LONGEST_SIDE, write_picture
 from tellapart.evaluation.judge.study import (
+    LONGEST_SIDE,
     PICTURES,
     READS_BETTER,
     STUDY_FILE,
@@ -23,6 +21,11 @@ from tellapart.evaluation.judge.study import (
     Study,
     choose_images,
     make_items,
+    nearest_others,
+    order,
+    random_others,
+    swapped,
+    write_picture,
     write_study,
 )
 from tellapart.listeners.neighbours import Neighbours

@@ -16,11 +16,10 @@ from tellapart.evaluation.columns import Column
 from tellapart.evaluation.compare import compare_results
 from tellapart.evaluation.report import RunView, read_run, write_report
 from tellapart.evaluation.report.curves import thin
-from tellapart.evaluation.report.gallery import choose
+from tellapart.evaluation.report.gallery import choose, new_words, rewritten, score_columns, scores_of
 from tellapart.evaluation.report.page import _best
 from tellapart.evaluation.report.record import Record
 from tellapart.evaluation.report.runs import read_curves, with_start
-from tellapart.evaluation.report.scores import new_words, rewritten, score_columns, scores_of
 
 EVIL = "<script>alert(1)</script>"
 

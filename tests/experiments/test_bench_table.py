@@ -26,7 +26,7 @@ from tellapart.experiments.study_vlrm import IMAGES, STEPS
 from tellapart.experiments.world import World
 from tellapart.experiments.world_rows import STARTS
 from tellapart.experiments.world_run import ROWS, TRAINED, Setting
-from tellapart.metrics.meteor import resources
+from tellapart.metrics import meteor_data
 from tellapart.objectives import METHODS
 from tellapart.world import load_world
 
@@ -272,10 +272,10 @@ def test_what_the_command_refuses(capsys):
 def few_words(tmp_path_factory, monkeypatch):
     """METEOR with a table of a few lines, since compiling the whole one takes most of a minute."""
     folder = write_data(tmp_path_factory.mktemp("meteor"))
-    monkeypatch.setattr(resources, "source", lambda: folder)
-    resources.load_resources.cache_clear()
+    monkeypatch.setattr(meteor_data, "source", lambda: folder)
+    meteor_data.load_resources.cache_clear()
     yield
-    resources.load_resources.cache_clear()
+    meteor_data.load_resources.cache_clear()
 
 
 @pytest.mark.slow

@@ -9,7 +9,7 @@ from transformers import CLIPModel
 
 from listeners.soft_batches import captions, check_gradients, soft
 from listeners.tiny_listeners import WORDS, clip_parts, siglip_parts, tokenizer
-from tellapart.captioners.vocabulary import build_tokenizer
+from tellapart.captioners.fresh import build_tokenizer
 from tellapart.errors import UsageError
 from tellapart.listeners.clip import ClipListener
 from tellapart.listeners.soft_clip import SoftClip

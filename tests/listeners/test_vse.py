@@ -12,14 +12,13 @@ from transformers import AutoModel
 
 from listeners.soft_batches import captions, check_gradients, soft
 from listeners.tiny_listeners import clip_parts
-from tellapart.captioners.vocabulary import build_tokenizer
+from tellapart.captioners.fresh import build_tokenizer
 from tellapart.data.dataset import Example
 from tellapart.data.images import ArrayImage
 from tellapart.errors import UsageError
 from tellapart.listeners.clip import ClipListener
 from tellapart.listeners.image_vectors import ClipVectors, StoredVectors
-from tellapart.listeners.vse import Vse, images_of
-from tellapart.listeners.vse_model import VseConfig
+from tellapart.listeners.vse import Vse, VseConfig, images_of
 from tellapart.listeners.words import Words
 from tellapart.types import Batch
 from tiny_models import images, redraw

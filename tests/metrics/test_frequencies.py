@@ -7,8 +7,7 @@ import pytest
 from metrics.captions import every_count, odd_captions
 from tellapart.errors import UsageError
 from tellapart.metrics.cider import cider_d
-from tellapart.metrics.frequencies import END, DocumentFrequencies, PairTable
-from tellapart.metrics.frequency_files import load_frequencies, save_frequencies
+from tellapart.metrics.frequencies import END, DocumentFrequencies, PairTable, load_frequencies, save_frequencies
 
 
 def test_images_are_counted_not_captions():

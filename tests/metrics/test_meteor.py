@@ -7,9 +7,8 @@ from small_meteor import write_data
 from tellapart.errors import UsageError
 from tellapart.evaluation.aggregate import Aggregate
 from tellapart.evaluation.meteor import MeteorMeasure, meteor_figures
-from tellapart.metrics.meteor import meteor, meteor_counts, resources
-from tellapart.metrics.meteor.align import Match, align, count_chunks
-from tellapart.metrics.meteor.normalise import normalise
+from tellapart.metrics import meteor_data
+from tellapart.metrics.meteor import Match, align, count_chunks, meteor, meteor_counts, normalise
 
 
 @pytest.fixture(scope="module")
@@ -20,8 +19,8 @@ def folder(tmp_path_factory):
 @pytest.fixture
 def data(folder, monkeypatch, tmp_path):
     monkeypatch.setenv("TELLAPART_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(resources, "source", lambda: folder)
-    return resources.load_resources.__wrapped__()
+    monkeypatch.setattr(meteor_data, "source", lambda: folder)
+    return meteor_data.load_resources.__wrapped__()
 
 
 def test_score_of_one_pair_by_hand(data):
@@ -69,7 +68,7 @@ def test_a_caption_that_matches_in_one_chunk_adds_none_to_its_corpus(data):
 
 
 def test_columns_give_the_corpus_value_of_any_set(data, monkeypatch):
-    monkeypatch.setattr("tellapart.metrics.meteor.score.load_resources", lambda: data)
+    monkeypatch.setattr("tellapart.metrics.meteor.load_resources", lambda: data)
     candidates, references = ["a dog runs", "a cat", "mice"], [["a dog"], ["the cat sat"], ["a mouse"]]
     metrics, columns = meteor_figures(candidates, references)
     aggregate = Aggregate([*metrics], columns)
@@ -112,17 +111,17 @@ def test_a_half_written_table_is_built_again(data, folder, monkeypatch, tmp_path
     place = next((tmp_path / "cache" / "meteor").iterdir())
     before = np.load(place / "neighbours.npy").tolist()
     (place / "neighbours.npy").unlink()
-    assert resources.load_resources.__wrapped__().neighbours.tolist() == before
+    assert meteor_data.load_resources.__wrapped__().neighbours.tolist() == before
     whole = (place / "neighbours.npy").read_bytes()
     (place / "neighbours.npy").write_bytes(whole[:-4])
-    assert resources.load_resources.__wrapped__().neighbours.tolist() == before
+    assert meteor_data.load_resources.__wrapped__().neighbours.tolist() == before
 
 
 def test_without_its_data_the_column_is_left_out_with_a_remedy(monkeypatch):
-    monkeypatch.setattr(resources, "source", lambda: None)
+    monkeypatch.setattr(meteor_data, "source", lambda: None)
     monkeypatch.setattr("tellapart.evaluation.meteor.source", lambda: None)
     with pytest.raises(UsageError, match=r"tellapart\[meteor\]"):
-        resources.load_resources.__wrapped__()
+        meteor_data.load_resources.__wrapped__()
     measure = MeteorMeasure({"1": ["a dog"]})
     assert measure({"1": "a dog"}) == ({}, {})
     assert "pip install 'tellapart[meteor]'" in measure.left_out["METEOR"]

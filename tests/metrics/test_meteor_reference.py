@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 
 from metrics.odd_captions import odd_captions
-from tellapart.metrics.meteor import meteor, meteor_counts, resources
+from tellapart.metrics import meteor_data
+from tellapart.metrics.meteor import meteor, meteor_counts
 from tellapart.metrics.ptb import ptb_tokenize
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(resources.source() is None, reason="needs pycocoevalcap"),
+    pytest.mark.skipif(meteor_data.source() is None, reason="needs pycocoevalcap"),
 ]
 KNOWN = {"human": {"129492", "521819"}, "shuffled": set(), "degenerate": set()}
 """Images whose value differs: paraphrases of equal rank, tried in an order that is not known (docs/metrics.md)."""

@@ -24,8 +24,7 @@ from tellapart.cli.main import main
 from tellapart.errors import UsageError
 from tellapart.evaluation.spice import SpiceMeasure
 from tellapart.metrics import spice as module
-from tellapart.metrics.spice import PARTS, Spice, spice_figures
-from tellapart.metrics.spice_java import SpiceProgram, java_error, java_version
+from tellapart.metrics.spice import PARTS, Spice, SpiceProgram, java_error, java_version, spice_figures
 
 CAPTIONS = ["a red star", "a star", "", "two rings of é", "a red star"]
 REFERENCES = [
@@ -232,7 +231,7 @@ def test_missing_parts_are_told_in_one_sentence_before_anything_starts(java, tmp
     assert "holds no spice-*.jar: install pycocoevalcap" in refusal(tmp_path / "nowhere")
     (tmp_path / "text.jar").write_text("no archive")
     assert "is no jar" in refusal(tmp_path / "text.jar")
-    monkeypatch.setattr("tellapart.metrics.spice_java.find_spec", lambda name: None)
+    monkeypatch.setattr("tellapart.metrics.spice.find_spec", lambda name: None)
     assert "its jar is missing: install pycocoevalcap" in refusal(None)
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "no-java"))
     told = refusal(jar)  # both at once

@@ -5,7 +5,8 @@ import pytest
 import torch
 
 from tellapart.errors import UsageError
-from tellapart.metrics.meteor import Resources, meteor
+from tellapart.metrics.meteor import meteor
+from tellapart.metrics.meteor_data import Resources
 from tellapart.rewards.meteor import Meteor
 from tellapart.types import Batch, Rollout
 

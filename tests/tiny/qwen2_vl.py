@@ -11,7 +11,7 @@ import torch
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 from transformers import Qwen2Tokenizer, Qwen2VLConfig, Qwen2VLForConditionalGeneration, Qwen2VLImageProcessorPil
 
-from tellapart.captioners.families.qwen2_vl import Qwen2VL
+from tellapart.captioners.families.qwen_vl import Qwen2VL
 from tellapart.captioners.huggingface import HuggingFaceCaptioner
 from tiny_models import CAPTIONS, redraw
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers.modeling_layers import GradientCheckpointingLayer
 
-from tellapart.captioners.critic_head import ValueHead
+from tellapart.captioners.critic import ValueHead
 from tellapart.captioners.modes import layers_checkpointed
 from tellapart.captioners.scoring import CHUNK_ELEMENTS
 

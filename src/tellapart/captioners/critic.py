@@ -2,24 +2,229 @@
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from tellapart.captioners.adapters import LoraOptions
+from tellapart.captioners.adapters import LoraOptions, add_lora
 from tellapart.captioners.base import Encoded
-from tellapart.captioners.critic_head import Head, value_head
-from tellapart.captioners.critic_states import AdaptedStates, OwnStates
-from tellapart.captioners.modes import quiet
+from tellapart.captioners.modes import eval_mode, layers_checkpointed, quiet
+from tellapart.captioners.saving import copy_adapter
+from tellapart.captioners.scoring import token_states
 from tellapart.errors import UsageError
 from tellapart.types import Rollout
 
 if TYPE_CHECKING:
     from tellapart.captioners.huggingface import HuggingFaceCaptioner
+
+
+# What turns hidden states into values: a residual MLP, or one linear layer.
+
+Head = Literal["residual", "linear"]
+
+
+class ResidualBlock(nn.Module):
+    """``x + W_2 GELU(W_1 LayerNorm(x))``, four times as wide inside.
+
+    Args:
+        size: D.
+    """
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(size)
+        self.expand, self.contract = nn.Linear(size, 4 * size), nn.Linear(4 * size, size)
+
+    def forward(self, states: Tensor) -> Tensor:
+        """``[M, D]`` from ``[M, D]``."""
+        return states + self.contract(nn.functional.gelu(self.expand(self.norm(states))))
+
+
+class ValueHead(nn.Module):
+    """A value for every hidden state, in full precision.
+
+    Args:
+        body: ``[M, D] -> [M, D]``.
+        size: D.
+    """
+
+    def __init__(self, body: nn.Module, size: int) -> None:
+        super().__init__()
+        self.body, self.value = body, nn.Linear(size, 1)
+
+    def forward(self, states: Tensor) -> Tensor:
+        """``[M]`` values of states ``[M, D]``, whatever they are held in."""
+        read = self.body(states.to(self.value.weight.dtype))
+        # In bfloat16 a value of 10 is rounded by 0.03, more than penalties are often apart.
+        with torch.autocast(states.device.type, enabled=False):
+            return self.value(read.to(self.value.weight.dtype)).squeeze(-1)
+
+
+def residual_head(size: int, blocks: int) -> ValueHead:
+    """So many residual blocks, two dense layers with GELU, and a linear layer.
+
+    With 5 blocks at D = 2560 it has 275.3 million weights, the size that Dzabraev et al. (2024) give; its drawing is not in
+    the published text, so the arrangement is ours.
+
+    Raises:
+        UsageError: there are no blocks.
+    """
+    if blocks < 1:
+        raise UsageError(f"critic.blocks={blocks} leaves no residual block: give at least 1, or head linear.")
+    dense = [layer for _ in range(2) for layer in (nn.Linear(size, size), nn.GELU())]
+    return ValueHead(nn.Sequential(*(ResidualBlock(size) for _ in range(blocks)), *dense), size)
+
+
+def linear_head(size: int, blocks: int) -> ValueHead:
+    """One linear layer, which training is known to collapse with (Dzabraev et al., 2024); ``blocks`` says nothing here."""
+    return ValueHead(nn.Identity(), size)
+
+
+_HEADS: dict[str, Callable[[int, int], ValueHead]] = {"residual": residual_head, "linear": linear_head}
+
+
+def value_head(kind: Head, size: int, blocks: int) -> ValueHead:
+    """The head of a name, for states of width ``size``.
+
+    Raises:
+        UsageError: there is no such head, or it has no blocks.
+    """
+    if kind not in _HEADS:
+        raise UsageError(f"critic.head={kind!r} is unknown: choose {' or '.join(_HEADS)}.")
+    return _HEADS[kind](size, blocks)
+
+
+# Hidden states of a captioner's captions for a critic: read without touching the captioner, under an adapter of its own.
+
+Place = tuple[Tensor, Tensor]
+"""Row and column of each of M tokens, ``[M]`` long each."""
+
+
+class OwnStates:
+    """The captioner's own hidden states, without gradients."""
+
+    def __init__(self, captioner: HuggingFaceCaptioner) -> None:
+        self.captioner = captioner
+
+    def __call__(self, rollout: Rollout, encoded: Encoded) -> tuple[Tensor, Place]:
+        """``[M, D]`` states that predict the M real tokens, and where these are."""
+        with eval_mode(self.captioner), torch.no_grad():
+            return _read(self.captioner.family, rollout, encoded, share_prefix=True)
+
+    def parameters(self) -> dict[str, nn.Parameter]:
+        """Nothing learns."""
+        return {}
+
+    def train(self, mode: bool) -> None:
+        """There is nothing to switch."""
+
+    def save(self, folder: Path) -> None:
+        """There is nothing to write."""
+
+    def load_weights(self, folder: Path) -> None:
+        """There is nothing to read."""
+
+
+class AdaptedStates:
+    """Hidden states under a LoRA adapter that the captioner itself never meets.
+
+    A twin of the captioner's modules carries the adapter, by peft. Its other weights *are* the captioner's, the same memory seen
+    anew before every pass, and take no gradient; so it costs the adapter alone, and drawing, scoring and saving of the
+    captioner go on as if there were none.
+
+    Args:
+        captioner: whose states.
+        lora: the adapter.
+
+    Raises:
+        UsageError: the captioner trains an adapter itself, or has no projections to adapt.
+    """
+
+    def __init__(self, captioner: HuggingFaceCaptioner, lora: LoraOptions) -> None:
+        if captioner.has_lora:
+            raise UsageError(
+                "critic.lora cannot stand beside captioner.lora, whose adapter is on the same projections: set one of the "
+                "two to null."
+            )
+        self.captioner, model, family = captioner, captioner.family.model, captioner.family
+        targets = _targets(captioner, lora)
+        twin = _twin_of(model)
+        self._weights = [
+            pair for pair in zip(twin.parameters(), model.parameters(), strict=True) if pair[0] is not pair[1]
+        ]
+        self._buffers = [
+            (mine, own, name)
+            for mine, own in zip(twin.modules(), model.modules(), strict=True)
+            for name in own._buffers
+        ]
+        self.family = type(family)(twin, family.processors, family.prompt)
+        self.network: Any = add_lora(self.family, replace(lora, target_modules=targets)).eval()
+
+    def parameters(self) -> dict[str, nn.Parameter]:
+        """Name -> weight of the adapter."""
+        return {name: p for name, p in self.network.named_parameters() if p.requires_grad}
+
+    def train(self, mode: bool) -> None:
+        """Switch the adapter's dropout on or off; the model below it has none."""
+        for name, module in self.network.named_modules():
+            if name.rpartition(".")[0].endswith("lora_dropout"):
+                module.train(mode)
+
+    def __call__(self, rollout: Rollout, encoded: Encoded) -> tuple[Tensor, Place]:
+        """``[M, D]`` states that predict the M real tokens, with gradients for the adapter, and where these are."""
+        self._tie()
+        checkpointed = self.captioner.checkpoints_layers and torch.is_grad_enabled()
+        with layers_checkpointed(self.network if checkpointed else nn.Identity()):
+            return _read(self.family, rollout, encoded, share_prefix=not checkpointed)
+
+    def _tie(self) -> None:
+        """See the captioner's weights where they are now: moving a model to another device gives it other memory."""
+        for mine, own in self._weights:
+            mine.data = own.data
+        for module, owner, name in self._buffers:
+            module._buffers[name] = owner._buffers[name]
+
+    def save(self, folder: Path) -> None:
+        """Write ``adapter/``, which ``peft.PeftModel.from_pretrained`` puts on the captioner saved with it."""
+        self.network.save_pretrained(str(folder / "adapter"), save_embedding_layers=False)
+
+    def load_weights(self, folder: Path) -> None:
+        """Read it back, in place."""
+        with torch.no_grad():
+            copy_adapter(self.network, folder / "adapter")
+
+
+def _targets(captioner: HuggingFaceCaptioner, lora: LoraOptions) -> str:
+    try:
+        return lora.target_modules or captioner.family.lora_targets
+    except UsageError as error:
+        kind = captioner.family.model.config.model_type
+        raise UsageError(
+            f"critic.lora adapts projections, which a {kind} captioner does not have: set critic.lora to null, so that the "
+            "critic reads the captioner's own states."
+        ) from error
+
+
+def _twin_of(model: nn.Module) -> Any:
+    """Modules of their own around the same memory; weights of other kinds (8 or 4 bits) are shared as they are."""
+    memo: dict[int, Any] = {
+        id(p): nn.Parameter(p.data, requires_grad=False) if type(p) is nn.Parameter else p for p in model.parameters()
+    }
+    memo |= {id(buffer): buffer for buffer in model.buffers()}
+    return copy.deepcopy(model, memo).eval()
+
+
+def _read(family: Any, rollout: Rollout, encoded: Encoded, *, share_prefix: bool) -> tuple[Tensor, Place]:
+    device = encoded.states.device
+    given = (rollout.image.to(device), rollout.tokens.to(device), rollout.mask.to(device))
+    return token_states(family, encoded, *given, share_prefix=share_prefix)
+
 
 WEIGHTS = "model.safetensors"
 
@@ -36,7 +241,7 @@ class Critic(nn.Module):
     Without an adapter (an LSTM has no projections to adapt) the captioner's own states are read, without gradients: the
     head is then all that learns. States are read in eval mode; the adapter's dropout follows the mode of the critic.
 
-    Departures: the paper's drawing of the head was not published (see :func:`critic_head.residual_head`); it names LoRA of
+    Departures: the paper's drawing of the head was not published (see :func:`residual_head`); it names LoRA of
     6 million weights, which rank 16 on queries and values of OPT-2.7B comes near to (5.2 million).
 
     Args:

@@ -17,9 +17,9 @@ from torch.utils.checkpoint import checkpoint
 
 from tellapart.captioners.base import Encoded
 from tellapart.captioners.cache import fork, in_pieces
+from tellapart.captioners.drawing import inverse_cdf, restricted
 from tellapart.captioners.families.base import Family
 from tellapart.captioners.modes import eval_mode
-from tellapart.captioners.rollout import inverse_cdf, restricted
 from tellapart.draws import base_seed, gumbels, mix_seeds, uniforms
 from tellapart.relaxation import Relaxation
 from tellapart.types import Decoding

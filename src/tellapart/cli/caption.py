@@ -2,111 +2,61 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import os
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Any
 
+from tellapart.captioning.gate import SEVERITY, Gate, load_openers
+from tellapart.captioning.outputs.base import Output
+from tellapart.captioning.outputs.files import CocoResults, JsonLines, Parquet
+from tellapart.captioning.outputs.sidecars import Sidecars
+from tellapart.captioning.outputs.webdataset import WebDataset
+from tellapart.captioning.plan import plan
+from tellapart.captioning.records import Caption, Item, Row
+from tellapart.captioning.review import judged, write_review
+from tellapart.captioning.style import STYLES, Finish
+from tellapart.captioning.work import Work
+from tellapart.cli.caption_options import (
+    REWARDS,
+    CaptionOptions,
+    check,
+    gate_checks,
+    kind_of,
+    rerank_weights,
+    resampled_faults,
+    samples,
+    settings_of,
+    style_of,
+)
 from tellapart.cli.command import options_of
+from tellapart.cli.console import note, say
+from tellapart.data.features.base import FeatureInputs
+from tellapart.errors import UsageError
+from tellapart.names import resolve
+from tellapart.recipe.feature_inputs import check_width, features_at
+from tellapart.recipe.sections import CaptionerSection
+
+if TYPE_CHECKING:
+    from tellapart.captioners.huggingface import HuggingFaceCaptioner
+    from tellapart.captioning.collection import Pace, Progress
+    from tellapart.captioning.draw import Drawing
+    from tellapart.captioning.serve import Station
+    from tellapart.types import Decoding, Listener
 
 
-@dataclass(frozen=True, kw_only=True)
-class CaptionOptions:
-    """Options of ``tellapart caption``.
+FILES: dict[str, type[JsonLines | Parquet | WebDataset | CocoResults]] = {
+    "jsonl": JsonLines,
+    "parquet": Parquet,
+    "webdataset": WebDataset,
+    "coco": CocoResults,
+}
+"""Forms of output that are made of a place alone."""
 
-    Args:
-        captioner: a run of tellapart, a model folder, a Hugging Face id, or a stage of the built-in world.
-        output: the file or folder to write; - prints a line an image. With --out sidecars, a folder for them instead
-            of beside the images.
-        out: what to write; null tells by the ending of --output: .json is coco, .jsonl, .parquet.
-        overwrite: replace the output if it exists, and throw away a run that was begun with other options.
-        split: the part of a data set; null takes what it has.
-        format: how to read a data set; null finds out by looking.
-        features: what a captioner that reads features reads instead of images, by their ids: a folder of tellapart
-            features, a folder of .npy or .npz files, or an HDF5 file.
-        limit: caption only the first so many images.
-        existing: what becomes of a sidecar that is there: keep it and skip its image, overwrite it, append a line, or
-            backup it to .bak first.
-        caption_extension: ending of sidecars.
-        on_error: an image that cannot be read is listed and skipped, or ends the run.
-        dry_run: caption so many images, show them before and after post-processing, and write nothing.
-        num_beams: beams of the search; 1 is greedy; null takes 5 unless captions are sampled.
-        max_new_tokens: longest caption in tokens; null takes the style's, else 40.
-        min_new_tokens: shortest caption in tokens; null takes the style's, else 0.
-        no_repeat_ngram_size: no run of so many tokens may occur twice in a caption; 0 allows all.
-        do_sample: draw captions at random instead of searching.
-        temperature: of sampling; logits are divided by it.
-        top_p: sample from the likeliest tokens of this total probability; 1 keeps all.
-        top_k: sample from so many of the likeliest tokens; 0 keeps all.
-        seed: decides, with an image's id, what is sampled for it.
-        prompt: what a model that takes a prompt is asked; null takes the style's.
-        dtype: precision the model is held in.
-        n: captions sampled for each image, of which --rerank keeps the best.
-        rerank: what is best: a reward that needs no references, such as clip_s, or several with weights, as in
-            clip_s=1,other=0.5.
-        listener: a CLIP or SigLIP for --rerank clip_s and for telling captions that do not fit: a model folder, a Hugging
-            Face id, or world/listener.
-        keep_all: write all captions of an image with their scores, not only the best (jsonl, parquet).
-        gate: the faults captions are held to: all, none, or some of empty, loop, prompt_echo, unfinished, low_match,
-            same_caption, opener with commas.
-        resample: further tries, by sampling, for a caption with a fault of --resample_on.
-        resample_on: all, or some of those faults with commas; sampling seldom cures the others.
-        openers: a text file of phrases captions should not begin with, one a line; null takes the built-in list.
-        min_match: lowest CLIP-S of image and caption; null takes outliers of the collection.
-        max_same: how often a caption may occur; null takes 10, or one in 1000 images.
-        style: short, detailed or alt (alt text) change prompt, length and post-processing; plain changes nothing.
-        max_characters: cut longer captions at the end of a sentence or clause; null takes the style's.
-        strip_openers: take off phrases like "the image shows"; null takes the style's.
-        prefix: put before each written caption, as it stands.
-        suffix: put after each written caption, as it stands.
-        batch_size: images captioned at once; it changes no caption.
-        num_workers: threads that read images ahead, in each process.
-        num_processes: processes that share the work, each on its own GPU, or on its share of the CPU.
-        batch_by_size: caption images of like shape together.
-    """
-
-    captioner: str
-    output: str = "-"
-    out: Literal["sidecars", "jsonl", "parquet", "webdataset", "coco"] | None = None
-    overwrite: bool = False
-    split: str | None = None
-    format: str | None = None
-    features: Path | None = None
-    limit: int | None = None
-    existing: Literal["keep", "overwrite", "append", "backup"] = "keep"
-    caption_extension: str = ".txt"
-    on_error: Literal["skip", "fail"] = "skip"
-    dry_run: int | None = None
-    num_beams: int | None = None
-    max_new_tokens: int | None = None
-    min_new_tokens: int | None = None
-    no_repeat_ngram_size: int = 0
-    do_sample: bool = False
-    temperature: float = 1.0
-    top_p: float = 0.9
-    top_k: int = 0
-    seed: int = 42
-    prompt: str | None = None
-    dtype: Literal["float32", "bfloat16", "float16"] = "float32"
-    n: int = 1
-    rerank: str | None = None
-    listener: str | None = None
-    keep_all: bool = False
-    gate: str = "all"
-    resample: int = 3
-    resample_on: str = "empty,loop,prompt_echo,low_match"
-    openers: Path | None = None
-    min_match: float | None = None
-    max_same: int | None = None
-    style: Literal["plain", "short", "detailed", "alt"] = "plain"
-    max_characters: int | None = None
-    strip_openers: bool | None = None
-    prefix: str = ""
-    suffix: str = ""
-    batch_size: int = 16
-    num_workers: int = 2
-    num_processes: int = 1
-    batch_by_size: bool = True
+SHOWN_ERRORS = 20
+"""Images whose errors are told one by one."""
 
 
 def run(argv: Sequence[str]) -> int:
@@ -120,11 +70,8 @@ def run(argv: Sequence[str]) -> int:
     if chosen is None:
         return 0
     words, options = chosen
-    from tellapart.captioning.plan import plan
-    from tellapart.cli.caption_choices import check
-    from tellapart.cli.caption_run import print_captions, show_captions, write_captions
-
     check(options)
+    decodings(options)  # raises what only drawing can tell, before anything is loaded
     items = plan(words, split=options.split, format=options.format, pictures=options.features is None)
     items = items[: options.limit]
     if options.dry_run is not None:
@@ -132,3 +79,331 @@ def run(argv: Sequence[str]) -> int:
     if options.output == "-" and options.out != "sidecars":
         return print_captions(items, options)
     return write_captions(items, options)
+
+
+def show_captions(items: Sequence[Item], options: CaptionOptions) -> int:
+    """Captions before and after post-processing; nothing is written."""
+
+    def show(item: Item, caption: Caption) -> None:
+        say(f"{item.image.name}\n  drawn:   {caption.raw}\n  written: {caption.caption}")
+        if caption.flags:
+            say(f"  faults:  {' '.join(caption.flags)}")
+
+    return _in_order(items, options, show)
+
+
+def print_captions(items: Sequence[Item], options: CaptionOptions) -> int:
+    """A line an image on standard output."""
+    return _in_order(items, options, lambda item, caption: say(f"{item.image.name}\t{caption.caption}"))
+
+
+def _in_order(items: Sequence[Item], options: CaptionOptions, show: Callable[[Item, Caption], None]) -> int:
+    """Caption without files, showing each image as soon as all before it are done."""
+    from tellapart.captioning.collection import caption_items
+
+    if options.num_processes > 1:
+        raise UsageError(f"--num_processes {options.num_processes} needs files to write to: give --output.")
+    errors, waiting, rows = _Errors(), dict[str, Caption](), list[Row]()
+    following = iter(items)
+    heads = [next(following, None)]
+
+    def report(caption: Caption) -> None:
+        errors(caption)
+        waiting[caption.id] = caption
+        while (item := heads[0]) is not None and item.id in waiting:
+            done = waiting.pop(item.id)
+            if done.error is None:
+                show(item, done)
+                rows.append((item, done))
+            heads[0] = next(following, None)
+
+    progress = caption_items(items, BuildStation(options), pace_of(options), report=report)
+    code = _tell_broken(progress, len(items), "repair them")
+    note(summary(progress, _judged(rows, options)))
+    return code
+
+
+def write_captions(items: Sequence[Item], options: CaptionOptions) -> int:
+    """Caption into files. The work is journalled beside them, so that the same command goes on after a stop.
+
+    Raises:
+        UsageError: the output exists, or was begun with other options.
+        KeyboardInterrupt: it was interrupted; the message says how to go on.
+    """
+    from tellapart.captioning.collection import Progress, caption_items
+
+    output = output_of(options, items)
+    _make_room(output, items, options)
+    work = Work(output.work, settings_of(options), overwrite=options.overwrite)
+    progress = Progress()
+    try:
+        output.clean(items)
+        caption_items(
+            items,
+            BuildStation(options),
+            pace_of(options),
+            report=_Errors(),
+            output=output,
+            work=work,
+            progress=progress,
+        )
+        return _finish(items, options, output, work, progress)
+    except KeyboardInterrupt as error:
+        done = progress.before + progress.drawn
+        raise KeyboardInterrupt(
+            f"stopped with {done} of {len(items) - progress.kept} images captioned: run the same command again to go on."
+        ) from error
+    finally:
+        work.close()
+
+
+def _make_room(output: Output, items: Sequence[Item], options: CaptionOptions) -> None:
+    """See that the output can be written.
+
+    Raises:
+        UsageError: it exists, or its folder cannot be written to, or an image does not go with it.
+    """
+    place = output.place
+    if output.exists() and not options.overwrite and not output.work.is_dir():
+        raise UsageError(f"--output {place} exists: name another file, or give --overwrite to replace it.")
+    output.work.parent.mkdir(parents=True, exist_ok=True)
+    output.check(items)
+    if not os.access(output.work.parent, os.W_OK):
+        raise UsageError(f"--output {place} is in a folder that cannot be written to: choose another.")
+
+
+def _finish(items: Sequence[Item], options: CaptionOptions, output: Output, work: Work, progress: Progress) -> int:
+    """Put the output together, write the review, and say what came out."""
+    from tellapart.captioning.collection import captioned
+
+    rows = _judged(captioned(items, work), options)
+    if rows:
+        output.assemble(rows)
+    listed = 0
+    if rows or progress.errors:
+        listed = write_review(output.review, rows, progress.errors, items)
+    code = _tell_broken(progress, len(items), "repair them and run the same command again")
+    note(summary(progress, rows, f"see {output.review}" if listed else ""))
+    if not progress.errors:
+        work.remove()
+    return code
+
+
+def _judged(rows: Sequence[Row], options: CaptionOptions) -> list[Row]:
+    checks = gate_checks(options)
+    return judged(rows, checks=checks, max_same=options.max_same, min_match=options.min_match)
+
+
+class _Errors:
+    """Tells of images that cannot be read, of the first ones by name."""
+
+    def __init__(self) -> None:
+        self.told = 0
+
+    def __call__(self, caption: Caption) -> None:
+        if caption.error is None:
+            return
+        self.told += 1
+        if self.told <= SHOWN_ERRORS:
+            note(f"error: {caption.error}")
+        elif self.told == SHOWN_ERRORS + 1:
+            note("error: there are more images that cannot be read.")
+
+
+def _tell_broken(progress: Progress, total: int, remedy: str) -> int:
+    broken = len(progress.errors)
+    if broken:
+        note(f"error: {broken} of {total} images could not be read and have no caption (see above): {remedy}.")
+    return 2 if broken else 0
+
+
+def summary(progress: Progress, rows: Sequence[Row], where: str = "") -> str:
+    """What was done, how fast, and how many captions are flagged for what, in one line."""
+    aside = [f"{progress.before} before"] if progress.before else []
+    aside += [f"{progress.kept} kept"] if progress.kept else []
+    told = f"captioned {progress.drawn} images" + (f" ({', '.join(aside)})" if aside else "")
+    told += f" at {progress.rate:.1f} images/s" if progress.rate else ""
+    often = Counter(flag for _, caption in rows for flag in caption.flags)
+    flagged = sum(bool(caption.flags) for _, caption in rows)
+    reasons = ", ".join(f"{name} {often[name]}" for name in SEVERITY if often[name])
+    told += f"; {flagged} flagged ({reasons})" if flagged else "; none flagged"
+    return f"{told}: {where}." if where else f"{told}."
+
+
+def output_of(options: CaptionOptions, items: Sequence[Item]) -> Output:
+    """Where captions go.
+
+    Raises:
+        UsageError: the ending of --output says nothing.
+    """
+    kind, place = kind_of(options), Path(options.output)
+    if kind != "sidecars":
+        return FILES[kind](place)
+    mirrored = options.output != "-"
+    paths = [os.path.abspath(item.path.parent) for item in items if item.path is not None]
+    place = place if mirrored else Path(os.path.relpath(os.path.commonpath(paths))) if paths else Path()
+    return Sidecars(place, extension=options.caption_extension, existing=options.existing, mirrored=mirrored)
+
+
+def pace_of(options: CaptionOptions) -> Pace:
+    """How the work is cut."""
+    from tellapart.captioning.collection import Pace
+
+    return Pace(
+        batch_size=options.batch_size,
+        threads=options.num_workers,
+        processes=options.num_processes,
+        by_size=options.batch_by_size,
+        fail=options.on_error == "fail",
+    )
+
+
+def decodings(options: CaptionOptions) -> tuple[Decoding, Decoding]:
+    """How captions are drawn first, and when they are drawn again.
+
+    Raises:
+        UsageError: a number cannot be used.
+    """
+    from tellapart.recipe.models import as_usage_errors
+    from tellapart.types import Decoding
+
+    style = style_of(options)
+    with as_usage_errors("decoding"):
+        searching = Decoding(
+            num_beams=options.num_beams or 5,
+            max_new_tokens=style.max_new_tokens,
+            min_new_tokens=style.min_new_tokens,
+            no_repeat_ngram_size=options.no_repeat_ngram_size,
+        )
+        sampling = replace(
+            searching,
+            num_beams=1,
+            do_sample=True,
+            num_return_sequences=options.n,
+            temperature=options.temperature,
+            top_p=options.top_p,
+            top_k=options.top_k,
+        )
+    return (sampling if samples(options) else searching), sampling
+
+
+def drawing_of(options: CaptionOptions, captioner: HuggingFaceCaptioner, listener: Listener | None) -> Drawing:
+    """How captions are drawn and judged."""
+    from tellapart.captioning.draw import Drawing
+    from tellapart.rewards.mix import Mix
+
+    first, again = decodings(options)
+    style = style_of(options)
+    openers = tuple(map(tuple, load_openers(options.openers)))
+    weights = rerank_weights(options)
+    heard = None if listener is None else _Once(listener)
+    reward = (
+        Mix({name: resolve(REWARDS[name])(heard) for name in weights}, weights)
+        if weights and heard is not None
+        else None
+    )
+    return Drawing(
+        decoding=first,
+        sampling=again,
+        seed=options.seed,
+        resample=options.resample,
+        resample_on=resampled_faults(options),
+        finish=Finish(style, openers, options.prefix, options.suffix),
+        gate=Gate(gate_checks(options), openers, captioner.family.prompt, options.min_match),
+        reward=reward,
+        match=None if heard is None else resolve(REWARDS["clip_s"])(heard),
+        keep_all=options.keep_all,
+    )
+
+
+class _Once:
+    """A listener that embeds the images of a batch once for all rewards."""
+
+    def __init__(self, listener: Listener) -> None:
+        self.listener, self.name = listener, listener.name
+        self._of: Any = None
+        self._embedded: Any = None
+
+    def encode_images(self, batch: Any) -> Any:
+        if self._of is not batch:
+            self._of, self._embedded = batch, self.listener.encode_images(batch)
+        return self._embedded
+
+    def encode_ids(self, ids: Any) -> Any:
+        return self.listener.encode_ids(ids)
+
+    def encode_texts(self, texts: Any) -> Any:
+        return self.listener.encode_texts(texts)
+
+
+@dataclass(frozen=True)
+class BuildStation:
+    """Loads the models in whatever process it is called; it can be sent to a new one."""
+
+    options: CaptionOptions
+
+    def __call__(self, rank: int, processes: int) -> Station:
+        """The station of one process, on its own GPU or its share of the CPU.
+
+        Raises:
+            UsageError: a model cannot be used.
+        """
+        import torch
+
+        from tellapart.captioning.draw import Drawer
+        from tellapart.captioning.read import Reader
+        from tellapart.captioning.serve import Station
+        from tellapart.recipe.models import device, load_listener
+
+        if processes > 1:
+            os.environ["LOCAL_RANK"] = str(rank % max(torch.accelerator.device_count(), 1))
+            torch.set_num_threads(max(torch.get_num_threads() // processes, 1))
+        options = self.options
+        captioner = prompted_captioner(options).to(device())
+        options = within_limits(options, captioner)
+        features = features_at(options.features)
+        check_width(captioner, features)
+        by_id = {} if features is None else {captioner.name: FeatureInputs(features)}
+        processors = {captioner.name: captioner.process} if features is None else {}
+        listener = None if options.listener is None else load_listener(options.listener, name="listener")
+        if listener is not None:
+            processors[listener.name] = listener.process
+        return Station(Reader(processors, features=by_id), Drawer(captioner, drawing_of(options, captioner, listener)))
+
+
+def within_limits(options: CaptionOptions, captioner: HuggingFaceCaptioner) -> CaptionOptions:
+    """The options with captions no longer than the model has places for.
+
+    Raises:
+        UsageError: --max_new_tokens asks for more.
+    """
+    config = captioner.family.model.config
+    text = getattr(config, "decoder", None) or config.get_text_config()
+    places = getattr(text, "max_position_embeddings", None)
+    asked = style_of(options).max_new_tokens
+    room = None if places is None else places - len(captioner.family.start)
+    if room is None or asked <= room:
+        return options
+    if options.max_new_tokens is not None:
+        raise UsageError(f"--max_new_tokens is {asked}, but the model has room for {room} tokens: give at most {room}.")
+    return replace(options, max_new_tokens=room)
+
+
+def prompted_captioner(options: CaptionOptions) -> HuggingFaceCaptioner:
+    """The captioner, asked what --prompt says, or the style if the model answers questions put in words.
+
+    Other models read a prompt as the beginning of the caption, which an instruction is not.
+    """
+    from tellapart.recipe.models import load_captioner
+
+    section = CaptionerSection(model_name_or_path=options.captioner, dtype=options.dtype, prompt=options.prompt)
+    captioner, asked = load_captioner(section), STYLES[options.style].prompt
+    if options.prompt is None and asked is not None and follows_instructions(captioner):
+        captioner.set_prompt(asked)
+    return captioner
+
+
+def follows_instructions(captioner: HuggingFaceCaptioner) -> bool:
+    """Whether the model was trained to answer a user's words: its processor or tokenizer has a chat template."""
+    parts = (captioner.family.processors.joint, captioner.tokenizer)
+    return any(getattr(part, "chat_template", None) for part in parts)

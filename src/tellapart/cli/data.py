@@ -2,17 +2,337 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from tellapart.cli.console import say
+from tellapart.cli.command import options_of
+from tellapart.cli.console import note, say, table
+from tellapart.data.formats.names import Format, Link, Readable
 from tellapart.errors import UsageError
-from tellapart.names import require_known, resolve
+from tellapart.files import write_json, write_text
+from tellapart.names import require_known
+
+if TYPE_CHECKING:
+    from tellapart.data.check import Group, Report, Spread
+    from tellapart.data.dataset import Example
+    from tellapart.data.formats.open import Source
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceOptions:
+    """How data are read.
+
+    Args:
+        format: how to read the data; null finds out by looking.
+        split: take only this part; null takes all.
+        images: folder that image paths are relative to, when it cannot be guessed.
+        limit: take only the first so many images of each split.
+        image_column: column or field with the image or its path, when its name is not a usual one.
+        caption_column: column or field with the captions, likewise.
+        caption_extension: ending of the caption files beside images, when there are several kinds.
+    """
+
+    format: Readable | None = None
+    split: str | None = None
+    images: Path | None = None
+    limit: int | None = None
+    image_column: str | None = None
+    caption_column: str | None = None
+    caption_extension: str | None = None
+
+    def source(self, path: str) -> Source:
+        """The data at a path.
+
+        Raises:
+            UsageError: it does not exist, or is broken.
+        """
+        from tellapart.data.load import source_at
+
+        return source_at(
+            path,
+            images=self.images,
+            format=self.format,
+            image_column=self.image_column,
+            caption_column=self.caption_column,
+            caption_extension=self.caption_extension,
+        )
+
+
+# ``tellapart data check``: what would spoil a training, before one is started.
+
+TO_REPAIR = 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckOptions(SourceOptions):
+    """Options of ``tellapart data check``.
+
+    Args:
+        num_workers: processes that decode images; null takes one for each processor.
+        json: print one JSON object instead of a page.
+        output_dir: folder to write the whole lists into (check.json, broken_images.tsv, duplicates.tsv).
+    """
+
+    num_workers: int | None = None
+    json: bool = False
+    output_dir: Path | None = None
+
+
+def run_check(argv: Sequence[str]) -> int:
+    """Look through the data; the exit code is 0 if there is nothing to repair, and else 2."""
+    chosen = options_of(
+        argv,
+        CheckOptions,
+        usage="data check PATH ...",
+        description="Read every image and caption of data and tell what would spoil a training: broken images, empty "
+        "captions, images that more than one split has. Several paths are looked at together. The exit code is 2 if there "
+        "is something to repair.",
+    )
+    if chosen is None:
+        return 0
+    words, options = chosen
+    if not words:
+        raise UsageError("no data were given: name a folder, a file of captions, or several.")
+    if options.limit is not None and options.limit < 1:
+        raise UsageError(f"--limit is {options.limit}: keep at least 1 image.")
+    splits = read_splits(words, options)
+    from tellapart.data.check import check
+
+    report = check(splits, num_workers=options.num_workers)
+    if options.output_dir is not None:
+        write_lists(report, options.output_dir)
+        note(f"written to {options.output_dir}")
+    say(json.dumps(as_json(report), ensure_ascii=False) if options.json else page(", ".join(words), report, splits))
+    return 0 if report.clean else TO_REPAIR
+
+
+def read_splits(words: Sequence[str], options: CheckOptions) -> dict[str, Sequence[Example]]:
+    """The images of every split of every path, blank captions included; where there are several paths, a split is
+    called ``path:split``, and a path without splits by its own name.
+
+    Raises:
+        UsageError: a path does not exist, is broken, or has no such split or no images.
+    """
+    from tellapart.data.load import read_split
+
+    splits: dict[str, Sequence[Example]] = {}
+    for word in dict.fromkeys(words):
+        source = options.source(word)
+        for split in [options.split] if options.split else source.splits():
+            label = split if len(words) == 1 else f"{word}:{split}" if source.divided else word
+            rows = (
+                read_split(source, split) if options.split else source.read([split])
+            )  # the former adds restval to train
+            splits[label] = rows[: options.limit]
+    if not any(splits.values()):
+        raise UsageError(f"{', '.join(words)} holds no images: check the path and the split.")
+    return splits
+
+
+def as_json(report: Report) -> dict[str, Any]:
+    """The report for machines."""
+    splits: Mapping[str, Any] = {name: asdict(split) for name, split in report.splits.items()}
+    groups = [asdict(group) | {"splits": group.splits} for group in report.groups]
+    return {"clean": report.clean, "splits": splits, "duplicates": groups}
+
+
+def write_lists(report: Report, folder: Path) -> None:
+    """The report and its two lists, as files.
+
+    Args:
+        report: what was found.
+        folder: where; it is made if need be.
+    """
+    broken = [
+        [name, image.id, image.name, image.why] for name, split in report.splits.items() for image in split.broken
+    ]
+    repeated = [
+        [str(number), "exact" if group.exact else "near", member.split, member.id, member.name]
+        for number, group in enumerate(report.groups, start=1)
+        for member in group.members
+    ]
+    write_json(folder / "check.json", as_json(report))
+    write_text(folder / "broken_images.tsv", _tsv(["split", "id", "image", "why"], broken))
+    write_text(folder / "duplicates.tsv", _tsv(["group", "kind", "split", "id", "image"], repeated))
+
+
+def _tsv(heading: list[str], rows: list[list[str]]) -> str:
+    return "".join("\t".join(" ".join(cell.split()) for cell in row) + "\n" for row in [heading, *rows])
+
+
+# The page that it prints.
+
+FIRST_ROWS = 5
+"""Images of each split that are shown with their captions."""
+
+SHOWN_GROUPS = 20
+"""Groups of equal images, and ids with a fault, that are shown; --output_dir and --json have them all."""
+
+LONGEST = 100
+"""Letters of a caption that are shown."""
+
+
+def page(title: str, report: Report, splits: Mapping[str, Sequence[Example]]) -> str:
+    """The report as text.
+
+    Args:
+        title: what was looked at.
+        report: what was found.
+        splits: the images themselves, of which the first are shown.
+    """
+    leaks = report.leaks
+    parts = [
+        [title, "", _counts(report)],
+        _broken(report),
+        _ids("ids named twice", {name: split.repeated_ids for name, split in report.splits.items()}),
+        _ids("images with empty captions", {name: split.empty_captions_of for name, split in report.splits.items()}),
+        _groups("images in more than one split", leaks),
+        _groups("images that repeat within a split", [group for group in report.groups if len(group.splits) == 1]),
+        _first(splits),
+        [_verdict(report)],
+    ]
+    return "\n\n".join("\n".join(part) for part in parts if part)
+
+
+def _counts(report: Report) -> str:
+    columns = list(report.splits.values())
+    rows: list[list[str]] = [["", *report.splits]]
+
+    def row(name: str, cells: Sequence[str]) -> None:
+        rows.append([name, *cells])
+
+    row("images", [f"{s.images:,}" for s in columns])
+    row("captions", [f"{s.captions:,}" for s in columns])
+    row("captions per image", [_spread(s.captions_per_image) for s in columns])
+    row("words per caption", [_spread(s.words_per_caption) for s in columns])
+    row("images without captions", [f"{s.without_captions:,}" for s in columns])
+    row("empty captions", [f"{s.empty_captions:,}" for s in columns])
+    row("broken images", [f"{len(s.broken):,}" for s in columns])
+    row("ids named twice", [f"{len(s.repeated_ids):,}" for s in columns])
+    row("exact duplicates", [f"{s.exact_duplicates:,}" for s in columns])
+    row("near duplicates", [f"{s.near_duplicates:,}" for s in columns])
+    for kind in dict.fromkeys(kind for split in columns for kind in split.kinds):
+        row(f"usable, but: {kind}", [f"{split.kinds.get(kind, 0):,}" for split in columns])
+    return table(rows)
+
+
+def _spread(spread: Spread) -> str:
+    if spread.most == 0:
+        return "-"
+    if spread.least == spread.most:
+        return str(spread.least)
+    return f"{spread.least} to {spread.most}, mean {spread.mean:.1f}"
+
+
+def _broken(report: Report) -> list[str]:
+    lines = [
+        f"  {name}  {image.why if image.id in image.why else f'{image.id}: {image.why}'}"
+        for name, split in report.splits.items()
+        for image in split.broken
+    ]
+    return [f"broken images ({len(lines)}):", *lines] if lines else []
+
+
+def _ids(title: str, ids: Mapping[str, Sequence[str]]) -> list[str]:
+    lines = [f"  {split}  {image}" for split, images in ids.items() for image in images]
+    more = [f"  and {len(lines) - SHOWN_GROUPS} more: --output_dir lists them"] if len(lines) > SHOWN_GROUPS else []
+    return [f"{title} ({len(lines)}):", *lines[:SHOWN_GROUPS], *more] if lines else []
+
+
+def _groups(title: str, groups: Sequence[Group]) -> list[str]:
+    if not groups:
+        return []
+    lines = []
+    for group in groups[:SHOWN_GROUPS]:
+        kind = "the same file" if group.exact else "the same look"
+        names = [f"{member.split} {member.name}" for member in group.members]
+        lines.append(f"  {kind}: {', '.join(names[:4])}{f' and {len(names) - 4} more' if len(names) > 4 else ''}")
+    if len(groups) > SHOWN_GROUPS:
+        lines.append(f"  and {len(groups) - SHOWN_GROUPS} more groups: --output_dir lists them")
+    return [f"{title} ({len(groups)} groups):", *lines]
+
+
+def _first(splits: Mapping[str, Sequence[Example]]) -> list[str]:
+    lines = []
+    for name, examples in splits.items():
+        for example in examples[:FIRST_ROWS]:
+            texts = example.references
+            first = (" ".join(texts[0].split())[:LONGEST] or "an empty caption") if texts else "no caption"
+            more = f" (and {len(texts) - 1} more)" if len(texts) > 1 else ""
+            lines.append(f"  {name}  {example.id}: {first}{more}")
+    return ["first images:", *lines]
+
+
+def _verdict(report: Report) -> str:
+    splits = list(report.splits.values())
+    counts = {
+        "broken images": sum(len(split.broken) for split in splits),
+        "empty captions": sum(split.empty_captions for split in splits),
+        "ids named twice": sum(len(split.repeated_ids) for split in splits),
+        "groups of images in more than one split": len(report.leaks),
+    }
+    found = [f"{what} ({number:,})" for what, number in counts.items() if number]
+    return f"to repair: {', '.join(found)}." if found else "nothing to repair."
+
+
+# ``tellapart data convert``: images and captions from one layout to another, without loss.
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConvertOptions(SourceOptions):
+    """Options of ``tellapart data convert``.
+
+    Args:
+        to: the format to write; folder is images with a metadata.jsonl.
+        link: copy the images, make symbolic links to them, or none: name them where they are (coco, karpathy, lavis, csv,
+            tsv).
+        overwrite: replace the folder if it exists.
+    """
+
+    to: Format
+    link: Link = "copy"
+    overwrite: bool = False
+
+
+def run_convert(argv: Sequence[str]) -> int:
+    """Convert what the first word names into the folder that the second names."""
+    chosen = options_of(
+        argv,
+        ConvertOptions,
+        usage="data convert DATA FOLDER --to FORMAT",
+        description="Write images and captions in another layout: ids, splits, captions and image bytes stay as they are.",
+    )
+    if chosen is None:
+        return 0
+    words, options = chosen
+    if len(words) != 2:
+        raise UsageError(f"convert needs data to read and a folder to write, not {len(words)} words: name both.")
+    from tellapart.data.convert import convert
+
+    source = options.source(words[0])
+    done = convert(
+        source,
+        words[1],
+        options.to,
+        split=options.split,
+        link=options.link,
+        overwrite=options.overwrite,
+        limit=options.limit,
+    )
+    for split, images in done.images.items():
+        say(f"{split}: {images} images, {done.captions[split]} captions")
+    say(f"wrote {done.folder} ({options.to})")
+    return 0
+
 
 ACTIONS = {
-    "check": ("read every image and caption, and tell what would spoil a training", "tellapart.cli.data_check:run"),
-    "convert": ("write data in another format", "tellapart.cli.data_convert:run"),
+    "check": ("read every image and caption, and tell what would spoil a training", run_check),
+    "convert": ("write data in another format", run_convert),
 }
-"""What can be done with data -> (one line, ``module:function`` that takes the remaining words)."""
+"""What can be done with data -> (one line, what takes the remaining words)."""
 
 
 def run(argv: Sequence[str]) -> int:
@@ -27,7 +347,7 @@ def run(argv: Sequence[str]) -> int:
     if not argv:
         raise UsageError(f"data needs to know what to do: write tellapart data {' or '.join(ACTIONS)}.")
     require_known(argv[0], ACTIONS, "an action of tellapart data")
-    return int(resolve(ACTIONS[argv[0]][1])(argv[1:]))
+    return ACTIONS[argv[0]][1](argv[1:])
 
 
 def usage() -> str:

@@ -94,7 +94,7 @@ def run(argv: Sequence[str]) -> int:
 
 def _mined(path: str, listener: str, options: MineOptions) -> tuple[CaptionDataset, Neighbours, float]:
     """The images, their neighbours, and how long it took from the loaded listener on."""
-    from tellapart.data.duplicates import look_alikes
+    from tellapart.data.inspection import look_alikes
     from tellapart.listeners.mining import mine
     from tellapart.recipe.feature_inputs import without_broken
     from tellapart.recipe.models import load_data, load_listener

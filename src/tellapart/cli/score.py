@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from tellapart.cli.command import options_of
-from tellapart.cli.console import say, table
-from tellapart.cli.score_options import ScoreOptions
+from tellapart.cli.console import note, say, table
+from tellapart.cli.score_options import ScoreOptions, further_measures
 from tellapart.errors import UsageError
+
+if TYPE_CHECKING:
+    from tellapart.evaluation.given import Given
+    from tellapart.evaluation.results import EvaluationResult
 
 
 def run(argv: Sequence[str]) -> int:
@@ -29,8 +35,6 @@ def run(argv: Sequence[str]) -> int:
         raise UsageError(f"{len(words)} captioners were named: give one file of captions, run or model.")
     options.check()
     if options.references is not None:
-        from tellapart.cli.score_given import score_given
-
         return score_given(words[0], options)
     from tellapart.cli.score_captioner import score_captioner
 
@@ -39,10 +43,116 @@ def run(argv: Sequence[str]) -> int:
 
 def protocols() -> str:
     """The named protocols as a table."""
-    from tellapart.evaluation.protocols import PROTOCOLS
+    from tellapart.evaluation.protocol import PROTOCOLS
 
     rows = [["protocol", "images", "references each", "split", "decoding", "what"]]
     for name, found in PROTOCOLS.items():
         decoding = f"beam {found.num_beams}, at most {found.max_new_tokens} tokens"
         rows.append([name, f"{found.images:,}", f"{found.references} or more", found.split, decoding, found.title])
     return table(rows)
+
+
+# ``tellapart score CAPTIONS --references ANNOTATIONS``: text against text, without images, models or torch.
+
+IDS_FILE = "ids.json"
+ORDER = (
+    "Bleu_1",
+    "Bleu_2",
+    "Bleu_3",
+    "Bleu_4",
+    "METEOR",
+    "ROUGE_L",
+    "CIDEr",
+    "SPICE",
+    "Self-BLEU",
+    "distinct_captions",
+)
+"""What the table shows, and the number of words; the rest with ``--all_metrics``."""
+
+
+def score_given(word: str, options: ScoreOptions) -> int:
+    """Measure, print, and write ``metrics.json``, ``per_image.parquet``, ``captions_results.json`` and ``ids.json``.
+
+    Raises:
+        UsageError: something cannot be read, or images do not fit.
+    """
+    from tellapart.evaluation.given import (
+        Given,
+        as_frequencies,
+        as_references,
+        as_results,
+        under_protocol,
+        with_intervals,
+    )
+    from tellapart.evaluation.protocol import named_protocol
+
+    prefer = named_protocol(options.protocol).split if options.protocol else None
+    results = as_results(word, caption_column=options.caption_column)
+    data = as_references(options.references or "", split=options.split, prefer=prefer, format=options.format)
+    frequencies, described = as_frequencies(options.cider_df, options.cider_df_images)
+    given = Given.of(results, data)
+    _tell(given, options)
+    measures = further_measures(options, data.references)
+    result = given.measure(name=options.name, frequencies=frequencies, described=described, measures=measures)
+    if options.protocol:
+        result = under_protocol(result, given, options.protocol, strict=options.on_mismatch == "fail")
+        if result.protocol.standard.startswith("NOT "):
+            note(f"note: this is {result.protocol.standard}.")
+    if options.bootstrap:
+        result = with_intervals(result, samples=options.bootstrap, seed=options.seed)
+    if options.output_dir is not None:
+        note(f"kept in {result.save_in(options.output_dir)}")
+    _print(result, options)
+    return 0
+
+
+def _tell(given: Given, options: ScoreOptions) -> None:
+    """Say what of the captions does not fit, and write down all of it; raise unless it may be left out."""
+    from tellapart.evaluation.matching import count_of
+
+    matched, folder = given.matched, options.output_dir
+    listed = ""
+    if folder is not None:
+        from tellapart.files import write_json
+
+        write_json(folder / IDS_FILE, {"by_file_name": matched.by_name, **matched.lists()})
+        listed = f" (all ids are in {folder / IDS_FILE})"
+    if options.on_mismatch == "fail":
+        given.require_fit(f"--on_mismatch skip{listed}")
+    if not matched.fits:
+        note(
+            f"WARNING: {matched.misfit()}: these are left out, and {count_of(len(matched.captions), 'image')} scored{listed}."
+        )
+    if matched.by_name:
+        note("note: captions are matched to images by the names of their files.")
+    if given.results.several:
+        note(f"note: of {count_of(given.results.several, 'image')} with several captions the first is scored.")
+    empty = given.details()["empty_captions"]
+    if empty:
+        note(f"note: {count_of(empty, 'caption')} empty, which counts as saying nothing.")
+
+
+def _print(result: EvaluationResult, options: ScoreOptions) -> None:
+    if options.json:
+        say(json.dumps(result.to_json(), indent=2))
+        return
+    from tellapart.evaluation.columns import describe
+
+    left_out = result.details.get("left_out", {})
+    further = ("perplexity", "grammatical_head", "CHAIRi", "CHAIRs", "object_recall", "novel_captions", "mean_length")
+    shown = [key for key in (*ORDER, *further) if key in result.metrics or key in left_out]
+    if options.all_metrics:
+        shown += [key for key in result.metrics if key not in shown]
+    rows = [["metric", "value", "95 % interval", "printed as"]]
+    for key in shown:
+        column = describe(key)
+        ends = result.intervals.get(key)
+        interval = f"[{column.text(ends[0])}, {column.text(ends[1])}]" if ends else ""
+        scale = f"x {column.scale:g}" if column.scale != 1 else "%" if "%" in column.label else ""
+        scale += ", CIDEr-D of 0 to 10" if key == "CIDEr" else ""
+        rows.append([column.label.removesuffix(" %"), column.text(result.metrics.get(key)), interval, scale])
+    say(table(rows))
+    say("")
+    for sentence in left_out.values():
+        say(sentence)
+    say(f"Measured: {result.protocol.line()}")

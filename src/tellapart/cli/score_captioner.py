@@ -18,7 +18,7 @@ from tellapart.recipe.sections import CaptionerSection, EvaluationSection
 if TYPE_CHECKING:
     from tellapart.captioners.huggingface import HuggingFaceCaptioner
     from tellapart.evaluation.measures import Measure
-    from tellapart.evaluation.protocols import NamedProtocol
+    from tellapart.evaluation.protocol import NamedProtocol
     from tellapart.evaluation.results import EvaluationResult
     from tellapart.evaluation.scorers import Scorer
     from tellapart.listeners.clip import ClipListener
@@ -60,7 +60,7 @@ def measure(word: str, options: ScoreOptions, *, run: Made | None = None) -> Eva
     Raises:
         UsageError: something that is named does not exist, or does not fit the data.
     """
-    from tellapart.evaluation.protocols import named_protocol
+    from tellapart.evaluation.protocol import named_protocol
 
     path, given = Path(word), word.lower().endswith(FILES)
     if given and (options.samples or not path.is_file()):
@@ -132,7 +132,7 @@ def _measures(options: ScoreOptions, run: Made | None, where: Where) -> tuple[Me
 
 def _title(options: ScoreOptions, where: Where) -> str:
     """The title of the named protocol, if there is one, which the data must be of."""
-    from tellapart.evaluation.protocols import title_of
+    from tellapart.evaluation.protocol import title_of
 
     if not options.protocol:
         return ""

@@ -32,8 +32,14 @@ OF_CAPTIONERS = (
     "min_new_tokens",
     "max_new_tokens",
 )
-COUNTS = ("num_beams", "max_new_tokens", "batch_size", "cider_df_images")
 OF_FILES = ("cider_df_images", "caption_column", "format")
+LEAST = {
+    "bootstrap": (0, "a number of draws, 0 for none"),
+    "seed": (0, "0 or more"),
+    **dict.fromkeys(("num_beams", "max_new_tokens", "batch_size", "cider_df_images"), (1, "1 or more")),
+    **dict.fromkeys(("no_repeat_ngram_size", "min_new_tokens"), (0, "a number of tokens, 0 for none")),
+}
+"""Option -> its least value, and what to say of a lower one."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,26 +140,21 @@ class ScoreOptions(DataOptions):
             )
         if given is not None or (self.cider_df != "corpus" and self.references is None):
             raise UsageError(f"--{given or 'cider_df'} needs --references: give them, or leave it out.")
+        if re.fullmatch(r"[1-9]\d*[kKmMgGtT]?", self.spice_heap) is None:
+            raise UsageError(f"--spice_heap is {self.spice_heap!r}: give Java's memory as in 4G or 500M.")
+        self._check_numbers()
+
+    def _check_numbers(self) -> None:
         if self.samples and (self.samples < 2 or self.references is not None):
             raise UsageError(f"--samples is {self.samples}: give 2 or more, with --data and a model that draws them.")
         if self.hard_gallery < 0 or (self.hard_gallery and self.references is not None):
             raise UsageError(
                 f"--hard_gallery is {self.hard_gallery}: give a number of images, with --data and a --listener that sees them."
             )
-        if self.bootstrap < 0:
-            raise UsageError(f"--bootstrap is {self.bootstrap}: give a number of draws, 0 for none.")
-        if self.seed < 0:
-            raise UsageError(f"--seed is {self.seed}: give 0 or more.")
-        for name in COUNTS:
+        for name, (least, remedy) in LEAST.items():
             value = getattr(self, name)
-            if value is not None and value < 1:
-                raise UsageError(f"--{name} is {value}: give 1 or more.")
-        for name in ("no_repeat_ngram_size", "min_new_tokens"):
-            value = getattr(self, name)
-            if value is not None and value < 0:
-                raise UsageError(f"--{name} is {value}: give a number of tokens, 0 for none.")
-        if re.fullmatch(r"[1-9]\d*[kKmMgGtT]?", self.spice_heap) is None:
-            raise UsageError(f"--spice_heap is {self.spice_heap!r}: give Java's memory as in 4G or 500M.")
+            if value is not None and value < least:
+                raise UsageError(f"--{name} is {value}: give {remedy}.")
         if not self.spice_timeout > 0:
             raise UsageError(f"--spice_timeout is {self.spice_timeout:g}: give a number of seconds above 0.")
 

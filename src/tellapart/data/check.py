@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 
 from tellapart.data.dataset import CaptionDataset, Example
 from tellapart.data.images import ArrayImage
-from tellapart.data.inspect_all import inspect_all
-from tellapart.data.inspection import Inspected
+from tellapart.data.inspection import Inspected, inspect_all
 from tellapart.data.phash import near_duplicates
 from tellapart.errors import UsageError
 

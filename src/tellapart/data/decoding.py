@@ -121,13 +121,7 @@ def _opened(data: bytes, name: str) -> Iterator[Image.Image]:
         Image.MAX_IMAGE_PIXELS = max(Image.MAX_IMAGE_PIXELS, limit)
     try:
         with Image.open(io.BytesIO(data), formats=_formats(data)) as image:
-            width, height = image.size
-            if width * height > limit:
-                raise _too_large(name, f"{width} x {height} = {width * height:,}", limit)
-            if width < 1 or height < 1:
-                raise unreadable(name, f"it has {width} x {height} pixels")
-            if image.format == "PNG" and not intact_png(data):
-                raise unreadable(name, "its pixels do not have the checksum that it gives")
+            _check_header(image, data, name, limit)
             yield image
     except UsageError:
         raise
@@ -139,6 +133,16 @@ def _opened(data: bytes, name: str) -> Iterator[Image.Image]:
     except Exception as error:  # decoders raise anything at all over damaged bytes
         why = " ".join(str(error).split()).rstrip(".") or type(error).__name__
         raise unreadable(name, why) from error
+
+
+def _check_header(image: Image.Image, data: bytes, name: str, limit: int) -> None:
+    width, height = image.size
+    if width * height > limit:
+        raise _too_large(name, f"{width} x {height} = {width * height:,}", limit)
+    if width < 1 or height < 1:
+        raise unreadable(name, f"it has {width} x {height} pixels")
+    if image.format == "PNG" and not intact_png(data):
+        raise unreadable(name, "its pixels do not have the checksum that it gives")
 
 
 def _hush_pillow() -> None:
@@ -191,22 +195,20 @@ def _orientation(image: Image.Image) -> int:
 def _kinds(image: Image.Image, ending: str) -> Iterator[str]:
     short, long = sorted(image.size)
     by_mode = {"CMYK": "CMYK", "P": "palette", "PA": "palette", "I": "16-bit", "F": "floating-point"}
-    if kind := by_mode.get("I" if image.mode.startswith("I;16") else image.mode):
-        yield kind
-    if image.has_transparency_data:
-        yield "transparency"
-    if image.format != "MPO" and _has_frames(image):  # whose further pictures are views of the same
-        yield "several frames"
-    if image.format in ENDINGS and ending and ending not in ENDINGS[image.format]:
-        yield "another format than its ending"
-    if _orientation(image) != 1:
-        yield "turned by EXIF"
-    if short < TINY:
-        yield f"tiny (below {TINY} pixels)"
-    if long >= THIN * short:
-        yield f"thin ({THIN} times as long as wide)"
-    if short * long > HUGE:
-        yield f"huge (over {HUGE // 1_000_000} megapixels)"
+    kind = by_mode.get("I" if image.mode.startswith("I;16") else image.mode, "")
+    several = image.format != "MPO" and _has_frames(image)  # an MPO's further pictures are views of the same
+    renamed = image.format in ENDINGS and ending != "" and ending not in ENDINGS[image.format]
+    known = {
+        kind: kind != "",
+        "transparency": image.has_transparency_data,
+        "several frames": several,
+        "another format than its ending": renamed,
+        "turned by EXIF": _orientation(image) != 1,
+        f"tiny (below {TINY} pixels)": short < TINY,
+        f"thin ({THIN} times as long as wide)": long >= THIN * short,
+        f"huge (over {HUGE // 1_000_000} megapixels)": short * long > HUGE,
+    }
+    return (what for what, holds in known.items() if holds)
 
 
 def _has_frames(image: Image.Image) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from tellapart.evaluation.log_columns import describe_log
+from tellapart.evaluation.columns import describe_log
 from tellapart.verdicts.examine import Examination, Verdict, examine
 from tellapart.verdicts.rules import EVAL_PREFIX, FLOOR, HACKING
 

@@ -2,25 +2,102 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import hashlib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tellapart.data.dataset import CaptionDataset
+from tellapart.data.dataset import CaptionDataset, Example
 from tellapart.data.formats.names import Format
-from tellapart.data.results import Results
+from tellapart.data.images import EncodedImage
+from tellapart.data.load import load_references
+from tellapart.data.results import Result, Results, read_results
 from tellapart.errors import UsageError
 from tellapart.evaluation.aggregate import Aggregate
 from tellapart.evaluation.bootstrap import percentile_interval, resampled_sums
-from tellapart.evaluation.inputs import CORPUS, Captions, References, as_frequencies, as_references, as_results
 from tellapart.evaluation.matching import Matched, OnMismatch, count_of, match
 from tellapart.evaluation.measures import Measure, in_words, left_out, measured_by, token_measures, token_style
 from tellapart.evaluation.meteor import MeteorMeasure
-from tellapart.evaluation.protocol import OWN_FREQUENCIES, Protocol, data_digest
-from tellapart.evaluation.protocols import named_protocol, title_of
+from tellapart.evaluation.protocol import OWN_FREQUENCIES, Protocol, data_digest, named_protocol, title_of
 from tellapart.evaluation.results import EvaluationResult
-from tellapart.metrics.frequencies import DocumentFrequencies
+from tellapart.metrics.frequencies import DocumentFrequencies, load_frequencies
+
+# Captions, references and document frequencies in whatever form they are given.
+
+Captions = str | Path | Mapping[Any, str] | Sequence[Mapping[str, Any]]
+"""A file or folder, image id -> caption, or rows of ``image_id`` and ``caption``."""
+
+References = str | Path | Mapping[Any, str | Sequence[str]] | CaptionDataset
+"""Data in any layout, image id -> captions, or a data set."""
+
+CORPUS = "corpus"
+"""Document frequencies of the references that are compared with."""
+
+
+def as_results(captions: Captions, *, caption_column: str | None = None) -> Results:
+    """Captions as rows.
+
+    Raises:
+        UsageError: there are none, or they cannot be read.
+    """
+    if isinstance(captions, str | Path):
+        return read_results(Path(captions), caption_column=caption_column)
+    if isinstance(captions, Mapping):
+        pairs = list(captions.items())
+    else:
+        try:
+            pairs = [(row["image_id"], row["caption"]) for row in captions]
+        except (TypeError, KeyError) as error:
+            raise UsageError(
+                f"captions lack {error}: give rows of image_id and caption, or ids to captions."
+            ) from error
+    wrong = next((value for _, value in pairs if not isinstance(value, str)), None)
+    if wrong is not None or not pairs:
+        what = f"a caption is {wrong!r}" if pairs else "there are no captions"
+        raise UsageError(f"{what}: give one caption an image, as text.")
+    return Results("captions", [Result(caption, str(name)) for name, caption in pairs])
+
+
+def as_references(
+    references: References, *, split: str | None = None, prefer: str | None = None, format: Format | None = None
+) -> CaptionDataset:
+    """References as a data set, whose images need not be there; arguments and errors are those of
+    :func:`tellapart.data.load.load_references`."""
+    if isinstance(references, CaptionDataset):
+        return references
+    if isinstance(references, str | Path):
+        return load_references(references, split=split, prefer=prefer, format=format)
+    examples = []
+    for name, captions in references.items():
+        texts = (captions,) if isinstance(captions, str) else tuple(captions)
+        if not all(isinstance(text, str) for text in texts):
+            raise UsageError(f"the references of image {name!r} are {captions!r}: give a list of text.")
+        examples.append(Example(str(name), EncodedImage(b"", str(name)), texts))
+    return CaptionDataset(examples, name="references")
+
+
+def as_frequencies(
+    given: str | Path | DocumentFrequencies, images: int | None = None
+) -> tuple[DocumentFrequencies | None, str]:
+    """Document frequencies, None for those of the references, and how a protocol calls them.
+
+    Args:
+        given: :data:`CORPUS`, a file, or a table.
+        images: number of images counted, for files that do not tell.
+
+    Raises:
+        UsageError: the file is missing or no such table.
+    """
+    if isinstance(given, DocumentFrequencies):
+        return given, f"a table of {given.images} images"
+    if str(given) == CORPUS:
+        return None, OWN_FREQUENCIES
+    path = Path(given)
+    table = load_frequencies(path, images=images)
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()[:8]
+    return table, f"{path.name} ({table.images} images) [{digest}]"
+
 
 CONFIDENCE = 0.95
 LEFT_OUT = {
@@ -55,7 +132,7 @@ def score(
         name: what tables call it.
         split: which split of the references.
         format: how to read the references, instead of telling by their look.
-        protocol: a name of ``tellapart.evaluation.protocols.PROTOCOLS``, which the references must be of.
+        protocol: a name of ``tellapart.evaluation.protocol.PROTOCOLS``, which the references must be of.
         cider_df: document frequencies of CIDEr: ``"corpus"`` for those of the references, a file, or a table.
         bootstrap: draws for 95 % intervals; 0 for none.
         seed: of these draws.
@@ -164,7 +241,7 @@ class Given:
 
 def under_protocol(result: EvaluationResult, given: Given, name: str, *, strict: bool = True) -> EvaluationResult:
     """The result with the title of a named protocol in its line; errors are those of
-    :func:`tellapart.evaluation.protocols.title_of`."""
+    :func:`tellapart.evaluation.protocol.title_of`."""
     every = given.references.references
     own = result.protocol.frequencies == OWN_FREQUENCIES
     references = {image_id: every[image_id] for image_id in result.captions}

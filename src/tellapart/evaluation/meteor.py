@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from tellapart.evaluation.measures import Measured, in_words
 from tellapart.metrics.meteor import STATISTICS, meteor_of, meteor_statistics
-from tellapart.metrics.meteor.resources import MISSING, source
+from tellapart.metrics.meteor_data import MISSING, source
 
 METRIC = "METEOR"
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from tellapart.errors import UsageError
-from tellapart.evaluation.columnar import arrow_table
 from tellapart.evaluation.protocol import Protocol
 from tellapart.files import fresh_folder, write_json
 
@@ -173,3 +174,44 @@ def require_comparable(results: Sequence[EvaluationResult]) -> None:
 
 def _listed(names: Sequence[str]) -> str:
     return ", ".join(names)
+
+
+# Columns of plain values as an Arrow table, without the import of pandas that ``pyarrow.array`` costs where pandas is
+# installed.
+
+
+def arrow_table(columns: Mapping[str, Sequence[Any]]) -> Any:
+    """A ``pyarrow.Table`` of columns of text or of numbers.
+
+    Raises:
+        ValueError: they differ in length.
+    """
+    import pyarrow
+
+    arrays = [_array(list(values)) for values in columns.values()]
+    lengths = {len(array) for array in arrays}
+    if len(lengths) > 1:
+        raise ValueError(f"columns differ in length, expected length {max(lengths)}")
+    return pyarrow.Table.from_arrays(arrays, list(columns))
+
+
+def _array(values: list[Any]) -> Any:
+    import pyarrow
+
+    kinds = set(map(type, values))
+    if kinds == {str}:
+        return _strings(values)
+    for kind, arrow, dtype in ((int, pyarrow.int64(), np.int64), (float, pyarrow.float64(), np.float64)):
+        if kinds == {kind}:
+            buffer = pyarrow.py_buffer(np.array(values, dtype).tobytes())
+            return pyarrow.Array.from_buffers(arrow, len(values), [None, buffer])
+    return pyarrow.array(values)  # gaps, mixtures and whatever else
+
+
+def _strings(values: list[str]) -> Any:
+    import pyarrow
+
+    encoded = [value.encode() for value in values]
+    ends = np.cumsum([0, *map(len, encoded)], dtype=np.int64)
+    buffers = [None, pyarrow.py_buffer(ends.tobytes()), pyarrow.py_buffer(b"".join(encoded))]
+    return pyarrow.Array.from_buffers(pyarrow.large_string(), len(values), buffers)

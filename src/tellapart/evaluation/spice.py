@@ -7,8 +7,7 @@ from pathlib import Path
 
 from tellapart.errors import UsageError
 from tellapart.evaluation.measures import Measured, in_words
-from tellapart.metrics.spice import Spice, spice_figures
-from tellapart.metrics.spice_java import SpiceProgram
+from tellapart.metrics.spice import Spice, SpiceProgram, spice_figures
 
 METRIC = "SPICE"
 

@@ -11,7 +11,7 @@ import numpy as np
 from tellapart.errors import UsageError
 from tellapart.evaluation.measures import in_words, token_measures, token_style
 from tellapart.evaluation.meteor import meteor_figures
-from tellapart.metrics.meteor.resources import MISSING, source
+from tellapart.metrics.meteor_data import MISSING, source
 
 logger = logging.getLogger(__name__)
 

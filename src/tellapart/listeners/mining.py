@@ -10,26 +10,184 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, get_args
 
 import numpy as np
 
 from tellapart.errors import UsageError
 from tellapart.files import cache_dir
 from tellapart.listeners.approximate import approximate_rows, require_faiss
-from tellapart.listeners.cache import NamedPicture
-from tellapart.listeners.contents import HashedImage, content_labels, hashed, together, told_pairs
-from tellapart.listeners.distinct import Found, distinct_neighbours, united
+from tellapart.listeners.cache import NamedPicture, Picture
 from tellapart.listeners.neighbours import Neighbours
-from tellapart.nearest import nearest_rows
-from tellapart.progress import bar
+from tellapart.nearest import MARGIN, nearest_rows
+from tellapart.progress import bar, track
 
 if TYPE_CHECKING:
+    from PIL import Image
     from torch import Tensor
+
+
+# Images whose content was hashed, and which of them show one picture as far as that tells.
+
+
+@dataclass(frozen=True)
+class Hashed:
+    """A picture whose content was hashed already."""
+
+    picture: Picture
+    content: str
+
+    def open(self) -> Image.Image:
+        """The image in RGB."""
+        return self.picture.open()
+
+    def fingerprint(self) -> str:
+        """The hash."""
+        return self.content
+
+
+@dataclass(frozen=True)
+class HashedImage:
+    """An image with an id, which is not read again for its content."""
+
+    id: str
+    image: Hashed
+
+
+def hashed(images: Iterable[NamedPicture]) -> list[HashedImage]:
+    """The images with the hash of their content, which takes reading them all."""
+    examples = list(images)
+    return [HashedImage(e.id, Hashed(e.image, e.image.fingerprint())) for e in track(examples, "hashing images")]
+
+
+def together(offered: list[HashedImage], asked: list[HashedImage]) -> tuple[list[HashedImage], dict[str, int]]:
+    """All images once, those offered first, and the position of each id."""
+    items = {item.id: item for item in offered}
+    for item in asked:
+        if items.setdefault(item.id, item).image.content != item.image.content:
+            raise UsageError(f"image id {item.id!r} names two different pictures: give the data sets distinct ids.")
+    return list(items.values()), {name: i for i, name in enumerate(items)}
+
+
+def content_labels(items: list[HashedImage]) -> np.ndarray:
+    """``[P]``: the position of the first image of the same content."""
+    first: dict[str, int] = {}
+    return np.array([first.setdefault(item.image.content, i) for i, item in enumerate(items)], np.int64)
+
+
+def told_pairs(position: Mapping[str, int], same: Iterable[Sequence[str]]) -> tuple[np.ndarray, np.ndarray]:
+    """``[M]`` and ``[M]``: positions of images that groups of ids say are the same; ids of no image are left out."""
+    told = [[position[name] for name in group if name in position] for group in same]
+    pairs = [(group[0], other) for group in told for other in group[1:]]
+    left, right = np.array(pairs, np.int64).reshape(-1, 2).T
+    return left, right
+
+
+# Neighbours that are different pictures: which images count as one, and the search that keeps them apart.
+#
+# A picture is a group of images; its label is the position of its first image. Pictures grow while neighbours are searched:
+# two images that a listener cannot tell apart are found there, as each other's nearest.
+
+Search = Callable[[np.ndarray, np.ndarray, int, np.ndarray], tuple[np.ndarray, np.ndarray]]
+"""``(queries [Q, D], gallery [G, D], k, own [Q]) -> ([Q, k] rows, [Q, k] products)``, as ``nearest_rows`` does."""
+
+
+class Found(NamedTuple):
+    """What was found.
+
+    Args:
+        rows: ``[P, k]`` images near each image, nearest first; -1 where there were too few.
+        similarities: ``[P, k]`` their cosines.
+        labels: ``[P]`` the picture of each image.
+    """
+
+    rows: np.ndarray
+    similarities: np.ndarray
+    labels: np.ndarray
+
+
+def distinct_neighbours(
+    embeddings: np.ndarray,
+    labels: np.ndarray,
+    told: tuple[np.ndarray, np.ndarray],
+    gallery: int,
+    k: int,
+    *,
+    same_above: float,
+    search: Search,
+    again: Search,
+) -> Found:
+    """The ``k`` nearest other pictures of each image, every picture once, as its first image.
+
+    Args:
+        embeddings: ``[P, D]``, unit norm.
+        labels: ``[P]`` the position of the first image of the same content, which has the same embedding.
+        told: pairs of images that are known to be one picture, though their embeddings may differ: ``[M]`` and ``[M]``.
+        gallery: how many images can be neighbours: the first of ``embeddings``.
+        k: neighbours of each.
+        same_above: images of at least this cosine are one picture, and so are chains of them.
+        search: of the first round.
+        again: of the rounds after pictures were united, in which few images are left.
+    """
+    everyone, width = np.arange(len(embeddings)), k + MARGIN
+    rows, cosines = np.full((len(everyone), width), -1, np.int64), np.full((len(everyone), width), -np.inf)
+    pending = everyone
+    while len(pending):
+        kept = np.flatnonzero(labels[:gallery] == everyone[:gallery])
+        found, cosines[pending] = search(
+            _taken(embeddings, pending), _taken(embeddings, kept), width, _own(labels[pending], kept)
+        )
+        rows[pending] = np.where(found < 0, -1, kept[found])
+        # all images look for others, so that whatever is one picture with another is among what either has found
+        image, place = np.nonzero(cosines[pending] >= same_above)
+        alike = pending[image], rows[pending][image, place]
+        labels = united(united(labels, *told), *alike)
+        fit = (rows >= 0) & (labels == everyone)[rows] & (labels[rows] != labels[:, None])
+        # a list that was not full held all there was
+        pending = np.flatnonzero((fit.sum(axis=1) < k) & (rows[:, -1] >= 0))
+        search = again
+    order = np.argsort(~fit, axis=1, kind="stable")[:, :k]
+    fit, rows, cosines = (np.take_along_axis(part, order, axis=1) for part in (fit, rows, cosines))
+    return Found(np.where(fit, rows, -1), np.where(fit, cosines, -np.inf), labels)
+
+
+def _taken(embeddings: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """The rows, without a copy of them where they are all."""
+    everything = len(rows) == len(embeddings) and bool((rows == np.arange(len(rows))).all())
+    return embeddings if everything else embeddings[rows]
+
+
+def _own(labels: np.ndarray, kept: np.ndarray) -> np.ndarray:
+    """Where in ``kept`` each label is; -1 where it is not."""
+    place = np.minimum(np.searchsorted(kept, labels), len(kept) - 1)
+    return np.where(kept[place] == labels, place, -1)
+
+
+def united(labels: np.ndarray, left: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """The labels after every ``left`` became one picture with its ``right``.
+
+    Args:
+        labels: ``[P]`` the position of the first image of each image's picture.
+        left: ``[M]`` images.
+        right: ``[M]`` the image that each of them is one with.
+    """
+    roots = labels.tolist()
+
+    def root(i: int) -> int:
+        while roots[i] != i:
+            roots[i] = roots[roots[i]]
+            i = roots[i]
+        return i
+
+    for a, b in zip(left.tolist(), right.tolist(), strict=True):
+        a, b = root(a), root(b)
+        roots[max(a, b)] = min(a, b)
+    return np.array([root(i) for i in range(len(roots))], np.int64)
+
 
 __all__ = ["Engine", "ImageListener", "Neighbours", "mine"]
 
@@ -140,7 +298,7 @@ def mine(
         k: neighbours of each image.
         gallery: where neighbours come from; by default the data set itself.
         same: groups of ids that are known to show the same picture, such as
-            :func:`~tellapart.data.duplicates.look_alikes` finds.
+            :func:`~tellapart.data.inspection.look_alikes` finds.
         same_above: cosine from which images are one picture; above 1 never.
         engine: exact products, FAISS, or by the number of images (exact up to 200,000). Where FAISS would have to look at
             an eighth of its lists or more, images are searched exactly.

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from tellapart.errors import UsageError
-from tellapart.metrics.meteor import Resources, load_resources, meteor
+from tellapart.metrics.meteor import meteor
+from tellapart.metrics.meteor_data import Resources, load_resources
 from tellapart.metrics.ptb import ptb_tokenize
 from tellapart.types import Rollout
 

@@ -1,7 +1,7 @@
 """The options of a training run. Imports no torch, so that the command line can show them at once."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -85,16 +85,9 @@ class TrainConfig:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "output_dir", Path(self.output_dir))
-        for name in ("per_device_train_batch_size", "gradient_accumulation_steps", "logging_steps"):
-            self._require(name, self._numbers(name), _whole, "a whole number, at least 1")
-        for name in ("max_steps", "eval_steps", "save_steps", "save_total_limit", "hack_patience"):
-            self._require(name, self._numbers(name), _whole, "a whole number, at least 1")
-        for name in ("warmup_steps", "weight_decay", "max_grad_norm", "max_grad_value", "dataloader_num_workers"):
-            self._require(name, self._numbers(name), lambda x: x >= 0, "0 or more")
-        for name in ("learning_rate", "num_train_epochs", "adam_epsilon"):
-            self._require(name, self._numbers(name), lambda x: x > 0, "above 0")
-        for name in ("adam_beta1", "adam_beta2"):
-            self._require(name, self._numbers(name), lambda x: 0 <= x < 1, "from 0 up to but not including 1")
+        for wanted, (allowed, names) in _NUMBERS.items():
+            for name in names:
+                self._require(name, self._numbers(name), allowed, wanted)
         self._require("best_floor", self.best_floor.values(), math.isfinite, "a finite fraction of the start's value")
         for name, choices in _CHOICES.items():
             if getattr(self, name) not in choices:
@@ -133,6 +126,29 @@ class TrainConfig:
 def _whole(value: float) -> bool:
     return value >= 1 and value == int(value)
 
+
+_NUMBERS: dict[str, tuple[Callable[[float], bool], tuple[str, ...]]] = {
+    "a whole number, at least 1": (
+        _whole,
+        (
+            "per_device_train_batch_size",
+            "gradient_accumulation_steps",
+            "logging_steps",
+            "max_steps",
+            "eval_steps",
+            "save_steps",
+            "save_total_limit",
+            "hack_patience",
+        ),
+    ),
+    "0 or more": (
+        lambda x: x >= 0,
+        ("warmup_steps", "weight_decay", "max_grad_norm", "max_grad_value", "dataloader_num_workers"),
+    ),
+    "above 0": (lambda x: x > 0, ("learning_rate", "num_train_epochs", "adam_epsilon")),
+    "from 0 up to but not including 1": (lambda x: 0 <= x < 1, ("adam_beta1", "adam_beta2")),
+}
+"""What a number must be -> the test, and the options that it holds for."""
 
 _CHOICES = {
     "lr_scheduler_type": ("constant", "linear", "cosine"),

@@ -93,18 +93,23 @@ def _modules(thing: Any, name: str, own: set[int], seen: set[int]) -> Iterator[t
     if isinstance(thing, nn.Module) and id(thing) not in own:
         seen.update(id(module) for module in thing.modules())
         yield name, thing
-    elif isinstance(thing, (Mapping, list, tuple)) and len(thing) > _MOST:
         return
-    elif isinstance(thing, Mapping):
-        for key, value in thing.items():
-            yield from _modules(value, str(key), own, seen)
-    elif isinstance(thing, (list, tuple)):
-        for value in thing:
-            yield from _modules(value, name, own, seen)
-    elif type(thing).__module__.startswith("tellapart.") and hasattr(thing, "__dict__"):
-        for key, value in vars(thing).items():
-            if not key.startswith("_modules"):
-                yield from _modules(value, name if key in _PLAIN else key.strip("_"), own, seen)
+    for inner, value in _held(thing, name):
+        yield from _modules(value, inner, own, seen)
+
+
+def _held(thing: Any, name: str) -> Iterable[tuple[str, Any]]:
+    """What a container or an object of ours holds, by names."""
+    if isinstance(thing, (Mapping, list, tuple)) and len(thing) > _MOST:
+        return ()
+    if isinstance(thing, Mapping):
+        return [(str(key), value) for key, value in thing.items()]
+    if isinstance(thing, (list, tuple)):
+        return [(name, value) for value in thing]
+    if not type(thing).__module__.startswith("tellapart.") or not hasattr(thing, "__dict__"):
+        return ()
+    kept = {key: value for key, value in vars(thing).items() if not key.startswith("_modules")}
+    return [(name if key in _PLAIN else key.strip("_"), value) for key, value in kept.items()]
 
 
 def _row(name: str, module: nn.Module, known: set[int], *, learns: bool) -> PartMemory:

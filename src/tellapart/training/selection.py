@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -57,17 +57,15 @@ class Selection:
             return False
         values = {name.removeprefix("eval_"): value for name, value in metrics.items()}
         for option, names in (("metric_for_best_model", [self._metric]), ("best_floor", list(self._floor))):
-            for name in names:
-                if name not in values:
-                    raise UsageError(f"{option} names {name!r}, but the evaluation gives {', '.join(sorted(values))}.")
+            if (lacking := _lacking(names, values)) is not None:
+                raise UsageError(f"{option} names {lacking!r}, but the evaluation gives {', '.join(sorted(values))}.")
         if step == 0:
             self.start = {name: values[name] for name in self._floor}
-        for name in self._floor:
-            if name not in self.start:
-                raise UsageError(
-                    f"best_floor names {name!r}, of which this resumed run kept no value of step 0: resume with the "
-                    "best_floor it began with."
-                )
+        if (lacking := _lacking(self._floor, self.start)) is not None:
+            raise UsageError(
+                f"best_floor names {lacking!r}, of which this resumed run kept no value of step 0: resume with the "
+                "best_floor it began with."
+            )
         value = values[self._metric]
         kept = all(values[name] >= share * self.start[name] for name, share in self._floor.items())
         if not kept or not math.isfinite(value):
@@ -80,3 +78,8 @@ class Selection:
     def state(self) -> dict[str, Any]:
         """What a resumed run needs to know."""
         return {"start": self.start, "best": None if self.best is None else asdict(self.best)}
+
+
+def _lacking(names: Iterable[str], values: Mapping[str, float]) -> str | None:
+    """The first name without a value."""
+    return next((name for name in names if name not in values), None)

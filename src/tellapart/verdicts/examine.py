@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tellapart.verdicts.rule import Logged, Rule, from_first, from_higher, share
 from tellapart.verdicts.rules import (
     EVAL_PREFIX,
     FLOOR,
@@ -19,6 +18,11 @@ from tellapart.verdicts.rules import (
     RULES,
     SPEAKS,
     WORSE,
+    Logged,
+    Rule,
+    from_first,
+    from_higher,
+    share,
 )
 
 _REWARD, _HACKED_ROWS = "reward", "(hacked)"

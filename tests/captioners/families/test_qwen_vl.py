@@ -10,8 +10,7 @@ from transformers import AutoImageProcessor, AutoTokenizer, GenerationConfig
 
 from tellapart.captioners.adapters import LoraOptions, adapted_modules
 from tellapart.captioners.contract import check_captioner
-from tellapart.captioners.families.qwen2_vl import Qwen2VL
-from tellapart.captioners.families.qwen3_vl import Qwen3VL
+from tellapart.captioners.families.qwen_vl import Qwen2VL, Qwen3VL
 from tellapart.captioners.huggingface import HuggingFaceCaptioner
 from tellapart.types import Batch, Decoding, Rollout
 from tiny.qwen2_5_vl import tiny_qwen2_5_vl

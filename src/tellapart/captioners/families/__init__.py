@@ -21,9 +21,9 @@ FAMILIES = {
     "florence2": "tellapart.captioners.families.florence2:Florence2",
     "instructblip": "tellapart.captioners.families.instructblip:instructblip",
     "git": "tellapart.captioners.families.git:Git",
-    "qwen2_vl": "tellapart.captioners.families.qwen2_vl:Qwen2VL",
-    "qwen2_5_vl": "tellapart.captioners.families.qwen2_vl:Qwen2VL",
-    "qwen3_vl": "tellapart.captioners.families.qwen3_vl:Qwen3VL",
+    "qwen2_vl": "tellapart.captioners.families.qwen_vl:Qwen2VL",
+    "qwen2_5_vl": "tellapart.captioners.families.qwen_vl:Qwen2VL",
+    "qwen3_vl": "tellapart.captioners.families.qwen_vl:Qwen3VL",
     "fc_lstm": "tellapart.captioners.families.lstm:FcLstmFamily",
     "att2in2": "tellapart.captioners.families.lstm:Att2in2Family",
 }

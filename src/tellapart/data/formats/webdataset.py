@@ -2,22 +2,154 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import itertools
 import json
 import re
 import tarfile
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import astuple, dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any, BinaryIO
 
+from tellapart.data.captions import decoded, field, parse_json, require_unicode, texts
 from tellapart.data.dataset import Example
 from tellapart.data.folder import is_image
 from tellapart.data.formats.base import Layout, Place
 from tellapart.data.formats.carry import Carrier, suffix_of
-from tellapart.data.formats.tar import samples_of
+from tellapart.data.formats.rows import CAPTION_COLUMNS
 from tellapart.data.images import PackedImage
 from tellapart.errors import UsageError
+from tellapart.files import cache_dir, write_text
+
+# What is in a tar of a WebDataset: found by reading its headers once, then remembered on disk.
+
+VERSION = 1
+"""Of the remembered lists; another reads the archives anew."""
+
+TEXTS = ("txt", "caption")
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One image of a tar.
+
+    Args:
+        id: ``image_id`` of its .json, else its key.
+        member: the image's name in the archive.
+        offset: where its bytes begin.
+        size: how many there are.
+        captions: as they stand.
+    """
+
+    id: str
+    member: str
+    offset: int
+    size: int
+    captions: tuple[str, ...]
+
+
+def samples_of(path: Path, caption_column: str | None = None) -> list[Sample]:
+    """The images of a tar in its order; known from an earlier reading if path, size, time and question are the same.
+
+    Raises:
+        UsageError: it is no tar, is cut short, or a sample is broken; the sentence names the member.
+    """
+    stat = path.stat()
+    known = json.dumps([VERSION, str(path.absolute()), stat.st_size, stat.st_mtime_ns, caption_column])
+    remembered = cache_dir() / "webdataset" / f"{hashlib.sha256(known.encode()).hexdigest()}.json"
+    try:
+        rows = json.loads(remembered.read_text(encoding="utf-8"))
+        return [Sample(name, member, offset, size, tuple(captions)) for name, member, offset, size, captions in rows]
+    except (OSError, ValueError, TypeError):  # not there, or damaged: read the archive
+        pass
+    samples = list(_read(path, stat.st_size, caption_column))
+    write_text(remembered, json.dumps([astuple(sample) for sample in samples]))
+    return samples
+
+
+def _read(path: Path, length: int, caption_column: str | None) -> Iterator[Sample]:
+    with path.open("rb") as data:
+        for key, members in _groups(path, data, length):
+            yield _sample(path, data, key, members, caption_column)
+
+
+def _groups(path: Path, data: BinaryIO, length: int) -> Iterator[tuple[str, dict[str, tarfile.TarInfo]]]:
+    """Members that follow each other and share their name up to the first dot, by what comes after it."""
+    key, members = "", dict[str, tarfile.TarInfo]()
+    try:
+        with tarfile.open(fileobj=data, mode="r:") as archive:
+            for whole, ending, member in _members(path, archive, length):
+                if whole != key and members:
+                    yield key, members
+                    members = {}
+                key = whole
+                if ending in members:
+                    raise UsageError(f"{path} holds {member.name} twice for one key: remove one.")
+                members[ending] = member
+            data.seek(archive.offset)
+            if data.read(tarfile.BLOCKSIZE) != tarfile.NUL * tarfile.BLOCKSIZE:  # tarfile stops there without a word
+                raise tarfile.ReadError(f"no end, or a damaged header at byte {archive.offset}")
+    except tarfile.TarError as error:
+        raise UsageError(
+            f"{path} is not a whole tar archive ({error}): unpack it if it is compressed, or get it again."
+        ) from error
+    if members:
+        yield key, members
+
+
+def _members(path: Path, archive: tarfile.TarFile, length: int) -> Iterator[tuple[str, str, tarfile.TarInfo]]:
+    """Files that are not hidden, by their key (folder and name up to the first dot) and ending in lower case."""
+    for member in archive:
+        archive.members = []  # type: ignore[attr-defined]  # tarfile would keep them all
+        folder, _, name = member.name.rpartition("/")
+        if not member.isfile() or name.startswith("."):
+            continue
+        require_unicode(member.name, path, f"the name of {member.name!r}")
+        if member.offset_data + member.size > length:
+            raise tarfile.ReadError("unexpected end of data")
+        base, _, ending = name.partition(".")
+        yield f"{folder}/{base}".removeprefix("./").lstrip("/"), ending.lower(), member
+
+
+def _sample(
+    path: Path, data: BinaryIO, key: str, members: dict[str, tarfile.TarInfo], caption_column: str | None
+) -> Sample:
+    pictures = [member for ending, member in members.items() if is_image(f"x.{ending}") and "." not in ending]
+    if len(pictures) != 1:
+        what = " and ".join(member.name for member in pictures) or "no image"
+        raise UsageError(f"{path}: sample {key!r} has {what}, not one image: correct the archive.")
+
+    def read(ending: str) -> str:
+        data.seek(members[ending].offset_data)
+        return decoded(data.read(members[ending].size), f"{path}/{members[ending].name}")
+
+    where = f"sample {key!r}"
+    record = parse_json(read("json"), path / members["json"].name) if "json" in members else {}
+    if not isinstance(record, dict):
+        raise UsageError(f"{path}: the .json of {where} is {str(record)[:80]}, not an object: correct the archive.")
+    captions = _captions_in(record, path, where, caption_column)
+    if captions is None:
+        captions = next(((read(ending),) for ending in TEXTS if ending in members), ())
+    image_id = record.get("image_id", key)
+    if isinstance(image_id, bool) or not isinstance(image_id, int | str) or image_id == "":
+        raise UsageError(f"{path}: 'image_id' of {where} is {image_id!r}: it must be a number or text.")
+    (picture,) = pictures
+    return Sample(str(image_id), picture.name, picture.offset_data, picture.size, captions)
+
+
+def _captions_in(record: dict[str, Any], path: Path, where: str, column: str | None) -> tuple[str, ...] | None:
+    """The captions of a .json, or None if it has none."""
+    if column is not None:
+        value = field(record, column, path, where)
+        return () if value is None else texts(value, path, where)
+    for name in ("captions", *CAPTION_COLUMNS):
+        if isinstance(record.get(name), str | list):
+            return texts(record[name], path, where)
+    return None
+
 
 SHARD = 5000
 """Images in a shard that we write."""

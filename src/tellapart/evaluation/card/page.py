@@ -5,23 +5,151 @@ from __future__ import annotations
 import html
 import random
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from tellapart.data.formats.hub import hub_name
 from tellapart.errors import UsageError
+from tellapart.evaluation.alarms import Alarm
 from tellapart.evaluation.card.citations import citations
-from tellapart.evaluation.card.failures import failures, looked_at
-from tellapart.evaluation.card.header import base_model, header, training_data
-from tellapart.evaluation.card.loading import is_adapter, loading_code
+from tellapart.evaluation.card.loading import is_adapter, library, loading_code
+from tellapart.evaluation.columns import PART_PREFIXES, describe, main_columns
 from tellapart.evaluation.compare import compare_results
-from tellapart.evaluation.log_columns import PART_PREFIXES
 from tellapart.evaluation.report.record import Record, mix, read_record
 from tellapart.evaluation.report.runs import LOG_FILE, START_FOLDER, Curve, RunView, read_curves, read_run
-from tellapart.evaluation.results import METRICS_FILE
+from tellapart.evaluation.results import METRICS_FILE, EvaluationResult
 from tellapart.files import trained_part, write_text
 from tellapart.objectives import METHODS
+
+# What is known to be wrong with a captioner, in words.
+
+LIMITS: dict[str, tuple[Callable[[float], bool], str]] = {
+    "grammatical": (lambda v: v < 99, "{} % of its captions can be read by the data's grammar."),
+    "truthful": (lambda v: v < 95, "{} % of its captions are grammatical and true of their image."),
+    "hallucinated": (lambda v: v > 1, "{} % of the attributes it names are not in the image."),
+    "CHAIRs": (lambda v: v > 1, "{} % of its captions mention an object that the image lacks."),
+    "unfinished": (lambda v: v > 1, "{} % of its captions are cut at the longest length."),
+    "bad_endings": (lambda v: v > 1, "{} % of its captions stop on a word like 'a' or 'of'."),
+    "repetition": (lambda v: v > 10, "{} % of the pairs of words in a caption repeat an earlier pair of it."),
+    "most_common_caption": (lambda v: v > 5, "Its most frequent caption is given to {} % of the images."),
+    "distinct_captions": (lambda v: v < 80, "{} % of its captions differ from those of all other images."),
+    "openers": (lambda v: v > 5, "{} % of its captions begin with words like 'a picture of'."),
+}
+"""Metric -> when it is worth a sentence, and the sentence."""
+
+
+def failures(
+    metrics: Mapping[str, float], before: Mapping[str, float] | None, alarms: Sequence[Alarm]
+) -> tuple[list[str], list[str]]:
+    """``(of the captioner, of its training)``, one sentence each.
+
+    Args:
+        metrics: of the captioner.
+        before: of the model it began from.
+        alarms: of the training's log.
+    """
+    told = []
+    for key, (worth, sentence) in LIMITS.items():
+        if key in metrics and worth(metrics[key]):
+            column, text = describe(key), sentence.format(describe(key).text(metrics[key]))
+            if before is not None and key in before:
+                text = f"{text[:-1]} (before training: {column.text(before[key])})."
+            told.append(text)
+    return told, [f"From step {alarm.step}: {alarm.text}" for alarm in alarms]
+
+
+def looked_at(metrics: Mapping[str, float]) -> str:
+    """The measures of :data:`LIMITS` that were taken, in words."""
+    return ", ".join(describe(key).label for key in LIMITS if key in metrics)
+
+
+# The YAML header of a card: what the hub files a model under.
+
+HUB_METRICS = {
+    "CIDEr": "cider",
+    "Bleu_4": "bleu",
+    "METEOR": "meteor",
+    "SPICE": "spice",
+    "ROUGE_L": "rouge",
+    "perplexity": "perplexity",
+}
+"""Our names -> those of the hub's metrics; others keep ours."""
+
+OURS = ("world/", "new/", "runs/")
+"""What names of models begin with that are no models of the hub: stages of the world, fresh ones, runs of recipes here."""
+
+_CHAIN = 10
+
+
+def base_model(record: Record | None) -> str | None:
+    """The hub id of the model that a run, or the run it began from, started with; None where it is none of the hub's."""
+    name = _began_from(record)
+    for _ in range(_CHAIN):
+        if name is None or name.startswith(OURS):
+            return None
+        folder = Path(name).expanduser()
+        if not folder.exists():
+            return hub_name(name)
+        name = _began_from(read_record(folder))
+    return None
+
+
+def _began_from(record: Record | None) -> str | None:
+    section = record.recipe.get("captioner") if record is not None else None
+    return section.get("model_name_or_path") if isinstance(section, dict) else None
+
+
+def training_data(record: Record | None) -> str | None:
+    """The hub id of the training data, or None."""
+    section = record.recipe.get("data") if record is not None else None
+    path = section.get("path") if isinstance(section, dict) else None
+    return hub_name(str(path)) if path else None
+
+
+def header(name: str, record: Record | None, captioner: Path | None, result: EvaluationResult | None) -> str:
+    """The header's YAML, without the lines around it.
+
+    What stands in a run's record as a path of this machine is left out.
+    """
+    from huggingface_hub import ModelCardData
+
+    base, data = base_model(record), training_data(record)
+    tags = ["image-captioning", "tellapart"] + ([record.method] if record is not None and record.method else [])
+    found: dict[str, Any] = {
+        "library_name": library(captioner) if captioner is not None else "tellapart",
+        "pipeline_tag": "image-to-text",
+        "tags": tags,
+        "base_model": base,
+        "datasets": [data] if data else None,
+    }
+    if base and captioner is not None:
+        found["base_model_relation"] = "adapter" if is_adapter(captioner) else "finetune"
+    if result is not None:
+        columns = main_columns(result.metrics)
+        found["metrics"] = [HUB_METRICS.get(column.key, column.key) for column in columns]
+        found |= {"model_name": name, "eval_results": _results(result)}
+    return ModelCardData(**{key: value for key, value in found.items() if value is not None}).to_yaml()
+
+
+def _results(result: EvaluationResult) -> list[Any]:
+    from huggingface_hub import EvalResult
+
+    slug = re.sub(r"[^a-z0-9]+", "-", result.protocol.data.lower()).strip("-") or "data"
+    return [
+        EvalResult(
+            task_type="image-to-text",
+            task_name="image captioning",
+            dataset_type=slug,
+            dataset_name=result.protocol.data,
+            metric_type=HUB_METRICS.get(column.key, column.key),
+            metric_name=column.label,
+            metric_value=round(result.metrics[column.key] * column.scale, column.digits),
+        )
+        for column in main_columns(result.metrics)
+    ]
+
 
 CARD_FILE = "README.md"
 MARKER = "<!-- Written by tellapart from the run's files, and written anew with them: remove this line to keep your own text. -->"

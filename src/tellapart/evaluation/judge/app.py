@@ -19,9 +19,17 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tellapart.errors import UsageError
 from tellapart.evaluation.judge.answers import Answers
-from tellapart.evaluation.judge.order import order, swapped
-from tellapart.evaluation.judge.pictures import MEDIA_TYPES
-from tellapart.evaluation.judge.study import CHOICES, PICTURES, UNSURE, WHICH_IMAGE, Item, Study
+from tellapart.evaluation.judge.study import (
+    CHOICES,
+    MEDIA_TYPES,
+    PICTURES,
+    UNSURE,
+    WHICH_IMAGE,
+    Item,
+    Study,
+    order,
+    swapped,
+)
 
 HOSTS = ["127.0.0.1", "localhost"]
 """What a browser may call this server: a foreign name that was made to point here (DNS rebinding) is refused."""

@@ -2,18 +2,68 @@
 
 from __future__ import annotations
 
+import hashlib
+import io
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tellapart.data.dataset import CaptionDataset
 from tellapart.errors import UsageError
-from tellapart.evaluation.judge.keyed import drawn_number, shuffled
-from tellapart.evaluation.judge.pictures import write_picture
-from tellapart.files import fresh_folder, write_json
+from tellapart.files import fresh_folder, write_bytes, write_json
+from tellapart.listeners.neighbours import Neighbours
 from tellapart.progress import track
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+
+# Pictures as the page shows them: encoded anew, so that a browser never meets a file of the collection.
+
+LONGEST_SIDE = 1024
+"""Pixels that a picture is shrunk to at most."""
+
+SMALL_SIDE = 128
+"""Up to this size a picture is kept pixel by pixel, as PNG."""
+
+MEDIA_TYPES = {".png": "image/png", ".jpg": "image/jpeg"}
+
+
+def write_picture(folder: Path, image: Image.Image) -> str:
+    """Write an RGB image, without what its file said beside the pixels; returns the file's name.
+
+    The name is a hash of the content, so it tells nothing about where the image comes from or what is asked about it.
+    """
+    picture = image.convert("RGB")
+    small = max(picture.size) <= SMALL_SIDE
+    picture.thumbnail((LONGEST_SIDE, LONGEST_SIDE))
+    picture.info.clear()
+    buffer = io.BytesIO()
+    if small:
+        picture.save(buffer, "PNG", optimize=True)
+    else:
+        picture.save(buffer, "JPEG", quality=88, optimize=True)
+    name = hashlib.sha256(buffer.getvalue()).hexdigest()[:20] + (".png" if small else ".jpg")
+    if not (folder / name).is_file():
+        write_bytes(folder / name, buffer.getvalue())
+    return name
+
+
+# Draws that depend on names alone, and are the same on every machine and in every version of Python.
+
+
+def drawn_number(seed: int, *names: str) -> int:
+    """A number of 64 bits that a seed and names decide."""
+    text = "\x1f".join([str(seed), *names])
+    return int.from_bytes(hashlib.blake2b(text.encode(errors="surrogatepass"), digest_size=8).digest(), "big")
+
+
+def shuffled(names: Iterable[str], seed: int, *of: str) -> list[str]:
+    """Names in an order that the seed and ``of`` decide; the names beside one do not change whether it comes first."""
+    return sorted(names, key=lambda name: (drawn_number(seed, *of, name), name))
+
 
 STUDY_FILE, ANSWERS_FILE, PICTURES = "study.json", "answers.sqlite", "pictures"
 WHICH_IMAGE, READS_BETTER = "which_image", "reads_better"
@@ -213,3 +263,70 @@ def write_study(
         value = {"version": _VERSION, "runs": runs, "seed": seed, "asked": asked, "about": about}
         write_json(temporary / STUDY_FILE, value | {"pictures": pictures, "items": [asdict(item) for item in items]})
     return Study.load(folder)
+
+
+# The other image of *which image*: a mined neighbour, or any other picture.
+
+
+def nearest_others(neighbours: Neighbours, dataset: CaptionDataset, ids: Sequence[str]) -> dict[str, str]:
+    """The nearest neighbour of each image that the data hold.
+
+    Raises:
+        UsageError: an image has none.
+    """
+    found = {}
+    for image_id, near in zip(ids, neighbours.of(ids), strict=True):
+        held = [other for other in near if other in dataset.position and other != image_id]
+        if not held:
+            raise UsageError(
+                f"none of the {len(near)} neighbours of image {image_id!r} is in {dataset.name}: mine its own images."
+            )
+        found[image_id] = held[0]
+    return found
+
+
+def random_others(dataset: CaptionDataset, ids: Sequence[str], *, seed: int) -> dict[str, str]:
+    """Any other image with other content for each image.
+
+    Raises:
+        UsageError: there is none, or an image cannot be read.
+    """
+    found = {}
+    for image_id in ids:
+        own = dataset[dataset.position[image_id]].image.fingerprint()
+        start = drawn_number(seed, "distractor", image_id) % len(dataset)
+        turned = (dataset[(start + step) % len(dataset)] for step in range(len(dataset)))
+        other = next((e.id for e in turned if e.id != image_id and e.image.fingerprint() != own), None)
+        if other is None:
+            raise UsageError(f"{dataset.name} has no other picture than that of image {image_id!r}: give more images.")
+        found[image_id] = other
+    return found
+
+
+# In which order and on which side a rater meets things: random, and the same again for the same name.
+
+
+def order(study: Study, rater: str) -> list[Item]:
+    """The items as a rater meets them.
+
+    *Which image* comes first: captions shown beside one picture would tell what it is about. Each pair of pictures comes
+    once in a first round and, with the other run's caption, again at the same place of a second. Which run comes first is
+    drawn for each pair, so that what is remembered favours neither.
+    """
+    pairs: dict[tuple[str, ...], list[Item]] = {}
+    for item in study.items_of(WHICH_IMAGE):
+        pairs.setdefault(item.images, []).append(item)
+    names = {"\x1e".join(images): items for images, items in pairs.items()}
+    turns = [
+        sorted(names[name], key=lambda item: drawn_number(study.seed, rater, "first", item.id))
+        for name in shuffled(names, study.seed, rater)
+    ]
+    rounds = max(map(len, turns), default=0)
+    which = [items[number] for number in range(rounds) for items in turns if number < len(items)]
+    rest = {item.id: item for item in study.items_of(READS_BETTER)}
+    return which + [rest[name] for name in shuffled(rest, study.seed, rater)]
+
+
+def swapped(study: Study, rater: str, item: Item) -> bool:
+    """Whether the second of an item's two choices is shown first to a rater."""
+    return drawn_number(study.seed, rater, "side", item.id) % 2 == 1

@@ -10,8 +10,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from tellapart.evaluation.alarms import Alarm
-from tellapart.evaluation.columns import Column, all_columns, describe, main_columns
-from tellapart.evaluation.log_columns import EVAL_PREFIX, FIRST, PART_PREFIXES, describe_log
+from tellapart.evaluation.columns import (
+    EVAL_PREFIX,
+    FIRST,
+    PART_PREFIXES,
+    Column,
+    all_columns,
+    describe,
+    describe_log,
+    main_columns,
+)
 from tellapart.evaluation.report.runs import Curve, RunView
 from tellapart.verdicts.rules import LOG_PREFIX
 

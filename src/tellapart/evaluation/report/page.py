@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from tellapart.data.dataset import CaptionDataset
-from tellapart.evaluation.columns import Column, all_columns, main_columns
+from tellapart.evaluation.columns import EVAL_PREFIX, Column, all_columns, main_columns
 from tellapart.evaluation.compare import Comparison, Difference, compare_results
-from tellapart.evaluation.log_columns import EVAL_PREFIX
 from tellapart.evaluation.one_file import write_page
 from tellapart.evaluation.report.curves import (
     colour,

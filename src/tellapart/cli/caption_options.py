@@ -1,21 +1,117 @@
-"""What the options of ``tellapart caption`` come to: whether they go together, and which settings follow from them."""
+"""The options of ``tellapart caption``, whether they go together, and which settings follow from them."""
 
 from __future__ import annotations
 
 import hashlib
 import re
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Literal
 
 from tellapart.captioning.gate import SEVERITY, load_openers
 from tellapart.captioning.style import STYLES, Style
 from tellapart.data.folder import is_image
 from tellapart.errors import UsageError
 
-if TYPE_CHECKING:
-    from tellapart.cli.caption import CaptionOptions
-    from tellapart.types import Decoding, Listener, Reward
+
+@dataclass(frozen=True, kw_only=True)
+class CaptionOptions:
+    """Options of ``tellapart caption``.
+
+    Args:
+        captioner: a run of tellapart, a model folder, a Hugging Face id, or a stage of the built-in world.
+        output: the file or folder to write; - prints a line an image. With --out sidecars, a folder for them instead
+            of beside the images.
+        out: what to write; null tells by the ending of --output: .json is coco, .jsonl, .parquet.
+        overwrite: replace the output if it exists, and throw away a run that was begun with other options.
+        split: the part of a data set; null takes what it has.
+        format: how to read a data set; null finds out by looking.
+        features: what a captioner that reads features reads instead of images, by their ids: a folder of tellapart
+            features, a folder of .npy or .npz files, or an HDF5 file.
+        limit: caption only the first so many images.
+        existing: what becomes of a sidecar that is there: keep it and skip its image, overwrite it, append a line, or
+            backup it to .bak first.
+        caption_extension: ending of sidecars.
+        on_error: an image that cannot be read is listed and skipped, or ends the run.
+        dry_run: caption so many images, show them before and after post-processing, and write nothing.
+        num_beams: beams of the search; 1 is greedy; null takes 5 unless captions are sampled.
+        max_new_tokens: longest caption in tokens; null takes the style's, else 40.
+        min_new_tokens: shortest caption in tokens; null takes the style's, else 0.
+        no_repeat_ngram_size: no run of so many tokens may occur twice in a caption; 0 allows all.
+        do_sample: draw captions at random instead of searching.
+        temperature: of sampling; logits are divided by it.
+        top_p: sample from the likeliest tokens of this total probability; 1 keeps all.
+        top_k: sample from so many of the likeliest tokens; 0 keeps all.
+        seed: decides, with an image's id, what is sampled for it.
+        prompt: what a model that takes a prompt is asked; null takes the style's.
+        dtype: precision the model is held in.
+        n: captions sampled for each image, of which --rerank keeps the best.
+        rerank: what is best: a reward that needs no references, such as clip_s, or several with weights, as in
+            clip_s=1,other=0.5.
+        listener: a CLIP or SigLIP for --rerank clip_s and for telling captions that do not fit: a model folder, a Hugging
+            Face id, or world/listener.
+        keep_all: write all captions of an image with their scores, not only the best (jsonl, parquet).
+        gate: the faults captions are held to: all, none, or some of empty, loop, prompt_echo, unfinished, low_match,
+            same_caption, opener with commas.
+        resample: further tries, by sampling, for a caption with a fault of --resample_on.
+        resample_on: all, or some of those faults with commas; sampling seldom cures the others.
+        openers: a text file of phrases captions should not begin with, one a line; null takes the built-in list.
+        min_match: lowest CLIP-S of image and caption; null takes outliers of the collection.
+        max_same: how often a caption may occur; null takes 10, or one in 1000 images.
+        style: short, detailed or alt (alt text) change prompt, length and post-processing; plain changes nothing.
+        max_characters: cut longer captions at the end of a sentence or clause; null takes the style's.
+        strip_openers: take off phrases like "the image shows"; null takes the style's.
+        prefix: put before each written caption, as it stands.
+        suffix: put after each written caption, as it stands.
+        batch_size: images captioned at once; it changes no caption.
+        num_workers: threads that read images ahead, in each process.
+        num_processes: processes that share the work, each on its own GPU, or on its share of the CPU.
+        batch_by_size: caption images of like shape together.
+    """
+
+    captioner: str
+    output: str = "-"
+    out: Literal["sidecars", "jsonl", "parquet", "webdataset", "coco"] | None = None
+    overwrite: bool = False
+    split: str | None = None
+    format: str | None = None
+    features: Path | None = None
+    limit: int | None = None
+    existing: Literal["keep", "overwrite", "append", "backup"] = "keep"
+    caption_extension: str = ".txt"
+    on_error: Literal["skip", "fail"] = "skip"
+    dry_run: int | None = None
+    num_beams: int | None = None
+    max_new_tokens: int | None = None
+    min_new_tokens: int | None = None
+    no_repeat_ngram_size: int = 0
+    do_sample: bool = False
+    temperature: float = 1.0
+    top_p: float = 0.9
+    top_k: int = 0
+    seed: int = 42
+    prompt: str | None = None
+    dtype: Literal["float32", "bfloat16", "float16"] = "float32"
+    n: int = 1
+    rerank: str | None = None
+    listener: str | None = None
+    keep_all: bool = False
+    gate: str = "all"
+    resample: int = 3
+    resample_on: str = "empty,loop,prompt_echo,low_match"
+    openers: Path | None = None
+    min_match: float | None = None
+    max_same: int | None = None
+    style: Literal["plain", "short", "detailed", "alt"] = "plain"
+    max_characters: int | None = None
+    strip_openers: bool | None = None
+    prefix: str = ""
+    suffix: str = ""
+    batch_size: int = 16
+    num_workers: int = 2
+    num_processes: int = 1
+    batch_by_size: bool = True
+
 
 ENDINGS = {".json": "coco", ".jsonl": "jsonl", ".parquet": "parquet"}
 FREE = frozenset(
@@ -49,6 +145,23 @@ def check(options: CaptionOptions) -> None:
     for name in ("limit", "dry_run", "max_characters", "max_same", "num_beams"):
         if (value := getattr(options, name)) is not None and value < 1:
             raise UsageError(f"--{name} is {value}: it must be at least 1.")
+    _check_choice(options)
+    if samples(options) and (options.num_beams or 1) > 1:
+        raise UsageError(f"--num_beams {options.num_beams} searches, but captions are to be sampled: leave one out.")
+    style = style_of(options)
+    if style.min_new_tokens > style.max_new_tokens:
+        raise UsageError(
+            f"a caption cannot have at least {style.min_new_tokens} tokens and at most {style.max_new_tokens}: change "
+            "--min_new_tokens or --max_new_tokens."
+        )
+    gate_checks(options)
+    resampled_faults(options)
+    if options.output != "-" or options.out is not None:
+        kind_of(options)
+
+
+def _check_choice(options: CaptionOptions) -> None:
+    """Raise where the options that choose among several captions lack something."""
     weights = rerank_weights(options)
     if options.n > 1 and not weights:
         raise UsageError(f"--n {options.n} draws several captions an image: say which is kept, with --rerank clip_s.")
@@ -60,22 +173,10 @@ def check(options: CaptionOptions) -> None:
         raise UsageError("--min_match needs a listener: give --listener, a CLIP model such as world/listener.")
     if options.keep_all and options.n == 1:
         raise UsageError("--keep_all keeps what --n draws: give --n, such as --n 8.")
-    if _samples(options) and (options.num_beams or 1) > 1:
-        raise UsageError(f"--num_beams {options.num_beams} searches, but captions are to be sampled: leave one out.")
-    style = style_of(options)
-    if style.min_new_tokens > style.max_new_tokens:
-        raise UsageError(
-            f"a caption cannot have at least {style.min_new_tokens} tokens and at most {style.max_new_tokens}: change "
-            "--min_new_tokens or --max_new_tokens."
-        )
-    gate_checks(options)
-    resampled_faults(options)
-    decodings(options)
-    if options.output != "-" or options.out is not None:
-        kind_of(options)
 
 
-def _samples(options: CaptionOptions) -> bool:
+def samples(options: CaptionOptions) -> bool:
+    """Whether captions are drawn at random."""
     return options.do_sample or options.n > 1
 
 
@@ -130,14 +231,8 @@ def rerank_weights(options: CaptionOptions) -> dict[str, float]:
     return weights
 
 
-def _clip_s(listener: Listener) -> Reward:
-    from tellapart.rewards.similarity import Similarity
-
-    return Similarity(listener)
-
-
-REWARDS = {"clip_s": _clip_s}
-"""The rewards of recipes that need no references."""
+REWARDS = {"clip_s": "tellapart.rewards.similarity:Similarity"}
+"""The rewards of recipes that need no references -> their class, which is made with a listener."""
 
 _UNFIT = {
     "cider_d": "it compares with human captions",
@@ -152,35 +247,6 @@ def style_of(options: CaptionOptions) -> Style:
     return Style(
         **{**asdict(STYLES[options.style]), **{key: value for key, value in given.items() if value is not None}}
     )
-
-
-def decodings(options: CaptionOptions) -> tuple[Decoding, Decoding]:
-    """How captions are drawn first, and when they are drawn again.
-
-    Raises:
-        UsageError: a number cannot be used.
-    """
-    from tellapart.recipe.models import as_usage_errors
-    from tellapart.types import Decoding
-
-    style = style_of(options)
-    with as_usage_errors("decoding"):
-        searching = Decoding(
-            num_beams=options.num_beams or 5,
-            max_new_tokens=style.max_new_tokens,
-            min_new_tokens=style.min_new_tokens,
-            no_repeat_ngram_size=options.no_repeat_ngram_size,
-        )
-        sampling = replace(
-            searching,
-            num_beams=1,
-            do_sample=True,
-            num_return_sequences=options.n,
-            temperature=options.temperature,
-            top_p=options.top_p,
-            top_k=options.top_k,
-        )
-    return (sampling if _samples(options) else searching), sampling
 
 
 def kind_of(options: CaptionOptions) -> str:

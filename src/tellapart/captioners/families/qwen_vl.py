@@ -1,4 +1,4 @@
-"""Qwen2-VL and Qwen2.5-VL: images of any size, each as many tokens as it has patches, and positions on three axes."""
+"""Qwen2-VL, Qwen2.5-VL and Qwen3-VL: images of any size, each as many tokens as it has patches, and positions on three axes."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
+from transformers import Cache
 
 from tellapart.captioners.base import Encoded
 from tellapart.captioners.families.base import Processors, as_list, first_given
@@ -213,3 +214,40 @@ class Qwen2VL(Prompted):
 
 def _reason(error: Exception) -> str:
     return next(iter(str(error).strip().splitlines()), type(error).__name__).rstrip(".:")
+
+
+# Qwen3-VL: Qwen2-VL whose first decoder layers also read deeper layers of the image tower.
+
+
+class Qwen3VL(Qwen2VL):
+    """``Qwen3VLForConditionalGeneration``.
+
+    Deepstack (Meng et al., NeurIPS 2024): states of several layers of the tower, each through a merger of its own, are added
+    to the image tokens after the first layers of the language model. Caption tokens get none.
+    """
+
+    plain_template = (
+        "<|im_start|>user\n<|vision_start|><|image_pad|><|vision_end|>{prompt}<|im_end|>\n<|im_start|>assistant\n"
+    )
+
+    @property
+    def mergers(self) -> list[nn.Module]:
+        """The last layer's merger, then those of the layers before."""
+        visual = self.model.model.visual
+        return [visual.merger, *visual.deepstack_merger_list]
+
+    def further(self, encoded: Encoded, image: Tensor, width: int, cache: Cache | None) -> dict[str, Any]:
+        """The image tokens among ``width`` columns, and what is added to them; nothing once the prefix is cached."""
+        if "deepstack" not in encoded.inputs or (cache is not None and cache.get_seq_length() > 0):
+            return {}
+        assert encoded.mask is not None
+        place = encoded.inputs["input_ids"][image] == self.image_token
+        real = encoded.mask[image]
+        layers = encoded.inputs["deepstack"].unbind(dim=1)
+        return {
+            "visual_pos_masks": nn.functional.pad(place, (0, width - place.shape[1])),
+            "deepstack_visual_embeds": [
+                self.merged(merger, states)[image][real]
+                for merger, states in zip(self.mergers[1:], layers, strict=True)
+            ],
+        }

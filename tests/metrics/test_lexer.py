@@ -7,7 +7,7 @@ from hypothesis import assume, settings
 from hypothesis import given as forall
 from hypothesis import strategies as st
 
-from tellapart.metrics.ptb_automaton import Lexer, Rule
+from tellapart.metrics.lexer import Lexer, Rule
 
 PIECES = st.recursive(
     st.sampled_from(["a", "b", "[ab]", "[^a]", "[a-c]", ".", r"\.", r"[\]-]"]),
