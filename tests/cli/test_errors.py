@@ -10,7 +10,6 @@ import pytest
 
 from tellapart.cli.main import main
 
-
 REMARKS = ("CIDEr-D takes its document frequencies from only 8 images: rewards will be coarse.",)
 """Warnings that may come before the error."""
 

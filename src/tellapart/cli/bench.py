@@ -62,8 +62,8 @@ def _bench(options: BenchOptions) -> int:
     from tellapart.experiments.bench.bench import Bench
     from tellapart.experiments.bench.entries import entries_of
     from tellapart.experiments.bench.page import write
-    from tellapart.experiments.frontier.picture import require_matplotlib
     from tellapart.experiments.world_run import TRAINED, Setting
+    from tellapart.sweep.frontier.picture import require_matplotlib
 
     base = Setting(row="xe", steps=options.steps, size=options.size)
     names = [name.strip() for name in options.methods.split(",") if name.strip()]

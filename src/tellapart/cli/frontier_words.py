@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from tellapart.errors import UsageError
 from tellapart.recipe.load import chosen_method, recipe_parser
 from tellapart.recipe.parse import RECIPE_ENDINGS, Parser, add_options, option_types, parse, split_arguments
 from tellapart.recipe.read_yaml import read_yaml
+from tellapart.sweep.curves import Method
 
 REPEATED = ("grid", "label", "add", "at")
 """Options that may be given several times, the first two for each recipe."""
@@ -65,21 +66,6 @@ class FrontierOptions:
     title: str = "The frontier of recall and naturalness"
     picture: bool = True
     dry_run: bool = False
-
-
-@dataclass
-class Method:
-    """A recipe with its grid.
-
-    Args:
-        path: the recipe.
-        label: its name in tables.
-        grid: option -> its values as text.
-    """
-
-    path: Path
-    label: str | None = None
-    grid: dict[str, list[str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -258,11 +244,3 @@ def _check(options: FrontierOptions, methods: Sequence[Method], added: Sequence[
         raise UsageError(f"--images is {options.images}: give 0 or more.")
     if options.samples < 0 or options.samples == 1:
         raise UsageError(f"--samples is {options.samples}: give 2 or more, or 0 for none.")
-
-
-def nested(values: Mapping[str, Any], key: str) -> Any:
-    """The value of a dotted option in a resolved recipe."""
-    found: Any = values
-    for part in key.split("."):
-        found = found[part]
-    return found

@@ -8,7 +8,7 @@ from typing import Any
 
 from tellapart.evaluation.report.curves import COLOURS
 from tellapart.experiments.bench.table import COLUMNS, PLANE, Line, front
-from tellapart.experiments.frontier.picture import MARKERS, require_matplotlib, save
+from tellapart.sweep.frontier.picture import MARKERS, require_matplotlib, save
 
 UPWARDS = ("exact_recall@1", "judge_R@1", "listener_R@1")
 """A panel each: as far as captions are true, by a retriever that was no reward, by the one that was."""

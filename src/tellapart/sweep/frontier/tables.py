@@ -8,7 +8,8 @@ from typing import Any
 
 from tellapart.errors import UsageError
 from tellapart.evaluation.columns import describe, main_columns, markdown_cell
-from tellapart.experiments.frontier.readings import (
+from tellapart.metrics.curves import t_interval
+from tellapart.sweep.frontier.readings import (
     CONFIDENCE,
     EXACT,
     OWN,
@@ -19,8 +20,7 @@ from tellapart.experiments.frontier.readings import (
     read,
     recalls,
 )
-from tellapart.experiments.frontier.records import CHECKPOINTS, START, Curve, Point, metric_keys, values
-from tellapart.metrics.curves import t_interval
+from tellapart.sweep.records import CHECKPOINTS, START, Curve, Point, metric_keys, values
 
 TITLES = {"selected": "selected checkpoint", "last": "last step"}
 

@@ -12,10 +12,10 @@ from tellapart.errors import UsageError
 from tellapart.evaluation.columns import all_columns, describe, main_columns
 from tellapart.evaluation.report.curves import COLOURS, MARKERS, SWATCHES
 from tellapart.evaluation.report.pictures import picture_of
-from tellapart.experiments.frontier.readings import CONFIDENCE, band, first_recalls, naturalness, recalls
-from tellapart.experiments.frontier.records import START, Curve, Point, Training, metric_keys, values
-from tellapart.experiments.frontier.tables import TITLES, present
 from tellapart.metrics.curves import t_interval
+from tellapart.sweep.frontier.readings import CONFIDENCE, band, first_recalls, naturalness, recalls
+from tellapart.sweep.frontier.tables import TITLES, present
+from tellapart.sweep.records import START, Curve, Point, Training, metric_keys, values
 
 
 def page_data(curves: Sequence[Curve], dataset: CaptionDataset | None, *, images: int, seed: int = 0) -> dict[str, Any]:

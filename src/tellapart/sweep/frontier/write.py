@@ -7,13 +7,13 @@ from pathlib import Path
 
 from tellapart.data.dataset import CaptionDataset
 from tellapart.evaluation.columns import describe
-from tellapart.experiments.frontier.examples import page_data
-from tellapart.experiments.frontier.page import write_page
-from tellapart.experiments.frontier.picture import draw
-from tellapart.experiments.frontier.readings import CONFIDENCE
-from tellapart.experiments.frontier.records import FRONTIER_FILE, Curve, metric_keys, require_comparable, write_curves
-from tellapart.experiments.frontier.tables import HOW_READ, TITLES, Table, fixed_readings, points_table, present
 from tellapart.files import write_text
+from tellapart.sweep.frontier.examples import page_data
+from tellapart.sweep.frontier.page import write_page
+from tellapart.sweep.frontier.picture import draw
+from tellapart.sweep.frontier.readings import CONFIDENCE
+from tellapart.sweep.frontier.tables import HOW_READ, TITLES, Table, fixed_readings, points_table, present
+from tellapart.sweep.records import FRONTIER_FILE, Curve, metric_keys, require_comparable, write_curves
 
 PAGE_FILE, TABLES_FILE = "frontier.html", "frontier.md"
 NAMES = {"selected": "frontier", "last": "frontier-last"}

@@ -1,9 +1,9 @@
 """Curves of recall against naturalness, one knob a method: their records, what is read off them, and their page."""
 
-from tellapart.experiments.frontier.readings import Reading, band, levels, read
-from tellapart.experiments.frontier.records import Curve, Measured, Point, Training, read_curves
-from tellapart.experiments.frontier.write import write_frontier
 from tellapart.metrics.curves import crossings, interpolate, t_interval
+from tellapart.sweep.frontier.readings import Reading, band, levels, read
+from tellapart.sweep.frontier.write import write_frontier
+from tellapart.sweep.records import Curve, Measured, Point, Training, read_curves
 
 __all__ = [
     "Curve",

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tellapart.evaluation.columns import Column, describe, listener_metric
-from tellapart.experiments.frontier.records import Curve
 from tellapart.metrics.curves import crossings, interpolate, t_interval
+from tellapart.sweep.records import Curve
 
 CONFIDENCE = 0.95
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from evaluation.evaluation_fakes import toy_dataset, toy_result
-from tellapart.experiments.frontier import Curve, Measured, Point, Training
+from tellapart.sweep.frontier import Curve, Measured, Point, Training
 
 EVIL = [
     '<script>document.title="hacked"</script>',

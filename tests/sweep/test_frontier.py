@@ -11,12 +11,12 @@ from frontier_fakes import EVIL, curve, two_curves
 
 from evaluation.evaluation_fakes import toy_dataset
 from tellapart.errors import UsageError
-from tellapart.experiments.frontier import Curve, band, levels, read, read_curves, write_frontier
-from tellapart.experiments.frontier.picture import draw
-from tellapart.experiments.frontier.readings import Reading, naturalness, recalls
-from tellapart.experiments.frontier.records import require_comparable
-from tellapart.experiments.frontier.tables import fixed_readings, points_table
 from tellapart.metrics.curves import t_quantile
+from tellapart.sweep.frontier import Curve, band, levels, read, read_curves, write_frontier
+from tellapart.sweep.frontier.picture import draw
+from tellapart.sweep.frontier.readings import Reading, naturalness, recalls
+from tellapart.sweep.frontier.tables import fixed_readings, points_table
+from tellapart.sweep.records import require_comparable
 
 
 @pytest.fixture(scope="module")

@@ -10,10 +10,10 @@ from typing import Any
 from tellapart.errors import UsageError
 from tellapart.evaluation.columns import describe
 from tellapart.evaluation.report.curves import COLOURS
-from tellapart.experiments.frontier.readings import band, first_recalls, naturalness
-from tellapart.experiments.frontier.records import START, Curve, Point, metric_keys, values
-from tellapart.experiments.frontier.tables import TITLES, starts
 from tellapart.files import beside
+from tellapart.sweep.frontier.readings import band, first_recalls, naturalness
+from tellapart.sweep.frontier.tables import TITLES, starts
+from tellapart.sweep.records import START, Curve, Point, metric_keys, values
 
 MARKERS = ("o", "s", "D", "^", "X", "*", "h", "P")
 MOST_COLUMNS = 5

@@ -8,7 +8,7 @@ from typing import Any
 
 from tellapart.evaluation import one_file
 from tellapart.evaluation.report.curves import safe_json
-from tellapart.experiments.frontier.tables import HOW_READ, Table
+from tellapart.sweep.frontier.tables import HOW_READ, Table
 
 
 def write_page(
@@ -34,7 +34,7 @@ def write_page(
     """
     return one_file.write_page(
         path,
-        "tellapart.experiments.frontier",
+        "tellapart.sweep.frontier",
         scripts=("page.js",),
         title=title,
         protocol=protocol,

@@ -5,7 +5,7 @@ from frontier_fakes import EVIL, two_curves
 
 from browser import PHONE, chromium, page  # noqa: F401
 from evaluation.evaluation_fakes import toy_dataset
-from tellapart.experiments.frontier import write_frontier
+from tellapart.sweep.frontier import write_frontier
 
 pytestmark = pytest.mark.browser
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tellapart.errors import UsageError
-from tellapart.experiments.jobs import Job, require, run_jobs
+from tellapart.sweep.jobs import Job, require, run_jobs
 
 WORKER = """
 import argparse, json, pathlib, sys
@@ -59,35 +59,6 @@ def test_position_is_read_from_the_log_of_the_run(tmp_path: Path):
     assert job.position() == 4
 
 
-def test_what_other_models_measured_is_not_done(tmp_path: Path):
-    def job(*models: str) -> Job:
-        return Job("measured", "toy_worker", (), tmp_path, 0, models=models)
-
-    assert not job().done()
-    assert not job("pac-1").done()
-    (tmp_path / "done.json").write_text('{"test": {}}')  # names none: of an earlier version
-    assert job().done()
-    assert job("pac-1").done()
-    (tmp_path / "done.json").write_text('{"measured_by": ["pac-1"], "test": {}}')
-    assert job("pac-1").done()
-    assert not job("pac-2").done()
-    assert not job("language_model-1", "pac-1").done()
-    assert job().done()
-
-
-def test_what_was_measured_otherwise_is_not_done(tmp_path: Path):
-    def done(*models: str, **protocol: str) -> bool:
-        return Job("measured", "toy_worker", (), tmp_path, 0, models=models, protocol=protocol).done()
-
-    (tmp_path / "done.json").write_text('{"measured_by": ["pac-1"], "test": {}}')  # does not say how
-    assert done(digest="1", greedy="greedy")
-    (tmp_path / "done.json").write_text('{"measured_by": ["pac-1"], "protocol": {"digest": "1"}, "test": {}}')
-    assert done(digest="1", greedy="greedy")
-    assert not done(digest="2", greedy="greedy")
-    assert done()
-    assert not done("pac-2", digest="1")
-
-
 INTERRUPTED = """
 import argparse, pathlib, signal, sys, time
 parser = argparse.ArgumentParser()
@@ -108,7 +79,7 @@ time.sleep(0.3)  # the step and the checkpoint, during which a second signal wou
 
 PARENT = """
 from pathlib import Path
-from tellapart.experiments.jobs import Job, run_jobs
+from tellapart.sweep.jobs import Job, run_jobs
 try:
     run_jobs([Job("long", "toy_worker", (), Path("long"), 3)], "toys")
 except KeyboardInterrupt:
@@ -120,7 +91,7 @@ except KeyboardInterrupt:
 def test_an_interrupt_reaches_a_training_once(tmp_path: Path, number: int):
     """As in a terminal: Ctrl-C goes to the whole foreground group, and a training that hears it twice drops its checkpoint."""
     (tmp_path / "toy_worker.py").write_text(INTERRUPTED)
-    environment = os.environ | {"PYTHONPATH": str(tmp_path)}
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])}
     command = [sys.executable, "-c", PARENT]
     parent = subprocess.Popen(
         command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True, start_new_session=True
