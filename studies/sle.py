@@ -19,7 +19,7 @@ def prepare(file: StudyFile, size: str) -> StudyFile:
     from tellapart.world.stages import resolve
 
     features = world_features(resolve("world/backbone", size=size), size)
-    return file.having({name for name in file.rows if name.startswith(LSTM)}, {"data.features": str(features.folder)})
+    return file.having({name for name in file.rows if name.startswith(LSTM)}, {"data.features": str(features.path)})
 
 
 def claims(study: Study) -> Iterator[Claim]:

@@ -31,7 +31,7 @@ _PUBLIC = {
     "TrainConfig": "tellapart.training.config",
     "TrainingData": "tellapart.data.loader",
     "UsageError": "tellapart.errors",
-    "World": "tellapart.experiments.world",
+    "World": "tellapart.world.parts",
     "XE": "tellapart.objectives.xe",
     "compute_metrics": "tellapart.evaluation.trainer",
     "load_dataset": "tellapart.data.load",

@@ -15,10 +15,12 @@ from tellapart.evaluation.evaluate import Evaluation
 from tellapart.evaluation.fluency import PerplexityMeasure
 from tellapart.evaluation.grammar import GrammarMeasure
 from tellapart.evaluation.report.runs import read_curves
-from tellapart.experiments.world import World
 from tellapart.metrics.chair import ObjectNames, chair
 from tellapart.objectives.scst import SCST
 from tellapart.objectives.xe import XE
+from tellapart.rewards.grammar import Grammar
+from tellapart.rewards.reference import CiderD, DocumentFrequencies
+from tellapart.rewards.similarity import Similarity
 from tellapart.training.checkpoint import NonFiniteError
 from tellapart.training.config import TrainConfig
 from tellapart.training.loop import train
@@ -26,6 +28,8 @@ from tellapart.types import Decoding
 from tellapart.verdicts.rules import FLOOR, HACKING, RULES
 from tellapart.world import load_scenes, spec
 from tellapart.world.measures import measure_against
+from tellapart.world.parts import World
+from tellapart.world.stages import resolve
 
 pytestmark = pytest.mark.slow
 
@@ -103,6 +107,10 @@ def captioner():
     return World("small", 0).captioner
 
 
+def cider(parts):
+    return CiderD(DocumentFrequencies.from_references(parts.dataset("train").references))
+
+
 def sampled(reward, *, max_new_tokens=20, **options):
     speaker = captioner()
     return speaker, SCST(speaker, reward, num_generations=4, max_new_tokens=max_new_tokens, **options)
@@ -112,8 +120,10 @@ def sampled(reward, *, max_new_tokens=20, **options):
 def hacked(tmp_path_factory):
     """CLIP-S alone at a rate too high for this captioner: the listener is pleased by piles of words."""
     folder = tmp_path_factory.mktemp("hacked")
-    speaker, objective = sampled(world().reward("clip_s"))
-    evaluate = evaluation(world(), speaker, GrammarMeasure(world().grammar))
+    speaker, objective = sampled(Similarity(world().listener))
+    evaluate = evaluation(
+        world(), speaker, GrammarMeasure(Grammar.from_pretrained(resolve("world/grammar", size="small")))
+    )
     options = {"learning_rate": 5e-4, "max_steps": 40, "eval_steps": 2, "per_device_train_batch_size": 16}
     options |= {"on_hack": "rollback", "metric_for_best_model": "listener_R@1", "best_floor": {"Bleu_1": 0.8}}
     run = trained(folder, objective, evaluate=evaluate, **options)
@@ -190,7 +200,7 @@ def test_references_of_another_language_reward_nothing(tmp_path):
     parts = world()
     french = [Example(e.id, e.image, ("un cercle rouge", "rond")) for e in parts.dataset("train").examples[:32]]
     data = TrainingData(CaptionDataset(french, name="french"), parts.collate)
-    _, objective = sampled(parts.reward("cider_d"))
+    _, objective = sampled(cider(parts))
     run = trained(tmp_path, objective, data=data, learning_rate=1e-5)
     assert verdicts(tmp_path) == FRENCH
     assert logged(run) == {"doctor/zero_reward", "doctor/no_spread"}
@@ -198,20 +208,20 @@ def test_references_of_another_language_reward_nothing(tmp_path):
 
 def test_equal_captions_have_no_advantages(tmp_path):
     """At a temperature near 0 all draws are the greedy caption."""
-    _, objective = sampled(world().reward("clip_s"), temperature=1e-4)
+    _, objective = sampled(Similarity(world().listener), temperature=1e-4)
     run = trained(tmp_path, objective, learning_rate=1e-5)
     assert logged(run) == {"doctor/no_spread"}
 
 
 def test_captions_that_are_cut_while_drawing(tmp_path):
-    _, objective = sampled(world().reward("clip_s"), max_new_tokens=3)
+    _, objective = sampled(Similarity(world().listener), max_new_tokens=3)
     run = trained(tmp_path, objective, learning_rate=1e-5)
     assert logged(run) == {"doctor/drawn_unfinished"}
     assert verdicts(tmp_path) == CUT
 
 
 def test_a_rate_that_overflows(tmp_path):
-    _, objective = sampled(world().reward("clip_s"))
+    _, objective = sampled(Similarity(world().listener))
     with pytest.raises(NonFiniteError):
         trained(tmp_path, objective, learning_rate=1e30)
     assert verdicts(tmp_path) >= OVERFLOW
@@ -219,7 +229,7 @@ def test_a_rate_that_overflows(tmp_path):
 
 
 def test_a_training_that_goes_well_is_silent(tmp_path):
-    speaker, objective = sampled(world().reward("cider_d"))
+    speaker, objective = sampled(cider(world()))
     options = {"learning_rate": 3e-5, "max_steps": 4, "eval_steps": 2}
     run = trained(tmp_path, objective, evaluate=evaluation(world(), speaker), on_hack="stop", **options)
     assert (run.step, run.ended) == (4, "")
