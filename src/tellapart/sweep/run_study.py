@@ -54,7 +54,8 @@ def run(
             sys.stdout.write(listed(study))
             return
         study.run(workers=options.workers)
-        page = write or (lambda done, docs: _page(done, docs, claims, sections))
+        whole = not options.rows  # claims and sections read rows that may be left out
+        page = write or (lambda done, docs: _page(done, docs, claims if whole else None, sections if whole else None))
         sys.stdout.write(f"{page(study, options.docs)}\n")
     except UsageError as error:
         sys.exit(f"error: {error}")
@@ -67,7 +68,7 @@ def _options(file: Path, argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=f"Run the study {file.name}, or resume it.")
     parser.add_argument("--output_dir", type=Path, default=Path("runs/study"), help="folder of all trainings")
     parser.add_argument("--docs", type=Path, default=Path("docs/results"), help="folder of the page")
-    parser.add_argument("--rows", help="rows with semicolons between them; start captioners are always shown")
+    parser.add_argument("--rows", help="rows with semicolons between them, without claims; start captioners are always shown")
     parser.add_argument(
         "--seeds", type=int, nargs="+", help="seeds of the measured points; the first one also searches"
     )
