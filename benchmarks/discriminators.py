@@ -24,7 +24,6 @@ import torch
 
 from tellapart.data.dataset import CaptionDataset, Collate
 from tellapart.data.loader import TrainingData
-from tellapart.experiments.world import World
 from tellapart.objectives.discriminator import DiscriminatorPretraining
 from tellapart.pretraining.discriminator import new_discriminator, pretrain
 from tellapart.pretraining.discriminator_accuracy import measure
@@ -33,6 +32,7 @@ from tellapart.pretraining.start_captions import StartCaptions, start_captions
 from tellapart.rewards.discriminator import Discriminator
 from tellapart.training.config import TrainConfig
 from tellapart.training.loop import train as train_loop
+from tellapart.world.parts import World
 from tellapart.world.vocabulary import MAX_NEW_TOKENS
 
 SHUFFLED = "shuffled references"

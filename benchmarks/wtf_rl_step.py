@@ -19,12 +19,12 @@ from typing import Any
 import torch
 
 from tellapart.data.loader import Cut
-from tellapart.experiments.world import World
 from tellapart.listeners.mining import mine
 from tellapart.listeners.remember import RememberingTexts
 from tellapart.objectives.wtf_rl import WTFRL
 from tellapart.pretraining.discriminator import new_discriminator
 from tellapart.pretraining.discriminator_settings import DiscriminatorSettings
+from tellapart.world.parts import World
 
 PARTS = (
     "draw",

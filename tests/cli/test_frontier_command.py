@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from tellapart.cli.frontier_plan import Planner
-from tellapart.cli.frontier_point import carry_out
+from tellapart.cli.frontier import plan
 from tellapart.cli.frontier_words import assignment, read_words, seeds_of
 from tellapart.cli.main import main
 from tellapart.errors import UsageError
 from tellapart.recipe.fingerprint import Fingerprints, digest, stages_of
+from tellapart.sweep.tasks import Sweep, carry_out
 
 ROOT = Path(__file__).parents[2]
 DICO, KL = str(ROOT / "recipes/world_ved_dico.yaml"), str(ROOT / "recipes/world_ved_scst_clip_kl.yaml")
@@ -41,15 +41,19 @@ if asked["trains"] and beta == 0.2 and seed == 43 and not pathlib.Path("mended")
 metrics = {"CIDEr": 0.5 + beta + seed / 1000, "judge_R@1": 60 - 50 * beta}
 protocol = Protocol("toy", 1, "00000000", "greedy", {"judge": "0"})
 done = {}
+(measured,) = asked["measures"]
+target = options.output_dir / measured
 for name, step in (("selected", 1), ("last", 2)) if asked["trains"] else (("start", 0),):
     result = EvaluationResult(asked["name"], protocol, metrics, {"a": f"{name} says {beta} & {seed}"}, {})
-    done[name] = {"step": step, "folder": result.save(place.parent / name).relative_to(place.parent).as_posix()}
-(place.parent / "done.json").write_text(json.dumps(done))
+    done[name] = {"step": step, "folder": result.save(target / name).relative_to(target).as_posix()}
+(target / "done.json").write_text(json.dumps(done))
 """
 
 
 def planned(*words):
-    return Planner(read_words([*map(str, words)])).curves()
+    read = read_words([*map(str, words)])
+    options = read.options
+    return plan(read, Sweep(options.output_dir, common=read.overrides, redraw_start=options.redraw_start))
 
 
 def test_a_grid_belongs_to_the_recipe_before_it():
@@ -122,9 +126,9 @@ def test_the_first_key_is_the_knob_and_others_give_curves(materials, tmp_path):
         [{"objective.beta": 0.1}, {"objective.beta": 0.5}]
     ] * 2
     trainings = [each for curve in curves for _, two in curve.points for each in two]
-    assert len({each.job.folder for each in trainings}) == 8
+    assert len({each.folder for each in trainings}) == 8
     assert all(each.recipe["weight_decay"] == 0.1 for each in trainings)
-    assert len({each.job.folder for curve in curves for each in curve.start}) == 1
+    assert len({each.folder for curve in curves for each in curve.start}) == 1
 
 
 def test_points_are_kept_by_what_decides_them(materials, tmp_path):
@@ -132,7 +136,7 @@ def test_points_are_kept_by_what_decides_them(materials, tmp_path):
 
     def folders(*words):
         (curve,) = planned(recipe, "--seeds", 1, *words)
-        return {each.job.folder.name for _, all_of in curve.points for each in all_of}
+        return {each.folder.name for _, all_of in curve.points for each in all_of}
 
     before = folders("--grid", "objective.beta=0.1")
     assert folders("--objective.beta=1e-1", "--logging_steps", 7) == before
@@ -142,7 +146,7 @@ def test_points_are_kept_by_what_decides_them(materials, tmp_path):
     assert folders("--objective.beta=0.1", "--split", "train", "--num_beams", 2) == before
     (curve,) = planned(recipe, "--seeds", 1, "--objective.beta=0.1")
     (other,) = planned(recipe, "--seeds", 1, "--objective.beta=0.1", "--split", "train")
-    assert curve.points[0][1][0].job.marker != other.points[0][1][0].job.marker
+    assert curve.points[0][1][0].job.markers != other.points[0][1][0].job.markers
     # other words in the data are another training
     copy = tmp_path / "copy.json"
     copy.write_text(materials.data.read_text().replace("raw", "raw ", 1).replace("raw ", "raw"))
@@ -166,7 +170,7 @@ def test_a_seed_redraws_the_start_of_the_world(tmp_path):
     starts = [each.recipe["captioner"]["model_name_or_path"] for each in curve.points[0][1]]
     assert starts == ["world/xe", "world/xe-seed1"]
     assert len(curve.start) == 2
-    assert stages_of(curve.points[0][1][1].asked) == {"world/xe-seed1", "world/listener", "world/judge"}
+    assert stages_of(curve.points[0][1][1].recipe) == {"world/xe-seed1", "world/listener", "world/judge"}
     (curve,) = planned(DICO, "--seeds", 2, "--redraw_start", "false", "--output_dir", tmp_path)
     assert {each.recipe["captioner"]["model_name_or_path"] for each in curve.points[0][1]} == {"world/xe"}
     assert len(curve.start) == 1
@@ -190,8 +194,8 @@ def toys(tmp_path, monkeypatch):
     """Trainings that take a moment and whose numbers follow from their settings."""
     (tmp_path / "toy_point.py").write_text(WORKER)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    monkeypatch.setattr("tellapart.cli.frontier_plan.POINT_MODULE", "toy_point")
-    monkeypatch.setattr("tellapart.experiments.jobs.POLL_SECONDS", 0.05)
+    monkeypatch.setattr("tellapart.sweep.tasks.JOB_MODULE", "toy_point")
+    monkeypatch.setattr("tellapart.sweep.jobs.POLL_SECONDS", 0.05)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -248,29 +252,29 @@ def test_a_point_trains_measures_and_is_not_trained_twice(materials, tmp_path, m
     (curve,) = planned(recipe, "--seeds", 1, "--output_dir", "world")
     (planned_one,) = curve.points[0][1]
     planned_one.write()
-    folder = planned_one.job.folder
-    carry_out(folder, folder / planned_one.job.arguments[0])
-    assert planned_one.job.done()
-    training = planned_one.training()
-    assert training.checkpoints["last"].step == 2
-    assert set(training.checkpoints) == {"selected", "last"}
+    folder = planned_one.folder
+    carry_out(folder, folder / "asked.json")
+    assert planned_one.done()
+    checkpoints = planned_one.measured()
+    assert checkpoints["last"].step == 2
+    assert set(checkpoints) == {"selected", "last"}
     logged = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     last = next(line for line in logged if line["step"] == 2 and "eval_CIDEr" in line)
     for key in ("CIDEr", "listener_R@1", "Self-BLEU"):
-        assert training.checkpoints["last"].metrics[key] == pytest.approx(last[f"eval_{key}"])
+        assert checkpoints["last"].metrics[key] == pytest.approx(last[f"eval_{key}"])
     before = (folder / "checkpoint-2/captioner/model.safetensors").stat().st_mtime_ns
     (other,) = planned(recipe, "--seeds", 1, "--output_dir", "world", "--split", "train")[0].points[0][1]
-    assert other.job.folder == folder
+    assert other.folder == folder
     other.write()
-    carry_out(folder, folder / other.job.arguments[0])
-    assert other.training().checkpoints["last"].protocol.images == 8
+    carry_out(folder, folder / "asked.json")
+    assert other.measured()["last"].protocol.images == 8
     assert (folder / "checkpoint-2/captioner/model.safetensors").stat().st_mtime_ns == before
     # killed after the last step, before it was noted: nothing is trained again
     (folder / "trained.json").unlink()
     shutil.rmtree(folder / "measured")
     planned_one.write()
-    carry_out(folder, folder / planned_one.job.arguments[0])
-    assert planned_one.training().checkpoints["last"].metrics == training.checkpoints["last"].metrics
+    carry_out(folder, folder / "asked.json")
+    assert planned_one.measured()["last"].metrics == checkpoints["last"].metrics
 
 
 def test_help_needs_no_torch():

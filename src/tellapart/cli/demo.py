@@ -42,12 +42,12 @@ def run(argv: Sequence[str]) -> int:
         raise UsageError(f"{words[0]!r} is one word too many: tellapart demo takes options only.")
     if options.workers < 1:
         raise UsageError(f"--workers is {options.workers}: it must be at least 1.")
-    from tellapart.experiments.demo import run_demo
+    from tellapart.sweep.demo import run_demo
 
     try:
         comparison, page = run_demo(options.output_dir, size=options.size, workers=options.workers)
     except KeyboardInterrupt as error:
-        raise KeyboardInterrupt("stopped; the same command goes on where it was") from error
+        raise KeyboardInterrupt("stopped; the same command resumes there") from error
     comparison.print(result_console())
     say(f"report: {page}")
     return 0

@@ -4,40 +4,43 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tellapart.cli.console import note, say, table
-from tellapart.cli.frontier_words import Words, frontier_parser, read_words
+from tellapart.cli.frontier_words import Words, frontier_help, read_words, seeds_of
 from tellapart.errors import UsageError
-from tellapart.recipe.parse import help_of
+from tellapart.sweep.curves import Planner
+from tellapart.sweep.tasks import Sweep, distinct
 
 if TYPE_CHECKING:
-    from tellapart.cli.frontier_plan import Planned, PlannedCurve
     from tellapart.data.dataset import CaptionDataset
-    from tellapart.experiments.frontier.records import Curve
+    from tellapart.sweep.curves import PlannedCurve
+    from tellapart.sweep.records import Curve
 
 SOME_FAILED = 1
+MEASURING = ("split", "num_beams", "samples", "meteor", "language_model", "grammar")
+"""Options that say how points are measured, in the words of ``tellapart score``; null ones come from the recipe."""
 
 
 def run(argv: Sequence[str]) -> int:
     """Train what is not done, measure, and write tables, pictures and the page; 1 if a training failed."""
     if "--help" in argv or "-h" in argv:
-        say(help_of(frontier_parser()))
+        say(frontier_help())
         return 0
     words = read_words(argv)
-    from tellapart.cli.frontier_plan import Planner
-    from tellapart.experiments.frontier.records import read_curves
+    from tellapart.sweep.records import read_curves
 
     if words.options.picture and not words.options.dry_run:
-        from tellapart.experiments.frontier.picture import require_matplotlib
+        from tellapart.sweep.frontier.picture import require_matplotlib
 
         require_matplotlib()  # told now, not after hours of training
     added = [curve for folder in words.added for curve in read_curves(folder)]
-    planned = Planner(words).curves()
+    sweep = Sweep(words.options.output_dir, common=words.overrides, redraw_start=words.options.redraw_start)
+    planned = plan(words, sweep)
     if words.options.dry_run:
         say(_listed(planned))
         return 0
-    failed = _train(planned, words.options.workers)
+    failed = sweep.run((task for curve in planned for task in curve.everything()), workers=words.options.workers)
     curves = _distinct([*(curve.measured() for curve in planned), *added])
     page = _write(words, curves, planned)
     for job in failed:
@@ -48,42 +51,14 @@ def run(argv: Sequence[str]) -> int:
     return SOME_FAILED if failed else 0
 
 
-def _train(curves: Sequence[PlannedCurve], workers: int) -> list[Any]:
-    """Run what is not done; the jobs that failed.
+def plan(words: Words, sweep: Sweep) -> list[PlannedCurve]:
+    """The curves that a command line asks for, before anything trains.
 
     Raises:
-        KeyboardInterrupt: stopped on request; all that is done is kept.
+        UsageError: an option of a grid does not exist, or a value is of a wrong type.
     """
-    from tellapart.experiments.jobs import run_jobs
-
-    jobs = _each(curves)
-    waiting = [planned for planned in jobs if not planned.job.done()]
-    _build_world(waiting)
-    for planned in waiting:
-        planned.write()
-    trainings = sum(planned.job.steps > 0 for planned in jobs)
-    try:
-        return run_jobs([planned.job for planned in jobs], f"{trainings} trainings", workers=workers)
-    except KeyboardInterrupt as error:
-        raise KeyboardInterrupt("stopped; the same command goes on where it was") from error
-
-
-def _each(curves: Sequence[PlannedCurve]) -> list[Planned]:
-    """Every training once, even where curves share it."""
-    return list({planned.job.folder: planned for curve in curves for planned in curve.everything()}.values())
-
-
-def _build_world(waiting: Sequence[Planned]) -> None:
-    """The stages of the built-in world that the recipes name, before two processes build the same."""
-    from tellapart.recipe.fingerprint import stages_of
-
-    needed = {(stage, each.recipe["data"]["size"]) for each in waiting for stage in stages_of(each.asked)}
-    if not needed:
-        return
-    from tellapart.recipe.models import build_stage
-
-    for stage, size in sorted(needed):
-        build_stage(stage, size)
+    asked = {name: getattr(words.options, name) for name in MEASURING}
+    return Planner(sweep, lambda first: seeds_of(words.options.seeds, first), asked).curves(words.methods)
 
 
 def _distinct(curves: Sequence[Curve]) -> list[Curve]:
@@ -98,7 +73,7 @@ def _distinct(curves: Sequence[Curve]) -> list[Curve]:
 
 
 def _write(words: Words, curves: Sequence[Curve], planned: Sequence[PlannedCurve]) -> Path:
-    from tellapart.experiments.frontier.write import write_frontier
+    from tellapart.sweep.frontier.write import write_frontier
 
     options = words.options
     return write_frontier(
@@ -114,15 +89,15 @@ def _write(words: Words, curves: Sequence[Curve], planned: Sequence[PlannedCurve
 
 def _dataset(words: Words, planned: Sequence[PlannedCurve]) -> CaptionDataset | None:
     """The images that were captioned, if they can still be read."""
-    each = _each(planned)
-    if not each:
+    tasks = [task for curve in planned for task in curve.everything()]
+    if not tasks:
         note("note: the page shows no images, because the points were added from elsewhere.")
         return None
-    from tellapart.recipe.measured import DataOptions, load
-    from tellapart.recipe.runs import made_by
+    from tellapart.sweep.trainings import dataset_of
 
+    (measure,) = tasks[0].measures.values()
     try:
-        return load(DataOptions(split=each[0].asked["measure"]["split"]), made_by(each[0].recipe)).dataset
+        return dataset_of(tasks[0].recipe, measure["split"])
     except UsageError as error:
         note(f"note: the page shows no images, because they cannot be read: {error}")
         return None
@@ -132,6 +107,7 @@ def _listed(curves: Sequence[PlannedCurve]) -> str:
     """What is done and what is not."""
     if not curves:
         return "nothing to train"
+    tasks = distinct(task for curve in curves for task in curve.everything())
     rows = [["training", "state", "folder"]]
-    rows += [[each.job.name, "done" if each.job.done() else "to do", str(each.job.folder)] for each in _each(curves)]
+    rows += [[task.name, "done" if task.done() else "to do", str(task.folder)] for task in tasks]
     return table(rows)

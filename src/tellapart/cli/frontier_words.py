@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tellapart.errors import UsageError
-from tellapart.recipe.load import chosen_method, recipe_parser
-from tellapart.recipe.parse import RECIPE_ENDINGS, Parser, add_options, option_types, parse, split_arguments
-from tellapart.recipe.read_yaml import read_yaml
+from tellapart.recipe.flags import RECIPE_ENDINGS, NoValue, full_name, known_key, split_words
+from tellapart.recipe.options import Given, Text, help_lines, options_of, types_of
+from tellapart.recipe.recipe import schema_of
+from tellapart.recipe.schema import Catalogue
+from tellapart.recipe.words import read_options
+from tellapart.sweep.curves import Method
 
 REPEATED = ("grid", "label", "add", "at")
 """Options that may be given several times, the first two for each recipe."""
@@ -67,21 +70,6 @@ class FrontierOptions:
     dry_run: bool = False
 
 
-@dataclass
-class Method:
-    """A recipe with its grid.
-
-    Args:
-        path: the recipe.
-        label: its name in tables.
-        grid: option -> its values as text.
-    """
-
-    path: Path
-    label: str | None = None
-    grid: dict[str, list[str]] = field(default_factory=dict)
-
-
 @dataclass(frozen=True)
 class Words:
     """A command line, taken apart.
@@ -101,15 +89,20 @@ class Words:
     options: FrontierOptions
 
 
-def frontier_parser() -> Parser:
-    """The command's own options."""
-    parser = Parser(
-        usage="tellapart frontier RECIPE --grid KEY=V1,V2,... [RECIPE --grid ...] [--option value ...]",
-        description="Train every point of a grid with several seeds (or go on where an earlier call stopped), measure each, "
-        "and draw recall against how captions read. Options of tellapart train apply to all recipes.",
-    )
-    add_options(parser, FrontierOptions)
-    return parser
+OPTIONS = options_of(FrontierOptions)
+
+
+def frontier_help() -> str:
+    """The command's own options, for ``--help``."""
+    lines = [
+        "usage: tellapart frontier RECIPE --grid KEY=V1,V2,... [RECIPE --grid ...] [--option value ...]",
+        "",
+        "Train every point of a grid with several seeds (or resume where an earlier call stopped), measure each, and draw recall",
+        "against how captions read. Options of tellapart train apply to all recipes.",
+        "",
+        *help_lines(OPTIONS),
+    ]
+    return "\n".join(lines)
 
 
 def read_words(argv: Sequence[str]) -> Words:
@@ -118,26 +111,51 @@ def read_words(argv: Sequence[str]) -> Words:
     Raises:
         UsageError: an option is unknown or of a wrong type, or a word belongs to nothing.
     """
-    own = option_types(frontier_parser())
-    types = dict(own)
+    own, words = types_of(OPTIONS), _in_order(argv)
+    types = _recipe_types(argv, words)
+    given = split_words(words, types | own)
+    _refuse_of_one_training(given.options)
+    methods, added, at = _belonging(given.positional)
+    mine = {name: Given(value, f"--{name}") for name, value in given.options.items() if name in own}
+    options: FrontierOptions = FrontierOptions(**vars(read_options(mine, "FrontierOptions", OPTIONS)))
+    _check(options, methods, added)
+    overrides = {name: _override(name, value, types, own) for name, value in given.options.items() if name not in own}
+    return Words(methods, overrides, added, at, options)
+
+
+def _recipe_types(argv: Sequence[str], words: Sequence[str]) -> dict[str, Any]:
+    """Dotted option -> its type, of all recipes that are named."""
+    types: dict[str, Any] = {}
+    rewards = split_words([word for word in words if word.startswith("--reward.")], {}).options
     for word in argv:
         if word.endswith(RECIPE_ENDINGS) and not word.startswith("--"):
-            types = option_types(recipe_parser(chosen_method([], read_yaml(Path(word)), Path(word)))) | types
-    given = split_arguments(_in_order(argv), types)
-    for name in OF_ONE_TRAINING:
-        if name in given.options:
+            types |= schema_of(word, rewards, Catalogue()).types
+    return types
+
+
+def _refuse_of_one_training(options: Mapping[str, Any]) -> None:
+    for name in options:
+        if name in OF_ONE_TRAINING:
             raise UsageError(f"--{name} is for one training: a frontier resumes by itself, leave it out.")
-    for name in PUSHING:
-        if name in given.options:
+        if name in PUSHING:
             raise UsageError(
                 f"--{name} is for one training: choose a point, and upload its folder with tellapart push."
             )
-    methods, added, at = _belonging(given.positional)
-    parsed: Any = parse(frontier_parser(), {key: value for key, value in given.options.items() if key in own})
-    options = FrontierOptions(**{each.name: parsed[each.name] for each in fields(FrontierOptions)})
-    _check(options, methods, added)
-    overrides = {key: value for key, value in given.options.items() if key not in own}
-    return Words(methods, overrides, added, at, options)
+
+
+def _override(name: str, value: Text | NoValue, types: Mapping[str, Any], own: Mapping[str, Any]) -> str:
+    """An option of ``train`` as it was typed.
+
+    Raises:
+        UsageError: it is unknown, or lacks its value.
+    """
+    if not name.startswith("reward."):
+        known_key(name, {**types, **own}, shown=f"--{name}")
+    if isinstance(value, Text):
+        return value
+    if types.get(full_name(name)) is not bool:
+        raise UsageError(f"--{name} has no value: write --{name} VALUE.")
+    return "true"
 
 
 def _in_order(argv: Sequence[str]) -> list[str]:
@@ -258,11 +276,3 @@ def _check(options: FrontierOptions, methods: Sequence[Method], added: Sequence[
         raise UsageError(f"--images is {options.images}: give 0 or more.")
     if options.samples < 0 or options.samples == 1:
         raise UsageError(f"--samples is {options.samples}: give 2 or more, or 0 for none.")
-
-
-def nested(values: Mapping[str, Any], key: str) -> Any:
-    """The value of a dotted option in a resolved recipe."""
-    found: Any = values
-    for part in key.split("."):
-        found = found[part]
-    return found

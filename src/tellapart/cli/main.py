@@ -24,7 +24,6 @@ COMMANDS = {
     "score": ("measure a captioner, or a file of captions", "tellapart.cli.score:run"),
     "compare": ("lay measured runs side by side", "tellapart.cli.compare:run"),
     "frontier": ("train a grid and draw recall against naturalness", "tellapart.cli.frontier:run"),
-    "bench": ("lay every method side by side on the built-in world", "tellapart.cli.bench:run"),
     "report": ("write one HTML page about measured runs, or their model cards", "tellapart.cli.report:run"),
     "push": ("upload a run's captioner and model card to the Hugging Face hub", "tellapart.cli.push:run"),
     "doctor": ("tell what this machine can do, or what goes wrong in a training", "tellapart.cli.doctor:run"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -61,20 +61,36 @@ READ = (".safetensors", ".bin", ".pth", ".pt", ".json", ".jsonl", ".txt", ".csv"
 """Files of a folder that count by content; others, such as pictures, by name and size."""
 
 
-def key_of(recipe: Recipe | ListenerRecipe) -> str:
+def key_of(recipe: Recipe | ListenerRecipe, *further: object, sections: Sequence[str] = ()) -> str:
     """12 hex digits that differ whenever what decides the numbers does.
 
     What counts: every option that differs from its default and is not :data:`IDLE`; every model and data set that is named, by
     content; the revision of the method and of the rewards, which their classes raise when they compute something else; and
     plugin files.
+
+    Args:
+        recipe: of the training.
+        further: what else decides, such as how a result is measured.
+        sections: these alone count; empty counts all.
     """
-    decides = decisions(recipe.resolved, recipe.schema)
-    named = {name: value for name, value in flat(recipe.resolved, recipe.schema).items() if _names_content(name, value)}
+    resolved = {name: value for name, value in recipe.resolved.items() if not sections or name in sections}
     size = recipe.data.size
-    content = {name: content_of(str(value), size) for name, value in named.items()}
+    decides = _by_content(decisions(resolved, recipe.schema), size)
+    named = {name: value for name, value in flat(resolved, recipe.schema).items() if _names_content(name, value)}
+    content = {name: content_of(value, size) for name, value in named.items()}
+    revisions = {} if sections else recipe.revisions()
     plugins = [digest(path) for path in recipe.catalogue.plugins]
-    text = json.dumps([decides, content, recipe.revisions(), plugins], sort_keys=True, default=str)
-    return hashlib.sha256(text.encode()).hexdigest()[:12]
+    told = [decides, content, revisions, plugins, _by_content(list(further), size)]
+    return hashlib.sha256(json.dumps(told, sort_keys=True, default=str).encode()).hexdigest()[:12]
+
+
+def _by_content(value: Any, size: str, key: str = "") -> Any:
+    """A value with the models and data that it names by content."""
+    if isinstance(value, Mapping):
+        return {name: _by_content(inner, size, name) for name, inner in value.items()}
+    if isinstance(value, list):
+        return [_by_content(inner, size, key) for inner in value]
+    return content_of(value, size) if _names_content(key, value) else value
 
 
 def flat(resolved: Mapping[str, Any], schema: Schema) -> dict[str, Any]:

@@ -265,8 +265,13 @@ def _check_listener(recipe: ListenerRecipe) -> None:
         for option in ("vocabulary", "image_encoder", "new"):
             if getattr(section, option) is not None:
                 raise UsageError(f"listener.{option} is of new/vse, but the listener is {section.path}: leave it out.")
-    if not section.is_recurrent:
-        return
+    if section.is_recurrent:
+        _check_recurrent(recipe)
+
+
+def _check_recurrent(recipe: ListenerRecipe) -> None:
+    """Raise where a recurrent listener is given what only others have, or a new one lacks something."""
+    section, features = recipe.listener, recipe.data.features
     if recipe.grammar or recipe.loss != "hinge":
         raise UsageError(f"{section.path} is a recurrent listener, which learns by the hinge loss: set loss to hinge.")
     if section.prefix is not None:

@@ -1,1 +1,0 @@
-"""Many trainings, one table: the world's stages, the demo, the study."""

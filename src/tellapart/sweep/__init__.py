@@ -1,0 +1,1 @@
+"""Many trainings: grids and seeds as jobs, their records, what is chosen, measured and written."""

@@ -1,0 +1,47 @@
+"""Rows of a table over several metrics at once: which of them no other beats, and who beats whom."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from tellapart.sweep.claims import Seeds
+
+TOGETHER = ("exact_recall@1", "CIDEr", "grammatical")
+"""What a row must not lose to another in all of, to be undominated."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """One row of a table at one checkpoint.
+
+    Args:
+        name: of the row.
+        metrics: one mapping per seed.
+        seconds: CPU seconds of a training step, or none for a captioner that is not trained further.
+    """
+
+    name: str
+    metrics: Sequence[Mapping[str, float]]
+    seconds: float | None = None
+
+    def over_seeds(self, key: str, factor: float = 1.0) -> Seeds | None:
+        """A metric over seeds, or none where a seed lacks it."""
+        values = [factor * one[key] for one in self.metrics if key in one]
+        return Seeds(values) if values and len(values) == len(self.metrics) else None
+
+    def mean(self, key: str) -> float:
+        """Mean over seeds."""
+        return statistics.fmean(one[key] for one in self.metrics)
+
+
+def dominates(ours: Line, theirs: Line, keys: Sequence[str] = TOGETHER) -> bool:
+    """Whether one row's means are nowhere below another's and somewhere above; higher is better for every key."""
+    pairs = [(ours.mean(key), theirs.mean(key)) for key in keys]
+    return all(mine >= other for mine, other in pairs) and any(mine > other for mine, other in pairs)
+
+
+def front(lines: Sequence[Line], keys: Sequence[str]) -> set[str]:
+    """Names of the rows that none dominates."""
+    return {line.name for line in lines if not any(dominates(other, line, keys) for other in lines)}

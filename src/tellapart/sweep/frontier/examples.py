@@ -1,0 +1,116 @@
+"""What the page tells of every point: numbers, and captions of the same few images beside the start model's."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from tellapart.data.dataset import CaptionDataset
+from tellapart.errors import UsageError
+from tellapart.evaluation.columns import all_columns, describe, main_columns
+from tellapart.evaluation.report.curves import COLOURS, MARKERS, SWATCHES
+from tellapart.evaluation.report.pictures import picture_of
+from tellapart.metrics.curves import t_interval
+from tellapart.sweep.frontier.readings import CONFIDENCE, band, first_recalls, naturalness, recalls
+from tellapart.sweep.frontier.tables import TITLES, present
+from tellapart.sweep.records import START, Curve, Point, Training, metric_keys, values
+
+
+def page_data(curves: Sequence[Curve], dataset: CaptionDataset | None, *, images: int, seed: int = 0) -> dict[str, Any]:
+    """All that the page draws, as plain data.
+
+    Args:
+        curves: of all methods.
+        dataset: the images that were captioned; captions of what it lacks, or of what cannot be read, are shown without
+            pictures.
+        images: how many captions of each model, all of the same images, drawn at random.
+        seed: of this draw.
+
+    Raises:
+        UsageError: an evaluation cannot be read.
+    """
+    keys = metric_keys(curves)
+    x, y = naturalness(keys), recalls(keys)
+    ids = _chosen(curves, images, seed)
+    return {
+        "x": x,
+        "y": y,
+        "shown": {"x": (x or [""])[0], "y": (first_recalls(keys) or [""])[-1]},
+        "checkpoints": {name: TITLES[name] for name in present(curves)},
+        "main": [column.key for column in main_columns(keys)],
+        "columns": {column.key: _column(column.key) for column in all_columns(keys)},
+        "curves": [_curve(curve, number, ids, x, y) for number, curve in enumerate(curves)],
+        "images": [_image(dataset, image_id) for image_id in ids],
+        "confidence": f"{100 * CONFIDENCE:g} %",
+    }
+
+
+def _column(key: str) -> dict[str, Any]:
+    column = describe(key)
+    return {name: getattr(column, name) for name in ("label", "scale", "digits", "better", "about")}
+
+
+def _chosen(curves: Sequence[Curve], count: int, seed: int) -> list[str]:
+    first = next((measured for curve in curves for measured in curve.all_measured()), None)
+    ids = [] if first is None or not count else list(first.result().captions)
+    return [ids[i] for i in sorted(random.Random(seed).sample(range(len(ids)), min(count, len(ids))))]
+
+
+def _image(dataset: CaptionDataset | None, image_id: str) -> dict[str, Any]:
+    if dataset is None or image_id not in dataset.position:
+        return {"id": image_id, "references": []}
+    example = dataset[dataset.position[image_id]]
+    told = {"id": image_id, "references": [text.strip() for text in example.references]}
+    try:
+        source, pixelated = picture_of(example.image)
+    except (UsageError, OSError):  # after hours of training the rest of the page must not be lost with a picture
+        return told
+    return {**told, "source": source, "pixelated": pixelated}
+
+
+def _curve(curve: Curve, number: int, ids: Sequence[str], x: Sequence[str], y: Sequence[str]) -> dict[str, Any]:
+    bands = {name: {f"{a} {b}": _rounded(band(curve, name, a, b)) for a in x for b in y} for name in present([curve])}
+    about = {name: getattr(curve, name) for name in ("label", "method", "recipe", "knob")}
+    look = {
+        "colour": COLOURS[number % len(COLOURS)],
+        "marker": MARKERS[number % len(MARKERS)],
+        "swatch": SWATCHES[number % len(SWATCHES)],
+    }
+    points = [_point(point, ids, present([curve])) for point in curve.points]
+    start = _point(Point({}, curve.start), ids, [START]) if curve.start else None
+    return {**about, **look, "points": points, "start": start, "bands": bands}
+
+
+def _point(point: Point, ids: Sequence[str], checkpoints: Iterable[str]) -> dict[str, Any]:
+    return {
+        "label": point.label(),
+        "settings": {key: str(value) for key, value in point.settings.items()},
+        "trainings": [_training(training, ids) for training in point.trainings],
+        "means": {name: _means(point, name) for name in checkpoints},
+        "failed": {str(seed): why for seed, why in point.failed.items()},
+    }
+
+
+def _means(point: Point, checkpoint: str) -> dict[str, tuple[float, float | None]]:
+    keys = metric_keys([Curve("", "", "", None, (point,))])
+    found = {key: values(point, checkpoint, key) for key in keys}
+    return {key: t_interval(each, CONFIDENCE) for key, each in found.items() if each}
+
+
+def _training(training: Training, ids: Sequence[str]) -> dict[str, Any]:
+    checkpoints = {}
+    for name, measured in training.checkpoints.items():
+        captions = measured.result().captions if ids else {}
+        checkpoints[name] = {
+            "step": measured.step,
+            "metrics": {key: value for key, value in measured.metrics.items() if math.isfinite(value)},
+            "captions": [captions.get(image_id) for image_id in ids],
+        }
+    return {"seed": training.seed, "checkpoints": checkpoints}
+
+
+def _rounded(drawn: Sequence[tuple[float, float, float]]) -> list[list[float]]:
+    """Enough digits for a picture."""
+    return [[float(f"{value:.4g}") for value in sample] for sample in drawn]

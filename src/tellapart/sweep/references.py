@@ -1,0 +1,36 @@
+"""Floor and ceiling of a data set of the built-in world: human captions, full descriptions, and empty captions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from tellapart.evaluation.meteor import MeteorMeasure
+from tellapart.evaluation.results import EvaluationResult
+from tellapart.sweep.trainings import Resolved, evaluation_of, option
+from tellapart.world import load_scenes
+from tellapart.world.captions import full_description
+
+
+def reference_rows(recipe: Resolved, split: str = "test", *, meteor: bool = False) -> list[EvaluationResult]:
+    """Three rows of given captions, measured by a recipe's own evaluation.
+
+    Args:
+        recipe: resolved, on the built-in world.
+        split: part of the world.
+        meteor: also measure METEOR.
+    """
+    evaluation = evaluation_of(recipe, split=split)
+    scenes = load_scenes(split, size=option(recipe, "data.size"))
+    full = {image_id: full_description(scene) for image_id, scene in scenes.items()}
+    note = "every attribute of every object, in the references' grammar"
+    rows = [evaluation.human(), evaluation.score(full, name="full description", note=note), evaluation.empty()]
+    if not meteor:
+        return rows
+    references = evaluation.dataset.references
+    others = {image_id: texts[1:] for image_id, texts in references.items()}  # the first is the human row's caption
+    return [_with_meteor(row, others if row is rows[0] else references) for row in rows]
+
+
+def _with_meteor(row: EvaluationResult, references: Mapping[str, Sequence[str]]) -> EvaluationResult:
+    return replace(row, metrics=row.metrics | MeteorMeasure(references)(row.captions)[0])

@@ -1,0 +1,122 @@
+"""Run a study from the command line: ``python studies/dico.py``, or ``python -m tellapart.sweep.run_study FILE.yaml``."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from tellapart.errors import UsageError
+from tellapart.sweep.claims import Claim
+from tellapart.sweep.references import reference_rows
+from tellapart.sweep.study import Derive, Study
+from tellapart.sweep.study_file import StudyFile, read_study
+from tellapart.sweep.study_page import write_page
+
+SIZES = ("full", "small")
+
+Claims = Callable[[Study], Iterable[Claim]]
+Sections = Callable[[Study], Iterable[str]]
+Prepare = Callable[[StudyFile, str], StudyFile]
+Write = Callable[[Study, Path], Path]
+
+
+def run(
+    path: str | Path,
+    *,
+    claims: Claims | None = None,
+    sections: Sections | None = None,
+    derive: Derive | None = None,
+    prepare: Prepare | None = None,
+    kind: type[Study] = Study,
+    write: Write | None = None,
+    argv: Sequence[str] | None = None,
+) -> None:
+    """Train what is missing, measure it, and write the page; a mistake of the user ends it with one sentence.
+
+    Args:
+        path: of the study file, or of the Python file beside it.
+        claims: decides what was expected.
+        sections: further parts of the page.
+        derive: further metrics, of saved captions.
+        prepare: changes the study file for a size of the world, once what it needs is there.
+        kind: of study, where points are chosen in another way.
+        write: writes another page than a study's usual one.
+        argv: the words of the command line; the process's own by default.
+    """
+    file = Path(path).with_suffix(".yaml")
+    options = _options(file, argv)
+    try:
+        study = _study(file, options, derive, prepare, kind)
+        if options.dry_run:
+            sys.stdout.write(listed(study))
+            return
+        study.run(workers=options.workers)
+        whole = not options.rows  # claims and sections read rows that may be left out
+        page = write or (lambda done, docs: _page(done, docs, claims if whole else None, sections if whole else None))
+        sys.stdout.write(f"{page(study, options.docs)}\n")
+    except UsageError as error:
+        sys.exit(f"error: {error}")
+    except KeyboardInterrupt as stopped:
+        sys.stderr.write(f"{stopped or 'interrupted'}\n")
+        sys.exit(130)
+
+
+def _options(file: Path, argv: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=f"Run the study {file.name}, or resume it.")
+    parser.add_argument("--output_dir", type=Path, default=Path("runs/study"), help="folder of all trainings")
+    parser.add_argument("--docs", type=Path, default=Path("docs/results"), help="folder of the page")
+    parser.add_argument(
+        "--rows", help="rows with semicolons between them, without claims; start captioners are always shown"
+    )
+    parser.add_argument(
+        "--seeds", type=int, nargs="+", help="seeds of the measured points; the first one also searches"
+    )
+    parser.add_argument("--steps", type=int, help="of every training, instead of the recipes' own")
+    parser.add_argument("--size", choices=SIZES, default=SIZES[0], help="of the built-in world")
+    parser.add_argument("--workers", type=int, default=2, help="trainings at a time, one thread each")
+    parser.add_argument("--dry_run", action="store_true", help="list what is done and what is not, and train nothing")
+    return parser.parse_args(argv)
+
+
+def _study(
+    path: Path, options: argparse.Namespace, derive: Derive | None, prepare: Prepare | None, kind: type[Study]
+) -> Study:
+    file = read_study(path)
+    if options.rows:
+        file = file.keeping({name.strip() for name in options.rows.split(";") if name.strip()})
+    if options.seeds:
+        file = replace(file, seeds=tuple(options.seeds))
+    if prepare is not None:
+        file = prepare(file, options.size)
+    common = {"data.size": options.size} | ({"training.max_steps": options.steps} if options.steps else {})
+    return kind(file, options.output_dir, common=common, derive=derive)
+
+
+def _page(study: Study, docs: Path, claims: Claims | None, sections: Sections | None) -> Path:
+    meteor = bool(study.file.measure.get("meteor"))
+    first = next(iter(study.measured.values()))[0].recipe
+    return write_page(
+        study,
+        docs / study.file.page,
+        claims=[*claims(study)] if claims else [],
+        sections=[*sections(study)] if sections else [],
+        references=reference_rows(first, meteor=meteor) if study.file.references else [],
+    )
+
+
+def listed(study: Study) -> str:
+    """The trainings of a study and which are done, a line each; those of points that are not chosen yet are left out."""
+    tasks = study.searching()
+    if all(task.done() for task in tasks):
+        tasks = [*tasks, *(task for each in study.measured.values() for task in each)]
+    lines = [f"{'done ' if task.done() else 'to do'}  {task.name}" for task in tasks]
+    return "\n".join([*lines, f"{sum(task.done() for task in tasks)} of {len(tasks)} are done", ""])
+
+
+if __name__ == "__main__":
+    if len(sys.argv) < 2:
+        sys.exit("error: name a study file, such as studies/dico.yaml.")
+    run(sys.argv[1], argv=sys.argv[2:])

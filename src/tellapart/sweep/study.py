@@ -1,0 +1,261 @@
+"""A study: a grid searched on val, the chosen points trained with every seed, and test measured once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tellapart.evaluation.bootstrap import paired_bootstrap
+from tellapart.evaluation.columns import describe
+from tellapart.metrics.curves import interpolate
+from tellapart.sweep.claims import Seeds
+from tellapart.sweep.jobs import require
+from tellapart.sweep.records import START, Measured
+from tellapart.sweep.study_file import Row, StudyFile
+from tellapart.sweep.tasks import Setting, Sweep, Task
+from tellapart.sweep.trainings import option
+
+Derive = Callable[[Mapping[str, str]], Mapping[str, float]]
+"""Further metrics of captions: image id -> caption to name -> value."""
+
+METRIC = "listener_R@1"
+"""What chooses among points of a recipe that selects no checkpoint."""
+
+
+class Study:
+    """The trainings of a study file, and what they measured.
+
+    Args:
+        file: what is compared.
+        root: folder of all trainings; those that another study left there are used again.
+        common: option -> value, for all recipes.
+        derive: further metrics, of saved captions.
+    """
+
+    def __init__(
+        self,
+        file: StudyFile,
+        root: Path,
+        *,
+        common: Mapping[str, Any] | None = None,
+        derive: Derive | None = None,
+    ) -> None:
+        self.file, self.derive = file, derive
+        self.sweep = Sweep(root, common={"training.logging_steps": 1, **(common or {})})
+        self._read: dict[Path, dict[str, float]] = {}
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        """Seeds of the measured points."""
+        return self.file.seeds
+
+    def grid(self, name: str) -> list[Setting]:
+        """Every point that a row is tried at on val; none for a row that takes another's."""
+        row = self.file.rows[name]
+        if row.point_of:
+            return []
+        return [row.setting.having(dict(zip(row.grid, values, strict=True))) for values in product(*row.grid.values())]
+
+    def chosen(self, name: str) -> Setting:
+        """The best point of a row on val by the metric that selects its checkpoints; of equal ones that of the lower rate."""
+        row = self.file.rows[name]
+        if row.point_of:
+            best = self.chosen(row.point_of)
+            taken = self.file.rows[row.point_of].grid
+            return row.setting.having({key: best.overrides[key] for key in taken})
+        points = self.grid(name)
+        return points[0] if len(points) == 1 else max(points, key=lambda point: self.merit(name, point))
+
+    def merit(self, name: str, setting: Setting) -> tuple[float, ...]:
+        """What the chosen point has most of.
+
+        Args:
+            name: of the row.
+            setting: one of its points.
+        """
+        task = self.tried(name, setting)
+        metric = option(task.recipe, "training.metric_for_best_model") or METRIC
+        return task.on_val()[metric], -_rate(task)
+
+    def tried(self, name: str, setting: Setting) -> Task:
+        """The training of a grid's point, with the first seed."""
+        return self.task(name, setting, self.seeds[0])
+
+    def task(self, name: str, setting: Setting, seed: int, measures: Sequence[Mapping[str, Any]] = ()) -> Task:
+        """A training or, of a row that is a start captioner, its measurement."""
+        shown = f"{name} ({points_text(self.file.rows[name], setting)}seed {seed})"
+        if not self.file.rows[name].start_of:
+            return self.sweep.training(setting, seed, shown, measures)
+        start = self.sweep.start(setting, seed, shown, measures or [{"split": None}])
+        assert start is not None, "a study's start captioner has weights"
+        return start
+
+    def curve(self, name: str) -> dict[Any, str]:
+        """Value of a row's curve -> the name of its measured row; of a row without a curve its own."""
+        curve = self.file.rows[name].curve
+        values = next(iter(curve.values())) if curve else [None]
+        return {value: name if value is None else f"{name} ({value:g})" for value in values}
+
+    def points(self) -> Iterator[tuple[str, str, Setting]]:
+        """Name of a measured row, the row of the file it is of, and its setting."""
+        for name, row in self.file.rows.items():
+            if row.test:
+                chosen = self.chosen(name)
+                for value, shown in self.curve(name).items():
+                    yield shown, name, chosen.having({next(iter(row.curve)): value}) if row.curve else chosen
+
+    @cached_property
+    def measured(self) -> dict[str, list[Task]]:
+        """Name of a measured row -> a task per seed."""
+        return {
+            shown: [
+                self.task(name, setting, seed, self.file.measures) for seed in self.file.rows[name].seeds or self.seeds
+            ]
+            for shown, name, setting in self.points()
+        }
+
+    def searching(self) -> list[Task]:
+        """The trainings that a choice is made among, and those that are tried on val only."""
+        return [
+            self.tried(name, point)
+            for name, row in self.file.rows.items()
+            for point in self.grid(name)
+            if row.grid or not row.test
+        ]
+
+    def timings(self) -> list[Task]:
+        """The timing of each measured row, by its first seed."""
+        return [replace(tasks[0], times=True, steps=0) for tasks in self.measured.values() if tasks[0].trains]
+
+    def run(self, *, workers: int = 2) -> None:
+        """Search, choose, train and measure every seed; then time steps with nothing beside them.
+
+        Raises:
+            UsageError: a training failed, or a listener fails its probe; finished trainings are kept.
+        """
+        require(self.sweep.run(self.searching(), "searching on val", workers=workers))
+        every = [task for tasks in self.measured.values() for task in tasks]
+        require(self.sweep.run(every, "seeds on test", workers=workers))
+        if self.file.times:
+            require(self.sweep.run(self.timings(), "timing a step", workers=1))
+
+    def shown(self) -> dict[str, list[Task]]:
+        """The measured rows that tables show."""
+        hidden = {shown for name, row in self.file.rows.items() if not row.shown for shown in self.curve(name).values()}
+        return {name: tasks for name, tasks in self.measured.items() if name not in hidden}
+
+    def metrics(self, name: str, point: str = "selected", decoding: str = "greedy") -> list[dict[str, float]]:
+        """What was measured on test, a mapping per seed; empty where a row has no such point.
+
+        Args:
+            name: of a measured row.
+            point: ``selected`` or ``last``; a start captioner has but one, which stands for ``selected``.
+            decoding: ``greedy``, or ``beam 5`` and the like.
+        """
+        found = [self.evaluation(task, point, decoding) for task in self.measured[name]]
+        return [self._metrics(one) for one in found if one is not None]
+
+    def evaluation(self, task: Task, point: str, decoding: str = "greedy") -> Measured | None:
+        """The evaluation of a checkpoint on test, or None where there is none."""
+        checkpoints = task.measured(self.file.decodings.index(decoding))
+        return checkpoints.get(START if point == "selected" and START in checkpoints else point)
+
+    def _metrics(self, measured: Measured) -> dict[str, float]:
+        if measured.folder not in self._read:
+            further = self.derive(measured.result().captions) if self.derive else {}
+            self._read[measured.folder] = {**measured.metrics, **further}
+        return self._read[measured.folder]
+
+    def read(
+        self, name: str, key: str, *, point: str = "selected", decoding: str = "greedy", factor: float | None = None
+    ) -> Seeds:
+        """A metric over seeds, as tables print it (CIDEr 120 is 1.2).
+
+        Args:
+            name: of a measured row.
+            key: the metric.
+            point: ``selected`` or ``last``.
+            decoding: of the captions.
+            factor: what it is multiplied by; None takes the metric's own scale.
+        """
+        scale = describe(key).scale if factor is None else factor
+        return Seeds([scale * one[key] for one in self.metrics(name, point, decoding)])
+
+    def interval(self, name: str, key: str, *, over: str, point: str = "selected") -> tuple[float, float]:
+        """95 % paired-bootstrap interval over images of a row's gain over another, seeds averaged first."""
+        ours, theirs = (np.mean(self._per_image(row, key, p), axis=0) for row, p in ((name, point), (over, "selected")))
+        _, low, high = paired_bootstrap(theirs, ours)
+        return float(low), float(high)
+
+    def _per_image(self, name: str, key: str, point: str) -> list[np.ndarray]:
+        found = [self.evaluation(task, point) for task in self.measured[name]]
+        return [np.asarray(one.result().per_image[key], dtype=np.float64) for one in found if one is not None]
+
+    def at_fixed(
+        self,
+        name: str,
+        fixed: str,
+        value: float,
+        key: str,
+        *,
+        point: str = "last",
+        values: Sequence[Any] = (),
+    ) -> Seeds | None:
+        """A metric where another has a value, read on each seed's own curve under greedy decoding.
+
+        The start captioner is not a point of a curve: no value of the knob gives it.
+
+        Args:
+            name: a row with a curve.
+            fixed: the metric that is fixed.
+            value: its value, as it is stored.
+            key: the metric to read.
+            point: ``last`` or ``selected``.
+            values: of the knob, those whose points count; all if empty.
+
+        Returns:
+            One value per seed as tables print them; None where a seed's curve does not reach the value.
+        """
+        found = [
+            interpolate([one[fixed] for one in curve], [one[key] for one in curve], value)
+            for curve in self._curves(name, point, values)
+        ]
+        reached = [one for one in found if one is not None]
+        return Seeds([describe(key).scale * one for one in reached]) if len(reached) == len(found) else None
+
+    def common_middle(
+        self, names: Sequence[str], key: str, *, point: str = "last", values: Sequence[Any] = ()
+    ) -> float | None:
+        """The middle of the range of a metric that every seed's curve of every row encloses; None if there is none."""
+        ranges = [[one[key] for one in curve] for name in names for curve in self._curves(name, point, values)]
+        low, high = max(map(min, ranges)), min(map(max, ranges))
+        return (low + high) / 2 if low < high else None
+
+    def _curves(self, name: str, point: str, values: Sequence[Any]) -> Iterator[tuple[dict[str, float], ...]]:
+        """Of each seed the metrics along the knob."""
+        counted = [shown for value, shown in self.curve(name).items() if not values or value in values]
+        return zip(*(self.metrics(shown, point) for shown in counted), strict=True)
+
+
+def points_text(row: Row, setting: Setting) -> str:
+    """``learning_rate 3e-05, beta 0.2, `` of a point: the options that its row searches or draws a curve over."""
+    keys = [key for key in setting.overrides if key in row.grid or key in row.curve or row.point_of]
+    return "".join(f"{key.rpartition('.')[2]} {value_text(setting.overrides[key])}, " for key in keys)
+
+
+def value_text(value: Any) -> str:
+    """A value of an option as tables print it."""
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _rate(task: Task) -> float:
+    rate = option(task.recipe, "training.learning_rate")
+    return float(
+        rate["captioner"] if isinstance(rate, dict) and "captioner" in rate else 0.0 if isinstance(rate, dict) else rate
+    )

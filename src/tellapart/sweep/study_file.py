@@ -1,0 +1,152 @@
+"""Study files: which recipes are compared, what is searched on val, and what is measured on test."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any
+
+from tellapart.errors import UsageError
+from tellapart.names import require_known
+from tellapart.recipe.read_yaml import read_yaml
+from tellapart.sweep.tasks import Setting
+
+Columns = Mapping[str, tuple[str, float | None]]
+"""Metric -> heading, and the factor it is printed with (None takes the metric's own)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """A row of a study.
+
+    Args:
+        recipe: what is trained: the stem of a file in ``recipes/``, or a path.
+        start_of: instead of ``recipe``, the recipe whose start captioner is measured as it is.
+        overrides: option -> value, for all points of the row.
+        grid: option -> values that are tried on val, the first option varying slowest.
+        point_of: another row, whose chosen point this one takes.
+        curve: option -> values that are all measured on test at the chosen point, each as a row of its own.
+        seeds: of the measured points; empty takes the study's.
+        test: whether it is measured on test, or tried on val only.
+        shown: whether the tables show it.
+    """
+
+    recipe: str = ""
+    start_of: str = ""
+    overrides: Mapping[str, Any] = field(default_factory=dict)
+    grid: Mapping[str, list[Any]] = field(default_factory=dict)
+    point_of: str = ""
+    curve: Mapping[str, list[Any]] = field(default_factory=dict)
+    seeds: tuple[int, ...] = ()
+    test: bool = True
+    shown: bool = True
+
+    @property
+    def setting(self) -> Setting:
+        """The recipe with what all points share."""
+        return Setting(self.recipe or self.start_of, self.overrides)
+
+
+@dataclass(frozen=True, kw_only=True)
+class StudyFile:
+    """One page of results, as its file describes it.
+
+    Args:
+        title: of the page.
+        page: the Markdown file that is written.
+        rows: name -> row, in the order of the tables.
+        introduction: text under the title, from the Markdown file beside the study's.
+        seeds: of the measured points; the first one also searches.
+        measure: options of ``tellapart score`` for test; of several ``num_beams`` each is measured, ``samples`` with the first.
+        tables: heading -> columns.
+        sets: columns of several captions per image.
+        probed: listeners of the built-in world whose probe the page shows.
+        references: whether human captions, full descriptions and empty captions are shown as rows.
+        times: whether steps are timed, alone, after the trainings.
+    """
+
+    title: str
+    page: str
+    rows: Mapping[str, Row]
+    introduction: str = ""
+    seeds: tuple[int, ...] = (0, 1, 2)
+    measure: Mapping[str, Any] = field(default_factory=dict)
+    tables: Mapping[str, Columns] = field(default_factory=dict)
+    sets: Columns = field(default_factory=dict)
+    probed: tuple[str, ...] = ("listener", "judge")
+    references: bool = True
+    times: bool = False
+
+    @property
+    def measures(self) -> list[dict[str, Any]]:
+        """Options of ``tellapart score``, one mapping per decoding."""
+        options = {"split": "test", **self.measure}
+        beams = options.pop("num_beams", [1])
+        first = {key: options.pop(key) for key in ("samples",) if key in options}
+        return [{**options, **(first if i == 0 else {}), "num_beams": count} for i, count in enumerate(beams)]
+
+    @property
+    def decodings(self) -> list[str]:
+        """``greedy`` and ``beam 5``, in the order of ``measures``."""
+        return ["greedy" if how["num_beams"] == 1 else f"beam {how['num_beams']}" for how in self.measures]
+
+    def keeping(self, names: set[str]) -> StudyFile:
+        """The same with some of the rows, and with those whose points they take."""
+        for name in names:
+            require_known(name, self.rows, f"a row of {self.page}")
+        wanted = names | {self.rows[name].point_of for name in names}
+        return replace(self, rows={name: row for name, row in self.rows.items() if name in wanted or row.start_of})
+
+    def having(self, names: set[str], overrides: Mapping[str, Any]) -> StudyFile:
+        """The same with options of some rows changed."""
+        changed = {
+            name: replace(self.rows[name], overrides={**self.rows[name].overrides, **overrides}) for name in names
+        }
+        return replace(self, rows={**self.rows, **changed})
+
+
+def read_study(path: Path) -> StudyFile:
+    """A study file, with the Markdown file of the same name as its introduction.
+
+    Raises:
+        UsageError: the file is missing or damaged, or a key in it is unknown.
+    """
+    written = read_yaml(path).values
+    lacking = [name for name in ("title", "page", "rows") if not written.get(name)]
+    if lacking:
+        raise UsageError(f"{path} has no {lacking[0]}: a study names its title, its page and its rows.")
+    values = _known(StudyFile, written, str(path))
+    text = path.with_suffix(".md")
+    if text.is_file():
+        values["introduction"] = text.read_text(encoding="utf-8").strip()
+    values["rows"] = {str(name): _row(row, f"{name} in {path}") for name, row in values["rows"].items()}
+    for name, row in values["rows"].items():
+        if row.point_of:
+            require_known(row.point_of, values["rows"], f"a row that {name} in {path} could take its point of")
+    values["tables"] = {str(name or ""): _columns(found) for name, found in values.get("tables", {}).items()}
+    values["sets"] = _columns(values.get("sets", {}))
+    values |= {key: tuple(values[key]) for key in ("seeds", "probed") if key in values}
+    return StudyFile(**values)
+
+
+def _row(written: Mapping[str, Any] | str, where: str) -> Row:
+    values: dict[str, Any] = {"recipe": written} if isinstance(written, str) else _known(Row, written, where)
+    row = Row(**{**values, "seeds": tuple(values.get("seeds", ()))})
+    if bool(row.recipe) == bool(row.start_of):
+        raise UsageError(f"{where} must name either a recipe or start_of, a recipe whose start captioner is measured.")
+    return row
+
+
+def _known(kind: type[Any], written: Mapping[str, Any], where: str) -> dict[str, Any]:
+    names = [each.name for each in fields(kind)]
+    for key in written:
+        require_known(key, names, f"a key of {where}")
+    return dict(written)
+
+
+def _columns(written: Mapping[str, Any]) -> dict[str, tuple[str, float | None]]:
+    return {
+        key: (str(value), None) if not isinstance(value, list) else (str(value[0]), float(value[1]))
+        for key, value in written.items()
+    }

@@ -1,0 +1,276 @@
+"""The trainings of a sweep: each in a folder named by what decides it, with the measurements that are asked for."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from tellapart.files import write_json
+from tellapart.sweep.jobs import Job, run_jobs
+from tellapart.sweep.records import START, Measured
+from tellapart.sweep.trainings import DECIDES_START, Keys, Resolved, build_stages, has_start, load, option, with_seed
+
+JOB_MODULE = "tellapart.cli.job"
+POINTS = "points"
+"""Folder of the trainings; its name is that of frontiers since their first version."""
+
+ASKED_FILE, TRAINED_FILE, DONE_FILE, SECONDS_FILE = "asked.json", "trained.json", "done.json", "seconds.json"
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A recipe with options changed.
+
+    Args:
+        recipe: a path, or the stem of a file in ``recipes/``.
+        overrides: option -> value.
+    """
+
+    recipe: str
+    overrides: Mapping[str, Any] = field(default_factory=dict)
+
+    def having(self, overrides: Mapping[str, Any]) -> Setting:
+        """The same with further options changed."""
+        return Setting(self.recipe, {**self.overrides, **overrides})
+
+
+@dataclass(frozen=True)
+class Task:
+    """One training, or the start model of one, with what is to be measured of it.
+
+    Args:
+        name: shown beside the bar and in errors.
+        folder: of the training.
+        seed: of the training.
+        steps: optimiser steps, for the bar.
+        recipe: resolved.
+        trains: whether there is anything to train.
+        measures: place within ``folder`` -> options of ``tellapart score``.
+        times: whether to time its steps, and do nothing else.
+    """
+
+    name: str
+    folder: Path
+    seed: int
+    steps: int
+    recipe: Resolved
+    trains: bool = True
+    measures: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    times: bool = False
+
+    @property
+    def job(self) -> Job:
+        """The process that does it."""
+        markers = [f"{place}/{DONE_FILE}" for place in self.measures] or [TRAINED_FILE]
+        if self.times:
+            markers = [SECONDS_FILE]
+        return Job(self.name, JOB_MODULE, (ASKED_FILE,), self.folder, self.steps, tuple(markers))
+
+    def done(self) -> bool:
+        """Whether all of it is."""
+        return self.job.done()
+
+    def write(self) -> None:
+        """Put down what the process is to do."""
+        asked = {name: getattr(self, name) for name in ("name", "recipe", "trains", "measures", "times")}
+        write_json(self.folder / ASKED_FILE, asked)
+
+    def measured(self, measure: int = 0) -> dict[str, Measured]:
+        """Checkpoint -> what it scores: ``selected`` and ``last``, or ``start`` of a start model.
+
+        Args:
+            measure: which of the measurements.
+
+        Raises:
+            UsageError: the files are damaged.
+        """
+        place = self.folder / list(self.measures)[measure]
+        done = json.loads((place / DONE_FILE).read_text(encoding="utf-8"))
+        return {name: Measured.read(place / each["folder"], each["step"]) for name, each in done.items()}
+
+    @cached_property
+    def trained(self) -> dict[str, int | None]:
+        """``selected`` (None where nothing selects) and ``last`` -> step."""
+        return json.loads((self.folder / TRAINED_FILE).read_text(encoding="utf-8"))
+
+    @cached_property
+    def history(self) -> list[dict[str, Any]]:
+        """The lines of the training's log."""
+        text = (self.folder / "metrics.jsonl").read_text(encoding="utf-8")
+        return [json.loads(line) for line in text.splitlines()]
+
+    def watched(self) -> dict[int, dict[str, float]]:
+        """Step -> the metrics of the recipe's own evaluation."""
+        found: dict[int, dict[str, float]] = {}
+        for line in self.history:
+            metrics = {k.removeprefix("eval_"): v for k, v in line.items() if k.startswith("eval_")}
+            if metrics:
+                found[line["step"]] = metrics
+        return found
+
+    def on_val(self, checkpoint: str = "selected") -> dict[str, float]:
+        """What the recipe's own evaluation said of a checkpoint, or what was measured of a start model."""
+        if not self.trains:
+            return self.measured()[START].metrics
+        step = self.trained[checkpoint]
+        return self.watched()[self.trained["last"] if step is None else step]  # type: ignore[index]
+
+    @property
+    def seconds(self) -> float:
+        """CPU seconds of a training step, once timed."""
+        return json.loads((self.folder / SECONDS_FILE).read_text(encoding="utf-8"))["seconds"]
+
+
+class Sweep:
+    """Plans trainings under one folder, and runs those that are not done.
+
+    Args:
+        root: of everything.
+        common: option -> value, for all recipes.
+        redraw_start: whether a seed redraws the start captioner of the built-in world, too.
+    """
+
+    def __init__(self, root: Path, *, common: Mapping[str, Any] | None = None, redraw_start: bool = True) -> None:
+        self.root, self.common, self.redraw_start = root, dict(common or {}), redraw_start
+        self._keys = Keys()
+        self._loaded: dict[str, tuple[str, Resolved]] = {}
+
+    def load(self, setting: Setting) -> tuple[str, Resolved]:
+        """Method and resolved recipe of a setting, each read once.
+
+        Raises:
+            UsageError: there is no such recipe or option.
+        """
+        known = json.dumps([setting.recipe, dict(setting.overrides)], sort_keys=True, default=str)
+        if known not in self._loaded:
+            self._loaded[known] = load(setting.recipe, {**self.common, **setting.overrides})
+        return self._loaded[known]
+
+    def training(
+        self, setting: Setting, seed: int | None, name: str, measures: Sequence[Mapping[str, Any]] = ()
+    ) -> Task:
+        """A training.
+
+        Args:
+            setting: its recipe.
+            seed: of training and start captioner; None takes the recipe's.
+            name: shown beside the bar.
+            measures: options of ``tellapart score``.
+        """
+        method, resolved = self.load(setting)
+        seed = option(resolved, "training.seed") if seed is None else seed
+        recipe = with_seed(resolved, seed, redraw_start=self.redraw_start)
+        steps = option(recipe, "training.max_steps") or 1
+        folder = self._folder(method, self._keys.of(recipe))
+        return Task(name, folder, seed, steps, recipe, measures=self._placed(recipe, measures))
+
+    def start(
+        self, setting: Setting, seed: int | None, name: str = "", measures: Sequence[Mapping[str, Any]] = ()
+    ) -> Task | None:
+        """The measurement of a setting's start model; None where it starts from random weights."""
+        _, resolved = self.load(setting)
+        seed = option(resolved, "training.seed") if seed is None else seed
+        recipe = with_seed(resolved, seed, redraw_start=self.redraw_start)
+        if not has_start(recipe):
+            return None
+        folder = self._folder(START, self._keys.of(recipe, sections=DECIDES_START))
+        named = name or f"start model {option(recipe, 'captioner.model_name_or_path')}"
+        return Task(named, folder, seed, 0, recipe, trains=False, measures=self._placed(recipe, measures))
+
+    def _placed(self, recipe: Resolved, measures: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+        """Each measurement in a folder that is named by what decides it."""
+        found = {}
+        for options in measures:
+            how = {**options, "split": options.get("split") or option(recipe, "evaluation.split") or "val"}
+            key = self._keys.of(recipe, how, sections=("data",))
+            found[f"measured/{re.sub('[^a-z0-9]+', '-', how['split'].lower())}-{key}"] = how
+        return found
+
+    def _folder(self, name: str, key: str) -> Path:
+        return self.root / POINTS / f"{name}-{key}"
+
+    def run(self, tasks: Iterable[Task], description: str = "", *, workers: int = 2) -> list[Job]:
+        """Do what is not done; returns the jobs that failed.
+
+        Raises:
+            UsageError: a reward's listener fails its probe.
+            KeyboardInterrupt: stopped on request; what is done is kept, and each training leaves a checkpoint.
+        """
+        each = distinct(tasks)
+        waiting = [task for task in each if not task.done()]
+        build_stages((task.recipe, task.measures) for task in waiting)
+        for task in waiting:
+            task.write()
+        trainings = sum(task.steps > 0 for task in each)
+        try:
+            return run_jobs([task.job for task in each], description or f"{trainings} trainings", workers=workers)
+        except KeyboardInterrupt as error:
+            raise KeyboardInterrupt("stopped; the same command resumes there") from error
+
+
+def distinct(tasks: Iterable[Task]) -> list[Task]:
+    """Every folder once, with all that is asked for of it; measuring needs the training that another asks for alone."""
+    found: dict[Path, Task] = {}
+    for task in tasks:
+        before = found.get(task.folder)
+        measures = {**(before.measures if before else {}), **task.measures}
+        found[task.folder] = Task(
+            (before or task).name, task.folder, task.seed, task.steps, task.recipe, task.trains, measures, task.times
+        )
+    return list(found.values())
+
+
+def carry_out(folder: Path, asked_file: Path) -> None:
+    """What the process of a task does: train unless that is done, then measure, or time steps.
+
+    Each measurement writes ``done.json``: checkpoint -> step, and the folder of its evaluation.
+
+    Args:
+        folder: of the task.
+        asked_file: what :meth:`Task.write` wrote.
+
+    Raises:
+        UsageError: the recipe or a measurement cannot be carried out.
+    """
+    from tellapart.sweep import trainings
+
+    asked = json.loads(asked_file.read_text(encoding="utf-8"))
+    recipe = asked["recipe"]
+    if asked["times"]:
+        write_json(folder / SECONDS_FILE, {"seconds": trainings.seconds_per_step(recipe)})
+        return
+    if asked["trains"] and not (folder / TRAINED_FILE).exists():
+        write_json(folder / TRAINED_FILE, trainings.train(recipe, folder))
+    for place, options in asked["measures"].items():
+        if not (folder / place / DONE_FILE).exists():
+            _measure(asked, folder, folder / place, options)
+
+
+def _measure(asked: Mapping[str, Any], folder: Path, place: Path, options: Mapping[str, Any]) -> None:
+    from tellapart.sweep.trainings import measure
+
+    recipe, measured, done = asked["recipe"], dict[int, str](), {}
+    models = {START: (0, option(recipe, "captioner.model_name_or_path"))}
+    for name, (step, model) in (_models(folder) if asked["trains"] else models).items():
+        if step not in measured:  # where the last step is the selected one, it is measured once
+            result = measure(model, recipe, options, name=f"{asked['name']}, {name}")
+            measured[step] = result.save(place / name).relative_to(place).as_posix()
+        done[name] = {"step": step, "folder": measured[step]}
+    write_json(place / DONE_FILE, done)
+
+
+def _models(folder: Path) -> dict[str, tuple[int, str]]:
+    """Checkpoint -> its step, and what to measure."""
+    steps = json.loads((folder / TRAINED_FILE).read_text(encoding="utf-8"))
+    folder = folder.resolve()  # a relative "world/..." would be read as a stage of the built-in world
+    places = {"selected": folder / "best", "last": folder / f"checkpoint-{steps['last']}"}
+    found = {name: (step, str(places[name])) for name, step in steps.items() if step is not None}
+    if (places["last"] / "captioner").is_dir():
+        return found
+    name, (step, _) = next(iter(found.items()))  # only a listener has learned: the run itself tells both
+    return {name: (step, str(folder))}

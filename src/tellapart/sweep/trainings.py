@@ -1,0 +1,188 @@
+"""What a sweep asks of recipes, in one place: load, key, train, measure, time.
+
+Names of options are dotted, those of the loop below ``training``: ``training.learning_rate``, ``objective.beta``.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+from tellapart.recipe.fingerprint import key_of, stages_of, world_stage
+from tellapart.recipe.flags import full_name
+from tellapart.recipe.options import Text
+from tellapart.recipe.recipe import Recipe
+
+if TYPE_CHECKING:
+    from tellapart.data.dataset import CaptionDataset
+    from tellapart.evaluation.evaluate import Evaluation
+    from tellapart.evaluation.results import EvaluationResult
+
+Resolved = dict[str, Any]
+"""A recipe with every option, as it is written."""
+
+OF_ONE_CALL = ("output_dir", "resume_from_checkpoint")
+"""Options of one call, which are no part of a training."""
+
+DECIDES_START = ("captioner", "data", "listener", "own_listener", "evaluation")
+"""Sections that decide what a start model scores."""
+
+WARM, TIMED = 2, 6
+"""Steps that are left out, since they fill caches, and steps that are timed."""
+
+
+def load(name: str | Path, overrides: Mapping[str, Any] | None = None) -> tuple[str, Resolved]:
+    """A recipe's method, and the recipe resolved.
+
+    Args:
+        name: a path, or the name of a shipped recipe.
+        overrides: option -> value, or its text; ``training.learning_rate.captioner`` changes the captioner's rate of several.
+
+    Raises:
+        UsageError: there is no such recipe or option, or a value is of a wrong type.
+    """
+    given = {key: Text(value) if isinstance(value, str) else value for key, value in (overrides or {}).items()}
+    recipe = Recipe.load(name, given)
+    training = {key: value for key, value in recipe.resolved["training"].items() if key not in OF_ONE_CALL}
+    return recipe.method, recipe.resolved | {"training": training}
+
+
+def option(recipe: Mapping[str, Any], key: str) -> Any:
+    """The value of a dotted option, or the weight of a reward.
+
+    Raises:
+        KeyError: the recipe has no such option.
+    """
+    found: Any = recipe
+    for part in full_name(key).split("."):
+        if isinstance(found, list):
+            found = next((entry for entry in found if entry["name"] == part), {})
+            continue
+        found = found[part]
+    return found.get("weight", 0.0) if key.startswith("reward.") and isinstance(found, Mapping) else found
+
+
+def with_seed(recipe: Resolved, seed: int, *, redraw_start: bool) -> Resolved:
+    """The recipe with another seed; on request with the start captioner of the built-in world that the seed redraws."""
+    name = option(recipe, "captioner.model_name_or_path")
+    seeded = recipe | {"training": recipe["training"] | {"seed": seed}}
+    if redraw_start and seed and _redrawn(name):
+        seeded["captioner"] = recipe["captioner"] | {"model_name_or_path": f"{name}-seed{seed}"}
+    return seeded
+
+
+def _redrawn(name: str) -> bool:
+    from tellapart.world.schedules import SEEDED
+
+    return world_stage(name) is not None and name in SEEDED
+
+
+def has_start(recipe: Resolved) -> bool:
+    """Whether there is a start model to measure: random weights are none."""
+    return not option(recipe, "captioner.model_name_or_path").startswith(("new/", "world/backbone"))
+
+
+def train(recipe: Resolved, folder: Path) -> dict[str, int | None]:
+    """Train, or resume what an interrupted process left; ``{"selected": step or None, "last": step}``.
+
+    Raises:
+        UsageError: the recipe cannot be carried out.
+    """
+    from tellapart.recipe.run import clear
+
+    if not any(folder.glob("checkpoint-*")):
+        clear(folder)  # left by a process that was killed before its first checkpoint
+    run = Recipe.load(recipe).train(folder, resume=True)
+    return {"selected": run.best.step if run.best else None, "last": run.step}
+
+
+def seconds_per_step(recipe: Resolved) -> float:
+    """Mean CPU seconds of a few training steps, in a folder that is thrown away."""
+    from tellapart.training.loop import train as loop
+
+    clock = list[float]()
+
+    def look(_: Any) -> dict[str, float]:
+        clock.append(time.process_time())
+        return {}
+
+    with TemporaryDirectory() as folder:
+        short: dict[str, Any] = {
+            "max_steps": WARM + TIMED,
+            "eval_steps": 1,
+            "metric_for_best_model": None,
+            "best_floor": {},
+        }
+        asked = Recipe.load(recipe, {**short, "output_dir": folder})
+        built = asked.build()
+        loop(built.objective, built.data, asked.training, evaluate=look)
+    return (clock[-1] - clock[WARM]) / TIMED
+
+
+def measure(model: str, recipe: Resolved, options: Mapping[str, Any], *, name: str) -> EvaluationResult:
+    """What a model scores, as ``tellapart score`` measures it.
+
+    Args:
+        model: a checkpoint, a run or the name of a model.
+        recipe: what fills in the options that are null.
+        options: of ``tellapart score``.
+        name: of the result.
+    """
+    from tellapart.cli.score_captioner import measure as score
+    from tellapart.cli.score_options import ScoreOptions
+    from tellapart.recipe.runs import made_by
+
+    return score(model, ScoreOptions(name=name, **options), run=made_by(recipe))
+
+
+def evaluation_of(recipe: Resolved, *, split: str, meteor: bool = False) -> Evaluation:
+    """The evaluation of a recipe on a split, for captions that nobody draws."""
+    evaluation = Recipe.load(recipe, {"evaluation.split": split, "evaluation.meteor": meteor}).build().evaluate
+    assert evaluation is not None, "the evaluation has a split"
+    return evaluation
+
+
+def dataset_of(recipe: Resolved, split: str) -> CaptionDataset:
+    """The images of a split of a recipe's data."""
+    from tellapart.recipe.measured import DataOptions
+    from tellapart.recipe.measured import load as load_data
+    from tellapart.recipe.runs import made_by
+
+    return load_data(DataOptions(split=split), made_by(recipe)).dataset
+
+
+def build_stages(named: Iterable[tuple[Resolved, Any]]) -> None:
+    """Build the stages of the built-in world that trainings and measurements name, before two processes build the same.
+
+    Args:
+        named: recipes, each with its measurements.
+
+    Raises:
+        UsageError: a listener fails its probe, so that no reward by it means anything.
+    """
+    needed = {
+        (stage, option(recipe, "data.size"))
+        for recipe, measures in named
+        for stage in stages_of({"recipe": recipe, "measures": measures})
+    }
+    if not needed:
+        return
+    from tellapart.recipe.models import build_stage
+    from tellapart.world.probe import require_probe
+    from tellapart.world.schedules import STAGES
+
+    for stage, size in sorted(needed):
+        folder, known = build_stage(stage, size), world_stage(stage)
+        if known is not None and STAGES[known[0]].demanded:
+            require_probe(folder)
+
+
+class Keys:
+    """Hashes of what decides numbers, 12 hex digits each; models and data count by content."""
+
+    def of(self, recipe: Resolved, *further: object, sections: Sequence[str] = ()) -> str:
+        """The key of a recipe, or of some of its sections, with whatever else decides."""
+        return key_of(Recipe.load(recipe), *further, sections=sections)

@@ -1,0 +1,69 @@
+"""The page on SLE: the rows of the paper's Table 4, for an LSTM and for a GPT-2 captioner."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tellapart.sweep.claims import Claim, Seeds
+from tellapart.sweep.run_study import run
+from tellapart.sweep.study import Study
+from tellapart.sweep.study_file import StudyFile
+
+NAMES = ("xe", "sll", "sll_me", "sle")
+LSTM = "lstm "
+
+
+def prepare(file: StudyFile, size: str) -> StudyFile:
+    """The features that the LSTM reads, computed once and kept in the cache."""
+    from tellapart.world.lstm import world_features
+    from tellapart.world.stages import resolve
+
+    features = world_features(resolve("world/backbone", size=size), size)
+    return file.having({name for name in file.rows if name.startswith(LSTM)}, {"data.features": str(features.path)})
+
+
+def claims(study: Study) -> Iterator[Claim]:
+    """The published orderings: at the selected checkpoint, and at the last step, which is the same for all."""
+    for prefix in ("", LSTM):
+        for point in ("selected", "last"):
+            yield from _of_speaker(study, prefix, point)
+
+
+def _of_speaker(study: Study, prefix: str, point: str) -> Iterator[Claim]:
+    def read(key: str, decoding: str) -> dict[str, Seeds]:
+        points = {name: "selected" if name == "xe" else point for name in NAMES}
+        return {
+            name: study.read(prefix + name, key, point=points[name], decoding=decoding, factor=100) for name in NAMES
+        }
+
+    where = f"({point}{' step' if point == 'last' else ' checkpoint'})"
+    cider, distinct, alike = read("CIDEr", "beam 5"), read("rs5_Div-2", "greedy"), read("rs5_mBLEU-4", "greedy")
+    yield Claim(
+        f"{prefix}sle has at least the mean CIDEr of {prefix}sll with beam 5 {where}.",
+        cider["sle"].mean >= cider["sll"].mean,
+        _said(cider, "sle", "sll"),
+    )
+    yield Claim(
+        f"{prefix}xe has the lowest CIDEr with beam 5 {where}.",
+        all(cider[name].above(cider["xe"]) for name in NAMES[1:]),
+        _said(cider, *NAMES),
+    )
+    for other in ("sll", "sll_me"):
+        yield Claim(
+            f"Samples of {prefix}sle are more diverse than those of {prefix}{other}, by Div-2 and by mBLEU-4 {where}.",
+            distinct["sle"].above(distinct[other]) and alike[other].above(alike["sle"]),
+            f"Div-2 {_said(distinct, 'sle', other)} mBLEU-4 {_said(alike, 'sle', other)}",
+        )
+    yield Claim(
+        f"Samples of {prefix}xe are the most diverse {where}.",
+        all(distinct["xe"].above(distinct[name]) for name in NAMES[1:]),
+        _said(distinct, *NAMES),
+    )
+
+
+def _said(values: dict[str, Seeds], *names: str) -> str:
+    return ", ".join(f"{name} {values[name]}" for name in names) + "."
+
+
+if __name__ == "__main__":
+    run(__file__, claims=claims, prepare=prepare)

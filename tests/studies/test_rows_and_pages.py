@@ -1,0 +1,78 @@
+"""Every row of every results page that a study makes is a row of its file, and every row's recipe loads."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from sweep.study_fakes import ROOT, STUDIES
+from tellapart.sweep.study import Study
+from tellapart.sweep.study_file import read_study
+from tellapart.sweep.trainings import option, recipe_file
+
+FILES = sorted(STUDIES.glob("*.yaml"))
+TABLE = read_study(STUDIES / "table.yaml")
+GIVEN = {"*human*", "*full description*", "*empty caption*"}
+
+
+def names_in(page: str) -> set[str]:
+    """The rows of the tables on test: those with a checkpoint, or those of the table over everything."""
+    text = (ROOT / "docs" / "results" / page).read_text(encoding="utf-8")
+    if page == TABLE.page:
+        head = text.partition("## Where each row's point was chosen")[0].partition("## The recipe of each row")[0]
+        cells = re.findall(r"^\| ([^|]+?)(?: \*)? \| [\d.]+ ± ", head, flags=re.MULTILINE)
+        return {cell.partition(" (from ")[0] for cell in cells}
+    return set(re.findall(r"^\| ([^|]+) \| (?:selected|last|-) \|", text, flags=re.MULTILINE)) - GIVEN
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_the_rows_of_a_page_are_those_of_its_study(file: Path, tmp_path: Path):
+    study = Study(read_study(file), tmp_path)
+    shown = {
+        name
+        for row, values in study.file.rows.items()
+        if values.test and values.shown
+        for name in study.curve(row).values()
+    }
+    assert names_in(study.file.page) == shown
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_every_row_is_a_recipe(file: Path, tmp_path: Path):
+    """The first and the last point of each row, with the row's options."""
+    study = Study(read_study(file), tmp_path)
+    for name, row in study.file.rows.items():
+        for setting in {0: row.setting, **dict(enumerate(study.grid(name)[:1] + study.grid(name)[-1:], 1))}.values():
+            _, recipe = study.sweep.load(setting)
+            for key, value in setting.overrides.items():
+                assert option(recipe, key) == value, f"{name}: {key}"
+
+
+def test_the_table_is_recipes_as_they_stand():
+    assert len(TABLE.rows) == 35
+    assert not [name for name, row in TABLE.rows.items() if row.overrides or row.grid or row.point_of or row.curve]
+    trained = [row.recipe for row in TABLE.rows.values() if row.recipe]
+    assert len(trained) == len(set(trained)) == 33
+
+
+def test_every_method_of_the_table_has_one_start(tmp_path: Path):
+    study = Study(TABLE, tmp_path)
+    starts = {option(study.sweep.load(row.setting)[1], "captioner.model_name_or_path") for row in TABLE.rows.values()}
+    assert starts == {"world/xe", "world/blip2"}
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_a_study_has_its_text_and_its_program(file: Path):
+    study = read_study(file)
+    assert study.introduction
+    assert f"make study{'' if file.stem == 'world' else f' STUDY={file.stem}'}`" in study.introduction
+    program = file.with_suffix(".py").read_text(encoding="utf-8")
+    assert "run(__file__" in program
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_recipes_are_named_by_files_of_the_folder(file: Path):
+    for row in read_study(file).rows.values():
+        assert recipe_file(row.setting.recipe).parent.name == "recipes"

@@ -1,0 +1,111 @@
+"""Studies whose trainings are noted by hand, on disk as their processes leave them: nothing is trained."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from tellapart.evaluation.protocol import Protocol
+from tellapart.evaluation.results import EvaluationResult
+from tellapart.files import write_json
+from tellapart.sweep.study import Study
+from tellapart.sweep.study_file import read_study
+from tellapart.sweep.tasks import DONE_FILE, TRAINED_FILE, Task
+from tellapart.sweep.trainings import load, option
+
+ROOT = Path(__file__).resolve().parents[2]
+STUDIES = ROOT / "studies"
+
+_LOADED: dict[str, tuple[str, dict]] = {}
+
+OnVal = Callable[[str, Task], Mapping[int, Mapping[str, float]]]
+OnTest = Callable[[str, Task, str, str], Mapping[str, float]]
+
+
+@pytest.fixture(autouse=True)
+def loaded_once(monkeypatch):
+    """Recipes are read once for all tests."""
+
+    def load_once(name, overrides):
+        key = json.dumps([str(name), {**overrides}], sort_keys=True)
+        if not str(name).endswith(".yaml") and key in _LOADED:
+            return _LOADED[key]
+        return _LOADED.setdefault(key, load(name, overrides))
+
+    monkeypatch.setattr("tellapart.sweep.tasks.load", load_once)
+
+
+def module(name: str) -> ModuleType:
+    """The Python file of a study."""
+    spec = spec_from_file_location(f"study_{name}", STUDIES / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    found = module_from_spec(spec)
+    spec.loader.exec_module(found)
+    return found
+
+
+def study_of(name: str, root: Path, kind: type[Study] = Study, **options) -> Study:
+    return kind(read_study(STUDIES / f"{name}.yaml"), root, **options)
+
+
+def rate(task: Task) -> float:
+    """The captioner's learning rate."""
+    found = option(task.recipe, "training.learning_rate")
+    return found["captioner"] if isinstance(found, dict) else found
+
+
+def note_training(task: Task, curve: Mapping[int, Mapping[str, float]], *, selected: int, further=()) -> None:
+    """A finished training: its log on val, and which step is selected."""
+    write_json(task.folder / TRAINED_FILE, {"selected": selected, "last": max(curve)})
+    lines = [{"step": step} | {f"eval_{k}": v for k, v in metrics.items()} for step, metrics in curve.items()]
+    text = "".join(json.dumps(line) + "\n" for line in (*lines, *further))
+    (task.folder / "metrics.jsonl").write_text(text, encoding="utf-8")
+
+
+def note_measured(task: Task, place: str, metrics: Mapping[str, Mapping[str, float]], **result) -> None:
+    """A measurement: checkpoint -> its metrics."""
+    done = {}
+    for checkpoint, values in metrics.items():
+        found = EvaluationResult("toy", Protocol("toy", 1, "00000000", "greedy"), dict(values), {"a": "a star"}, {})
+        saved = found.save(task.folder / place / checkpoint)
+        done[checkpoint] = {"step": 0, "folder": saved.relative_to(task.folder / place).as_posix()}
+    write_json(task.folder / place / DONE_FILE, done)
+
+
+def finish(
+    study: Study, on_val: OnVal, on_test: OnTest, *, selected: int, further: Callable = lambda task: ()
+) -> Study:
+    """Note everything that a study trains and measures.
+
+    Args:
+        study: to be finished.
+        on_val: row and task -> step -> metrics.
+        on_test: measured row, task, decoding and checkpoint -> metrics.
+        selected: step that is selected in every training.
+        further: task -> further lines of its log.
+    """
+    rows = {
+        task.folder: name
+        for name in study.file.rows
+        for point in study.grid(name)
+        for task in [study.tried(name, point)]
+    }
+    for task in study.searching():
+        if task.trains:
+            note_training(task, on_val(rows[task.folder], task), selected=selected, further=further(task))
+        else:
+            note_measured(task, next(iter(task.measures)), {"start": on_val(task.name, task)[0]})
+    for shown, name, _ in list(study.points()):
+        for task in study.measured[shown]:
+            if task.trains:
+                note_training(task, on_val(name, task), selected=selected, further=further(task))
+            checkpoints = ("selected", "last") if task.trains else ("start",)
+            for place, decoding in zip(task.measures, study.file.decodings, strict=True):
+                note_measured(task, place, {point: on_test(shown, task, decoding, point) for point in checkpoints})
+    return study

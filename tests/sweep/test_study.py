@@ -1,0 +1,199 @@
+"""A study's bookkeeping: what is searched, chosen on val, measured, and said on its page. Nothing is trained."""
+
+from __future__ import annotations
+
+import json
+from statistics import fmean, stdev
+
+import pytest
+
+from sweep.study_fakes import finish, note_measured, note_training, rate
+from tellapart.errors import UsageError
+from tellapart.sweep import study_page
+from tellapart.sweep.claims import Claim, Seeds
+from tellapart.sweep.run_study import run
+from tellapart.sweep.study import Study
+from tellapart.sweep.study_file import read_study
+from tellapart.sweep.study_page import write_page
+
+FILE = """
+title: A page
+page: p.md
+measure: {num_beams: [1, 5], samples: 5, listener: world/listener}
+tables: {"": {CIDEr: CIDEr}}
+rows:
+  xe: {start_of: world_ved_scst_cider}
+  a: {recipe: world_ved_scst_cider, grid: {training.learning_rate: [1.0e-5, 1.0e-4]}}
+  b: {recipe: world_ved_scst_clip, grid: {training.learning_rate: [1.0e-5, 1.0e-4]}}
+  c: {recipe: world_ved_scst_pac, point_of: a, seeds: [0]}
+  d: {recipe: world_ved_dico, curve: {objective.beta: [0.1, 0.2, 0.4]}, shown: false}
+  tried: {recipe: world_ved_dico, overrides: {objective.beta: 0.3}, test: false}
+"""
+VAL = {("a", 1e-5): 30.0, ("a", 1e-4): 50.0, ("b", 1e-5): 40.0, ("b", 1e-4): 40.0}
+TEST = {"xe": 1.0, "a": 2.0, "b": 0.5, "c": 1.2, "d (0.1)": 2.0, "d (0.2)": 1.8, "d (0.4)": 1.4}
+
+
+@pytest.fixture
+def study(tmp_path):
+    """CIDEr on test rises by 0.1 with every seed; of d's curve R@1 is 60, 50 and 20, and one more with every seed."""
+    path = tmp_path / "p.yaml"
+    path.write_text(FILE)
+    (tmp_path / "p.md").write_text("Why.\n")
+    made = Study(read_study(path), tmp_path / "runs")
+
+    def on_val(row, task):
+        metrics = {"listener_R@1": VAL.get((row, rate(task)), 1.0), "CIDEr": 1.0, "grammatical": 90.0}
+        return {0: metrics | {"listener_R@1": 0.0}, 10: metrics, 60: metrics | {"listener_R@1": 2.0}}
+
+    def on_test(shown, task, decoding, point):
+        recall = {"d (0.1)": 60.0, "d (0.2)": 50.0, "d (0.4)": 20.0}.get(shown, 9.0) + task.seed
+        return {"CIDEr": TEST[shown] + (0.0 if shown[0] == "d" else 0.1 * task.seed), "listener_R@1": recall}
+
+    return finish(made, on_val, on_test, selected=10)
+
+
+def test_the_best_point_on_val_is_chosen_and_the_lower_rate_on_a_tie(study):
+    assert study.chosen("a").overrides == {"training.learning_rate": 1e-4}
+    assert study.chosen("b").overrides == {"training.learning_rate": 1e-5}
+    assert study.chosen("c").overrides == {"training.learning_rate": 1e-4}  # that of a
+    assert (study.grid("c"), study.chosen("c").recipe) == ([], "world_ved_scst_pac")
+
+
+def test_only_what_is_searched_or_tried_is_trained_before_choosing(study):
+    assert len(study.searching()) == 2 + 2 + 1
+    assert {task.seed for task in study.searching()} == {0}
+    assert all(not task.measures for task in study.searching())  # val is in the training's own log, test is not touched
+
+
+def test_every_seed_of_the_chosen_point_is_measured(study):
+    assert list(study.measured) == ["xe", "a", "b", "c", "d (0.1)", "d (0.2)", "d (0.4)"]
+    assert [(task.seed, rate(task)) for task in study.measured["a"]] == [(0, 1e-4), (1, 1e-4), (2, 1e-4)]
+    assert [task.seed for task in study.measured["c"]] == [0]
+    starts = [task.recipe["captioner"]["model_name_or_path"] for task in study.measured["a"]]
+    assert starts == ["world/xe", "world/xe-seed1", "world/xe-seed2"]
+    assert len({task.folder for tasks in study.measured.values() for task in tasks}) == 3 * 6 + 1
+    assert [task.folder for task in study.timings()] == [
+        tasks[0].folder for name, tasks in study.measured.items() if name != "xe"
+    ]
+
+
+def test_test_is_measured_once_per_decoding_and_sets_once(study):
+    (greedy, beam) = study.measured["a"][0].measures.values()
+    assert (greedy["split"], greedy["num_beams"], greedy["samples"]) == ("test", 1, 5)
+    assert (beam["num_beams"], "samples" in beam) == (5, False)
+    assert study.file.decodings == ["greedy", "beam 5"]
+
+
+def test_a_training_is_found_again_by_another_study_and_another_setting_is_not(study, tmp_path):
+    again = Study(study.file, study.sweep.root)
+    assert again.measured["a"][0].folder == study.measured["a"][0].folder
+    assert all(task.done() for task in again.searching())
+    longer = Study(study.file, study.sweep.root, common={"training.max_steps": 61})
+    assert not any(task.done() for task in longer.searching())
+
+
+def test_the_page_has_means_spreads_and_verdicts(study, monkeypatch):
+    monkeypatch.setattr(study_page, "_probe", lambda study: ["probe"])
+    ours, start = study.read("a", "CIDEr"), study.read("xe", "CIDEr")
+    claims = [Claim("a is above xe.", ours.above(start), f"{ours} against {start}.")]
+    path = write_page(study, study.sweep.root / "p.md", claims=claims, sections=["## More"])
+    text = path.read_text()
+    spread = 100 * stdev([2.0, 2.1, 2.2])
+    assert text.startswith("# A page\n\nWhy.\n")
+    assert f"| a | selected | {100 * fmean([2.0, 2.1, 2.2]):.1f} ± {spread:.1f} |" in text
+    assert "| xe | - | 110.0 ± 10.0 |" in text
+    assert "| d (0.1) |" not in text
+    assert "**Holds**: a is above xe. Measured: 210.0 ± 10.0 against 110.0 ± 10.0." in text
+    assert "| **a** | **learning_rate 0.0001** | **10** | **50.0** | **100.0** | **90.0** | **2.0** |" in text
+    assert "| tried | - | 10 |" in text
+    assert "Trainings have 60 steps of 48 images and are evaluated on val every 10 steps." in text
+    assert text.index("## More") < text.index("## What was expected") < text.index("## The grid on val")
+
+
+def test_an_ordering_needs_every_seed():
+    assert Seeds([3.0, 4.0]).above(Seeds([1.0, 2.9]))
+    assert not Seeds([3.0, 9.0]).above(Seeds([1.0, 3.0]))
+
+
+def test_a_curve_is_read_on_each_seeds_own_points(study):
+    # CIDEr 1.9 lies halfway between 2.0 and 1.8, where R@1 is 60 and 50; one more with every seed
+    assert study.at_fixed("d", "CIDEr", 1.9, "listener_R@1").values == pytest.approx([55.0, 56.0, 57.0])
+    # with the outer points alone: a sixth of the way from 2.0 to 1.4 and from 60 to 20
+    outer = study.at_fixed("d", "CIDEr", 1.9, "listener_R@1", values=[0.1, 0.4])
+    assert outer.values == pytest.approx([60 - 40 / 6, 61 - 40 / 6, 62 - 40 / 6])
+    assert study.at_fixed("d", "CIDEr", 1.9, "CIDEr").values == pytest.approx([190.0] * 3)  # as printed
+    assert study.at_fixed("d", "CIDEr", 2.1, "listener_R@1") is None
+    # every seed encloses 22 to 60
+    assert study.common_middle(["d"], "listener_R@1") == pytest.approx(41.0)
+    assert study.common_middle(["d", "a"], "listener_R@1") is None  # a is one point, which encloses nothing
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("rows: {}", "has no rows: a study names its title, its page and its rows"),
+        ("seed: [0]", "'seed' is not a key of .*: did you mean seeds?"),
+        ("rows: {a: {recipe: x, grit: {}}}", "'grit' is not a key of a in .*: did you mean grid?"),
+        ("rows: {a: {grid: {}}}", "must name either a recipe or start_of"),
+        ("rows: {a: {recipe: x, point_of: b}}", "'b' is not a row that a in .* could take its point of"),
+    ],
+)
+def test_mistakes_in_a_file_are_told_in_a_sentence(tmp_path, line, said):
+    lines = {"title": "title: A", "page": "page: p.md", "rows": "rows: {a: x}"}
+    lines[line.partition(":")[0]] = line
+    (tmp_path / "p.yaml").write_text("\n".join(lines.values()))
+    with pytest.raises(UsageError, match=said):
+        read_study(tmp_path / "p.yaml")
+
+
+def test_an_unknown_recipe_or_option_is_told_before_anything_trains(tmp_path, capsys):
+    (tmp_path / "p.yaml").write_text("title: A\npage: p.md\nrows: {a: {recipe: world_ved_nothing, test: false}}")
+    with pytest.raises(SystemExit, match=r"error: there is no recipe 'world_ved_nothing'"):
+        run(tmp_path / "p.yaml", argv=["--dry_run", "--output_dir", str(tmp_path)])
+    with pytest.raises(SystemExit, match=r"error: 'b' is not a row of p\.md"):
+        run(tmp_path / "p.yaml", argv=["--rows", "b", "--output_dir", str(tmp_path)])
+
+
+def test_a_dry_run_lists_what_is_done(study, tmp_path, capsys):
+    file = tmp_path / "p.yaml"
+    run(file, argv=["--dry_run", "--output_dir", str(study.sweep.root)])
+    said = capsys.readouterr().out
+    assert said.endswith("24 of 24 are done\n")  # 5 searched or tried, 19 measured
+    run(file, argv=["--dry_run", "--output_dir", str(tmp_path / "other"), "--rows", "a"])
+    said = capsys.readouterr().out
+    assert said.endswith("0 of 2 are done\n")
+    assert "to do  a (learning_rate 1e-05, seed 0)" in said
+
+
+def test_a_failed_training_keeps_the_rest_and_is_named(study, monkeypatch):
+    monkeypatch.setattr("tellapart.sweep.tasks.build_stages", lambda named: None)
+    broken = study.searching()[0]
+    (broken.folder / "trained.json").unlink()
+    monkeypatch.setattr("tellapart.sweep.tasks.JOB_MODULE", "no_such_module")
+    monkeypatch.setattr("tellapart.sweep.jobs.POLL_SECONDS", 0.05)
+    with pytest.raises(
+        UsageError, match=r"1 of the trainings failed, first a \(learning_rate 1e-05, seed 0\): .*no_such"
+    ):
+        study.run(workers=1)
+    assert json.loads((study.searching()[1].folder / "trained.json").read_text())["selected"] == 10
+
+
+def test_metrics_of_saved_captions_are_added(study):
+    study.derive = lambda captions: {"stars": float(len(captions))}
+    assert study.read("a", "stars").values == [1.0] * 3
+
+
+def test_of_a_start_captioner_val_is_measured(study):
+    task = study.task("xe", study.file.rows["xe"].setting, 1)
+    ((place, how),) = task.measures.items()
+    assert how["split"] == "val"
+    note_measured(task, place, {"start": {"CIDEr": 1.7}})
+    assert task.on_val() == {"CIDEr": 1.7}
+
+
+def test_a_resumed_log_counts_its_later_line(study):
+    setting = study.chosen("a")
+    task = study.task("a", setting, 0)
+    note_training(task, {0: {"CIDEr": 1.0}, 10: {"CIDEr": 2.0}}, selected=10, further=[{"step": 10, "eval_CIDEr": 3.0}])
+    fresh = study.task("a", setting, 0)
+    assert (fresh.on_val()["CIDEr"], fresh.on_val("last")["CIDEr"]) == (3.0, 3.0)
