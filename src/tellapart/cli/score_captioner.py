@@ -195,11 +195,12 @@ def _listeners(options: ScoreOptions, run: Made | None, where: Where) -> dict[st
     """The retrievers by name, knowing the images."""
     from tellapart.recipe.soft_listeners import load_retriever
 
+    own = run.evaluation.listener if run else None
     paths = {
-        "listener": (options.listener or (run.listener.path if run else None)),
+        "listener": (options.listener or own or (run.listener.path if run else None)),
         "judge": (options.judge or (run.evaluation.judge if run else None)),
     }
-    prefix = options.prefix if options.prefix is not None or run is None else run.listener.prefix
+    prefix = options.prefix if options.prefix is not None or run is None or own else run.listener.prefix
     prefixes, base = {"listener": prefix, "judge": None}, options.pac_base or (run.listener.base if run else None)
     features = features_at(where.features)
     found = {

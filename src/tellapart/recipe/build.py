@@ -215,7 +215,7 @@ def _measures(parts: Parts, watched: CaptionDataset, split: str) -> tuple[Measur
 
 
 def _retrievers(parts: Parts, watched: CaptionDataset, features: FeatureSet | None) -> dict[str, ClipListener | Vse]:
-    """The recipe's listener and the judge, where there are such, which know the evaluation's images."""
+    """The evaluation's listener (else the recipe's) and judge, where there are such, which know its images."""
     recipe = parts.recipe
     size, section, found = recipe.data.size, recipe.listener, dict[str, ClipListener | Vse]()
     if section.path is not None and recipe.users("listener"):
@@ -224,8 +224,9 @@ def _retrievers(parts: Parts, watched: CaptionDataset, features: FeatureSet | No
         found["listener"] = load_listener(
             section.path, name="listener", prefix=section.prefix, size=size, base=section.base
         )
-    if recipe.evaluation.judge is not None:
-        found["judge"] = load_retriever(recipe.evaluation.judge, name="judge", size=size, features=features)
+    for name, path in (("listener", recipe.evaluation.listener), ("judge", recipe.evaluation.judge)):
+        if path is not None:
+            found[name] = load_retriever(path, name=name, size=size, features=features)
     for retriever in found.values():
         retriever.cache_images(watched)
     return found

@@ -92,7 +92,7 @@ def opens_pictures(
     """The same of a recipe's sections, ``itm`` being whether the reward asks a matcher."""
     looks = own is not None and own.path is not None and not reads_features(own.path)
     looks = looks or listener.path is not None or itm
-    return data.features is None or any([looks, watched.judge, watched.pac, watched.itm])
+    return data.features is None or any([looks, watched.listener, watched.judge, watched.pac, watched.itm])
 
 
 def usable(

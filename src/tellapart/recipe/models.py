@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -110,21 +110,39 @@ def _drawing_from(seed: int | None) -> Iterator[None]:
 def _weights(section: CaptionerSection, size: str, seed: int | None) -> Iterator[str | Path]:
     """Where the captioner can be read from while the block runs."""
     name = section.model_name_or_path
-    if name != BACKBONE or seed is None:
+    if name not in UNTRAINED or seed is None:
         yield captioner_folder(name, size=size)
         return
     if section.lora is not None:
         raise UsageError(f"captioner.lora adapts trained weights, but {name} has only a vision tower: leave lora out.")
-    from transformers import CLIPVisionModel
-
     from tellapart.draws import seeded
-    from tellapart.world.captioner import make_captioner
 
     with TemporaryDirectory() as temporary:
         with seeded(name, seed):
-            captioner = make_captioner(CLIPVisionModel.from_pretrained(build_stage(name, size)))
+            captioner = UNTRAINED[name](build_stage(name, size))
         captioner.save(Path(temporary))
         yield Path(temporary)
+
+
+def _untrained_ved(tower: Path) -> HuggingFaceCaptioner:
+    from transformers import CLIPVisionModel
+
+    from tellapart.world.captioner import make_captioner
+
+    return make_captioner(CLIPVisionModel.from_pretrained(tower))
+
+
+def _untrained_blip2(tower: Path) -> HuggingFaceCaptioner:
+    from tellapart.world.blip2 import make_blip2
+
+    return make_blip2(tower)
+
+
+UNTRAINED: dict[str, Callable[[Path], HuggingFaceCaptioner]] = {
+    BACKBONE: _untrained_ved,
+    "world/blip2-backbone": _untrained_blip2,
+}
+"""Vision tower of the built-in world -> what makes a captioner of it, whose other weights are drawn."""
 
 
 def captioner_folder(name: str, *, size: str = "full") -> str | Path:
@@ -174,6 +192,22 @@ def build_stage(name: str, size: str) -> Path:
             return folder
     except (OSError, SafetensorError) as error:
         raise UsageError(f"{folder} is damaged: delete it, and {name} is built again.") from error
+
+
+def require_fit(name: str, *, size: str) -> None:
+    """Raise where a listener of the built-in world is to be a reward, but fails its probe.
+
+    Raises:
+        UsageError: no reward by it means anything.
+    """
+    if not is_world(name):
+        return
+    from tellapart.world.probe import require_probe
+    from tellapart.world.schedules import STAGES
+
+    folder = build_stage(name, size)
+    if name in STAGES and STAGES[name].demanded:
+        require_probe(folder)
 
 
 def is_world(name: str) -> bool:

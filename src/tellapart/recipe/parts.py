@@ -210,8 +210,9 @@ class Parts:
 
 def listener(parts: Parts, section: Any, *, label: str = "listener") -> ClipListener:
     """The retriever that a reward or a method asks, which knows the training images or reads them with each batch."""
-    from tellapart.recipe.models import load_listener
+    from tellapart.recipe.models import load_listener, require_fit
 
+    require_fit(section.path, size=parts.size)
     found = load_listener(section.path, name=label, prefix=section.prefix, size=parts.size, base=section.base)
     if parts.ahead:
         found.cache_images(parts.dataset)

@@ -231,6 +231,8 @@ class EvaluationSection:
         path: data to evaluate on when it is not the training data's path.
         images: folder of that path's images; null takes the training data's.
         features: features of that path's images; null takes the training data's.
+        listener: the first retriever, where it is not the reward's: a model folder, a Hugging Face id, or world/listener; null
+            takes listener.path.
         judge: a second retriever that the reward never saw: a model folder, a Hugging Face id, or world/judge.
         pac: encoder of PAC-S: the authors' .pth file, a folder or a Hugging Face id; null leaves PAC-S out.
         pac_base: for a .pth file, the model that it was trained from (tokenizer, image processor); null takes
@@ -255,6 +257,7 @@ class EvaluationSection:
     path: str | None = None
     images: Path | None = None
     features: Path | None = None
+    listener: str | None = None
     judge: str | None = None
     pac: str | None = None
     pac_base: str | None = None
