@@ -15,7 +15,7 @@ else
 INSTALL = $(BIN)/python -m pip install --disable-pip-version-check
 endif
 
-.PHONY: help install demo test lint format study clean
+.PHONY: help install demo test lint format schema study clean
 help:  ## Show the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
 
@@ -41,6 +41,9 @@ lint: $(VENV)/.stamp  ## Check style, types and the direction of imports
 format: $(VENV)/.stamp  ## Format the code with ruff
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+schema: $(VENV)/.stamp  ## Write recipes/schema.json, which editors complete recipes by
+	$(BIN)/python -m tellapart.recipe.json_schema recipes
 
 study: $(VENV)/.stamp  ## Regenerate docs/results/world.md, or another with STUDY=name (world: about 40 minutes on 2 cores; others up to three hours)
 	$(BIN)/python -m tellapart.experiments.study --study $(STUDY) --output_dir runs/study --docs docs/results
