@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Mapping
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
@@ -41,11 +42,13 @@ def loaded_once(monkeypatch):
 
 
 def module(name: str) -> ModuleType:
-    """The Python file of a study."""
+    """The Python file of a study, loaded once: dataclasses look themselves up among modules."""
+    if f"study_{name}" in sys.modules:
+        return sys.modules[f"study_{name}"]
     spec = spec_from_file_location(f"study_{name}", STUDIES / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
-    found = module_from_spec(spec)
+    found = sys.modules[spec.name] = module_from_spec(spec)
     spec.loader.exec_module(found)
     return found
 
@@ -68,11 +71,13 @@ def note_training(task: Task, curve: Mapping[int, Mapping[str, float]], *, selec
     (task.folder / "metrics.jsonl").write_text(text, encoding="utf-8")
 
 
-def note_measured(task: Task, place: str, metrics: Mapping[str, Mapping[str, float]], **result) -> None:
+def note_measured(
+    task: Task, place: str, metrics: Mapping[str, Mapping[str, float]], *, captions=None, per_image=None
+) -> None:
     """A measurement: checkpoint -> its metrics."""
-    done = {}
+    captions, protocol, done = captions or {"a": "a star"}, Protocol("toy", 1, "00000000", "greedy"), {}
     for checkpoint, values in metrics.items():
-        found = EvaluationResult("toy", Protocol("toy", 1, "00000000", "greedy"), dict(values), {"a": "a star"}, {})
+        found = EvaluationResult("toy", protocol, dict(values), captions, per_image or {})
         saved = found.save(task.folder / place / checkpoint)
         done[checkpoint] = {"step": 0, "folder": saved.relative_to(task.folder / place).as_posix()}
     write_json(task.folder / place / DONE_FILE, done)

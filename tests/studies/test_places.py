@@ -8,13 +8,13 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from tellapart.evaluation.protocol import Protocol
-from tellapart.evaluation.results import EvaluationResult
-from tellapart.experiments import study_negclip_places
-from tellapart.experiments.places import human_captions, mirrored, paid, says, shares, without_places
-from tellapart.experiments.study_negclip_places import places
-from tellapart.experiments.world_run import Setting
+from sweep.study_fakes import module, note_measured, study_of
+from tellapart.sweep.tasks import Task
 from tellapart.world.grammar import parse, write
+
+negclip = module("negclip")
+human_captions, mirrored, paid, places = negclip.human_captions, negclip.mirrored, negclip.paid, negclip.places
+says, shares, without_places = negclip.says, negclip.shares, negclip.without_places
 
 CELL = "a red star in the top left and a blue box on a gray background"
 RELATION = "a red star left of a blue box"
@@ -96,20 +96,20 @@ def test_the_first_reference_with_a_place_is_taken():
 
 
 def test_the_part_of_the_page(tmp_path, monkeypatch):
-    settings = [Setting(row="xe", steps=0, seed=seed) for seed in (0, 1)]
-    monkeypatch.setattr("tellapart.experiments.world_run.stage_folder", lambda name, *_: tmp_path / name)
-    for setting, captions in zip(settings, ([CELL, NEITHER], [NEITHER, NEITHER]), strict=True):
-        protocol = Protocol("world", 2, "digest", "greedy")
-        columns = {"truthful": [0.0, 100.0]}
+    study = study_of("negclip", tmp_path)
+    recipe = {"data": {"size": "small"}}
+    tasks = [Task("xe", tmp_path / str(seed), seed, 0, recipe, False, {"test": {}, "beam": {}}) for seed in (0, 1)]
+    for task, captions in zip(tasks, ([CELL, NEITHER], [NEITHER, NEITHER]), strict=True):
         said = dict(zip("ab", captions, strict=True))
-        EvaluationResult("xe", protocol, {}, said, columns).save(tmp_path / setting.key() / "selected")
+        note_measured(task, "test", {"start": {}}, captions=said, per_image={"truthful": [0.0, 100.0]})
+    vars(study)["measured"] = {"xe": tasks}
     dataset = SimpleNamespace(examples=[SimpleNamespace(id="a", references=[CELL, RELATION])])
-    listeners = dict.fromkeys(("listener", "pac", "negclip", "judge"), Listener())
-    world = SimpleNamespace(dataset=lambda split: dataset, **listeners)
-    monkeypatch.setattr(study_negclip_places.World, "load", lambda size: world)
-    study = SimpleNamespace(root=tmp_path, base=settings[0], measured=lambda: [("xe", settings)])
+    monkeypatch.setattr(negclip, "dataset_of", lambda recipe, split: dataset)
+    monkeypatch.setattr("tellapart.world.stages.resolve", lambda name, size: name)
+    monkeypatch.setattr("tellapart.listeners.clip.ClipListener.from_pretrained", lambda *_, **__: Listener())
     text = places(study)
     # seed 0: one of two says a place, and is false; seed 1: none does, one of two is true
     assert "| xe | 25.0 ± 35.4 | 0.0 | 75.0 ± 35.4 |" in text
     # "in the top left" is mirrored to "bottom right"
-    assert text.count("| fake | +2.500 | +1.250 | +2.500 | +1.250 |") == 4
+    assert "| negclip | +2.500 | +1.250 | +2.500 | +1.250 |" in text
+    assert text.count("| +2.500 | +1.250 | +2.500 | +1.250 |") == 4

@@ -5,30 +5,22 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from sweep.study_fakes import module
 from tellapart.evaluation.bootstrap import resampled_sums
-from tellapart.experiments import quality_captions
-from tellapart.experiments.correlation_page import write_page
-from tellapart.experiments.listener_correlation import (
-    COEFFICIENTS,
-    JUDGE,
-    PAC,
-    PLAIN,
-    START,
-    Agreement,
-    Found,
-    agreement,
-)
-from tellapart.experiments.quality_captions import BEST, SPOILT, Judged, judged_captions
 from tellapart.world import load_scenes, load_world
 from tellapart.world.grammar import parse
 from tellapart.world.truth import is_true
 
+pac = module("pac")
+BEST, COEFFICIENTS, SPOILT = pac.BEST, pac.COEFFICIENTS, pac.SPOILT
+START, PLAIN, PAC, JUDGE = pac.START, pac.PLAIN, pac.PAC, pac.JUDGE
+
 
 @pytest.fixture(scope="module")
-def judged() -> Judged:
+def judged():
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(quality_captions, "_drawn", lambda dataset, size: {"xe, greedy": ["a star"] * len(dataset)})
-        return judged_captions(load_world("test", size="small"), split="test", size="small")
+        patch.setattr(pac, "_drawn", lambda dataset, size: {"xe, greedy": ["a star"] * len(dataset)})
+        return pac.judged_captions(load_world("test", size="small"), split="test", size="small")
 
 
 def test_the_captions_are_what_their_names_say(judged):
@@ -64,7 +56,7 @@ def test_a_scorer_that_knows_the_quality_agrees_with_it_and_its_opposite_does_no
     quality = np.stack([judged.quality[kind] for kind in judged.kinds], axis=1)
     draws = resampled_sums(np.eye(len(judged.ids)), samples=20)
     for sign in (1, -1):
-        found = agreement(sign * quality, judged, draws)
+        found = pac.agreement(sign * quality, judged, draws)
         for name, values in found.draws.items():
             assert values.shape == (21,)
             if name.startswith("over "):
@@ -75,7 +67,7 @@ def test_a_scorer_that_knows_the_quality_agrees_with_it_and_its_opposite_does_no
                 assert values == pytest.approx([sign] * 21), name
     assert judged.drawn == ("xe, greedy",)
     quality[:, judged.kinds.index("xe, greedy")] = 7.0
-    spoilt = agreement(quality, judged, draws).draws
+    spoilt = pac.agreement(quality, judged, draws).draws
     assert spoilt["tau-b without xe's"] == pytest.approx([1.0] * 21)
     assert spoilt["tau-b"].max() < 0.95
     assert found.means[BEST] == pytest.approx(-judged.quality[BEST].mean())
@@ -89,22 +81,22 @@ def test_draws_are_those_of_images_with_all_their_captions(judged):
     draws = np.bincount(rows, minlength=len(judged.ids))[None, :].astype(float)
     texts = {kind: [own[row] for row in rows] for kind, own in judged.texts.items()}
     quality = {kind: own[rows] for kind, own in judged.quality.items()}
-    drawn = Judged(judged.kinds, texts, quality, [str(i) for i in range(len(rows))], judged.drawn)
+    drawn = pac.Judged(judged.kinds, texts, quality, [str(i) for i in range(len(rows))], judged.drawn)
     once = np.empty((0, len(rows)))
-    expected, found = agreement(scores[rows], drawn, once).draws, agreement(scores, judged, draws).draws
+    expected, found = pac.agreement(scores[rows], drawn, once).draws, pac.agreement(scores, judged, draws).draws
     for name in set(found) - {"tau-c"}:  # its m is that of all captions
         assert found[name][1] == pytest.approx(expected[name][0]), name
 
 
 def test_the_page_tells_values_intervals_and_paired_differences(judged, tmp_path):
-    def fake(shift: float) -> Agreement:
+    def fake(shift: float):
         names = (*COEFFICIENTS, *(f"over {kind}" for kind in SPOILT))
         values = shift + np.concatenate([[0.5], np.linspace(0.4, 0.6, 101)])
-        return Agreement(dict.fromkeys(names, values), dict.fromkeys(judged.kinds, 0.25 + shift), {"shape": 90.0})
+        return pac.Agreement(dict.fromkeys(names, values), dict.fromkeys(judged.kinds, 0.25 + shift), {"shape": 90.0})
 
     own = {PLAIN: fake(0.01), PAC: fake(0.03)}
-    found = Found(judged, {START: fake(0.0), **own, JUDGE: fake(0.2)}, {0: own, 1: own}, "small", 101)
-    write_page(found, tmp_path / "page.md")
+    found = pac.Found(judged, {START: fake(0.0), **own, JUDGE: fake(0.2)}, {0: own, 1: own}, "small", 101)
+    pac.write_page(found, tmp_path / "page.md")
     page = (tmp_path / "page.md").read_text()
     assert f"| {PAC} | 53.00 [43.50, 62.50] |" in page
     assert f"| {PAC} - {START} | 1 | +3.00 [+3.00, +3.00] |" in page
