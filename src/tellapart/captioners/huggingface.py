@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from tellapart.captioners.adapters import LoraOptions, adapted
+from tellapart.captioners.adapters import LoraOptions, adapted, is_untrained
 from tellapart.captioners.base import Captioner, Encoded
 from tellapart.captioners.drawing import draw_captions, draw_with_greedy
 from tellapart.captioners.families import family_of
@@ -17,7 +18,6 @@ from tellapart.captioners.families.base import Family, Processors
 from tellapart.captioners.learning import Train, checkpoint_layers, freeze
 from tellapart.captioners.loading import read_parts
 from tellapart.captioners.modes import eval_mode, evaluating, layers_checkpointed
-from tellapart.captioners.reference import ReferenceCaptioner
 from tellapart.captioners.saving import read_weights, write_parts
 from tellapart.captioners.scoring import score
 from tellapart.captioners.text import CaptionText
@@ -295,3 +295,34 @@ class HuggingFaceCaptioner(Captioner):
             UsageError: the folder lacks them, or they are of another model.
         """
         read_weights(self, folder)
+
+
+class ReferenceCaptioner:
+    """A frozen twin of a captioner: what trains is copied, what is frozen is shared.
+
+    So it costs the text side in full training, the image tower too only if that trains, and next to nothing with LoRA,
+    where it is the same base weights with a fresh adapter switched off for good (in the twin: the policy's adapter is
+    never switched, hence no recomputed activation can see the wrong one). An adapter that had been trained before stays
+    on.
+
+    It is no ``nn.Module``: its weights reach neither optimiser nor checkpoints.
+    """
+
+    def __init__(self, captioner: HuggingFaceCaptioner) -> None:
+        shared = [parameter for parameter in captioner.parameters() if not parameter.requires_grad]
+        memo = {id(thing): thing for thing in [*shared, *vars(captioner.family.processors).values()]}
+        self.shares_vision = not captioner.trains_vision
+        self.captioner: HuggingFaceCaptioner = copy.deepcopy(captioner, memo)
+        self.captioner.requires_grad_(False).eval()
+        self.captioner.checkpoints_layers = False
+        if self.captioner.has_lora and is_untrained(self.captioner.family.model):
+            self.captioner.network.base_model.disable_adapter_layers()
+
+    def __call__(self, rollout: Rollout, *, encoded: Encoded | None = None) -> Scores:
+        """Log-probabilities of the rollout, without gradients; ``encoded`` is used only if its tower is frozen."""
+        device = rollout.tokens.device
+        # What is shared has moved with the captioner already, so one parameter's place says nothing of the others'.
+        if any(parameter.device != device for parameter in self.captioner.parameters()):
+            self.captioner.to(device)
+        with evaluating(self.captioner):
+            return self.captioner(rollout, encoded=encoded if self.shares_vision else None)

@@ -27,6 +27,8 @@ from tellapart.evaluation.judge.study import (
 )
 from tellapart.evaluation.matching import match
 from tellapart.evaluation.results import METRICS_FILE, find_result
+from tellapart.files import write_json, write_text
+from tellapart.listeners.neighbours import Neighbours
 from tellapart.recipe.measured import DataOptions, Where, load
 from tellapart.recipe.runs import made
 
@@ -132,7 +134,6 @@ def results(folder: Path) -> int:
     from tellapart.evaluation.judge.answers import Answers
     from tellapart.evaluation.judge.results import summarize
     from tellapart.evaluation.judge.tables import to_csv, to_markdown
-    from tellapart.files import write_json, write_text
 
     study = Study.load(folder)
     kept = Answers(folder / ANSWERS_FILE)
@@ -232,8 +233,6 @@ def _distractors(options: JudgeOptions, where: Where, ids: Sequence[str]) -> tup
     if not ids:
         return {}, ""
     if options.neighbours is not None:
-        from tellapart.listeners.neighbours import Neighbours
-
         found = nearest_others(Neighbours.load(options.neighbours), dataset, ids)
         return found, f"The other image is the nearest neighbour by {options.neighbours}."
     if options.listener is not None:
