@@ -23,6 +23,7 @@ from tellapart.recipe.flags import (
     short_name,
 )
 from tellapart.recipe.options import Given, Text, from_text, plain
+from tellapart.recipe.parts import USUAL
 from tellapart.recipe.read_yaml import Written, read_yaml
 from tellapart.recipe.schema import OBJECTIVE, REWARD, TRAINING, Catalogue, Schema, captioner_schema
 
@@ -285,8 +286,8 @@ class _Reading:
             self.dropped += dict.fromkeys(f"{REWARD}.{key.split('.')[1]}" for key in found)
             return {}
         if not found and not any(key.startswith(f"{REWARD}.") for key in asked):
-            self.added += self.kind.rewards
-            found = {f"{REWARD}.{name}.weight": Given(1.0, f"{REWARD}.{name}") for name in self.added}
+            self.added += [f"{REWARD}.{name}" for name in self.kind.rewards]
+            found = {f"{name}.weight": Given(1.0, name) for name in self.added}
         return found
 
     def flat(self, options: Options) -> dict[str, Given]:
@@ -302,10 +303,29 @@ class _Reading:
         found = merged(found, given_options(given, schema))
         if self.switched:
             _fit_learners(found, self.kind, self.catalogue, self.dropped)
-            _tell_switch(self.method, self.dropped, self.added)
+            found |= self._usual(found)
+            _tell_switch(self.method, self._told(self.dropped), self.added)
         found["method"] = Given(self.method, "method")
         found.setdefault(f"{TRAINING}.output_dir", Given(str(Path("runs") / self.name), "output_dir"))
         return found
+
+    def _usual(self, flat: Mapping[str, Given]) -> dict[str, Given]:
+        """The usual models of parts that the other method and its rewards need, where the file names none."""
+        needs = {*self.kind.needs, *(need for name in self.rewards for need in self.catalogue.rewards[name].needs)}
+        on_world = flat["data.path"].value == "world" if "data.path" in flat else True
+        found = {}
+        for option, models in USUAL.items():
+            given = flat.get(option)
+            if option.partition(".")[0] in needs and (given is None or given.value is None):
+                found[option] = Given(models[0] if on_world else models[1], option)
+        self.added += [f"{option} {given.value}" for option, given in found.items()]
+        return found
+
+    def _told(self, dropped: Sequence[str]) -> list[str]:
+        """Names of options without those of whole sections that are left out, which are named instead."""
+        kept = (*self.schema.sections, *LEARNERS_OPTIONS, REWARD)
+        sections = ((name, name.partition(".")[0]) for name in dropped)
+        return list(dict.fromkeys(name if section in kept else section for name, section in sections))
 
 
 def merged(flat: Mapping[str, Given], overrides: Mapping[str, Given]) -> dict[str, Given]:
@@ -438,7 +458,7 @@ def _tell_switch(method: str, dropped: Sequence[str], added: Sequence[str]) -> N
     if dropped:
         said.append(f"does not use {', '.join(map(short_name, dropped))}, left out")
     if added:
-        said.append(f"gets the reward of its paper, {' and '.join(added)}")
+        said.append(f"gets what is usual for it, {', '.join(added)}")
     if said:
         logger.warning("note: method %s %s.", method, "; it ".join(said))
 
