@@ -67,7 +67,7 @@ _NAMED = {
     "refclip_s": "tellapart.metrics.scores",
     "retrieval_metrics": "tellapart.metrics.retrieval",
     "rouge_l": "tellapart.metrics.rouge",
-    "self_bleu": "tellapart.metrics.self_bleu",
+    "self_bleu": "tellapart.metrics.diversity",
     # records
     "Batch": "tellapart.types",
     "Decoding": "tellapart.types",

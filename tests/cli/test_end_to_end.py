@@ -33,7 +33,7 @@ def test_a_run_holds_everything_that_was_made(runs, method):
     folder = runs / method
     told = json.loads((folder / "run.json").read_text())
     assert told["recipe"] == yaml.safe_load((folder / "recipe.yaml").read_text())
-    assert (told["recipe"]["method"], told["recipe"]["seed"], told["total_steps"]) == (method, 1, 2)
+    assert (told["recipe"]["method"], told["recipe"]["training"]["seed"], told["total_steps"]) == (method, 1, 2)
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     assert {line["step"] for line in lines if "loss" in line} == {1, 2}
     assert {line["step"] for line in lines if "eval_CIDEr" in line} == {0, 2}

@@ -135,7 +135,7 @@ def test_models_that_are_not_there(materials, tmp_path, fails):
 def test_sections_that_contradict_each_other(materials, tmp_path, fails):
     recipe = materials.recipe(tmp_path, "dico")
     assert fails("train", recipe, "--reward.clip_s", "0", "--reward.cider_d", "0").startswith(
-        "method dico needs a reward: give clip_s or cider_d"
+        "method dico needs a reward: add one of clip_s, ref_clip_s, "
     )
     xe = materials.recipe(tmp_path, "xe")
     assert fails("train", xe, "--reward.clip_s", "1").startswith("method xe takes no reward")

@@ -14,7 +14,8 @@ from tellapart.cli.frontier import plan
 from tellapart.cli.frontier_words import assignment, read_words, seeds_of
 from tellapart.cli.main import main
 from tellapart.errors import UsageError
-from tellapart.recipe.fingerprint import Fingerprints, digest, stages_of
+from tellapart.recipe.fingerprint import content_of, digest, stages_of
+from tellapart.recipe.recipe import Recipe
 from tellapart.sweep.tasks import Sweep, carry_out
 
 ROOT = Path(__file__).parents[2]
@@ -157,12 +158,13 @@ def test_points_are_kept_by_what_decides_them(materials, tmp_path):
 
 
 def test_a_folder_of_pictures_counts_by_names_and_sizes(tmp_path):
-    recipe = {"data": {"path": "world", "size": "small", "images": str(tmp_path)}}
+    written = {"method": "xe", "captioner": {"model_name_or_path": "m"}, "data": {"images": str(tmp_path)}}
+    recipe = Recipe.load(written)
     (tmp_path / "a.jpg").write_bytes(b"1")
-    before = Fingerprints().key(recipe)
-    assert Fingerprints().key(recipe) == before
+    before = recipe.key()
+    assert recipe.key() == before
     (tmp_path / "a.jpg").write_bytes(b"12")
-    assert Fingerprints().key(recipe) != before
+    assert recipe.key() != before
 
 
 def test_a_seed_redraws_the_start_of_the_world(tmp_path):
@@ -175,7 +177,7 @@ def test_a_seed_redraws_the_start_of_the_world(tmp_path):
     assert {each.recipe["captioner"]["model_name_or_path"] for each in curve.points[0][1]} == {"world/xe"}
     assert len(curve.start) == 1
     with pytest.raises(UsageError, match="no part of the built-in world"):
-        Fingerprints().of("world/nothing", "full")
+        content_of("world/nothing", "full")
 
 
 def test_of_a_run_only_the_weights_count(tmp_path):

@@ -43,7 +43,7 @@ def recipe(materials, pictures, phrases, tmp_path):
     def write(method: str, **changes):
         usual = {
             "data": {"path": str(pictures)},
-            "reward": {"clip_s": 2.0} | ({"phi": 0.3} if method == "vlrm_rs" else {}),
+            "reward": {"clip_s": 2.0},
             "critic": {"lora": {"r": 2, "alpha": 4.0}},
             "penalties": {"phrases": str(phrases)},
             "evaluation": {"split": None},
@@ -123,10 +123,13 @@ def said(capsys, argv):
 @pytest.mark.parametrize(
     ("method", "changes", "sentence"),
     [
-        ("vlrm", {"reward": {"clip_s": 1.0, "phi": 0.3}}, "reward.phi compares the captions of a whole step"),
-        ("vlrm_rs", {"reward": {"phi": 0.3}}, "method vlrm_rs needs a reward"),
-        ("vlrm_rs", {"reward": {"clip_s": 1.0}}, "adds Phi to the reward, but reward.phi is 0: give it a weight"),
-        ("vlrm_rs", {"reward": {"cider_d": 1.0, "phi": 0.3}, "listener": {}}, "method vlrm_rs needs a listener"),
+        (
+            "vlrm",
+            {"reward": {"clip_s": 1.0, "phi": 0.3}},
+            "the weight of Phi is objective.phi_weight of method vlrm_rs",
+        ),
+        ("vlrm_rs", {"reward": []}, "method vlrm_rs needs a reward"),
+        ("vlrm_rs", {"reward": {"cider_d": 1.0}, "listener": {}}, "method vlrm_rs needs a listener"),
         (
             "vlrm",
             {"penalties": {"phrases": "vlmr"}},

@@ -149,8 +149,14 @@ def _names_content(name: str, value: Any) -> bool:
 
 
 @cache
-def _stored(name: str, size: str, changed: float) -> str:
-    return digest(Path(name).expanduser())
+def _digest_as_of(path: Path, state: tuple[tuple[str, int, int], ...]) -> str:
+    return digest(path)
+
+
+def _state(path: Path) -> tuple[tuple[str, int, int], ...]:
+    """Names, sizes and times of the files at a path, without reading them."""
+    files = [path] if path.is_file() else sorted(found for found in path.rglob("*") if found.is_file())
+    return tuple((str(file), file.stat().st_size, file.stat().st_mtime_ns) for file in files)
 
 
 def content_of(name: str, size: str) -> str:
@@ -164,7 +170,7 @@ def content_of(name: str, size: str) -> str:
 
         return stage_folder(stage[0], size, stage[1]).name
     path = Path(name).expanduser()
-    return _stored(name, size, path.stat().st_mtime) if path.exists() else name
+    return _digest_as_of(path, _state(path)) if path.exists() else name
 
 
 def world_stage(name: str) -> tuple[str, int] | None:

@@ -10,6 +10,7 @@ import dataclasses
 import inspect
 import json
 import typing
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -126,22 +127,9 @@ def model_of(name: str, options: Mapping[str, Option]) -> type[BaseModel]:
     for option in options.values():
         default = {} if option.default is REQUIRED else {"default": option.default}
         fields[option.name] = (option.kind, Field(description=option.help or None, **default))
-    return create_model(name, __config__=CONFIG, **fields)
-
-
-def section_field(model: type[BaseModel], *, optional: bool, needed: bool, help: str = "") -> tuple[Any, Any]:
-    """A section as a field of the model of a whole recipe.
-
-    Args:
-        model: of the section's options.
-        optional: whether null leaves the section out.
-        needed: whether it has its defaults where nothing is given, instead of null.
-        help: what the section is.
-    """
-    kind: Any = model | None if optional else model
-    required = any(field.is_required() for field in model.model_fields.values())
-    default: dict[str, Any] = {} if required else {"default_factory": model} if needed else {"default": None}
-    return kind, Field(description=help or None, **default)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Field name .* shadows", category=UserWarning)
+        return create_model(name, __config__=CONFIG, **fields)
 
 
 def types_of(options: Mapping[str, Option], prefix: str = "") -> dict[str, Any]:
@@ -179,7 +167,9 @@ def _choices(kind: Any) -> tuple[Any, ...]:
 def from_text(text: str, kind: Any) -> Any:
     """What somebody typed, as YAML reads it; as it stands where only that is of the option's type."""
     read = read_scalar(text)
-    if isinstance(read, str) or kind is None:
+    if isinstance(read, str):
+        return str(text)  # with the spaces and quotes that YAML takes away
+    if kind is None:
         return read
     checked = TypeAdapter(kind, config=None if _has_config(kind) else CONFIG)
     for value in (read, str(text)):

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import inspect
 import json
-import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -31,8 +30,6 @@ if TYPE_CHECKING:
     from tellapart.rewards.language_model import LanguageModel
     from tellapart.rewards.matchers import AnyMatcher
     from tellapart.rewards.reference import DocumentFrequencies
-
-logger = logging.getLogger(__name__)
 
 OWN_LISTENER = "own_listener"
 
@@ -215,8 +212,8 @@ def listener(parts: Parts, section: Any, *, label: str = "listener") -> ClipList
     """The retriever that a reward or a method asks, which knows the training images or reads them with each batch."""
     from tellapart.recipe.models import load_listener, require_fit
 
-    require_fit(section.path, size=parts.size)
     found = load_listener(section.path, name=label, prefix=section.prefix, size=parts.size, base=section.base)
+    require_fit(section.path, size=parts.size)
     if parts.ahead:
         found.cache_images(parts.dataset)
     else:
@@ -345,9 +342,6 @@ def check_parts(recipe: Recipe) -> None:
         given = None if section is None or users or name == "listener" else getattr(section, what.option)
         if given is not None:
             raise UsageError(f"{name}.{what.option} is {given}, but nothing asks it: leave {name} out.")
-    head = recipe.parts.get("grammar")
-    if head is not None and recipe.users("grammar") and recipe.data.path != "world" and head.path.startswith("world/"):
-        logger.warning("note: grammar.path is %s, which knows the words of the built-in world only.", head.path)
     matching = recipe.parts.get("matcher")
     if matching is not None and matching.batch_size < 1:
         raise UsageError(f"matcher.batch_size is {matching.batch_size}: give 1 or more.")
@@ -367,7 +361,7 @@ _NAMED: Mapping[str, _Named] = {
     "listener": _Named("a listener", "path", "a CLIP model, such as world/listener"),
     "language_model": _Named("a language model", "path", "a causal one, such as gpt2"),
     "matcher": _Named("a matcher", "model", "one such as Salesforce/blip-itm-base-coco or world/itm"),
-    "grammar": _Named("a judge of grammar", "path", "a run of train-listener --grammar, or world/grammar"),
+    "grammar": _Named("a grammar head", "path", "a run of train-listener --grammar, or world/grammar"),
 }
 
 
@@ -376,6 +370,7 @@ USUAL = {
     "own_listener.path": ("world/listener", "openai/clip-vit-base-patch32"),
     "matcher.model": ("world/itm", "Salesforce/blip-itm-base-coco"),
     "language_model.path": ("world/language_model", "gpt2"),
+    "grammar.path": ("world/grammar", "runs/coco_clip_grammar"),
 }
 """Option that names a model -> the usual one on the built-in world, and on photos, for recipes that get another method."""
 

@@ -21,8 +21,12 @@ def check_reward(recipe: Recipe) -> None:
         UsageError: naming the option to change.
     """
     if recipe.kind.needs_reward and not recipe.reward:
-        known = " or ".join(recipe.catalogue.rewards)
-        raise UsageError(f"method {recipe.method} needs a reward: give {known} of reward a weight.")
+        known = ", ".join(recipe.catalogue.rewards)
+        usual = (*recipe.kind.rewards, "clip_s")[0]
+        raise UsageError(
+            f"method {recipe.method} needs a reward: add one of {known}, such as --reward.{usual} 1 or "
+            f"reward: [{{name: {usual}, weight: 1.0}}]."
+        )
     if not recipe.kind.needs_reward and recipe.reward:
         raise UsageError(f"method {recipe.method} takes no reward: leave reward out, or choose another method.")
 

@@ -202,10 +202,10 @@ class GrammarSection:
     """The frozen judge of grammar.
 
     Args:
-        path: the folder of a grammar head, or world/grammar.
+        path: a run of train-listener --grammar, its folder of the head, or world/grammar.
     """
 
-    path: str = "world/grammar"
+    path: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
