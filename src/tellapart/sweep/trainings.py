@@ -154,7 +154,7 @@ def seconds_per_step(recipe: Resolved) -> float:
         return {}
 
     with TemporaryDirectory() as folder:
-        short = recipe | {"max_steps": WARM + TIMED, "eval_steps": 1, "metric_for_best_model": None, "best_floor": None}
+        short = recipe | {"max_steps": WARM + TIMED, "eval_steps": 1, "metric_for_best_model": None, "best_floor": {}}
         asked = _from_text(short, Path(folder))
         built = build(asked)
         loop(built.objective, built.data, asked.training, evaluate=look)
