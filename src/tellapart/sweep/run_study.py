@@ -68,7 +68,9 @@ def _options(file: Path, argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=f"Run the study {file.name}, or resume it.")
     parser.add_argument("--output_dir", type=Path, default=Path("runs/study"), help="folder of all trainings")
     parser.add_argument("--docs", type=Path, default=Path("docs/results"), help="folder of the page")
-    parser.add_argument("--rows", help="rows with semicolons between them, without claims; start captioners are always shown")
+    parser.add_argument(
+        "--rows", help="rows with semicolons between them, without claims; start captioners are always shown"
+    )
     parser.add_argument(
         "--seeds", type=int, nargs="+", help="seeds of the measured points; the first one also searches"
     )
