@@ -34,6 +34,9 @@ OF_ONE_CALL = ("output_dir", "resume_from_checkpoint")
 DECIDES_START = ("captioner", "data", "listener", "own_listener", "evaluation")
 """Sections that decide what a start model scores."""
 
+BARE = ("world/backbone", "world/blip2-backbone")
+"""Stages of the world that see, and do not caption yet."""
+
 RECIPE_FILE = "asked.yaml"
 WARM, TIMED = 2, 6
 """Steps that are left out, since they fill caches, and steps that are timed."""
@@ -115,7 +118,7 @@ def _redrawn(name: str) -> bool:
 def start_of(recipe: Resolved) -> Resolved | None:
     """What decides the scores of a recipe's start model; None for random weights, which are no start."""
     name = option(recipe, "captioner.model_name_or_path")
-    if name.startswith(("new/", "world/backbone")):
+    if name.startswith("new/") or name in BARE:
         return None
     return {part: recipe[part] for part in DECIDES_START if part in recipe}
 
