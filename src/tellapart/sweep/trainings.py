@@ -18,6 +18,7 @@ from tellapart.errors import UsageError
 from tellapart.files import write_text
 from tellapart.recipe.fingerprint import Fingerprints, stages_of, world_stage
 from tellapart.recipe.load import Recipe, load_recipe
+from tellapart.recipe.read_yaml import read_yaml
 
 if TYPE_CHECKING:
     from tellapart.data.dataset import CaptionDataset
@@ -71,11 +72,10 @@ def load(name: str | Path, overrides: Mapping[str, Any] | None = None) -> tuple[
     given, parts = dict(overrides or {}), dict[str, Any]()
     for key in [key for key in given if key.startswith("training.learning_rate.")]:
         parts[key.removeprefix("training.learning_rate.")] = given.pop(key)
-    recipe = _load(name, given)
     if parts:
-        rates = option(recipe.resolved, "training.learning_rate")
+        rates = given.get("training.learning_rate", read_yaml(recipe_file(name)).get("learning_rate"))
         given["training.learning_rate"] = (rates if isinstance(rates, dict) else {"captioner": rates}) | parts
-        recipe = _load(name, given)
+    recipe = _load(name, given)
     return recipe.method, {key: value for key, value in recipe.resolved.items() if key not in OF_ONE_CALL}
 
 
