@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 PIP_OPTIONS ?=
 # test files run in this many processes
 JOBS ?= 2
-# which results make study regenerates (python -m tellapart.experiments.study --help lists them)
+# which results make study regenerates: a file of studies/ (docs/studies.md)
 STUDY ?= world
 # UV=1 installs with uv (must be on the PATH) instead of pip: ten times faster from a cold start
 ifdef UV
@@ -46,7 +46,7 @@ schema: $(VENV)/.stamp  ## Write recipes/schema.json, which editors complete rec
 	$(BIN)/python -m tellapart.recipe.json_schema recipes
 
 study: $(VENV)/.stamp  ## Regenerate docs/results/world.md, or another with STUDY=name (world: about 40 minutes on 2 cores; others up to three hours)
-	$(BIN)/python -m tellapart.experiments.study --study $(STUDY) --output_dir runs/study --docs docs/results
+	$(BIN)/python studies/$(subst -,_,$(STUDY)).py --output_dir runs/study --docs docs/results
 
 clean:  ## Remove the environment and the caches of the tools (not the runs)
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis

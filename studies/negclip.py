@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 import torch
 
 from tellapart.errors import UsageError
-from tellapart.evaluation.columns import describe
+from tellapart.evaluation.columns import describe, markdown_cell
 from tellapart.metrics.scores import CLIP_WEIGHT
-from tellapart.sweep.claims import Claim, Seeds, markdown_table, named_cell
+from tellapart.sweep.claims import Claim, Seeds, markdown_table
 from tellapart.sweep.dominance import TOGETHER, Line, dominates
 from tellapart.sweep.run_study import run
 from tellapart.sweep.study import Study, points_text
@@ -131,7 +131,7 @@ def _points(study: NegclipStudy) -> str:
     for name in study.tried_rows:
         for setting in study.grid(name):
             point = points_text(study.file.rows[name], setting).removesuffix(", ")
-            cells = [named_cell(name), point, *_cells(study, study.line(name, setting))]
+            cells = [markdown_cell(name), point, *_cells(study, study.line(name, setting))]
             tried.append([f"**{cell}**" for cell in cells] if setting == study.chosen(name) else cells)
     others = [[line.name, *_cells(study, line)] for line in study.table if line.name in COMPARED]
     return f"""## Every point tried (val, greedy, selected checkpoint, {len(study.seeds)} seeds)
@@ -180,7 +180,7 @@ def claims(study: Study) -> Iterator[Claim]:
 def places(study: Study) -> str:
     """Which rows say where things are, how much of it is true, and what each listener pays for saying it."""
     heads = ["row", "captions that say a place", "true of these", "true of the others"]
-    lines = [[named_cell(name), *_said(study, tasks)] for name, tasks in study.measured.items()]
+    lines = [[markdown_cell(name), *_said(study, tasks)] for name, tasks in study.measured.items()]
     return f"""## Places (test, greedy, selected checkpoint)
 
 How many captions say where a thing is ("in the top left", "left of"), and how many percent are true of these and of the others.

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tellapart.evaluation.columns import describe
+from tellapart.evaluation.columns import describe, markdown_cell
 from tellapart.evaluation.report.curves import COLOURS
 from tellapart.files import write_text
-from tellapart.sweep.claims import markdown_table, named_cell
+from tellapart.sweep.claims import markdown_table
 from tellapart.sweep.dominance import Line, dominates, front
 from tellapart.sweep.frontier.picture import MARKERS, require_matplotlib, save
 from tellapart.sweep.run_study import run
@@ -63,7 +63,7 @@ def table(lines: Sequence[Line], columns: Columns) -> str:
     heads = ["row", *(heading for heading, _ in columns.values()), "CPU s/step", "dominates", "dominated by"]
     rows = []
     for line in lines:
-        cells = [named_cell(line.name) + (" *" if line.name in marked else "")]
+        cells = [markdown_cell(line.name) + (" *" if line.name in marked else "")]
         for key, (_, factor) in columns.items():
             cells.append(str(line.over_seeds(key, describe(key).scale if factor is None else factor) or "-"))
         cells.append("-" if line.seconds is None else f"{line.seconds:.2f}")
@@ -79,7 +79,7 @@ def _recipes(study: Study) -> str:
     lines = []
     for name, row in study.file.rows.items():
         recipe = study.measured[name][0].recipe
-        cells = [named_cell(name), f"`{row.setting.recipe}`", f"`{recipe['method']}`"]
+        cells = [markdown_cell(name), f"`{row.setting.recipe}`", f"`{recipe['method']}`"]
         cells.append(f"`{option(recipe, 'captioner.model_name_or_path')}`")
         cells += ["-"] * len(keys) if row.start_of else [_text(option(recipe, key)) for key in keys]
         lines.append(cells)

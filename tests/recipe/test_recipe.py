@@ -18,6 +18,7 @@ from tellapart.cli.train import recipe_of
 from tellapart.errors import UsageError
 from tellapart.objectives import METHODS
 from tellapart.recipe.read_yaml import read_yaml
+from tellapart.recipe.recipe import find_recipe
 from tellapart.recipe.sections import CaptionerSection, LoraSection, NewSection
 
 RECIPES = (Path(__file__).parents[2] / "recipes").rglob("*.yaml")
@@ -242,3 +243,10 @@ def test_train_sample_n_finds_its_section(recipe, caplog):
     recipe.write_text(RECIPE.replace("dico", "scst").replace("objective: {beta: 0.2, num_beams: 5}\n", ""))
     assert load_recipe([str(recipe), "--train_sample_n", "3"]).objective["num_generations"] == 3
     assert "--train_sample_n is called --objective.num_generations here" in caplog.text
+
+
+def test_a_recipe_is_found_by_its_name_or_path(tmp_path):
+    assert find_recipe("world_ved_dico").name == "world_ved_dico.yaml"
+    assert find_recipe(tmp_path / "mine.yaml") == tmp_path / "mine.yaml"
+    with pytest.raises(UsageError, match="is not a file or a shipped recipe: did you mean world_ved_dico"):
+        find_recipe("world_ved_dica")

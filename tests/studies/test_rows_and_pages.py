@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from sweep.study_fakes import ROOT, STUDIES
+from tellapart.recipe.recipe import find_recipe
 from tellapart.sweep.study import Study
 from tellapart.sweep.study_file import read_study
-from tellapart.sweep.trainings import option, recipe_file
+from tellapart.sweep.trainings import option
 
 FILES = sorted(STUDIES.glob("*.yaml"))
 TABLE = read_study(STUDIES / "table.yaml")
@@ -75,4 +76,4 @@ def test_a_study_has_its_text_and_its_program(file: Path):
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 def test_recipes_are_named_by_files_of_the_folder(file: Path):
     for row in read_study(file).rows.values():
-        assert recipe_file(row.setting.recipe).parent.name == "recipes"
+        assert find_recipe(row.setting.recipe).parent.name == "recipes"

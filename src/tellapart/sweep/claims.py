@@ -6,8 +6,6 @@ import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from tellapart.evaluation.columns import markdown_cell
-
 
 @dataclass(frozen=True)
 class Claim:
@@ -54,11 +52,6 @@ def said(found: Seeds | None) -> str:
 
 
 def markdown_table(heads: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
-    """Headings and rows of cells as Markdown."""
+    """Headings and rows of cells as Markdown; cells are printed as they are."""
     rows = [heads, ["---"] * len(heads), *lines]
     return "\n".join("| " + " | ".join(row) + " |" for row in rows)
-
-
-def named_cell(name: str) -> str:
-    """A row's name, which may hold any character."""
-    return markdown_cell(name)

@@ -16,7 +16,7 @@ from tellapart.evaluation.columns import describe
 from tellapart.metrics.curves import interpolate
 from tellapart.sweep.claims import Seeds
 from tellapart.sweep.jobs import require
-from tellapart.sweep.records import START, Measured
+from tellapart.sweep.records import START, Curve, Measured, Point, Training
 from tellapart.sweep.study_file import Row, StudyFile
 from tellapart.sweep.tasks import Setting, Sweep, Task
 from tellapart.sweep.trainings import option
@@ -222,10 +222,8 @@ class Study:
         Returns:
             One value per seed as tables print them; None where a seed's curve does not reach the value.
         """
-        found = [
-            interpolate([one[fixed] for one in curve], [one[key] for one in curve], value)
-            for curve in self._curves(name, point, values)
-        ]
+        curve = self.as_curve(name, values)
+        found = [interpolate(*curve.path(point, seed, fixed, key), value) for seed in curve.seeds(point)]
         reached = [one for one in found if one is not None]
         return Seeds([describe(key).scale * one for one in reached]) if len(reached) == len(found) else None
 
@@ -233,14 +231,26 @@ class Study:
         self, names: Sequence[str], key: str, *, point: str = "last", values: Sequence[Any] = ()
     ) -> float | None:
         """The middle of the range of a metric that every seed's curve of every row encloses; None if there is none."""
-        ranges = [[one[key] for one in curve] for name in names for curve in self._curves(name, point, values)]
+        curves = [self.as_curve(name, values) for name in names]
+        ranges = [curve.path(point, seed, key, key)[0] for curve in curves for seed in curve.seeds(point)]
         low, high = max(map(min, ranges)), min(map(max, ranges))
         return (low + high) / 2 if low < high else None
 
-    def _curves(self, name: str, point: str, values: Sequence[Any]) -> Iterator[tuple[dict[str, float], ...]]:
-        """Of each seed the metrics along the knob."""
-        counted = [shown for value, shown in self.curve(name).items() if not values or value in values]
-        return zip(*(self.metrics(shown, point) for shown in counted), strict=True)
+    def as_curve(self, name: str, values: Sequence[Any] = ()) -> Curve:
+        """The measured points of a row along its knob, under the first decoding.
+
+        Args:
+            name: of a row with a curve.
+            values: of the knob, those whose points count; all if empty.
+        """
+        row = self.file.rows[name]
+        knob = next(iter(row.curve), None)
+        counted = {value: shown for value, shown in self.curve(name).items() if not values or value in values}
+        points = tuple(
+            Point({str(knob): value}, tuple(Training(task.seed, task.measured()) for task in self.measured[shown]))
+            for value, shown in counted.items()
+        )
+        return Curve(name, name, row.recipe, knob, points)
 
 
 def points_text(row: Row, setting: Setting) -> str:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from tellapart.evaluation.columns import describe
+from tellapart.evaluation.columns import describe, markdown_cell
 from tellapart.evaluation.results import EvaluationResult
 from tellapart.files import write_text
-from tellapart.sweep.claims import Claim, markdown_table, named_cell
-from tellapart.sweep.study import Study, points_text, value_text
+from tellapart.sweep.claims import Claim, markdown_table
+from tellapart.sweep.study import Study, points_text
 from tellapart.sweep.study_file import Columns
 from tellapart.sweep.trainings import option
 from tellapart.world.probe import require_probe
@@ -19,8 +19,6 @@ from tellapart.world.stages import resolve
 POINTS = ("selected", "last")
 ON_VAL = ("listener_R@1", "CIDEr", "grammatical")
 """Metrics that the table of the grid shows."""
-
-Sections = Callable[[Study], Iterable[str]]
 
 
 def write_page(
@@ -118,7 +116,7 @@ def test_table(study: Study, decoding: str, columns: Columns, references: Mappin
             found = study.metrics(name, point, decoding)
             if found:
                 cells = [_spread([one[key] for one in found if key in one], _factor(columns, key)) for key in columns]
-                lines.append([named_cell(name), point if tasks[0].trains else "-", *cells])
+                lines.append([markdown_cell(name), point if tasks[0].trains else "-", *cells])
     for name, metrics in references.items():
         cells = [f"{metrics[key] * _factor(columns, key):.1f}" if key in metrics else "-" for key in columns]
         lines.append([f"*{name}*", "-", *cells])
@@ -146,8 +144,8 @@ def _grid(study: Study) -> str:
         chosen = study.chosen(name)
         for setting in study.grid(name):
             task = study.tried(name, setting)
-            cells = [named_cell(name), points_text(row, setting).removesuffix(", ") or "-"]
-            cells.append(value_text(task.trained["selected"]))
+            cells = [markdown_cell(name), points_text(row, setting).removesuffix(", ") or "-"]
+            cells.append(str(task.steps_of["selected"]))
             for checkpoint in POINTS:
                 cells += [f"{describe(key).scale * task.on_val(checkpoint)[key]:.1f}" for key in ON_VAL]
             lines.append(

@@ -94,9 +94,10 @@ class Task:
         return {name: Measured.read(place / each["folder"], each["step"]) for name, each in done.items()}
 
     @cached_property
-    def trained(self) -> dict[str, int | None]:
-        """``selected`` (None where nothing selects) and ``last`` -> step."""
-        return json.loads((self.folder / TRAINED_FILE).read_text(encoding="utf-8"))
+    def steps_of(self) -> dict[str, int]:
+        """``selected`` and ``last`` -> step; where nothing selects, the last step stands for both."""
+        told = json.loads((self.folder / TRAINED_FILE).read_text(encoding="utf-8"))
+        return {name: told["last"] if step is None else step for name, step in told.items()}
 
     @cached_property
     def history(self) -> list[dict[str, Any]]:
@@ -117,8 +118,7 @@ class Task:
         """What the recipe's own evaluation said of a checkpoint, or what was measured of a start model."""
         if not self.trains:
             return self.measured()[START].metrics
-        step = self.trained[checkpoint]
-        return self.watched()[self.trained["last"] if step is None else step]  # type: ignore[index]
+        return self.watched()[self.steps_of[checkpoint]]
 
     @property
     def seconds(self) -> float:

@@ -30,6 +30,9 @@ OF_ONE_CALL = ("output_dir", "resume_from_checkpoint")
 DECIDES_START = ("captioner", "data", "listener", "own_listener", "evaluation")
 """Sections that decide what a start model scores."""
 
+BARE = ("world/backbone", "world/blip2-backbone")
+"""Stages of the world that see, and do not caption yet."""
+
 WARM, TIMED = 2, 6
 """Steps that are left out, since they fill caches, and steps that are timed."""
 
@@ -82,7 +85,8 @@ def _redrawn(name: str) -> bool:
 
 def has_start(recipe: Resolved) -> bool:
     """Whether there is a start model to measure: random weights are none."""
-    return not option(recipe, "captioner.model_name_or_path").startswith(("new/", "world/backbone"))
+    name = option(recipe, "captioner.model_name_or_path")
+    return not (name.startswith("new/") or name in BARE)
 
 
 def train(recipe: Resolved, folder: Path) -> dict[str, int | None]:

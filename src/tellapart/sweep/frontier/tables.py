@@ -9,6 +9,7 @@ from typing import Any
 from tellapart.errors import UsageError
 from tellapart.evaluation.columns import describe, main_columns, markdown_cell
 from tellapart.metrics.curves import t_interval
+from tellapart.sweep.claims import markdown_table
 from tellapart.sweep.frontier.readings import (
     CONFIDENCE,
     EXACT,
@@ -41,9 +42,8 @@ class Table:
 
     def to_markdown(self) -> str:
         """The table with its heading."""
-        lines = [f"| {' | '.join(map(markdown_cell, row))} |" for row in (self.headings, *self.rows)]
-        lines.insert(1, "|---" * len(self.headings) + "|")
-        return "\n".join([f"### {self.title}", "", *lines, ""])
+        heads, *rows = ([markdown_cell(cell) for cell in row] for row in (self.headings, *self.rows))
+        return f"### {self.title}\n\n{markdown_table(heads, rows)}\n"
 
 
 @dataclass(frozen=True)

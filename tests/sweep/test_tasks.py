@@ -1,0 +1,67 @@
+"""What a sweep plans: folders by what decides numbers, stages built once, and a listener that fails its probe refused."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tellapart.errors import UsageError
+from tellapart.sweep.tasks import Setting, Sweep, distinct
+from tellapart.sweep.trainings import build_stages, load, option
+
+DICO = Setting("world_ved_dico", {"data.size": "small"})
+
+
+def test_one_rate_of_several_is_changed():
+    _, recipe = load("world_ved_psst", {"training.learning_rate.captioner": 3e-4})
+    assert option(recipe, "training.learning_rate") == {"captioner": 3e-4, "own_listener": 1e-4}
+    assert option(recipe, "objective.discriminability_weight") == 0.9
+
+
+def test_a_folder_is_named_by_what_decides_the_numbers(tmp_path):
+    sweep = Sweep(tmp_path)
+    before = sweep.training(DICO, 0, "a")
+    assert before.folder.parent == tmp_path / "points"
+    assert before.folder.name.startswith("dico-")
+    assert (
+        sweep.training(DICO.having({"objective.beta": 0.2, "training.logging_steps": 3}), 0, "b").folder
+        == before.folder
+    )
+    for changed in ({"objective.beta": 0.3}, {"training.max_steps": 61}, {"listener.path": "world/pac"}):
+        assert sweep.training(DICO.having(changed), 0, "c").folder != before.folder
+    assert sweep.training(DICO, 1, "d").folder != before.folder
+
+
+def test_how_it_is_measured_is_another_marker_of_the_same_training(tmp_path):
+    sweep = Sweep(tmp_path)
+    greedy, beams = {"split": "test", "num_beams": 1}, {"split": "test", "num_beams": 5}
+    one, both = sweep.training(DICO, 0, "a", [greedy]), sweep.training(DICO, 0, "a", [greedy, beams])
+    assert one.folder == both.folder
+    assert set(one.measures) < set(both.measures)
+    (joined,) = distinct([sweep.training(DICO, 0, "a"), one, both])
+    assert joined.measures == both.measures
+    assert len(joined.job.markers) == 2
+
+
+def test_a_start_captioner_is_measured_once_for_all_that_begin_with_it(tmp_path):
+    sweep = Sweep(tmp_path)
+    starts = [sweep.start(Setting(name), 0) for name in ("world_ved_dico", "world_ved_scst_clip")]
+    assert starts[0].folder == starts[1].folder
+    assert starts[0].name == "start model world/xe"
+    assert sweep.start(Setting("world_ved_dico"), 1).folder != starts[0].folder
+    assert sweep.start(Setting("world_ved_xe"), 0) is None  # random weights are not a start
+
+
+def test_a_listener_that_fails_its_probe_is_refused(tmp_path, monkeypatch):
+    """Judges are no rewards: theirs demands nothing."""
+    monkeypatch.setattr("tellapart.recipe.models.build_stage", lambda name, size: tmp_path / name.replace("/", "-"))
+    for name, right in (("listener", 40.0), ("judge", 10.0), ("pac", 99.0), ("xe", 0.0)):
+        folder = tmp_path / f"world-{name}"
+        folder.mkdir()
+        demanded = {} if name == "judge" else {"shape": 90.0}
+        (folder / "probe.json").write_text(json.dumps({"accuracy": {"shape": right}, "demanded": demanded}))
+    recipe = {"data": {"size": "full"}, "captioner": {"model_name_or_path": "world/xe"}}
+    build_stages([(recipe | {"listener": {"path": "world/pac"}}, {"test": {"judge": "world/judge"}})])
+    with pytest.raises(UsageError, match=r"tells shape right in 40\.0 % of pictures, under 90 %"):
+        build_stages([(recipe | {"listener": {"path": "world/listener"}}, {})])
