@@ -219,6 +219,26 @@ def test_yaml_traps(tmp_path):
         read_yaml(path)
 
 
+def test_yaml_is_read_within_bounds(tmp_path):
+    path = tmp_path / "a.yaml"
+    path.write_text("a: &x [1, 2]\nb: *x\n")
+    assert read_yaml(path).values == {"a": [1, 2], "b": [1, 2]}
+    lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x]"]
+    lines += [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]" for i in range(1, 9)]
+    path.write_text("\n".join(lines))
+    with pytest.raises(UsageError, match="its aliases unfold to too much"):
+        read_yaml(path)
+    path.write_text("a: &a {b: *a}\n")
+    with pytest.raises(UsageError, match="not a valid recipe"):
+        read_yaml(path)
+    path.write_text("a: " + "[" * 60 + "]" * 60)
+    with pytest.raises(UsageError, match="it is nested too deeply"):
+        read_yaml(path)
+    path.write_text("a: " + "x" * 1_000_001)
+    with pytest.raises(UsageError, match="is larger than any recipe"):
+        read_yaml(path)
+
+
 @pytest.mark.parametrize(
     ("line", "flag", "renamed"),
     [

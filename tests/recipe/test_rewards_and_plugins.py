@@ -82,7 +82,7 @@ def test_overrides_add_change_and_remove_rewards():
 @pytest.mark.parametrize(
     ("reward", "said"),
     [
-        ({"clip_z": 1.0}, "reward.clip_z is not an option: did you mean reward.clip_s?"),
+        ({"clip_z": 1.0}, "reward.clip_z is not a reward: did you mean reward.clip_s?"),
         ([{"weight": 1.0}], "write {name: clip_s, weight: 1.0}"),
         (["clip_s", "clip_s"], "has 'clip_s' twice"),
         ({"clip_s": "much"}, "reward.clip_s is 'much', but must be a number: change it."),
@@ -105,7 +105,7 @@ def test_a_file_brings_a_reward_and_a_part(plugin):
     changed = Recipe.load(written, {"ruler.inches": 6, "reward.brevity.power": 1.0}, plugins=[plugin])
     assert changed.resolved["ruler"] == {"inches": 6}
     assert changed.key() != recipe.key()
-    with pytest.raises(UsageError, match=r"reward\.brevity\.power is not an option"):
+    with pytest.raises(UsageError, match=r"reward\.brevity is not a reward: choose one of clip_s, "):
         Recipe.load(BASE | {"reward": written["reward"]})
     with pytest.raises(UsageError, match="inches is 'x', but must be a whole number"):
         Recipe.load(written, {"ruler.inches": "x"}, plugins=[plugin])

@@ -138,6 +138,11 @@ def known_key(name: str, types: Mapping[str, Any], *, shown: str) -> str:
     if found is not None:
         logger.warning("note: %s is called %s%s here.", shown, dashes, short_name(found))
         return found
+    rewards = {key.split(".")[1]: f"{REWARD}.{key.split('.')[1]}" for key in types if key.startswith(f"{REWARD}.")}
+    if name.startswith(f"{REWARD}.") and rewards and name.split(".")[1] not in rewards:
+        nearest = closest(name.split(".")[1], rewards)
+        told = f"did you mean {dashes}{rewards[nearest]}?" if nearest else f"choose one of {', '.join(rewards)}."
+        raise UsageError(f"{shown} is not a reward: {told}")
     meant = closest(short_name(name), [*map(short_name, types), *GONE])
     remedy = f"did you mean {dashes}{meant}?" if meant else "see --help for the options."
     raise UsageError(f"{shown} is not an option: {remedy}")

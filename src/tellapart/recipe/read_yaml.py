@@ -18,19 +18,17 @@ LARGEST = 1_000_000
 DEEPEST = 50
 """Levels of the deepest mapping or list that is read."""
 
+MOST = 100_000
+"""Values that a file may hold once its aliases are unfolded: nine lines of them can stand for a billion."""
+
 
 class _Loader(yaml.SafeLoader):
-    """YAML 1.2's idea of plain words: ``1e-6`` is a number, ``no`` a word; a key given twice is refused.
-
-    Anchors are refused as well: a few lines of them unfold to any size.
-    """
+    """YAML 1.2's idea of plain words: ``1e-6`` is a number, ``no`` a word; a key given twice is refused."""
 
     depth = 0
 
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
-        """The next node, unless it is an alias or too deep."""
-        if self.check_event(yaml.AliasEvent):
-            raise yaml.composer.ComposerError(None, None, "aliases are not supported", self.peek_event().start_mark)
+        """The next node, unless it is too deep."""
         if self.depth > DEEPEST:
             raise yaml.composer.ComposerError(None, None, "it is nested too deeply", self.peek_event().start_mark)
         self.depth += 1
@@ -92,6 +90,8 @@ def read_yaml(path: Path) -> Written:
     loader = _Loader(text)
     try:
         node = loader.get_single_node()
+        if node is not None and _unfolded(node, {}) > MOST:
+            raise yaml.composer.ComposerError(None, None, "its aliases unfold to too much", node.start_mark)
         values = None if node is None else loader.construct_document(node)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         mark, why = getattr(error, "problem_mark", None), getattr(error, "problem", None) or str(error)
@@ -102,6 +102,16 @@ def read_yaml(path: Path) -> Written:
     if node is None or not isinstance(values, dict):
         raise UsageError(f"{path} holds no options: a recipe is a YAML mapping such as 'method: dico'.")
     return Written(values, _lines(node))
+
+
+def _unfolded(node: yaml.Node, known: dict[int, int]) -> int:
+    """How many values a node stands for."""
+    if id(node) not in known:
+        known[id(node)] = MOST + 1  # an alias of what it stands in
+        children = [part for pair in node.value for part in pair] if isinstance(node, yaml.MappingNode) else []
+        children = list(node.value) if isinstance(node, yaml.SequenceNode) else children
+        known[id(node)] = 1 + sum(_unfolded(child, known) for child in children)
+    return known[id(node)]
 
 
 def _lines(node: yaml.Node, prefix: str = "") -> dict[str, int]:

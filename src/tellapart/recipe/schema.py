@@ -191,13 +191,20 @@ class Schema:
         """The options as ``--help`` lists them."""
         lines = help_lines(self.top)
         for name, section in self.sections.items():
+            if name == "evaluation" and self.known_rewards:
+                lines += ["", *self._reward_help()]
             shown = "" if name == TRAINING else f"{name}."
-            lines += [
-                "",
-                f"{name}: {section.help}" if section.help else f"{name}:",
-                *help_lines(section.options, shown),
-            ]
+            lines += ["", f"{name}: {section.help}".rstrip(" :"), *help_lines(section.options, shown)]
         return lines
+
+    def _reward_help(self) -> list[str]:
+        """The rewards that are used with their options, and the names of the others."""
+        lines = [
+            f"{REWARD}: A list of rewards with weights. --{REWARD}.NAME WEIGHT adds one or changes its weight, 0 removes it."
+        ]
+        for name, options in self.rewards.items():
+            lines += help_lines(options, f"{REWARD}.{name}.")
+        return [*lines, f"  others: {', '.join(name for name in self.known_rewards if name not in self.rewards)}"]
 
 
 GIVEN = "given"
