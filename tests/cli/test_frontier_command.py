@@ -128,7 +128,7 @@ def test_the_first_key_is_the_knob_and_others_give_curves(materials, tmp_path):
     ] * 2
     trainings = [each for curve in curves for _, two in curve.points for each in two]
     assert len({each.folder for each in trainings}) == 8
-    assert all(each.recipe["weight_decay"] == 0.1 for each in trainings)
+    assert all(each.recipe["training"]["weight_decay"] == 0.1 for each in trainings)
     assert len({each.folder for curve in curves for each in curve.start}) == 1
 
 

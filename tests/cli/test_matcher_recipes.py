@@ -16,8 +16,9 @@ from tellapart.listeners.dual import DualMatcher
 from tellapart.listeners.matcher import ItmMatcher
 from tellapart.recipe.build import build
 from tellapart.recipe.fingerprint import content_of
+from tellapart.recipe.models import load_matcher
 from tellapart.recipe.run import check_output_dir
-from tellapart.recipe.sections import MatcherSection, load_matcher
+from tellapart.recipe.sections import MatcherSection
 from tellapart.rewards.matchers import open_matcher
 from tellapart.rewards.matching import Matching
 from tellapart.rewards.yes_no import YesNoMatcher

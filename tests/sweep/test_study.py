@@ -148,7 +148,7 @@ def test_mistakes_in_a_file_are_told_in_a_sentence(tmp_path, line, said):
 
 def test_an_unknown_recipe_or_option_is_told_before_anything_trains(tmp_path, capsys):
     (tmp_path / "p.yaml").write_text("title: A\npage: p.md\nrows: {a: {recipe: world_ved_nothing, test: false}}")
-    with pytest.raises(SystemExit, match=r"error: there is no recipe 'world_ved_nothing'"):
+    with pytest.raises(SystemExit, match=r"error: 'world_ved_nothing' is not a file or a shipped recipe"):
         run(tmp_path / "p.yaml", argv=["--dry_run", "--output_dir", str(tmp_path)])
     with pytest.raises(SystemExit, match=r"error: 'b' is not a row of p\.md"):
         run(tmp_path / "p.yaml", argv=["--rows", "b", "--output_dir", str(tmp_path)])

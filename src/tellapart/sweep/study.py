@@ -256,7 +256,8 @@ class Study:
 def points_text(row: Row, setting: Setting) -> str:
     """``learning_rate 3e-05, beta 0.2, `` of a point: the options that its row searches or draws a curve over."""
     keys = [key for key in setting.overrides if key in row.grid or key in row.curve or row.point_of]
-    return "".join(f"{key.rpartition('.')[2]} {value_text(setting.overrides[key])}, " for key in keys)
+    names = {key: key.removesuffix(".captioner").rpartition(".")[2] for key in keys}
+    return "".join(f"{name} {value_text(setting.overrides[key])}, " for key, name in names.items())
 
 
 def value_text(value: Any) -> str:

@@ -10,6 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from tellapart.errors import UsageError
 from tellapart.files import write_json
 from tellapart.sweep.jobs import Job, run_jobs
 from tellapart.sweep.records import START, Measured
@@ -115,10 +116,19 @@ class Task:
         return found
 
     def on_val(self, checkpoint: str = "selected") -> dict[str, float]:
-        """What the recipe's own evaluation said of a checkpoint, or what was measured of a start model."""
+        """What the recipe's own evaluation said of a checkpoint, or what was measured of a start model.
+
+        Raises:
+            UsageError: the recipe evaluates nothing while it trains.
+        """
         if not self.trains:
             return self.measured()[START].metrics
-        return self.watched()[self.steps_of[checkpoint]]
+        step, watched = self.steps_of[checkpoint], self.watched()
+        if step not in watched:
+            raise UsageError(
+                f"{self.name} has no evaluation of step {step}: give its recipe evaluation.split and eval_steps."
+            )
+        return watched[step]
 
     @property
     def seconds(self) -> float:
@@ -162,9 +172,7 @@ class Sweep:
             name: shown beside the bar.
             measures: options of ``tellapart score``.
         """
-        method, resolved = self.load(setting)
-        seed = option(resolved, "training.seed") if seed is None else seed
-        recipe = with_seed(resolved, seed, redraw_start=self.redraw_start)
+        method, seed, recipe = self._seeded(setting, seed)
         steps = option(recipe, "training.max_steps") or 1
         folder = self._folder(method, self._keys.of(recipe))
         return Task(name, folder, seed, steps, recipe, measures=self._placed(recipe, measures))
@@ -173,14 +181,18 @@ class Sweep:
         self, setting: Setting, seed: int | None, name: str = "", measures: Sequence[Mapping[str, Any]] = ()
     ) -> Task | None:
         """The measurement of a setting's start model; None where it starts from random weights."""
-        _, resolved = self.load(setting)
-        seed = option(resolved, "training.seed") if seed is None else seed
-        recipe = with_seed(resolved, seed, redraw_start=self.redraw_start)
+        _, seed, recipe = self._seeded(setting, seed)
         if not has_start(recipe):
             return None
         folder = self._folder(START, self._keys.of(recipe, sections=DECIDES_START))
         named = name or f"start model {option(recipe, 'captioner.model_name_or_path')}"
         return Task(named, folder, seed, 0, recipe, trains=False, measures=self._placed(recipe, measures))
+
+    def _seeded(self, setting: Setting, seed: int | None) -> tuple[str, int, Resolved]:
+        """Method, seed and recipe of a training."""
+        method, resolved = self.load(setting)
+        seed = option(resolved, "training.seed") if seed is None else seed
+        return method, seed, with_seed(resolved, seed, redraw_start=self.redraw_start)
 
     def _placed(self, recipe: Resolved, measures: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
         """Each measurement in a folder that is named by what decides it."""

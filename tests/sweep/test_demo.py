@@ -1,0 +1,20 @@
+"""The demo on the small world: from recipes in the package to one table and one page, and nothing is trained twice."""
+
+from __future__ import annotations
+
+import pytest
+
+from tellapart.sweep.demo import run_demo
+
+
+@pytest.mark.slow
+def test_the_demo_compares_and_reports_and_resumes(tmp_path, monkeypatch):
+    comparison, page = run_demo(tmp_path, size="small", workers=1)
+    names = [result.name for result in comparison.results]
+    assert names == ["xe", "scst-CLIP, last step", "dico, selected", "human", "full description", "empty caption"]
+    assert page == tmp_path / "report.html"
+    text = page.read_text(encoding="utf-8")
+    assert all(name in text for name in names)
+    monkeypatch.setattr("tellapart.sweep.jobs.Job.start", lambda job: pytest.fail(f"{job.name} ran again"))
+    again, _ = run_demo(tmp_path, size="small", workers=1)
+    assert [result.metrics for result in again.results] == [result.metrics for result in comparison.results]
