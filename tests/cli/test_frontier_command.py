@@ -35,7 +35,7 @@ with open(options.output_dir / "starts.txt", "a") as file:
 place = options.output_dir / options.asked
 asked = json.loads(place.read_text())
 recipe = asked["recipe"]
-beta, seed = recipe["objective"]["beta"], recipe["seed"]
+beta, seed = recipe["objective"]["beta"], recipe["training"]["seed"]
 if asked["trains"] and beta == 0.2 and seed == 43 and not pathlib.Path("mended").exists():
     print("error: no memory left")
     sys.exit(2)
