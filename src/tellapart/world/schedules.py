@@ -31,7 +31,7 @@ class Stage:
 
 
 _BACKBONE = {
-    "full": {"steps": 500, "batch_size": 128, "learning_rate": 2e-3},
+    "full": {"steps": 1000, "batch_size": 128, "learning_rate": 2e-3},
     "small": {"steps": 60, "batch_size": 48, "learning_rate": 2e-3},
 }
 _PAC = {
