@@ -150,6 +150,10 @@ class AttributeHeads(nn.Module):
         self.pairs = nn.Linear(width, sum(SIZES[a] * SIZES[b] for a, b in PAIR_WEIGHTS))
         self.map = nn.ModuleDict({name: nn.Linear(width, CELLS * size) for name, size in values.items()})
 
+    def of_tokens(self) -> list[nn.Linear]:
+        """What is read off the last state of a cell's token: each attribute, its cell, the background."""
+        return [*(self.cells.get_submodule(name) for name in SIZES), self.place, self.ground]  # type: ignore[list-item]
+
     def mapped(self, states: Tensor) -> dict[str, Tensor]:
         """Attribute -> ``[B, 4, values]`` logits of what is in each cell, from CLS states ``[B, width]``."""
         return {name: head(states).unflatten(1, (CELLS, -1)) for name, head in self.map.items()}

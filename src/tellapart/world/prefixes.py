@@ -4,8 +4,8 @@ A caption is read word by word. A *prefix* is right while some caption that begi
 simplifications that can only name a later word: how several objects stand is judged once their noun is read, and no word is
 blamed for words that must follow it. Being right ends once and for all, so the first wrong word is found by bisection.
 
-This reader shares no code with :mod:`tellapart.world.grammar` and :mod:`tellapart.world.truth`; the tests hold the two
-against each other.
+Beyond its word lists this reader shares no code with :mod:`tellapart.world.grammar` and :mod:`tellapart.world.truth`; the
+tests hold the two against each other.
 """
 
 from __future__ import annotations
@@ -16,8 +16,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from tellapart.world import spec
-from tellapart.world.scenes import Scene, SceneObject
-from tellapart.world.vocabulary import (
+from tellapart.world.grammar import (
     BACKGROUND_WORDS,
     COLOUR_WORDS,
     PLURAL_WORDS,
@@ -26,6 +25,7 @@ from tellapart.world.vocabulary import (
     TEXTURE_WORDS,
     plural,
 )
+from tellapart.world.scenes import Scene, SceneObject
 
 _MODIFIERS = {"size": SIZE_WORDS, "texture": TEXTURE_WORDS, "colour": COLOUR_WORDS}
 _STARTS = [prefix.split() for prefix in spec.PREFIXES]
@@ -259,9 +259,9 @@ def _assign(
         groups = [[i] for i in fitting]
     for group in groups:
         chosen = tuple(things[i] for i in group)
-        if used.isdisjoint(group) and _stands(before, chosen, phrase.relation):
-            if _assign(rest, things, chosen, used | set(group)):
-                return True
+        apart = used.isdisjoint(group) and _stands(before, chosen, phrase.relation)
+        if apart and _assign(rest, things, chosen, used | set(group)):
+            return True
     return False
 
 
