@@ -33,6 +33,9 @@ from tellapart.world.vocabulary import MAX_LENGTH
 STRENGTH = 2.0
 """Norm of what a word's embedding holds of its meaning at the start."""
 
+JUDGE = Habits(annotator=0.35, full=0.2, related=0.45, colour=0.85, size=0.45, texture=0.5, place=0.5, background=0.45)
+"""What the judge's texts say: more of what annotators write, and longer texts."""
+
 PLACE_WORDS = {"top": (0, 1), "above": (0, 1), "bottom": (2, 3), "below": (2, 3), "left": (0, 2), "right": (1, 3)}
 """Word of place -> the cells it points at."""
 
@@ -130,6 +133,11 @@ def reader(split: str, size: str, habits: Habits) -> Read:
 def build_verifier(task: Task) -> History:
     """Train the verifier that rewards."""
     return _build(task, task.needs["world/backbone"], Habits())
+
+
+def build_judge(task: Task) -> History:
+    """Train the judge: another tower, other weights, and texts that say other things."""
+    return _build(task, task.needs["world/judge-backbone"], JUDGE)
 
 
 def _build(task: Task, backbone: Path, habits: Habits) -> History:

@@ -1,0 +1,142 @@
+"""Late interaction: words against the tokens of an image, where one false word vetoes a text."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from tellapart.data.dataset import Example
+from tellapart.data.images import ArrayImage
+from tellapart.errors import UsageError
+from tellapart.listeners.kinds import is_late
+from tellapart.listeners.late import LateListener
+from tellapart.listeners.late_model import EASY, LateConfig, LateModel, all_logprobs, counted, pair_logprobs
+from tellapart.rewards.matching import Matching
+from tellapart.types import Batch, Rollout
+from tellapart.world import build_tokenizer
+from tellapart.world.backbone import image_processor
+from tiny_models import images
+
+TEXTS = ["a red star", "a blue ring above a star", "two shapes", "a red star"]
+IDS = ["x", "y", "z"]
+
+
+def tiny_late(seed=0, **options) -> LateListener:
+    torch.manual_seed(seed)
+    sizes = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    words = build_tokenizer()
+    text = sizes | {"vocab_size": len(words), "max_position_embeddings": 12, "eos_token_id": words.eos_token_id}
+    text |= {"pad_token_id": 0, "bos_token_id": words.bos_token_id}
+    config = LateConfig(vision=sizes | {"image_size": 64, "patch_size": 32}, text=text, dim=8, hidden=8, readings=[3, 2])
+    model = LateModel(config)
+    torch.nn.init.normal_(model.offsets.weight)  # so that checks differ
+    return LateListener(model, image_processor(), words, **options)
+
+
+def pictures(count=3):
+    """Examples of 64 x 64 pixels."""
+    made = [image.resize((64, 64)) for image in images(count)]
+    return [Example(name, ArrayImage(np.asarray(image))) for name, image in zip(IDS, made, strict=False)]
+
+
+@pytest.fixture
+def listener() -> LateListener:
+    found = tiny_late(batch_size=2)
+    found.cache_images(pictures())
+    return found
+
+
+def slow_logprob(queries, offsets, vectors) -> float:
+    """One word of one text, in plain Python: the sum over checks of log sigmoid(max over tokens of t.e + b)."""
+    total = 0.0
+    for query, offset in zip(queries.tolist(), offsets.tolist(), strict=True):
+        best = max(sum(a * b for a, b in zip(query, vector, strict=True)) for vector in vectors.tolist())
+        total -= math.log1p(math.exp(-(best + offset)))
+    return total
+
+
+def test_scores_of_pairs_and_of_all_pairs_are_those_of_plain_python():
+    torch.manual_seed(0)
+    queries, offsets, vectors = torch.randn(3, 4, 2, 5), torch.randn(3, 4, 2), torch.randn(3, 6, 5)
+    mask = torch.tensor([[False, True, True, True], [False, True, False, False], [False, True, True, False]])
+    words = pair_logprobs((queries, offsets), vectors)
+    every = all_logprobs((queries, offsets), mask, vectors)
+    for n in range(3):
+        for t in range(4):
+            assert words[n, t].item() == pytest.approx(slow_logprob(queries[n, t], offsets[n, t], vectors[n]), rel=1e-4)
+        for m in range(3):
+            slow = sum(slow_logprob(queries[n, t], offsets[n, t], vectors[m]) for t in range(4) if mask[n, t])
+            assert every[n, m].item() == pytest.approx(slow, rel=1e-4)
+
+
+def test_one_failed_check_outweighs_any_number_of_right_ones():
+    # Ten right words at a logit of 10 cost 10 * log(1 + e^-10) = 0.0005 nats, one wrong at -8 costs log(1 + e^8) = 8.0003.
+    offsets = torch.full((1, 11, 1), 10.0)
+    offsets[0, 4] = -8.0
+    found = pair_logprobs((torch.zeros(1, 11, 1, 2), offsets), torch.zeros(1, 3, 2)).sum()
+    assert found.item() == pytest.approx(-8.0003 - 0.0005, abs=1e-3)
+
+
+def test_every_check_passes_easily_at_first():
+    model = LateModel(tiny_late().model.config)
+    assert model.offsets.weight.abs().max() == 0
+    assert set(model.offsets.bias.tolist()) == {EASY}
+
+
+def test_pairs_equal_the_models_own_forward_and_the_matrix(listener):
+    matrix = listener.logprobs(TEXTS, IDS)
+    assert matrix.shape == (4, 3)
+    torch.testing.assert_close(matrix[0], matrix[3])
+    found = listener.match_ids(IDS, [TEXTS] * 3)
+    for column, (example, logits) in enumerate(zip(pictures(), found, strict=True)):
+        pixels = listener.process([example.image.open()])["pixel_values"]
+        tokens, mask = listener.tokens(TEXTS)
+        with torch.no_grad():
+            own = listener.model(pixels.expand(4, -1, -1, -1), tokens, mask)
+        torch.testing.assert_close(logits[:, 1], own, atol=1e-5, rtol=0)
+        torch.testing.assert_close(matrix[:, column], own, atol=1e-5, rtol=0)
+        # Two logits whose softmax is the probability.
+        torch.testing.assert_close(logits.softmax(dim=1)[:, 1], own.exp(), atol=1e-5, rtol=0)
+    assert matrix.std() > 1e-3
+
+
+def test_as_a_reward_it_gives_log_probabilities(listener):
+    batch = Batch(["z", "x"], [[], []])
+    tokens = torch.zeros(3, 1, dtype=torch.long)
+    rollout = Rollout(batch, torch.tensor([0, 1, 0]), TEXTS[:3], tokens, tokens.bool(), tokens[:, 0].bool())
+    expected = listener.logprobs(TEXTS[:3], IDS)[[0, 1, 2], [2, 0, 2]]
+    torch.testing.assert_close(Matching(listener)(rollout), expected, atol=1e-5, rtol=0)
+
+
+def test_what_is_saved_gives_the_same_scores(listener, tmp_path):
+    listener.save(tmp_path / "saved")
+    assert is_late(tmp_path / "saved")
+    loaded = LateListener.from_pretrained(tmp_path / "saved")
+    loaded.cache_images(pictures())
+    torch.testing.assert_close(loaded.logprobs(TEXTS, IDS), listener.logprobs(TEXTS, IDS))
+    assert loaded.fingerprint() == listener.fingerprint() != tiny_late(seed=1).fingerprint()
+    assert loaded.describe() == listener.describe() | {"model": "saved"}
+
+
+def test_long_texts_are_cut_before_their_end_token_and_told(listener):
+    long = " ".join(["red"] * 30)
+    assert listener.too_long(["a star", long]) == [False, True]
+    tokens, mask = listener.tokens([long])
+    assert tokens.shape == (1, 12)
+    assert tokens[0, -1] == listener.tokenizer.eos_token_id
+    assert counted(mask).sum() == 11  # all but BOS
+
+
+def test_images_are_compared_token_by_token_for_mining(listener):
+    embeddings = listener.encode_ids(IDS)
+    assert embeddings.shape == (3, 5 * 8)
+    torch.testing.assert_close(embeddings.norm(dim=1), torch.ones(3))
+    torch.testing.assert_close(embeddings[0], torch.nn.functional.normalize(listener.vectors_of(["x"]).flatten(), dim=0))
+
+
+def test_unknown_images_and_folders_are_told(listener, tmp_path):
+    with pytest.raises(UsageError, match="has no vectors of image 'w'"):
+        listener.logprobs(["a star"], ["x", "w"])
+    with pytest.raises(UsageError, match="cannot be loaded|does not exist"):
+        LateListener.from_pretrained(tmp_path / "nothing")
