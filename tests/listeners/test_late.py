@@ -2,42 +2,18 @@
 
 import math
 
-import numpy as np
 import pytest
 import torch
 
-from tellapart.data.dataset import Example
-from tellapart.data.images import ArrayImage
 from tellapart.errors import UsageError
 from tellapart.listeners.kinds import is_late
 from tellapart.listeners.late import LateListener
-from tellapart.listeners.late_model import EASY, LateConfig, LateModel, all_logprobs, counted, pair_logprobs
+from tellapart.listeners.late_model import EASY, LateModel, all_logprobs, counted, pair_logprobs
 from tellapart.rewards.matching import Matching
 from tellapart.types import Batch, Rollout
-from tellapart.world import build_tokenizer
-from tellapart.world.backbone import image_processor
-from tiny_models import images
+from tiny_late import IDS, pictures, tiny_late
 
 TEXTS = ["a red star", "a blue ring above a star", "two shapes", "a red star"]
-IDS = ["x", "y", "z"]
-
-
-def tiny_late(seed=0, **options) -> LateListener:
-    torch.manual_seed(seed)
-    sizes = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
-    words = build_tokenizer()
-    text = sizes | {"vocab_size": len(words), "max_position_embeddings": 12, "eos_token_id": words.eos_token_id}
-    text |= {"pad_token_id": 0, "bos_token_id": words.bos_token_id}
-    config = LateConfig(vision=sizes | {"image_size": 64, "patch_size": 32}, text=text, dim=8, hidden=8, readings=[3, 2])
-    model = LateModel(config)
-    torch.nn.init.normal_(model.offsets.weight)  # so that checks differ
-    return LateListener(model, image_processor(), words, **options)
-
-
-def pictures(count=3):
-    """Examples of 64 x 64 pixels."""
-    made = [image.resize((64, 64)) for image in images(count)]
-    return [Example(name, ArrayImage(np.asarray(image))) for name, image in zip(IDS, made, strict=False)]
 
 
 @pytest.fixture
