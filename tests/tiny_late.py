@@ -20,7 +20,9 @@ def tiny_late(seed=0, **options) -> LateListener:
     words = build_tokenizer()
     text = sizes | {"vocab_size": len(words), "max_position_embeddings": 12, "eos_token_id": words.eos_token_id}
     text |= {"pad_token_id": 0, "bos_token_id": words.bos_token_id}
-    config = LateConfig(vision=sizes | {"image_size": 64, "patch_size": 32}, text=text, dim=8, hidden=8, readings=[3, 2])
+    config = LateConfig(
+        vision=sizes | {"image_size": 64, "patch_size": 32}, text=text, dim=8, hidden=8, readings=[3, 2]
+    )
     model = LateModel(config)
     torch.nn.init.normal_(model.offsets.weight)  # so that checks differ
     return LateListener(model, image_processor(), words, **options)

@@ -108,11 +108,13 @@ def test_images_are_compared_token_by_token_for_mining(listener):
     embeddings = listener.encode_ids(IDS)
     assert embeddings.shape == (3, 5 * 8)
     torch.testing.assert_close(embeddings.norm(dim=1), torch.ones(3))
-    torch.testing.assert_close(embeddings[0], torch.nn.functional.normalize(listener.vectors_of(["x"]).flatten(), dim=0))
+    torch.testing.assert_close(
+        embeddings[0], torch.nn.functional.normalize(listener.vectors_of(["x"]).flatten(), dim=0)
+    )
 
 
 def test_unknown_images_and_folders_are_told(listener, tmp_path):
     with pytest.raises(UsageError, match="has no vectors of image 'w'"):
         listener.logprobs(["a star"], ["x", "w"])
-    with pytest.raises(UsageError, match="cannot be loaded|does not exist"):
+    with pytest.raises(UsageError, match=r"cannot be loaded|does not exist"):
         LateListener.from_pretrained(tmp_path / "nothing")

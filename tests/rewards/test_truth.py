@@ -65,8 +65,15 @@ def test_likelihood_of_a_dual_encoder_is_at_its_own_temperature():
     assert Likelihood(listener, IDS, floor=-1e-9)(rollout()).min() == pytest.approx(-1e-9)
 
 
-def test_an_image_outside_the_gallery_is_refused(late):
-    with pytest.raises(UsageError, match="image 'z' is not in the gallery"):
-        Likelihood(late, ["x", "y"])(rollout())
+def test_an_image_outside_the_gallery_joins_it(late):
+    # x is in the gallery of x and y, z is not: its captions are compared with all three.
+    matrix = late.logprobs(TEXTS, IDS)
+    expected = [matrix[0].log_softmax(dim=0)[2], *(matrix[row, :2].log_softmax(dim=0)[0] for row in (1, 2))]
+    torch.testing.assert_close(Likelihood(late, ["x", "y"])(rollout()), torch.stack(expected), atol=1e-4, rtol=0)
+
+
+def test_what_cannot_be_is_refused(late):
+    with pytest.raises(UsageError, match="no vectors of image 'w'"):
+        Likelihood(late, ["x", "y"])(rollout(ids=("w", "x")))
     with pytest.raises(ValueError, match="floor"):
         Likelihood(late, IDS, floor=0.5)

@@ -69,7 +69,9 @@ def read_picture(picture, shapes):
                 continue
             _, height, width = spans(inside)
             bright = cell[inside].astype(int)
-            colour = nearest(np.median(bright[bright.sum(axis=1) >= np.percentile(bright.sum(axis=1), 70)], axis=0), PALETTE)
+            colour = nearest(
+                np.median(bright[bright.sum(axis=1) >= np.percentile(bright.sum(axis=1), 70)], axis=0), PALETTE
+            )
             dark = np.abs(bright - 0.3 * np.array(PALETTE[colour])).sum(axis=1) < np.abs(
                 bright - np.array(PALETTE[colour])
             ).sum(axis=1)
@@ -129,7 +131,9 @@ def describe(text):
         first, *words = head.split()
         cell = (place.split()[0] == "bottom", place.split()[1] == "right") if place else None
         words = [MEANT.get(word, word) for word in words]
-        singular = [word.removesuffix("s") if word not in MEANT.values() and word.endswith("s") else word for word in words]
+        singular = [
+            word.removesuffix("s") if word not in MEANT.values() and word.endswith("s") else word for word in words
+        ]
         said = {word for word in singular if word != "shape"}
         phrases.append(({"two": 2, "three": 3}.get(first, 1), said, cell))
     return phrases, parts[1::2], ground

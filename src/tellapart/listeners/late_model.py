@@ -88,8 +88,9 @@ class LateModel(PreTrainedModel):
         if isinstance(module, nn.Embedding):
             initialization.normal_(module.weight, std=1.0)
         elif isinstance(module, nn.Linear):
-            initialization.normal_(module.weight, std=module.in_features**-0.5)
-            initialization.zeros_(module.bias)
+            largest = module.in_features**-0.5  # as torch draws them
+            initialization.uniform_(module.weight, -largest, largest)
+            initialization.uniform_(module.bias, -largest, largest)
             if module is self.offsets:
                 initialization.zeros_(module.weight)
                 initialization.constant_(module.bias, EASY)

@@ -2,30 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
 
-from tellapart.errors import UsageError
 from tellapart.listeners.clip import ClipListener
 from tellapart.listeners.late import LateListener
 from tellapart.types import Rollout
 
 
 class Likelihood:
-    """``max(log softmax over a gallery of s(image, caption) at the caption's own image, floor)`` in nats.
+    """``max(log softmax over images of s(image, caption) at the caption's own image, floor)`` in nats.
 
     s is the listener's similarity at its own temperature (CLIP: cosine times ``exp(logit_scale)``), or the log-probability of a
-    late-interaction listener. Unlike a similarity it is paid only for what other images lack, and unlike contrasts within a
-    batch it does not depend on the batch. Each image counts once, however often its id occurs.
+    late-interaction listener. The images are a gallery and the caption's own. Unlike a similarity it is paid only for what other
+    images lack, and unlike contrasts within a batch it does not depend on the batch.
 
-    The gallery is read when the reward is made and takes ``8 N`` bytes per caption of a step while it is scored.
+    Each distinct caption of a step is compared with all of the gallery, which takes 8 bytes per image: thousands cost a dual
+    encoder next to nothing; for a late-interaction listener a thousand are enough.
 
     Args:
-        listener: a frozen dual encoder or late-interaction listener that has the gallery's images cached.
-        gallery: image ids, those of all images that will come among them; usually the training images.
+        listener: a frozen dual encoder or late-interaction listener that has the gallery's images cached, and those to come.
+        gallery: image ids, such as those of the training images; an id that occurs twice counts once.
         floor: the lowest value, below 0.
 
     Raises:
@@ -41,30 +40,35 @@ class Likelihood:
             raise ValueError(f"floor={floor} must be below 0")
         self.listener, self.floor = listener, floor
         self._gallery = list(dict.fromkeys(gallery))
-        self._column = {name: i for i, name in enumerate(self._gallery)}
-        self._images = None if isinstance(listener, LateListener) else listener.encode_ids(self._gallery)
+        self._known = set(self._gallery)
+        self._compare = _late(listener) if isinstance(listener, LateListener) else _dual(listener)
 
     @torch.no_grad()
     def __call__(self, rollout: Rollout) -> Tensor:
         """``[N]`` float32, without gradient.
 
         Raises:
-            UsageError: an image is not in the gallery.
+            UsageError: the listener does not know an image.
         """
-        ids = rollout.ids()
-        unknown = next((name for name in ids if name not in self._column), None)
-        if unknown is not None:
-            raise UsageError(f"image {unknown!r} is not in the gallery of the likelihood reward: add its id to it.")
-        distinct = list(dict.fromkeys(rollout.texts))
-        row = {text: i for i, text in enumerate(distinct)}
-        logprobs = torch.log_softmax(self._logits(distinct).float(), dim=1)
-        rows = torch.tensor([row[text] for text in rollout.texts], device=logprobs.device)
-        columns = torch.tensor([self._column[name] for name in ids], device=logprobs.device)
-        return logprobs[rows, columns].clamp(min=self.floor).to(rollout.image.device)
+        ids, distinct = rollout.ids(), list(dict.fromkeys(rollout.texts))
+        images = list(dict.fromkeys(ids))
+        row, column = ({name: i for i, name in enumerate(names)} for names in (distinct, images))
+        rows = torch.tensor([row[text] for text in rollout.texts])
+        own = self._compare(distinct, images).cpu()[rows, torch.tensor([column[name] for name in ids])]
+        total = self._compare(distinct, self._gallery).logsumexp(dim=1).cpu()[rows]
+        inside = torch.tensor([name in self._known for name in ids])
+        total = torch.where(inside, total, torch.logaddexp(total, own))
+        return (own - total).clamp(min=self.floor).to(rollout.image.device)
 
-    def _logits(self, texts: list[str]) -> Tensor:
-        """``[T, M]`` of T texts with the gallery's M images."""
-        listener: Any = self.listener
-        if self._images is None:
-            return listener.logprobs(texts, self._gallery)
-        return listener.logit_scale.exp() * listener.encode_texts(texts) @ self._images.T
+
+Compare = Callable[[list[str], list[str]], Tensor]
+"""N texts and M image ids -> ``[N, M]`` float32 logits."""
+
+
+def _dual(listener: ClipListener) -> Compare:
+    scale = listener.logit_scale.detach().exp()
+    return lambda texts, ids: (scale * listener.encode_texts(texts) @ listener.encode_ids(ids).T).float()
+
+
+def _late(listener: LateListener) -> Compare:
+    return listener.logprobs

@@ -23,6 +23,7 @@ from tellapart.listeners.late_model import LateConfig, LateModel
 from tellapart.objectives.first_wrong_word import NOTHING_WRONG, FirstWrongWord, Read, Readings
 from tellapart.world import build_tokenizer, load_scenes, load_world, spec
 from tellapart.world.backbone import AttributeHeads, image_processor, load_heads
+from tellapart.world.blip2 import STD
 from tellapart.world.grammar import BACKGROUND_WORDS, COLOUR_WORDS, PLURAL_WORDS, SHAPE_WORDS, SIZE_WORDS, TEXTURE_WORDS
 from tellapart.world.prefixes import read
 from tellapart.world.sayings import Habits, draw_texts
@@ -80,6 +81,9 @@ def make_verifier(
 
 def _start_from_meanings(model: LateModel, tokenizer: Any, sizes: Sequence[int]) -> None:
     """Let the embedding of a word hold the classes it names, and its first check look for them."""
+    for parameter in model.text_model.parameters():
+        if parameter.dim() > 1:
+            torch.nn.init.normal_(parameter, std=STD)
     meanings, states = _meanings(tokenizer, sizes), model.vision_model.config.hidden_size
     classes, dim = meanings.shape[1], model.config.dim
     embeddings = model.text_model.get_input_embeddings().weight
