@@ -17,6 +17,8 @@ from tellapart.world import stages as world_stages
 from tellapart.world.backbone import INPUTS, make_tower, pixels
 from tellapart.world.listeners import detailed_texts, listener_texts, make_listener
 from tellapart.world.probe import DEMANDS, PROBE, SIMILARITY, TRUTH, probe, require_probe
+from tellapart.world.probes import STAGES as PROBED
+from tellapart.world.probes import failed_gates, probe_all
 from tellapart.world.schedules import STAGES
 from tellapart.world.stages import build_all, resolve
 
@@ -64,6 +66,31 @@ def test_listeners_are_probed(built):
     loaded = ClipListener.from_pretrained(built["world/listener"])
     assert loaded.prefix == ""
     assert loaded.model.config.text_config.eos_token_id == build_tokenizer().eos_token_id != 2
+
+
+@pytest.mark.slow
+def test_one_table_of_what_all_stages_can_tell(built):
+    found = probe_all("small")
+    assert set(found["stages"]) == set(PROBED)
+    verifier, sighted = (found["stages"][name] for name in ("world/verifier", "world/sighted"))
+    assert sighted == verifier | {"same_as": "world/verifier"}
+    for name in ("world/verifier", "world/judge", "world/xe", "world/listener"):
+        assert {"place", "relation", "veto", "doubled", "count", "broken"} < set(found["stages"][name]["probe"])
+    assert {"place", "map_object"} < set(found["stages"]["world/backbone"]["probe"])
+    assert {"truthful", "place", "doubled"} < set(found["stages"]["world/xe"]["details"]["sampled"])
+    assert json.loads(json.dumps(found)) == found
+    assert resolve("world/sighted", size="small") == built["world/verifier"]
+
+
+def test_gates_of_the_start_captioner():
+    good = {"greedy": {"truthful": 95.0, "doubled": 0.9}, "sampled": {"place": 90.0}}
+    assert failed_gates(good) == []
+    bad = {"greedy": {"truthful": 94.9, "doubled": 1.0}, "sampled": {"place": 62.0}}
+    assert failed_gates(bad) == [
+        "truthful of greedy captions is 94.9 %, under 95 %",
+        "place of sampled captions is 62.0 %, under 90 %",
+        "doubled of greedy captions is 1.0 %, not under 1 %",
+    ]
 
 
 @pytest.mark.slow

@@ -40,7 +40,7 @@ _BACKBONE = {
 }
 _VERIFIER = {
     "full": {"steps": 600, "batch_size": 96, "learning_rate": 2e-3, "adam_beta2": 0.98},
-    "small": {"steps": 30, "batch_size": 32, "learning_rate": 2e-3, "adam_beta2": 0.98},
+    "small": {"steps": 45, "batch_size": 32, "learning_rate": 2e-3, "adam_beta2": 0.98},
 }
 _PAC = {
     "full": {"steps": 150, "batch_size": 256, "learning_rate": 1e-3},
