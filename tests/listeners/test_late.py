@@ -5,10 +5,14 @@ import math
 import pytest
 import torch
 
+from discriminator_fakes import tiny_listener
 from tellapart.errors import UsageError
+from tellapart.listeners.clip import ClipListener
 from tellapart.listeners.kinds import is_late
 from tellapart.listeners.late import LateListener
 from tellapart.listeners.late_model import EASY, LateModel, all_logprobs, counted, pair_logprobs
+from tellapart.listeners.opening import open_listener
+from tellapart.rewards.matchers import open_matcher
 from tellapart.rewards.matching import Matching
 from tellapart.types import Batch, Rollout
 from tiny_late import IDS, pictures, tiny_late
@@ -93,6 +97,21 @@ def test_what_is_saved_gives_the_same_scores(listener, tmp_path):
     torch.testing.assert_close(loaded.logprobs(TEXTS, IDS), listener.logprobs(TEXTS, IDS))
     assert loaded.fingerprint() == listener.fingerprint() != tiny_late(seed=1).fingerprint()
     assert loaded.describe() == listener.describe() | {"model": "saved"}
+
+
+def test_a_folder_tells_which_kind_of_listener_it_holds(listener, tmp_path):
+    listener.save(tmp_path / "run" / "listener")
+    dual = tiny_listener(seed=1)
+    dual.save(tmp_path / "dual")
+    late = open_listener(tmp_path / "run", name="judge")
+    assert isinstance(late, LateListener)
+    assert late.name == "judge"
+    assert isinstance(open_listener(tmp_path / "dual"), ClipListener)
+    matcher = open_matcher(tmp_path / "run")
+    assert isinstance(matcher, LateListener)
+    assert not any(parameter.requires_grad for parameter in matcher.model.parameters())
+    with pytest.raises(UsageError, match=r"matcher\.autocast is bfloat16, but the listener"):
+        open_matcher(tmp_path / "run", autocast="bfloat16")
 
 
 def test_long_texts_are_cut_before_their_end_token_and_told(listener):

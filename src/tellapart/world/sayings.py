@@ -45,7 +45,7 @@ class Habits:
     shape: float = 0.93
     place: float = 0.6
     background: float = 0.35
-    counted: float = 0.06
+    counted: float = 0.13
 
 
 def draw_text(scene: Scene, rng: random.Random, habits: Habits) -> Description:
@@ -222,14 +222,14 @@ CHANGES: dict[str, Callable[[Description, Scene, random.Random], Description | N
 """Kind of change -> what makes it; none where the text has nothing to change so."""
 
 CHANGE_RATES = {
-    "replaced": 0.2,
+    "replaced": 0.17,
     "added": 0.12,
     "place": 0.15,
     "relation": 0.15,
     "exchanged": 0.12,
     "again": 0.11,
     "invented": 0.05,
-    "count": 0.04,
+    "count": 0.07,
     "background": 0.06,
 }
 
