@@ -39,7 +39,7 @@ _BACKBONE = {
     "small": {"steps": 60, "batch_size": 48, "learning_rate": 2e-3},
 }
 _VERIFIER = {
-    "full": {"steps": 600, "batch_size": 96, "learning_rate": 2e-3, "adam_beta2": 0.98},
+    "full": {"steps": 500, "batch_size": 96, "learning_rate": 2e-3, "adam_beta2": 0.98},
     "small": {"steps": 45, "batch_size": 32, "learning_rate": 2e-3, "adam_beta2": 0.98},
 }
 _PAC = {
@@ -92,7 +92,8 @@ STAGES = {
         "captioner",
         "build_xe",
         {
-            "full": {"steps": 600, "batch_size": 128, "learning_rate": 1.5e-3},
+            # Faster, and relations are not learnt: at 2.5e-3 they are right in 31 % of samples, at 1.5e-3 in 71 %.
+            "full": {"steps": 800, "batch_size": 128, "learning_rate": 1e-3},
             "small": {"steps": 60, "batch_size": 32, "learning_rate": 2e-3},
         },
         needs=("world/backbone",),
