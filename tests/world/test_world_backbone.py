@@ -1,3 +1,4 @@
+import json
 import math
 
 import numpy as np
@@ -8,14 +9,17 @@ from PIL import Image
 from tellapart.data.dataset import Collate
 from tellapart.world import Scene, SceneObject, load_scenes, load_world
 from tellapart.world.backbone import (
+    ACCURACY,
     INPUTS,
     PAIR_WEIGHTS,
     SIZES,
     Answers,
     Attributes,
     image_processor,
+    load_heads,
     make_tower,
     pixels,
+    save_taught,
 )
 
 STAR = SceneObject("star", "red", "small", "plain", 0, 1)
@@ -64,8 +68,10 @@ def test_loss_of_blank_heads_counts_every_answer(some):
     [output] = blank.losses(batch)
     pairs = math.log(2) * sum(weight * SIZES[a] * SIZES[b] for (a, b), weight in PAIR_WEIGHTS.items())
     # Four cells are asked for shape (or none) and kind, two of four for the rest; a cell counts a quarter.
-    cells = math.log(9) + math.log(65) + (math.log(8) + math.log(2) + math.log(3)) / 2
-    assert float(output.loss.detach()) / float(output.weight) == pytest.approx(math.log(4) + pairs + cells, rel=1e-5)
+    cells = math.log(9) + (math.log(8) + math.log(2) + math.log(3)) / 2
+    # What cells hold is asked twice: of their own tokens, and of CLS. Each token is also asked its cell and the background.
+    asked = math.log(4) + pairs + math.log(65) + 2 * cells + math.log(4) + math.log(4)
+    assert float(output.loss.detach()) / float(output.weight) == pytest.approx(asked, rel=1e-5)
 
 
 def test_loss_adds_up_over_parts_of_a_batch(some):
@@ -89,7 +95,19 @@ def test_accuracy_of_heads_that_always_say_the_same(some):
     found = constant.accuracy(batch)
     # Blank logits say the first value: red, small and plain, which is right of one object of two.
     expected = {"shape": 50, "colour": 50, "size": 50, "texture": 50, "empty": 0, "background": 100, "pairs": 0}
+    # Every token says it is the top left cell, which neither object is in; CLS says a circle everywhere.
+    expected |= {"place": 0, "map_shape": 0, "map_colour": 50, "map_size": 50, "map_texture": 50}
+    expected |= {"map_object": 0, "map_empty": 0}
     assert found == {name: pytest.approx(value) for name, value in expected.items()}
+
+
+def test_heads_are_kept_beside_their_tower(some, tmp_path):
+    objective, _ = some
+    save_taught(objective, tmp_path, image_processor(), "small")
+    loaded = load_heads(tmp_path)
+    assert all(torch.equal(value, loaded.state_dict()[name]) for name, value in objective.heads.state_dict().items())
+    assert [head.out_features for head in loaded.of_tokens()] == [9, 8, 2, 3, 4, 4]
+    assert json.loads((tmp_path / ACCURACY).read_text())["place"] >= 0
 
 
 def test_the_tower_has_a_token_for_each_cell(some):

@@ -12,6 +12,7 @@ import pytest
 from tellapart.errors import UsageError
 from tellapart.world import WORLD_SPLITS, alt_texts, load_scenes, load_world, spec
 from tellapart.world.build import build, world_folder
+from tellapart.world.grammar import parse
 from tellapart.world.render import Renderer
 from tellapart.world.scenes import Scene, SceneObject, draw_splits
 
@@ -43,17 +44,48 @@ def test_held_out_scenes_occur_nowhere_else_and_splits_are_alike():
             assert sum(len(scene.objects) == number for scene in scenes) / len(scenes) == pytest.approx(share, abs=0.05)
 
 
-def test_a_cluster_is_a_scene_and_mutants_that_differ_in_one_or_two_attributes():
-    scenes = draw_splits({"train": 400}, 3)["train"]
-    for start in range(0, 400, spec.CLUSTER_SIZE):
+def kind_of_change(base, mutant):
+    """How a mutant differs, told from the two scenes alone."""
+    if len(base.objects) != len(mutant.objects):
+        return "objects"
+    looks = [Counter((o.shape, o.colour, o.size, o.texture) for o in scene.objects) for scene in (base, mutant)]
+    cells = [[o.cell for o in scene.objects] for scene in (base, mutant)]
+    if looks[0] == looks[1] and base.background == mutant.background:
+        return "moved" if len(set(cells[0]) ^ set(cells[1])) == 2 else "cells"
+    if cells[0] != cells[1]:
+        return "several"
+    values = [
+        {name: Counter(getattr(o, name) for o in scene.objects) for name in ("shape", "colour", "size", "texture")}
+        for scene in (base, mutant)
+    ]
+    if values[0] == values[1] and base.background == mutant.background:
+        return "values"
+    pairs = zip(base.objects, mutant.objects, strict=True)
+    changes = sum(getattr(a, n) != getattr(b, n) for a, b in pairs for n in values[0])
+    return "attributes" if 1 <= changes + (base.background != mutant.background) <= 2 else "several"
+
+
+def test_a_cluster_is_a_scene_and_mutants_that_differ_in_one_way():
+    scenes = draw_splits({"train": 4000}, 3)["train"]
+    found = Counter()
+    for start in range(0, 4000, spec.CLUSTER_SIZE):
         base, *mutants = scenes[start : start + spec.CLUSTER_SIZE]
-        for mutant in mutants:
-            pairs = zip(base.objects, mutant.objects, strict=True)
-            changes = sum(
-                getattr(a, n) != getattr(b, n) for a, b in pairs for n in ("shape", "colour", "size", "texture")
-            )
-            assert 1 <= changes + (base.background != mutant.background) <= 2
-            assert [a.cell for a in base.objects] == [b.cell for b in mutant.objects]
+        assert len({base, *mutants}) == spec.CLUSTER_SIZE
+        # Only scenes of several objects can be changed in every way.
+        found.update(kind_of_change(base, mutant) for mutant in mutants if len(base.objects) == 2)
+    # Two attributes of two objects that change into each other's look like an exchange, which is rare.
+    for kind, share in spec.MUTATIONS.items():
+        assert found[kind] / found.total() == pytest.approx(share, abs=0.05), kind
+    assert set(found) == set(spec.MUTATIONS)
+
+
+def test_one_caption_in_five_names_a_cell_and_one_in_five_a_relation():
+    said = [parse(text) for example in load_world("web", size="small") for text in example.references]
+    cells = sum(any(phrase.place is not None for phrase in one.phrases) for one in said) / len(said)
+    relations = sum(any(relation != "and" for relation in one.relations) for one in said) / len(said)
+    # 4000 captions of 800 pictures: three standard deviations are two to four points.
+    assert cells == pytest.approx(0.2, abs=0.03)
+    assert relations == pytest.approx(0.19, abs=0.03)
 
 
 def test_datasets_scenes_and_alt_texts_belong_together():

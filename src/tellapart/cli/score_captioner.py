@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from tellapart.evaluation.results import EvaluationResult
     from tellapart.evaluation.scorers import Scorer
     from tellapart.listeners.clip import ClipListener
+    from tellapart.listeners.late import LateListener
     from tellapart.listeners.vse import Vse
     from tellapart.types import Decoding
 
@@ -191,7 +192,7 @@ def fitting(path: Path, where: Where, options: ScoreOptions) -> tuple[Where, dic
     return where, captions, f"left out: {matched.misfit()}"
 
 
-def _listeners(options: ScoreOptions, run: Made | None, where: Where) -> dict[str, ClipListener | Vse]:
+def _listeners(options: ScoreOptions, run: Made | None, where: Where) -> dict[str, ClipListener | LateListener | Vse]:
     """The retrievers by name, knowing the images."""
     from tellapart.recipe.soft_listeners import load_retriever
 

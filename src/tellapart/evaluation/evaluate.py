@@ -10,11 +10,13 @@ from tellapart.captioners.base import Captioner
 from tellapart.data.dataset import CaptionDataset, Collate
 from tellapart.errors import UsageError
 from tellapart.evaluation.drawing import draw_rollouts
+from tellapart.evaluation.late_scorer import LateScorer
 from tellapart.evaluation.measures import Measure, Measured, left_out, measured_by, reference_measures, style_measures
 from tellapart.evaluation.protocol import Protocol, data_digest
 from tellapart.evaluation.results import EvaluationResult
 from tellapart.evaluation.scorers import ListenerScorer, Scorer, cut_captions
 from tellapart.evaluation.sets import draw_sets, set_decodings, set_measures
+from tellapart.listeners.late import LateListener
 from tellapart.types import Decoding, Listener
 
 _SHOWN = 5
@@ -48,7 +50,7 @@ class Evaluation:
         dataset: CaptionDataset,
         collate: Collate | None = None,
         *,
-        listeners: Mapping[str, Listener] | None = None,
+        listeners: Mapping[str, Listener | LateListener] | None = None,
         decoding: Decoding | None = None,
         batch_size: int = 64,
         measures: Sequence[Measure] = (),
@@ -69,7 +71,7 @@ class Evaluation:
                 "an image: set it to 1."
             )
         self.sets = set_decodings(samples, self.decoding.max_new_tokens) if samples else {}
-        listening = {key: ListenerScorer(one, key, hard=hard_gallery) for key, one in self.listeners.items()}
+        listening = {key: _listening(one, key, hard_gallery) for key, one in self.listeners.items()}
         self.scorers: list[Scorer] = [*listening.values(), *scorers]
         self.protocol = Protocol(
             name or dataset.name,
@@ -196,6 +198,13 @@ class Evaluation:
             protocol, measured_by=by, note="; ".join(filter(None, [protocol.note, cut_captions(models)]))
         )
         return EvaluationResult(name, protocol, metrics, captions, columns, details=details)
+
+
+def _listening(listener: Listener | LateListener, key: str, hard: int) -> ListenerScorer | LateScorer:
+    """What measures retrieval: by cosines, or by the words of a late-interaction listener."""
+    if isinstance(listener, LateListener):
+        return LateScorer(listener, key, hard=hard)
+    return ListenerScorer(listener, key, hard=hard)
 
 
 def require_same_ids(captions: Mapping[str, str], dataset: CaptionDataset, name: str) -> None:

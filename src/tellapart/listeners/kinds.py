@@ -16,6 +16,9 @@ SETTINGS = "listener.json"
 VSE = "vse"
 """``model_type`` of a recurrent listener over image features."""
 
+LATE = "late_interaction"
+"""``model_type`` of a listener whose words check the tokens of the image."""
+
 
 def trained_folder(path: str | Path) -> str | Path:
     """Where the listener is that a run of ``train-listener`` has kept; ``path`` itself, if it is no such run."""
@@ -26,6 +29,11 @@ def trained_folder(path: str | Path) -> str | Path:
 def is_vse(path: str | Path) -> bool:
     """Whether a folder, or the run or checkpoint that it is of, holds a VSE."""
     return _read(path, "config.json").get("model_type") == VSE
+
+
+def is_late(path: str | Path) -> bool:
+    """Whether a folder, or the run or checkpoint that it is of, holds a late-interaction listener."""
+    return _read(path, "config.json").get("model_type") == LATE
 
 
 def reads_features(path: str | Path) -> bool:

@@ -84,6 +84,14 @@ class PairMatcher(ABC):
         Raises:
             UsageError: there is neither.
         """
+        return self.score(self.rollout_logits(rollout)).to(rollout.image.device, torch.float32)
+
+    def rollout_logits(self, rollout: Rollout) -> Tensor:
+        """``[N, 2]`` float32 on the CPU, without gradient: the logits (no match, match) of each caption with its image.
+
+        Raises:
+            UsageError: an image is neither in the batch nor known.
+        """
         of_image: dict[int, list[str]] = {}
         for text, row in zip(rollout.texts, rollout.image.tolist(), strict=True):
             of_image.setdefault(row, []).append(text)
@@ -96,14 +104,14 @@ class PairMatcher(ABC):
             for start in range(0, len(rows), self.batch_size):
                 some = slice(start, start + self.batch_size)
                 found += self._match({key: value[rows[some]] for key, value in given.items()}, texts[some])
-        scores = {
-            (row, text): score
+        logits_of = {
+            (row, text): pair
             for row, own, logits in zip(rows, texts, found, strict=True)
-            for text, score in zip(own, self.score(logits), strict=True)
+            for text, pair in zip(own, logits, strict=True)
         }
         pairs = zip(rollout.image.tolist(), rollout.texts, strict=True)
-        ordered = [scores[pair] for pair in pairs]
-        return (torch.stack(ordered) if ordered else torch.empty(0)).to(rollout.image.device, torch.float32)
+        ordered = [logits_of[pair] for pair in pairs]
+        return torch.stack(ordered) if ordered else torch.zeros(0, 2)
 
     def match_ids(self, ids: Sequence[str], texts: Sequence[Sequence[str]]) -> list[Tensor]:
         """For each image of ``ids`` the logits ``[n, 2]`` (no match, match) of its n texts, float32 on the CPU.

@@ -17,6 +17,7 @@ from tellapart.evaluation.measures import Measure
 from tellapart.evaluation.meteor import MeteorMeasure
 from tellapart.evaluation.results import EvaluationResult
 from tellapart.listeners.clip import ClipListener
+from tellapart.listeners.late import LateListener
 from tellapart.listeners.remember import RememberingTexts
 from tellapart.listeners.vse import Vse
 from tellapart.recipe import own_listener as owned
@@ -214,10 +215,12 @@ def _measures(parts: Parts, watched: CaptionDataset, split: str) -> tuple[Measur
     return found
 
 
-def _retrievers(parts: Parts, watched: CaptionDataset, features: FeatureSet | None) -> dict[str, ClipListener | Vse]:
+def _retrievers(
+    parts: Parts, watched: CaptionDataset, features: FeatureSet | None
+) -> dict[str, ClipListener | LateListener | Vse]:
     """The evaluation's listener (else the recipe's) and judge, where there are such, which know its images."""
     recipe = parts.recipe
-    size, section, found = recipe.data.size, recipe.listener, dict[str, ClipListener | Vse]()
+    size, section, found = recipe.data.size, recipe.listener, dict[str, ClipListener | LateListener | Vse]()
     if section.path is not None and recipe.users("listener"):
         found["listener"] = parts("listener")
     elif section.path is not None:

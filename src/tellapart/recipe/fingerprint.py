@@ -181,11 +181,12 @@ def world_stage(name: str) -> tuple[str, int] | None:
     """
     if not name.startswith("world/"):
         return None
-    from tellapart.world.schedules import STAGES
+    from tellapart.world.schedules import ALIASES, STAGES
     from tellapart.world.stages import resolve
 
     said = re.fullmatch(r"(.+)-seed(\d+)", name)
     stage, seed = (said[1], int(said[2])) if said else (name, 0)
+    stage = ALIASES.get(stage, stage)
     if stage not in STAGES:
         resolve(name)  # says which there are
     return stage, seed

@@ -80,13 +80,20 @@ def build(recipe: ListenerRecipe) -> BuiltListener:
 
 def _listener(recipe: ListenerRecipe) -> ClipListener | Vse:
     """What is trained, as it is at the start."""
+    from tellapart.listeners.late import LateListener
     from tellapart.recipe.feature_inputs import features_at
     from tellapart.recipe.sections import NewVseSection
     from tellapart.recipe.soft_listeners import clip_vectors, fresh_vse, load_retriever, stored_vectors
 
     section, size, features = recipe.listener, recipe.data.size, features_at(recipe.data.features)
     if not section.is_new:
-        return load_retriever(section.path, name=FOLDER, prefix=section.prefix, size=size, features=features)
+        found = load_retriever(section.path, name=FOLDER, prefix=section.prefix, size=size, features=features)
+        if isinstance(found, LateListener):
+            raise UsageError(
+                f"{section.path} is a late-interaction listener, which train-listener does not train: name a CLIP, a SigLIP or a "
+                "VSE as listener.path."
+            )
+        return found
     images = clip_vectors(str(section.image_encoder), size) if features is None else stored_vectors(features)
     return fresh_vse(
         section.new or NewVseSection(),

@@ -21,7 +21,7 @@ from tellapart.data.load import load_dataset
 from tellapart.errors import UsageError
 from tellapart.files import trained_part
 from tellapart.listeners.clip import ClipListener
-from tellapart.listeners.kinds import is_vse, trained_folder
+from tellapart.listeners.kinds import is_late, is_vse, trained_folder
 from tellapart.objectives import METHODS
 from tellapart.recipe.sections import CaptionerSection
 from tellapart.rewards.grammar import Grammar
@@ -194,8 +194,13 @@ def build_stage(name: str, size: str) -> Path:
         raise UsageError(f"{folder} is damaged: delete it, and {name} is built again.") from error
 
 
-def require_fit(name: str, *, size: str) -> None:
-    """Raise where a listener of the built-in world is to be a reward, but fails its probe.
+def require_fit(name: str, use: str, *, size: str) -> None:
+    """Raise where a model of the built-in world is to be a reward, but fails the probe of that use.
+
+    Args:
+        name: of the model; others than the world's pass.
+        use: ``similarity`` or ``truth``.
+        size: of the world.
 
     Raises:
         UsageError: no reward by it means anything.
@@ -203,11 +208,11 @@ def require_fit(name: str, *, size: str) -> None:
     if not is_world(name):
         return
     from tellapart.world.probe import require_probe
-    from tellapart.world.schedules import STAGES
+    from tellapart.world.schedules import ALIASES, STAGES
 
-    folder = build_stage(name, size)
-    if name in STAGES and STAGES[name].demanded:
-        require_probe(folder)
+    folder, name = build_stage(name, size), ALIASES.get(name, name)
+    if name in STAGES and STAGES[name].probed:
+        require_probe(folder, use)
 
 
 def is_world(name: str) -> bool:
@@ -229,6 +234,11 @@ def load_listener(
             "--judge of score, evaluation.judge) and learns beside a captioner (own_listener)."
         )
     folder = build_stage(path, size) if is_world(path) else trained_folder(path)
+    if is_late(folder):
+        raise UsageError(
+            f"{path} is a late-interaction listener, which has no cosines: name it as matcher.model (reward truth), as the "
+            "listener of reward likelihood, or as evaluation.judge."
+        )
     return ClipListener.from_pretrained(folder, name=name, prefix=prefix, base=base).to(device())
 
 

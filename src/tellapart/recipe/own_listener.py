@@ -13,6 +13,7 @@ from tellapart.errors import UsageError
 from tellapart.evaluation.own_listener import NAME, OwnListenerScorer
 from tellapart.files import trained_part
 from tellapart.listeners.clip import ClipListener
+from tellapart.listeners.late import LateListener
 from tellapart.listeners.soft_clip import SoftClip
 from tellapart.listeners.trained import TrainedListener, vision_learns, vision_parameters
 from tellapart.listeners.vse import Vse
@@ -121,5 +122,6 @@ def trained_scorers(
         return []
     path = str(trained_part(run, NAME) or section.path)
     listener = load_retriever(path, name=NAME, prefix=section.prefix, size=size, features=features)
+    assert not isinstance(listener, LateListener), "no method trains one beside a captioner"
     listener.cache_images(watched)
     return [OwnListenerScorer(listener, watched)]

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from tellapart.data.dataset import CaptionDataset, Collate
     from tellapart.data.features.base import FeatureSet
     from tellapart.listeners.clip import ClipListener
+    from tellapart.listeners.late import LateListener
     from tellapart.listeners.neighbours import Neighbours
     from tellapart.recipe.recipe import Recipe
     from tellapart.rewards.discriminator import Discriminator
@@ -129,6 +130,12 @@ SHIPPED: dict[str, PartKind] = {
         "tellapart.recipe.critics:build_penalties",
         f"{_SECTIONS}:PenaltiesSection",
     ),
+    "gallery": PartKind(
+        "the training images among which a caption is to find its own",
+        f"{_HERE}:gallery",
+        f"{_SECTIONS}:GallerySection",
+    ),
+    "scenes": PartKind("what is in the pictures of the built-in world", f"{_HERE}:scenes", plain=True),
     "document_frequencies": PartKind(
         "in how many training images each n-gram of the references occurs", f"{_HERE}:document_frequencies", plain=True
     ),
@@ -208,12 +215,18 @@ class Parts:
         return f"{name} {sum(key.startswith(f'{name} ') for key in self._built) + 1}"
 
 
-def listener(parts: Parts, section: Any, *, label: str = "listener") -> ClipListener:
+def listener(parts: Parts, section: Any, *, label: str = "listener") -> ClipListener | LateListener:
     """The retriever that a reward or a method asks, which knows the training images or reads them with each batch."""
     from tellapart.recipe.models import load_listener, require_fit
+    from tellapart.recipe.soft_listeners import load_late, names_late
 
+    if names_late(section.path, parts.size):
+        late = load_late(section.path, name=label, size=parts.size)
+        require_fit(section.path, "truth", size=parts.size)
+        late.cache_images(parts.dataset)
+        return late
     found = load_listener(section.path, name=label, prefix=section.prefix, size=parts.size, base=section.base)
-    require_fit(section.path, size=parts.size)
+    require_fit(section.path, "similarity", size=parts.size)
     if parts.ahead:
         found.cache_images(parts.dataset)
     else:
@@ -231,10 +244,13 @@ def language_model(parts: Parts, section: Any, *, label: str = "language_model")
 def matcher(parts: Parts, section: Any, *, label: str = "matcher") -> AnyMatcher:
     """The matcher; a dual encoder embeds the training images before the first step where it may."""
     from tellapart.listeners.dual import DualMatcher
-    from tellapart.recipe.models import load_matcher
+    from tellapart.listeners.late import LateListener
+    from tellapart.recipe.models import load_matcher, require_fit
 
     found = load_matcher(section, size=parts.size, name=label)
-    if parts.ahead and isinstance(found, DualMatcher):
+    if isinstance(found, LateListener):
+        require_fit(str(section.model), "truth", size=parts.size)
+    if parts.ahead and isinstance(found, DualMatcher | LateListener):
         found.know_images(parts.dataset)
     else:
         parts.processors[found.name] = found.process
@@ -293,6 +309,29 @@ def grammar(parts: Parts, section: Any, *, label: str = "grammar") -> Grammar:
     from tellapart.recipe.models import load_grammar
 
     return load_grammar(section.path, size=parts.size)
+
+
+def gallery(parts: Parts, section: Any) -> list[str]:
+    """Ids of training images, evenly spread where not all are wanted."""
+    ids = parts.dataset.ids
+    every = 1 if section is None or section.images is None else max(1, -(-len(ids) // section.images))
+    return ids[::every]
+
+
+def scenes(parts: Parts) -> Mapping[str, Any]:
+    """Image id -> what is in the picture.
+
+    Raises:
+        UsageError: the images are not those of the built-in world.
+    """
+    if parts.recipe.data.path != "world":
+        raise UsageError(
+            f"reward oracle knows the pictures of the built-in world only, not {parts.recipe.data.path}: it is a control, use "
+            "truth with a matcher instead."
+        )
+    from tellapart.world import load_scenes
+
+    return load_scenes(parts.recipe.data.split, size=parts.size)
 
 
 def document_frequencies(parts: Parts) -> DocumentFrequencies:

@@ -198,6 +198,17 @@ class NeighboursSection:
 
 
 @dataclass(frozen=True, kw_only=True)
+class GallerySection:
+    """The training images among which a caption is to find its own (reward likelihood).
+
+    Args:
+        images: how many, evenly spread; null takes all.
+    """
+
+    images: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class GrammarSection:
     """The frozen judge of grammar.
 

@@ -9,12 +9,13 @@ from tellapart.captioners.huggingface import HuggingFaceCaptioner
 from tellapart.errors import UsageError
 from tellapart.listeners.clip import ClipListener
 from tellapart.listeners.image_vectors import MADE_BY, ClipVectors, ImageVectors, StoredVectors
-from tellapart.listeners.kinds import is_vse, trained_folder
+from tellapart.listeners.kinds import is_late, is_vse, trained_folder
+from tellapart.listeners.late import LateListener
 from tellapart.listeners.soft_clip import SoftClip
 from tellapart.listeners.trained import TrainedListener, freeze_temperature, freeze_vision
 from tellapart.listeners.vse import Vse, images_of
 from tellapart.listeners.words import Words
-from tellapart.recipe.models import captioner_folder, device, is_world, load_listener
+from tellapart.recipe.models import build_stage, captioner_folder, device, is_world, load_listener
 
 if TYPE_CHECKING:
     from tellapart.data.features.base import FeatureSet
@@ -104,8 +105,8 @@ def load_retriever(
     size: str = "full",
     base: str | None = None,
     features: FeatureSet | None = None,
-) -> ClipListener | Vse:
-    """What ranks images by captions: a CLIP, a SigLIP or a VSE, on this process's device.
+) -> ClipListener | LateListener | Vse:
+    """What ranks images by captions: a CLIP, a SigLIP, a late-interaction listener or a VSE, on this process's device.
 
     Args:
         path: as in :func:`load_soft_listener`, or a SigLIP or a ``.pth`` file.
@@ -118,10 +119,28 @@ def load_retriever(
     Raises:
         UsageError: there is no such model, or it is of another kind.
     """
+    if names_late(path, size):
+        _refuse_prefix(path, prefix)
+        return load_late(path, name=name, size=size)
     if not is_vse(path):
         return load_listener(path, name=name, prefix=prefix, size=size, base=base)
     _refuse_prefix(path, prefix)
     return load_vse(path, name=name, size=size, features=features)
+
+
+def names_late(path: str, size: str = "full") -> bool:
+    """Whether a folder, a run or a stage of the built-in world is a late-interaction listener."""
+    return is_late(build_stage(path, size) if is_world(path) else path)
+
+
+def load_late(path: str, *, name: str, size: str = "full") -> LateListener:
+    """A late-interaction listener, on this process's device.
+
+    Raises:
+        UsageError: it is damaged.
+    """
+    folder = build_stage(path, size) if is_world(path) else trained_folder(path)
+    return LateListener.from_pretrained(folder, name=name).to(device())
 
 
 def load_vse(
@@ -207,4 +226,5 @@ def clip_vectors(path: str, size: str = "full") -> ClipVectors:
 
 def _refuse_prefix(path: str, prefix: str | None) -> None:
     if prefix is not None:
-        raise UsageError(f"{path} is a VSE, which puts no words before captions: leave the prefix out.")
+        kind = "VSE" if is_vse(path) else "late-interaction listener"
+        raise UsageError(f"{path} is a {kind}, which puts no words before captions: leave the prefix out.")

@@ -67,6 +67,22 @@ SHIPPED: dict[str, RewardKind] = {
         "tellapart.rewards.matching:Matching",
         ("matcher",),
     ),
+    "truth": RewardKind(
+        "log-probability that the caption is true, by matcher: a matching head, a late-interaction listener or a model that is "
+        "asked; -8 to 0",
+        "tellapart.rewards.truth:Truth",
+        ("matcher",),
+    ),
+    "likelihood": RewardKind(
+        "log-probability of the image among those of gallery, given the caption; -12 to 0",
+        "tellapart.rewards.likelihood:Likelihood",
+        ("listener", "gallery"),
+    ),
+    "oracle": RewardKind(
+        "the exact truth about the built-in world, 0 if false, else up to 1.1 for what tells apart: a control, not a method",
+        "tellapart.world.oracle:Oracle",
+        ("scenes",),
+    ),
 }
 """Name -> reward of this package."""
 

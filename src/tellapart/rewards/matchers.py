@@ -9,7 +9,8 @@ from typing import Any, Literal
 from tellapart.errors import UsageError
 from tellapart.listeners.clip import ClipListener
 from tellapart.listeners.dual import DualMatcher
-from tellapart.listeners.kinds import VSE, trained_folder
+from tellapart.listeners.kinds import VSE, is_late, trained_folder
+from tellapart.listeners.late import LateListener
 from tellapart.listeners.loading import CHECKPOINTS, existing, first_line
 from tellapart.listeners.matcher import ItmMatcher
 from tellapart.listeners.matching import MATCHING_FAMILIES
@@ -17,8 +18,8 @@ from tellapart.listeners.pairs import Precision
 from tellapart.listeners.texts import TEXT_FAMILIES
 from tellapart.rewards.yes_no import QUESTION, YesNoMatcher
 
-Kind = Literal["auto", "itm", "dual", "yes_no"]
-AnyMatcher = ItmMatcher | DualMatcher | YesNoMatcher
+Kind = Literal["auto", "itm", "dual", "late", "yes_no"]
+AnyMatcher = ItmMatcher | DualMatcher | LateListener | YesNoMatcher
 
 _OF_TYPE = {**dict.fromkeys(MATCHING_FAMILIES, "itm"), **dict.fromkeys(TEXT_FAMILIES, "dual")}
 """``model_type`` of a configuration -> kind of matcher; every other one is asked."""
@@ -38,14 +39,15 @@ def open_matcher(
     """A frozen matcher from a folder or a Hugging Face id.
 
     Args:
-        path: BLIP or BLIP-2 with a matching head; a CLIP or SigLIP, also a run of train-listener or a ``.pth`` file; or an
-            instruct vision-language model.
-        kind: ``itm`` (score: positive logit), ``dual`` (cosine) or ``yes_no`` (log-odds); ``auto`` tells by the configuration.
+        path: BLIP or BLIP-2 with a matching head; a CLIP or SigLIP, also a run of train-listener or a ``.pth`` file; a
+            late-interaction listener; or an instruct vision-language model.
+        kind: ``itm`` (score: positive logit), ``dual`` (cosine), ``late`` (log-probability) or ``yes_no`` (log-odds); ``auto``
+            tells by the configuration.
         question: what a ``yes_no`` model is asked, with ``{caption}`` in it; none takes our own.
         name: key of its tensors in ``batch.inputs``.
         batch_size: most images, and most texts, read at once; it changes no score.
         dtype: of the weights.
-        autocast: precision of matrix products, for weights in float32; a ``dual`` has none.
+        autocast: precision of matrix products, for weights in float32; ``dual`` and ``late`` have none.
         scaled: let a ``dual`` give the logit of its own loss instead of the cosine.
 
     Raises:
@@ -56,10 +58,9 @@ def open_matcher(
         raise UsageError(f"matcher.question is for models that are asked, but {path} is of kind {found}: leave it out.")
     if scaled and found != "dual":
         raise UsageError(f"matcher.scaled is for dual encoders, but {path} is of kind {found}: leave it out.")
-    if autocast != "float32" and found == "dual":
-        raise UsageError(
-            f"matcher.autocast is {autocast}, but the dual encoder {path} has none: set matcher.dtype instead."
-        )
+    if autocast != "float32" and found in ("dual", "late"):
+        what = "dual encoder" if found == "dual" else "listener"
+        raise UsageError(f"matcher.autocast is {autocast}, but the {what} {path} has none: set matcher.dtype instead.")
     common: dict[str, Any] = {"name": name, "batch_size": batch_size, "dtype": dtype}
 
     def dual() -> AnyMatcher:
@@ -68,6 +69,7 @@ def open_matcher(
     openers: dict[str, Callable[[], AnyMatcher]] = {
         "itm": lambda: ItmMatcher.from_pretrained(path, autocast=autocast, **common),
         "dual": dual,
+        "late": lambda: LateListener.from_pretrained(trained_folder(path), **common),
         "yes_no": lambda: YesNoMatcher.from_pretrained(
             path, question=question or QUESTION, autocast=autocast, **common
         ),
@@ -83,6 +85,8 @@ def _kind_of(path: str | Path) -> str:
 
     if Path(path).suffix in CHECKPOINTS:
         return "dual"
+    if is_late(path):
+        return "late"
     source = existing(trained_folder(path), "matcher")
     try:
         model_type = AutoConfig.from_pretrained(source).model_type

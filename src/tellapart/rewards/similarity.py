@@ -21,6 +21,11 @@ class Similarity:
     """
 
     def __init__(self, listener: Listener, *, weight: float = 2.5, clamp: bool = True) -> None:
+        if not hasattr(listener, "encode_texts"):
+            raise UsageError(
+                f"the listener {listener.name!r} compares word by word and has no cosines: use it with the rewards truth or "
+                "likelihood, and name a CLIP or SigLIP here."
+            )
         self.listener, self.weight, self.clamp = listener, weight, clamp
 
     def __call__(self, rollout: Rollout) -> Tensor:

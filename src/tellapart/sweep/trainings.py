@@ -176,11 +176,11 @@ def build_stages(named: Iterable[tuple[Resolved, Any]]) -> None:
         return
     from tellapart.recipe.models import build_stage
     from tellapart.world.probe import require_probe
-    from tellapart.world.schedules import STAGES
+    from tellapart.world.schedules import ALIASES, STAGES
 
     for stage, size in sorted(needed):
         folder, known = build_stage(stage, size), world_stage(stage)
-        if known is not None and STAGES[known[0]].demanded:
+        if known is not None and STAGES[ALIASES.get(known[0], known[0])].use not in ("", "judge"):
             require_probe(folder)
 
 

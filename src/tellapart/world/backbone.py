@@ -10,10 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 
@@ -35,6 +37,9 @@ INPUTS = "vision"
 
 ACCURACY = "accuracy.json"
 """What was read off val with the stage's heads, kept in its folder."""
+
+HEADS = "heads.safetensors"
+"""The heads themselves: models that verify captions start from what they read."""
 
 SIZES = {name: len(values) for name, values in VALUES.items()}
 """Attribute -> number of its values."""
@@ -127,23 +132,40 @@ def _present(cells: Tensor, pair: tuple[str, str]) -> Tensor:
 
 
 class AttributeHeads(nn.Module):
-    """Linear readings of the tower's states; used for teaching it and for measuring it, then thrown away."""
+    """Linear readings of the tower's states: they teach and measure it, and are kept beside it in ``HEADS``.
+
+    Args:
+        width: of the tower's states.
+    """
 
     def __init__(self, width: int) -> None:
         super().__init__()
         # One more shape: none. The kind is shape and colour together (and none), read one layer earlier, see below.
-        self.cells = nn.ModuleDict({name: nn.Linear(width, size + (name == "shape")) for name, size in SIZES.items()})
+        values = {name: size + (name == "shape") for name, size in SIZES.items()}
+        self.cells = nn.ModuleDict({name: nn.Linear(width, size) for name, size in values.items()})
         self.kind = nn.Linear(width, SIZES["shape"] * SIZES["colour"] + 1)
+        self.place = nn.Linear(width, CELLS)
+        self.ground = nn.Linear(width, len(spec.BACKGROUNDS))
         self.background = nn.Linear(width, len(spec.BACKGROUNDS))
         self.pairs = nn.Linear(width, sum(SIZES[a] * SIZES[b] for a, b in PAIR_WEIGHTS))
+        self.map = nn.ModuleDict({name: nn.Linear(width, CELLS * size) for name, size in values.items()})
+
+    def of_tokens(self) -> list[nn.Linear]:
+        """What is read off the last state of a cell's token: each attribute, its cell, the background."""
+        return [*(self.cells.get_submodule(name) for name in SIZES), self.place, self.ground]  # type: ignore[list-item]
+
+    def mapped(self, states: Tensor) -> dict[str, Tensor]:
+        """Attribute -> ``[B, 4, values]`` logits of what is in each cell, from CLS states ``[B, width]``."""
+        return {name: head(states).unflatten(1, (CELLS, -1)) for name, head in self.map.items()}
 
 
 class Attributes(ObjectiveModule):
     """Supervised attribute prediction, by cross-entropy.
 
-    Each cell's token tells shape, colour, size and texture of the object in it; the CLS state tells the background and
-    which pairs of attributes occur together. CLS can only collect what the cells' tokens hold one layer before the last,
-    so these are asked for shape and colour as one answer.
+    Each cell's token predicts shape, colour, size and texture of the object in it, *which cell it is*, and the background.
+    The CLS state predicts the background, which pairs of attributes occur together, and *for each cell* shape (or none),
+    colour, size and texture. Without the two that ask where, nothing trained on the tower can see a place. CLS can only
+    collect what the cells' tokens hold one layer before the last, so these predict shape and colour as one answer.
 
     Args:
         tower: a ``CLIPVisionModel`` as :func:`make_tower` makes it.
@@ -173,8 +195,14 @@ class Attributes(ObjectiveModule):
             _sum_over_cells(self.heads.kind(early[:, 1:]), _kinds(answers.cells)),
             binary_cross_entropy_with_logits(self.heads.pairs(last[:, 0]), answers.pairs, weights, reduction="sum"),
         ]
-        logits = {name: head(last[:, 1:]) for name, head in self.heads.cells.items()}
-        terms += [_sum_over_cells(logits[name], answers.cells[:, :, i]) for i, name in enumerate(SIZES)]
+        logits, mapped = self._cells(last), self.heads.mapped(last[:, 0])
+        for i, name in enumerate(SIZES):
+            terms += [_sum_over_cells(found[name], answers.cells[:, :, i]) for found in (logits, mapped)]
+        places = torch.arange(CELLS, device=last.device).expand(len(batch), -1)
+        terms += [
+            _sum_over_cells(self.heads.place(last[:, 1:]), places),
+            _sum_over_cells(self.heads.ground(last[:, 1:]), answers.background[:, None].expand(-1, CELLS)),
+        ]
         right = [(logits[name].argmax(-1) == answers.cells[:, :, i])[answers.filled] for i, name in enumerate(SIZES)]
         logs = {f"accuracy/{name}": hits.float() for name, hits in zip(SIZES, right, strict=True)}
         yield StepOutput(torch.stack(terms).sum(), last.new_tensor(float(len(batch))), logs)
@@ -184,13 +212,25 @@ class Attributes(ObjectiveModule):
         output = self.tower(**batch.inputs[INPUTS], output_hidden_states=True)
         return output.hidden_states[-2], output.last_hidden_state
 
+    def _cells(self, last: Tensor) -> dict[str, Tensor]:
+        """Attribute -> ``[B, 4, values]`` logits, each cell's from its own token."""
+        return {name: head(last[:, 1:]) for name, head in self.heads.cells.items()}
+
     @torch.no_grad()
     def accuracy(self, batch: Batch) -> dict[str, float]:
-        """Percent right: attributes over objects, empty cells, background over images; of the pairs there are, those found."""
+        """Percent right: attributes over objects, empty cells, background over images; of the pairs there are, those found;
+        ``place`` over tokens of filled cells; ``map_...`` what CLS says of a cell, and ``map_object`` all of it at once."""
         answers, (_, last) = self.answers(batch.ids), self._states(batch)
-        found = {name: head(last[:, 1:]).argmax(-1) for name, head in self.heads.cells.items()}
+        found = {name: logits.argmax(-1) for name, logits in self._cells(last).items()}
         right = {name: (found[name] == answers.cells[:, :, i])[answers.filled] for i, name in enumerate(SIZES)}
         right["empty"] = (found["shape"] == SIZES["shape"])[~answers.filled]
+        places = self.heads.place(last[:, 1:]).argmax(-1)
+        right["place"] = (places == torch.arange(CELLS, device=places.device))[answers.filled]
+        mapped = {name: logits.argmax(-1) for name, logits in self.heads.mapped(last[:, 0]).items()}
+        hits = torch.stack([mapped[name] == answers.cells[:, :, i] for i, name in enumerate(SIZES)], dim=-1)
+        right |= {f"map_{name}": hits[..., i][answers.filled] for i, name in enumerate(SIZES)}
+        right["map_object"] = hits.all(dim=-1)[answers.filled]
+        right["map_empty"] = (mapped["shape"] == SIZES["shape"])[~answers.filled]
         right["background"] = self.heads.background(last[:, 0]).argmax(-1) == answers.background
         right["pairs"] = (self.heads.pairs(last[:, 0]) > 0)[answers.pairs > 0]
         return {name: 100.0 * hits.float().mean().item() for name, hits in right.items()}
@@ -217,10 +257,24 @@ def build_backbone(task: Task) -> History:
         objective = Attributes(make_tower(), load_scenes("web", size=task.size))
     data = TrainingData(load_world("web", size=task.size), Collate({INPUTS: pixels}))
     history = task.fit(objective, data)
-    objective.tower.eval().save_pretrained(task.folder)
-    image_processor().save_pretrained(task.folder)
-    write_json(task.folder / ACCURACY, held_out_accuracy(objective, task.size))
+    save_taught(objective, task.folder, image_processor(), task.size)
     return history
+
+
+def save_taught(objective: Attributes, folder: Path, processor: Any, size: str) -> None:
+    """Write the tower, its image processor, its reading heads and their accuracy on val into ``folder``."""
+    objective.tower.eval().save_pretrained(folder)
+    processor.save_pretrained(folder)
+    save_file(objective.heads.state_dict(), folder / HEADS)
+    write_json(folder / ACCURACY, held_out_accuracy(objective, size))
+
+
+def load_heads(folder: Path) -> AttributeHeads:
+    """The reading heads of a tower, as :func:`save_taught` wrote them."""
+    weights = load_file(folder / HEADS)
+    heads = AttributeHeads(weights["place.weight"].shape[1])
+    heads.load_state_dict(weights)
+    return heads.eval()
 
 
 def held_out_accuracy(objective: Attributes, size: str) -> dict[str, float]:

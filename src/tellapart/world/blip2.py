@@ -15,10 +15,9 @@ from tellapart.captioners.huggingface import HuggingFaceCaptioner
 from tellapart.data.dataset import Collate
 from tellapart.data.loader import TrainingData
 from tellapart.draws import seeded
-from tellapart.files import write_json
 from tellapart.objectives.xe import XE
 from tellapart.world import build_tokenizer, load_scenes, load_world, spec
-from tellapart.world.backbone import ACCURACY, INPUTS, Attributes, held_out_accuracy, pixels
+from tellapart.world.backbone import INPUTS, Attributes, pixels, save_taught
 from tellapart.world.render import SIDE
 from tellapart.world.schedule import History, Task
 from tellapart.world.vocabulary import MAX_LENGTH
@@ -73,9 +72,7 @@ def build_tower(task: Task) -> History:
         )
     data = TrainingData(load_world("web", size=task.size), Collate({INPUTS: pixels}))
     history = task.fit(objective, data)
-    objective.tower.eval().save_pretrained(task.folder)
-    image_processor().save_pretrained(task.folder)
-    write_json(task.folder / ACCURACY, held_out_accuracy(objective, task.size))
+    save_taught(objective, task.folder, image_processor(), task.size)
     return history
 
 

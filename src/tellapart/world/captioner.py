@@ -18,7 +18,7 @@ from tellapart.world.vocabulary import MAX_LENGTH
 CAPTIONS_PER_IMAGE = 2
 
 
-def make_captioner(tower: Any, *, width: int = 128, layers: int = 2) -> HuggingFaceCaptioner:
+def make_captioner(tower: Any, *, width: int = 192, layers: int = 2) -> HuggingFaceCaptioner:
     """A ``VisionEncoderDecoderModel`` of ``tower`` (frozen) and a GPT-2 with random weights."""
     from transformers import GPT2Config
 

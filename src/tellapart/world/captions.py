@@ -74,6 +74,23 @@ def _colour(scene: Scene, rng: random.Random) -> Description:
     return _joined(phrases, scene)
 
 
+def _placed(scene: Scene, rng: random.Random) -> Description:
+    """One or two objects by shape, perhaps colour, and where they are: in their cells, or one in relation to the other."""
+    things = shuffled(rng, scene.objects)
+    related = len(things) > 1 and rng.random() < spec.RELATED
+    things = things[: 2 if related or rng.random() < 0.3 else 1]
+    phrases = tuple(
+        NounPhrase(
+            shape=thing.shape,
+            colour=thing.colour if rng.random() < 0.6 else None,
+            place=None if related else thing.cell,
+        )
+        for thing in things
+    )
+    between = [pick(rng, relations_between(a, b)) if related else "and" for a, b in pairwise(things)]
+    return Description(phrases, tuple(between))
+
+
 def _medium(scene: Scene, rng: random.Random) -> Description:
     """One, two or three objects with some of their attributes, how they stand, perhaps the background."""
     things = shuffled(rng, scene.objects)[: 2 if rng.random() < 0.75 else 3]
@@ -99,7 +116,13 @@ def describe_fully(scene: Scene, rng: random.Random) -> Description:
     return Description(phrases, ("and",) * (len(phrases) - 1), scene.background)
 
 
-_HABITS = {"generic": _generic, "colour": _colour, "medium": _medium, "full": describe_fully}
+_HABITS = {
+    "generic": _generic,
+    "colour": _colour,
+    "placed": _placed,
+    "medium": _medium,
+    "full": describe_fully,
+}
 
 
 def _relation(first: SceneObject, second: SceneObject, rng: random.Random) -> str:

@@ -1,12 +1,10 @@
-"""The world's retrievers: two listeners that reward, and the judge that is kept for evaluation.
+"""The world's dual encoders, which reward: one vector per image and text.
 
 The *listener* learns from what a web crawl gives: mostly keyword lists without order, some captions. So it reads a text as
-a bag of words, as CLIP by and large does (Yuksekgonul et al. 2023), and can be pleased by words without grammar.
+a bag of words, as CLIP by and large does (Yuksekgonul et al. 2023), and can be pleased by words without grammar, or by many
+right words around a wrong one. What sees more, and is not pleased so, is :mod:`tellapart.world.verifier`.
 
-The *judge* learns from grammatical text only, against wrong and swapped attributes, wrong relations and shuffled words, from
-a tower of its own that was drawn and taught apart. It shares no weight with the listener.
-
-*NegCLIP* is the listener, trained on as Yuksekgonul et al. (ICLR 2023) train CLIP on: the judge's texts, each against a false
+*NegCLIP* is the listener, trained on as Yuksekgonul et al. (ICLR 2023) train CLIP on: texts of more detail, each against a false
 sibling. It rewards what the listener cannot see, which colour goes with which shape.
 """
 
@@ -36,7 +34,7 @@ ALT_TEXT_COPIES, CAPTION_COPIES = 5, 2
 """An image's three keyword lists and its five captions are given the listener so many times: 15 of 25 texts are lists."""
 
 OWN_CAPTIONS, DETAIL = 2, (2, 5, 5, 5)
-"""The judge reads, for each image, so many of its captions, and for each number n the longest of n annotators' captions."""
+"""NegCLIP reads, for each image, so many of its captions, and for each number n the longest of n annotators' captions."""
 
 
 def make_listener(tower: Any, *, width: int = 128, layers: int = 2, name: str) -> ClipListener:
@@ -73,12 +71,12 @@ def listener_texts(size: str) -> CaptionDataset:
     return with_texts(load_world("web", size=size), texts)
 
 
-def judge_texts(size: str) -> CaptionDataset:
+def detailed_texts(size: str) -> CaptionDataset:
     """The web images with two of their captions and some of more detail, all grammatical."""
     scenes = load_scenes("web", size=size)
 
     def texts(example: Example) -> tuple[str, ...]:
-        rng, scene = random.Random(f"judge-{example.id}"), scenes[example.id]
+        rng, scene = random.Random(f"detailed-{example.id}"), scenes[example.id]
         return (*example.references[:OWN_CAPTIONS], *(longest(scene, count, rng) for count in DETAIL))
 
     return with_texts(load_world("web", size=size), texts)
@@ -101,11 +99,6 @@ def build_listener(task: Task) -> History:
     return _train(task, _new(task, task.needs["world/backbone"]), listener_texts(task.size), negative=None)
 
 
-def build_judge(task: Task) -> History:
-    """Train the judge."""
-    return _train(task, _new(task, task.needs["world/judge-backbone"]), judge_texts(task.size), negative=hard_negative)
-
-
 def build_negclip(task: Task) -> History:
     """Train ``world/listener`` on, its tower too, against false siblings (NegCLIP: Yuksekgonul et al., ICLR 2023).
 
@@ -114,7 +107,7 @@ def build_negclip(task: Task) -> History:
     """
     listener = ClipListener.from_pretrained(task.needs["world/listener"], name="listener", prefix="")
     listener.model.requires_grad_(True)
-    return _train(task, listener, judge_texts(task.size), negative=hard_negative)
+    return _train(task, listener, detailed_texts(task.size), negative=hard_negative)
 
 
 def _new(task: Task, tower: Path) -> ClipListener:

@@ -1,6 +1,6 @@
 """False siblings of the world's captions: one thing wrong, or in the wrong place, or no order at all.
 
-They teach the judge and ``world/negclip``, and measure whether a listener reads more than a bag of words (binding, relation,
+They teach ``world/negclip``, and measure whether a listener reads more than a bag of words (binding, relation,
 word order).
 """
 
@@ -30,7 +30,7 @@ OPPOSITES = {"above": "below", "below": "above", "left": "right", "right": "left
 
 RATES = {"replaced": 0.25, "swapped": 0.45, "relation": 0.22, "shuffled": 0.08}
 """How often each kind of false text is tried first. A shuffled text is found out so soon that a few are enough; without
-replaced words the judge learns which colour goes with which shape at the expense of size and background."""
+replaced words a listener learns which colour goes with which shape at the expense of size and background."""
 
 
 def hard_negative(text: str, rng: np.random.Generator) -> str:

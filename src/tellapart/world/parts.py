@@ -11,6 +11,7 @@ from tellapart.data.dataset import CaptionDataset, Collate
 from tellapart.data.loader import TrainingData
 from tellapart.evaluation.evaluate import Evaluation
 from tellapart.listeners.clip import ClipListener
+from tellapart.listeners.late import LateListener
 from tellapart.types import Decoding
 from tellapart.world import load_scenes, load_world
 from tellapart.world.measures import measure_against
@@ -65,9 +66,9 @@ class World:
         return ClipListener.from_pretrained(resolve("world/listener", size=self.size), name="listener", prefix="")
 
     @cached_property
-    def judge(self) -> ClipListener:
+    def judge(self) -> LateListener:
         """The retriever kept for evaluation."""
-        return ClipListener.from_pretrained(resolve("world/judge", size=self.size), name="judge", prefix="")
+        return LateListener.from_pretrained(resolve("world/judge", size=self.size), name="judge")
 
     @cached_property
     def language_model(self) -> LanguageModel:

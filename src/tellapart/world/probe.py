@@ -1,15 +1,13 @@
-"""What a listener of the world can and cannot tell apart, attribute by attribute; measured on val.
+"""What a model of the world can and cannot tell apart, question by question; measured on val.
 
 Retrieval alone hides it: a listener that knows colours only reaches a fair recall@5, and every run it rewards then learns
-to name wrong shapes. So no training on the world counts unless the listener passes (:func:`require_probe`).
+to name wrong shapes. So no training on the world counts unless its reward passes (:func:`require_probe`).
 """
 
 from __future__ import annotations
 
 import json
-import random
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,150 +15,212 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tellapart.data.images import ArrayImage
+from tellapart.captioners.huggingface import HuggingFaceCaptioner
+from tellapart.data.dataset import Example
 from tellapart.errors import UsageError
 from tellapart.listeners.clip import ClipListener
+from tellapart.listeners.late import LateListener
+from tellapart.listeners.pairs import PairMatcher
+from tellapart.metrics.retrieval import ranks as ranks_of
 from tellapart.metrics.retrieval import recall_at_k, retrieval_ranks
-from tellapart.world import Scene, SceneObject, alt_texts, load_scenes, load_world, spec
+from tellapart.types import Batch
+from tellapart.world import alt_texts, load_scenes, load_world
 from tellapart.world.captions import full_description
-from tellapart.world.grammar import article, parse
-from tellapart.world.negatives import shuffle_words, swap_relation
-from tellapart.world.render import Renderer
-from tellapart.world.scenes import VALUES, pick, relations_between
-from tellapart.world.truth import is_true
+from tellapart.world.negatives import shuffle_words
+from tellapart.world.questions import (
+    ATTRIBUTES,
+    SEED,
+    Question,
+    attribute_questions,
+    picture_questions,
+    single_objects,
+)
+from tellapart.world.scenes import VALUES, Scene
 
 PROBE = "probe.json"
-DEMANDED = {"shape": 90.0, "colour": 90.0, "size": 90.0, "background": 90.0}
-"""Percent right that a listener must reach on single objects before its reward means anything."""
+
+SIMILARITY = dict.fromkeys(("shape", "colour", "size", "background"), 90.0)
+"""Percent right that a listener must reach before its similarity means anything as a reward."""
+
+TRUTH = dict.fromkeys((*ATTRIBUTES, "binding", "relation", "place", "veto", "doubled", "count", "broken"), 90.0)
+"""Percent right that a verifier must reach before it may reward truth, and a judge before it may decide."""
+
+DEMANDS = {"similarity": SIMILARITY, "truth": TRUTH, "judge": TRUTH}
+"""What a model is used for -> what it must tell right."""
 
 ORDER_AWARE = 80.0
 """Below this percentage of full descriptions preferred to their shuffled words, a listener is called order-blind. Not all of
 the preference is for order: shuffling also parts "top" from "left", so that where things are is lost."""
 
 RECALL_AT = (1, 5, 10)
-_SEED = 71
+
+Score = Callable[[Sequence[Example], Sequence[Question]], list[Tensor]]
+"""Pictures, and questions whose rows are of these -> for each question the scores of its texts."""
 
 
 def probe(listener: ClipListener, *, size: str = "full") -> dict[str, Any]:
-    """All figures in percent.
+    """All figures of a dual encoder in percent.
 
     Args:
         listener: to be measured.
         size: of the world whose val split is used.
 
     Returns:
-        ``accuracy``: how often the right text scores highest, among as many as the attribute has values (shape, colour,
-        size, texture, background: pictures of one object), or of two (binding: colours exchanged, relation: turned into
-        its opposite, order: the words of a full description shuffled, sentence: its attribute words alone, which are no
-        less true). ``recall``: kind of text -> t2i and i2t recall@k on val. ``cosine``: kind of text -> mean cosine with its
-        image, times 100. ``order_blind``: whether ``order`` is under ``ORDER_AWARE``.
+        ``accuracy``: see :func:`accuracies`. ``recall``: kind of text -> t2i and i2t recall@k on val. ``cosine``: kind of
+        text -> mean cosine with its image, times 100. ``order_blind``: whether ``order`` is under ``ORDER_AWARE``.
     """
-    scenes = load_scenes("val", size=size)
-    images = _embed(listener, [example.image.open() for example in load_world("val", size=size).examples])
-    accuracy = _single_objects(listener, list(scenes.values())) | _two_ways(listener, list(scenes.values()), images)
-    recall, cosine = _retrieval(listener, size, images)
+    accuracy = accuracies(by_cosines(listener), size=size)
+    images = _embed(listener, load_world("val", size=size).examples)
+    recall, cosine = {}, {}
+    for kind, texts in kinds_of_text(size).items():
+        embeddings = listener.encode_texts(texts)
+        cosine[kind] = 100.0 * (embeddings * images).sum(dim=1).mean().item()
+        t2i, i2t = retrieval_ranks(embeddings.cpu().numpy(), images.cpu().numpy())
+        recall[kind] = _recalls(t2i, i2t)
     blind = accuracy["order"] < ORDER_AWARE
     return {"accuracy": accuracy, "recall": recall, "cosine": cosine, "order_blind": blind}
 
 
-def require_probe(folder: Path) -> dict[str, Any]:
-    """The probe that was saved beside a listener, once it is good enough.
+def probe_late(listener: LateListener, *, size: str = "full") -> dict[str, Any]:
+    """All figures of a late-interaction listener in percent.
 
-    The stages of the ``small`` world, which exist to try things out, demand nothing (``demanded`` is empty there).
+    Args:
+        listener: to be measured.
+        size: of the world whose val split is used.
+
+    Returns:
+        ``accuracy``, ``recall`` and ``order_blind`` as :func:`probe`. ``verdict``: ``true``, the share of human captions held
+        true of their own pictures (probability above one half), and ``false``, the share of those that are false of a picture
+        of the same cluster and held false of it. ``logprob``: kind of text -> mean log-probability, in nats.
+    """
+    accuracy = accuracies(by_matcher(listener), size=size)
+    dataset = load_world("val", size=size)
+    listener.cache_images(dataset)
+    recall, logprob = {}, {}
+    for kind, texts in kinds_of_text(size).items():
+        matrix = listener.logprobs(texts, dataset.ids).double().numpy()
+        logprob[kind] = float(matrix.diagonal().mean())
+        recall[kind] = _recalls(ranks_of(matrix), ranks_of(matrix.T))
+    blind = accuracy["order"] < ORDER_AWARE
+    found = {"accuracy": accuracy, "recall": recall, "logprob": logprob, "order_blind": blind}
+    return found | {"verdict": _verdicts(listener, size)}
+
+
+def accuracies(
+    score: Score, *, size: str = "full", every: int = 1, asked: Sequence[str] | None = None
+) -> dict[str, float]:
+    """How often the true text scores highest, in percent; a tie is wrong.
+
+    ``shape``, ``colour``, ``size``, ``texture``, ``background`` are asked of pictures of one object, with a text for each
+    value; all others of whole pictures, see :data:`tellapart.world.questions.ASKED`.
+
+    Args:
+        score: the model.
+        size: of the world whose val split is used.
+        every: ask only of every so many pictures, where each pair costs a pass.
+        asked: names of questions; none asks all.
+    """
+    scenes = list(load_scenes("val", size=size).values())[::every]
+    single, pictures = single_objects(scenes)
+    alone = [Example(f"single-{i}", picture, ()) for i, picture in enumerate(pictures)]
+    whole = load_world("val", size=size).examples[::every]
+    questions = {name: attribute_questions(name, single) for name in ATTRIBUTES} | picture_questions(scenes)
+    return {
+        name: percent_right(score(alone if name in ATTRIBUTES else whole, own))
+        for name, own in questions.items()
+        if asked is None or name in asked
+    }
+
+
+def percent_right(scores: Sequence[Tensor]) -> float:
+    """How often the first score is higher than all others."""
+    return 100.0 * sum(bool((row[0] > row[1:]).all()) for row in scores) / len(scores)
+
+
+def by_cosines(listener: ClipListener) -> Score:
+    """The cosine of picture and text."""
+
+    def score(pictures: Sequence[Example], questions: Sequence[Question]) -> list[Tensor]:
+        images = _embed(listener, pictures)
+        embeddings = listener.encode_texts([text for question in questions for text in question.texts])
+        owner = torch.tensor([question.row for question in questions for _ in question.texts], device=images.device)
+        cosines = (embeddings * images[owner]).sum(dim=1).cpu()
+        return list(cosines.split([len(question.texts) for question in questions]))
+
+    return score
+
+
+def by_matcher(matcher: PairMatcher) -> Score:
+    """What a matcher scores each pair with."""
+
+    def score(pictures: Sequence[Example], questions: Sequence[Question]) -> list[Tensor]:
+        matcher.know_images(pictures)
+        ids = [pictures[question.row].id for question in questions]
+        return [matcher.score(logits) for logits in matcher.match_ids(ids, [question.texts for question in questions])]
+
+    return score
+
+
+def by_captioner(captioner: HuggingFaceCaptioner) -> Score:
+    """The log-probability with which a captioner writes each text, per token, so that length does not decide."""
+
+    @torch.no_grad()
+    def score(pictures: Sequence[Example], questions: Sequence[Question]) -> list[Tensor]:
+        found: list[Tensor] = []
+        for start in range(0, len(questions), 64):
+            some = questions[start : start + 64]
+            shown = [pictures[question.row] for question in some]
+            inputs = {captioner.name: captioner.process([example.image.open() for example in shown])}
+            batch = Batch([str(i) for i in range(len(shown))], [[] for _ in shown], inputs).to(captioner.device)
+            image = torch.tensor([i for i, question in enumerate(some) for _ in question.texts])
+            rollout = captioner.tokenize(batch, [text for question in some for text in question.texts], image)
+            logprobs = captioner(rollout).logprobs.sum(dim=1).cpu() / rollout.lengths.cpu()
+            found += logprobs.split([len(question.texts) for question in some])
+        return found
+
+    return score
+
+
+def require_probe(folder: Path, use: str | None = None) -> dict[str, Any]:
+    """The probe that was saved beside a model, once it is good enough for what it is used for.
+
+    The stages of the ``small`` world, which exist to try things out, demand nothing.
+
+    Args:
+        folder: of the stage.
+        use: ``similarity`` (a reward by CLIP-S or a likelihood), ``truth`` (a reward for truth) or ``judge``; default: what
+            the stage was built for.
 
     Raises:
-        UsageError: it was not probed, or reads some attribute too badly.
+        UsageError: it was not probed, or answers some question too badly.
     """
     path = Path(folder) / PROBE
     if not path.is_file():
         raise UsageError(f"{folder} holds no {PROBE}: give the folder of a listener that was built for the world.")
     found = json.loads(path.read_text(encoding="utf-8"))
-    for name, least in found["demanded"].items():
-        if found["accuracy"][name] < least:
+    demanded = found["demanded"] if use is None else {} if found["size"] == "small" else DEMANDS[use]
+    for name, least in demanded.items():
+        if found["accuracy"].get(name, 0.0) < least:
             raise UsageError(
-                f"the listener {folder} tells {name} right in {found['accuracy'][name]:.1f} % of pictures, under {least:g} %, "
-                "so its reward would teach wrong words: delete the folder to build it again, or train it longer."
+                f"{folder} tells {name} right in {found['accuracy'].get(name, 0.0):.1f} % of pictures, under {least:g} %, so "
+                "its reward would teach wrong words: delete the folder to build it again, or use another model."
             )
     return found
 
 
-def _embed(listener: ClipListener, images: Sequence[Any]) -> Tensor:
-    """``[M, D]`` of PIL images."""
-    with torch.no_grad():
-        chunks = [images[start : start + 250] for start in range(0, len(images), 250)]
-        return torch.cat([listener.embed_images(listener.process(list(chunk))["pixel_values"]) for chunk in chunks])
-
-
-def _noun(thing: SceneObject, **said: str) -> str:
-    words = [*(word for word in said.values()), thing.shape]
-    return f"{article(words[0])} {' '.join(words)}"
-
-
-QUESTIONS: dict[str, tuple[Sequence[str], Callable[[SceneObject, str], str]]] = {
-    "shape": (VALUES["shape"], lambda thing, value: f"{article(value)} {value}"),
-    "colour": (VALUES["colour"], lambda thing, value: _noun(thing, colour=value)),
-    "size": (VALUES["size"], lambda thing, value: _noun(thing, size=value)),
-    "texture": (VALUES["texture"], lambda thing, value: _noun(thing, texture=value)),
-    "background": (
-        tuple(spec.BACKGROUNDS),
-        lambda thing, value: f"{_noun(thing)} on {article(value)} {value} background",
-    ),
-}
-"""Attribute -> its values, and the text that says one of them of an object."""
-
-
-def single_objects(scenes: Sequence[Scene]) -> tuple[list[Scene], list[ArrayImage]]:
-    """Each scene's first object alone on the scene's background, and new pictures of that."""
-    single = [replace(scene, objects=scene.objects[:1]) for scene in scenes]
-    return single, [ArrayImage(array) for array in Renderer((_SEED,))(single)]
-
-
-def question(name: str, single: Sequence[Scene]) -> tuple[list[list[str]], list[int]]:
-    """What is asked of pictures of one object: for each the texts, one a value of the attribute ``name``, and which is true."""
-    values, say = QUESTIONS[name]
-    texts = [[say(scene.objects[0], value) for value in values] for scene in single]
-    truth = [getattr(scene if name == "background" else scene.objects[0], name) for scene in single]
-    return texts, [values.index(value) for value in truth]
-
-
-def _single_objects(listener: ClipListener, scenes: Sequence[Scene]) -> dict[str, float]:
-    """n-way accuracy on new pictures of single objects."""
-    single, pictures = single_objects(scenes)
-    images, found = _embed(listener, [picture.open() for picture in pictures]), {}
-    for name in QUESTIONS:
-        texts, true = question(name, single)
-        embeddings = listener.encode_texts([text for own in texts for text in own]).view(len(single), len(texts[0]), -1)
-        right = (embeddings @ images[:, :, None])[:, :, 0].argmax(dim=1) == torch.tensor(true)
-        found[name] = 100.0 * right.float().mean().item()
-    return found
-
-
-def two_ways(scenes: Sequence[Scene]) -> dict[str, list[tuple[int, str, str]]]:
-    """What is asked of whole pictures: binding, relation, order or sentence -> (row of the scene, true text, false text)."""
-    rng, words = random.Random(_SEED), np.random.default_rng(_SEED)
-    pairs: dict[str, list[tuple[int, str, str]]] = {name: [] for name in ("binding", "relation", "order", "sentence")}
-    for row, scene in enumerate(scenes):
-        full = full_description(scene)
-        pairs["order"].append((row, full, shuffle_words(full, words)))
-        pairs["sentence"].append((row, full, _keywords(scene, words)))
-        if len(scene.objects) < 2:
-            continue
-        one, other = sorted(scene.objects, key=lambda thing: rng.random())[:2]
-        if one.shape != other.shape and one.colour != other.colour:
-            true = f"{_noun(one, colour=one.colour)} and {_noun(other, colour=other.colour)}"
-            false = f"{_noun(one, colour=other.colour)} and {_noun(other, colour=one.colour)}"
-            pairs["binding"] += [(row, true, false)] * (not _is_true(false, scene))
-        if (one.shape, one.colour) != (other.shape, other.colour):
-            relation = pick(rng, relations_between(one, other))
-            said = f"{_noun(one, colour=one.colour)} {relation} {_noun(other, colour=other.colour)}"
-            opposite = swap_relation(said, words) or said
-            pairs["relation"] += [(row, said, opposite)] * (not _is_true(opposite, scene))
-    return pairs
-
-
-def _two_ways(listener: ClipListener, scenes: Sequence[Scene], images: Tensor) -> dict[str, float]:
-    """How often the true text of a pair scores higher than the false one."""
-    return {name: _preferred(listener, images, found) for name, found in two_ways(scenes).items()}
+def kinds_of_text(size: str) -> Mapping[str, list[str]]:
+    """Kind -> one text for each picture of val."""
+    scenes, words = load_scenes("val", size=size), np.random.default_rng(SEED)
+    references, keywords = load_world("val", size=size).references, alt_texts("val", size=size)
+    full = [full_description(scene) for scene in scenes.values()]
+    return {
+        "human": [texts[0] for texts in references.values()],
+        "longest human": [max(texts, key=len) for texts in references.values()],
+        "alt text": [texts[0] for texts in keywords.values()],
+        "full": full,
+        "full, shuffled": [shuffle_words(text, words) for text in full],
+        "keywords": [_keywords(scene, words) for scene in scenes.values()],
+    }
 
 
 def _keywords(scene: Scene, rng: np.random.Generator) -> str:
@@ -169,37 +229,38 @@ def _keywords(scene: Scene, rng: np.random.Generator) -> str:
     return shuffle_words(" ".join([*named, scene.background, "background"]), rng)
 
 
-def _is_true(caption: str, scene: Scene) -> bool:
-    said = parse(caption)
-    return said is not None and is_true(said, scene)
+def _embed(listener: ClipListener, examples: Sequence[Example]) -> Tensor:
+    """``[M, D]`` of pictures."""
+    with torch.no_grad():
+        chunks = [[example.image.open() for example in examples[i : i + 250]] for i in range(0, len(examples), 250)]
+        return torch.cat([listener.embed_images(listener.process(chunk)["pixel_values"]) for chunk in chunks])
 
 
-def _preferred(listener: ClipListener, images: Tensor, pairs: Sequence[tuple[int, str, str]]) -> float:
-    rows, trues, falses = zip(*pairs, strict=True)
-    true, false = ((listener.encode_texts(texts) * images[list(rows)]).sum(dim=1) for texts in (trues, falses))
-    return 100.0 * (true > false).float().mean().item()
+def _recalls(t2i: np.ndarray, i2t: np.ndarray) -> dict[str, float]:
+    ways = {"t2i": t2i, "i2t": i2t}
+    return {f"{way}_R@{k}": recall_at_k(found, k) for way, found in ways.items() for k in RECALL_AT}
 
 
-def _retrieval(
-    listener: ClipListener, size: str, images: Tensor
-) -> tuple[dict[str, dict[str, float]], dict[str, float]]:
-    """Kind of text -> recall@k over val, one text an image; and kind of text -> mean cosine x 100."""
-    scenes, words = load_scenes("val", size=size), np.random.default_rng(_SEED)
-    references, keywords = load_world("val", size=size).references, alt_texts("val", size=size)
-    full = [full_description(scene) for scene in scenes.values()]
-    kinds = {
-        "human": [texts[0] for texts in references.values()],
-        "longest human": [max(texts, key=len) for texts in references.values()],
-        "alt text": [texts[0] for texts in keywords.values()],
-        "full": full,
-        "full, shuffled": [shuffle_words(text, words) for text in full],
-        "keywords": [_keywords(scene, words) for scene in scenes.values()],
-    }
-    recall, cosine = {}, {}
-    for kind, texts in kinds.items():
-        embeddings = listener.encode_texts(texts)
-        cosine[kind] = 100.0 * (embeddings * images).sum(dim=1).mean().item()
-        t2i, i2t = retrieval_ranks(embeddings.cpu().numpy(), images.cpu().numpy())
-        ways = {"t2i": t2i, "i2t": i2t}
-        recall[kind] = {f"{way}_R@{k}": recall_at_k(ranks, k) for way, ranks in ways.items() for k in RECALL_AT}
-    return recall, cosine
+def _verdicts(listener: LateListener, size: str) -> dict[str, float]:
+    """See :func:`probe_late`."""
+    from tellapart.world.prefixes import first_wrong
+    from tellapart.world.spec import CLUSTER_SIZE
+
+    scenes = load_scenes("val", size=size)
+    held: dict[bool, list[bool]] = {True: [], False: []}
+    ids = list(scenes)
+    references = load_world("val", size=size).references
+    for start in range(0, len(ids), CLUSTER_SIZE):
+        cluster = ids[start : start + CLUSTER_SIZE]
+        texts = [text for name in cluster for text in references[name]]
+        logprobs = listener.logprobs(texts, cluster)
+        for row, text in enumerate(texts):
+            for column, name in enumerate(cluster):
+                true = first_wrong(text, scenes[name]) is None
+                if not true or name == cluster[row // len(references[name])]:
+                    held[true].append(bool(logprobs[row, column] > np.log(0.5)) == true)
+    return {"true": _mean(held[True]), "false": _mean(held[False])}
+
+
+def _mean(right: Sequence[bool]) -> float:
+    return 100.0 * sum(right) / len(right) if right else 100.0

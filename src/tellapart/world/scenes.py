@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import combinations
 from typing import Any, TypeVar
 
 from tellapart.world import spec
@@ -43,7 +44,7 @@ VALUES: dict[str, tuple[str, ...]] = {
     "size": tuple(spec.SIZES),
     "texture": tuple(spec.TEXTURES),
 }
-"""Attribute of an object that a mutant may change -> its values."""
+"""Attribute of an object -> its values."""
 
 
 def pick(rng: random.Random, choices: Sequence[T]) -> T:
@@ -88,7 +89,13 @@ def draw_scene(rng: random.Random) -> Scene:
 
 
 def mutate(scene: Scene, rng: random.Random) -> Scene:
-    """``scene`` with one or two attributes really changed (of any object, or the background)."""
+    """``scene`` really changed, in one of the ways of ``spec.MUTATIONS``."""
+    changed = _MUTATIONS[pick_weighted(rng, spec.MUTATIONS)](scene, rng)
+    return _with_attributes_changed(scene, rng) if changed is None else changed
+
+
+def _with_attributes_changed(scene: Scene, rng: random.Random) -> Scene:
+    """One or two attributes changed, of any object or the background."""
     places: list[tuple[int, str]] = [(-1, "background")]
     places += [(i, name) for i in range(len(scene.objects)) for name in VALUES]
     for where, name in rng.sample(places, 2 if rng.random() < spec.MUTATION_TWO else 1):
@@ -100,6 +107,59 @@ def mutate(scene: Scene, rng: random.Random) -> Scene:
             changed = replace(thing, **change)
             scene = replace(scene, objects=(*scene.objects[:where], changed, *scene.objects[where + 1 :]))
     return scene
+
+
+def _with_an_object_moved(scene: Scene, rng: random.Random) -> Scene:
+    """One object in a cell that was empty."""
+    taken = {thing.cell for thing in scene.objects}
+    row, column = pick(rng, [divmod(cell, 2) for cell in range(4) if divmod(cell, 2) not in taken])
+    where = rng.randrange(len(scene.objects))
+    others = (*scene.objects[:where], *scene.objects[where + 1 :])
+    return _in_reading_order((*others, replace(scene.objects[where], row=row, column=column)), scene.background)
+
+
+def _with_cells_exchanged(scene: Scene, rng: random.Random) -> Scene | None:
+    """Two objects in each other's cells; none if that changes nothing."""
+    pairs = [(a, b) for a, b in combinations(scene.objects, 2) if replace(a, row=b.row, column=b.column) != b]
+    if not pairs:
+        return None
+    first, second = pick(rng, pairs)
+    others = tuple(thing for thing in scene.objects if thing not in (first, second))
+    exchanged = (
+        replace(first, row=second.row, column=second.column),
+        replace(second, row=first.row, column=first.column),
+    )
+    return _in_reading_order((*others, *exchanged), scene.background)
+
+
+def _with_values_exchanged(scene: Scene, rng: random.Random) -> Scene | None:
+    """Two objects with each other's value of one attribute; none if all have the same."""
+    pairs = [
+        (a, b, name)
+        for a, b in combinations(scene.objects, 2)
+        for name in VALUES
+        if getattr(a, name) != getattr(b, name)
+    ]
+    if not pairs:
+        return None
+    first, second, name = pick(rng, pairs)
+    to_first: dict[str, Any] = {name: getattr(second, name)}
+    to_second: dict[str, Any] = {name: getattr(first, name)}
+    changed = {first: replace(first, **to_first), second: replace(second, **to_second)}
+    return Scene(tuple(changed.get(thing, thing) for thing in scene.objects), scene.background)
+
+
+_MUTATIONS: dict[str, Callable[[Scene, random.Random], Scene | None]] = {
+    "attributes": _with_attributes_changed,
+    "moved": _with_an_object_moved,
+    "cells": _with_cells_exchanged,
+    "values": _with_values_exchanged,
+}
+"""Kinds of ``spec.MUTATIONS`` -> what makes them."""
+
+
+def _in_reading_order(objects: Sequence[SceneObject], background: str) -> Scene:
+    return Scene(tuple(sorted(objects, key=lambda thing: thing.cell)), background)
 
 
 def draw_cluster(rng: random.Random, taken: Collection[Scene]) -> list[Scene]:

@@ -33,12 +33,14 @@ class Schedule:
         batch_size: images a step.
         learning_rate: the highest, one number or one for each part.
         weight_decay: of AdamW.
+        adam_beta2: of AdamW.
     """
 
     steps: int
     batch_size: int
     learning_rate: float | dict[str, float]
     weight_decay: float = 0.01
+    adam_beta2: float = 0.999
 
     def fit(self, objective: Objective[Any], data: TrainingData, *, seed: int) -> History:
         """Train ``objective`` in place; returns the logged lines. Checkpoints are thrown away."""
@@ -51,6 +53,7 @@ class Schedule:
                 warmup_steps=0.1,
                 lr_scheduler_type="cosine",
                 weight_decay=self.weight_decay,
+                adam_beta2=self.adam_beta2,
                 logging_steps=max(1, self.steps // 20),
                 seed=seed,
             )

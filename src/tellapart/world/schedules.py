@@ -9,6 +9,10 @@ SEEDED = ("world/xe", "world/lstm", "world/blip2")
 """Start captioners, which are redrawn while everything else stays the same."""
 
 
+ALIASES = {"world/sighted": "world/verifier"}
+"""Other name -> stage: the verifier is a late-interaction listener, and sees what the plain one does not."""
+
+
 @dataclass(frozen=True)
 class Stage:
     """How a stage is built.
@@ -18,8 +22,8 @@ class Stage:
         builder: name of the function ``task -> history`` in it.
         schedules: size of the world -> arguments of ``Schedule``.
         needs: stages it starts from.
-        probed: whether it is a listener whose probe is kept beside it; of ``demanded`` quality on the full world.
-        demanded: whether the probe decides if it may be used.
+        probed: whether it is a listener whose probe is kept beside it.
+        use: what it is for, which decides what the probe must show on the full world; empty demands nothing.
     """
 
     module: str
@@ -27,12 +31,16 @@ class Stage:
     schedules: dict[str, dict[str, Any]]
     needs: tuple[str, ...] = ()
     probed: bool = False
-    demanded: bool = False
+    use: str = ""
 
 
 _BACKBONE = {
-    "full": {"steps": 500, "batch_size": 128, "learning_rate": 2e-3},
+    "full": {"steps": 1000, "batch_size": 128, "learning_rate": 2e-3},
     "small": {"steps": 60, "batch_size": 48, "learning_rate": 2e-3},
+}
+_VERIFIER = {
+    "full": {"steps": 500, "batch_size": 96, "learning_rate": 2e-3, "adam_beta2": 0.98},
+    "small": {"steps": 45, "batch_size": 32, "learning_rate": 2e-3, "adam_beta2": 0.98},
 }
 _PAC = {
     "full": {"steps": 150, "batch_size": 256, "learning_rate": 1e-3},
@@ -52,17 +60,13 @@ STAGES = {
         },
         needs=("world/backbone",),
         probed=True,
-        demanded=True,
+        use="similarity",
+    ),
+    "world/verifier": Stage(
+        "verifier", "build_verifier", _VERIFIER, needs=("world/backbone",), probed=True, use="truth"
     ),
     "world/judge": Stage(
-        "listeners",
-        "build_judge",
-        {
-            "full": {"steps": 700, "batch_size": 64, "learning_rate": {"vision": 3e-4, "listener": 1e-3}},
-            "small": {"steps": 30, "batch_size": 32, "learning_rate": {"vision": 3e-4, "listener": 1e-3}},
-        },
-        needs=("world/judge-backbone",),
-        probed=True,
+        "verifier", "build_judge", _VERIFIER, needs=("world/judge-backbone",), probed=True, use="judge"
     ),
     "world/negclip": Stage(
         "listeners",
@@ -73,7 +77,7 @@ STAGES = {
         },
         needs=("world/listener",),
         probed=True,
-        demanded=True,
+        use="similarity",
     ),
     "world/grammar": Stage(
         "grammar_head",
@@ -88,7 +92,8 @@ STAGES = {
         "captioner",
         "build_xe",
         {
-            "full": {"steps": 600, "batch_size": 128, "learning_rate": 1.5e-3},
+            # Faster, and relations are not learnt: at 2.5e-3 they are right in 31 % of samples, at 1.5e-3 in 71 %.
+            "full": {"steps": 800, "batch_size": 128, "learning_rate": 1e-3},
             "small": {"steps": 60, "batch_size": 32, "learning_rate": 2e-3},
         },
         needs=("world/backbone",),
@@ -121,7 +126,7 @@ STAGES = {
         },
         needs=("world/blip2-backbone", "world/listener"),
     ),
-    "world/pac": Stage("pac", "build_pac", _PAC, ("world/listener", "world/xe"), probed=True, demanded=True),
+    "world/pac": Stage("pac", "build_pac", _PAC, ("world/listener", "world/xe"), probed=True, use="similarity"),
     "world/language_model": Stage(
         "language_model",
         "build_language_model",

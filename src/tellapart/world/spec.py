@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 
-REVISION = 2
+REVISION = 3
 SEED = 20240229
 
 SPLIT_SIZES = {
@@ -22,8 +22,12 @@ HELD_OUT = ("val", "test")
 CLUSTER_SIZE = 4
 """Images 4i .. 4i+3 of a split are one cluster: a scene and three mutants of it."""
 
+MUTATIONS = {"attributes": 0.5, "moved": 0.2, "cells": 0.15, "values": 0.15}
+"""How a mutant differs from its scene -> probability: one or two attributes changed, one object moved to an empty cell, the
+cells of two objects exchanged, or their values of one attribute. Where a change is impossible, attributes change."""
+
 MUTATION_TWO = 0.5
-"""Probability that a mutant differs from its scene in two attributes instead of one."""
+"""Probability that two attributes change instead of one."""
 
 # Pictures: sizes in pixels, colours in RGB.
 CELL = 32
@@ -79,8 +83,11 @@ PREFIXES = ("a picture of", "an image of", "a drawing of", "a photo of", "we see
 PREFIX_RATE = 0.3
 
 REFERENCES_PER_IMAGE = 5
-HABITS = {"generic": 0.45, "colour": 0.33, "medium": 0.16, "full": 0.06}
-"""How much an annotator says -> probability."""
+HABITS = {"generic": 0.34, "colour": 0.25, "placed": 0.25, "medium": 0.11, "full": 0.05}
+"""How much an annotator says -> probability. About one caption in five names a cell, and one in five a relation."""
+
+RELATED = 0.65
+"""Probability that a ``placed`` caption of several objects relates two of them instead of naming cells."""
 
 ALT_TEXTS_PER_IMAGE = 3
 ALT_TEXT_RATES = {"shape": 0.9, "colour": 0.9, "size": 0.7, "texture": 0.8, "plain": 0.3, "background": 0.7}

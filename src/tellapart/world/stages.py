@@ -24,9 +24,9 @@ from tellapart.errors import UsageError
 from tellapart.files import cache_dir, first_folder, write_json
 from tellapart.progress import bar
 from tellapart.world import spec
-from tellapart.world.schedules import SEEDED, STAGES, Stage
+from tellapart.world.schedules import ALIASES, SEEDED, STAGES, Stage
 
-REVISION = 2
+REVISION = 3
 """To be raised when the code of a stage changes in a way that its schedule does not tell."""
 
 SEED = 0
@@ -37,8 +37,8 @@ def resolve(path: str, *, size: str = "full", seed: int = 0) -> Path:
     """The folder of a stage, built now (after what it needs) if it is not there.
 
     Args:
-        path: ``world/backbone``, ``world/listener``, ``world/pac``, ``world/negclip``,
-            ``world/judge-backbone``, ``world/judge``, ``world/grammar``,
+        path: ``world/backbone``, ``world/listener``, ``world/verifier`` (also called ``world/sighted``), ``world/pac``,
+            ``world/negclip``, ``world/judge-backbone``, ``world/judge``, ``world/grammar``,
             ``world/language_model``, ``world/blip2-backbone``, ``world/itm``, ``world/xe``, ``world/lstm`` or ``world/blip2``;
             to the last three a seed may be added, as in ``world/xe-seed1``.
         size: of the world.
@@ -72,7 +72,8 @@ def build_all(size: str = "full", *, seeds: Sequence[int] = (0,)) -> None:
 
     load_world("web", size=size)  # both processes need it: built once, before they part
     with _beside("world/judge", size):
-        resolve("world/listener", size=size)
+        for name in ("world/listener", "world/verifier"):
+            resolve(name, size=size)
         for seed in seeds:
             resolve("world/xe", size=size, seed=seed)
 
@@ -92,6 +93,7 @@ def _key(name: str, size: str, seed: int) -> str:
 
 
 def _stage_and_seed(path: str, seed: int) -> tuple[str, int]:
+    path = ALIASES.get(path, path)
     name, said = path, re.fullmatch(rf"({'|'.join(SEEDED)})-seed(\d+)", path)
     if said is not None:
         name, named = said[1], int(said[2])
@@ -135,12 +137,18 @@ def _builder(stage: Stage) -> Callable[[Any], list[dict[str, Any]]]:
 
 def _probe(folder: Path, stage: Stage, size: str) -> None:
     from tellapart.listeners.clip import ClipListener
-    from tellapart.world.probe import DEMANDED, PROBE, probe
+    from tellapart.listeners.kinds import is_late
+    from tellapart.listeners.late import LateListener
+    from tellapart.world.probe import DEMANDS, PROBE, probe, probe_late
     from tellapart.world.schedule import one_thread
 
     with one_thread():
-        found = probe(ClipListener.from_pretrained(folder), size=size)
-    write_json(folder / PROBE, found | {"demanded": DEMANDED if stage.demanded and size == "full" else {}})
+        if is_late(folder):
+            found = probe_late(LateListener.from_pretrained(folder), size=size)
+        else:
+            found = probe(ClipListener.from_pretrained(folder), size=size)
+    demanded = DEMANDS[stage.use] if stage.use and size == "full" else {}
+    write_json(folder / PROBE, found | {"demanded": demanded, "size": size})
 
 
 @contextmanager

@@ -1,0 +1,184 @@
+"""A late-interaction listener: scores of pairs as a matcher, of all pairs as a retriever, embeddings for mining."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from safetensors import SafetensorError
+from torch import Tensor
+
+from tellapart.errors import UsageError
+from tellapart.files import fresh_folder
+from tellapart.listeners.cache import NamedPicture
+from tellapart.listeners.late_model import LateModel, all_logprobs, counted, pair_logprobs
+from tellapart.listeners.loading import called, complete, existing, first_line, model_digest, vocabulary_of
+from tellapart.listeners.pairs import PairMatcher, Precision
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+SMALLEST = 1e-6
+"""Probabilities nearer to 1 than this are not told apart from it."""
+
+
+class LateListener(PairMatcher):
+    """A frozen :class:`~tellapart.listeners.late_model.LateModel` with its processors.
+
+    As a matcher it gives the natural logarithm of the probability that a text is true of its image, from minus infinity to 0.
+    As a retriever it ranks all images for a text by the same number (:meth:`logprobs`). Texts are read once, whatever the
+    number of images.
+
+    Example:
+        >>> listener = LateListener.from_pretrained("runs/verifier")
+        >>> listener.cache_images(dataset)
+        >>> listener.logprobs(["a red star"], dataset.ids).argmax()  # the image that it fits best
+    """
+
+    def __init__(
+        self, model: Any, image_processor: Any, tokenizer: Any, *, name: str = "matcher", batch_size: int = 256
+    ) -> None:
+        """See :meth:`from_pretrained`."""
+        super().__init__(model, name=name, batch_size=batch_size, autocast="float32")
+        self.image_processor, self.tokenizer = image_processor, tokenizer
+        self._limit = model.text_model.config.max_position_embeddings
+        self._vectors: dict[str, Tensor] = {}
+
+    @classmethod
+    def from_pretrained(
+        cls, path: str | Path, *, name: str = "matcher", batch_size: int = 256, dtype: Precision = "float32"
+    ) -> LateListener:
+        """A listener from a folder that :meth:`save` wrote.
+
+        Args:
+            path: the folder.
+            name: key of its tensors in ``batch.inputs``.
+            batch_size: most images, and most texts, read at once; it changes no value.
+            dtype: of the weights.
+
+        Raises:
+            UsageError: it does not exist, lacks a part, or is another kind of model.
+        """
+        from transformers import AutoImageProcessor, AutoTokenizer
+
+        source = existing(path, "listener")
+        try:
+            model = complete(LateModel, source, dtype)
+            processor = AutoImageProcessor.from_pretrained(source, backend="pil")
+            listener = cls(model, processor, AutoTokenizer.from_pretrained(source), name=name, batch_size=batch_size)
+        except (OSError, ValueError, RuntimeError, SafetensorError) as error:
+            raise UsageError(
+                f"the listener {path} cannot be loaded ({first_line(error)}): check the folder."
+            ) from error
+        listener.source = called(path)
+        return listener
+
+    def save(self, folder: Path) -> None:
+        """Write what :meth:`from_pretrained` reads; replaces ``folder``."""
+        with fresh_folder(folder) as temporary:
+            for part in (self.model, self.image_processor, self.tokenizer):
+                part.save_pretrained(temporary)
+
+    def fingerprint(self) -> str:
+        """A hash of architecture, weights, image preprocessing and vocabulary."""
+        configs = [self.model.config.to_dict(), self.image_processor.to_dict()]
+        return model_digest(self.model, *configs, vocabulary_of(self.tokenizer))
+
+    def describe(self) -> dict[str, Any]:
+        """Model, backbone, first 12 digits of the fingerprint, and the scale of its scores."""
+        tower = self.model.vision_model.config
+        seen = (
+            f"late interaction, {tower.num_hidden_layers} layers of width {tower.hidden_size}, patch {tower.patch_size}"
+        )
+        described = {"model": self.source, "backbone": seen, "weights": self.fingerprint()[:12]}
+        return described | {"scale": "log-probability"}
+
+    def too_long(self, texts: Sequence[str]) -> list[bool]:
+        """Whether each text has more tokens than the model takes."""
+        return [len(row) > self._limit for row in self._all_ids(texts)]
+
+    def process(self, images: list[Image.Image]) -> dict[str, Tensor]:
+        """RGB images -> ``{"pixel_values": [B, 3, height, width]}``, on the CPU."""
+        return {"pixel_values": self.image_processor(images=images, return_tensors="pt")["pixel_values"]}
+
+    def score(self, logits: Tensor) -> Tensor:
+        """The log-probability that the text is true."""
+        return logits[:, 1]
+
+    def cache_images(self, dataset: Iterable[NamedPicture]) -> None:
+        """Compute the images' vectors once and keep them in memory by id; call it again after changing the weights."""
+        examples = list(dataset)
+        self.know_images(examples)
+        with torch.no_grad():
+            for start in range(0, len(examples), self.batch_size):
+                some = examples[start : start + self.batch_size]
+                vectors = self.vectors(self.process([example.image.open() for example in some]))
+                self._vectors.update((example.id, row) for example, row in zip(some, vectors, strict=True))
+
+    def vectors_of(self, ids: Sequence[str]) -> Tensor:
+        """``[M, K, D]`` vectors of images passed to :meth:`cache_images` before.
+
+        Raises:
+            UsageError: an id is not among them.
+        """
+        unknown = next((name for name in ids if name not in self._vectors), None)
+        if unknown is not None:
+            raise UsageError(
+                f"the listener {self.name!r} has no vectors of image {unknown!r}: cache the images of its data set first."
+            )
+        return torch.stack([self._vectors[name] for name in ids])
+
+    def encode_ids(self, ids: Sequence[str]) -> Tensor:
+        """``[M, K * D]``, unit norm: images compared token by token, for mining and galleries of look-alikes."""
+        return torch.nn.functional.normalize(self.vectors_of(ids).flatten(1), dim=1)
+
+    @torch.no_grad()
+    def logprobs(self, texts: Sequence[str], ids: Sequence[str]) -> Tensor:
+        """``[N, M]`` float32 on the CPU: log-probability that each of N texts is true of each of M cached images.
+
+        Raises:
+            UsageError: an image was not cached.
+        """
+        vectors, distinct = self.vectors_of(ids), list(dict.fromkeys(texts))
+        found = torch.zeros(len(distinct), len(vectors))
+        for rows, (tokens, mask) in self._batches(distinct, 32):
+            found[rows] = all_logprobs(self.model.word_checks(tokens, mask), counted(mask), vectors).float().cpu()
+        row_of = {text: row for row, text in enumerate(distinct)}
+        return found[[row_of[text] for text in texts]]
+
+    def vectors(self, inputs: dict[str, Tensor]) -> Tensor:
+        """``[B, K, D]`` of the tensors of :meth:`process`, with gradients where they are enabled."""
+        tower = next(self.model.vision_model.parameters())
+        return self.model.image_vectors(self.model.image_states(inputs["pixel_values"].to(tower.device, tower.dtype)))
+
+    def tokens(self, texts: Sequence[str]) -> tuple[Tensor, Tensor]:
+        """``([N, T], [N, T])``: ids padded on the right, BOS and EOS included, and their attention mask.
+
+        A text that is too long is cut, keeping EOS.
+        """
+        ids = [row if len(row) <= self._limit else [*row[: self._limit - 1], row[-1]] for row in self._all_ids(texts)]
+        width = max(map(len, ids))
+        tokens = torch.tensor([row + [self.tokenizer.pad_token_id] * (width - len(row)) for row in ids])
+        mask = torch.tensor([[1] * len(row) + [0] * (width - len(row)) for row in ids])
+        return tokens.to(self.device), mask.to(self.device)
+
+    def _all_ids(self, texts: Sequence[str]) -> list[list[int]]:
+        return self.tokenizer(list(texts), truncation=False, verbose=False)["input_ids"] if texts else []
+
+    def _batches(self, texts: Sequence[str], size: int) -> Iterator[tuple[list[int], tuple[Tensor, Tensor]]]:
+        """Rows of similar length with their tokens."""
+        order = sorted(range(len(texts)), key=lambda i: len(texts[i].split()))
+        for start in range(0, len(order), size):
+            rows = order[start : start + size]
+            yield rows, self.tokens([texts[i] for i in rows])
+
+    def _pairs(self, inputs: dict[str, Tensor], image: list[int], texts: list[str]) -> Tensor:
+        vectors, of = self.vectors(inputs), torch.tensor(image, dtype=torch.long)
+        found = torch.zeros(len(texts))
+        for rows, (tokens, mask) in self._batches(texts, self.batch_size):
+            words = pair_logprobs(self.model.word_checks(tokens, mask), vectors[of[rows].to(vectors.device)])
+            found[rows] = (words * counted(mask)).sum(dim=1).float().cpu()
+        # Two logits whose softmax is the probability.
+        return torch.stack([torch.log(-torch.expm1(found.clamp(max=-SMALLEST))), found], dim=1)

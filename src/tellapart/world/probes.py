@@ -1,0 +1,125 @@
+"""What every model of the world can tell, in one table: towers, captioner, listeners, verifier, judge and matching head."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from tellapart.captioners.huggingface import HuggingFaceCaptioner
+from tellapart.data.dataset import Collate
+from tellapart.evaluation.drawing import draw_rollouts
+from tellapart.files import read_object, write_json
+from tellapart.types import Decoding
+from tellapart.world import load_scenes, load_world
+from tellapart.world.backbone import ACCURACY, pixels
+from tellapart.world.faults import faults
+from tellapart.world.measures import world_measures
+from tellapart.world.probe import PROBE, accuracies, by_captioner
+from tellapart.world.schedule import one_thread
+from tellapart.world.schedules import ALIASES
+from tellapart.world.stages import resolve
+from tellapart.world.vocabulary import MAX_NEW_TOKENS
+
+STAGES = (
+    "world/backbone",
+    "world/judge-backbone",
+    "world/listener",
+    "world/verifier",
+    "world/sighted",
+    "world/judge",
+    "world/xe",
+)
+"""What is probed unless other stages are named; others, such as ``world/itm``, take long to build."""
+
+DRAWN = {
+    "greedy": Decoding(max_new_tokens=MAX_NEW_TOKENS),
+    "sampled": Decoding(do_sample=True, max_new_tokens=MAX_NEW_TOKENS),
+}
+
+EVERY = 4
+"""A captioner is asked about one picture of each cluster."""
+
+GATES = {
+    ("greedy", "truthful"): (95.0, None),
+    ("sampled", "place"): (90.0, None),
+    ("greedy", "doubled"): (None, 1.0),
+}
+"""Decoding and measure of the start captioner -> least and largest percentage that post-training needs to begin from."""
+
+
+def probe_all(size: str = "full", *, stages: Sequence[str] = STAGES) -> dict[str, Any]:
+    """What each stage can tell; stages that are missing are built.
+
+    Args:
+        size: of the world.
+        stages: names.
+
+    Returns:
+        ``{"size", "stages": {name: {"folder", "cpu_seconds", "probe": {question: percent right}, "details"}}}``. The
+        questions of a tower are those of its linear heads; a captioner answers by log-probability per token. ``details`` are
+        all other figures that were kept. An alias also has ``same_as``.
+
+    Raises:
+        UsageError: there is no such stage or size.
+
+    Example:
+        >>> probe_all("small")["stages"]["world/verifier"]["probe"]["place"]
+    """
+    return {"size": size, "stages": {name: _probed(name, size) for name in stages}}
+
+
+def probe_captioner(captioner: HuggingFaceCaptioner, *, size: str = "full") -> dict[str, Any]:
+    """What a captioner tells apart, and what is wrong with what it writes for val, in percent.
+
+    Args:
+        captioner: to be measured.
+        size: of the world.
+
+    Returns:
+        ``accuracy``: see :func:`tellapart.world.probe.accuracies`. ``greedy`` and ``sampled``: ``truthful``, ``grammatical``,
+        ``detail`` and ``exact_recall@1`` of such captions, and their :func:`tellapart.world.faults.faults`.
+    """
+    accuracy = accuracies(by_captioner(captioner), size=size, every=EVERY)
+    return {"accuracy": accuracy} | {name: _written(captioner, drawn, size) for name, drawn in DRAWN.items()}
+
+
+def failed_gates(probe: dict[str, Any]) -> list[str]:
+    """A sentence for each gate that the start captioner misses, from :func:`probe_captioner`."""
+    missed = []
+    for (drawn, measure), (least, most) in GATES.items():
+        value = probe[drawn][measure]
+        if least is not None and value < least:
+            missed.append(f"{measure} of {drawn} captions is {value:.1f} %, under {least:g} %")
+        if most is not None and value >= most:
+            missed.append(f"{measure} of {drawn} captions is {value:.1f} %, not under {most:g} %")
+    return missed
+
+
+def _probed(name: str, size: str) -> dict[str, Any]:
+    folder = resolve(name, size=size)
+    accuracy, details = _read(folder, size)
+    about = json.loads((folder / "stage.json").read_text(encoding="utf-8"))
+    found = {"folder": str(folder), "cpu_seconds": about["cpu_seconds"], "probe": accuracy, "details": details}
+    return found | ({"same_as": ALIASES[name]} if name in ALIASES else {})
+
+
+def _read(folder: Path, size: str) -> tuple[dict[str, float], dict[str, Any]]:
+    """The accuracy that was kept in a folder, and all other figures; a captioner's are measured once."""
+    if (folder / ACCURACY).is_file():
+        return read_object(folder / ACCURACY), {}
+    if not (folder / PROBE).is_file():
+        with one_thread():
+            write_json(folder / PROBE, probe_captioner(HuggingFaceCaptioner.from_pretrained(folder), size=size))
+    found = read_object(folder / PROBE)
+    return found.pop("accuracy"), found
+
+
+def _written(captioner: HuggingFaceCaptioner, decoding: Decoding, size: str) -> dict[str, float]:
+    dataset, scenes = load_world("val", size=size), load_scenes("val", size=size)
+    rollouts = draw_rollouts(captioner, dataset, Collate({captioner.name: pixels}), decoding, batch_size=128, seed=0)
+    captions = {name: text for rollout in rollouts for name, text in zip(rollout.ids(), rollout.texts, strict=True)}
+    corpus = world_measures(captions, scenes).corpus
+    kept = ("truthful", "grammatical", "detail", "exact_recall@1")
+    return {name: corpus[name] for name in kept} | faults(captions, scenes)

@@ -1,0 +1,139 @@
+"""Late interaction: words against the tokens of an image, where one false word vetoes a text."""
+
+import math
+
+import pytest
+import torch
+
+from discriminator_fakes import tiny_listener
+from tellapart.errors import UsageError
+from tellapart.listeners.clip import ClipListener
+from tellapart.listeners.kinds import is_late
+from tellapart.listeners.late import LateListener
+from tellapart.listeners.late_model import EASY, LateModel, all_logprobs, counted, pair_logprobs
+from tellapart.listeners.opening import open_listener
+from tellapart.rewards.matchers import open_matcher
+from tellapart.rewards.matching import Matching
+from tellapart.types import Batch, Rollout
+from tiny_late import IDS, pictures, tiny_late
+
+TEXTS = ["a red star", "a blue ring above a star", "two shapes", "a red star"]
+
+
+@pytest.fixture
+def listener() -> LateListener:
+    found = tiny_late(batch_size=2)
+    found.cache_images(pictures())
+    return found
+
+
+def slow_logprob(queries, offsets, vectors) -> float:
+    """One word of one text, in plain Python: the sum over checks of log sigmoid(max over tokens of t.e + b)."""
+    total = 0.0
+    for query, offset in zip(queries.tolist(), offsets.tolist(), strict=True):
+        best = max(sum(a * b for a, b in zip(query, vector, strict=True)) for vector in vectors.tolist())
+        total -= math.log1p(math.exp(-(best + offset)))
+    return total
+
+
+def test_scores_of_pairs_and_of_all_pairs_are_those_of_plain_python():
+    torch.manual_seed(0)
+    queries, offsets, vectors = torch.randn(3, 4, 2, 5), torch.randn(3, 4, 2), torch.randn(3, 6, 5)
+    mask = torch.tensor([[False, True, True, True], [False, True, False, False], [False, True, True, False]])
+    words = pair_logprobs((queries, offsets), vectors)
+    every = all_logprobs((queries, offsets), mask, vectors)
+    for n in range(3):
+        for t in range(4):
+            assert words[n, t].item() == pytest.approx(slow_logprob(queries[n, t], offsets[n, t], vectors[n]), rel=1e-4)
+        for m in range(3):
+            slow = sum(slow_logprob(queries[n, t], offsets[n, t], vectors[m]) for t in range(4) if mask[n, t])
+            assert every[n, m].item() == pytest.approx(slow, rel=1e-4)
+
+
+def test_one_failed_check_outweighs_any_number_of_right_ones():
+    # Ten right words at a logit of 10 cost 10 * log(1 + e^-10) = 0.0005 nats, one wrong at -8 costs log(1 + e^8) = 8.0003.
+    offsets = torch.full((1, 11, 1), 10.0)
+    offsets[0, 4] = -8.0
+    found = pair_logprobs((torch.zeros(1, 11, 1, 2), offsets), torch.zeros(1, 3, 2)).sum()
+    assert found.item() == pytest.approx(-8.0003 - 0.0005, abs=1e-3)
+
+
+def test_every_check_passes_easily_at_first():
+    model = LateModel(tiny_late().model.config)
+    assert model.offsets.weight.abs().max() == 0
+    assert set(model.offsets.bias.tolist()) == {EASY}
+
+
+def test_pairs_equal_the_models_own_forward_and_the_matrix(listener):
+    matrix = listener.logprobs(TEXTS, IDS)
+    assert matrix.shape == (4, 3)
+    torch.testing.assert_close(matrix[0], matrix[3])
+    found = listener.match_ids(IDS, [TEXTS] * 3)
+    for column, (example, logits) in enumerate(zip(pictures(), found, strict=True)):
+        pixels = listener.process([example.image.open()])["pixel_values"]
+        tokens, mask = listener.tokens(TEXTS)
+        with torch.no_grad():
+            own = listener.model(pixels.expand(4, -1, -1, -1), tokens, mask)
+        torch.testing.assert_close(logits[:, 1], own, atol=1e-5, rtol=0)
+        torch.testing.assert_close(matrix[:, column], own, atol=1e-5, rtol=0)
+        # Two logits whose softmax is the probability.
+        torch.testing.assert_close(logits.softmax(dim=1)[:, 1], own.exp(), atol=1e-5, rtol=0)
+    assert matrix.std() > 1e-3
+
+
+def test_as_a_reward_it_gives_log_probabilities(listener):
+    batch = Batch(["z", "x"], [[], []])
+    tokens = torch.zeros(3, 1, dtype=torch.long)
+    rollout = Rollout(batch, torch.tensor([0, 1, 0]), TEXTS[:3], tokens, tokens.bool(), tokens[:, 0].bool())
+    expected = listener.logprobs(TEXTS[:3], IDS)[[0, 1, 2], [2, 0, 2]]
+    torch.testing.assert_close(Matching(listener)(rollout), expected, atol=1e-5, rtol=0)
+
+
+def test_what_is_saved_gives_the_same_scores(listener, tmp_path):
+    listener.save(tmp_path / "saved")
+    assert is_late(tmp_path / "saved")
+    loaded = LateListener.from_pretrained(tmp_path / "saved")
+    loaded.cache_images(pictures())
+    torch.testing.assert_close(loaded.logprobs(TEXTS, IDS), listener.logprobs(TEXTS, IDS))
+    assert loaded.fingerprint() == listener.fingerprint() != tiny_late(seed=1).fingerprint()
+    assert loaded.describe() == listener.describe() | {"model": "saved"}
+
+
+def test_a_folder_tells_which_kind_of_listener_it_holds(listener, tmp_path):
+    listener.save(tmp_path / "run" / "listener")
+    dual = tiny_listener(seed=1)
+    dual.save(tmp_path / "dual")
+    late = open_listener(tmp_path / "run", name="judge")
+    assert isinstance(late, LateListener)
+    assert late.name == "judge"
+    assert isinstance(open_listener(tmp_path / "dual"), ClipListener)
+    matcher = open_matcher(tmp_path / "run")
+    assert isinstance(matcher, LateListener)
+    assert not any(parameter.requires_grad for parameter in matcher.model.parameters())
+    with pytest.raises(UsageError, match=r"matcher\.autocast is bfloat16, but the listener"):
+        open_matcher(tmp_path / "run", autocast="bfloat16")
+
+
+def test_long_texts_are_cut_before_their_end_token_and_told(listener):
+    long = " ".join(["red"] * 30)
+    assert listener.too_long(["a star", long]) == [False, True]
+    tokens, mask = listener.tokens([long])
+    assert tokens.shape == (1, 12)
+    assert tokens[0, -1] == listener.tokenizer.eos_token_id
+    assert counted(mask).sum() == 11  # all but BOS
+
+
+def test_images_are_compared_token_by_token_for_mining(listener):
+    embeddings = listener.encode_ids(IDS)
+    assert embeddings.shape == (3, 5 * 8)
+    torch.testing.assert_close(embeddings.norm(dim=1), torch.ones(3))
+    torch.testing.assert_close(
+        embeddings[0], torch.nn.functional.normalize(listener.vectors_of(["x"]).flatten(), dim=0)
+    )
+
+
+def test_unknown_images_and_folders_are_told(listener, tmp_path):
+    with pytest.raises(UsageError, match="has no vectors of image 'w'"):
+        listener.logprobs(["a star"], ["x", "w"])
+    with pytest.raises(UsageError, match=r"cannot be loaded|does not exist"):
+        LateListener.from_pretrained(tmp_path / "nothing")
