@@ -54,7 +54,7 @@ def run(argv: Sequence[str]) -> int:
     kinds = {name: captioner[name] for name in ("greedy", "sampled")}
     say("\nWhat world/xe writes for val, in percent:\n")
     say(probe_table(kinds))
-    for missed in failed_gates(captioner):
+    for missed in failed_gates(captioner) if options.size == "full" else []:
         say(f"\nworld/xe: {missed}.")
     return 0
 

@@ -215,12 +215,13 @@ def _measures(parts: Parts, watched: CaptionDataset, split: str) -> tuple[Measur
     return found
 
 
-def _retrievers(
-    parts: Parts, watched: CaptionDataset, features: FeatureSet | None
-) -> dict[str, ClipListener | LateListener | Vse]:
+Retriever = ClipListener | LateListener | Vse
+
+
+def _retrievers(parts: Parts, watched: CaptionDataset, features: FeatureSet | None) -> dict[str, Retriever]:
     """The evaluation's listener (else the recipe's) and judge, where there are such, which know its images."""
     recipe = parts.recipe
-    size, section, found = recipe.data.size, recipe.listener, dict[str, ClipListener | LateListener | Vse]()
+    size, section, found = recipe.data.size, recipe.listener, dict[str, Retriever]()
     if section.path is not None and recipe.users("listener"):
         found["listener"] = parts("listener")
     elif section.path is not None:
