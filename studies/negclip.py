@@ -16,6 +16,7 @@ from tellapart.evaluation.columns import describe, markdown_cell
 from tellapart.metrics.scores import CLIP_WEIGHT
 from tellapart.sweep.claims import Claim, Seeds, markdown_table
 from tellapart.sweep.dominance import TOGETHER, Line, dominates
+from tellapart.sweep.jobs import require
 from tellapart.sweep.run_study import run
 from tellapart.sweep.study import Study, points_text
 from tellapart.sweep.study_file import read_study
@@ -67,7 +68,7 @@ class NegclipStudy(Study):
             if not all(task.done() for task in tasks):
                 raise UsageError(
                     f"{name} is not trained under {self.sweep.root}: run `make study STUDY=table` first, with this study's "
-                    "--size and --steps, and for start captioners this study itself."
+                    "--size and --steps."
                 )
             line = Line(name, [task.on_val() for task in tasks])
             found += [] if any(line.metrics == other.metrics for other in found) else [line]
@@ -108,7 +109,8 @@ class NegclipStudy(Study):
         Raises:
             UsageError: the table over everything is not trained, or a training failed.
         """
-        self.sweep.run([task for task in self.searching() if not task.trains], "start captioners", workers=workers)
+        starts = [task for task in self.searching() if not task.trains]
+        require(self.sweep.run(starts, "start captioners on val", workers=workers))
         _ = self.table
         super().run(workers=workers)
 

@@ -79,7 +79,8 @@ def _recipes(study: Study) -> str:
     lines = []
     for name, row in study.file.rows.items():
         recipe = study.measured[name][0].recipe
-        cells = [markdown_cell(name), f"`{row.setting.recipe}`", f"`{recipe['method']}`"]
+        trained = [f"`{row.recipe}`", f"`{recipe['method']}`"]
+        cells = [markdown_cell(name), *(["start captioner", "-"] if row.start_of else trained)]
         cells.append(f"`{option(recipe, 'captioner.model_name_or_path')}`")
         cells += ["-"] * len(keys) if row.start_of else [_text(option(recipe, key)) for key in keys]
         lines.append(cells)

@@ -81,7 +81,7 @@ def test_the_page(tmp_path):
     assert (
         "| vlrm | `world_blip2_vlrm` | `vlrm` | `world/blip2` | 40 | 512 | captioner 0.0003, critic 0.001 |" in recipes
     )
-    assert "| xe | `world_ved_scst_cider` | `scst` | `world/xe` | - | - | - |" in recipes
+    assert "| xe | start captioner | - | `world/xe` | - | - | - |" in recipes
     assert {path.name for path in tmp_path.glob("leaderboard*")} == {
         "leaderboard.md",
         "leaderboard.png",
