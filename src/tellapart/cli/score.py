@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tellapart.cli.command import options_of
-from tellapart.cli.console import note, say, table
-from tellapart.cli.score_options import ScoreOptions, further_measures
+from tellapart.cli.console import note, result_console, say, table
 from tellapart.errors import UsageError
+from tellapart.recipe.score_options import ScoreOptions, further_measures
 
 if TYPE_CHECKING:
     from tellapart.evaluation.given import Given
@@ -36,7 +37,6 @@ def run(argv: Sequence[str]) -> int:
     options.check()
     if options.references is not None:
         return score_given(words[0], options)
-    from tellapart.cli.score_captioner import score_captioner
 
     return score_captioner(words[0], options)
 
@@ -156,3 +156,25 @@ def _print(result: EvaluationResult, options: ScoreOptions) -> None:
     for sentence in left_out.values():
         say(sentence)
     say(f"Measured: {result.protocol.line()}")
+
+
+def score_captioner(word: str, options: ScoreOptions) -> int:
+    """Measure, print, and keep the result with the run."""
+    from tellapart.evaluation.compare import compare_results
+    from tellapart.evaluation.given import with_intervals
+    from tellapart.recipe.runs import made
+    from tellapart.recipe.score import measure
+
+    result = measure(word, options)
+    if options.bootstrap:
+        result = with_intervals(result, samples=options.bootstrap, seed=options.seed)
+    for sentence in result.details.get("left_out", {}).values():
+        note(f"note: {sentence}")
+    folder = options.output_dir or (Path(word) if made(Path(word)) else None)
+    if folder is not None:
+        note(f"kept in {result.save(folder)}")
+    if options.json:
+        say(json.dumps(result.to_json(), indent=2))
+    else:
+        compare_results([result]).print(result_console(), every_metric=options.all_metrics)
+    return 0

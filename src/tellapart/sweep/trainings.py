@@ -135,9 +135,9 @@ def measure(model: str, recipe: Resolved, options: Mapping[str, Any], *, name: s
         options: of ``tellapart score``.
         name: of the result.
     """
-    from tellapart.cli.score_captioner import measure as score
-    from tellapart.cli.score_options import ScoreOptions
     from tellapart.recipe.runs import made_by
+    from tellapart.recipe.score import measure as score
+    from tellapart.recipe.score_options import ScoreOptions
 
     return score(model, ScoreOptions(name=name, **options), run=made_by(recipe))
 

@@ -1,18 +1,17 @@
-"""``tellapart score RUN``: measure a captioner on images, or a file of captions where retrievers look at the images."""
+"""Measuring a captioner on images, or a file of captions where retrievers look at the images."""
 
 from __future__ import annotations
 
-import json
+import logging
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tellapart.cli.console import note, result_console, say
-from tellapart.cli.score_options import ScoreOptions, further_measures
 from tellapart.errors import UsageError
 from tellapart.recipe.feature_inputs import collate_of, features_at
 from tellapart.recipe.measured import Where, load
 from tellapart.recipe.runs import Made, made
+from tellapart.recipe.score_options import ScoreOptions, further_measures
 from tellapart.recipe.sections import CaptionerSection, EvaluationSection
 
 if TYPE_CHECKING:
@@ -26,28 +25,10 @@ if TYPE_CHECKING:
     from tellapart.listeners.vse import Vse
     from tellapart.types import Decoding
 
+logger = logging.getLogger(__name__)
+
 FILES = (".json", ".jsonl", ".csv", ".tsv", ".parquet")
 """Endings of what is a file of captions and no captioner."""
-
-
-def score_captioner(word: str, options: ScoreOptions) -> int:
-    """Measure, print, and keep the result with the run."""
-    from tellapart.evaluation.compare import compare_results
-    from tellapart.evaluation.given import with_intervals
-
-    result = measure(word, options)
-    if options.bootstrap:
-        result = with_intervals(result, samples=options.bootstrap, seed=options.seed)
-    for sentence in result.details.get("left_out", {}).values():
-        note(f"note: {sentence}")
-    folder = options.output_dir or (Path(word) if made(Path(word)) else None)
-    if folder is not None:
-        note(f"kept in {result.save(folder)}")
-    if options.json:
-        say(json.dumps(result.to_json(), indent=2))
-    else:
-        compare_results([result]).print(result_console(), every_metric=options.all_metrics)
-    return 0
 
 
 def measure(word: str, options: ScoreOptions, *, run: Made | None = None) -> EvaluationResult:
@@ -139,7 +120,7 @@ def _title(options: ScoreOptions, where: Where) -> str:
         return ""
     strict = options.on_mismatch == "fail"
     title = title_of(options.protocol, where.dataset.name, where.dataset.references, strict=strict)
-    note(f"note: this is {title}.")
+    logger.warning("note: this is %s.", title)
     return title
 
 
@@ -176,9 +157,9 @@ def fitting(path: Path, where: Where, options: ScoreOptions) -> tuple[Where, dic
     matched = match(results, where.dataset, compared=False)
     captions, scored = matched.captions, count_of(len(matched.captions), "image")
     if matched.by_name:
-        note("note: captions are matched to images by the names of their files.")
+        logger.warning("note: captions are matched to images by the names of their files.")
     if results.several:
-        note(f"note: of {count_of(results.several, 'image')} with several captions the first is scored.")
+        logger.warning("note: of %s with several captions the first is scored.", count_of(results.several, "image"))
     if matched.fits:
         return where, captions, ""
     if options.on_mismatch == "fail":
@@ -186,7 +167,7 @@ def fitting(path: Path, where: Where, options: ScoreOptions) -> tuple[Where, dic
             f"{path} does not fit {where.dataset.name}, {matched.misfit()}: give one caption an image, or --on_mismatch "
             f"skip to score the {scored} that can be."
         )
-    note(f"WARNING: {matched.misfit()}: these are left out, and {scored} scored.")
+    logger.warning("WARNING: %s: these are left out, and %s scored.", matched.misfit(), scored)
     kept = [example for example in where.dataset if example.id in captions]
     where = replace(where, dataset=CaptionDataset(kept, name=where.dataset.name))
     return where, captions, f"left out: {matched.misfit()}"
