@@ -1,0 +1,77 @@
+"""Rewards for truth and likelihood in recipes, by matching heads and late-interaction listeners; the oracle is of the world."""
+
+import math
+
+import pytest
+import torch
+
+from tellapart.cli.main import main
+from tellapart.errors import UsageError
+from tellapart.recipe.build import build, check_together
+from tellapart.recipe.recipe import Recipe
+from tiny.matchers import tiny_blip_itm
+from tiny_late import tiny_late
+
+TRUTH = [{"name": "truth", "weight": 0.3, "floor": -5.0}, {"name": "likelihood", "weight": 0.5}]
+
+
+@pytest.fixture(scope="module")
+def head(tmp_path_factory):
+    return tiny_blip_itm(tmp_path_factory.mktemp("head") / "blip")
+
+
+@pytest.fixture(scope="module")
+def verifier(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("late") / "verifier"
+    tiny_late().save(folder)
+    return folder
+
+
+def rollout_of(built, texts):
+    batch = built.data.collate([built.dataset[i] for i in range(len(texts))])
+    return built.captioner.tokenize(batch, texts, torch.arange(len(texts)))
+
+
+def test_truth_and_likelihood_by_their_formulas(materials, head, tmp_path):
+    path = materials.recipe(tmp_path, "scst", reward=TRUTH, matcher={"model": str(head)}, gallery={"images": 4})
+    built = build(Recipe.load(path))
+    rollout = rollout_of(built, ["a red star", "a blue ring on a table"])
+    parts = built.objective.reward.parts(rollout)
+    rewards = built.objective.reward.rewards
+    logits = rewards["truth"].matcher.rollout_logits(rollout)
+    expected = [0.3 * max(-5.0, float(row[1] - math.log(sum(math.exp(v) for v in row.tolist())))) for row in logits]
+    torch.testing.assert_close(parts["truth"], torch.tensor(expected), atol=1e-5, rtol=0)
+    listener = rewards["likelihood"].listener
+    gallery = built.dataset.ids[::2]  # 4 of 8 images, evenly spread
+    scale = float(listener.logit_scale.exp())
+    for place, image in enumerate(rollout.ids()):
+        text = listener.encode_texts([rollout.texts[place]])[0]
+        ids = list(dict.fromkeys([*gallery, image]))
+        cosines = dict(zip(ids, (listener.encode_ids(ids) @ text).tolist(), strict=True))
+        total = math.log(sum(math.exp(scale * value) for value in cosines.values()))
+        assert float(parts["likelihood"][place]) == pytest.approx(0.5 * (scale * cosines[image] - total), abs=1e-4)
+
+
+def test_a_late_listener_serves_both_and_judges(materials, verifier, tmp_path, capsys):
+    reward = [{"name": "truth"}, {"name": "likelihood", "listener": {"path": str(verifier)}}]
+    evaluation = {"split": "val", "max_new_tokens": 8, "judge": str(verifier)}
+    path = materials.recipe(tmp_path, "scst", reward=reward, matcher={"model": str(verifier)}, evaluation=evaluation)
+    assert main(["train", str(path), "--data.limit", "6"]) == 0
+    assert "judge R@1" in capsys.readouterr().out
+
+
+def test_a_late_listener_has_no_cosines(materials, verifier, tmp_path):
+    path = materials.recipe(tmp_path, "scst", reward={"clip_s": 1.0}, listener={"path": str(verifier)})
+    with pytest.raises(UsageError, match="compares word by word and has no cosines"):
+        build(Recipe.load(path))
+
+
+def test_the_oracle_is_refused_on_photos(materials, tmp_path):
+    path = materials.recipe(tmp_path, "scst", reward={"oracle": 1.0})
+    with pytest.raises(UsageError, match="knows the pictures of the built-in world only"):
+        build(Recipe.load(path))
+
+
+def test_truth_needs_a_matcher(materials, tmp_path):
+    with pytest.raises(UsageError, match=r"reward\.truth needs a matcher: set matcher\.model"):
+        check_together(Recipe.load(materials.recipe(tmp_path, "scst", reward=["truth"])))
