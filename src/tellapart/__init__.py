@@ -37,6 +37,7 @@ _NAMED = {
     "ClipListener": "tellapart.listeners.clip",
     "HuggingFaceCaptioner": "tellapart.captioners.huggingface",
     "ItmMatcher": "tellapart.listeners.matcher",
+    "LateListener": "tellapart.listeners.late",
     "Vse": "tellapart.listeners.vse",
     "mine": "tellapart.listeners.mining",
     # rewards; the classes of methods are added below
@@ -44,12 +45,14 @@ _NAMED = {
     "DocumentFrequencies": "tellapart.rewards.reference",
     "Grammar": "tellapart.rewards.grammar",
     "LanguageModel": "tellapart.rewards.language_model",
+    "Likelihood": "tellapart.rewards.likelihood",
     "Matching": "tellapart.rewards.matching",
     "MeanLogProbability": "tellapart.rewards.language_model",
     "Meteor": "tellapart.rewards.meteor",
     "Mix": "tellapart.rewards.mix",
     "RefSimilarity": "tellapart.rewards.similarity",
     "Similarity": "tellapart.rewards.similarity",
+    "Truth": "tellapart.rewards.truth",
     # to be extended
     "Method": "tellapart.objectives",
     "ObjectiveModule": "tellapart.types",

@@ -43,7 +43,7 @@ class Offers(Mapping[str, T], Generic[T]):
             source = f"the package {offer.dist.name!r}" if offer.dist else "an installed package"
             try:
                 value = offer.load()
-            except (ImportError, AttributeError, SyntaxError) as error:
+            except Exception as error:  # whatever a package raises when it is imported
                 raise UsageError(
                     f"the {self.kind} {offer.name!r} of {source} cannot be loaded ({error}): update or uninstall the package."
                 ) from error

@@ -9,10 +9,10 @@ import pytest
 from safetensors.torch import load_file
 
 from command_recipes import load_recipe
-from tellapart.cli import score_captioner
 from tellapart.cli.main import main
 from tellapart.data.load import load_dataset
 from tellapart.errors import UsageError
+from tellapart.recipe import score as score_captioner
 from tellapart.recipe.feature_inputs import features_at
 from tellapart.recipe.images import training_images, watched_images
 from tellapart.recipe.measured import DataOptions, load

@@ -18,10 +18,15 @@ SHORT = ["--data.size", "small", "--max_steps", "1", "--eval_steps", "1", "--eva
 def test_world_is_built_and_probed(capsys):
     assert main(["world", "--size", "small"]) == 0
     said = capsys.readouterr().out
-    folders = [Path(line.split()[1]) for line in said.splitlines()[2:6]]
+    folders = [Path(line.split()[2]) for line in said.splitlines()[2:9]]
     assert all(folder.is_dir() for folder in folders)
-    assert "binding" in said
-    assert "full, shuffled, t2i_R@1" in said
+    assert {"place", "veto", "doubled", "count", "broken", "truthful"} <= {
+        line.split()[0] for line in said.splitlines() if line
+    }
+    assert main(["world", "--size", "small", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)["stages"]
+    assert found["world/sighted"]["probe"] == found["world/verifier"]["probe"]
+    assert {"place", "relation", "veto"} <= set(found["world/judge"]["probe"])
 
 
 @pytest.mark.slow
@@ -33,9 +38,14 @@ def test_every_recipe_of_the_world_runs(recipe, tmp_path):
     if "discriminator:" in recipe.read_text():
         images += ["--discriminator.pretraining_steps", "4"]
     # The highest rates are too high for eight images of the small world: a step of them does not go well.
-    for rate in ("learning_rate: 3.0e-4", "learning_rate: {captioner: 3.0e-4"):
+    for rate in (
+        "learning_rate: 3.0e-4",
+        "learning_rate: 2.0e-4",
+        "learning_rate: {captioner: 3.0e-4",
+        "learning_rate: {captioner: 1.0e-4",
+    ):
         if rate in recipe.read_text():
-            images += ["--learning_rate.captioner" if "{" in rate else "--learning_rate", "1e-4"]
+            images += ["--learning_rate.captioner" if "{" in rate else "--learning_rate", "3e-5"]
     if "features:" in recipe.read_text():
         where = ["--size", "small", "--output_dir", str(tmp_path / "f")]
         assert main(["features", "world", *features_of(recipe), *where]) == 0

@@ -63,3 +63,9 @@ def test_the_same_method_drops_nothing(caplog):
 def test_a_wrong_option_is_still_an_error_beside_another_method():
     with pytest.raises(UsageError, match=r"objective\.bta is not an option"):
         Recipe.load("world_ved_scst_cider", {"method": "dico", "objective.bta": 1})
+
+
+def test_defaults_of_the_old_method_are_not_kept_by_a_loaded_recipe():
+    loaded = Recipe.load("coco_att2in2_psst", {"method": "wtf"})
+    replaced = Recipe.load("coco_att2in2_psst").replaced({"method": "wtf"})
+    assert replaced.objective["temperature"] == loaded.objective["temperature"] == 0.01

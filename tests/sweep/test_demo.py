@@ -11,7 +11,14 @@ from tellapart.sweep.demo import run_demo
 def test_the_demo_compares_and_reports_and_resumes(tmp_path, monkeypatch):
     comparison, page = run_demo(tmp_path, size="small", workers=1)
     names = [result.name for result in comparison.results]
-    assert names == ["xe", "scst-CLIP, last step", "dico, selected", "human", "full description", "empty caption"]
+    assert names == [
+        "xe",
+        "scst-CLIP, last step",
+        "dico on truth, selected",
+        "human",
+        "full description",
+        "empty caption",
+    ]
     assert page == tmp_path / "report.html"
     text = page.read_text(encoding="utf-8")
     assert all(name in text for name in names)

@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING
 from tellapart.cli.console import note, say
 from tellapart.errors import UsageError
 from tellapart.recipe.listener import listener_schema, load_listener
-from tellapart.recipe.words import read_words
+from tellapart.recipe.options import help_lines
+from tellapart.recipe.words import FLAGS, read_words
 
 if TYPE_CHECKING:
     from tellapart.recipe.listener import ListenerRecipe
     from tellapart.recipe.listener_build import BuiltListener
     from tellapart.training.run import Run
+
+OWN_FLAGS = ("dry_run", "print_config", "overwrite_output_dir")
 
 PAC = ("--loss", "pac")
 """What ``--pac`` is short for."""
@@ -58,6 +61,9 @@ def _help() -> str:
             "Train a listener (CLIP, SigLIP, VSE) on images and captions as RECIPE (a YAML file) says.",
             "",
             *listener_schema().help(),
+            "",
+            "for one invocation:",
+            *help_lines({name: option for name, option in FLAGS.items() if name in OWN_FLAGS}),
         ]
     )
 

@@ -15,7 +15,7 @@ class Method:
 
     Args:
         summary: one line for the table of methods.
-        target: ``module:class`` of the objective.
+        target: class of the objective, or ``"module:class"``.
         needs_references: whether training images must have human captions, whatever the reward.
         paper: where the method comes from.
         needs: what its constructor is given beside the captioner; each is built from a section of the recipe: reward,
@@ -30,7 +30,7 @@ class Method:
     """
 
     summary: str
-    target: str
+    target: str | type[Any]
     needs_references: bool
     paper: str
     needs: tuple[str, ...] = ()
@@ -58,4 +58,4 @@ class Method:
 
     def load(self) -> Any:
         """The class of the objective, imported now."""
-        return resolve(self.target)
+        return resolve(self.target) if isinstance(self.target, str) else self.target

@@ -21,8 +21,11 @@ if TYPE_CHECKING:
 
 PATHS = {
     "base",
+    "captioner",
+    "captions",
     "features",
     "grammar",
+    "image_encoder",
     "images",
     "itm",
     "judge",
@@ -33,6 +36,9 @@ PATHS = {
     "pac",
     "pac_base",
     "path",
+    "phrases",
+    "tower",
+    "vocabulary",
 }
 """Last part of the options that name models or data."""
 
@@ -57,7 +63,12 @@ ON_HACK = ("training.on_hack", "training.hack_patience")
 MAY_CHANGE = ("training", "evaluation")
 """Sections in which a run may be resumed with other options: how long it goes on, and how it is evaluated."""
 
-READ = (".safetensors", ".bin", ".pth", ".pt", ".json", ".jsonl", ".txt", ".csv", ".tsv", ".parquet", ".yaml")
+READ = frozenset(
+    [
+        *(".safetensors", ".bin", ".pth", ".pt", ".json", ".jsonl", ".txt", ".csv", ".tsv", ".parquet", ".yaml"),
+        *(".npy", ".npz", ".h5", ".hdf5", ".tar", ".model"),
+    ]
+)
 """Files of a folder that count by content; others, such as pictures, by name and size."""
 
 
@@ -104,7 +115,10 @@ def flat(resolved: Mapping[str, Any], schema: Schema) -> dict[str, Any]:
             found |= {key: inner for key, (inner, _) in flat_rewards(value or [], REWARD).items()}
         else:
             found |= _flat(full_name(name), value, schema)
-    return {key: value for key, value in found.items() if not (key.endswith(".weight") and value == 0)}
+    return {key: value for key, value in found.items() if not (_WEIGHT.match(key) and value == 0)}
+
+
+_WEIGHT = re.compile(r"reward\.[^.]+\.weight$")
 
 
 def _flat(name: str, value: Any, schema: Schema) -> dict[str, Any]:
@@ -129,13 +143,14 @@ def decisions(resolved: Mapping[str, Any], schema: Schema) -> dict[str, Any]:
     return {
         name: value
         for name, value in values.items()
-        if name not in idle
+        if _PART_OF_REWARD.sub("", name) not in idle
         and (name in schema.defaults or name.startswith(f"{REWARD}."))
         and plain(schema.defaults.get(name, _NOTHING)) != value
     }
 
 
 _NOTHING = object()
+_PART_OF_REWARD = re.compile(r"^reward\.[^.]+\.")
 
 
 def run_decisions(resolved: Mapping[str, Any], schema: Schema) -> dict[str, Any]:

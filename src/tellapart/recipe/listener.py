@@ -180,7 +180,9 @@ def load_listener(
     written = read_yaml(path) if path is not None else written
     strange = next((key for key in OF_CAPTIONERS if key in written.values), None)
     if strange is not None:
-        raise UsageError(f"{path} has {strange}, so it is a recipe of a captioner: run it with tellapart train.")
+        raise UsageError(
+            f"{path or 'the recipe'} has {strange}, so it is a recipe of a captioner: run it with tellapart train."
+        )
 
     def shown(name: str) -> str:
         line = next((written.lines[key] for key in (name, full_name(name)) if key in written.lines), None)

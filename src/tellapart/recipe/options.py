@@ -25,7 +25,9 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError,
 from tellapart.errors import UsageError
 from tellapart.recipe.read_yaml import read_scalar
 
-CONFIG = ConfigDict(extra="forbid", strict=True, protected_namespaces=(), arbitrary_types_allowed=True)
+CONFIG = ConfigDict(
+    extra="forbid", strict=True, protected_namespaces=(), arbitrary_types_allowed=True, allow_inf_nan=False
+)
 """Strict as JSON: 1 is a number and no truth value, "1" is text; dataclasses below a model are read the same way."""
 
 REQUIRED: Any = inspect.Parameter.empty
@@ -115,10 +117,20 @@ def _arguments(target: Any) -> Callable[[Sequence[str]], Iterator[tuple[str, Any
                 continue
             # One by one: the arguments that are skipped may have types that are imported for checking only.
             kind = parameter.annotation
-            kind = eval(kind, function.__globals__) if isinstance(kind, str) else kind
+            if isinstance(kind, str):
+                kind = _evaluated(kind, name, function)
             yield name, Any if kind is REQUIRED else kind, parameter.default
 
     return found
+
+
+def _evaluated(annotation: str, name: str, function: Any) -> Any:
+    try:
+        return eval(annotation, function.__globals__)
+    except Exception as error:
+        raise UsageError(
+            f"the type {annotation!r} of the option {name!r} of {function.__qualname__} cannot be read ({error}): correct it."
+        ) from error
 
 
 def model_of(name: str, options: Mapping[str, Option]) -> type[BaseModel]:
@@ -197,6 +209,8 @@ def plain(value: Any) -> Any:
         return {name: plain(inner) for name, inner in value.items()}
     if isinstance(value, list | tuple):
         return [plain(inner) for inner in value]
+    if type(value).__module__ == "numpy" and hasattr(value, "item"):
+        return value.item()
     return str(value) if isinstance(value, Path) else value
 
 

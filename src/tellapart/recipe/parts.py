@@ -63,7 +63,7 @@ class PartKind:
         """
         if isinstance(value, PartKind):
             return value
-        if not callable(value):
+        if not (isinstance(value, type) or inspect.isroutine(value)):
             raise TypeError(f"is {type(value).__name__}, not a function that builds a part")
         options = [p for p in inspect.signature(value).parameters.values() if p.kind is p.KEYWORD_ONLY]
         summary = (inspect.getdoc(value) or value.__name__).partition("\n")[0]
@@ -207,7 +207,8 @@ class Parts:
             elif kind.section is None:
                 self._built[key] = None if section is None else kind.load()(self, **vars(section))
             else:
-                self._built[key] = kind.load()(self, section, **({} if same else {"label": self._label(name)}))
+                named = "label" in inspect.signature(kind.load()).parameters and not same
+                self._built[key] = kind.load()(self, section, **({"label": self._label(name)} if named else {}))
         return self._built[key]
 
     def _label(self, name: str) -> str:
@@ -378,6 +379,7 @@ def check_parts(recipe: Recipe) -> None:
         section = recipe.parts.get(name)
         if users and (section is None or getattr(section, what.option) is None):
             raise UsageError(f"{users[0]} needs {what.a}: set {name}.{what.option} to {what.such_as}.")
+        _check_own_parts(recipe, name, what)
         given = None if section is None or users or name == "listener" else getattr(section, what.option)
         if given is not None:
             raise UsageError(f"{name}.{what.option} is {given}, but nothing asks it: leave {name} out.")
@@ -385,6 +387,14 @@ def check_parts(recipe: Recipe) -> None:
     if matching is not None and matching.batch_size < 1:
         raise UsageError(f"matcher.batch_size is {matching.batch_size}: give 1 or more.")
     _check_ranks(recipe)
+
+
+def _check_own_parts(recipe: Recipe, name: str, what: _Named) -> None:
+    """Raise where a reward has a part of its own that names no model."""
+    for entry in recipe.reward:
+        if name in entry.parts and getattr(entry.parts[name], what.option) is None:
+            part = f"reward.{entry.name}.{name}"
+            raise UsageError(f"{part}.{what.option} is missing: set it to {what.such_as}, or leave {part} out.")
 
 
 @dataclass(frozen=True)

@@ -40,7 +40,7 @@ def offered_by(path: Path) -> Offered:
     sys.modules[name] = module  # where dataclasses and pickles of the file look for it
     try:
         spec.loader.exec_module(module)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise UsageError(f"--plugin {path} cannot be run ({type(error).__name__}: {error}): correct it.") from error
     offers = [vars(module).get(key, {}) for key in ("METHODS", "REWARDS", "PARTS")]
     wrong = next((offer for offer in offers if not isinstance(offer, Mapping)), None)

@@ -51,6 +51,7 @@ class _Loader(yaml.SafeLoader):
 
 _OWN_WORDS = {
     "tag:yaml.org,2002:bool": (r"(?:true|True|TRUE|false|False|FALSE)$", "tTfF"),
+    "tag:yaml.org,2002:int": (r"[-+]?(?:0|[1-9][0-9]*)$", "-+0123456789"),
     "tag:yaml.org,2002:float": (r"[-+]?(?:\d+\.\d*|\.\d+|\d+(?=[eE]))(?:[eE][-+]?\d+)?$", "-+.0123456789"),
 }
 _Loader.yaml_implicit_resolvers = {
@@ -87,8 +88,9 @@ def read_yaml(path: Path) -> Written:
     except (OSError, UnicodeDecodeError) as error:
         why = "does not exist" if isinstance(error, FileNotFoundError) else f"cannot be read ({error})"
         raise UsageError(f"the recipe {path} {why}: name a YAML file, such as one of recipes/.") from error
-    loader = _Loader(text)
+    loader = None
     try:
+        loader = _Loader(text)
         node = loader.get_single_node()
         if node is not None and _unfolded(node, {}) > MOST:
             raise yaml.composer.ComposerError(None, None, "its aliases unfold to too much", node.start_mark)
@@ -98,7 +100,8 @@ def read_yaml(path: Path) -> Written:
         line = f"line {mark.line + 1}: " if mark else ""
         raise UsageError(f"{path} is not a valid recipe ({line}{why}): correct the YAML.") from error
     finally:
-        loader.dispose()
+        if loader is not None:
+            loader.dispose()
     if node is None or not isinstance(values, dict):
         raise UsageError(f"{path} holds no options: a recipe is a YAML mapping such as 'method: dico'.")
     return Written(values, _lines(node))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import resources
 from pathlib import Path
@@ -15,6 +15,7 @@ from tellapart.errors import UsageError
 from tellapart.names import require_known
 from tellapart.recipe.flags import (
     RECIPE_ENDINGS,
+    NoValue,
     flat_rewards,
     flatten,
     full_name,
@@ -35,9 +36,6 @@ if TYPE_CHECKING:
     from tellapart.training.run import Run
 
 logger = logging.getLogger(__name__)
-
-NAME = "recipe"
-"""Of a recipe that has no file, and of its folder below ``runs/``."""
 
 LEARNERS_OPTIONS = ("learning_rate", "max_grad_norm", "max_grad_value")
 """Options of the training that may differ for each part that learns."""
@@ -115,9 +113,10 @@ class Recipe:
             plugins: Python files that bring methods, rewards or parts; they are run.
 
         Raises:
-            UsageError: the recipe cannot be read, or an option is unknown, missing, of a wrong type or contradicts another.
+            UsageError: the recipe cannot be read, or an option is unknown, missing or of a wrong type. Whether sections go
+                together is checked when it is built.
         """
-        given = dict(overrides or {})
+        given = dotted(overrides or {})
         return load_with(source, given, lambda schema: given, Catalogue.load(plugins))
 
     @property
@@ -139,8 +138,14 @@ class Recipe:
         Raises:
             UsageError: one is unknown, or of a wrong type.
         """
-        given = dict(overrides)
-        again = load_with(self.resolved, given, lambda schema: given, self.catalogue)
+        given, written = dotted(overrides), self.resolved
+        if (
+            given.get("method", self.method) != self.method
+        ):  # what was not written is no choice that the other method should keep
+            usual = self.schema.defaults
+            kept = {name: value for name, value in self.objective.items() if value != usual.get(f"{OBJECTIVE}.{name}")}
+            written = written | {OBJECTIVE: plain(kept)}
+        again = load_with(written, given, lambda schema: given, self.catalogue)
         return replace(again, name=self.name)
 
     def to_yaml(self) -> str:
@@ -192,7 +197,20 @@ class Recipe:
         recipe = self.replaced(given) if given else self
         if resume and any(recipe.training.output_dir.glob("checkpoint-*")):
             recipe = recipe.replaced({"training.resume_from_checkpoint": "last"})
+        elif resume:
+            overwrite = True  # what a training left that was stopped before its first checkpoint
         return train(recipe, overwrite=overwrite)
+
+
+def dotted(overrides: Mapping[str, Any]) -> dict[str, Any]:
+    """Overrides by dotted names, where some were given as mappings of a section's options."""
+    found: dict[str, Any] = {}
+    for name, value in overrides.items():
+        if isinstance(value, Mapping) and "." not in name and full_name(name) == name and name != REWARD:
+            found |= {f"{name}.{option}": inner for option, inner in value.items()}
+        else:
+            found[name] = value
+    return found
 
 
 def find_recipe(name: str | Path) -> Path:
@@ -202,7 +220,7 @@ def find_recipe(name: str | Path) -> Path:
         UsageError: there is none.
     """
     path = Path(name)
-    if path.suffix in RECIPE_ENDINGS or path.exists():
+    if path.suffix in RECIPE_ENDINGS or path.is_file():
         return path
     shipped = {found.stem: found for folder in _shipped() for found in sorted(folder.glob("*.yaml"))}
     require_known(str(name), shipped, "a file or a shipped recipe")
@@ -258,10 +276,10 @@ class _Reading:
         path = None if source is None or isinstance(source, Mapping) else find_recipe(source)
         written = Written(dict(source), {}) if isinstance(source, Mapping) else Written({}, {})
         self.file = _FileOptions(read_yaml(path) if path is not None else written, path)
-        before, self.method = _methods(self.file.written.values, asked, path, catalogue)
+        self.before, self.method = _methods(self.file.written.values, asked, path, catalogue)
         self.catalogue, self.kind = catalogue, catalogue.methods[self.method]
         self.name = path.stem if path is not None else self.method
-        self.switched = before not in (None, self.method)
+        self.switched = self.before not in (None, self.method)
         """Whether another method than the file's was chosen."""
         self.dropped: list[str] = []
         """What the file says that the other method does not use."""
@@ -270,6 +288,12 @@ class _Reading:
         self.weights = self._weights(asked)
         named = dict.fromkeys(key.split(".")[1] for key in (*self.weights, *asked) if key.startswith(f"{REWARD}."))
         self.rewards = [name for name in named if name in catalogue.rewards]
+        self.rewards = [name for name in self.rewards if not _removes(asked, name)]
+        _require_weights(self.rewards, self.weights, asked)
+        before_them = {key.split(".")[1] for key in self.file.rewards}
+        removed = [name for name in before_them if name in catalogue.rewards and name not in self.rewards]
+        self.spare = {part for name in removed for part in catalogue.rewards[name].needs}
+        """Parts of rewards that the overrides remove: their sections in the file are no fault."""
         self.schema = captioner_schema(self.method, catalogue, rewards=self.rewards)
 
     def _weights(self, asked: Mapping[str, Any]) -> dict[str, Given]:
@@ -297,17 +321,32 @@ class _Reading:
             UsageError: one is unknown.
         """
         schema = self.schema
-        found = self.file.flat(schema, self.dropped if self.switched else None)
-        found |= {known_key(key, schema.types, shown=given.shown): given for key, given in self.weights.items()}
-        given = {name: value for name, value in options(schema).items() if name not in (REWARD, "method")}
+        found = self.file.flat(schema, self.dropped if self.switched else None, self.spare)
+        for key, one in self.weights.items():
+            if key.split(".")[1] in self.rewards or key.split(".")[1] not in self.catalogue.rewards:
+                found[known_key(key, schema.types, shown=one.shown)] = one
+        asked = options(schema)
+        given = {
+            name: value
+            for name, value in asked.items()
+            if name not in (REWARD, "method")
+            and not (name.startswith(f"{REWARD}.") and _removes(asked, name.split(".")[1]))
+        }
         found = merged(found, given_options(given, schema))
+        _spread(found, self.learners)
         if self.switched:
-            _fit_learners(found, self.kind, self.catalogue, self.dropped)
+            _fit_learners(found, self.learners, "own_listener" in self.kind.needs, self.dropped)
             found |= self._usual(found)
             _tell_switch(self.method, self._told(self.dropped), self.added)
         found["method"] = Given(self.method, "method")
         found.setdefault(f"{TRAINING}.output_dir", Given(str(Path("runs") / self.name), "output_dir"))
         return found
+
+    @property
+    def learners(self) -> set[str]:
+        """The parts that learn."""
+        parts = self.catalogue.parts
+        return {"captioner", *(n for n in self.kind.needs if n in parts and parts[n].learns)} - {*self.kind.keeps}
 
     def _usual(self, flat: Mapping[str, Given]) -> dict[str, Given]:
         """The usual models of parts that the other method and its rewards need, where the file names none."""
@@ -326,6 +365,23 @@ class _Reading:
         kept = (*self.schema.sections, *LEARNERS_OPTIONS, REWARD)
         sections = ((name, name.partition(".")[0]) for name in dropped)
         return list(dict.fromkeys(name if section in kept else section for name, section in sections))
+
+
+def _require_weights(names: Sequence[str], weights: Mapping[str, Given], asked: Mapping[str, Any]) -> None:
+    """Raise where an option is given of a reward that the recipe has not got."""
+    for name in names:
+        key = f"{REWARD}.{name}"
+        if not any(known in weights or known in asked for known in (f"{key}.weight", key)):
+            raise UsageError(
+                f"{key} is not in the recipe, so its options do nothing: give it a weight, such as --{key} 1."
+            )
+
+
+def _removes(asked: Mapping[str, Any], reward: str) -> bool:
+    """Whether overrides give a reward the weight 0."""
+    value = asked.get(f"{REWARD}.{reward}", asked.get(f"{REWARD}.{reward}.weight"))
+    value = from_text(value, None) if isinstance(value, Text) else value
+    return value == 0 and not isinstance(value, bool)
 
 
 def merged(flat: Mapping[str, Given], overrides: Mapping[str, Given]) -> dict[str, Given]:
@@ -370,18 +426,22 @@ class _FileOptions:
         line = self.written.lines.get(f"{REWARD}.{place}")
         return name if self.path is None else f"{name} in {self.path}" + (f":{line}" if line else "")
 
-    def flat(self, schema: Schema, dropped: list[str] | None) -> dict[str, Given]:
+    def flat(self, schema: Schema, dropped: list[str] | None, spare: Collection[str] = ()) -> dict[str, Given]:
         """All else under full names.
 
         Args:
             schema: of the recipe.
             dropped: takes the names of options that the schema has not; none raises on the first.
+            spare: sections that are left out where the schema has not got them.
         """
         values = {key: value for key, value in self.written.values.items() if key not in (REWARD, "method", "$schema")}
         found: dict[str, Given] = {}
         for name, given in flatten(values, schema, self.shown).items():
             if name.partition(".")[0] in ONE_INVOCATION:
                 raise UsageError(f"{given.shown} is not for recipes: give --{name} on the command line.")
+            section = name.partition(".")[0]
+            if section in spare and section not in schema.sections:
+                continue
             try:
                 found[known_key(name, schema.types, shown=given.shown)] = given
             except UsageError:
@@ -424,17 +484,28 @@ def _methods(
             else "there is no recipe: name a file such as recipe.yaml, or --method"
         )
         raise UsageError(f"{where} one of {', '.join(catalogue.methods)}.")
+    if isinstance(method, NoValue):
+        raise UsageError("--method has no value: write --method NAME.")
     for name in filter(None, (method, before)):
         require_known(str(name), catalogue.methods, "a method")
     return (None if before is None else str(before)), str(method)
 
 
-def _fit_learners(flat: dict[str, Given], kind: Method, catalogue: Catalogue, notes: list[str]) -> None:
+def _spread(flat: dict[str, Given], learners: Collection[str]) -> None:
+    """Where one number was for all parts that learn and another is given for one of them, the others keep the first."""
+    for option in LEARNERS_OPTIONS:
+        key = f"{TRAINING}.{option}"
+        given = flat.get(key)
+        if given is None or not any(name.startswith(f"{key}.") for name in flat):
+            continue
+        value = from_text(given.value, None) if isinstance(given.value, Text) else given.value
+        if isinstance(value, int | float):
+            flat[key] = replace(given, value=dict.fromkeys(sorted(learners), value))
+
+
+def _fit_learners(flat: dict[str, Given], learners: Collection[str], own_listener: bool, notes: list[str]) -> None:
     """Where another method was chosen: numbers of parts that it has not are dropped, those of its own parts are the captioner's,
     and a checkpoint is selected by a metric that there will be."""
-    learners = {"captioner", *(n for n in kind.needs if n in catalogue.parts and catalogue.parts[n].learns)} - {
-        *kind.keeps
-    }
     for option in LEARNERS_OPTIONS:
         key = f"{TRAINING}.{option}"
         given = flat.get(key)
@@ -443,11 +514,11 @@ def _fit_learners(flat: dict[str, Given], kind: Method, catalogue: Catalogue, no
         notes += [f"{option}.{name}" for name in given.value if name not in learners]
         kept = {name: value for name, value in given.value.items() if name in learners}
         first = next(iter(kept.values()), None)
-        flat[key] = replace(given, value=kept | dict.fromkeys(learners - {*kept}, first) if kept else None)
+        flat[key] = replace(given, value=kept | dict.fromkeys({*learners} - {*kept}, first) if kept else None)
         if not kept:
             del flat[key]
     chosen = f"{TRAINING}.metric_for_best_model"
-    if "own_listener" not in kind.needs and chosen in flat and str(flat[chosen].value).startswith("own_listener"):
+    if not own_listener and chosen in flat and str(flat[chosen].value).startswith("own_listener"):
         notes.append(f"metric_for_best_model {flat[chosen].value} (CIDEr instead)")
         flat[chosen] = replace(flat[chosen], value="CIDEr")
 

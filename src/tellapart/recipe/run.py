@@ -65,12 +65,15 @@ def train(recipe: Recipe, *, overwrite: bool = False, built: Built | None = None
     fresh = not recipe.training.resume_from_checkpoint
     if is_main():
         keep_list(built.data, built.skipped, output_dir / SKIPPED_FILE, resumes=not fresh)
+    about = output_dir / "run.json"
+    before = about.read_bytes() if about.is_file() else b""
     watch = _keeping_first(built.watch, output_dir) if built.watch is not None and fresh else built.watch
     try:
         with quiet():
             done = loop(built.objective, built.data, recipe.training, evaluate=watch, recipe=recipe.resolved)
     finally:
-        if is_main() and (output_dir / "run.json").is_file():
+        # A resume that was refused leaves run.json, and what belongs to it, as they were.
+        if is_main() and about.is_file() and about.read_bytes() != before:
             write_text(output_dir / RECIPE_FILE, recipe.to_yaml())
             tell_replaced(built.data, output_dir / SKIPPED_FILE)
     if is_main():

@@ -12,6 +12,7 @@ from typing import Any
 
 from pydantic import BaseModel, Field, create_model
 
+from tellapart.errors import UsageError
 from tellapart.names import require_known
 from tellapart.objectives import METHODS
 from tellapart.objectives.method import Method
@@ -29,7 +30,7 @@ from tellapart.recipe.options import (
     validated,
 )
 from tellapart.recipe.parts import PARTS, PartKind
-from tellapart.recipe.plugins import offered_by
+from tellapart.recipe.plugins import Offered, offered_by
 from tellapart.recipe.sections import CaptionerSection, DataSection, EvaluationSection
 from tellapart.rewards import REWARDS
 from tellapart.rewards.kinds import RewardKind
@@ -69,7 +70,29 @@ class Catalogue:
             methods = methods.extended(offered.methods, str(path))
             rewards = rewards.extended(offered.rewards, str(path))
             parts = parts.extended(offered.parts, str(path))
+            _require_parts(offered, rewards, parts, path)
         return Catalogue(methods, rewards, parts, tuple(map(Path, plugins)))
+
+
+def _require_parts(
+    offered: Offered, rewards: Mapping[str, RewardKind], parts: Mapping[str, PartKind], path: Path
+) -> None:
+    """Raise where a reward of a file asks for what there is not, or a part takes the name of a section."""
+    for name in offered.rewards:
+        unknown = next((need for need in rewards[name].needs if need not in (*parts, "captioner", "dataset")), None)
+        if unknown is not None:
+            raise UsageError(
+                f"the reward {name!r} of {path} has an argument {unknown!r} without a default, which is not a part: name a class "
+                f"or function that makes the reward, whose arguments are parts ({', '.join(parts)}, captioner, dataset) or "
+                "keyword-only options."
+            )
+    taken = next((name for name in offered.parts if name in SECTIONS), None)
+    if taken is not None:
+        raise UsageError(f"{path} offers a part {taken!r}, the name of a section: rename it.")
+
+
+SECTIONS = ("method", "captioner", "data", REWARD, OBJECTIVE, "evaluation", TRAINING)
+"""Names that no part can have."""
 
 
 @dataclass(frozen=True)
@@ -272,11 +295,14 @@ def reward_options(name: str, catalogue: Catalogue) -> dict[str, Option]:
     kind = catalogue.rewards[name]
     options = {"weight": Option("weight", float, 1.0, "factor in the sum of rewards")}
     for option in options_of(kind.load(), skip=(*kind.needs, *kind.fixed)).values():
+        if option.name in ("name", "weight"):
+            raise UsageError(
+                f"the reward {name!r} has an option {option.name!r}, which every entry of reward has: rename it."
+            )
         options[option.name] = option
     for part in kind.needs:
         if part in catalogue.parts and not catalogue.parts[part].plain:
             section = Section.of(catalogue.parts[part].options())
-            options[part] = Option(
-                part, (section.kind or dict[str, Any]) | None, None, f"its own {part}; null takes the recipe's"
-            )
+            own: Any = (section.kind or model_of(part, section.options)) | None
+            options[part] = Option(part, own, None, f"its own {part}; null takes the recipe's")
     return options

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -23,7 +24,7 @@ class TrainFlags:
         dry_run: build everything, check the captioner on two images, print the resolved recipe, and train nothing.
         print_config: print the resolved recipe and stop before anything is built.
         overwrite_output_dir: delete what the output folder holds and start anew.
-        plugin: a Python file that brings methods, rewards or parts (REWARDS = {"name": MyReward}); it is run.
+        plugin: a Python file that brings methods, rewards or parts (REWARDS = {"name": MyReward}); it is run. May be repeated.
         push_to_hub: upload the selected captioner with its model card to the Hugging Face hub after training.
         hub_model_id: name of the repository to push to, owner/name.
         hub_private_repo: make the repository private if it does not exist yet.
@@ -74,8 +75,13 @@ def read_words(
         return {name: value for name, value in words.options.items() if name not in FLAG_TYPES}
 
     asked = {name: value for name, value in first.options.items() if name not in FLAG_TYPES}
-    plugins = [] if flags.plugin is None else [flags.plugin]
-    return load(word, asked, options, plugins), flags
+    return load(word, asked, options, _plugins(argv)), flags
+
+
+def _plugins(argv: Sequence[str]) -> list[Path]:
+    """Every ``--plugin`` of a command line."""
+    found = [Path(word.partition("=")[2]) for word in argv if word.startswith("--plugin=")]
+    return found + [Path(after) for word, after in pairwise(argv) if word == "--plugin"]
 
 
 def _flags(options: Mapping[str, Any]) -> TrainFlags:

@@ -17,7 +17,7 @@ class RewardKind:
     Args:
         summary: one line: what it is, its range and its source.
         target: the class or function that makes the reward, or ``"module:attribute"`` of it. Its arguments without a default are
-            parts of the training, by name (``listener``, ``matcher``, ``captioner``, ...); the others are options.
+            parts of the training, by name (``listener``, ``matcher``, ``captioner``, ...); keyword-only ones are options.
         needs: the parts that it is given.
         fixed: arguments that make the reward what it is, and so are no options.
         needs_references: whether training images must have human captions.
@@ -38,7 +38,7 @@ class RewardKind:
         """
         if isinstance(value, RewardKind):
             return value
-        if not callable(value):
+        if not (isinstance(value, type) or inspect.isroutine(value)):
             raise TypeError(f"is {type(value).__name__}, not a class or function that makes a reward")
         parameters = inspect.signature(value).parameters.values()
         needs = tuple(p.name for p in parameters if p.default is p.empty and p.kind is p.POSITIONAL_OR_KEYWORD)
