@@ -103,8 +103,8 @@ def run(options: argparse.Namespace, settings: dict[str, Any]) -> dict[str, Any]
         objective = SCST(captioner, given, num_generations=5, max_new_tokens=MAX_NEW_TOKENS, kl_coef=0.01)
     curve: list[dict[str, float]] = []
 
-    def watch(trained: Any) -> dict[str, float]:
-        curve.append(measure(trained, "val", GREEDY))
+    def watch(_: Any) -> dict[str, float]:
+        curve.append(measure(captioner, "val", GREEDY))
         print({name: curve[-1][name] for name in ("truthful", "grammatical", "exact_recall@1", "words")}, flush=True)
         return curve[-1]
 

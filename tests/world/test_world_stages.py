@@ -178,7 +178,7 @@ def test_the_other_process_tells_why_it_failed(tmp_path, monkeypatch):
     (tmp_path / "file").touch()
     monkeypatch.setenv("TELLAPART_CACHE", str(tmp_path / "file"))
     with pytest.raises(UsageError, match=r"world/judge could not be built: NotADirectoryError.*--stage world/judge"):  # noqa: SIM117
-        with world_stages._beside("world/judge", "small"):
+        with world_stages._beside(("world/judge",), "small"):
             pass
 
 
