@@ -103,8 +103,8 @@ def run(options: argparse.Namespace, settings: dict[str, Any]) -> dict[str, Any]
         objective = SCST(captioner, given, num_generations=5, max_new_tokens=MAX_NEW_TOKENS, kl_coef=0.01)
     curve: list[dict[str, float]] = []
 
-    def watch(trained: Any) -> dict[str, float]:
-        curve.append(measure(trained, "val", GREEDY))
+    def watch(_: Any) -> dict[str, float]:
+        curve.append(measure(captioner, "val", GREEDY))
         print({name: curve[-1][name] for name in ("truthful", "grammatical", "exact_recall@1", "words")}, flush=True)
         return curve[-1]
 
@@ -116,6 +116,7 @@ def run(options: argparse.Namespace, settings: dict[str, Any]) -> dict[str, Any]
             per_device_train_batch_size=48,
             eval_steps=options.every,
             save_total_limit=1,
+            lr_scheduler_type=options.course,
             seed=options.seed,
         )
         train(objective, TrainingData(dataset, Collate({captioner.name: pixels})), config, evaluate=watch)
@@ -143,6 +144,9 @@ def main() -> None:
     parser.add_argument("--factor", type=float, default=0.3, help="of truth, likelihood and sighted together")
     parser.add_argument("--floor", type=float, default=-40.0, help="of truth")
     parser.add_argument("--lr", type=float, default=2e-4)
+    parser.add_argument(
+        "--course", choices=("constant", "linear", "cosine"), default="linear", help="of the learning rate"
+    )
     parser.add_argument("--steps", type=int, default=120)
     parser.add_argument("--every", type=int, default=30)
     parser.add_argument("--seed", type=int, default=0)

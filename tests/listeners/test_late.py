@@ -11,6 +11,7 @@ from tellapart.listeners.clip import ClipListener
 from tellapart.listeners.kinds import is_late
 from tellapart.listeners.late import LateListener
 from tellapart.listeners.late_model import EASY, LateModel, all_logprobs, counted, pair_logprobs
+from tellapart.listeners.mining import mine
 from tellapart.listeners.opening import open_listener
 from tellapart.rewards.matchers import open_matcher
 from tellapart.rewards.matching import Matching
@@ -130,6 +131,14 @@ def test_images_are_compared_token_by_token_for_mining(listener):
     torch.testing.assert_close(
         embeddings[0], torch.nn.functional.normalize(listener.vectors_of(["x"]).flatten(), dim=0)
     )
+
+
+def test_it_mines_neighbours(listener, tmp_path, monkeypatch):
+    monkeypatch.setenv("TELLAPART_CACHE", str(tmp_path))
+    found = mine(tiny_late(), pictures(), 1, same_above=1.1)
+    similar = listener.encode_ids(IDS) @ listener.encode_ids(IDS).T
+    similar.fill_diagonal_(-1)
+    assert found.of(IDS) == [[IDS[row]] for row in similar.argmax(dim=1).tolist()]
 
 
 def test_unknown_images_and_folders_are_told(listener, tmp_path):

@@ -96,9 +96,9 @@ def _phrase(thing: SceneObject, rng: random.Random, habits: Habits, *, placed: b
 
 
 def _counted(scene: Scene, rng: random.Random) -> Description:
-    """How many objects share what one of them is; one object is spoken of as one."""
+    """How many objects there are, or share what one of them is; one object is spoken of as one."""
     thing = pick(rng, scene.objects)
-    shared = {name: getattr(thing, name) for name in rng.sample(list(VALUES), pick(rng, (0, 1, 1, 2)))}
+    shared = {name: getattr(thing, name) for name in rng.sample(list(VALUES), pick(rng, (0, 0, 0, 1, 1, 2)))}
     count = sum(all(getattr(other, name) == value for name, value in shared.items()) for other in scene.objects)
     return Description((NounPhrase(count, **shared),))
 
@@ -198,7 +198,8 @@ def _with_phrase(said: Description, phrase: NounPhrase, rng: random.Random) -> D
 
 
 def _with_count_changed(said: Description, scene: Scene, rng: random.Random) -> Description:
-    place = rng.randrange(len(said.phrases))
+    counted = [i for i, phrase in enumerate(said.phrases) if phrase.count > 1 or phrase.shape is None]
+    place = pick(rng, counted or range(len(said.phrases)))
     phrase = said.phrases[place]
     counts = [count for count in (1, *spec.NUMBERS.values()) if count != phrase.count]
     return _put(said, place, replace(phrase, count=pick(rng, counts), place=None))
@@ -286,7 +287,8 @@ def draw_texts(scene: Scene, rng: random.Random, habits: Habits) -> list[str]:
     Which of them are true is not said: two changes may undo each other, and a broken text may happen to be whole.
     """
     true = draw_text(scene, rng, habits)
-    false = change(true, scene, rng)
+    counting = len(true.phrases) == 1 and (true.phrases[0].count > 1 or true.phrases[0].shape is None)
+    false = _with_count_changed(true, scene, rng) if counting and rng.random() < 0.6 else change(true, scene, rng)
     if rng.random() < 0.2:
         false = change(false, scene, rng)
     careless = careless_text(scene, rng, habits)

@@ -39,9 +39,10 @@ _BACKBONE = {
     "small": {"steps": 60, "batch_size": 48, "learning_rate": 2e-3},
 }
 _VERIFIER = {
-    "full": {"steps": 500, "batch_size": 96, "learning_rate": 2e-3, "adam_beta2": 0.98},
+    "full": {"steps": 600, "batch_size": 96, "learning_rate": 2e-3, "adam_beta2": 0.98},
     "small": {"steps": 45, "batch_size": 32, "learning_rate": 2e-3, "adam_beta2": 0.98},
 }
+_JUDGE = {"full": _VERIFIER["full"] | {"steps": 450}, "small": _VERIFIER["small"]}
 _PAC = {
     "full": {"steps": 150, "batch_size": 256, "learning_rate": 1e-3},
     "small": {"steps": 20, "batch_size": 128, "learning_rate": 3e-3},
@@ -65,9 +66,7 @@ STAGES = {
     "world/verifier": Stage(
         "verifier", "build_verifier", _VERIFIER, needs=("world/backbone",), probed=True, use="truth"
     ),
-    "world/judge": Stage(
-        "verifier", "build_judge", _VERIFIER, needs=("world/judge-backbone",), probed=True, use="judge"
-    ),
+    "world/judge": Stage("verifier", "build_judge", _JUDGE, needs=("world/judge-backbone",), probed=True, use="judge"),
     "world/negclip": Stage(
         "listeners",
         "build_negclip",

@@ -58,8 +58,8 @@ def resolve(path: str, *, size: str = "full", seed: int = 0) -> Path:
 
 
 def build_all(size: str = "full", *, seeds: Sequence[int] = (0,)) -> None:
-    """Build every stage that is missing: the judge in a process of its own beside the others. ``world/grammar``, which few
-    trainings need, waits until one does.
+    """Build the stages that most trainings need and that are missing: judge and verifier in a process of their own next to
+    the others. Stages that few trainings need, such as ``world/grammar``, are built by the first that does.
 
     Args:
         size: of the world.
@@ -71,9 +71,8 @@ def build_all(size: str = "full", *, seeds: Sequence[int] = (0,)) -> None:
     from tellapart.world import load_world
 
     load_world("web", size=size)  # both processes need it: built once, before they part
-    with _beside("world/judge", size):
-        for name in ("world/listener", "world/verifier"):
-            resolve(name, size=size)
+    with _beside(("world/judge", "world/verifier"), size):
+        resolve("world/listener", size=size)
         for seed in seeds:
             resolve("world/xe", size=size, seed=seed)
 
@@ -152,39 +151,41 @@ def _probe(folder: Path, stage: Stage, size: str) -> None:
 
 
 @contextmanager
-def _beside(name: str, size: str) -> Iterator[None]:
-    """Build a stage in another process while the block runs, and wait for it at the end; an error ends that process."""
-    if stage_folder(name, size, SEED).is_dir():
+def _beside(names: Sequence[str], size: str) -> Iterator[None]:
+    """Build stages in another process while the block runs, and wait for it at the end; an error ends that process."""
+    missing = [name for name in names if not stage_folder(name, size, SEED).is_dir()]
+    if not missing:
         yield
         return
-    command = [sys.executable, "-m", __spec__.name, "--size", size, "--stage", name]
+    what = " and ".join(missing)
+    command = [sys.executable, "-m", __spec__.name, "--size", size, "--stage", *missing]
     process = subprocess.Popen(
         command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"}
     )
     try:
         yield
-        with bar(f"waiting for {name}", None):
+        with bar(f"waiting for {what}", None):
             said = process.communicate()[1]
         if process.returncode:
             last = said.strip().splitlines()[-1:] or ["no output"]
-            raise UsageError(f"{name} could not be built: {last[0]}; run it alone with {' '.join(command[1:])}.")
+            raise UsageError(f"{what} could not be built: {last[0]}; run it alone with {' '.join(command[1:])}.")
     finally:
         process.terminate()
         process.wait()
 
 
 def main(argv: list[str] | None = None) -> None:
-    """Build all stages, or one."""
+    """Build all stages, or some."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--size", choices=tuple(spec.SPLIT_SIZES), default="full")
-    parser.add_argument("--stage", help="one stage instead of all, such as world/judge or world/xe-seed1")
+    parser.add_argument("--stage", nargs="+", help="these instead of all, such as world/judge or world/xe-seed1")
     options = parser.parse_args(argv)
     signal.signal(
         signal.SIGTERM, lambda *_: sys.exit(143)
     )  # an exit cleans up what is half built, the signal's own does not
-    if options.stage:
-        resolve(options.stage, size=options.size)
-    else:
+    for stage in options.stage or ():
+        resolve(stage, size=options.size)
+    if not options.stage:
         build_all(options.size)
 
 
