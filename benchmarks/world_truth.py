@@ -89,6 +89,7 @@ def measure(captioner: Any, split: str, decoding: Decoding, judge: LateListener 
     if judge is not None:
         judge.cache_images(dataset)
         matrix = judge.logprobs(list(captions.values()), dataset.ids)
+        found["judge_true"] = 100.0 * (matrix.diagonal().exp() > 0.5).float().mean().item()
         found["judge_R@1"] = 100.0 * ((matrix >= matrix.diagonal()[:, None]).sum(dim=1) == 1).float().mean().item()
     return {name: round(value, 2) for name, value in found.items()}
 
