@@ -61,7 +61,8 @@ class Record:
             ("Method", self._method()),
             ("Began from", self._section("captioner").get("model_name_or_path")),
             ("Reward", mix(self.rewards)),
-            ("Reward's listener", self._section("listener").get("path")),
+            ("Reward's listener", self._listener()),
+            ("Reward's matcher", self._section("matcher").get("model")),
             ("Training data", self._data()),
             ("Training", self._training()),
             ("Selected", self._selected()),
@@ -70,6 +71,13 @@ class Record:
             ("Versions", ", ".join(f"{name} {version}" for name, version in self.versions.items())),
         ]
         return [(name, str(text)) for name, text in made if text not in (None, "")]
+
+    def _listener(self) -> str | None:
+        """The recipe's listener, or those that rewards have for themselves."""
+        written = self.recipe.get("reward")
+        entries = [entry for entry in written if isinstance(entry, dict)] if isinstance(written, list) else []
+        own = [entry["listener"].get("path") for entry in entries if isinstance(entry.get("listener"), dict)]
+        return ", ".join(dict.fromkeys(filter(None, own))) or self._section("listener").get("path")
 
     def _method(self) -> str | None:
         options = ", ".join(f"{k} {_short(v)}" for k, v in self._section("objective").items() if v is not None)
