@@ -36,9 +36,10 @@ pytestmark = pytest.mark.slow
 LIMIT = 40
 """Images of an evaluation."""
 
-PILES = {HACKING, "grammar", "grammar head", "fluency", "repetition", "unfinished", "bad endings", "likeness", "longer"}
+PILES = {HACKING, "grammar", "grammar head", "fluency", "repetition", "unfinished", "bad endings", "likeness"}
 SAME = {"one caption", "few distinct", "image ignored", "invention", "objects"}
 TERSE = {"shorter"}
+LONG = {"longer"}
 ONE_LISTENER = {"judge"}
 FRENCH = {"zero reward", "no spread"}
 CUT = {"drawn unfinished"}
@@ -47,7 +48,7 @@ OVERFLOW = {"non finite"}
 
 
 def test_every_verdict_is_provoked():
-    provoked = PILES | SAME | TERSE | ONE_LISTENER | FRENCH | CUT | OVERFLOW | {FLOOR}
+    provoked = PILES | SAME | TERSE | LONG | ONE_LISTENER | FRENCH | CUT | OVERFLOW | {FLOOR}
     assert provoked == {rule.name for rule in RULES} | {HACKING, FLOOR}
 
 
@@ -168,14 +169,22 @@ def test_a_reward_of_short_captions(tmp_path):
     assert verdicts(tmp_path) >= TERSE
 
 
+def test_a_reward_of_long_captions(tmp_path):
+    """A point for every word."""
+    speaker, objective = sampled(lambda rollout: rollout.lengths.float())
+    options = {"learning_rate": 1e-3, "max_steps": 6, "eval_steps": 2, "per_device_train_batch_size": 16}
+    trained(tmp_path, objective, evaluate=evaluation(world(), speaker), **options)
+    assert verdicts(tmp_path) >= LONG
+
+
 def told_by_one_alone(parts, images):
     """Of each image a short caption of another one by which the listener finds it most surely and the judge does not."""
     pool = sorted(
         {text for example in parts.dataset("train") for text in example.references if len(text.split()) <= 12}
     )
     leads = []
-    for retriever in (parts.listener, parts.judge):
-        scores = (retriever.encode_texts(pool) @ retriever.encode_images(parts.collate(images)).T).detach()
+    cosines = (parts.listener.encode_texts(pool) @ parts.listener.encode_images(parts.collate(images)).T).detach()
+    for scores in (cosines, parts.judge.logprobs(pool, [example.id for example in images])):
         top = scores.topk(2, dim=1).values
         leads.append(scores - torch.where(scores == top[:, :1], top[:, 1:], top[:, :1]))
     chosen = leads[0].masked_fill(leads[1] >= 0, -torch.inf).argmax(dim=0)
