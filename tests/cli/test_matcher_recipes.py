@@ -112,7 +112,8 @@ def test_what_does_not_fit_is_told(materials, heads, tmp_path):
         return str(error.value)
 
     assert "reward.itm needs a matcher: set matcher.model" in told("--matcher.model=null")
-    assert "matcher" in told("--reward.itm=0", "--reward.cider_d=1")
+    without = load_recipe([str(written(materials, tmp_path, heads["blip"])), "--reward.itm=0", "--reward.cider_d=1"])
+    assert "matcher" not in without.parts  # removed with the reward that asked it
     assert "matcher.question is for models that are asked" in told("--matcher.question={caption}?")
     assert "matcher.scaled is for dual encoders" in told("--matcher.scaled=true")
     assert "matcher.batch_size is 0" in told("--matcher.batch_size=0")

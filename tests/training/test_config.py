@@ -37,23 +37,16 @@ def test_steps_follow_from_epochs_unless_given():
 
 
 def test_the_command_line_can_show_the_options_without_torch():
-    """jsonargparse finds a sentence for every option, and neither import nor help loads torch."""
+    """Every option has a sentence, and neither import nor help loads torch."""
     script = """
 import sys
-from dataclasses import fields
-from jsonargparse import ArgumentParser
+from tellapart.recipe.options import help_lines, options_of
 from tellapart.training.config import TrainConfig
-parser = ArgumentParser()
-parser.add_class_arguments(TrainConfig)
-shown = parser.format_help()
+options = options_of(TrainConfig)
+assert help_lines(options)
 assert "torch" not in sys.modules and "transformers" not in sys.modules
-undocumented = [a.dest for a in parser._actions if a.dest in {f.name for f in fields(TrainConfig)} and not a.help]
+undocumented = [name for name, option in options.items() if not option.help]
 assert not undocumented, undocumented
-config = parser.parse_args(["--output_dir", "x", "--learning_rate", '{"captioner": 2e-6}', "--max_grad_norm", "0.1",
-                            "--resume_from_checkpoint", "last"])
-built = TrainConfig(**config.as_dict())
-assert built.learning_rate == {"captioner": 2e-6} and built.max_grad_norm == 0.1
-assert built.resume_from_checkpoint == "last" and str(built.output_dir) == "x"
 """
-    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
-    assert result.returncode == 0, result.stderr
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
