@@ -25,7 +25,7 @@ from tellapart.world.backbone import image_processor, pixels
 from tellapart.world.captions import describe, write_as_annotator
 from tellapart.world.negatives import hard_negative
 from tellapart.world.schedule import History, Task
-from tellapart.world.vocabulary import MAX_LENGTH
+from tellapart.world.vocabulary import text_tower
 
 if TYPE_CHECKING:
     from tellapart.world import Scene
@@ -42,17 +42,7 @@ def make_listener(tower: Any, *, width: int = 128, layers: int = 2, name: str) -
     from transformers import CLIPConfig, CLIPModel
 
     tokenizer = build_tokenizer()
-    text = {
-        "vocab_size": len(tokenizer),
-        "hidden_size": width,
-        "intermediate_size": 2 * width,
-        "num_hidden_layers": layers,
-        "num_attention_heads": 4,
-        "max_position_embeddings": MAX_LENGTH,
-        "pad_token_id": tokenizer.pad_token_id,
-        "bos_token_id": tokenizer.bos_token_id,
-        "eos_token_id": tokenizer.eos_token_id,
-    }
+    text = text_tower(tokenizer, width=width, layers=layers)
     vision = tower.config
     model = CLIPModel(
         CLIPConfig(text_config=text, vision_config=vision.to_dict(), projection_dim=vision.projection_dim)

@@ -29,7 +29,7 @@ from tellapart.world.prefixes import read
 from tellapart.world.sayings import Habits, draw_texts
 from tellapart.world.scenes import VALUES
 from tellapart.world.schedule import History, Task
-from tellapart.world.vocabulary import MAX_LENGTH
+from tellapart.world.vocabulary import text_tower
 
 STRENGTH = 2.0
 """Norm of what a word's embedding holds of its meaning at the start."""
@@ -57,17 +57,7 @@ def make_verifier(
         name: of the listener.
     """
     tokenizer = build_tokenizer()
-    text = {
-        "vocab_size": len(tokenizer),
-        "hidden_size": width,
-        "intermediate_size": 2 * width,
-        "num_hidden_layers": layers,
-        "num_attention_heads": 4,
-        "max_position_embeddings": MAX_LENGTH,
-        "pad_token_id": tokenizer.pad_token_id,
-        "bos_token_id": tokenizer.bos_token_id,
-        "eos_token_id": tokenizer.eos_token_id,
-    }
+    text = text_tower(tokenizer, width=width, layers=layers)
     read_by = heads.of_tokens()
     sizes = [head.out_features for head in read_by]
     model = LateModel(LateConfig(vision=tower.config.to_dict(), text=text, readings=sizes))

@@ -70,3 +70,18 @@ def build_tokenizer() -> PreTrainedTokenizerFast:
         padding_side="right",
         clean_up_tokenization_spaces=False,
     )
+
+
+def text_tower(tokenizer: PreTrainedTokenizerFast, *, width: int, layers: int) -> dict[str, int]:
+    """Settings of a CLIP text tower that reads the world's words: what ``CLIPTextConfig`` takes."""
+    return {
+        "vocab_size": len(tokenizer),
+        "hidden_size": width,
+        "intermediate_size": 2 * width,
+        "num_hidden_layers": layers,
+        "num_attention_heads": 4,
+        "max_position_embeddings": MAX_LENGTH,
+        "pad_token_id": tokenizer.pad_token_id,
+        "bos_token_id": tokenizer.bos_token_id,
+        "eos_token_id": tokenizer.eos_token_id,
+    }
