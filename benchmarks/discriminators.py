@@ -22,17 +22,20 @@ from statistics import mean, stdev
 
 import torch
 
+from tellapart import Recipe
 from tellapart.data.dataset import CaptionDataset, Collate
 from tellapart.data.loader import TrainingData
+from tellapart.evaluation.evaluate import Evaluation
+from tellapart.listeners.clip import ClipListener
 from tellapart.objectives.discriminator import DiscriminatorPretraining
 from tellapart.pretraining.discriminator import new_discriminator, pretrain
 from tellapart.pretraining.discriminator_accuracy import measure
 from tellapart.pretraining.discriminator_settings import DiscriminatorSettings
 from tellapart.pretraining.start_captions import StartCaptions, start_captions
+from tellapart.recipe.build import Built
 from tellapart.rewards.discriminator import Discriminator
 from tellapart.training.config import TrainConfig
 from tellapart.training.loop import train as train_loop
-from tellapart.world.parts import World
 from tellapart.world.vocabulary import MAX_NEW_TOKENS
 
 SHUFFLED = "shuffled references"
@@ -57,24 +60,31 @@ def repeating(text: str) -> str:
     return " ".join([text, *(text.split()[-2:] * 5)])
 
 
-def changed(dataset: CaptionDataset, world: World, how: Callable[[str], str], *, longest: bool = True) -> StartCaptions:
+def changed(dataset: CaptionDataset, built: Built, how: Callable[[str], str], *, longest: bool = True) -> StartCaptions:
     """A changed reference of every image: the longest, in which a change is plain to see, or the first."""
     texts = {e.id: how(max(e.references, key=len) if longest else e.references[0]) for e in dataset}
-    return StartCaptions(texts, dict.fromkeys(texts, True), world.captioner.tokenize)
+    return StartCaptions(texts, dict.fromkeys(texts, True), built.captioner.tokenize)
 
 
-def drawn(dataset: CaptionDataset, world: World, settings: DiscriminatorSettings) -> StartCaptions:
-    return start_captions(world.captioner, dataset, dataset.ids, world.collate, settings.decoding())
+def drawn(dataset: CaptionDataset, built: Built, settings: DiscriminatorSettings) -> StartCaptions:
+    return start_captions(built.captioner, dataset, dataset.ids, built.data.collate, settings.decoding())
 
 
-def learned(world: World, source: str, settings: DiscriminatorSettings) -> Discriminator:
-    train = world.dataset("train")
+def watched(built: Built) -> Evaluation:
+    """What knows the listener and the held-out images."""
+    assert built.evaluate is not None
+    return built.evaluate
+
+
+def learned(built: Built, source: str, settings: DiscriminatorSettings) -> Discriminator:
+    train, evaluation = built.dataset, watched(built)
+    listener = evaluation.listeners["listener"]
+    assert isinstance(listener, ClipListener)
     if source != SHUFFLED:
-        return pretrain(world.captioner, world.listener, train, world.collate, settings, held_out=world.dataset("val"))[
-            0
-        ]
-    discriminator = new_discriminator(world.listener, settings)
-    fake = changed(train, world, shuffled, longest=False)
+        held_out = evaluation.dataset
+        return pretrain(built.captioner, listener, train, built.data.collate, settings, held_out=held_out)[0]
+    discriminator = new_discriminator(listener, settings)
+    fake = changed(train, built, shuffled, longest=False)
     with tempfile.TemporaryDirectory() as scratch:
         config = TrainConfig(
             output_dir=Path(scratch),
@@ -87,15 +97,15 @@ def learned(world: World, source: str, settings: DiscriminatorSettings) -> Discr
     return discriminator
 
 
-def row(world: World, source: str, settings: DiscriminatorSettings) -> list[float]:
-    val = world.dataset("val")
+def row(built: Built, source: str, settings: DiscriminatorSettings) -> list[float]:
+    val = watched(built).dataset
     began = time.process_time()
-    discriminator = learned(world, source, settings)
+    discriminator = learned(built, source, settings)
     seconds = time.process_time() - began
-    generated = (drawn(val, world, BEAM), drawn(val, world, SAMPLE), changed(val, world, shuffled, longest=False))
-    told = [measure(discriminator, val, captions, world.captioner).accuracy for captions in generated]
+    generated = (drawn(val, built, BEAM), drawn(val, built, SAMPLE), changed(val, built, shuffled, longest=False))
+    told = [measure(discriminator, val, captions, built.captioner).accuracy for captions in generated]
     for how in (str, shuffled, repeating):
-        told.append(measure(discriminator, val, changed(val, world, how), world.captioner).generated)
+        told.append(measure(discriminator, val, changed(val, built, how), built.captioner).generated)
     return [*(100 * value for value in told), seconds]
 
 
@@ -108,14 +118,14 @@ def main() -> None:
     parser.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS))
     options = parser.parse_args()
     torch.set_num_threads(1)
-    world = World.load(options.size)
+    built = Recipe.load("world_ved_rl", {"data.size": options.size}).build(dry_run=True)
     heads = ["learned from", "kind", "beam 5", "sample", "shuffled first ref"]
     heads += ["longest told generated", "shuffled", "repeating", "cpu s"]
     print("| " + " | ".join(heads) + " |\n|" + "---|" * len(heads))
     for source in options.sources:
         for kind in options.kinds:
             settings = replace(SOURCES[source], pretraining_steps=options.steps, **KINDS[kind])
-            columns = zip(*(row(world, source, replace(settings, seed=seed)) for seed in options.seeds), strict=True)
+            columns = zip(*(row(built, source, replace(settings, seed=seed)) for seed in options.seeds), strict=True)
             cells = [f"{mean(c):.1f}" + (f" ± {stdev(c):.1f}" if len(c) > 1 else "") for c in columns]
             print(f"| {source} | {kind} | " + " | ".join(cells) + " |", flush=True)
 

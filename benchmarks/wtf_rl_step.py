@@ -18,13 +18,9 @@ from typing import Any
 
 import torch
 
+from tellapart import Recipe
 from tellapart.data.loader import Cut
-from tellapart.listeners.mining import mine
-from tellapart.listeners.remember import RememberingTexts
 from tellapart.objectives.wtf_rl import WTFRL
-from tellapart.pretraining.discriminator import new_discriminator
-from tellapart.pretraining.discriminator_settings import DiscriminatorSettings
-from tellapart.world.parts import World
 
 PARTS = (
     "draw",
@@ -59,15 +55,6 @@ class Clock:
                 self._inner[-1] += taken
 
         return timed
-
-
-def objective_of(parts: World, images: int, draw: Any) -> tuple[WTFRL, Any]:
-    """The objective at the paper's setting, with an untrained discriminator, which costs as much; and the batches."""
-    data = parts.dataset("train")
-    memory = RememberingTexts(parts.listener)
-    discriminator = new_discriminator(memory, DiscriminatorSettings())
-    objective = WTFRL(parts.captioner, memory, mine(parts.listener, data), discriminator, draw=draw, max_new_tokens=38)
-    return objective, parts.training_data()
 
 
 def instrument(objective: WTFRL, clock: Clock) -> None:
@@ -107,7 +94,9 @@ def main() -> None:
     parser.add_argument("--size", choices=("full", "small"), default="full")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    objective, data = objective_of(World.load(options.size), options.images, options.draw)
+    recipe = Recipe.load("world_ved_wtf_rl", {"data.size": options.size, "objective.draw": options.draw})
+    built = recipe.build(dry_run=True)  # an untrained discriminator, which costs as much
+    objective, data = built.objective, built.data
     clock = Clock()
     instrument(objective, clock)
     optimizer = torch.optim.AdamW(objective.parameters(), lr=1e-6)

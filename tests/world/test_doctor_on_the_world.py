@@ -18,6 +18,8 @@ from tellapart.evaluation.report.runs import read_curves
 from tellapart.metrics.chair import ObjectNames, chair
 from tellapart.objectives.scst import SCST
 from tellapart.objectives.xe import XE
+from tellapart.recipe import Recipe
+from tellapart.recipe.models import load_captioner, load_language_model
 from tellapart.rewards.grammar import Grammar
 from tellapart.rewards.reference import CiderD, DocumentFrequencies
 from tellapart.rewards.similarity import Similarity
@@ -28,7 +30,6 @@ from tellapart.types import Decoding
 from tellapart.verdicts.rules import FLOOR, HACKING, RULES
 from tellapart.world import load_scenes, spec
 from tellapart.world.measures import measure_against
-from tellapart.world.parts import World
 from tellapart.world.stages import resolve
 
 pytestmark = pytest.mark.slow
@@ -54,8 +55,8 @@ def test_every_verdict_is_provoked():
 
 @cache
 def world():
-    """Shared, but for its captioner, which every training takes anew."""
-    return World("small", 0)
+    """What a recipe of the small world builds; every training takes the captioner anew."""
+    return Recipe.load("world_ved_scst_clip", {"data.size": "small"}).build()
 
 
 def first(dataset, count):
@@ -70,17 +71,17 @@ def absent_shapes(scenes):
 
 
 def evaluation(parts, captioner, *measures):
-    watched, scenes = first(parts.dataset("val"), LIMIT), load_scenes("val", size="small")
+    watched, scenes = first(parts.evaluate.dataset, LIMIT), load_scenes("val", size="small")
     scenes = {e.id: scenes[e.id] for e in watched}
     found = Evaluation(
         watched,
-        parts.collate,
-        listeners={"listener": parts.listener, "judge": parts.judge},
+        parts.evaluate.collate,
+        listeners=parts.evaluate.listeners,
         decoding=Decoding(max_new_tokens=20),
         measures=(
             measure_against(scenes),
             absent_shapes(scenes),
-            PerplexityMeasure(parts.language_model),
+            PerplexityMeasure(load_language_model("world/language_model", size="small")),
             *measures,
         ),
     )
@@ -93,7 +94,7 @@ def trained(folder, objective, *, data=None, evaluate=None, **options):
         output_dir=folder,
         **{"per_device_train_batch_size": 8, "logging_steps": 1, "seed": 0, "max_steps": 3, **options},
     )
-    return train(objective, data or parts.training_data(), config, evaluate=evaluate)
+    return train(objective, data or parts.data, config, evaluate=evaluate)
 
 
 def verdicts(folder):
@@ -105,11 +106,11 @@ def logged(run):
 
 
 def captioner():
-    return World("small", 0).captioner
+    return load_captioner("world/xe", size="small")
 
 
 def cider(parts):
-    return CiderD(DocumentFrequencies.from_references(parts.dataset("train").references))
+    return CiderD(DocumentFrequencies.from_references(parts.dataset.references))
 
 
 def sampled(reward, *, max_new_tokens=20, **options):
@@ -121,7 +122,7 @@ def sampled(reward, *, max_new_tokens=20, **options):
 def hacked(tmp_path_factory):
     """CLIP-S alone at a rate too high for this captioner: the listener is pleased by piles of words."""
     folder = tmp_path_factory.mktemp("hacked")
-    speaker, objective = sampled(Similarity(world().listener))
+    speaker, objective = sampled(Similarity(world().evaluate.listeners["listener"]))
     evaluate = evaluation(
         world(), speaker, GrammarMeasure(Grammar.from_pretrained(resolve("world/grammar", size="small")))
     )
@@ -153,8 +154,8 @@ def test_the_run_is_ended_with_the_best_captioner(hacked):
 def test_one_caption_for_all_images(tmp_path):
     """Human captions that are all the same, as where captions were lost in a data set."""
     parts, speaker = world(), captioner()
-    same = [Example(e.id, e.image, ("a red circle",)) for e in parts.dataset("train").examples[:32]]
-    data = TrainingData(CaptionDataset(same, name="same"), parts.collate)
+    same = [Example(e.id, e.image, ("a red circle",)) for e in parts.dataset.examples[:32]]
+    data = TrainingData(CaptionDataset(same, name="same"), parts.evaluate.collate)
     objective = XE(speaker)
     options = {"learning_rate": 3e-3, "max_steps": 10, "eval_steps": 10, "per_device_train_batch_size": 16}
     trained(tmp_path, objective, data=data, evaluate=evaluation(parts, speaker), **options)
@@ -179,12 +180,11 @@ def test_a_reward_of_long_captions(tmp_path):
 
 def told_by_one_alone(parts, images):
     """Of each image a short caption of another one by which the listener finds it most surely and the judge does not."""
-    pool = sorted(
-        {text for example in parts.dataset("train") for text in example.references if len(text.split()) <= 12}
-    )
+    pool = sorted({text for example in parts.dataset for text in example.references if len(text.split()) <= 12})
     leads = []
-    cosines = (parts.listener.encode_texts(pool) @ parts.listener.encode_images(parts.collate(images)).T).detach()
-    for scores in (cosines, parts.judge.logprobs(pool, [example.id for example in images])):
+    listener = parts.evaluate.listeners["listener"]
+    cosines = (listener.encode_texts(pool) @ listener.encode_images(parts.evaluate.collate(images)).T).detach()
+    for scores in (cosines, parts.evaluate.listeners["judge"].logprobs(pool, [example.id for example in images])):
         top = scores.topk(2, dim=1).values
         leads.append(scores - torch.where(scores == top[:, :1], top[:, 1:], top[:, :1]))
     chosen = leads[0].masked_fill(leads[1] >= 0, -torch.inf).argmax(dim=0)
@@ -194,10 +194,10 @@ def told_by_one_alone(parts, images):
 def test_captions_that_please_one_listener_alone(tmp_path):
     """Learned by heart, so that the listener finds more images than at first and the judge hardly any."""
     parts, speaker = world(), captioner()
-    images = parts.dataset("val").examples[:LIMIT]
+    images = parts.evaluate.dataset.examples[:LIMIT]
     captions = told_by_one_alone(parts, images)
     learned = [Example(e.id, e.image, (text,)) for e, text in zip(images, captions, strict=True)]
-    data = TrainingData(CaptionDataset(learned, name="learned"), parts.collate)
+    data = TrainingData(CaptionDataset(learned, name="learned"), parts.evaluate.collate)
     options = {"learning_rate": 1e-3, "max_steps": 30, "eval_steps": 30, "per_device_train_batch_size": 20}
     run = trained(tmp_path, XE(speaker), data=data, evaluate=evaluation(parts, speaker), **options)
     assert verdicts(tmp_path) >= ONE_LISTENER
@@ -207,8 +207,8 @@ def test_captions_that_please_one_listener_alone(tmp_path):
 
 def test_references_of_another_language_reward_nothing(tmp_path):
     parts = world()
-    french = [Example(e.id, e.image, ("un cercle rouge", "rond")) for e in parts.dataset("train").examples[:32]]
-    data = TrainingData(CaptionDataset(french, name="french"), parts.collate)
+    french = [Example(e.id, e.image, ("un cercle rouge", "rond")) for e in parts.dataset.examples[:32]]
+    data = TrainingData(CaptionDataset(french, name="french"), parts.evaluate.collate)
     _, objective = sampled(cider(parts))
     run = trained(tmp_path, objective, data=data, learning_rate=1e-5)
     assert verdicts(tmp_path) == FRENCH
@@ -217,20 +217,20 @@ def test_references_of_another_language_reward_nothing(tmp_path):
 
 def test_equal_captions_have_no_advantages(tmp_path):
     """At a temperature near 0 all draws are the greedy caption."""
-    _, objective = sampled(Similarity(world().listener), temperature=1e-4)
+    _, objective = sampled(Similarity(world().evaluate.listeners["listener"]), temperature=1e-4)
     run = trained(tmp_path, objective, learning_rate=1e-5)
     assert logged(run) == {"doctor/no_spread"}
 
 
 def test_captions_that_are_cut_while_drawing(tmp_path):
-    _, objective = sampled(Similarity(world().listener), max_new_tokens=3)
+    _, objective = sampled(Similarity(world().evaluate.listeners["listener"]), max_new_tokens=3)
     run = trained(tmp_path, objective, learning_rate=1e-5)
     assert logged(run) == {"doctor/drawn_unfinished"}
     assert verdicts(tmp_path) == CUT
 
 
 def test_a_rate_that_overflows(tmp_path):
-    _, objective = sampled(Similarity(world().listener))
+    _, objective = sampled(Similarity(world().evaluate.listeners["listener"]))
     with pytest.raises(NonFiniteError):
         trained(tmp_path, objective, learning_rate=1e30)
     assert verdicts(tmp_path) >= OVERFLOW
