@@ -114,6 +114,15 @@ def test_resuming_goes_on_to_the_same_weights(recipe, tmp_path, grammar):
     assert all(torch.equal(value, second[name]) for name, value in first.items())
 
 
+def test_a_refused_resume_leaves_the_recipe_of_the_run(recipe, tmp_path):
+    path = str(recipe())
+    assert main(["train-listener", path]) == 0
+    kept = (tmp_path / "run" / "recipe.yaml").read_text()
+    other = ["--max_steps", "4", "--per_device_train_batch_size", "3", "--resume_from_checkpoint", "last"]
+    assert main(["train-listener", path, *other]) == 2
+    assert (tmp_path / "run" / "recipe.yaml").read_text() == kept
+
+
 def test_overwriting_leaves_nothing_of_the_old_run(recipe, tmp_path):
     path = str(recipe())
     assert main(["train-listener", path]) == 0

@@ -12,7 +12,7 @@ from tellapart.errors import UsageError
 from tellapart.files import fresh_folder, write_text
 from tellapart.listeners.kinds import FOLDER
 from tellapart.recipe.listener import ListenerRecipe
-from tellapart.recipe.run import RECIPE_FILE, SKIPPED_FILE, check_output_dir, clear, is_main
+from tellapart.recipe.run import SKIPPED_FILE, check_output_dir, clear, is_main, run_loop
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -158,6 +158,7 @@ def _data(
         format=section.format if same else None,
         size=section.size,
         limit=limit,
+        seconds_between=section.seconds_between,
         missing_files=section.on_error == "skip",
     )
     return usable(dataset, section.on_error, features, pictures=features is None)
@@ -196,9 +197,6 @@ def train(recipe: ListenerRecipe, *, overwrite: bool = False, built: BuiltListen
     Raises:
         UsageError: the folder holds another training, or a part is missing or broken.
     """
-    from tellapart.captioners.modes import quiet
-    from tellapart.training.loop import train as loop
-
     check_output_dir(recipe, overwrite=overwrite)
     built = recipe.build() if built is None else built
     output_dir = recipe.training.output_dir
@@ -207,12 +205,7 @@ def train(recipe: ListenerRecipe, *, overwrite: bool = False, built: BuiltListen
         shutil.rmtree(output_dir / FOLDER, ignore_errors=True)
     if built.skipped and is_main():
         write_text(output_dir / SKIPPED_FILE, "".join(f"{name}\t{reason}\n" for name, reason in built.skipped))
-    try:
-        with quiet():
-            done = loop(built.objective, built.data, recipe.training, evaluate=built.watch, recipe=recipe.resolved)
-    finally:
-        if is_main() and (output_dir / "run.json").is_file():
-            write_text(output_dir / RECIPE_FILE, recipe.to_yaml())
+    done = run_loop(recipe, built.objective, built.data, built.watch)
     if is_main():
         _keep_selected(output_dir / FOLDER, done)
     return done

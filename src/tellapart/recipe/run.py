@@ -15,6 +15,7 @@ from tellapart.errors import UsageError
 from tellapart.files import write_text
 
 if TYPE_CHECKING:
+    from tellapart.data.loader import TrainingData
     from tellapart.recipe.build import Built, Watch
     from tellapart.recipe.listener import ListenerRecipe
     from tellapart.recipe.recipe import Recipe
@@ -52,10 +53,8 @@ def train(recipe: Recipe, *, overwrite: bool = False, built: Built | None = None
     Raises:
         UsageError: the folder holds another training, or a part is missing or broken.
     """
-    from tellapart.captioners.modes import quiet
     from tellapart.evaluation.card import CARD_FILE, write_card
     from tellapart.recipe.images import keep_list, tell_replaced
-    from tellapart.training.loop import train as loop
 
     check_output_dir(recipe, overwrite=overwrite)
     built = recipe.build() if built is None else built
@@ -65,16 +64,11 @@ def train(recipe: Recipe, *, overwrite: bool = False, built: Built | None = None
     fresh = not recipe.training.resume_from_checkpoint
     if is_main():
         keep_list(built.data, built.skipped, output_dir / SKIPPED_FILE, resumes=not fresh)
-    about = output_dir / "run.json"
-    before = about.read_bytes() if about.is_file() else b""
     watch = _keeping_first(built.watch, output_dir) if built.watch is not None and fresh else built.watch
     try:
-        with quiet():
-            done = loop(built.objective, built.data, recipe.training, evaluate=watch, recipe=recipe.resolved)
+        done = run_loop(recipe, built.objective, built.data, watch)
     finally:
-        # A resume that was refused leaves run.json, and what belongs to it, as they were.
-        if is_main() and about.is_file() and about.read_bytes() != before:
-            write_text(output_dir / RECIPE_FILE, recipe.to_yaml())
+        if is_main():
             tell_replaced(built.data, output_dir / SKIPPED_FILE)
     if is_main():
         _measure_selected(built, done)
@@ -82,6 +76,21 @@ def train(recipe: Recipe, *, overwrite: bool = False, built: Built | None = None
         if write_card(output_dir, references=references) is None:
             logger.warning("note: %s was not written by tellapart and stays as it is.", output_dir / CARD_FILE)
     return done
+
+
+def run_loop(recipe: Recipe | ListenerRecipe, objective: Any, data: TrainingData, watch: Any) -> Run:
+    """Train what a recipe built, and keep the recipe with the run; a resume that is refused leaves the folder as it was."""
+    from tellapart.captioners.modes import quiet
+    from tellapart.training.loop import train as loop
+
+    about = recipe.training.output_dir / "run.json"
+    before = about.read_bytes() if about.is_file() else b""
+    try:
+        with quiet():
+            return loop(objective, data, recipe.training, evaluate=watch, recipe=recipe.resolved)
+    finally:
+        if is_main() and about.is_file() and about.read_bytes() != before:
+            write_text(about.with_name(RECIPE_FILE), recipe.to_yaml())
 
 
 def _keeping_first(watch: Watch, output_dir: Path) -> Callable[[Any], dict[str, float]]:
