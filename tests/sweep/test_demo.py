@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from tellapart.sweep.demo import run_demo
@@ -20,6 +22,8 @@ def test_the_demo_compares_and_reports_and_resumes(tmp_path, monkeypatch):
         "empty caption",
     ]
     assert page == tmp_path / "report.html"
+    trained = [json.loads(path.read_text())["step"] for path in tmp_path.glob("points/*/trainer_state.json")]
+    assert trained == [4, 4]
     text = page.read_text(encoding="utf-8")
     assert all(name in text for name in names)
     monkeypatch.setattr("tellapart.sweep.jobs.Job.start", lambda job: pytest.fail(f"{job.name} ran again"))

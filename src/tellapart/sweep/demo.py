@@ -36,7 +36,8 @@ def run_demo(output_dir: Path, *, size: str = "full", workers: int = 2) -> tuple
     """
     with resources.as_file(resources.files("tellapart.sweep") / "demo.yaml") as path:
         file = read_study(path)
-    study = Study(file, output_dir, common=SMALL if size == "small" else {})
+    file = file.having(set(file.rows), SMALL) if size == "small" else file
+    study = Study(file, output_dir)
     build_all(size)
     study.run(workers=workers)
     return _present(study, output_dir / file.page)
