@@ -7,6 +7,7 @@ import pytest
 
 from tellapart.errors import UsageError
 from tellapart.recipe import ListenerRecipe, Recipe
+from tellapart.recipe.fingerprint import decisions, stages_of
 from tellapart.recipe.recipe import load_with
 from tellapart.recipe.schema import Catalogue
 
@@ -45,6 +46,17 @@ def test_options_of_a_reward_that_is_not_there_are_refused():
 def test_a_reward_may_have_a_gallery_of_its_own():
     recipe = Recipe.load("world_ved_dico_truth", {"reward.likelihood.gallery.images": 10})
     assert recipe.reward[1].parts["gallery"].images == 10
+
+
+def test_own_parts_of_rewards_count_in_keys_option_by_option():
+    asked = {"reward": [{"name": "truth", "weight": 1.0, "matcher": {"model": "world/itm"}}]}
+    recipe = Recipe.load("world_ved_dico_truth", asked)
+    assert "world/itm" in stages_of(recipe.resolved)
+    decided = decisions(recipe.resolved, recipe.schema)
+    assert decided["reward.truth.matcher.model"] == "world/itm"
+    assert not any(name.endswith("batch_size") for name in decided if name.startswith("reward."))
+    whole = {"name": "truth", "weight": 1.0, "matcher": {"model": "world/itm", "batch_size": 7}}
+    assert Recipe.load("world_ved_dico_truth", {"reward": [whole]}).key() == recipe.key()
 
 
 def test_the_weight_of_a_head_decides():

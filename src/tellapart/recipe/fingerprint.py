@@ -112,7 +112,8 @@ def flat(resolved: Mapping[str, Any], schema: Schema) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, value in resolved.items():
         if name == REWARD:
-            found |= {key: inner for key, (inner, _) in flat_rewards(value or [], REWARD).items()}
+            for key, (inner, _) in flat_rewards(value or [], REWARD).items():
+                found |= _flat(key, inner, schema)
         else:
             found |= _flat(full_name(name), value, schema)
     return {key: value for key, value in found.items() if not (_WEIGHT.match(key) and value == 0)}
@@ -211,6 +212,8 @@ def stages_of(value: Any, key: str = "") -> set[str]:
     """The stages of the built-in world that a recipe names."""
     if isinstance(value, Mapping):
         return {stage for name, inner in value.items() for stage in stages_of(inner, name)}
+    if isinstance(value, list):
+        return {stage for inner in value for stage in stages_of(inner, key)}
     return {value} if isinstance(value, str) and key in PATHS and value.startswith("world/") else set()
 
 
