@@ -42,6 +42,8 @@ def test_truth_and_likelihood_by_their_formulas(materials, head, tmp_path):
     expected = [0.3 * max(-5.0, float(row[1] - math.log(sum(math.exp(v) for v in row.tolist())))) for row in logits]
     torch.testing.assert_close(parts["truth"], torch.tensor(expected), atol=1e-5, rtol=0)
     listener = rewards["likelihood"].listener
+    with pytest.raises(UsageError, match=r"gallery\.images is 0"):
+        Recipe.load(path, {"gallery.images": 0}).build()
     gallery = built.dataset.ids[::2]  # 4 of 8 images, evenly spread
     scale = float(listener.logit_scale.exp())
     for place, image in enumerate(rollout.ids()):

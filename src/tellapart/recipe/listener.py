@@ -189,7 +189,8 @@ def load_listener(
         return name if path is None else f"{name} in {path}" + (f":{line}" if line is not None else "")
 
     flat: dict[str, Given] = {}
-    for name, given in flatten(written.values, schema, shown).items():
+    values = {key: value for key, value in written.values.items() if key != "$schema"}
+    for name, given in flatten(values, schema, shown).items():
         if name.partition(".")[0] in ONE_INVOCATION:
             raise UsageError(f"{given.shown} is not for recipes: give --{name} on the command line.")
         flat[known_key(name, schema.types, shown=given.shown)] = given

@@ -235,7 +235,7 @@ def listener(parts: Parts, section: Any, *, label: str = "listener") -> ClipList
     return found
 
 
-def language_model(parts: Parts, section: Any, *, label: str = "language_model") -> LanguageModel:
+def language_model(parts: Parts, section: Any) -> LanguageModel:
     """The causal language model."""
     from tellapart.recipe.models import load_language_model
 
@@ -305,7 +305,7 @@ def discriminator(parts: Parts, section: Any) -> Discriminator | None:
     return pretrained_discriminator(parts.captioner, parts("listener"), parts.dataset, parts.collate, settings)
 
 
-def grammar(parts: Parts, section: Any, *, label: str = "grammar") -> Grammar:
+def grammar(parts: Parts, section: Any) -> Grammar:
     """The frozen judge of grammar, on this process's device."""
     from tellapart.recipe.models import load_grammar
 
@@ -313,10 +313,20 @@ def grammar(parts: Parts, section: Any, *, label: str = "grammar") -> Grammar:
 
 
 def gallery(parts: Parts, section: Any) -> list[str]:
-    """Ids of training images, evenly spread where not all are wanted."""
+    """Ids of training images, evenly spread where not all are wanted.
+
+    Raises:
+        UsageError: fewer than one is wanted.
+    """
     ids = parts.dataset.ids
-    every = 1 if section is None or section.images is None else max(1, -(-len(ids) // section.images))
-    return ids[::every]
+    if section is None or section.images is None:
+        return ids
+    if section.images < 1:
+        raise UsageError(
+            f"gallery.images is {section.images}: give a positive number, or null for all training images."
+        )
+    count = min(section.images, len(ids))
+    return [ids[place * len(ids) // count] for place in range(count)]
 
 
 def scenes(parts: Parts) -> Mapping[str, Any]:

@@ -182,7 +182,8 @@ def _listeners(options: ScoreOptions, run: Made | None, where: Where) -> dict[st
         "listener": (options.listener or own or (run.listener.path if run else None)),
         "judge": (options.judge or (run.evaluation.judge if run else None)),
     }
-    prefix = options.prefix if options.prefix is not None or run is None or own else run.listener.prefix
+    of_run = run is not None and not (options.listener or own)
+    prefix = run.listener.prefix if run is not None and of_run and options.prefix is None else options.prefix
     prefixes, base = {"listener": prefix, "judge": None}, options.pac_base or (run.listener.base if run else None)
     features = features_at(where.features)
     found = {
