@@ -11,8 +11,8 @@ from tellapart.sweep.run_study import run
 from tellapart.sweep.study import Study
 from tellapart.sweep.tasks import Task
 from tellapart.sweep.trainings import option
-from tellapart.world.matcher_probe import PROBE
 from tellapart.world.phrases import wording
+from tellapart.world.probe import PROBE
 from tellapart.world.stages import resolve
 
 START, VLRM, RS, LINEAR = "blip2", "vlrm", "vlrm_rs", "vlrm, linear value head"

@@ -215,5 +215,5 @@ def test_a_damaged_stage_of_the_world(materials, tmp_path, fails, monkeypatch):
         assert said == f"{stage} is damaged: delete it, and world/listener is built again."
     (stage / "model.safetensors").write_bytes(weights)
     assert fails("train", recipe, "--listener.path", "world/listener").startswith(f"{stage} holds no probe.json")
-    (stage / "probe.json").write_text('{"accuracy": {}, "demanded": {}, "size": "small"}')
+    (stage / "probe.json").write_text('{"accuracy": {}, "size": "small"}')
     assert main(["train", str(recipe), "--listener.path", "world/listener", "--dry_run"]) == 0

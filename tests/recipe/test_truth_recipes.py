@@ -1,5 +1,6 @@
 """Rewards for truth and likelihood in recipes, by matching heads and late-interaction listeners; the oracle is of the world."""
 
+import json
 import math
 
 import pytest
@@ -52,6 +53,21 @@ def test_truth_and_likelihood_by_their_formulas(materials, head, tmp_path):
         cosines = dict(zip(ids, (listener.encode_ids(ids) @ text).tolist(), strict=True))
         total = math.log(sum(math.exp(scale * value) for value in cosines.values()))
         assert float(parts["likelihood"][place]) == pytest.approx(0.5 * (scale * cosines[image] - total), abs=1e-4)
+
+
+def test_a_matcher_of_the_world_must_see_what_it_calls_true(materials, head, tmp_path, monkeypatch):
+    """Whatever kind of matcher it is; the logit of a match, VLRM's reward, may be blind."""
+    monkeypatch.setattr("tellapart.world.stages.resolve", lambda name, size: head)
+    blind = {"accuracy": {"shape": 99.0}, "size": "full"}
+    monkeypatch.setattr("tellapart.world.probe.PROBE", "blind.json")
+    (head / "blind.json").write_text(json.dumps(blind))
+    matcher = {"model": "world/itm"}
+    own = [{"name": "clip_s"}, {"name": "truth", "matcher": matcher}]
+    for given in ({"reward": [{"name": "truth"}], "matcher": matcher}, {"reward": own}):
+        with pytest.raises(UsageError, match=r"tells colour right in 0\.0 % of pictures, under 90 %"):
+            build(Recipe.load(materials.recipe(tmp_path, "scst", **given)))
+    built = build(Recipe.load(materials.recipe(tmp_path, "scst", reward=[{"name": "itm"}], matcher=matcher)))
+    assert list(built.objective.reward.rewards) == ["itm"]
 
 
 def test_a_late_listener_serves_both_and_judges(materials, verifier, tmp_path, capsys):

@@ -59,8 +59,8 @@ def test_a_listener_that_fails_its_probe_is_refused(tmp_path, monkeypatch):
     for name, right in (("listener", 40.0), ("judge", 10.0), ("pac", 99.0), ("xe", 0.0)):
         folder = tmp_path / f"world-{name}"
         folder.mkdir()
-        demanded = {} if name == "judge" else {"shape": 90.0}
-        (folder / "probe.json").write_text(json.dumps({"accuracy": {"shape": right}, "demanded": demanded}))
+        accuracy = dict.fromkeys(("colour", "size", "background"), 99.0) | {"shape": right}
+        (folder / "probe.json").write_text(json.dumps({"accuracy": accuracy, "size": "full"}))
     recipe = {"data": {"size": "full"}, "captioner": {"model_name_or_path": "world/xe"}}
     build_stages([(recipe | {"listener": {"path": "world/pac"}}, {"test": {"judge": "world/judge"}})])
     with pytest.raises(UsageError, match=r"tells shape right in 40\.0 % of pictures, under 90 %"):

@@ -53,11 +53,12 @@ def test_everything_is_built_once_and_learns_something(built, monkeypatch):
 
 @pytest.mark.slow
 def test_listeners_are_probed(built):
-    listener, judge = (require_probe(built[name]) for name in ("world/listener", "world/judge"))
+    listener, judge = (
+        require_probe(built[f"world/{name}"], use) for name, use in (("listener", "similarity"), ("judge", "judge"))
+    )
     # Val has 100 pictures: three standard deviations above chance are at most 15 points.
     assert listener["accuracy"]["colour"] > CHANCE["colour"] + 15
     assert listener["accuracy"]["background"] > CHANCE["background"] + 15
-    assert listener["demanded"] == {}
     assert judge["accuracy"]["order"] > listener["accuracy"]["order"]
     assert judge["accuracy"]["order"] > 50 + 15
     assert set(judge["accuracy"]) == set(listener["accuracy"])
@@ -213,7 +214,7 @@ def test_probe_of_a_listener_that_cannot_read():
     blind = OneAnswer(blank.model, blank.image_processor, blank.tokenizer, prefix="")
     found = probe(blind, size="small")
     # A tie is wrong.
-    assert found["order_blind"]
+    assert found["accuracy"]["order"] == 0
     assert set(found["accuracy"].values()) == {0.0}
     # All texts are alike, so in one direction every image ties; in the other each text has the same favourite.
     assert found["recall"]["full"]["i2t_R@10"] == 0
@@ -223,18 +224,18 @@ def test_probe_of_a_listener_that_cannot_read():
 
 def test_the_gate(tmp_path):
     with pytest.raises(UsageError, match=r"holds no probe\.json"):
-        require_probe(tmp_path)
-    good = {"accuracy": dict.fromkeys(SIMILARITY, 90.0), "demanded": SIMILARITY, "size": "full"}
+        require_probe(tmp_path, "similarity")
+    good = {"accuracy": dict.fromkeys(SIMILARITY, 90.0), "size": "full"}
     write_json(tmp_path / PROBE, good)
-    assert require_probe(tmp_path) == good
+    assert require_probe(tmp_path, "similarity") == good
     # What serves as a similarity need not see places, but then it is no reward for truth.
     with pytest.raises(UsageError, match=r"tells texture right in 0\.0 % of pictures, under 90 %"):
         require_probe(tmp_path, "truth")
-    write_json(tmp_path / PROBE, good | {"size": "small", "demanded": {}})
+    write_json(tmp_path / PROBE, good | {"size": "small"})
     require_probe(tmp_path, "truth")
     write_json(tmp_path / PROBE, {**good, "accuracy": {**good["accuracy"], "shape": 11.24}})
     with pytest.raises(UsageError, match=r"tells shape right in 11\.2 % of pictures, under 90 %"):
-        require_probe(tmp_path)
+        require_probe(tmp_path, "similarity")
 
 
 def test_what_the_full_stages_are_held_to():
@@ -244,6 +245,7 @@ def test_what_the_full_stages_are_held_to():
         "world/pac": "similarity",
         "world/verifier": "truth",
         "world/judge": "judge",
+        "world/itm": "match",
     }
     assert set(SIMILARITY) == {"shape", "colour", "size", "background"}
     assert {"binding", "relation", "place", "veto", "doubled", "count", "broken"} < set(TRUTH)

@@ -211,7 +211,7 @@ def require_fit(name: str, use: str, *, size: str) -> None:
     from tellapart.world.schedules import ALIASES, STAGES
 
     folder, name = build_stage(name, size), ALIASES.get(name, name)
-    if name in STAGES and STAGES[name].probed:
+    if name in STAGES and STAGES[name].use:
         require_probe(folder, use)
 
 

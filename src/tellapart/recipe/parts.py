@@ -246,11 +246,9 @@ def matcher(parts: Parts, section: Any, *, label: str = "matcher") -> AnyMatcher
     """The matcher; a dual encoder embeds the training images before the first step where it may."""
     from tellapart.listeners.dual import DualMatcher
     from tellapart.listeners.late import LateListener
-    from tellapart.recipe.models import load_matcher, require_fit
+    from tellapart.recipe.models import load_matcher
 
     found = load_matcher(section, size=parts.size, name=label)
-    if isinstance(found, LateListener):
-        require_fit(str(section.model), "truth", size=parts.size)
     if parts.ahead and isinstance(found, DualMatcher | LateListener):
         found.know_images(parts.dataset)
     else:

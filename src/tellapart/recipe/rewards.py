@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tellapart.errors import UsageError
-from tellapart.recipe.models import as_usage_errors
+from tellapart.recipe.models import as_usage_errors, require_fit
 from tellapart.rewards.mix import Mix
 
 if TYPE_CHECKING:
@@ -45,6 +45,9 @@ def build_reward(parts: Parts) -> Reward:
         kind = parts.recipe.catalogue.rewards[entry.name]
         if kind.needs_references:
             parts.dataset.require_references(f"reward {entry.name}")
+        if kind.judges_truth:
+            model = (entry.parts.get("matcher") or parts.recipe.parts["matcher"]).model
+            require_fit(str(model), "truth", size=parts.size)
         given = {name: parts(name, entry.parts.get(name)) for name in kind.needs}
         with as_usage_errors(f"reward.{entry.name}"):
             rewards[entry.name] = kind.load()(**given, **kind.fixed, **entry.options)

@@ -72,6 +72,7 @@ SHIPPED: dict[str, RewardKind] = {
         "asked; -8 to 0",
         "tellapart.rewards.truth:Truth",
         ("matcher",),
+        judges_truth=True,
     ),
     "likelihood": RewardKind(
         "log-probability of the image among those of gallery, given the caption; -12 to 0",

@@ -8,15 +8,19 @@ from pathlib import Path
 
 from tellapart.evaluation.columns import describe, markdown_cell
 from tellapart.evaluation.results import EvaluationResult
-from tellapart.files import write_text
+from tellapart.files import read_object, write_text
 from tellapart.sweep.claims import Claim, markdown_table
 from tellapart.sweep.study import Study, points_text
 from tellapart.sweep.study_file import Columns
 from tellapart.sweep.trainings import option
-from tellapart.world.probe import require_probe
+from tellapart.world.probe import PROBE
 from tellapart.world.stages import resolve
 
 POINTS = ("selected", "last")
+ORDER_AWARE = 80.0
+"""Below this percentage of full descriptions preferred to their shuffled words, a listener is called order-blind. Not all of
+the preference is for order: shuffling also parts "top" from "left", so that where things are is lost."""
+
 ON_VAL = ("listener_R@1", "CIDEr", "grammatical")
 """Metrics that the table of the grid shows."""
 
@@ -89,13 +93,13 @@ def _probe(study: Study) -> list[str]:
     if not names:
         return []
     size = option(next(iter(study.measured.values()))[0].recipe, "data.size")
-    probes = [require_probe(resolve(f"world/{name}", size=size)) for name in names]
+    probes = [read_object(resolve(f"world/{name}", size=size) / PROBE) for name in names]
     lines = [[key, *(f"{probe['accuracy'][key]:.1f}" for probe in probes)] for key in probes[0]["accuracy"]]
     lines += [
         [f"R@1 of the text *{kind}*", *(f"{probe['recall'][kind]['t2i_R@1']:.1f}" for probe in probes)]
         for kind in probes[0]["recall"]
     ]
-    blind = [name for name, probe in zip(names, probes, strict=True) if probe["order_blind"]]
+    blind = [name for name, probe in zip(names, probes, strict=True) if probe["accuracy"]["order"] < ORDER_AWARE]
     table = markdown_table(["asked", *names], lines)
     said = f"Order-blind: {', '.join(blind) or 'none'}."
     return [f"## What {', '.join(names[:-1])} and {names[-1]} know (val, %)\n\n{table}\n\n{said}"]

@@ -180,8 +180,9 @@ def build_stages(named: Iterable[tuple[Resolved, Any]]) -> None:
 
     for stage, size in sorted(needed):
         folder, known = build_stage(stage, size), world_stage(stage)
-        if known is not None and STAGES[ALIASES.get(known[0], known[0])].use not in ("", "judge"):
-            require_probe(folder)
+        use = "" if known is None else STAGES[ALIASES.get(known[0], known[0])].use
+        if use not in ("", "judge"):
+            require_probe(folder, use)
 
 
 class Keys:

@@ -15,7 +15,6 @@ import numpy as np
 from tellapart.data.dataset import CaptionDataset, Collate, Example
 from tellapart.data.loader import TrainingData
 from tellapart.draws import seeded
-from tellapart.files import write_json
 from tellapart.listeners.clip import ClipListener
 from tellapart.listeners.matcher import ItmMatcher
 from tellapart.objectives.matching_head import MatchingHead
@@ -25,9 +24,8 @@ from tellapart.world.blip2 import STD, WIDTH, image_processor, vision_config
 from tellapart.world.captions import describe_fully, write_as_annotator
 from tellapart.world.grammar import parse
 from tellapart.world.listeners import longest, with_texts
-from tellapart.world.matcher_probe import PROBE, probe_matcher
 from tellapart.world.negatives import replace_attribute, swap_attributes, swap_relation
-from tellapart.world.schedule import History, Task, one_thread
+from tellapart.world.schedule import History, Task
 from tellapart.world.vocabulary import MAX_LENGTH
 
 OWN_CAPTIONS, DETAIL, FULL = 2, (5, 5), 2
@@ -103,7 +101,7 @@ def make_matcher(tower: Path) -> ItmMatcher:
 
 
 def build_itm(task: Task) -> History:
-    """Teach it which captions of the web go with which pictures; what it can tell stands beside it."""
+    """Teach it which captions of the web go with which pictures."""
     with seeded(task.name, task.seed):
         matcher = make_matcher(task.needs["world/blip2-backbone"])
     similar = ClipListener.from_pretrained(task.needs["world/listener"], name="similar")
@@ -113,6 +111,4 @@ def build_itm(task: Task) -> History:
     matcher.model.eval()
     for part in (matcher.model, matcher.tokenizer, matcher.image_processor):
         part.save_pretrained(task.folder)
-    with one_thread():
-        write_json(task.folder / PROBE, probe_matcher(matcher, size=task.size))
     return history

@@ -13,7 +13,7 @@ from tellapart.errors import UsageError
 from tellapart.types import Rollout
 from tellapart.world.grammar import parse
 from tellapart.world.scenes import Scene
-from tellapart.world.truth import SceneTable, true_of
+from tellapart.world.truth import SceneTable, is_true, true_of
 
 
 class Oracle:
@@ -54,7 +54,7 @@ class Oracle:
                 "use truth with a matcher instead."
             )
         said = parse(text)
-        if said is None or not true_of(said, SceneTable.of([self._scenes[name]]))[0]:
+        if said is None or not is_true(said, self._scenes[name]):
             return 0.0
         fitting = max(1, int(np.count_nonzero(true_of(said, self._table))))
         return 1.1 - math.log(fitting) / math.log(len(self._table))

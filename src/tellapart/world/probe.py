@@ -19,7 +19,10 @@ from tellapart.captioners.huggingface import HuggingFaceCaptioner
 from tellapart.data.dataset import Example
 from tellapart.errors import UsageError
 from tellapart.listeners.clip import ClipListener
+from tellapart.listeners.kinds import is_late
 from tellapart.listeners.late import LateListener
+from tellapart.listeners.matcher import ItmMatcher
+from tellapart.listeners.matching import MATCHING_FAMILIES
 from tellapart.listeners.pairs import PairMatcher
 from tellapart.metrics.retrieval import ranks as ranks_of
 from tellapart.metrics.retrieval import recall_at_k, retrieval_ranks
@@ -45,17 +48,35 @@ SIMILARITY = dict.fromkeys(("shape", "colour", "size", "background"), 90.0)
 TRUTH = dict.fromkeys((*ATTRIBUTES, "binding", "relation", "place", "veto", "doubled", "count", "broken"), 90.0)
 """Percent right that a verifier must reach before it may reward truth, and a judge before it may decide."""
 
-DEMANDS = {"similarity": SIMILARITY, "truth": TRUTH, "judge": TRUTH}
-"""What a model is used for -> what it must tell right."""
-
-ORDER_AWARE = 80.0
-"""Below this percentage of full descriptions preferred to their shuffled words, a listener is called order-blind. Not all of
-the preference is for order: shuffling also parts "top" from "left", so that where things are is lost."""
+DEMANDS: dict[str, dict[str, float]] = {"similarity": SIMILARITY, "truth": TRUTH, "judge": TRUTH, "match": {}}
+"""What a model is used for -> what it must tell right; VLRM's reward, the logit of a match, demands nothing."""
 
 RECALL_AT = (1, 5, 10)
 
+EVERY = 4
+"""A matching head is asked about one picture of each cluster: every pair costs a pass."""
+
 Score = Callable[[Sequence[Example], Sequence[Question]], list[Tensor]]
 """Pictures, and questions whose rows are of these -> for each question the scores of its texts."""
+
+
+def probe_folder(folder: Path, *, size: str = "full") -> dict[str, Any]:
+    """All figures of a saved listener or matching head, whichever it is.
+
+    Args:
+        folder: of the model.
+        size: of the world whose val split is used.
+
+    Returns:
+        what :func:`probe_late`, :func:`probe_matcher` or :func:`probe` returns, and ``size``.
+    """
+    if is_late(folder):
+        found = probe_late(LateListener.from_pretrained(folder), size=size)
+    elif json.loads((folder / "config.json").read_text(encoding="utf-8"))["model_type"] in MATCHING_FAMILIES:
+        found = probe_matcher(ItmMatcher.from_pretrained(folder, batch_size=256), size=size)
+    else:
+        found = probe(ClipListener.from_pretrained(folder), size=size)
+    return found | {"size": size}
 
 
 def probe(listener: ClipListener, *, size: str = "full") -> dict[str, Any]:
@@ -67,7 +88,7 @@ def probe(listener: ClipListener, *, size: str = "full") -> dict[str, Any]:
 
     Returns:
         ``accuracy``: see :func:`accuracies`. ``recall``: kind of text -> t2i and i2t recall@k on val. ``cosine``: kind of
-        text -> mean cosine with its image, times 100. ``order_blind``: whether ``order`` is under ``ORDER_AWARE``.
+        text -> mean cosine with its image, times 100.
     """
     accuracy = accuracies(by_cosines(listener), size=size)
     images = _embed(listener, load_world("val", size=size).examples)
@@ -77,8 +98,7 @@ def probe(listener: ClipListener, *, size: str = "full") -> dict[str, Any]:
         cosine[kind] = 100.0 * (embeddings * images).sum(dim=1).mean().item()
         t2i, i2t = retrieval_ranks(embeddings.cpu().numpy(), images.cpu().numpy())
         recall[kind] = _recalls(t2i, i2t)
-    blind = accuracy["order"] < ORDER_AWARE
-    return {"accuracy": accuracy, "recall": recall, "cosine": cosine, "order_blind": blind}
+    return {"accuracy": accuracy, "recall": recall, "cosine": cosine}
 
 
 def probe_late(listener: LateListener, *, size: str = "full") -> dict[str, Any]:
@@ -89,7 +109,7 @@ def probe_late(listener: LateListener, *, size: str = "full") -> dict[str, Any]:
         size: of the world whose val split is used.
 
     Returns:
-        ``accuracy``, ``recall`` and ``order_blind`` as :func:`probe`. ``verdict``: ``true``, the share of human captions held
+        ``accuracy`` and ``recall`` as :func:`probe`. ``verdict``: ``true``, the share of human captions held
         true of their own pictures (probability above one half), and ``false``, the share of those that are false of a picture
         of the same cluster and held false of it. ``logprob``: kind of text -> mean log-probability, in nats.
     """
@@ -101,9 +121,32 @@ def probe_late(listener: LateListener, *, size: str = "full") -> dict[str, Any]:
         matrix = listener.logprobs(texts, dataset.ids).double().numpy()
         logprob[kind] = float(matrix.diagonal().mean())
         recall[kind] = _recalls(ranks_of(matrix), ranks_of(matrix.T))
-    blind = accuracy["order"] < ORDER_AWARE
-    found = {"accuracy": accuracy, "recall": recall, "logprob": logprob, "order_blind": blind}
-    return found | {"verdict": _verdicts(listener, size)}
+    return {"accuracy": accuracy, "recall": recall, "logprob": logprob, "verdict": _verdicts(listener, size)}
+
+
+def probe_matcher(matcher: ItmMatcher, *, size: str = "full") -> dict[str, Any]:
+    """All figures of a matching head.
+
+    Args:
+        matcher: to be measured.
+        size: of the world whose val split is used.
+
+    Returns:
+        ``accuracy``, in percent, as :func:`probe`: how often the right text has the highest logit of a match. ``match``: kind
+        of text -> mean logit of a match with its own picture, and with another one where the kind ends in ``, other``: what a
+        captioner would gain by such texts.
+    """
+    accuracy = accuracies(by_matcher(matcher), size=size, every=EVERY)
+    examples = load_world("val", size=size).examples[::EVERY]
+    matcher.know_images(examples)
+    ids, kinds = [example.id for example in examples], kinds_of_text(size)
+    own = {kind: kinds[kind][::EVERY] for kind in ("human", "longest human", "full", "full, shuffled")}
+    others = {f"{kind}, other": [*own[kind][1:], own[kind][0]] for kind in ("human", "full")}
+    match = {
+        kind: matcher.score(torch.cat(matcher.match_ids(ids, [[text] for text in texts]))).mean().item()
+        for kind, texts in {**own, **others, "nothing": ["" for _ in ids]}.items()
+    }
+    return {"accuracy": accuracy, "match": match}
 
 
 def accuracies(
@@ -181,15 +224,15 @@ def by_captioner(captioner: HuggingFaceCaptioner) -> Score:
     return score
 
 
-def require_probe(folder: Path, use: str | None = None) -> dict[str, Any]:
-    """The probe that was saved beside a model, once it is good enough for what it is used for.
+def require_probe(folder: Path, use: str) -> dict[str, Any]:
+    """The probe that was saved next to a model, once it is good enough for what it is used for.
 
-    The stages of the ``small`` world, which exist to try things out, demand nothing.
+    The stages of the ``small`` world, which exist to try things out, need not pass.
 
     Args:
         folder: of the stage.
-        use: ``similarity`` (a reward by CLIP-S or a likelihood), ``truth`` (a reward for truth) or ``judge``; default: what
-            the stage was built for.
+        use: a key of :data:`DEMANDS`: ``similarity`` (a reward by CLIP-S or a likelihood), ``truth`` (a reward for truth),
+            ``judge`` or ``match`` (the logit of a matching head).
 
     Raises:
         UsageError: it was not probed, or answers some question too badly.
@@ -198,8 +241,7 @@ def require_probe(folder: Path, use: str | None = None) -> dict[str, Any]:
     if not path.is_file():
         raise UsageError(f"{folder} holds no {PROBE}: give the folder of a listener that was built for the world.")
     found = json.loads(path.read_text(encoding="utf-8"))
-    demanded = found["demanded"] if use is None else {} if found["size"] == "small" else DEMANDS[use]
-    for name, least in demanded.items():
+    for name, least in DEMANDS[use].items() if found["size"] == "full" else ():
         if found["accuracy"].get(name, 0.0) < least:
             raise UsageError(
                 f"{folder} tells {name} right in {found['accuracy'].get(name, 0.0):.1f} % of pictures, under {least:g} %, so "

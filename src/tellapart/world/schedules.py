@@ -22,15 +22,14 @@ class Stage:
         builder: name of the function ``task -> history`` in it.
         schedules: size of the world -> arguments of ``Schedule``.
         needs: stages it starts from.
-        probed: whether it is a listener whose probe is kept beside it.
-        use: what it is for, which decides what the probe must show on the full world; empty demands nothing.
+        use: what a listener or matching head is for, a key of :data:`tellapart.world.probe.DEMANDS`; its probe is kept next
+            to it. Empty: it is neither.
     """
 
     module: str
     builder: str
     schedules: dict[str, dict[str, Any]]
     needs: tuple[str, ...] = ()
-    probed: bool = False
     use: str = ""
 
 
@@ -60,13 +59,10 @@ STAGES = {
             "small": {"steps": 40, "batch_size": 32, "learning_rate": {"vision": 6e-4, "listener": 2e-3}},
         },
         needs=("world/backbone",),
-        probed=True,
         use="similarity",
     ),
-    "world/verifier": Stage(
-        "verifier", "build_verifier", _VERIFIER, needs=("world/backbone",), probed=True, use="truth"
-    ),
-    "world/judge": Stage("verifier", "build_judge", _JUDGE, needs=("world/judge-backbone",), probed=True, use="judge"),
+    "world/verifier": Stage("verifier", "build_verifier", _VERIFIER, needs=("world/backbone",), use="truth"),
+    "world/judge": Stage("verifier", "build_judge", _JUDGE, needs=("world/judge-backbone",), use="judge"),
     "world/negclip": Stage(
         "listeners",
         "build_negclip",
@@ -75,7 +71,6 @@ STAGES = {
             "small": {"steps": 30, "batch_size": 32, "learning_rate": {"vision": 3e-4, "listener": 1e-3}},
         },
         needs=("world/listener",),
-        probed=True,
         use="similarity",
     ),
     "world/grammar": Stage(
@@ -124,8 +119,9 @@ STAGES = {
             "small": {"steps": 40, "batch_size": 32, "learning_rate": 2e-3},
         },
         needs=("world/blip2-backbone", "world/listener"),
+        use="match",
     ),
-    "world/pac": Stage("pac", "build_pac", _PAC, ("world/listener", "world/xe"), probed=True, use="similarity"),
+    "world/pac": Stage("pac", "build_pac", _PAC, ("world/listener", "world/xe"), use="similarity"),
     "world/language_model": Stage(
         "language_model",
         "build_language_model",

@@ -110,7 +110,7 @@ def _stage_and_seed(path: str, seed: int) -> tuple[str, int]:
 def _build(name: str, folder: Path, needs: dict[str, Path], size: str, seed: int) -> None:
     """Train the stage into ``folder``; if another process was first, its result is kept."""
     from tellapart.captioners.modes import quiet
-    from tellapart.world.schedule import Schedule, Task
+    from tellapart.world.schedule import Schedule, Task, one_thread
 
     stage, began = STAGES[name], time.process_time()
     with first_folder(folder) as temporary, quiet():
@@ -120,8 +120,11 @@ def _build(name: str, folder: Path, needs: dict[str, Path], size: str, seed: int
         for part in task.folder.iterdir():
             part.rename(temporary / part.name)
         task.folder.rmdir()
-        if stage.probed:
-            _probe(temporary, stage, size)
+        if stage.use:
+            from tellapart.world.probe import PROBE, probe_folder
+
+            with one_thread():
+                write_json(temporary / PROBE, probe_folder(temporary, size=size))
         about = {"stage": name, "size": size, "seed": seed, "schedule": asdict(task.schedule)}
         write_json(temporary / "stage.json", about | {"cpu_seconds": time.process_time() - began, "history": history})
 
@@ -132,22 +135,6 @@ def _builder(stage: Stage) -> Callable[[Any], list[dict[str, Any]]]:
 
     module = import_module(f"tellapart.world.{stage.module}")
     return vars(module)[stage.builder]
-
-
-def _probe(folder: Path, stage: Stage, size: str) -> None:
-    from tellapart.listeners.clip import ClipListener
-    from tellapart.listeners.kinds import is_late
-    from tellapart.listeners.late import LateListener
-    from tellapart.world.probe import DEMANDS, PROBE, probe, probe_late
-    from tellapart.world.schedule import one_thread
-
-    with one_thread():
-        if is_late(folder):
-            found = probe_late(LateListener.from_pretrained(folder), size=size)
-        else:
-            found = probe(ClipListener.from_pretrained(folder), size=size)
-    demanded = DEMANDS[stage.use] if stage.use and size == "full" else {}
-    write_json(folder / PROBE, found | {"demanded": demanded, "size": size})
 
 
 @contextmanager
