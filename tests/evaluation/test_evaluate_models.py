@@ -1,11 +1,16 @@
 """The evaluation with a real (tiny) captioner instead of one that says what it is told."""
 
+from dataclasses import replace
+
+import pytest
 import torch
 from evaluation_fakes import FixedListener
 
 from tellapart.data.dataset import CaptionDataset, Collate, Example
 from tellapart.data.images import ArrayImage
+from tellapart.errors import UsageError
 from tellapart.evaluation.evaluate import Evaluation
+from tellapart.evaluation.rerank import Rerank
 from tellapart.types import Decoding
 from tiny_models import images, tiny_ved
 
@@ -52,3 +57,22 @@ def test_beam_search_is_measured_too():
     assert list(result.captions) == ["p0", "p1", "p2", "p3"]
     assert "one caption each (beam 3, max_new_tokens=6)" in result.protocol.line()
     assert 0 <= result.metrics["unfinished"] <= 100
+
+
+def test_reranking_keeps_the_beam_of_the_highest_reward():
+    """The first of equal ones, image by image, however images are batched."""
+    captioner = tiny_ved()
+    collate, dataset = Collate({captioner.name: captioner.process}), pictures(5)
+    search = Decoding(num_beams=4, max_new_tokens=6)
+    rerank = Rerank(lambda rollout: torch.tensor([float(len(set(text))) for text in rollout.texts]), "letters")
+    every = captioner.generate(collate(dataset.examples), replace(search, num_return_sequences=4))
+    beams = [every.texts[first : first + 4] for first in range(0, 20, 4)]
+    expected = [max(own, key=lambda text: len(set(text))) for own in beams]
+    assert expected != [own[0] for own in beams]
+    for batch_size in (2, 5):
+        evaluation = Evaluation(dataset, collate, decoding=search, rerank=rerank, batch_size=batch_size)
+        result = evaluation(captioner)
+        assert list(result.captions.values()) == expected
+        assert "(beam 4, max_new_tokens=6, best of these by letters)" in result.protocol.line()
+    with pytest.raises(UsageError, match="num_beams is 1, but reranking chooses among several beams"):
+        Evaluation(dataset, collate, rerank=rerank)

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from tellapart.cli.main import main
+from tellapart.data.load import load_dataset
 from tellapart.errors import UsageError
 from tellapart.recipe.build import build, check_together
 from tellapart.recipe.recipe import Recipe
@@ -46,7 +47,7 @@ def test_truth_and_likelihood_by_their_formulas(materials, head, tmp_path):
     with pytest.raises(UsageError, match=r"gallery\.images is 0"):
         Recipe.load(path, {"gallery.images": 0}).build()
     gallery = built.dataset.ids[::2]  # 4 of 8 images, evenly spread
-    scale = float(listener.logit_scale.exp())
+    scale = float(listener.logit_scale.detach().exp())
     for place, image in enumerate(rollout.ids()):
         text = listener.encode_texts([rollout.texts[place]])[0]
         ids = list(dict.fromkeys([*gallery, image]))
@@ -93,3 +94,33 @@ def test_the_oracle_is_refused_on_photos(materials, tmp_path):
 def test_truth_needs_a_matcher(materials, tmp_path):
     with pytest.raises(UsageError, match=r"reward\.truth needs a matcher: set matcher\.model"):
         check_together(Recipe.load(materials.recipe(tmp_path, "scst", reward=["truth"])))
+
+
+def test_scoring_with_search_by_the_reward_of_a_recipe(materials, verifier, tmp_path, capsys):
+    """No training: of two beams the one that the reward likes better."""
+    recipe = materials.recipe(tmp_path, "scst", reward=[{"name": "truth"}], matcher={"model": str(verifier)})
+    words = ["score", str(materials.captioner), "--data", str(materials.data), "--num_beams", "2", "--max_new_tokens", "6"]
+    found = []
+    for more in ([], ["--rerank", str(recipe)]):
+        folder = tmp_path / f"kept{len(more)}"
+        assert main([*words, *more, "--output_dir", str(folder)]) == 0
+        found.append(next(folder.rglob("metrics.json")))
+    assert "beam 2, max_new_tokens=6, best of these by 1 truth" in json.loads(found[1].read_text())["protocol"]["decoding"]
+    matcher = Recipe.load(recipe).build().objective.reward.rewards["truth"].matcher
+    images = load_dataset(materials.data, split="val")
+    matcher.know_images(images)
+    truth = []
+    for each in found:
+        (results,) = each.parent.glob("captions_results.json")
+        said = {str(line["image_id"]): line["caption"] for line in json.loads(results.read_text())}
+        logits = torch.cat(matcher.match_ids(list(said), [[text] for text in said.values()]))
+        truth.append(matcher.score(logits))
+    assert (truth[1] >= truth[0]).all()
+    assert (truth[1] > truth[0]).any()
+    capsys.readouterr()
+    cider = materials.recipe(tmp_path, "scst", reward={"cider_d": 1.0})
+    assert main([*words, "--rerank", str(cider)]) == 2
+    assert "rewards cider_d, which reads the references that captions are measured by" in capsys.readouterr().err
+    xe = materials.recipe(tmp_path, "xe")
+    assert main([*words, "--rerank", str(xe)]) == 2
+    assert "has no reward to choose by" in capsys.readouterr().err

@@ -36,7 +36,7 @@ def options_of(argv: Sequence[str], kind: type[T], *, usage: str, description: s
         )
         return None
     types = reading.types_of(options)
-    words = split_words(argv, types)
+    words = split_words(argv, types, recipe=False)
     given = {
         known_key(name, types, shown=f"--{name}"): reading.Given(value, f"--{name}")
         for name, value in words.options.items()

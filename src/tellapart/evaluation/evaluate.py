@@ -13,6 +13,7 @@ from tellapart.evaluation.drawing import draw_rollouts
 from tellapart.evaluation.late_scorer import LateScorer
 from tellapart.evaluation.measures import Measure, Measured, left_out, measured_by, reference_measures, style_measures
 from tellapart.evaluation.protocol import Protocol, data_digest
+from tellapart.evaluation.rerank import Rerank
 from tellapart.evaluation.results import EvaluationResult
 from tellapart.evaluation.scorers import ListenerScorer, Scorer, cut_captions
 from tellapart.evaluation.sets import draw_sets, set_decodings, set_measures
@@ -39,10 +40,11 @@ class Evaluation:
         hard_gallery: also retrieve among each image's so many nearest ones; 0 does not.
         samples: also draw so many captions an image at random and so many by beam search, and measure them as sets
             (:mod:`tellapart.evaluation.sets`); 0 does not.
+        rerank: keep, of all beams of an image, the caption with the highest reward; the sets of ``samples`` are not reranked.
         name: what the data is called in the protocol; default: the data set's name.
 
     Raises:
-        UsageError: the decoding returns several captions an image.
+        UsageError: the decoding returns several captions an image, or there are no beams to choose from.
     """
 
     def __init__(
@@ -59,6 +61,7 @@ class Evaluation:
         num_workers: int = 0,
         hard_gallery: int = 0,
         samples: int = 0,
+        rerank: Rerank | None = None,
         name: str | None = None,
     ) -> None:
         self.dataset, self.collate = dataset, collate
@@ -70,6 +73,11 @@ class Evaluation:
                 f"num_return_sequences is {self.decoding.num_return_sequences}, but an evaluation measures one caption "
                 "an image: set it to 1."
             )
+        self.rerank = rerank
+        drawn = describe_decoding(self.decoding, seed)
+        if rerank is not None:
+            rerank.decoding(self.decoding)
+            drawn += f", best of these by {rerank.name}"
         self.sets = set_decodings(samples, self.decoding.max_new_tokens) if samples else {}
         listening = {key: _listening(one, key, hard_gallery) for key, one in self.listeners.items()}
         self.scorers: list[Scorer] = [*listening.values(), *scorers]
@@ -77,7 +85,7 @@ class Evaluation:
             name or dataset.name,
             len(dataset),
             data_digest(dataset.references),
-            describe_decoding(self.decoding, seed),
+            drawn,
             {key: scorer.weights for key, scorer in listening.items()},
             measured_by(self.measures) | {key: what for one in self.scorers for key, what in one.measured_by.items()},
         )
@@ -164,12 +172,13 @@ class Evaluation:
             captioner,
             self.dataset,
             self.collate,
-            self.decoding,
+            self.decoding if self.rerank is None else self.rerank.decoding(self.decoding),
             batch_size=self.batch_size,
             seed=self.seed,
             num_workers=self.num_workers,
         )
-        for rollout in rollouts:
+        for drawn in rollouts:
+            rollout = drawn if self.rerank is None else self.rerank.best(drawn)
             captions.update(zip(rollout.ids(), rollout.texts, strict=True))
             finished += rollout.finished.tolist()
         return captions, finished

@@ -82,14 +82,15 @@ class Words:
     options: dict[str, Text | NoValue]
 
 
-def split_words(argv: Sequence[str], types: Mapping[str, Any]) -> Words:
+def split_words(argv: Sequence[str], types: Mapping[str, Any], *, recipe: bool = True) -> Words:
     """Take a command line apart: ``--name value``, ``--name=value`` and switches, in any order; ``-`` counts as ``_``.
 
-    A word that ends as a recipe does is no option's value, unless it follows ``=``.
+    Where a recipe is among the words, a word that ends as a recipe does is no option's value, unless it follows ``=``.
 
     Args:
         argv: the words.
         types: dotted option name -> its type: a switch takes a value only where it is ``true`` or ``false``.
+        recipe: whether a recipe may be among the words.
     """
     positional: list[str] = []
     options: dict[str, Text | NoValue] = {}
@@ -106,7 +107,7 @@ def split_words(argv: Sequence[str], types: Mapping[str, Any]) -> Words:
         follows = words[0] if words and not words[0].startswith("--") else ""
         if given:
             options[name] = Text(value)
-        elif follows.endswith(RECIPE_ENDINGS):
+        elif recipe and follows.endswith(RECIPE_ENDINGS):
             options[name] = NoValue(follows)
         elif follows and (bool not in (types.get(name), types.get(full_name(name))) or follows.lower() in SWITCH_WORDS):
             options[name] = Text(words.pop(0))

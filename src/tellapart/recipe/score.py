@@ -16,8 +16,10 @@ from tellapart.recipe.sections import CaptionerSection, EvaluationSection
 
 if TYPE_CHECKING:
     from tellapart.captioners.huggingface import HuggingFaceCaptioner
+    from tellapart.data.dataset import Collate
     from tellapart.evaluation.measures import Measure
     from tellapart.evaluation.protocol import NamedProtocol
+    from tellapart.evaluation.rerank import Rerank
     from tellapart.evaluation.results import EvaluationResult
     from tellapart.evaluation.scorers import Scorer
     from tellapart.listeners.clip import ClipListener
@@ -70,15 +72,44 @@ def measure(word: str, options: ScoreOptions, *, run: Made | None = None) -> Eva
         return _titled(evaluation.score(captions, name=options.name or path.stem, note=left_out), title)
     captioner, how = _drawn_by(word, options, named or (run.evaluation if run else None), where)
     parts["scorers"] += _by_own_listener(path, run, where)
+    collate = collate_of(captioner, features_at(where.features))
+    if options.rerank is not None:
+        parts["rerank"], collate = _rerank(options.rerank, captioner, where, collate)
     evaluation = Evaluation(
         where.dataset,
-        collate_of(captioner, features_at(where.features)),
+        collate,
         decoding=how,
         batch_size=options.batch_size,
         samples=options.samples or (run.evaluation.samples if run else 0),
         **parts,
     )
     return _titled(evaluation(captioner, name=options.name or path.stem), title)
+
+
+def _rerank(name: str, captioner: HuggingFaceCaptioner, where: Where, collate: Collate) -> tuple[Rerank, Collate]:
+    """What chooses by the reward of a recipe among captions of these images, and a collate with what it reads of them.
+
+    Raises:
+        UsageError: there is no such recipe, or a reward of it is missing, broken or reads references.
+    """
+    from tellapart.data.dataset import Collate
+    from tellapart.evaluation.rerank import Rerank
+    from tellapart.recipe.parts import Parts
+    from tellapart.recipe.recipe import Recipe
+    from tellapart.recipe.rewards import build_reward
+
+    recipe = Recipe.load(name, {"data.size": where.size})
+    if not recipe.reward:
+        raise UsageError(f"--rerank {name} has no reward to choose by: name a recipe with one.")
+    for entry in recipe.reward:
+        if recipe.catalogue.rewards[entry.name].needs_references:
+            raise UsageError(
+                f"--rerank {name} rewards {entry.name}, which reads the references that captions are measured by: name a "
+                "recipe whose rewards do not."
+            )
+    parts = Parts(recipe, captioner, where.dataset, collate)
+    found = Rerank(build_reward(parts), " + ".join(f"{entry.weight:g} {entry.name}" for entry in recipe.reward))
+    return found, Collate(collate.processors | parts.processors, features=collate.features)
 
 
 def _by_own_listener(path: Path, run: Made | None, where: Where) -> list[Scorer]:

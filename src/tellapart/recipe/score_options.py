@@ -28,6 +28,7 @@ OF_CAPTIONERS = (
     "pac_base",
     "itm",
     "num_beams",
+    "rerank",
     "no_repeat_ngram_size",
     "min_new_tokens",
     "max_new_tokens",
@@ -74,6 +75,7 @@ class ScoreOptions(DataOptions):
         samples: also draw so many captions of each image at random, and so many by beam search, and measure how good they
             are together and how different from one another; 0 does not.
         num_beams: beams of the search; 1 is greedy.
+        rerank: keep, of the num_beams beams, the caption with the highest reward of this recipe: a file or a shipped name.
         no_repeat_ngram_size: no run of so many tokens may occur twice in a caption; 0 allows all.
         min_new_tokens: a caption cannot end before so many tokens.
         max_new_tokens: longest caption in tokens.
@@ -113,6 +115,7 @@ class ScoreOptions(DataOptions):
     hard_gallery: int = 0
     samples: int = 0
     num_beams: int | None = None
+    rerank: str | None = None
     no_repeat_ngram_size: int | None = None
     min_new_tokens: int | None = None
     max_new_tokens: int | None = None

@@ -1,0 +1,45 @@
+"""Search without training: of several beams of an image the caption that a reward likes best."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from tellapart.errors import UsageError
+from tellapart.types import Decoding, Reward, Rollout
+
+
+@dataclass(frozen=True)
+class Rerank:
+    """Chooses among all beams of a search.
+
+    Args:
+        reward: what is compared; it reads no references, which are the answer.
+        name: of the reward, in the protocol of an evaluation.
+
+    Example:
+        >>> Evaluation(dataset, collate, decoding=Decoding(num_beams=10), rerank=Rerank(Truth(matcher), "truth"))
+    """
+
+    reward: Reward
+    name: str
+
+    def decoding(self, decoding: Decoding) -> Decoding:
+        """The same search with all of its beams returned.
+
+        Raises:
+            UsageError: it is no beam search, or returns several captions already.
+        """
+        if decoding.num_beams < 2 or decoding.num_return_sequences != 1:
+            raise UsageError(
+                f"num_beams is {decoding.num_beams}, but reranking chooses among several beams: set 2 or more, such as 10."
+            )
+        return replace(decoding, num_return_sequences=decoding.num_beams)
+
+    def best(self, rollout: Rollout) -> Rollout:
+        """One caption per image, in the order of the images: of equal rewards the likelier beam."""
+        values = self.reward(rollout).tolist()
+        best: dict[int, int] = {}
+        for row, image in enumerate(rollout.image.tolist()):
+            if image not in best or values[row] > values[best[image]]:
+                best[image] = row
+        return rollout.select(list(best.values()))
