@@ -355,7 +355,8 @@ def test_a_full_disk_is_a_sentence_and_loses_nothing(photos, materials, tmp_path
     journal = tmp_path / "x.jsonl.work" / "journal-0.jsonl"
     assert remarks.splitlines()[-1].startswith(f"error: {journal}: File too large")
     assert journal.stat().st_size == 1300
-    whole = journal.read_bytes().count(b"\n")
+    # Where it was torn depends on the length of paths; a batch of two that was not written whole is drawn again.
+    kept = journal.read_bytes().count(b"\n") // 2 * 2
     code, _, remarks = caption(*words)
-    assert (code, remarks.startswith(f"captioned {10 - whole} images ({whole} before)")) == (0, True)
+    assert (code, remarks.startswith(f"captioned {10 - kept} images ({kept} before)")) == (0, True)
     assert len(lines(tmp_path / "x.jsonl")) == 10
