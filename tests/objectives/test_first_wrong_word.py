@@ -5,6 +5,7 @@ import math
 import pytest
 import torch
 
+from tellapart.captioners.scoring import length_buckets
 from tellapart.errors import UsageError
 from tellapart.objectives.first_wrong_word import NOTHING_WRONG, FirstWrongWord, Readings, right_and_first_wrong
 from tellapart.types import Batch
@@ -21,7 +22,7 @@ READINGS = Readings(
 
 @pytest.fixture
 def objective() -> FirstWrongWord:
-    made = FirstWrongWord(tiny_late(), lambda ids, seed: READINGS, buckets=2)
+    made = FirstWrongWord(tiny_late(), lambda ids, seed: READINGS)
     made.know_images(pictures())
     return made
 
@@ -59,11 +60,14 @@ def word_logprobs(objective, text, name) -> list[float]:
     return torch.nn.functional.logsigmoid(found).sum(dim=-1)[1:].tolist()
 
 
-def test_buckets_change_nothing(objective):
-    whole = FirstWrongWord(objective.listener, lambda ids, seed: READINGS, buckets=1)
-    whole.know_images(pictures())
-    [one], [two] = whole.losses(READINGS), objective.losses(READINGS)
-    assert one.loss.item() == pytest.approx(two.loss.item(), rel=1e-5)
+def test_texts_of_each_length_are_read_alone_or_all_together_alike(objective, monkeypatch):
+    [whole] = objective.losses(READINGS)
+    monkeypatch.setattr(
+        "tellapart.objectives.first_wrong_word.length_buckets", lambda lengths: length_buckets(lengths, overhead=0)
+    )
+    [apart] = objective.losses(READINGS)
+    assert len(length_buckets([5, 4, 8], overhead=0)) == 3 > len(length_buckets([5, 4, 8])) == 1
+    assert apart.loss.item() == pytest.approx(whole.loss.item(), rel=1e-5)
 
 
 def test_towers_and_readings_keep_their_weights(objective):
@@ -92,5 +96,3 @@ def test_a_tokenizer_of_word_parts_and_unknown_images_are_refused(objective, mon
         list(objective.losses(Readings(["a star"], [0], ["w"], [NOTHING_WRONG])))
     with pytest.raises(UsageError, match="has 14 words but 10 tokens"):
         list(objective.losses(Readings([" ".join(["red"] * 14)], [0], ["x"], [NOTHING_WRONG])))
-    with pytest.raises(ValueError, match="buckets=0"):
-        FirstWrongWord(objective.listener, lambda ids, seed: READINGS, buckets=0)

@@ -99,13 +99,24 @@ def test_truth_needs_a_matcher(materials, tmp_path):
 def test_scoring_with_search_by_the_reward_of_a_recipe(materials, verifier, tmp_path, capsys):
     """No training: of two beams the one that the reward likes better."""
     recipe = materials.recipe(tmp_path, "scst", reward=[{"name": "truth"}], matcher={"model": str(verifier)})
-    words = ["score", str(materials.captioner), "--data", str(materials.data), "--num_beams", "2", "--max_new_tokens", "6"]
+    words = [
+        "score",
+        str(materials.captioner),
+        "--data",
+        str(materials.data),
+        "--num_beams",
+        "2",
+        "--max_new_tokens",
+        "6",
+    ]
     found = []
     for more in ([], ["--rerank", str(recipe)]):
         folder = tmp_path / f"kept{len(more)}"
         assert main([*words, *more, "--output_dir", str(folder)]) == 0
         found.append(next(folder.rglob("metrics.json")))
-    assert "beam 2, max_new_tokens=6, best of these by 1 truth" in json.loads(found[1].read_text())["protocol"]["decoding"]
+    assert (
+        "beam 2, max_new_tokens=6, best of these by 1 truth" in json.loads(found[1].read_text())["protocol"]["decoding"]
+    )
     matcher = Recipe.load(recipe).build().objective.reward.rewards["truth"].matcher
     images = load_dataset(materials.data, split="val")
     matcher.know_images(images)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from safetensors import SafetensorError
@@ -15,16 +15,14 @@ from tellapart.files import fresh_folder
 from tellapart.listeners.cache import NamedPicture
 from tellapart.listeners.late_model import LateModel, all_logprobs, counted, pair_logprobs
 from tellapart.listeners.loading import called, complete, existing, first_line, model_digest, vocabulary_of
-from tellapart.listeners.pairs import PairMatcher, Precision
-
-if TYPE_CHECKING:
-    from PIL import Image
+from tellapart.listeners.pairs import Precision
+from tellapart.listeners.tokenized import TokenizedMatcher
 
 SMALLEST = 1e-6
 """Probabilities nearer to 1 than this are not told apart from it."""
 
 
-class LateListener(PairMatcher):
+class LateListener(TokenizedMatcher):
     """A frozen :class:`~tellapart.listeners.late_model.LateModel` with its processors.
 
     As a matcher it gives the natural logarithm of the probability that a text is true of its image, from minus infinity to 0.
@@ -41,9 +39,9 @@ class LateListener(PairMatcher):
         self, model: Any, image_processor: Any, tokenizer: Any, *, name: str = "matcher", batch_size: int = 256
     ) -> None:
         """See :meth:`from_pretrained`."""
-        super().__init__(model, name=name, batch_size=batch_size, autocast="float32")
-        self.image_processor, self.tokenizer = image_processor, tokenizer
-        self._limit = model.text_model.config.max_position_embeddings
+        limit = model.text_model.config.max_position_embeddings
+        sizes: dict[str, Any] = {"limit": limit, "batch_size": batch_size}
+        super().__init__(model, image_processor, tokenizer, name=name, autocast="float32", **sizes)
         self._vectors: dict[str, Tensor] = {}
 
     @classmethod
@@ -95,14 +93,6 @@ class LateListener(PairMatcher):
         described = {"model": self.source, "backbone": seen, "weights": self.fingerprint()[:12]}
         return described | {"scale": "log-probability"}
 
-    def too_long(self, texts: Sequence[str]) -> list[bool]:
-        """Whether each text has more tokens than the model takes."""
-        return [len(row) > self._limit for row in self._all_ids(texts)]
-
-    def process(self, images: list[Image.Image]) -> dict[str, Tensor]:
-        """RGB images -> ``{"pixel_values": [B, 3, height, width]}``, on the CPU."""
-        return {"pixel_values": self.image_processor(images=images, return_tensors="pt")["pixel_values"]}
-
     def score(self, logits: Tensor) -> Tensor:
         """The log-probability that the text is true."""
         return logits[:, 1]
@@ -152,20 +142,6 @@ class LateListener(PairMatcher):
         """``[B, K, D]`` of the tensors of :meth:`process`, with gradients where they are enabled."""
         tower = next(self.model.vision_model.parameters())
         return self.model.image_vectors(self.model.image_states(inputs["pixel_values"].to(tower.device, tower.dtype)))
-
-    def tokens(self, texts: Sequence[str]) -> tuple[Tensor, Tensor]:
-        """``([N, T], [N, T])``: ids padded on the right, BOS and EOS included, and their attention mask.
-
-        A text that is too long is cut, keeping EOS.
-        """
-        ids = [row if len(row) <= self._limit else [*row[: self._limit - 1], row[-1]] for row in self._all_ids(texts)]
-        width = max(map(len, ids))
-        tokens = torch.tensor([row + [self.tokenizer.pad_token_id] * (width - len(row)) for row in ids])
-        mask = torch.tensor([[1] * len(row) + [0] * (width - len(row)) for row in ids])
-        return tokens.to(self.device), mask.to(self.device)
-
-    def _all_ids(self, texts: Sequence[str]) -> list[list[int]]:
-        return self.tokenizer(list(texts), truncation=False, verbose=False)["input_ids"] if texts else []
 
     def _batches(self, texts: Sequence[str], size: int) -> Iterator[tuple[list[int], tuple[Tensor, Tensor]]]:
         """Rows of similar length with their tokens."""

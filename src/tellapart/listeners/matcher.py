@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from safetensors import SafetensorError
@@ -13,16 +12,14 @@ from torch import Tensor
 from tellapart.errors import UsageError
 from tellapart.listeners.loading import backbone, called, complete, existing, first_line, model_digest, vocabulary_of
 from tellapart.listeners.matching import MATCHING_FAMILIES
-from tellapart.listeners.pairs import PairMatcher, Precision
-
-if TYPE_CHECKING:
-    from PIL import Image
+from tellapart.listeners.pairs import Precision
+from tellapart.listeners.tokenized import TokenizedMatcher
 
 MATCH = 1
 """Which of the two logits stands for "the text is of the image", in BLIP and BLIP-2."""
 
 
-class ItmMatcher(PairMatcher):
+class ItmMatcher(TokenizedMatcher):
     """A frozen image-text matching head: BLIP (Li et al. 2022, section 3.2) or BLIP-2 (Li et al. 2023, section 3.1).
 
     Values equal the model's own forward. Texts are read as they are, without a prompt. As a reward it is the positive logit
@@ -44,10 +41,10 @@ class ItmMatcher(PairMatcher):
         if kind not in MATCHING_FAMILIES:
             known = ", ".join(MATCHING_FAMILIES)
             raise UsageError(f"a matcher of type {kind!r} is not supported: use a model of type {known}.")
-        super().__init__(model, name=name, batch_size=batch_size, autocast=autocast)
-        self.image_processor, self.tokenizer = image_processor, tokenizer
-        self._family = MATCHING_FAMILIES[kind][1]
-        self._limit = self._family.positions(self.model)
+        family = MATCHING_FAMILIES[kind][1]
+        sizes: dict[str, Any] = {"limit": family.positions(model), "batch_size": batch_size}
+        super().__init__(model, image_processor, tokenizer, name=name, autocast=autocast, **sizes)
+        self._family = family
 
     @classmethod
     def from_pretrained(
@@ -98,14 +95,6 @@ class ItmMatcher(PairMatcher):
         described = {"model": self.source, "backbone": backbone(self.model.config), "weights": weights}
         return described | {"dtype": dtype, "autocast": self.autocast}
 
-    def too_long(self, texts: Sequence[str]) -> list[bool]:
-        """Of each text whether the model cannot take all of it."""
-        return [len(ids) > self._limit for ids in self._all_ids(texts)]
-
-    def process(self, images: list[Image.Image]) -> dict[str, Tensor]:
-        """RGB images -> ``{"pixel_values": [B, 3, height, width]}``, on the CPU."""
-        return {"pixel_values": self.image_processor(images=images, return_tensors="pt")["pixel_values"]}
-
     def score(self, logits: Tensor) -> Tensor:
         """The positive logit, before the softmax."""
         return logits[:, MATCH]
@@ -113,29 +102,14 @@ class ItmMatcher(PairMatcher):
     def _pairs(self, inputs: dict[str, Tensor], image: list[int], texts: list[str]) -> Tensor:
         """Texts go through the head in batches of their length, whichever image they are of."""
         tower = next(self.model.vision_model.parameters())
-        ids, of = self._ids(texts), torch.tensor(image, dtype=torch.long)
+        ids, of = self.ids(texts), torch.tensor(image, dtype=torch.long)
         order = sorted(range(len(ids)), key=lambda i: len(ids[i]))
         logits = torch.zeros(len(ids), 2)
         states = self._family.image_states(self.model, inputs["pixel_values"].to(tower.device, tower.dtype))
         for start in range(0, len(order), self.batch_size):
             rows = order[start : start + self.batch_size]
-            tokens, mask = self._pad([ids[i] for i in rows])
+            tokens, mask = self.pad([ids[i] for i in rows])
             logits[rows] = (
                 self._family.logits(self.model, states[of[rows].to(states.device)], tokens, mask).float().cpu()
             )
         return logits
-
-    def _ids(self, texts: Sequence[str]) -> list[list[int]]:
-        """Token ids, at most as many as the model has positions, with the same last one."""
-        rows = self._all_ids(texts)
-        return [row if len(row) <= self._limit else [*row[: self._limit - 1], row[-1]] for row in rows]
-
-    def _all_ids(self, texts: Sequence[str]) -> list[list[int]]:
-        return self.tokenizer(list(texts), truncation=False, verbose=False)["input_ids"] if texts else []
-
-    def _pad(self, ids: Sequence[list[int]]) -> tuple[Tensor, Tensor]:
-        """``[n, T]`` ids padded on the right, and their attention mask."""
-        width = max(map(len, ids))
-        tokens = torch.tensor([row + [self.tokenizer.pad_token_id] * (width - len(row)) for row in ids])
-        mask = torch.tensor([[1] * len(row) + [0] * (width - len(row)) for row in ids])
-        return tokens.to(self.device), mask.to(self.device)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from tellapart.captioners.scoring import length_buckets
 from tellapart.draws import base_seed
 from tellapart.errors import UsageError
 from tellapart.listeners.cache import NamedPicture
@@ -54,7 +55,6 @@ class FirstWrongWord(ObjectiveModule):
     Args:
         listener: what learns, as the part ``model``; its tower and its readings keep their weights.
         read: draws texts for the images of a batch. It may hold them against other known images, too.
-        buckets: texts are read in so many groups of similar length, which saves padding and changes nothing else.
 
     Example:
         >>> objective = FirstWrongWord(listener, read)
@@ -64,11 +64,9 @@ class FirstWrongWord(ObjectiveModule):
 
     decomposes = False
 
-    def __init__(self, listener: LateListener, read: Read, *, buckets: int = 3) -> None:
+    def __init__(self, listener: LateListener, read: Read) -> None:
         super().__init__()
-        if buckets < 1:
-            raise ValueError(f"buckets={buckets} must be at least 1")
-        self.model, self.listener, self.read, self.buckets = listener.model, listener, read, buckets
+        self.model, self.listener, self.read = listener.model, listener, read
         self.model.requires_grad_(True)
         for part in (self.model.vision_model, self.model.reading):
             part.requires_grad_(False)
@@ -100,11 +98,9 @@ class FirstWrongWord(ObjectiveModule):
         vectors = self.model.image_vectors(self._states[[self._find(name) for name in names]])
         column = {name: i for i, name in enumerate(names)}
         pairs = torch.tensor([readings.text, [column[name] for name in readings.images], readings.first_wrong])
-        order = sorted(range(len(readings.texts)), key=lambda i: len(readings.texts[i]))
-        size = -(-len(order) // self.buckets)
-        found = [
-            self._bucket(readings, order[start : start + size], pairs, vectors) for start in range(0, len(order), size)
-        ]
+        lengths = [len(text.split()) + 2 for text in readings.texts]  # BOS and EOS
+        # Texts of similar length are read together: padding costs as much as words.
+        found = [self._bucket(readings, rows, pairs, vectors) for rows, _ in length_buckets(lengths)]
         loss = torch.stack([part for part, _ in found]).sum()
         logs = {key: torch.cat([logs[key] for _, logs in found]) for key in found[0][1]}
         yield StepOutput(loss, loss.new_tensor(float(pairs.shape[1])).detach(), logs)
