@@ -15,7 +15,7 @@ import json
 import torch
 
 from tellapart import Collate, Decoding, load_captioner
-from tellapart.evaluation.drawing import draw_rollouts
+from tellapart.evaluation.evaluate import Evaluation
 from tellapart.listeners.late import LateListener
 from tellapart.world import load_scenes, load_world
 from tellapart.world.faults import faults
@@ -29,8 +29,7 @@ def measure(name: str, split: str, decoding: Decoding, judge: LateListener) -> d
     """Metrics of a captioner on a split, one caption per image."""
     captioner, dataset, scenes = load_captioner(name), load_world(split), load_scenes(split)
     collate = Collate({captioner.name: captioner.process})
-    rollouts = draw_rollouts(captioner, dataset, collate, decoding, batch_size=128, seed=0)
-    captions = {name: text for rollout in rollouts for name, text in zip(rollout.ids(), rollout.texts, strict=True)}
+    captions, _ = Evaluation(dataset, collate, decoding=decoding, batch_size=128).draw(captioner)
     found = world_measures(captions, scenes).corpus | faults(captions, scenes)
     found["words"] = sum(len(text.split()) for text in captions.values()) / len(captions)
     matrix = judge.logprobs(list(captions.values()), dataset.ids)

@@ -7,7 +7,7 @@ pretrained one; listener, judge and captioner begin from it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
@@ -252,12 +252,23 @@ def _sum_over_cells(logits: Tensor, answers: Tensor) -> Tensor:
 
 
 def build_backbone(task: Task) -> History:
-    """Teach a tower, and measure on val what can be read off it."""
+    """Teach a ``CLIPVisionModel``."""
+    return teach(task, make_tower, image_processor())
+
+
+def teach(task: Task, make: Callable[[], Any], processor: Any) -> History:
+    """Teach a tower what is in the cells of a picture, and measure on val what can be read off it.
+
+    Args:
+        task: the stage; its folder gets tower, image processor, reading heads and accuracy.
+        make: the tower with random weights.
+        processor: its image processor.
+    """
     with seeded(task.name, task.seed):
-        objective = Attributes(make_tower(), load_scenes("web", size=task.size))
+        objective = Attributes(make(), load_scenes("web", size=task.size))
     data = TrainingData(load_world("web", size=task.size), Collate({INPUTS: pixels}))
     history = task.fit(objective, data)
-    save_taught(objective, task.folder, image_processor(), task.size)
+    save_taught(objective, task.folder, processor, task.size)
     return history
 
 

@@ -16,8 +16,8 @@ from tellapart.data.dataset import Collate
 from tellapart.data.loader import TrainingData
 from tellapart.draws import seeded
 from tellapart.objectives.xe import XE
-from tellapart.world import build_tokenizer, load_scenes, load_world, spec
-from tellapart.world.backbone import INPUTS, Attributes, pixels, save_taught
+from tellapart.world import build_tokenizer, load_world, spec
+from tellapart.world.backbone import pixels, teach
 from tellapart.world.render import SIDE
 from tellapart.world.schedule import History, Task
 from tellapart.world.vocabulary import MAX_LENGTH
@@ -49,12 +49,12 @@ def image_processor() -> Any:
     return BlipImageProcessorPil(size={"height": SIDE, "width": SIDE}, image_mean=[0.5] * 3, image_std=[0.5] * 3)
 
 
-def vision_config(*, layers: int = 3) -> dict[str, Any]:
+def vision_config() -> dict[str, Any]:
     """The tower's configuration: one token for each cell, and CLS."""
     return {
         "hidden_size": WIDTH,
         "intermediate_size": 4 * WIDTH,
-        "num_hidden_layers": layers,
+        "num_hidden_layers": 3,
         "num_attention_heads": 4,
         "image_size": SIDE,
         "patch_size": spec.CELL,
@@ -63,17 +63,10 @@ def vision_config(*, layers: int = 3) -> dict[str, Any]:
 
 
 def build_tower(task: Task) -> History:
-    """Teach a ``Blip2VisionModel`` what is in the cells of a picture, and measure on val what can be read off it."""
+    """Teach a ``Blip2VisionModel`` what the backbone is taught."""
     from transformers import Blip2VisionConfig, Blip2VisionModel
 
-    with seeded(task.name, task.seed):
-        objective = Attributes(
-            Blip2VisionModel(Blip2VisionConfig(**vision_config())), load_scenes("web", size=task.size)
-        )
-    data = TrainingData(load_world("web", size=task.size), Collate({INPUTS: pixels}))
-    history = task.fit(objective, data)
-    save_taught(objective, task.folder, image_processor(), task.size)
-    return history
+    return teach(task, lambda: Blip2VisionModel(Blip2VisionConfig(**vision_config())), image_processor())
 
 
 def take_tower(model: Any, tower: Path) -> None:
@@ -87,7 +80,7 @@ def take_tower(model: Any, tower: Path) -> None:
     torch.nn.init.normal_(model.query_tokens, std=STD)
 
 
-def make_blip2(tower: Path, *, layers: int = 2) -> HuggingFaceCaptioner:
+def make_blip2(tower: Path) -> HuggingFaceCaptioner:
     """A ``Blip2ForConditionalGeneration`` of a trained tower (frozen), a Q-Former and an OPT with random weights.
 
     As in the published model captions follow queries and BOS directly, without a prompt.
@@ -106,7 +99,7 @@ def make_blip2(tower: Path, *, layers: int = 2) -> HuggingFaceCaptioner:
         hidden_size=WIDTH,
         word_embed_proj_dim=WIDTH,
         ffn_dim=2 * WIDTH,
-        num_hidden_layers=layers,
+        num_hidden_layers=2,
         num_attention_heads=4,
         init_std=STD,
         max_position_embeddings=QUERIES + MAX_LENGTH + 8,

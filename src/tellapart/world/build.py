@@ -32,8 +32,7 @@ def world_folder(size: str = "full") -> Path:
     Raises:
         UsageError: there is no such size.
     """
-    if size not in spec.SPLIT_SIZES:
-        raise UsageError(f"There is no world of size {size!r}: choose one of {', '.join(spec.SPLIT_SIZES)}.")
+    spec.require_size(size)
     folder = cache_dir() / "world" / f"{spec.version()}-{size}"
     if folder.is_dir():
         return folder

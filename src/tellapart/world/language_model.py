@@ -13,7 +13,7 @@ from tellapart.world.schedule import History, Task
 from tellapart.world.vocabulary import MAX_LENGTH
 
 
-def make_language_model(tokenizer: Any, *, width: int = 128, layers: int = 2) -> Any:
+def make_language_model(tokenizer: Any) -> Any:
     """A GPT-2 with random weights."""
     from transformers import GPT2Config, GPT2LMHeadModel
 
@@ -21,10 +21,10 @@ def make_language_model(tokenizer: Any, *, width: int = 128, layers: int = 2) ->
         GPT2Config(
             vocab_size=len(tokenizer),
             n_positions=MAX_LENGTH + 8,
-            n_embd=width,
-            n_layer=layers,
+            n_embd=128,
+            n_layer=2,
             n_head=4,
-            n_inner=4 * width,
+            n_inner=512,
             bos_token_id=tokenizer.bos_token_id,
             eos_token_id=tokenizer.eos_token_id,
             pad_token_id=tokenizer.pad_token_id,

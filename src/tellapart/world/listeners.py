@@ -37,12 +37,12 @@ OWN_CAPTIONS, DETAIL = 2, (2, 5, 5, 5)
 """NegCLIP reads, for each image, so many of its captions, and for each number n the longest of n annotators' captions."""
 
 
-def make_listener(tower: Any, *, width: int = 128, layers: int = 2, name: str) -> ClipListener:
+def make_listener(tower: Any, *, name: str) -> ClipListener:
     """A dual encoder around a copy of a trained image tower; the rest has random weights, and there is no prompt."""
     from transformers import CLIPConfig, CLIPModel
 
     tokenizer = build_tokenizer()
-    text = text_tower(tokenizer, width=width, layers=layers)
+    text = text_tower(tokenizer)
     vision = tower.config
     model = CLIPModel(
         CLIPConfig(text_config=text, vision_config=vision.to_dict(), projection_dim=vision.projection_dim)

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from importlib import resources
-from pathlib import Path
 
 import numpy as np
 
-from tellapart.metrics.phrases import EXEMPT, PhraseFinder, read_phrases
+from tellapart.metrics.phrases import EXEMPT, PhraseFinder
 from tellapart.metrics.style import style_columns
 from tellapart.world import spec
 from tellapart.world.grammar import BACKGROUND_WORDS, COLOUR_WORDS, SIZE_WORDS, TEXTURE_WORDS
@@ -26,9 +24,9 @@ Shapes stay, as other nouns do."""
 
 
 def world_phrases() -> list[str]:
-    """The openers of the world's captions, which say nothing of the picture."""
-    with resources.as_file(resources.files("tellapart.world") / "phrases.txt") as path:
-        return read_phrases(Path(path))
+    """The openers of the world's captions, which say nothing of the picture, and their bare words, as in the paper's list."""
+    words = (word for opener in spec.PREFIXES for word in opener.split())
+    return [*spec.PREFIXES, *(word for word in words if word not in ("a", "an", "of"))]
 
 
 def wording(captions: Mapping[str, str]) -> tuple[dict[str, float], dict[str, list[float]]]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from tellapart.captioners.huggingface import HuggingFaceCaptioner
 from tellapart.data.dataset import Collate
-from tellapart.evaluation.drawing import draw_rollouts
+from tellapart.evaluation.evaluate import Evaluation
 from tellapart.files import read_object, write_json
 from tellapart.types import Decoding
 from tellapart.world import load_scenes, load_world
@@ -118,8 +118,8 @@ def _read(folder: Path, size: str) -> tuple[dict[str, float], dict[str, Any]]:
 
 def _written(captioner: HuggingFaceCaptioner, decoding: Decoding, size: str) -> dict[str, float]:
     dataset, scenes = load_world("val", size=size), load_scenes("val", size=size)
-    rollouts = draw_rollouts(captioner, dataset, Collate({captioner.name: pixels}), decoding, batch_size=128, seed=0)
-    captions = {name: text for rollout in rollouts for name, text in zip(rollout.ids(), rollout.texts, strict=True)}
+    evaluation = Evaluation(dataset, Collate({captioner.name: pixels}), decoding=decoding, batch_size=128)
+    captions, _ = evaluation.draw(captioner)
     corpus = world_measures(captions, scenes).corpus
     kept = ("truthful", "grammatical", "detail", "exact_recall@1")
     return {name: corpus[name] for name in kept} | faults(captions, scenes)

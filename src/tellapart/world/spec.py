@@ -9,6 +9,8 @@ from __future__ import annotations
 import hashlib
 import json
 
+from tellapart.errors import UsageError
+
 REVISION = 3
 SEED = 20240229
 
@@ -92,6 +94,16 @@ RELATED = 0.65
 ALT_TEXTS_PER_IMAGE = 3
 ALT_TEXT_RATES = {"shape": 0.9, "colour": 0.9, "size": 0.7, "texture": 0.8, "plain": 0.3, "background": 0.7}
 """Probability that a keyword list names each attribute of an object; ``plain`` replaces ``texture`` on plain objects."""
+
+
+def require_size(size: str) -> None:
+    """Raise where there is no world of that size.
+
+    Raises:
+        UsageError: naming those that there are.
+    """
+    if size not in SPLIT_SIZES:
+        raise UsageError(f"size={size!r} is no size of the world: choose one of {', '.join(SPLIT_SIZES)}.")
 
 
 def version() -> str:

@@ -48,8 +48,7 @@ def resolve(path: str, *, size: str = "full", seed: int = 0) -> Path:
         UsageError: there is no such stage or size, or the name and ``seed`` disagree.
     """
     name, seed = _stage_and_seed(path, seed)
-    if size not in spec.SPLIT_SIZES:
-        raise UsageError(f"size={size!r} is no size of the world: choose one of {', '.join(spec.SPLIT_SIZES)}.")
+    spec.require_size(size)
     folder = stage_folder(name, size, seed)
     if not folder.is_dir():
         needs = {need: resolve(need, size=size) for need in STAGES[name].needs}

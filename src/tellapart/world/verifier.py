@@ -41,9 +41,7 @@ PLACE_WORDS = {"top": (0, 1), "above": (0, 1), "bottom": (2, 3), "below": (2, 3)
 """Word of place -> the cells it points at."""
 
 
-def make_verifier(
-    tower: Any, heads: AttributeHeads, *, width: int = 128, layers: int = 2, name: str = "matcher"
-) -> LateListener:
+def make_verifier(tower: Any, heads: AttributeHeads) -> LateListener:
     """A late-interaction listener around a trained tower and what its heads read; the rest has random weights.
 
     Words that name an attribute or a place start from the class that the heads read. Without that start it takes
@@ -52,12 +50,9 @@ def make_verifier(
     Args:
         tower: a ``CLIPVisionModel``.
         heads: its reading heads.
-        width: of the text tower.
-        layers: of the text tower.
-        name: of the listener.
     """
     tokenizer = build_tokenizer()
-    text = text_tower(tokenizer, width=width, layers=layers)
+    text = text_tower(tokenizer)
     read_by = heads.of_tokens()
     sizes = [head.out_features for head in read_by]
     model = LateModel(LateConfig(vision=tower.config.to_dict(), text=text, readings=sizes))
@@ -66,7 +61,7 @@ def make_verifier(
         model.reading.weight.copy_(torch.cat([head.weight for head in read_by]))
         model.reading.bias.copy_(torch.cat([head.bias for head in read_by]))
         _start_from_meanings(model, tokenizer, sizes)
-    return LateListener(model, image_processor(), tokenizer, name=name)
+    return LateListener(model, image_processor(), tokenizer)
 
 
 def _start_from_meanings(model: LateModel, tokenizer: Any, sizes: Sequence[int]) -> None:

@@ -72,13 +72,13 @@ def build_tokenizer() -> PreTrainedTokenizerFast:
     )
 
 
-def text_tower(tokenizer: PreTrainedTokenizerFast, *, width: int, layers: int) -> dict[str, int]:
+def text_tower(tokenizer: PreTrainedTokenizerFast) -> dict[str, int]:
     """Settings of a CLIP text tower that reads the world's words: what ``CLIPTextConfig`` takes."""
     return {
         "vocab_size": len(tokenizer),
-        "hidden_size": width,
-        "intermediate_size": 2 * width,
-        "num_hidden_layers": layers,
+        "hidden_size": 128,
+        "intermediate_size": 256,
+        "num_hidden_layers": 2,
         "num_attention_heads": 4,
         "max_position_embeddings": MAX_LENGTH,
         "pad_token_id": tokenizer.pad_token_id,
