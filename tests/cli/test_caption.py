@@ -120,10 +120,8 @@ def test_the_best_of_eight(photos, materials, tmp_path, caption):
         clean = [c["score"] for c in row["candidates"] if not has_loop(c["caption"])]
         assert row["score"] == row["match"]
         assert "flags" in row or row["score"] <= max(clean)
-    assert caption(photos, *options, "--n", "8", "--rerank", "clip_s=2", "--output", tmp_path / "y.jsonl")[0] == 0
-    doubled = lines(tmp_path / "y.jsonl")
-    assert all(row["score"] == pytest.approx(2 * row["match"], abs=1e-5) for row in doubled)
-    assert "candidates" not in doubled[0]
+    assert caption(photos, *options, "--n", "8", "--rerank", "clip_s", "--output", tmp_path / "y.jsonl")[0] == 0
+    assert all("candidates" not in row for row in lines(tmp_path / "y.jsonl"))
 
 
 def test_faults_are_drawn_again_flagged_and_listed(photos, tmp_path, caption):
@@ -296,9 +294,7 @@ REFUSED = [
     (["--n", "8"], "say which is kept, with --rerank clip_s"),
     (["--rerank", "clip_s", "--listener", "x"], "give --n, such as --n 8"),
     (["--n", "8", "--rerank", "clip_s"], "--rerank clip_s needs a listener"),
-    (["--n", "8", "--rerank", "cider_d"], "it compares with human captions"),
-    (["--n", "8", "--rerank", "wit"], "--rerank cannot use 'wit'"),
-    (["--n", "8", "--rerank", "clip_s=much", "--listener", "x"], "write a number"),
+    (["--n", "8", "--rerank", "cider_d", "--listener", "x"], "--rerank is 'cider_d', but must be one of clip_s"),
     (["--n", "8", "--rerank", "clip_s", "--listener", "x", "--num_beams", "5"], "leave one out"),
     (["--keep_all"], "--keep_all keeps what --n draws"),
     (["--min_match", "0.5"], "--min_match needs a listener"),
