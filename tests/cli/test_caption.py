@@ -290,6 +290,23 @@ def test_weights_that_changed_are_another_captioner(materials, tmp_path):
     assert identity("nobody/has-this") == "hub"
 
 
+def test_a_run_of_train_listener_serves_as_listener(materials, photos, tmp_path, caption):
+    shutil.copytree(materials.listener, tmp_path / "run" / "listener")
+    (tmp_path / "run" / "run.json").write_text('{"recipe": {"loss": "contrastive"}}')
+    words = (
+        photos,
+        "--captioner",
+        materials.captioner,
+        "--listener",
+        tmp_path / "run",
+        "--output",
+        tmp_path / "x.jsonl",
+    )
+    code, _, remarks = caption(*words)
+    assert code == 0, remarks
+    assert all("match" in row for row in lines(tmp_path / "x.jsonl"))
+
+
 REFUSED = [
     (["--n", "8"], "say which is kept, with --rerank clip_s"),
     (["--rerank", "clip_s", "--listener", "x"], "give --n, such as --n 8"),

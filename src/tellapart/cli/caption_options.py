@@ -251,37 +251,34 @@ def _check_extension(extension: str) -> None:
 
 
 def settings_of(options: CaptionOptions) -> dict[str, Any]:
-    """Everything that decides the captions, as the work folder keeps it."""
+    """Everything that decides the captions, as the work folder keeps it.
+
+    Raises:
+        UsageError: a run has no checkpoint yet, or a stage of the world is damaged.
+    """
+    from tellapart.recipe.models import captioner_folder, listener_folder
+
     settings = {name: value for name, value in asdict(options).items() if name not in FREE}
-    for name in ("captioner", "listener"):
-        if settings[name] is not None:
-            settings[name] = f"{settings[name]} ({identity(settings[name])})"
+    settings["captioner"] = f"{options.captioner} ({identity(captioner_folder(options.captioner))})"
+    if options.listener is not None:
+        settings["listener"] = f"{options.listener} ({identity(listener_folder(options.listener))})"
     settings["features"] = None if options.features is None else str(options.features)
     openers = [" ".join(phrase) for phrase in load_openers(options.openers)]
     settings["openers"] = hashlib.sha256("\n".join(openers).encode()).hexdigest()[:12]
     return settings | {"out": kind_of(options)}
 
 
-def identity(name: str) -> str:
-    """What tells a model from others of its name: a hash of its files, or the commit of one from the hub.
+def identity(source: str | Path) -> str:
+    """What tells a model from others of its name: a hash of its files, or the commit of one from the hub."""
+    from tellapart.recipe.fingerprint import digest
 
-    Raises:
-        UsageError: a run has no checkpoint yet, or a stage of the world is damaged.
-    """
-    from tellapart.recipe.models import captioner_folder
-
-    folder = Path(captioner_folder(name)).expanduser()
-    if folder.is_dir():
-        digest = hashlib.sha256()
-        for path in sorted(path for path in folder.rglob("*") if path.is_file()):
-            digest.update(f"{path.relative_to(folder)}\n".encode())
-            with path.open("rb") as file:
-                digest.update(hashlib.file_digest(file, "sha256").digest())
-        return digest.hexdigest()[:12]
+    path = Path(source).expanduser()
+    if path.exists():
+        return digest(path)
     from huggingface_hub import try_to_load_from_cache
 
     try:
-        known = try_to_load_from_cache(name, "config.json")
+        known = try_to_load_from_cache(str(source), "config.json")
     except ValueError:  # not even a name of the hub: loading it tells
         known = None
     return Path(known).parent.name[:12] if isinstance(known, str) else "hub"
