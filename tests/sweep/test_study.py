@@ -197,3 +197,20 @@ def test_a_resumed_log_counts_its_later_line(study):
     note_training(task, {0: {"CIDEr": 1.0}, 10: {"CIDEr": 2.0}}, selected=10, further=[{"step": 10, "eval_CIDEr": 3.0}])
     fresh = study.task("a", setting, 0)
     assert (fresh.on_val()["CIDEr"], fresh.on_val("last")["CIDEr"]) == (3.0, 3.0)
+
+
+def test_a_damaged_measurement_says_what_to_delete(study):
+    task = study.measured["a"][0]
+    place = task.folder / next(iter(task.measures))
+    damaged = study.checkpoints(task)["selected"].folder / "metrics.json"
+    kept = damaged.read_text()
+    damaged.write_text("{")
+    with pytest.raises(
+        UsageError, match=f"holds no readable evaluation .*: delete {place / 'done.json'} and run the same"
+    ):
+        study.read("a", "CIDEr")
+    assert task.done(), "as long as that file is there"
+    damaged.write_text(kept)
+    (place / "done.json").write_text("{")
+    with pytest.raises(UsageError, match=f"done.json is damaged .*: delete {place / 'done.json'} and run the same"):
+        study.read("a", "CIDEr")

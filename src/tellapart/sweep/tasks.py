@@ -13,14 +13,14 @@ from typing import Any
 from tellapart.errors import UsageError
 from tellapart.files import write_json
 from tellapart.sweep.jobs import Job, run_jobs
-from tellapart.sweep.records import START, Measured
+from tellapart.sweep.records import DONE_FILE, START, Measured, measure_again
 from tellapart.sweep.trainings import DECIDES_START, Keys, Resolved, build_stages, has_start, load, option, with_seed
 
 JOB_MODULE = "tellapart.cli.job"
 POINTS = "points"
 """Folder of the trainings; its name is that of frontiers since their first version."""
 
-ASKED_FILE, TRAINED_FILE, DONE_FILE, SECONDS_FILE = "asked.json", "trained.json", "done.json", "seconds.json"
+ASKED_FILE, TRAINED_FILE, SECONDS_FILE = "asked.json", "trained.json", "seconds.json"
 
 
 @dataclass(frozen=True)
@@ -91,8 +91,12 @@ class Task:
             UsageError: the files are damaged.
         """
         place = self.folder / list(self.measures)[measure]
-        done = json.loads((place / DONE_FILE).read_text(encoding="utf-8"))
-        return {name: Measured.read(place / each["folder"], each["step"]) for name, each in done.items()}
+        try:
+            done = json.loads((place / DONE_FILE).read_text(encoding="utf-8"))
+            found = {name: (place / each["folder"], each["step"]) for name, each in done.items()}
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise UsageError(f"{place / DONE_FILE} is damaged ({error}): {measure_again(place / DONE_FILE)}") from error
+        return {name: Measured.read(folder, step) for name, (folder, step) in found.items()}
 
     @cached_property
     def steps_of(self) -> dict[str, int]:
