@@ -199,6 +199,32 @@ def test_a_resumed_log_counts_its_later_line(study):
     assert (fresh.on_val()["CIDEr"], fresh.on_val("last")["CIDEr"]) == (3.0, 3.0)
 
 
+def test_where_no_metric_selects_the_last_step_counts(tmp_path, monkeypatch):
+    lines = (
+        FILE.partition("rows:")[0]
+        + """
+rows:
+  d:
+    recipe: world_ved_dico
+    overrides: {training.metric_for_best_model: null, training.best_floor: {}}
+    curve: {objective.beta: [0.1, 0.2]}
+"""
+    )
+    (tmp_path / "p.yaml").write_text(lines)
+    study = Study(read_study(tmp_path / "p.yaml"), tmp_path / "runs")
+    for value, tasks in zip((1.0, 2.0), study.measured.values(), strict=True):
+        for task in tasks:
+            note_training(task, {0: {"CIDEr": 0.0}, 60: {"CIDEr": value}}, selected=None)
+            for place in task.measures:
+                note_measured(task, place, {"last": {"CIDEr": value + 0.1 * task.seed}})
+    assert study.read("d (0.1)", "CIDEr") == study.read("d (0.1)", "CIDEr", point="last")
+    assert study.read("d (0.2)", "CIDEr").above(study.read("d (0.1)", "CIDEr"))
+    assert study.at_fixed("d", "CIDEr", 1.5, "CIDEr", point="selected").values == pytest.approx([150.0] * 3)
+    monkeypatch.setattr(study_page, "_probe", lambda study: ["probe"])
+    text = write_page(study, tmp_path / "p.md").read_text()
+    assert "| d (0.1) | selected | 110.0 ± 10.0 |\n| d (0.1) | last | 110.0 ± 10.0 |" in text
+
+
 def test_a_damaged_measurement_says_what_to_delete(study):
     task = study.measured["a"][0]
     place = task.folder / next(iter(task.measures))

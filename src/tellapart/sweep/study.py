@@ -155,7 +155,8 @@ class Study:
 
         Args:
             name: of a measured row.
-            point: ``selected`` or ``last``; a start captioner has but one, which stands for ``selected``.
+            point: ``selected`` or ``last``. A start captioner has only ``selected``; where no metric selects, both are the last
+                step.
             decoding: ``greedy``, or ``beam 5`` and the like.
         """
         found = [self.evaluation(task, point, decoding) for task in self.measured[name]]
@@ -163,8 +164,19 @@ class Study:
 
     def evaluation(self, task: Task, point: str, decoding: str = "greedy") -> Measured | None:
         """The evaluation of a checkpoint on test, or None where there is none."""
-        checkpoints = task.measured(self.file.decodings.index(decoding))
-        return checkpoints.get(START if point == "selected" and START in checkpoints else point)
+        return self.checkpoints(task, decoding).get(point)
+
+    def checkpoints(self, task: Task, decoding: str | None = None) -> dict[str, Measured]:
+        """Checkpoint -> its evaluation on test. What stands for ``selected`` where a recipe selects none is the last step, and
+        of a start captioner its only measurement.
+
+        Args:
+            task: measured.
+            decoding: of the captions; None takes the study's first.
+        """
+        found = task.measured(0 if decoding is None else self.file.decodings.index(decoding))
+        stands_in = next(name for name in ("selected", START, "last") if name in found)
+        return {"selected": found[stands_in], **found}
 
     def _metrics(self, measured: Measured) -> dict[str, float]:
         if measured.folder not in self._read:
@@ -247,7 +259,9 @@ class Study:
         knob = next(iter(row.curve), None)
         counted = {value: shown for value, shown in self.curve(name).items() if not values or value in values}
         points = tuple(
-            Point({str(knob): value}, tuple(Training(task.seed, task.measured()) for task in self.measured[shown]))
+            Point(
+                {str(knob): value}, tuple(Training(task.seed, self.checkpoints(task)) for task in self.measured[shown])
+            )
             for value, shown in counted.items()
         )
         return Curve(name, name, row.recipe, knob, points)
