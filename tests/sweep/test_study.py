@@ -136,6 +136,12 @@ def test_a_curve_is_read_on_each_seeds_own_points(study):
         ("rows: {a: {recipe: x, grit: {}}}", "'grit' is not a key of a in .*: did you mean grid?"),
         ("rows: {a: {grid: {}}}", "must name either a recipe or start_of"),
         ("rows: {a: {recipe: x, point_of: b}}", "'b' is not a row that a in .* could take its point of"),
+        ("rows: {a: x, b: {recipe: x, point_of: a, grid: {y: [1]}}}", "b in .* has both grid and point_of: leave one"),
+        (
+            "rows: {a: x, b: {recipe: x, point_of: a}, c: {recipe: x, point_of: b}}",
+            "c in .* takes the point of b, which takes that of a: name a row with a grid",
+        ),
+        ("rows: {a: {recipe: x, curve: {y: [1], z: [2]}}}", r"the curve of a in .* has 2 options \(y, z\): name one"),
     ],
 )
 def test_mistakes_in_a_file_are_told_in_a_sentence(tmp_path, line, said):
@@ -197,6 +203,16 @@ def test_a_resumed_log_counts_its_later_line(study):
     note_training(task, {0: {"CIDEr": 1.0}, 10: {"CIDEr": 2.0}}, selected=10, further=[{"step": 10, "eval_CIDEr": 3.0}])
     fresh = study.task("a", setting, 0)
     assert (fresh.on_val()["CIDEr"], fresh.on_val("last")["CIDEr"]) == (3.0, 3.0)
+
+
+def test_seeds_of_the_command_line_are_those_of_every_row(study, tmp_path, capsys):
+    asked = Study(study.file.seeded([0, 1]), study.sweep.root)
+    assert {task.seed for task in asked.searching()} == {0}
+    assert all([task.seed for task in tasks] == [0, 1] for tasks in asked.measured.values())
+    run(tmp_path / "p.yaml", argv=["--dry_run", "--output_dir", str(study.sweep.root), "--seeds", "0", "1"])
+    said = capsys.readouterr().out
+    assert "to do  c (learning_rate 0.0001, seed 1)" in said, "the file gives c the seed 0 alone"
+    assert said.endswith("18 of 19 are done\n")
 
 
 def test_where_no_metric_selects_the_last_step_counts(tmp_path, monkeypatch):

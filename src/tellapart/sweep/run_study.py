@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from tellapart.errors import UsageError
@@ -72,7 +71,7 @@ def _options(file: Path, argv: Sequence[str] | None) -> argparse.Namespace:
         "--rows", help="rows with semicolons between them, without claims; start captioners are always shown"
     )
     parser.add_argument(
-        "--seeds", type=int, nargs="+", help="seeds of the measured points; the first one also searches"
+        "--seeds", type=int, nargs="+", help="seeds of the measured points of every row; the first one also searches"
     )
     parser.add_argument("--steps", type=int, help="of every training, instead of the recipes' own")
     parser.add_argument("--size", choices=SIZES, default=SIZES[0], help="of the built-in world")
@@ -88,7 +87,7 @@ def _study(
     if options.rows:
         file = file.keeping({name.strip() for name in options.rows.split(";") if name.strip()})
     if options.seeds:
-        file = replace(file, seeds=tuple(options.seeds))
+        file = file.seeded(options.seeds)
     if prepare is not None:
         file = prepare(file, options.size)
     common = {"data.size": options.size} | ({"training.max_steps": options.steps} if options.steps else {})
