@@ -11,6 +11,7 @@ from tellapart.errors import UsageError
 from tellapart.names import require_known
 from tellapart.recipe.read_yaml import read_yaml
 from tellapart.sweep.tasks import Setting
+from tellapart.sweep.trainings import load, option
 
 Columns = Mapping[str, tuple[str, float | None]]
 """Metric -> heading, and the factor it is printed with (None takes the metric's own)."""
@@ -92,11 +93,13 @@ class StudyFile:
         return ["greedy" if how["num_beams"] == 1 else f"beam {how['num_beams']}" for how in self.measures]
 
     def keeping(self, names: set[str]) -> StudyFile:
-        """The same with some of the rows, and with those whose points they take."""
+        """The same with some of the rows, those whose points they take, and the start captioners that they begin with."""
         for name in names:
             require_known(name, self.rows, f"a row of {self.page}")
-        wanted = names | {self.rows[name].point_of for name in names}
-        return replace(self, rows={name: row for name, row in self.rows.items() if name in wanted or row.start_of})
+        wanted = names | {self.rows[name].point_of for name in names} - {""}
+        starts = {_captioner(self.rows[name]) for name in wanted}
+        kept = {name for name, row in self.rows.items() if row.start_of and _captioner(row) in starts} | wanted
+        return replace(self, rows={name: row for name, row in self.rows.items() if name in kept})
 
     def seeded(self, seeds: Sequence[int]) -> StudyFile:
         """The same with these seeds for every row, also for rows with seeds of their own."""
@@ -108,6 +111,12 @@ class StudyFile:
             name: replace(self.rows[name], overrides={**self.rows[name].overrides, **overrides}) for name in names
         }
         return replace(self, rows={**self.rows, **changed})
+
+
+def _captioner(row: Row) -> str:
+    """What a row's trainings begin with."""
+    _, recipe = load(row.setting.recipe, row.setting.overrides)
+    return str(option(recipe, "captioner.model_name_or_path"))
 
 
 def read_study(path: Path) -> StudyFile:
