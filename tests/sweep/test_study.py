@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
+import re
+from dataclasses import fields
 from statistics import fmean, stdev
 
 import pytest
 
-from sweep.study_fakes import finish, note_measured, note_training, rate
+from sweep.study_fakes import ROOT, finish, note_measured, note_training, rate
 from tellapart.errors import UsageError
 from tellapart.sweep import study_page
-from tellapart.sweep.claims import Claim, Seeds
+from tellapart.sweep.claims import Claim, Seeds, over_seeds
 from tellapart.sweep.run_study import run
 from tellapart.sweep.study import Study
-from tellapart.sweep.study_file import read_study
+from tellapart.sweep.study_file import Row, StudyFile, read_study
 from tellapart.sweep.study_page import write_page
 
 FILE = """
@@ -184,6 +186,13 @@ def test_a_failed_training_keeps_the_rest_and_is_named(study, monkeypatch):
     assert json.loads((study.searching()[1].folder / "trained.json").read_text())["selected"] == 10
 
 
+def test_a_metric_that_a_seed_lacks_is_not_averaged_over_the_others():
+    metrics = [{"CIDEr": 1.0, "mean_length": 9.0}, {"CIDEr": 1.2}]
+    assert str(over_seeds(metrics, "CIDEr")) == "110.0 ± 14.1"
+    assert over_seeds(metrics, "CIDEr", 1).values == [1.0, 1.2]
+    assert over_seeds(metrics, "mean_length") is None
+
+
 def test_metrics_of_saved_captions_are_added(study):
     study.derive = lambda captions: {"stars": float(len(captions))}
     assert study.read("a", "stars").values == [1.0] * 3
@@ -203,6 +212,14 @@ def test_a_resumed_log_counts_its_later_line(study):
     note_training(task, {0: {"CIDEr": 1.0}, 10: {"CIDEr": 2.0}}, selected=10, further=[{"step": 10, "eval_CIDEr": 3.0}])
     fresh = study.task("a", setting, 0)
     assert (fresh.on_val()["CIDEr"], fresh.on_val("last")["CIDEr"]) == (3.0, 3.0)
+
+
+def test_every_key_of_a_study_file_is_documented():
+    text = (ROOT / "docs" / "studies.md").read_text(encoding="utf-8")
+    for kind, heading in ((StudyFile, "key of the file"), (Row, "key of a row")):
+        table = text.partition(f"| {heading} |")[2].partition("\n\n")[0]
+        listed = re.findall(r"^\| `(\w+)", table, flags=re.MULTILINE)
+        assert set(listed) | {"introduction"} == {field.name for field in fields(kind)} | {"introduction"}
 
 
 def test_seeds_of_the_command_line_are_those_of_every_row(study, tmp_path, capsys):

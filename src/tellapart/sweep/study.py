@@ -12,9 +12,8 @@ from typing import Any
 import numpy as np
 
 from tellapart.evaluation.bootstrap import paired_bootstrap
-from tellapart.evaluation.columns import describe
 from tellapart.metrics.curves import interpolate
-from tellapart.sweep.claims import Seeds
+from tellapart.sweep.claims import Seeds, scale_of
 from tellapart.sweep.jobs import require
 from tellapart.sweep.records import START, Curve, Measured, Point, Training
 from tellapart.sweep.study_file import Row, StudyFile
@@ -196,7 +195,7 @@ class Study:
             decoding: of the captions.
             factor: what it is multiplied by; None takes the metric's own scale.
         """
-        scale = describe(key).scale if factor is None else factor
+        scale = scale_of(key, factor)
         return Seeds([scale * one[key] for one in self.metrics(name, point, decoding)])
 
     def interval(self, name: str, key: str, *, over: str, point: str = "selected") -> tuple[float, float]:
@@ -237,7 +236,7 @@ class Study:
         curve = self.as_curve(name, values)
         found = [interpolate(*curve.path(point, seed, fixed, key), value) for seed in curve.seeds(point)]
         reached = [one for one in found if one is not None]
-        return Seeds([describe(key).scale * one for one in reached]) if len(reached) == len(found) else None
+        return Seeds([scale_of(key) * one for one in reached]) if len(reached) == len(found) else None
 
     def common_middle(
         self, names: Sequence[str], key: str, *, point: str = "last", values: Sequence[Any] = ()

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tellapart.errors import UsageError
+from tellapart.evaluation.columns import describe
 from tellapart.names import require_known
 from tellapart.recipe.read_yaml import read_yaml
 from tellapart.sweep.tasks import Setting
@@ -91,6 +92,10 @@ class StudyFile:
     def decodings(self) -> list[str]:
         """``greedy`` and ``beam 5``, in the order of ``measures``."""
         return ["greedy" if how["num_beams"] == 1 else f"beam {how['num_beams']}" for how in self.measures]
+
+    def heading(self, key: str) -> str:
+        """A metric as the tables call it; one that is in none of them by its label."""
+        return next((columns[key][0] for columns in self.tables.values() if key in columns), describe(key).label)
 
     def keeping(self, names: set[str]) -> StudyFile:
         """The same with some of the rows, those whose points they take, and the start captioners that they begin with."""
