@@ -29,30 +29,18 @@ EQUAL = ("CIDEr", "grammatical", "exact_recall@1")
 EQUAL_RECALLS = (35.0, 40.0, 50.0, 60.0)
 """Listener R@1 at which training curves are read, in percent."""
 
-HEADINGS = {
-    "listener_CLIPScore": "CLIP-S",
-    "listener_RefCLIPScore": "RefCLIP-S",
-    "grammatical": "grammatical",
-    "exact_recall@1": "exact_recall@1",
-}
-
-
-def heading(key: str) -> str:
-    """A metric as the page calls it."""
-    return HEADINGS.get(key, describe(key).label)
-
 
 def sections(study: Study) -> Iterator[str]:
     """The parts of the page between the tables and what was expected."""
     rows = {name: tasks for name, tasks in study.shown().items() if tasks[0].trains}
-    yield _steps(rows)
-    yield _stops(rows)
+    yield _steps(study, rows)
+    yield _stops(study, rows)
     yield _knobs(study)
     yield _equal(study, rows)
     yield _taus(study)
 
 
-def _steps(rows: Mapping[str, Sequence[Task]]) -> str:
+def _steps(study: Study, rows: Mapping[str, Sequence[Task]]) -> str:
     """The paper's Figure 4."""
     watched = {name: [task.watched() for task in tasks] for name, tasks in rows.items()}
     steps = sorted({step for curves in watched.values() for curve in curves for step in curve})
@@ -64,11 +52,13 @@ def _steps(rows: Mapping[str, Sequence[Task]]) -> str:
             [name, *(str(Seeds([describe(key).scale * curve[step][key] for curve in curves])) for step in steps)]
             for name, curves in watched.items()
         ]
-        parts.append(f"### {heading(key)}\n\n{markdown_table(['row', *(f'step {step}' for step in steps)], lines)}")
+        parts.append(
+            f"### {study.file.heading(key)}\n\n{markdown_table(['row', *(f'step {step}' for step in steps)], lines)}"
+        )
     return "\n\n".join(parts)
 
 
-def _stops(rows: Mapping[str, Sequence[Task]]) -> str:
+def _stops(study: Study, rows: Mapping[str, Sequence[Task]]) -> str:
     """The checkpoint that the paper's rule takes: the earliest step with the highest RefCLIP-S."""
     lines = []
     for name, tasks in rows.items():
@@ -81,7 +71,7 @@ def _stops(rows: Mapping[str, Sequence[Task]]) -> str:
 
 The step with the highest RefCLIP-S by the listener (the paper selects by the reference-based version of its reward).
 
-{markdown_table(["row", "step of each seed", *map(heading, AT_STOP)], lines)}"""
+{markdown_table(["row", "step of each seed", *map(study.file.heading, AT_STOP)], lines)}"""
 
 
 def rhos(study: Study, row: str, key: str) -> list[float | None]:
@@ -106,7 +96,9 @@ def _knobs(study: Study) -> str:
             lines.append([f"{value:g}", *cells, f"{statistics.fmean(losers):.2f}" if losers else "-"])
         lines.append(["*Spearman's rho, mean (seeds)*", *(_rho(rhos(study, row, key)) for key in OVER_KNOB), ""])
         rate = option(study.measured[shown][0].recipe, "training.learning_rate")
-        parts.append(markdown_table([f"{row}, lr {rate:g}", *map(heading, OVER_KNOB), "effective losers"], lines))
+        parts.append(
+            markdown_table([f"{row}, lr {rate:g}", *map(study.file.heading, OVER_KNOB), "effective losers"], lines)
+        )
     return "\n\n".join(parts)
 
 
@@ -131,11 +123,13 @@ def _equal(study: Study, rows: Mapping[str, Sequence[Task]]) -> str:
             for row, curve in CURVES.items()
         ]
         parts.append(
-            markdown_table([f"over the knob, at R@1 {middle:.1f} (test, last step)", *map(heading, EQUAL)], lines)
+            markdown_table(
+                [f"over the knob, at R@1 {middle:.1f} (test, last step)", *map(study.file.heading, EQUAL)], lines
+            )
         )
     for key in EQUAL:
         lines = [[name, *(said(over_steps(tasks, at, key)) for at in EQUAL_RECALLS)] for name, tasks in rows.items()]
-        heads = [f"{heading(key)} over steps (val)", *(f"R@1 {at:g}" for at in EQUAL_RECALLS)]
+        heads = [f"{study.file.heading(key)} over steps (val)", *(f"R@1 {at:g}" for at in EQUAL_RECALLS)]
         parts.append(markdown_table(heads, lines))
     parts.append(
         "Each seed is read on its own curve, on a line between neighbours; *unreached* where one lacks the value."
@@ -163,7 +157,7 @@ def _taus(study: Study) -> str:
         lines.append([f"1/{1 / tau:.0f}", "-" if losers is None else f"{losers:.2f}", *cells])
     rate = option(published.recipe, "training.learning_rate")
     title = f"## Over tau (val, greedy, last step, seed {study.seeds[0]}, lr {rate:g})"
-    return f"{title}\n\n{markdown_table(['tau', 'effective losers', *map(heading, OVER_STEPS)], lines)}"
+    return f"{title}\n\n{markdown_table(['tau', 'effective losers', *map(study.file.heading, OVER_STEPS)], lines)}"
 
 
 def claims(study: Study) -> Iterator[Claim]:
@@ -179,7 +173,7 @@ def _scores(study: Study) -> Iterator[Claim]:
         ours = study.read(row, key)
         for other in ("xe", "scst-CIDEr"):
             theirs = study.read(other, key)
-            text = f"{row} has a higher {heading(key)} than {other}."
+            text = f"{row} has a higher {study.file.heading(key)} than {other}."
             yield Claim(text, ours.above(theirs), f"{ours} against {theirs}.")
     cider = {row: study.read(row, "CIDEr") for row in study.shown() if LARGE not in row}
     best = all(cider["scst-CIDEr"].above(value) for row, value in cider.items() if row != "scst-CIDEr")
@@ -221,7 +215,7 @@ def _at_equal_recall(study: Study) -> Iterator[Claim]:
     """Both over their knobs, in the middle of the listener R@1 that all their seeds enclose."""
     value = study.common_middle(list(CURVES.values()), "listener_R@1")
     for key in EQUAL:
-        text = f"At equal listener R@1 dico and {KL} differ in {heading(key)} beyond the spread of seeds."
+        text = f"At equal listener R@1 dico and {KL} differ in {study.file.heading(key)} beyond the spread of seeds."
         if value is None:
             yield Claim(text, False, "no listener R@1 is enclosed by all seeds of both.")
             continue

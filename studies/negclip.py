@@ -52,6 +52,11 @@ class NegclipStudy(Study):
     """A grid that is chosen over all seeds, by how a point stands among the rows of the table over everything, on val."""
 
     @cached_property
+    def table_study(self) -> Study:
+        """The study of the table over everything, with this study's trainings and options."""
+        return Study(read_study(TABLE), self.sweep.root, common=self.sweep.common)
+
+    @cached_property
     def table(self) -> list[Line]:
         """The rows of the table over everything on val at the selected checkpoint, without this study's own. Rows that are one
         training under two names, as ``sll`` and ``scst-CIDEr`` are, count once.
@@ -59,12 +64,11 @@ class NegclipStudy(Study):
         Raises:
             UsageError: one of them was not trained.
         """
-        table = Study(read_study(TABLE), self.sweep.root, common=self.sweep.common)
         found = list[Line]()
-        for name, row in table.file.rows.items():
+        for name, row in self.table_study.file.rows.items():
             if name in OF_OURSELVES:
                 continue
-            tasks = [table.task(name, row.setting, seed) for seed in self.seeds]
+            tasks = [self.table_study.task(name, row.setting, seed) for seed in self.seeds]
             if not all(task.done() for task in tasks):
                 raise UsageError(
                     f"{name} is not trained under {self.sweep.root}: run `make study STUDY=table` first, with this study's "
@@ -96,7 +100,7 @@ class NegclipStudy(Study):
     def searching(self) -> list[Task]:
         """Every point with every seed, and the start captioners of the table on val."""
         points = [(name, point) for name, row in self.file.rows.items() if row.grid for point in self.grid(name)]
-        table = Study(read_study(TABLE), self.sweep.root, common=self.sweep.common)
+        table = self.table_study
         starts = [(name, row.setting) for name, row in table.file.rows.items() if row.start_of]
         return [
             *(task for name, point in points for task in self.of_seeds(name, point)),
@@ -149,7 +153,7 @@ Rows of the table next to them:
 
 
 def _cells(study: NegclipStudy, line: Line) -> list[str]:
-    return [*(str(line.over_seeds(key, describe(key).scale)) for key in ON_VAL), *map(str, study.standing(line))]
+    return [*(str(line.over_seeds(key)) for key in ON_VAL), *map(str, study.standing(line))]
 
 
 def claims(study: Study) -> Iterator[Claim]:

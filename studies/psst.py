@@ -55,8 +55,9 @@ def _above(study: Study, higher: str, lower: str) -> Claim:
 
 def _interior(study: Study) -> Claim:
     """First seeds, since the ends have no others; between the two weights that all have, for a curve with more bends."""
-    text = "Some rho between 0 and 1 beats both ends (seed 0, own R@1 at equal CIDEr)."
     weights = list(study.curve("psst, rho 0"))
+    seed = study.as_curve("psst, rho 0", weights).seeds("last")[0]
+    text = f"Some rho between 0 and 1 beats both ends (seed {seed}, own R@1 at equal CIDEr)."
     value = study.common_middle(tuple(RHO), "CIDEr", values=weights)
     if value is None:
         return Claim(text, False, "no CIDEr is enclosed by all of them.")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
+from tellapart.files import cache_dir
 from tellapart.sweep.claims import Claim, Seeds
 from tellapart.sweep.run_study import run
 from tellapart.sweep.study import Study
@@ -13,13 +15,22 @@ NAMES = ("xe", "sll", "sll_me", "sle")
 LSTM = "lstm "
 
 
-def prepare(file: StudyFile, size: str) -> StudyFile:
-    """The features that the LSTM reads, computed once and kept in the cache."""
-    from tellapart.world.lstm import world_features
-    from tellapart.world.stages import resolve
+def prepare(file: StudyFile, size: str, build: bool) -> StudyFile:
+    """Give the LSTM its features, which are computed once and kept in the cache."""
+    rows = {name for name in file.rows if name.startswith(LSTM)}
+    if rows and build:
+        from tellapart.world.lstm import world_features
+        from tellapart.world.stages import resolve
 
-    features = world_features(resolve("world/backbone", size=size), size)
-    return file.having({name for name in file.rows if name.startswith(LSTM)}, {"data.features": str(features.path)})
+        world_features(resolve("world/backbone", size=size), size)
+    return file.having(rows, {"data.features": str(features_folder(size))})
+
+
+def features_folder(size: str) -> Path:
+    """Where ``world_features`` keeps them; nothing is built to know it."""
+    from tellapart.world.stages import stage_folder
+
+    return cache_dir() / "world" / "features" / f"{size}-{stage_folder('world/backbone', size, 0).name}"
 
 
 def claims(study: Study) -> Iterator[Claim]:

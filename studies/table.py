@@ -17,7 +17,6 @@ from tellapart.sweep.study import Study, value_text
 from tellapart.sweep.study_file import Columns
 from tellapart.sweep.trainings import option
 
-PICTURE = "leaderboard"
 TITLES = {"selected": "The selected checkpoint", "last": "The last step"}
 PLANE = ("CIDEr", "exact_recall@1")
 """How much captions are like people's, and how well they tell images apart as far as they are true."""
@@ -34,8 +33,9 @@ def write(study: Study, docs: Path) -> Path:
     """
     (columns,) = study.file.tables.values()
     lines = {point: table_lines(study, point) for point in TITLES}
-    draw(docs / PICTURE, lines["selected"])
-    parts = [f"# {study.file.title}\n\n{study.file.introduction}", f"![recall against CIDEr]({PICTURE}.png)"]
+    picture = Path(study.file.page).stem
+    draw(docs / picture, lines["selected"])
+    parts = [f"# {study.file.title}\n\n{study.file.introduction}", f"![recall against CIDEr]({picture}.png)"]
     parts += [f"## {TITLES[point]}\n\n{table(found, columns)}" for point, found in lines.items()]
     parts.append("## The recipe of each row\n\n" + _recipes(study))
     write_text(docs / study.file.page, "\n\n".join(parts) + "\n")
@@ -65,7 +65,7 @@ def table(lines: Sequence[Line], columns: Columns) -> str:
     for line in lines:
         cells = [markdown_cell(line.name) + (" *" if line.name in marked else "")]
         for key, (_, factor) in columns.items():
-            cells.append(str(line.over_seeds(key, describe(key).scale if factor is None else factor) or "-"))
+            cells.append(str(line.over_seeds(key, factor) or "-"))
         cells.append("-" if line.seconds is None else f"{line.seconds:.2f}")
         cells.append(str(sum(dominates(line, other) for other in lines)))
         cells.append(str(sum(dominates(other, line) for other in lines)))
@@ -130,9 +130,9 @@ def _panel(panel: Any, lines: Sequence[Line], x: str, y: str) -> None:
 
 def _spread(line: Line, key: str) -> tuple[float, list[list[float]]]:
     """The mean as printed, and how far it is to the lowest and to the highest seed, as matplotlib takes it."""
-    values = [describe(key).scale * one[key] for one in line.metrics]
-    mean = describe(key).scale * line.mean(key)
-    return mean, [[mean - min(values)], [max(values) - mean]]
+    found = line.over_seeds(key)
+    assert found is not None, "every row has what the picture shows"
+    return found.mean, [[found.mean - min(found.values)], [max(found.values) - found.mean]]
 
 
 if __name__ == "__main__":

@@ -97,12 +97,13 @@ def claims(study: Study) -> Iterator[Claim]:
 
 
 def _linear(study: Study) -> Claim:
-    """Seed 0, since the linear head has no other."""
+    """The first seed, since the linear head has no other."""
     linear, residual = (critic_figures(study.measured[row][0])["explained"] for row in (LINEAR, VLRM))
     grammatical = [study.read(row, "grammatical", point=LAST, decoding=BEAM).values[0] for row in (LINEAR, VLRM)]
     return Claim(
-        f"The linear value head is unstable (seed 0): over the last {WATCHED} steps it explains less than half of the variance "
-        "that the residual one explains, or at the last step at least 10 points fewer captions are grammatical.",
+        f"The linear value head is unstable (seed {study.measured[LINEAR][0].seed}): over the last {WATCHED} steps it explains "
+        "less than half of the variance that the residual one explains, or at the last step at least 10 points fewer captions "
+        "are grammatical.",
         linear < residual / 2 or grammatical[0] <= grammatical[1] - 10,
         f"explained {linear:.2f} against {residual:.2f}, grammatical {grammatical[0]:.1f} against {grammatical[1]:.1f}.",
     )

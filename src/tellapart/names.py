@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import inspect
 from collections.abc import Iterable
 from importlib import import_module
 from typing import Any
@@ -14,6 +15,26 @@ def resolve(target: str) -> Any:
     """The object that ``"module:attribute"`` names; imports the module."""
     module, attribute = target.split(":")
     return vars(import_module(module))[attribute]
+
+
+def loaded(target: Any) -> Any:
+    """What a target stands for: the object that a string names, imported now, or the target itself."""
+    return resolve(target) if isinstance(target, str) else target
+
+
+def summary_of(value: Any, makes: str) -> str:
+    """The first line of what a class or function says of itself, as packages and plugin files offer it.
+
+    Args:
+        value: the class or function.
+        makes: what it makes, for the error.
+
+    Raises:
+        TypeError: it is neither.
+    """
+    if not (isinstance(value, type) or inspect.isroutine(value)):
+        raise TypeError(f"is {type(value).__name__}, not a class or function that makes a {makes}")
+    return (inspect.getdoc(value) or value.__name__).partition("\n")[0]
 
 
 def require_known(word: str, known: Iterable[str], what: str) -> None:

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from sweep.study_fakes import ROOT, STUDIES
+from sweep.study_fakes import ROOT, STUDIES, module
 from tellapart.recipe.recipe import find_recipe
+from tellapart.sweep.run_study import run
 from tellapart.sweep.study import Study
 from tellapart.sweep.study_file import read_study
 from tellapart.sweep.trainings import option
@@ -49,6 +50,21 @@ def test_every_row_is_a_recipe(file: Path, tmp_path: Path):
             _, recipe = study.sweep.load(setting)
             for key, value in setting.overrides.items():
                 assert option(recipe, key) == value, f"{name}: {key}"
+
+
+def test_nothing_is_built_to_list_a_study_or_for_rows_that_are_left_out(tmp_path, monkeypatch, capsys):
+    def refuse(*arguments, **options):
+        raise AssertionError("nothing is to be built")
+
+    sle = module("sle")
+    monkeypatch.setattr("tellapart.world.lstm.world_features", refuse)
+    monkeypatch.setattr("tellapart.world.stages._build", refuse)
+    run(STUDIES / "sle.yaml", prepare=sle.prepare, argv=["--dry_run", "--output_dir", str(tmp_path)])
+    assert "to do  lstm sle (alpha 0.5, learning_rate 1e-05, seed 0)" in capsys.readouterr().out
+    kept = read_study(STUDIES / "sle.yaml").keeping({"sll"})
+    assert list(kept.rows) == ["xe", "sll"]
+    assert sle.prepare(kept, "full", True) == kept
+    assert list(read_study(STUDIES / "sle.yaml").keeping({"lstm sll"}).rows) == ["lstm xe", "lstm sll"]
 
 
 def test_the_table_is_recipes_as_they_stand():

@@ -10,6 +10,7 @@ from safetensors.torch import load_file
 
 from sweep.study_fakes import module, study_of
 from tellapart.sweep.tasks import ASKED_FILE, carry_out
+from tellapart.world.lstm import world_features
 from tellapart.world.stages import resolve
 
 pytestmark = pytest.mark.slow
@@ -47,7 +48,9 @@ def test_a_row_with_a_listener_of_its_own(tmp_path, row):
 
 def test_a_row_from_the_lstm_has_sets(tmp_path):
     study = study_of("sle", tmp_path, common=COMMON)
-    file = module("sle").prepare(study.file, "small")
+    file = module("sle").prepare(study.file, "small", True)
+    features = world_features(resolve("world/backbone", size="small"), "small")
+    assert file.rows["lstm sle"].overrides["data.features"] == str(features.path)
     study.file = replace(file, measure={**file.measure, "meteor": False})  # whose data take a minute to compile
     task = measured(study, "lstm sle")
     assert set(task.measured()) == {"selected", "last"}

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
+import re
+from dataclasses import fields
 from statistics import fmean, stdev
 
 import pytest
 
-from sweep.study_fakes import finish, note_measured, note_training, rate
+from sweep.study_fakes import ROOT, finish, note_measured, note_training, rate
 from tellapart.errors import UsageError
 from tellapart.sweep import study_page
-from tellapart.sweep.claims import Claim, Seeds
+from tellapart.sweep.claims import Claim, Seeds, over_seeds
 from tellapart.sweep.run_study import run
 from tellapart.sweep.study import Study
-from tellapart.sweep.study_file import read_study
+from tellapart.sweep.study_file import Row, StudyFile, read_study
 from tellapart.sweep.study_page import write_page
 
 FILE = """
@@ -136,6 +138,12 @@ def test_a_curve_is_read_on_each_seeds_own_points(study):
         ("rows: {a: {recipe: x, grit: {}}}", "'grit' is not a key of a in .*: did you mean grid?"),
         ("rows: {a: {grid: {}}}", "must name either a recipe or start_of"),
         ("rows: {a: {recipe: x, point_of: b}}", "'b' is not a row that a in .* could take its point of"),
+        ("rows: {a: x, b: {recipe: x, point_of: a, grid: {y: [1]}}}", "b in .* has both grid and point_of: leave one"),
+        (
+            "rows: {a: x, b: {recipe: x, point_of: a}, c: {recipe: x, point_of: b}}",
+            "c in .* takes the point of b, which takes that of a: name a row with a grid",
+        ),
+        ("rows: {a: {recipe: x, curve: {y: [1], z: [2]}}}", r"the curve of a in .* has 2 options \(y, z\): name one"),
     ],
 )
 def test_mistakes_in_a_file_are_told_in_a_sentence(tmp_path, line, said):
@@ -178,6 +186,13 @@ def test_a_failed_training_keeps_the_rest_and_is_named(study, monkeypatch):
     assert json.loads((study.searching()[1].folder / "trained.json").read_text())["selected"] == 10
 
 
+def test_a_metric_that_a_seed_lacks_is_not_averaged_over_the_others():
+    metrics = [{"CIDEr": 1.0, "mean_length": 9.0}, {"CIDEr": 1.2}]
+    assert str(over_seeds(metrics, "CIDEr")) == "110.0 ± 14.1"
+    assert over_seeds(metrics, "CIDEr", 1).values == [1.0, 1.2]
+    assert over_seeds(metrics, "mean_length") is None
+
+
 def test_metrics_of_saved_captions_are_added(study):
     study.derive = lambda captions: {"stars": float(len(captions))}
     assert study.read("a", "stars").values == [1.0] * 3
@@ -197,3 +212,64 @@ def test_a_resumed_log_counts_its_later_line(study):
     note_training(task, {0: {"CIDEr": 1.0}, 10: {"CIDEr": 2.0}}, selected=10, further=[{"step": 10, "eval_CIDEr": 3.0}])
     fresh = study.task("a", setting, 0)
     assert (fresh.on_val()["CIDEr"], fresh.on_val("last")["CIDEr"]) == (3.0, 3.0)
+
+
+def test_every_key_of_a_study_file_is_documented():
+    text = (ROOT / "docs" / "studies.md").read_text(encoding="utf-8")
+    for kind, heading in ((StudyFile, "key of the file"), (Row, "key of a row")):
+        table = text.partition(f"| {heading} |")[2].partition("\n\n")[0]
+        listed = re.findall(r"^\| `(\w+)", table, flags=re.MULTILINE)
+        assert set(listed) | {"introduction"} == {field.name for field in fields(kind)} | {"introduction"}
+
+
+def test_seeds_of_the_command_line_are_those_of_every_row(study, tmp_path, capsys):
+    asked = Study(study.file.seeded([0, 1]), study.sweep.root)
+    assert {task.seed for task in asked.searching()} == {0}
+    assert all([task.seed for task in tasks] == [0, 1] for tasks in asked.measured.values())
+    run(tmp_path / "p.yaml", argv=["--dry_run", "--output_dir", str(study.sweep.root), "--seeds", "0", "1"])
+    said = capsys.readouterr().out
+    assert "to do  c (learning_rate 0.0001, seed 1)" in said, "the file gives c the seed 0 alone"
+    assert said.endswith("18 of 19 are done\n")
+
+
+def test_where_no_metric_selects_the_last_step_counts(tmp_path, monkeypatch):
+    lines = (
+        FILE.partition("rows:")[0]
+        + """
+rows:
+  d:
+    recipe: world_ved_dico
+    overrides: {training.metric_for_best_model: null, training.best_floor: {}}
+    curve: {objective.beta: [0.1, 0.2]}
+"""
+    )
+    (tmp_path / "p.yaml").write_text(lines)
+    study = Study(read_study(tmp_path / "p.yaml"), tmp_path / "runs")
+    for value, tasks in zip((1.0, 2.0), study.measured.values(), strict=True):
+        for task in tasks:
+            note_training(task, {0: {"CIDEr": 0.0}, 60: {"CIDEr": value}}, selected=None)
+            for place in task.measures:
+                note_measured(task, place, {"last": {"CIDEr": value + 0.1 * task.seed}})
+    assert study.read("d (0.1)", "CIDEr") == study.read("d (0.1)", "CIDEr", point="last")
+    assert study.read("d (0.2)", "CIDEr").above(study.read("d (0.1)", "CIDEr"))
+    assert study.at_fixed("d", "CIDEr", 1.5, "CIDEr", point="selected").values == pytest.approx([150.0] * 3)
+    monkeypatch.setattr(study_page, "_probe", lambda study: ["probe"])
+    text = write_page(study, tmp_path / "p.md").read_text()
+    assert "| d (0.1) | selected | 110.0 ± 10.0 |\n| d (0.1) | last | 110.0 ± 10.0 |" in text
+
+
+def test_a_damaged_measurement_says_what_to_delete(study):
+    task = study.measured["a"][0]
+    place = task.folder / next(iter(task.measures))
+    damaged = study.checkpoints(task)["selected"].folder / "metrics.json"
+    kept = damaged.read_text()
+    damaged.write_text("{")
+    with pytest.raises(
+        UsageError, match=f"holds no readable evaluation .*: delete {place / 'done.json'} and run the same"
+    ):
+        study.read("a", "CIDEr")
+    assert task.done(), "as long as that file is there"
+    damaged.write_text(kept)
+    (place / "done.json").write_text("{")
+    with pytest.raises(UsageError, match=f"done.json is damaged .*: delete {place / 'done.json'} and run the same"):
+        study.read("a", "CIDEr")

@@ -1,5 +1,6 @@
 import json
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -60,6 +61,8 @@ def test_best_is_the_highest_above_the_floor(tmp_path):
     run = train(Toy(), toy_data(), toy_config(tmp_path, **options), evaluate=evaluate)
     assert run.best is not None
     assert (run.best.step, run.best.value, run.best.metric) == (1, 0.4, "R@1")
+    assert run.selected == tmp_path / "best"
+    assert replace(run, best=None).selected == tmp_path / f"checkpoint-{run.step}"
     from safetensors.torch import load_file
 
     kept = load_file(tmp_path / "best" / "captioner" / "model.safetensors")

@@ -97,7 +97,8 @@ class Drawer:
         raw = [" ".join(text.split()) for text in rollout.texts]
         finished = [how.finish(text, finished=end) for text, end in zip(raw, rollout.finished.tolist(), strict=True)]
         rollout = replace(rollout, texts=[caption.text for caption in finished])
-        scores, matches = _values(how.reward, rollout), _values(how.match, rollout)
+        scores = _values(how.reward, rollout)
+        matches = scores if how.match is how.reward else _values(how.match, rollout)
         drawn = [
             Caption(
                 id=name,

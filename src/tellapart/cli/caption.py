@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tellapart.captioning.gate import SEVERITY, Gate, load_openers
 from tellapart.captioning.outputs.base import Output
@@ -20,12 +20,10 @@ from tellapart.captioning.review import judged, write_review
 from tellapart.captioning.style import STYLES, Finish
 from tellapart.captioning.work import Work
 from tellapart.cli.caption_options import (
-    REWARDS,
     CaptionOptions,
     check,
     gate_checks,
     kind_of,
-    rerank_weights,
     resampled_faults,
     samples,
     settings_of,
@@ -35,9 +33,9 @@ from tellapart.cli.command import options_of
 from tellapart.cli.console import note, say
 from tellapart.data.features.base import FeatureInputs
 from tellapart.errors import UsageError
-from tellapart.names import resolve
 from tellapart.recipe.feature_inputs import check_width, features_at
 from tellapart.recipe.sections import CaptionerSection
+from tellapart.rewards import REWARDS
 
 if TYPE_CHECKING:
     from tellapart.captioners.huggingface import HuggingFaceCaptioner
@@ -290,18 +288,12 @@ def decodings(options: CaptionOptions) -> tuple[Decoding, Decoding]:
 def drawing_of(options: CaptionOptions, captioner: HuggingFaceCaptioner, listener: Listener | None) -> Drawing:
     """How captions are drawn and judged."""
     from tellapart.captioning.draw import Drawing
-    from tellapart.rewards.mix import Mix
 
     first, again = decodings(options)
     style = style_of(options)
     openers = tuple(map(tuple, load_openers(options.openers)))
-    weights = rerank_weights(options)
-    heard = None if listener is None else _Once(listener)
-    reward = (
-        Mix({name: resolve(REWARDS[name])(heard) for name in weights}, weights)
-        if weights and heard is not None
-        else None
-    )
+    clip_s = REWARDS["clip_s"]
+    match = None if listener is None else clip_s.load()(listener, **clip_s.fixed)
     return Drawing(
         decoding=first,
         sampling=again,
@@ -310,30 +302,10 @@ def drawing_of(options: CaptionOptions, captioner: HuggingFaceCaptioner, listene
         resample_on=resampled_faults(options),
         finish=Finish(style, openers, options.prefix, options.suffix),
         gate=Gate(gate_checks(options), openers, captioner.family.prompt, options.min_match),
-        reward=reward,
-        match=None if heard is None else resolve(REWARDS["clip_s"])(heard),
+        reward=match if options.rerank == "clip_s" else None,
+        match=match,
         keep_all=options.keep_all,
     )
-
-
-class _Once:
-    """A listener that embeds the images of a batch once for all rewards."""
-
-    def __init__(self, listener: Listener) -> None:
-        self.listener, self.name = listener, listener.name
-        self._of: Any = None
-        self._embedded: Any = None
-
-    def encode_images(self, batch: Any) -> Any:
-        if self._of is not batch:
-            self._of, self._embedded = batch, self.listener.encode_images(batch)
-        return self._embedded
-
-    def encode_ids(self, ids: Any) -> Any:
-        return self.listener.encode_ids(ids)
-
-    def encode_texts(self, texts: Any) -> Any:
-        return self.listener.encode_texts(texts)
 
 
 @dataclass(frozen=True)

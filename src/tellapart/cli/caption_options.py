@@ -46,8 +46,7 @@ class CaptionOptions:
         prompt: what a model that takes a prompt is asked; null takes the style's.
         dtype: precision the model is held in.
         n: captions sampled for each image, of which --rerank keeps the best.
-        rerank: what is best: a reward that needs no references, such as clip_s, or several with weights, as in
-            clip_s=1,other=0.5.
+        rerank: the reward that decides which caption is best: clip_s, by --listener.
         listener: a CLIP or SigLIP for --rerank clip_s and for telling captions that do not fit: a model folder, a Hugging
             Face id, or world/listener.
         keep_all: write all captions of an image with their scores, not only the best (jsonl, parquet).
@@ -93,7 +92,7 @@ class CaptionOptions:
     prompt: str | None = None
     dtype: Literal["float32", "bfloat16", "float16"] = "float32"
     n: int = 1
-    rerank: str | None = None
+    rerank: Literal["clip_s"] | None = None
     listener: str | None = None
     keep_all: bool = False
     gate: str = "all"
@@ -162,13 +161,14 @@ def check(options: CaptionOptions) -> None:
 
 def _check_choice(options: CaptionOptions) -> None:
     """Raise where the options that choose among several captions lack something."""
-    weights = rerank_weights(options)
-    if options.n > 1 and not weights:
+    if options.n > 1 and options.rerank is None:
         raise UsageError(f"--n {options.n} draws several captions an image: say which is kept, with --rerank clip_s.")
-    if weights and options.n == 1:
+    if options.rerank is not None and options.n == 1:
         raise UsageError(f"--rerank {options.rerank} chooses among several captions: give --n, such as --n 8.")
-    if "clip_s" in weights and options.listener is None:
-        raise UsageError("--rerank clip_s needs a listener: give --listener, a CLIP model such as world/listener.")
+    if options.rerank is not None and options.listener is None:
+        raise UsageError(
+            f"--rerank {options.rerank} needs a listener: give --listener, a CLIP model such as world/listener."
+        )
     if options.min_match is not None and options.listener is None:
         raise UsageError("--min_match needs a listener: give --listener, a CLIP model such as world/listener.")
     if options.keep_all and options.n == 1:
@@ -206,38 +206,6 @@ def _faults(option: str, text: str) -> tuple[str, ...]:
     if unknown:
         raise UsageError(f"--{option} names {unknown[0]!r}: choose all, none, or some of {', '.join(SEVERITY)}.")
     return tuple(name for name in SEVERITY if name in names)
-
-
-def rerank_weights(options: CaptionOptions) -> dict[str, float]:
-    """Name of a reward -> its weight.
-
-    Raises:
-        UsageError: a reward is unknown or needs references, or a weight is no number.
-    """
-    weights: dict[str, float] = {}
-    for part in (options.rerank or "").split(","):
-        name, given, weight = part.strip().partition("=")
-        if not name:
-            continue
-        if name not in REWARDS:
-            why = _UNFIT.get(name, f"known are {', '.join(REWARDS)}")
-            raise UsageError(f"--rerank cannot use {name!r} ({why}): choose of {', '.join(REWARDS)}.")
-        try:
-            weights[name] = float(weight) if given else 1.0
-        except ValueError as error:
-            raise UsageError(
-                f"--rerank gives {name} the weight {weight!r}: write a number, as in {name}=0.5."
-            ) from error
-    return weights
-
-
-REWARDS = {"clip_s": "tellapart.rewards.similarity:Similarity"}
-"""The rewards of recipes that need no references -> their class, which is made with a listener."""
-
-_UNFIT = {
-    "cider_d": "it compares with human captions",
-    "language_model": "it does not look at the image, and would prefer captions that fit any",
-}
 
 
 def style_of(options: CaptionOptions) -> Style:
@@ -283,37 +251,34 @@ def _check_extension(extension: str) -> None:
 
 
 def settings_of(options: CaptionOptions) -> dict[str, Any]:
-    """Everything that decides the captions, as the work folder keeps it."""
+    """Everything that decides the captions, as the work folder keeps it.
+
+    Raises:
+        UsageError: a run has no checkpoint yet, or a stage of the world is damaged.
+    """
+    from tellapart.recipe.models import captioner_folder, listener_folder
+
     settings = {name: value for name, value in asdict(options).items() if name not in FREE}
-    for name in ("captioner", "listener"):
-        if settings[name] is not None:
-            settings[name] = f"{settings[name]} ({identity(settings[name])})"
+    settings["captioner"] = f"{options.captioner} ({identity(captioner_folder(options.captioner))})"
+    if options.listener is not None:
+        settings["listener"] = f"{options.listener} ({identity(listener_folder(options.listener))})"
     settings["features"] = None if options.features is None else str(options.features)
     openers = [" ".join(phrase) for phrase in load_openers(options.openers)]
     settings["openers"] = hashlib.sha256("\n".join(openers).encode()).hexdigest()[:12]
     return settings | {"out": kind_of(options)}
 
 
-def identity(name: str) -> str:
-    """What tells a model from others of its name: a hash of its files, or the commit of one from the hub.
+def identity(source: str | Path) -> str:
+    """What tells a model from others of its name: a hash of its files, or the commit of one from the hub."""
+    from tellapart.recipe.fingerprint import digest
 
-    Raises:
-        UsageError: a run has no checkpoint yet, or a stage of the world is damaged.
-    """
-    from tellapart.recipe.models import captioner_folder
-
-    folder = Path(captioner_folder(name)).expanduser()
-    if folder.is_dir():
-        digest = hashlib.sha256()
-        for path in sorted(path for path in folder.rglob("*") if path.is_file()):
-            digest.update(f"{path.relative_to(folder)}\n".encode())
-            with path.open("rb") as file:
-                digest.update(hashlib.file_digest(file, "sha256").digest())
-        return digest.hexdigest()[:12]
+    path = Path(source).expanduser()
+    if path.exists():
+        return digest(path)
     from huggingface_hub import try_to_load_from_cache
 
     try:
-        known = try_to_load_from_cache(name, "config.json")
+        known = try_to_load_from_cache(str(source), "config.json")
     except ValueError:  # not even a name of the hub: loading it tells
         known = None
     return Path(known).parent.name[:12] if isinstance(known, str) else "hub"

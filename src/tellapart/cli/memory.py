@@ -40,9 +40,8 @@ ARCHITECTURES: dict[str, dict[str, Any]] = {
 
 def memory_table(recipe: Recipe, built: Built) -> str:
     """The memory of a training that was built."""
-    from tellapart.recipe.models import device_of
     from tellapart.training.memory import frozen_models, memory_of
-    from tellapart.training.start import two_pictures
+    from tellapart.training.start import device_of, two_pictures
 
     objective, dataset = built.objective, built.data
     batch = dataset.collate(two_pictures(dataset.sample, dataset.collate)).to(device_of(built.captioner))

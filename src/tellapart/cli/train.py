@@ -96,9 +96,8 @@ def _help(argv: Sequence[str]) -> str:
 
 def _conclude(built: Built, done: Run) -> None:
     """Say where the run is and what its selected captioner scored."""
-    where = done.checkpoint if done.best is None else done.output_dir / "best"
     selected = "" if done.best is None else f" (of step {done.best.step}, by {done.best.metric})"
-    note(f"trained {done.step} steps: {where}{selected}")
+    note(f"trained {done.step} steps: {done.selected}{selected}")
     if built.watch is not None and built.watch.last is not None:
         from tellapart.evaluation.compare import compare_results
 

@@ -16,7 +16,7 @@ def write_page(path: Path, package: str, *, scripts: tuple[str, ...], **values: 
 
     Args:
         path: the HTML file.
-        package: where ``page.html``, ``page.css`` and the scripts are.
+        package: where ``page.html``, ``page.css`` and the scripts are; ``one_file.css`` has what all pages share.
         scripts: files of its own code, in the order in which they run.
         values: what else the template names.
     """
@@ -26,7 +26,7 @@ def write_page(path: Path, package: str, *, scripts: tuple[str, ...], **values: 
     plotly, script = _plotly(), "".join(_asset(package, name) for name in scripts)
     page = environment.from_string(_asset(package, "page.html")).render(
         **values,
-        style=_asset(package, "page.css"),
+        style=_asset("tellapart.evaluation", "one_file.css") + _asset(package, "page.css"),
         plotly=plotly,
         script=script,
         hashes=[_hash(plotly), _hash(script)],

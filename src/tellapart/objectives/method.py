@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tellapart.names import resolve
+from tellapart.names import loaded
 
 
 @dataclass(frozen=True)
@@ -58,4 +58,4 @@ class Method:
 
     def load(self) -> Any:
         """The class of the objective, imported now."""
-        return resolve(self.target) if isinstance(self.target, str) else self.target
+        return loaded(self.target)

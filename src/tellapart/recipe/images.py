@@ -59,7 +59,7 @@ def training_images(
     if recipe.evaluation.held_out is not None:
         dataset, held = hold_out(dataset, recipe.evaluation.held_out)
         held = held[: recipe.evaluation.limit]
-        if section.on_error == "replace":
+        if section.reads_as_they_come:
             held, broken = usable(held, "skip", features, pictures=needs_pictures(recipe))
             skipped += broken
     return dataset, held, skipped
@@ -96,13 +96,8 @@ def training_data(recipe: Recipe, dataset: CaptionDataset, collate: Collate) -> 
     """The images as the loop reads them."""
     section = recipe.data
     return TrainingData(
-        dataset, collate, replace_unreadable=section.on_error == "replace", shuffle_window=section.shuffle_window
+        dataset, collate, replace_unreadable=section.reads_as_they_come, shuffle_window=section.shuffle_window
     )
-
-
-def reads_as_they_come(recipe: Recipe) -> bool:
-    """Whether no training image is looked at before its step."""
-    return recipe.data.on_error == "replace"
 
 
 def check_selection(recipe: Recipe, watched: CaptionDataset) -> None:
@@ -137,7 +132,7 @@ def told_problems(dataset: CaptionDataset) -> Skipped:
 
 def _check_on_error(recipe: Recipe) -> None:
     needed: set[Any] = _NEED_ALL & set(recipe.kind.needs)
-    if needed and reads_as_they_come(recipe):
+    if needed and recipe.data.reads_as_they_come:
         raise UsageError(
             f"method {recipe.method} looks at all training images before the first step, which data.on_error=replace is there "
             "to avoid: set data.on_error to skip."

@@ -11,7 +11,7 @@ from pydantic import TypeAdapter
 
 from tellapart.files import write_json
 from tellapart.recipe.listener import listener_schema
-from tellapart.recipe.options import REQUIRED, Option, model_of, options_of
+from tellapart.recipe.options import REQUIRED, Option, model_of, options_of, records_in
 from tellapart.recipe.schema import (
     OBJECTIVE,
     REWARD,
@@ -93,8 +93,8 @@ def _describe(told: dict[str, Any], options: Mapping[str, Option], definitions: 
         if name in options and options[name].help:
             value["description"] = options[name].help
     for name, option in options.items():
-        for record in (option.kind, *getattr(option.kind, "__args__", ())):
-            held = definitions.get(getattr(record, "__name__", ""))
+        for record in records_in(option.kind):
+            held = definitions.get(record.__name__)
             if held is not None and name in told.get("properties", {}):
                 held.setdefault("additionalProperties", False)
                 _describe(held, options_of(record), definitions)

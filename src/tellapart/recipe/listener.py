@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import yaml
 
 from tellapart.errors import UsageError
-from tellapart.recipe.flags import flatten, full_name, given_options, known_key
+from tellapart.recipe.flags import given_options
 from tellapart.recipe.options import Given, Option, plain
-from tellapart.recipe.read_yaml import Written, read_yaml
-from tellapart.recipe.recipe import ONE_INVOCATION, find_recipe, merged
+from tellapart.recipe.recipe import FileOptions, merged
 from tellapart.recipe.schema import TRAINING, Catalogue, Schema, Section
 from tellapart.recipe.sections import (
     DataSection,
@@ -175,28 +174,16 @@ def load_listener(
         UsageError: as :meth:`ListenerRecipe.load`.
     """
     schema = listener_schema()
-    path = None if source is None or isinstance(source, Mapping) else find_recipe(source)
-    written = Written(dict(source), {}) if isinstance(source, Mapping) else Written({}, {})
-    written = read_yaml(path) if path is not None else written
-    strange = next((key for key in OF_CAPTIONERS if key in written.values), None)
+    file = FileOptions.of(source)
+    strange = next((key for key in OF_CAPTIONERS if key in file.written.values), None)
     if strange is not None:
         raise UsageError(
-            f"{path or 'the recipe'} has {strange}, so it is a recipe of a captioner: run it with tellapart train."
+            f"{file.path or 'the recipe'} has {strange}, so it is a recipe of a captioner: run it with tellapart train."
         )
-
-    def shown(name: str) -> str:
-        line = next((written.lines[key] for key in (name, full_name(name)) if key in written.lines), None)
-        return name if path is None else f"{name} in {path}" + (f":{line}" if line is not None else "")
-
-    flat: dict[str, Given] = {}
-    values = {key: value for key, value in written.values.items() if key != "$schema"}
-    for name, given in flatten(values, schema, shown).items():
-        if name.partition(".")[0] in ONE_INVOCATION:
-            raise UsageError(f"{given.shown} is not for recipes: give --{name} on the command line.")
-        flat[known_key(name, schema.types, shown=given.shown)] = given
+    flat = file.flat(schema, None)
     asked = overrides(schema) if callable(overrides) else overrides
     flat = merged(flat, given_options(asked, schema))
-    name = path.stem if path is not None else "listener"
+    name = file.path.stem if file.path is not None else "listener"
     flat.setdefault(f"{TRAINING}.output_dir", Given(str(Path("runs") / name), "output_dir"))
     read = schema.read(flat)
     resolved = {key: getattr(read, key) for key in TOP} | {key: plain(getattr(read, key)) for key in SECTIONS}

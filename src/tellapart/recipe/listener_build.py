@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tellapart.errors import UsageError
-from tellapart.files import fresh_folder, write_text
+from tellapart.files import fresh_folder
 from tellapart.listeners.kinds import FOLDER
 from tellapart.recipe.listener import ListenerRecipe
 from tellapart.recipe.run import SKIPPED_FILE, check_output_dir, clear, is_main, run_loop
@@ -147,7 +147,7 @@ def _data(
     from tellapart.recipe.feature_inputs import features_at, load_pictured, usable
 
     section = recipe.data
-    if section.on_error == "replace":
+    if section.reads_as_they_come:
         raise UsageError("train-listener reads all images before it trains: set data.on_error to skip, not replace.")
     same, features = path == section.path, features_at(section.features)
     dataset = load_pictured(
@@ -197,14 +197,16 @@ def train(recipe: ListenerRecipe, *, overwrite: bool = False, built: BuiltListen
     Raises:
         UsageError: the folder holds another training, or a part is missing or broken.
     """
+    from tellapart.recipe.images import keep_list
+
     check_output_dir(recipe, overwrite=overwrite)
     built = recipe.build() if built is None else built
     output_dir = recipe.training.output_dir
     if overwrite:
         clear(output_dir)
         shutil.rmtree(output_dir / FOLDER, ignore_errors=True)
-    if built.skipped and is_main():
-        write_text(output_dir / SKIPPED_FILE, "".join(f"{name}\t{reason}\n" for name, reason in built.skipped))
+    if is_main():
+        keep_list(built.data, built.skipped, output_dir / SKIPPED_FILE, resumes=False)
     done = run_loop(recipe, built.objective, built.data, built.watch)
     if is_main():
         _keep_selected(output_dir / FOLDER, done)
@@ -213,9 +215,8 @@ def train(recipe: ListenerRecipe, *, overwrite: bool = False, built: BuiltListen
 
 def _keep_selected(folder: Path, done: Run) -> None:
     """Copy the selected checkpoint's listener to where it is found."""
-    source = done.checkpoint if done.best is None else done.output_dir / "best"
     with fresh_folder(folder) as temporary:
-        shutil.copytree(source / folder.name, temporary, dirs_exist_ok=True)
+        shutil.copytree(done.selected / folder.name, temporary, dirs_exist_ok=True)
 
 
 def learner_of(recipe: ListenerRecipe, listener: ClipListener | Vse) -> TrainedListener | Vse:

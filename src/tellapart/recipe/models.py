@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from safetensors import SafetensorError, safe_open
-from torch import nn
 
 from tellapart.captioners.adapters import LoraOptions
 from tellapart.captioners.huggingface import HuggingFaceCaptioner
@@ -49,11 +48,6 @@ def device() -> torch.device:
     if kind is None:
         return torch.device("cpu")
     return torch.device(kind.type, int(os.environ.get("LOCAL_RANK", "0")) if kind.type == "cuda" else 0)
-
-
-def device_of(module: nn.Module) -> torch.device:
-    """Where a module is."""
-    return next(module.parameters()).device
 
 
 def load_captioner(
@@ -233,13 +227,22 @@ def load_listener(
             f"{path} is a VSE, but a reward, a miner and the like need a CLIP or SigLIP: a VSE ranks images (--listener and "
             "--judge of score, evaluation.judge) and learns beside a captioner (own_listener)."
         )
-    folder = build_stage(path, size) if is_world(path) else trained_folder(path)
+    folder = listener_folder(path, size=size)
     if is_late(folder):
         raise UsageError(
             f"{path} is a late-interaction listener, which has no cosines: name it as matcher.model (reward truth), as the "
             "listener of reward likelihood, or as evaluation.judge."
         )
     return ClipListener.from_pretrained(folder, name=name, prefix=prefix, base=base).to(device())
+
+
+def listener_folder(path: str, *, size: str = "full") -> str | Path:
+    """Where the weights are: what a run of ``train-listener`` has kept, a stage of the world, or ``path`` itself.
+
+    Raises:
+        UsageError: a stage of the world is damaged.
+    """
+    return build_stage(path, size) if is_world(path) else trained_folder(path)
 
 
 def load_language_model(

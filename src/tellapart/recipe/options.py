@@ -156,10 +156,14 @@ def types_of(options: Mapping[str, Option], prefix: str = "") -> dict[str, Any]:
 def members_below(name: str, kind: Any) -> dict[str, Any]:
     """Dotted name -> type of what the dataclasses of a type hold."""
     found: dict[str, Any] = {}
-    for choice in _choices(kind):
-        if dataclasses.is_dataclass(choice) and isinstance(choice, type):
-            found |= types_of(options_of(choice), f"{name}.")
+    for record in records_in(kind):
+        found |= types_of(options_of(record), f"{name}.")
     return found
+
+
+def records_in(kind: Any) -> list[type[Any]]:
+    """The dataclasses that a type allows."""
+    return [choice for choice in _choices(kind) if dataclasses.is_dataclass(choice) and isinstance(choice, type)]
 
 
 def takes_mapping(kind: Any) -> bool:

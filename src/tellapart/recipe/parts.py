@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from tellapart.errors import UsageError
 from tellapart.installed import Offers
-from tellapart.names import resolve
+from tellapart.names import loaded, resolve, summary_of
 from tellapart.recipe.options import plain
 
 if TYPE_CHECKING:
@@ -63,15 +63,13 @@ class PartKind:
         """
         if isinstance(value, PartKind):
             return value
-        if not (isinstance(value, type) or inspect.isroutine(value)):
-            raise TypeError(f"is {type(value).__name__}, not a function that builds a part")
+        summary = summary_of(value, "part")
         options = [p for p in inspect.signature(value).parameters.values() if p.kind is p.KEYWORD_ONLY]
-        summary = (inspect.getdoc(value) or value.__name__).partition("\n")[0]
         return PartKind(summary, value, plain=not options)
 
     def load(self) -> Callable[..., Any]:
         """What builds it, imported now."""
-        return resolve(self.target) if isinstance(self.target, str) else self.target
+        return loaded(self.target)
 
     def options(self) -> Any:
         """What has its options: a dataclass, or the function that builds it."""
@@ -179,11 +177,6 @@ class Parts:
         """Of the built-in world."""
         return self.recipe.data.size
 
-    @property
-    def ahead(self) -> bool:
-        """Whether training images may be looked at before their step."""
-        return self.recipe.data.on_error != "replace"
-
     def __call__(self, name: str, own: Any = None) -> Any:
         """A part.
 
@@ -228,10 +221,10 @@ def listener(parts: Parts, section: Any, *, label: str = "listener") -> ClipList
         return late
     found = load_listener(section.path, name=label, prefix=section.prefix, size=parts.size, base=section.base)
     require_fit(section.path, "similarity", size=parts.size)
-    if parts.ahead:
-        found.cache_images(parts.dataset)
-    else:
+    if parts.recipe.data.reads_as_they_come:
         parts.processors[found.name] = found.process
+    else:
+        found.cache_images(parts.dataset)
     return found
 
 
@@ -249,10 +242,10 @@ def matcher(parts: Parts, section: Any, *, label: str = "matcher") -> AnyMatcher
     from tellapart.recipe.models import load_matcher
 
     found = load_matcher(section, size=parts.size, name=label)
-    if parts.ahead and isinstance(found, DualMatcher | LateListener):
-        found.know_images(parts.dataset)
-    else:
+    if parts.recipe.data.reads_as_they_come or not isinstance(found, DualMatcher | LateListener):
         parts.processors[found.name] = found.process
+    else:
+        found.know_images(parts.dataset)
     return found
 
 

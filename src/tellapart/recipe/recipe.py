@@ -273,9 +273,8 @@ class _Reading:
     def __init__(
         self, source: str | Path | Mapping[str, Any] | None, asked: Mapping[str, Any], catalogue: Catalogue
     ) -> None:
-        path = None if source is None or isinstance(source, Mapping) else find_recipe(source)
-        written = Written(dict(source), {}) if isinstance(source, Mapping) else Written({}, {})
-        self.file = _FileOptions(read_yaml(path) if path is not None else written, path)
+        self.file = FileOptions.of(source)
+        path = self.file.path
         self.before, self.method = _methods(self.file.written.values, asked, path, catalogue)
         self.catalogue, self.kind = catalogue, catalogue.methods[self.method]
         self.name = path.stem if path is not None else self.method
@@ -395,11 +394,28 @@ def merged(flat: Mapping[str, Given], overrides: Mapping[str, Given]) -> dict[st
 
 
 @dataclass(frozen=True)
-class _FileOptions:
-    """What a file says, under the names that it uses."""
+class FileOptions:
+    """What a file says, under the names that it uses.
+
+    Args:
+        written: its values and their lines.
+        path: of the file; None for a mapping.
+    """
 
     written: Written
     path: Path | None
+
+    @staticmethod
+    def of(source: str | Path | Mapping[str, Any] | None) -> FileOptions:
+        """Those of a file, the name of a shipped recipe, a mapping, or nothing.
+
+        Raises:
+            UsageError: the file does not exist or cannot be read.
+        """
+        if source is None or isinstance(source, Mapping):
+            return FileOptions(Written(dict(source or {}), {}), None)
+        path = find_recipe(source)
+        return FileOptions(read_yaml(path), path)
 
     def shown(self, name: str) -> str:
         """How an error names an option."""

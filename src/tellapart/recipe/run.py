@@ -115,10 +115,9 @@ def _measure_selected(built: Built, done: Run) -> None:
         return
     result = watch.last
     if result is None or (done.best is not None and done.best.step != done.step):
-        where = done.checkpoint if done.best is None else done.output_dir / "best"
         for name, part in built.objective.named_children():
             if name in _MEASURED:
-                part.load_weights(where / name)
+                part.load_weights(done.selected / name)
         result = watch.measure(built.captioner)
     result.save(done.output_dir)
 

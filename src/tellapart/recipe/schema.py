@@ -25,6 +25,7 @@ from tellapart.recipe.options import (
     members_below,
     model_of,
     options_of,
+    records_in,
     takes_mapping,
     types_of,
     validated,
@@ -239,17 +240,9 @@ def _defaults(options: Mapping[str, Option], prefix: str = "") -> dict[str, Any]
     for option in options.values():
         name = prefix + option.name
         found[name] = GIVEN if dataclasses.is_dataclass(option.default) else option.default
-        for choice in _records(option.kind):
-            found |= _defaults(options_of(choice), f"{name}.")
+        for record in records_in(option.kind):
+            found |= _defaults(options_of(record), f"{name}.")
     return found
-
-
-def _records(kind: Any) -> list[Any]:
-    from typing import get_args
-
-    return [
-        choice for choice in (kind, *get_args(kind)) if dataclasses.is_dataclass(choice) and isinstance(choice, type)
-    ]
 
 
 METHOD_OPTION = Option("method", str, REQUIRED, "the training method (see: tellapart methods)")

@@ -134,6 +134,11 @@ class DataSection:
     seconds_between: float = 0.0
     shuffle_window: int | None = None
 
+    @property
+    def reads_as_they_come(self) -> bool:
+        """Whether no training image is read before its step."""
+        return self.on_error == "replace"
+
 
 @dataclass(frozen=True, kw_only=True)
 class ListenerSection:

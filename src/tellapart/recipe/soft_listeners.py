@@ -15,7 +15,7 @@ from tellapart.listeners.soft_clip import SoftClip
 from tellapart.listeners.trained import TrainedListener, freeze_temperature, freeze_vision
 from tellapart.listeners.vse import Vse, images_of
 from tellapart.listeners.words import Words
-from tellapart.recipe.models import build_stage, captioner_folder, device, is_world, load_listener
+from tellapart.recipe.models import build_stage, captioner_folder, device, is_world, listener_folder, load_listener
 
 if TYPE_CHECKING:
     from tellapart.data.features.base import FeatureSet
@@ -139,8 +139,7 @@ def load_late(path: str, *, name: str, size: str = "full") -> LateListener:
     Raises:
         UsageError: it is damaged.
     """
-    folder = build_stage(path, size) if is_world(path) else trained_folder(path)
-    return LateListener.from_pretrained(folder, name=name).to(device())
+    return LateListener.from_pretrained(listener_folder(path, size=size), name=name).to(device())
 
 
 def load_vse(

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from tellapart.names import resolve
+from tellapart.names import loaded, summary_of
 
 
 @dataclass(frozen=True)
@@ -40,13 +40,11 @@ class RewardKind:
         """
         if isinstance(value, RewardKind):
             return value
-        if not (isinstance(value, type) or inspect.isroutine(value)):
-            raise TypeError(f"is {type(value).__name__}, not a class or function that makes a reward")
+        summary = summary_of(value, "reward")
         parameters = inspect.signature(value).parameters.values()
         needs = tuple(p.name for p in parameters if p.default is p.empty and p.kind is p.POSITIONAL_OR_KEYWORD)
-        summary = (inspect.getdoc(value) or value.__name__).partition("\n")[0]
         return RewardKind(summary, value, needs)
 
     def load(self) -> Callable[..., Any]:
         """What makes the reward, imported now."""
-        return resolve(self.target) if isinstance(self.target, str) else self.target
+        return loaded(self.target)

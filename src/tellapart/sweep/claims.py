@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+
+from tellapart.evaluation.columns import describe
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,26 @@ class Seeds:
     def above(self, other: Seeds) -> bool:
         """Whether even the lowest seed lies above the other row's highest."""
         return min(self.values) > max(other.values)
+
+
+def over_seeds(metrics: Sequence[Mapping[str, float]], key: str, factor: float | None = None) -> Seeds | None:
+    """A metric over seeds as tables print it (CIDEr 120 is 1.2).
+
+    Args:
+        metrics: one mapping per seed.
+        key: the metric.
+        factor: what it is multiplied by; None takes the metric's own scale.
+
+    Returns:
+        None where a seed lacks it, or there are none.
+    """
+    found = [one[key] for one in metrics if key in one]
+    return Seeds([scale_of(key, factor) * value for value in found]) if found and len(found) == len(metrics) else None
+
+
+def scale_of(key: str, factor: float | None = None) -> float:
+    """What a metric is multiplied by in tables: a given factor, or its own scale."""
+    return describe(key).scale if factor is None else factor
 
 
 def said(found: Seeds | None) -> str:

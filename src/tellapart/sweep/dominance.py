@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from tellapart.sweep.claims import Seeds
+from tellapart.sweep.claims import Seeds, over_seeds
 
 TOGETHER = ("exact_recall@1", "CIDEr", "grammatical")
 """What a row must not lose to another in all of, to be undominated."""
@@ -26,10 +26,9 @@ class Line:
     metrics: Sequence[Mapping[str, float]]
     seconds: float | None = None
 
-    def over_seeds(self, key: str, factor: float = 1.0) -> Seeds | None:
-        """A metric over seeds, or none where a seed lacks it."""
-        values = [factor * one[key] for one in self.metrics if key in one]
-        return Seeds(values) if values and len(values) == len(self.metrics) else None
+    def over_seeds(self, key: str, factor: float | None = None) -> Seeds | None:
+        """A metric over seeds as tables print it, or none where a seed lacks it; None takes the metric's own scale."""
+        return over_seeds(self.metrics, key, factor)
 
     def mean(self, key: str) -> float:
         """Mean over seeds."""

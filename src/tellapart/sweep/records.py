@@ -23,6 +23,9 @@ START = "start"
 
 FRONTIER_FILE = "frontier.json"
 
+DONE_FILE = "done.json"
+"""Says that a measurement is done, and where the evaluation of each checkpoint is."""
+
 
 @dataclass(frozen=True)
 class Measured:
@@ -51,13 +54,17 @@ class Measured:
             value = json.loads((folder / METRICS_FILE).read_text(encoding="utf-8"))
             return Measured(step, folder, dict(value["metrics"]), Protocol.from_json(value["protocol"]))
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise UsageError(
-                f"{folder} holds no readable evaluation ({error}): delete the folder, and the frontier measures again."
-            ) from error
+            raise UsageError(f"{folder} holds no readable evaluation ({error}): {measure_again(folder)}") from error
 
     def result(self) -> EvaluationResult:
         """All of the evaluation, with captions."""
         return EvaluationResult.load(self.folder)
+
+
+def measure_again(folder: Path) -> str:
+    """What to do about a damaged evaluation: its measurement counts as done while :data:`DONE_FILE` is there."""
+    done = next((place / DONE_FILE for place in folder.parents if (place / DONE_FILE).exists()), None)
+    return f"{'run' if done is None else f'delete {done} and run'} the same command again, which measures it again."
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from tellapart.errors import UsageError
@@ -19,7 +18,8 @@ SIZES = ("full", "small")
 
 Claims = Callable[[Study], Iterable[Claim]]
 Sections = Callable[[Study], Iterable[str]]
-Prepare = Callable[[StudyFile, str], StudyFile]
+Prepare = Callable[[StudyFile, str, bool], StudyFile]
+"""File, size of the world, and whether to build what its rows need -> the file that counts."""
 Write = Callable[[Study, Path], Path]
 
 
@@ -41,7 +41,7 @@ def run(
         claims: decides what was expected.
         sections: further parts of the page.
         derive: further metrics, of saved captions.
-        prepare: changes the study file for a size of the world, once what it needs is there.
+        prepare: changes the study file for a size of the world, and builds what its rows need unless nothing is to be trained.
         kind: of study, where points are chosen in another way.
         write: writes another page than a study's usual one.
         argv: the words of the command line; the process's own by default.
@@ -69,10 +69,10 @@ def _options(file: Path, argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--output_dir", type=Path, default=Path("runs/study"), help="folder of all trainings")
     parser.add_argument("--docs", type=Path, default=Path("docs/results"), help="folder of the page")
     parser.add_argument(
-        "--rows", help="rows with semicolons between them, without claims; start captioners are always shown"
+        "--rows", help="rows with semicolons between them, without claims; their start captioners are shown, too"
     )
     parser.add_argument(
-        "--seeds", type=int, nargs="+", help="seeds of the measured points; the first one also searches"
+        "--seeds", type=int, nargs="+", help="seeds of the measured points of every row; the first one also searches"
     )
     parser.add_argument("--steps", type=int, help="of every training, instead of the recipes' own")
     parser.add_argument("--size", choices=SIZES, default=SIZES[0], help="of the built-in world")
@@ -88,9 +88,9 @@ def _study(
     if options.rows:
         file = file.keeping({name.strip() for name in options.rows.split(";") if name.strip()})
     if options.seeds:
-        file = replace(file, seeds=tuple(options.seeds))
+        file = file.seeded(options.seeds)
     if prepare is not None:
-        file = prepare(file, options.size)
+        file = prepare(file, options.size, not options.dry_run)
     common = {"data.size": options.size} | ({"training.max_steps": options.steps} if options.steps else {})
     return kind(file, options.output_dir, common=common, derive=derive)
 

@@ -12,9 +12,8 @@ from typing import Any
 import numpy as np
 
 from tellapart.evaluation.bootstrap import paired_bootstrap
-from tellapart.evaluation.columns import describe
 from tellapart.metrics.curves import interpolate
-from tellapart.sweep.claims import Seeds
+from tellapart.sweep.claims import Seeds, scale_of
 from tellapart.sweep.jobs import require
 from tellapart.sweep.records import START, Curve, Measured, Point, Training
 from tellapart.sweep.study_file import Row, StudyFile
@@ -155,7 +154,8 @@ class Study:
 
         Args:
             name: of a measured row.
-            point: ``selected`` or ``last``; a start captioner has but one, which stands for ``selected``.
+            point: ``selected`` or ``last``. A start captioner has only ``selected``; where no metric selects, both are the last
+                step.
             decoding: ``greedy``, or ``beam 5`` and the like.
         """
         found = [self.evaluation(task, point, decoding) for task in self.measured[name]]
@@ -163,8 +163,19 @@ class Study:
 
     def evaluation(self, task: Task, point: str, decoding: str = "greedy") -> Measured | None:
         """The evaluation of a checkpoint on test, or None where there is none."""
-        checkpoints = task.measured(self.file.decodings.index(decoding))
-        return checkpoints.get(START if point == "selected" and START in checkpoints else point)
+        return self.checkpoints(task, decoding).get(point)
+
+    def checkpoints(self, task: Task, decoding: str | None = None) -> dict[str, Measured]:
+        """Checkpoint -> its evaluation on test. What stands for ``selected`` where a recipe selects none is the last step, and
+        of a start captioner its only measurement.
+
+        Args:
+            task: measured.
+            decoding: of the captions; None takes the study's first.
+        """
+        found = task.measured(0 if decoding is None else self.file.decodings.index(decoding))
+        stands_in = next(name for name in ("selected", START, "last") if name in found)
+        return {"selected": found[stands_in], **found}
 
     def _metrics(self, measured: Measured) -> dict[str, float]:
         if measured.folder not in self._read:
@@ -184,7 +195,7 @@ class Study:
             decoding: of the captions.
             factor: what it is multiplied by; None takes the metric's own scale.
         """
-        scale = describe(key).scale if factor is None else factor
+        scale = scale_of(key, factor)
         return Seeds([scale * one[key] for one in self.metrics(name, point, decoding)])
 
     def interval(self, name: str, key: str, *, over: str, point: str = "selected") -> tuple[float, float]:
@@ -225,7 +236,7 @@ class Study:
         curve = self.as_curve(name, values)
         found = [interpolate(*curve.path(point, seed, fixed, key), value) for seed in curve.seeds(point)]
         reached = [one for one in found if one is not None]
-        return Seeds([describe(key).scale * one for one in reached]) if len(reached) == len(found) else None
+        return Seeds([scale_of(key) * one for one in reached]) if len(reached) == len(found) else None
 
     def common_middle(
         self, names: Sequence[str], key: str, *, point: str = "last", values: Sequence[Any] = ()
@@ -247,7 +258,9 @@ class Study:
         knob = next(iter(row.curve), None)
         counted = {value: shown for value, shown in self.curve(name).items() if not values or value in values}
         points = tuple(
-            Point({str(knob): value}, tuple(Training(task.seed, task.measured()) for task in self.measured[shown]))
+            Point(
+                {str(knob): value}, tuple(Training(task.seed, self.checkpoints(task)) for task in self.measured[shown])
+            )
             for value, shown in counted.items()
         )
         return Curve(name, name, row.recipe, knob, points)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
 from tellapart.errors import UsageError
+from tellapart.evaluation.columns import describe
 from tellapart.names import require_known
 from tellapart.recipe.read_yaml import read_yaml
 from tellapart.sweep.tasks import Setting
+from tellapart.sweep.trainings import load, option
 
 Columns = Mapping[str, tuple[str, float | None]]
 """Metric -> heading, and the factor it is printed with (None takes the metric's own)."""
@@ -91,12 +93,22 @@ class StudyFile:
         """``greedy`` and ``beam 5``, in the order of ``measures``."""
         return ["greedy" if how["num_beams"] == 1 else f"beam {how['num_beams']}" for how in self.measures]
 
+    def heading(self, key: str) -> str:
+        """A metric as the tables call it; one that is in none of them by its label."""
+        return next((columns[key][0] for columns in self.tables.values() if key in columns), describe(key).label)
+
     def keeping(self, names: set[str]) -> StudyFile:
-        """The same with some of the rows, and with those whose points they take."""
+        """The same with some of the rows, those whose points they take, and the start captioners that they begin with."""
         for name in names:
             require_known(name, self.rows, f"a row of {self.page}")
-        wanted = names | {self.rows[name].point_of for name in names}
-        return replace(self, rows={name: row for name, row in self.rows.items() if name in wanted or row.start_of})
+        wanted = names | {self.rows[name].point_of for name in names} - {""}
+        starts = {_captioner(self.rows[name]) for name in wanted}
+        kept = {name for name, row in self.rows.items() if row.start_of and _captioner(row) in starts} | wanted
+        return replace(self, rows={name: row for name, row in self.rows.items() if name in kept})
+
+    def seeded(self, seeds: Sequence[int]) -> StudyFile:
+        """The same with these seeds for every row, also for rows with seeds of their own."""
+        return replace(self, seeds=tuple(seeds), rows={name: replace(row, seeds=()) for name, row in self.rows.items()})
 
     def having(self, names: set[str], overrides: Mapping[str, Any]) -> StudyFile:
         """The same with options of some rows changed."""
@@ -104,6 +116,12 @@ class StudyFile:
             name: replace(self.rows[name], overrides={**self.rows[name].overrides, **overrides}) for name in names
         }
         return replace(self, rows={**self.rows, **changed})
+
+
+def _captioner(row: Row) -> str:
+    """What a row's trainings begin with."""
+    _, recipe = load(row.setting.recipe, row.setting.overrides)
+    return str(option(recipe, "captioner.model_name_or_path"))
 
 
 def read_study(path: Path) -> StudyFile:
@@ -122,8 +140,7 @@ def read_study(path: Path) -> StudyFile:
         values["introduction"] = text.read_text(encoding="utf-8").strip()
     values["rows"] = {str(name): _row(row, f"{name} in {path}") for name, row in values["rows"].items()}
     for name, row in values["rows"].items():
-        if row.point_of:
-            require_known(row.point_of, values["rows"], f"a row that {name} in {path} could take its point of")
+        _check_point(name, row, values["rows"], path)
     values["tables"] = {str(name or ""): _columns(found) for name, found in values.get("tables", {}).items()}
     values["sets"] = _columns(values.get("sets", {}))
     values |= {key: tuple(values[key]) for key in ("seeds", "probed") if key in values}
@@ -136,6 +153,26 @@ def _row(written: Mapping[str, Any] | str, where: str) -> Row:
     if bool(row.recipe) == bool(row.start_of):
         raise UsageError(f"{where} must name either a recipe or start_of, a recipe whose start captioner is measured.")
     return row
+
+
+def _check_point(name: str, row: Row, rows: Mapping[str, Row], path: Path) -> None:
+    """Raise where a row takes its point of what has none of its own, or has more than one source of it."""
+    if len(row.curve) > 1:
+        raise UsageError(
+            f"the curve of {name} in {path} has {len(row.curve)} options ({', '.join(row.curve)}): name one, and give each other "
+            "option a row of its own."
+        )
+    if not row.point_of:
+        return
+    require_known(row.point_of, rows, f"a row that {name} in {path} could take its point of")
+    if row.grid:
+        raise UsageError(f"{name} in {path} has both grid and point_of: leave one of them out.")
+    source = rows[row.point_of].point_of
+    if source:
+        raise UsageError(
+            f"{name} in {path} takes the point of {row.point_of}, which takes that of {source}: name a row with a grid as "
+            "point_of."
+        )
 
 
 def _known(kind: type[Any], written: Mapping[str, Any], where: str) -> dict[str, Any]:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from tellapart.evaluation.columns import describe, markdown_cell
+from tellapart.evaluation.columns import markdown_cell
 from tellapart.evaluation.results import EvaluationResult
 from tellapart.files import read_object, write_text
-from tellapart.sweep.claims import Claim, markdown_table
+from tellapart.sweep.claims import Claim, markdown_table, over_seeds, scale_of
 from tellapart.sweep.study import Study, points_text
 from tellapart.sweep.study_file import Columns
 from tellapart.sweep.trainings import option
@@ -119,24 +118,12 @@ def test_table(study: Study, decoding: str, columns: Columns, references: Mappin
         for point in POINTS:
             found = study.metrics(name, point, decoding)
             if found:
-                cells = [_spread([one[key] for one in found if key in one], _factor(columns, key)) for key in columns]
+                cells = [str(over_seeds(found, key, factor) or "-") for key, (_, factor) in columns.items()]
                 lines.append([markdown_cell(name), point if tasks[0].trains else "-", *cells])
     for name, metrics in references.items():
-        cells = [f"{metrics[key] * _factor(columns, key):.1f}" if key in metrics else "-" for key in columns]
+        cells = [str(over_seeds([metrics], key, factor) or "-") for key, (_, factor) in columns.items()]
         lines.append([f"*{name}*", "-", *cells])
     return markdown_table(["row", "point", *(heading for heading, _ in columns.values())], lines)
-
-
-def _factor(columns: Columns, key: str) -> float:
-    given = columns[key][1]
-    return describe(key).scale if given is None else given
-
-
-def _spread(values: Sequence[float], factor: float) -> str:
-    if not values:
-        return "-"
-    mean = factor * statistics.fmean(values)
-    return f"{mean:.1f} ± {factor * statistics.stdev(values):.1f}" if len(values) > 1 else f"{mean:.1f}"
 
 
 def _grid(study: Study) -> str:
@@ -151,7 +138,7 @@ def _grid(study: Study) -> str:
             cells = [markdown_cell(name), points_text(row, setting).removesuffix(", ") or "-"]
             cells.append(str(task.steps_of["selected"]))
             for checkpoint in POINTS:
-                cells += [f"{describe(key).scale * task.on_val(checkpoint)[key]:.1f}" for key in ON_VAL]
+                cells += [f"{scale_of(key) * task.on_val(checkpoint)[key]:.1f}" for key in ON_VAL]
             lines.append(
                 [f"**{cell}**" for cell in cells] if setting == chosen and len(study.grid(name)) > 1 else cells
             )

@@ -13,14 +13,23 @@ from typing import Any
 from tellapart.errors import UsageError
 from tellapart.files import write_json
 from tellapart.sweep.jobs import Job, run_jobs
-from tellapart.sweep.records import START, Measured
-from tellapart.sweep.trainings import DECIDES_START, Keys, Resolved, build_stages, has_start, load, option, with_seed
+from tellapart.sweep.records import DONE_FILE, START, Measured, measure_again
+from tellapart.sweep.trainings import (
+    DECIDES_START,
+    Resolved,
+    build_stages,
+    has_start,
+    load,
+    option,
+    resolved_key,
+    with_seed,
+)
 
 JOB_MODULE = "tellapart.cli.job"
 POINTS = "points"
 """Folder of the trainings; its name is that of frontiers since their first version."""
 
-ASKED_FILE, TRAINED_FILE, DONE_FILE, SECONDS_FILE = "asked.json", "trained.json", "done.json", "seconds.json"
+ASKED_FILE, TRAINED_FILE, SECONDS_FILE = "asked.json", "trained.json", "seconds.json"
 
 
 @dataclass(frozen=True)
@@ -91,8 +100,12 @@ class Task:
             UsageError: the files are damaged.
         """
         place = self.folder / list(self.measures)[measure]
-        done = json.loads((place / DONE_FILE).read_text(encoding="utf-8"))
-        return {name: Measured.read(place / each["folder"], each["step"]) for name, each in done.items()}
+        try:
+            done = json.loads((place / DONE_FILE).read_text(encoding="utf-8"))
+            found = {name: (place / each["folder"], each["step"]) for name, each in done.items()}
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise UsageError(f"{place / DONE_FILE} is damaged ({error}): {measure_again(place / DONE_FILE)}") from error
+        return {name: Measured.read(folder, step) for name, (folder, step) in found.items()}
 
     @cached_property
     def steps_of(self) -> dict[str, int]:
@@ -147,7 +160,6 @@ class Sweep:
 
     def __init__(self, root: Path, *, common: Mapping[str, Any] | None = None, redraw_start: bool = True) -> None:
         self.root, self.common, self.redraw_start = root, dict(common or {}), redraw_start
-        self._keys = Keys()
         self._loaded: dict[str, tuple[str, Resolved]] = {}
 
     def load(self, setting: Setting) -> tuple[str, Resolved]:
@@ -174,7 +186,7 @@ class Sweep:
         """
         method, seed, recipe = self._seeded(setting, seed)
         steps = option(recipe, "training.max_steps") or 1
-        folder = self._folder(method, self._keys.of(recipe))
+        folder = self._folder(method, resolved_key(recipe))
         return Task(name, folder, seed, steps, recipe, measures=self._placed(recipe, measures))
 
     def start(
@@ -184,7 +196,7 @@ class Sweep:
         _, seed, recipe = self._seeded(setting, seed)
         if not has_start(recipe):
             return None
-        folder = self._folder(START, self._keys.of(recipe, sections=DECIDES_START))
+        folder = self._folder(START, resolved_key(recipe, sections=DECIDES_START))
         named = name or f"start model {option(recipe, 'captioner.model_name_or_path')}"
         return Task(named, folder, seed, 0, recipe, trains=False, measures=self._placed(recipe, measures))
 
@@ -199,7 +211,7 @@ class Sweep:
         found = {}
         for options in measures:
             how = {**options, "split": options.get("split") or option(recipe, "evaluation.split") or "val"}
-            key = self._keys.of(recipe, how, sections=("data",))
+            key = resolved_key(recipe, how, sections=("data",))
             found[f"measured/{re.sub('[^a-z0-9]+', '-', how['split'].lower())}-{key}"] = how
         return found
 

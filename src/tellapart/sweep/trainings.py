@@ -185,9 +185,6 @@ def build_stages(named: Iterable[tuple[Resolved, Any]]) -> None:
             require_probe(folder, use)
 
 
-class Keys:
-    """Hashes of what decides numbers, 12 hex digits each; models and data count by content."""
-
-    def of(self, recipe: Resolved, *further: object, sections: Sequence[str] = ()) -> str:
-        """The key of a recipe, or of some of its sections, with whatever else decides."""
-        return key_of(Recipe.load(recipe), *further, sections=sections)
+def resolved_key(recipe: Resolved, *further: object, sections: Sequence[str] = ()) -> str:
+    """The key of a recipe, or of some of its sections, with whatever else decides; 12 hex digits."""
+    return key_of(Recipe.load(recipe), *further, sections=sections)

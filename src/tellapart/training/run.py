@@ -38,6 +38,11 @@ class Run:
         return self.output_dir / f"checkpoint-{self.step}"
 
     @property
+    def selected(self) -> Path:
+        """Folder of the selected checkpoint; that of the last one where no metric selects."""
+        return self.checkpoint if self.best is None else self.output_dir / "best"
+
+    @property
     def evaluations(self) -> list[dict[str, Any]]:
         """The lines of ``history`` that are evaluations."""
         return [line for line in self.history if any(name.startswith("eval_") for name in line)]
