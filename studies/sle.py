@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
-from tellapart.files import cache_dir
 from tellapart.sweep.claims import Claim, Seeds
 from tellapart.sweep.run_study import run
 from tellapart.sweep.study import Study
@@ -17,20 +15,14 @@ LSTM = "lstm "
 
 def prepare(file: StudyFile, size: str, build: bool) -> StudyFile:
     """Give the LSTM its features, which are computed once and kept in the cache."""
+    from tellapart.world.lstm import features_folder, world_features
+    from tellapart.world.stages import resolve, stage_folder
+
     rows = {name for name in file.rows if name.startswith(LSTM)}
     if rows and build:
-        from tellapart.world.lstm import world_features
-        from tellapart.world.stages import resolve
-
         world_features(resolve("world/backbone", size=size), size)
-    return file.having(rows, {"data.features": str(features_folder(size))})
-
-
-def features_folder(size: str) -> Path:
-    """Where ``world_features`` keeps them; nothing is built to know it."""
-    from tellapart.world.stages import stage_folder
-
-    return cache_dir() / "world" / "features" / f"{size}-{stage_folder('world/backbone', size, 0).name}"
+    folder = features_folder(stage_folder("world/backbone", size, 0), size)
+    return file.having(rows, {"data.features": str(folder)})
 
 
 def claims(study: Study) -> Iterator[Claim]:

@@ -24,6 +24,11 @@ HIDDEN_SIZE = 256
 CAPTIONS_PER_IMAGE = 2
 
 
+def features_folder(backbone: Path, size: str) -> Path:
+    """Where :func:`world_features` keeps them."""
+    return cache_dir() / "world" / "features" / f"{size}-{backbone.name}"
+
+
 def world_features(backbone: Path, size: str) -> FeatureStore:
     """The backbone's mean feature of every image, computed on first use and kept in the cache.
 
@@ -33,7 +38,7 @@ def world_features(backbone: Path, size: str) -> FeatureStore:
         backbone: folder of ``world/backbone``.
         size: of the world.
     """
-    folder = cache_dir() / "world" / "features" / f"{size}-{backbone.name}"
+    folder = features_folder(backbone, size)
     if not folder.is_dir():
         vision = VisionFeatures.from_pretrained(backbone)
         width: int = vision.model.config.hidden_size  # type: ignore[union-attr, assignment]  # of a transformers model
