@@ -135,7 +135,7 @@ def _rows(data: bytes, path: Path) -> list[tuple[Caption, int, int]]:
 
 
 def _trim(file: int, path: Path) -> int:
-    """Cut off what stands behind the last whole batch; the number of the last batch."""
+    """Truncate the journal after its last complete batch; returns that batch's number."""
     data = path.read_bytes()
     *lines, _ = data.split(b"\n")
     rows = _rows(b"\n".join(lines), path)

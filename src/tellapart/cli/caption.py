@@ -65,7 +65,7 @@ def run(argv: Sequence[str]) -> int:
         argv,
         CaptionOptions,
         usage="caption IMAGE_OR_FOLDER_OR_DATA ...",
-        description="Caption images, folders of images and data sets. The same command again goes on with a stopped run.",
+        description="Caption images, folders of images and data sets. After a stop, the same command resumes.",
     )
     if chosen is None:
         return 0
@@ -124,11 +124,11 @@ def _in_order(items: Sequence[Item], options: CaptionOptions, show: Callable[[It
 
 
 def write_captions(items: Sequence[Item], options: CaptionOptions) -> int:
-    """Caption into files. The work is journalled beside them, so that the same command goes on after a stop.
+    """Caption into files. A journal next to them lets the same command resume after a stop.
 
     Raises:
         UsageError: the output exists, or was begun with other options.
-        KeyboardInterrupt: it was interrupted; the message says how to go on.
+        KeyboardInterrupt: it was interrupted; the message says how to resume.
     """
     from tellapart.captioning.collection import Progress, caption_items
 

@@ -30,8 +30,8 @@ class DoctorOptions:
     """Options of ``tellapart doctor``.
 
     Args:
-        strict: exit with 1 if a verdict holds at the end of a run's log; one that is over by then, and a change that training
-            may be meant for, do not count.
+        strict: exit with 1 if a warning holds at the end of a run's log; warnings that are over by then, and changes that the
+            training may intend, do not count.
     """
 
     strict: bool = False
@@ -43,8 +43,8 @@ def run(argv: Sequence[str]) -> int:
         argv,
         DoctorOptions,
         usage="doctor | doctor RUN ...",
-        description="Tell what this machine can do and what missing parts cost; or what the logs of runs show to go wrong, also "
-        "of runs that still train.",
+        description="Report what this machine can do and what missing parts cost; or what goes wrong in the logs of runs, "
+        "including runs that are still training.",
     )
     if chosen is None:
         return 0

@@ -48,7 +48,7 @@ def load_dataset(
             Data that are not divided into splits answer to any name.
         images: folder of the images, when it cannot be guessed from the path.
         format: how to read the path, instead of telling by its look.
-        limit: keep only the first so many images.
+        limit: maximum number of images, the first ones; None means all.
         image_column: column or field with the image or its path, when its name is not a usual one.
         caption_column: column or field with the captions, likewise.
         caption_extension: ending of the caption files beside images, when there are several kinds.

@@ -54,7 +54,7 @@ class FirstWrongWord(ObjectiveModule):
     Args:
         listener: what learns, as the part ``model``; its tower and its readings keep their weights.
         read: draws texts for the images of a batch. It may hold them against other known images, too.
-        buckets: texts are read in so many groups of similar length, which saves padding and changes nothing else.
+        buckets: number of groups of similar length that texts are read in, which saves padding and changes nothing else.
 
     Example:
         >>> objective = FirstWrongWord(listener, read)

@@ -54,7 +54,7 @@ class Experience:
 
 
 def cut(experience: Experience, images: int | None) -> Iterator[Experience]:
-    """The experience of so many images after another."""
+    """Slices of the experience, by a number of images each."""
     total = len(experience.rollout.batch)
     if images is None or images >= total:
         yield experience

@@ -24,7 +24,7 @@ class Sidecars(Output):
         extension: ending of a sidecar.
         existing: what becomes of a sidecar that is there: it stays and its image is not captioned, is overwritten, gets
             the new caption as a further line, or is first copied to ``photo.txt.bak`` (or ``.bak1``, ...).
-        mirrored: write below ``place`` instead of beside the images.
+        mirrored: write below ``place`` instead of next to the images.
     """
 
     def __init__(self, place: Path, *, extension: str = ".txt", existing: Existing = "keep", mirrored: bool) -> None:
