@@ -89,7 +89,7 @@ class HuggingFaceCaptioner(Captioner):
             revision: branch, tag or commit on the hub.
             max_caption_tokens: human captions are cut to this many tokens; none takes the saved value, else 64.
             prompt: words the model reads before it writes a caption; none takes the saved ones, else the family's.
-            quantization: ``int8`` or ``nf4``: hold the language model's weights so, for an adapter to learn beside them.
+            quantization: ``int8`` or ``nf4``: hold the language model's weights so, for training an adapter.
 
         Raises:
             UsageError: something is missing or unreadable, the model is of an unknown family, or options conflict.
@@ -133,7 +133,7 @@ class HuggingFaceCaptioner(Captioner):
             prompt: as in :meth:`from_pretrained`.
             train: as in :meth:`from_pretrained`.
             lora: as in :meth:`from_pretrained`; the model must have been loaded from somewhere an adapter can refer to.
-            adapter: folder of a saved adapter to go on training.
+            adapter: folder of a saved adapter to continue training.
             gradient_checkpointing: as in :meth:`from_pretrained`.
             max_caption_tokens: as in :meth:`from_pretrained`.
 

@@ -1,4 +1,4 @@
-"""``tellapart caption``: captions for photos, folders of them and data sets; a stopped run goes on where it was."""
+"""``tellapart caption``: captions for photos, folders of them and data sets; a stopped run can be resumed."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ def write_captions(items: Sequence[Item], options: CaptionOptions) -> int:
     except KeyboardInterrupt as error:
         done = progress.before + progress.drawn
         raise KeyboardInterrupt(
-            f"stopped with {done} of {len(items) - progress.kept} images captioned: run the same command again to go on."
+            f"stopped with {done} of {len(items) - progress.kept} images captioned: run the same command again to resume."
         ) from error
     finally:
         work.close()

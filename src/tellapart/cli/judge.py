@@ -81,7 +81,7 @@ def run(argv: Sequence[str]) -> int:
     if options.results is not None:
         if words:
             raise UsageError(f"--results is {options.results}, but {words[0]} is named as well: give one of them.")
-        refuse_unused(options, ("results",), "beside --results: leave it out")
+        refuse_unused(options, ("results",), "with --results: leave it out")
         return results(options.results)
     _check(words, options)
     from tellapart.evaluation.judge.serve import listen, require_server, serve

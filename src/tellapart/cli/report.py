@@ -60,7 +60,7 @@ def _cards(words: Sequence[str], options: ReportOptions) -> int:
     from tellapart.cli.push import references_of, write_or_keep_card
 
     used = {"card", "protocol", "seed", *(field.name for field in fields(DataOptions))}
-    refuse_unused(options, used, "beside --card, which writes README.md into each run: leave it out")
+    refuse_unused(options, used, "with --card, which writes README.md into each run: leave it out")
     for word in words:
         run = Path(word)
         references = references_of(run, options)

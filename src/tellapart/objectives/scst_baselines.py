@@ -26,7 +26,7 @@ class SCSTDiscriminator(WeightedTrajectories):
     """SCST-Discriminator, a baseline of WTF-RL (Chaffin, Kijak & Claveau, 2024).
 
     ``r(x) = alpha * (cos(x, image) - cos(x_greedy, image)) + (1 - alpha) * P_D(x)`` weights the drawn caption's
-    log-probability. The discriminator's term has no baseline, and it learns beside the captioner as in WTF-RL. The
+    log-probability. The discriminator's term has no baseline, and it is trained with the captioner as in WTF-RL. The
     code was not released; drawing and weights are those of WTF-RL's.
 
     Args:

@@ -99,7 +99,7 @@ class VLRM(ObjectiveModule):
     Args:
         captioner: the model to train.
         reward: of whole captions: a matcher's logit and a language model's mean log-probability in the paper.
-        critic: learns the returns beside the captioner.
+        critic: is trained with the captioner to predict the returns.
         penalties: which tokens are bad or repeated; none penalises none.
         policy_loss: ``probability`` (the paper) or ``log_probability``.
         reduction: how token terms of both losses are averaged: ``seq_mean`` (the paper), or ``token_mean``.
