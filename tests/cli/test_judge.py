@@ -173,7 +173,7 @@ def test_what_is_wrong_is_one_sentence(runs, materials, tmp_path, served, capsys
             (["judge", "--results", str(tmp_path)], "holds no study"),
             (["judge", "x", "--results", str(tmp_path)], "give one of them"),
             (["judge", "x", "--num_items", "3"], "--num_items does nothing to the study in x"),
-            (["judge", "--results", "x", "--seed", "3"], "--seed does nothing beside --results"),
+            (["judge", "--results", "x", "--seed", "3"], "--seed does nothing with --results"),
             (["judge", *runs], "give --data"),
             (judged(runs, materials, tmp_path, "--num_items", "0"), "ask about at least 1"),
             (judged(runs, materials, tmp_path, "--seed", "-1"), "--seed is -1"),

@@ -83,7 +83,7 @@ class Doctor:
             ends = f"with the weights of step {rolled_back_to.step}, the best by {rolled_back_to.metric}"
         elif self._config.on_hack == "rollback":
             ends += ", since there is no best/ to go back to"
-        return f"{why}, {ends}; on_hack=warn trains on."
+        return f"{why}, {ends}; on_hack=warn continues training."
 
     def say(self, sentence: str) -> None:
         """Warn, on the process that does."""
