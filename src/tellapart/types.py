@@ -228,7 +228,7 @@ class MixedReward(Protocol):
 
 
 class LearnedReward(Protocol):
-    """A reward that learns beside the captioner: an ``nn.Module``, and a child of the objective that holds it."""
+    """A reward that is trained with the captioner: an ``nn.Module``, and a child of the objective that holds it."""
 
     def __call__(self, rollout: Rollout) -> Tensor:
         """``[N]`` probability (0 to 1) that a person wrote the caption, without gradient."""

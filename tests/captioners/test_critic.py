@@ -251,7 +251,7 @@ def test_dropout_of_the_adapter_follows_the_critic():
 
 def test_unusable_choices_are_one_sentence(tmp_path):
     adapted = tiny_ved(tmp_path, lora=LoraOptions(r=2))
-    with pytest.raises(UsageError, match=r"critic.lora cannot stand beside captioner.lora"):
+    with pytest.raises(UsageError, match=r"critic.lora cannot be combined with captioner.lora"):
         Critic(adapted, lora=LORA)
     rollout = adapted.generate(batch_of(adapted, 2), SAMPLES)
     learned(Critic(adapted), rollout)

@@ -212,7 +212,9 @@ def test_sidecars_that_cannot_be(photos, tmp_path):
     (photos / "sub" / "b.jpg").write_bytes(png(1))
     with pytest.raises(UsageError, match=r"b\.jpg and .*b\.png would share the sidecar .*b\.txt: rename one"):
         Sidecars(photos, mirrored=False).check(plan([str(photos)]))
-    with pytest.raises(UsageError, match=r"is no file that a sidecar could stand beside: give --output FOLDER"):
+    with pytest.raises(
+        UsageError, match=r"is not a file, so no sidecar can be written next to it: give --output FOLDER"
+    ):
         Sidecars(photos, mirrored=False).check(plan([str(shard(tmp_path / "in" / "0.tar"))]))
 
 

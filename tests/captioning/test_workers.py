@@ -59,7 +59,7 @@ def test_the_share_of_a_dead_worker_is_not_lost(tmp_path, caplog):
 
 
 def test_when_all_die_the_remedy_is_told_and_the_rest_is_kept(tmp_path):
-    with pytest.raises(UsageError, match=r"all worker processes died .*: run the same command again to go on"):
+    with pytest.raises(UsageError, match=r"all worker processes died .*: run the same command again to resume"):
         run(tmp_path, always=True)
     assert Work(tmp_path / "out.work", {}).done == {}
 

@@ -271,7 +271,7 @@ def test_a_stopped_run_refuses_other_options(photos, tmp_path, caption):
     assert caption(photos, "--output", tmp_path / "x.jsonl")[0] == 2
     code, _, remarks = caption(photos, "--output", tmp_path / "x.jsonl", "--prefix", "y")
     assert code == 2
-    assert "was begun with --prefix , not --prefix y: give the same options to go on, or --overwrite" in remarks
+    assert "was begun with --prefix , not --prefix y: give the same options to resume, or --overwrite" in remarks
     (photos / "02.png").unlink()
     code, _, remarks = caption(photos, "--output", tmp_path / "x.jsonl", "--prefix", "y", "--overwrite")
     assert (code, remarks.startswith("captioned 9 images at")) == (0, True)

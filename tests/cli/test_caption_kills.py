@@ -51,7 +51,7 @@ def stopped(command: list[str], work: Path, more: int, wait: float, number: int)
     said = process.communicate()[1]
     assert "Traceback" not in said
     if number == signal.SIGINT:
-        assert said.splitlines()[-1].endswith("images captioned: run the same command again to go on.")
+        assert said.splitlines()[-1].endswith("images captioned: run the same command again to resume.")
     return process.returncode
 
 

@@ -36,7 +36,7 @@ def test_a_run_that_went_wrong(tmp_path, capsys):
     assert all(any(f" {name}: " in line for line in lines) for name in ("grammar", "unfinished", "repetition"))
     assert any(line.strip() == ended for line in lines)
     assert any("from step 10, a change" in line for line in lines)
-    assert "not looked for: grammar head (evaluation.grammar); fluency (evaluation.language_model)" in lines[-1]
+    assert "not measured: grammar head (evaluation.grammar); fluency (evaluation.language_model)" in lines[-1]
     assert main(["doctor", str(folder), "--strict", "true"]) == 1
 
 
@@ -60,7 +60,7 @@ def test_what_was_held_against_nothing_is_told(tmp_path, capsys):
     assert "caption): longer, shorter, one caption.\n" in capsys.readouterr().out
     (tmp_path / "metrics.jsonl").write_text(json.dumps(lines[0] | {"eval_most_common_caption": 50.0}) + "\n")
     assert main(["doctor", str(tmp_path)]) == 0
-    assert "held against nothing" not in capsys.readouterr().out
+    assert "no reference value yet" not in capsys.readouterr().out
 
 
 def test_a_log_whose_only_line_is_cut_is_not_called_right(tmp_path, capsys):

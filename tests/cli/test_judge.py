@@ -60,7 +60,7 @@ def test_a_study_of_two_runs_goes_on_with_the_same_command(runs, materials, tmp_
     words = judged(runs, materials, tmp_path, "--num_items", "4")
     assert main(words) == 0
     said = capsys.readouterr()
-    assert "the other image of which_image is any other one" in said.err
+    assert "the other image of which_image is chosen at random" in said.err
     assert "the answers are kept" in said.err
     assert said.out.startswith("http://127.0.0.1:")
     (study,) = served
@@ -171,9 +171,9 @@ def test_what_is_wrong_is_one_sentence(runs, materials, tmp_path, served, capsys
             (["judge", "a", "b", "c"], "3 runs were named"),
             (["judge", str(tmp_path)], "holds no study"),
             (["judge", "--results", str(tmp_path)], "holds no study"),
-            (["judge", "x", "--results", str(tmp_path)], "give the one or the other"),
+            (["judge", "x", "--results", str(tmp_path)], "give one of them"),
             (["judge", "x", "--num_items", "3"], "--num_items does nothing to the study in x"),
-            (["judge", "--results", "x", "--seed", "3"], "--seed does nothing beside --results"),
+            (["judge", "--results", "x", "--seed", "3"], "--seed does nothing with --results"),
             (["judge", *runs], "give --data"),
             (judged(runs, materials, tmp_path, "--num_items", "0"), "ask about at least 1"),
             (judged(runs, materials, tmp_path, "--seed", "-1"), "--seed is -1"),

@@ -87,7 +87,7 @@ def test_cards_are_written_anew_and_those_of_others_stay(trained, tmp_path, caps
     assert run("report", "--card", "true", tmp_path / "run") == 0
     assert card.read_text() == before.replace("# scst", "# run").replace("name: scst", "name: run")
     assert run("report", "--card", tmp_path / "run", "--output", "card.md") == 2
-    assert "--output does nothing beside --card" in capsys.readouterr().err
+    assert "--output does nothing with --card" in capsys.readouterr().err
     assert run("report", "--card", tmp_path / "run", "--data", tmp_path / "nowhere") == 2
     assert "nowhere" in capsys.readouterr().err
     card.write_text("mine")

@@ -57,6 +57,17 @@ def test_help_waits_for_no_model(words):
     assert seconds < 1.0
 
 
+@pytest.mark.parametrize(
+    "words", [["score"], ["report"], ["judge"], ["data", "check"], ["data", "convert"]], ids=" ".join
+)
+def test_help_describes_inherited_options_too(words, capsys):
+    assert main([*words, "--help"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    options = [(line, after) for line, after in zip(lines, [*lines[1:], ""], strict=True) if line.startswith("  --")]
+    assert len(options) > 5
+    assert [line for line, after in options if not after.startswith("      ")] == []
+
+
 def test_every_public_name_resolves():
     assert len(tellapart.__all__) > 15
     assert sorted(tellapart.__all__) == tellapart.__all__

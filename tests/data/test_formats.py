@@ -76,11 +76,11 @@ def test_sidecars(photos, caplog):
     }
     assert "1 of 4 images have no .txt file" in caplog.text
     write(photos / "a.caption", "other")
-    with pytest.raises(UsageError, match=r"both \.txt and \.caption files beside its images: give caption_extension"):
+    with pytest.raises(UsageError, match=r"both \.txt and \.caption files next to its images: give caption_extension"):
         load(photos)
     assert load(photos, caption_extension=".caption").references["a"] == ["other"]
     assert load(photos, caption_extension="txt").references["a"] == ["one", "two\nlines"]
-    with pytest.raises(UsageError, match=r"holds no \.cap file beside an image"):
+    with pytest.raises(UsageError, match=r"holds no \.cap file next to an image"):
         load(photos, caption_extension="cap", format="sidecars")
     picture(photos / "a.jpg")
     with pytest.raises(UsageError, match=r"a\.\w+ and .*a\.\w+ differ in their ending only"):

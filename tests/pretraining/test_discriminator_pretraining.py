@@ -485,7 +485,7 @@ def test_ctrl_c_says_that_the_same_command_goes_on(parts, monkeypatch):
         return loss(self, real, fake)
 
     monkeypatch.setattr(MLPDiscriminator, "loss", loss_and_signal)
-    told = r"pre-training of the discriminator stopped at step 5 of 12; the same command goes on"
+    told = r"pre-training of the discriminator stopped at step 5 of 12; the same command resumes"
     with pytest.raises(KeyboardInterrupt, match=told) as stopped:
         pretrain(*parts, SETTINGS)
     assert "resume_from_checkpoint" not in str(stopped.value)

@@ -76,7 +76,7 @@ def test_the_hubs_own_client_without_a_network(captioner, monkeypatch):
 
 
 def test_names_and_folders_are_checked_before_the_hub_is_asked(captioner, tmp_path):
-    for name, sentence in ((None, "no saying where to push"), ("mine", "names no owner"), ("a b/c", "cannot name")):
+    for name, sentence in ((None, "the repository is missing"), ("mine", "names no owner"), ("a b/c", "cannot name")):
         with pytest.raises(UsageError, match=sentence):
             check_name(name, "--hub_model_id")
     assert check_name("me/mine", "--hub_model_id") == "me/mine"

@@ -38,7 +38,7 @@ class Activations:
     logits: int
 
     def of(self, captions: int) -> int:
-        """Bytes for so many captions at once."""
+        """Bytes for this number of captions at once."""
         return self.fixed + captions * (self.each + self.passing) + self.logits
 
 

@@ -49,7 +49,7 @@ def adapted(family: Family, lora: LoraOptions | None, folder: Path | None) -> An
         UsageError: both are given, or the model of a new adapter could not be found again.
     """
     if lora and folder:
-        raise UsageError(f"{folder} already is a LoRA adapter: leave lora out to go on training it.")
+        raise UsageError(f"{folder} already is a LoRA adapter: leave lora out to continue training it.")
     if lora and not family.model.name_or_path:
         raise UsageError("lora needs a model that can be found again: save it to a folder and load it from there.")
     if lora:

@@ -1,4 +1,4 @@
-"""A critic: what a caption's return is expected to be at each of its tokens."""
+"""A critic: predicts the return of a caption at each of its tokens."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class ValueHead(nn.Module):
         self.body, self.value = body, nn.Linear(size, 1)
 
     def forward(self, states: Tensor) -> Tensor:
-        """``[M]`` values of states ``[M, D]``, whatever they are held in."""
+        """``[M]`` values of states ``[M, D]`` of any precision."""
         read = self.body(states.to(self.value.weight.dtype))
         # In bfloat16 a value of 10 is rounded by 0.03, more than penalties are often apart.
         with torch.autocast(states.device.type, enabled=False):
@@ -67,13 +67,13 @@ class ValueHead(nn.Module):
 
 
 def residual_head(size: int, blocks: int) -> ValueHead:
-    """So many residual blocks, two dense layers with GELU, and a linear layer.
+    """``blocks`` residual blocks, two dense layers with GELU, and a linear layer.
 
     With 5 blocks at D = 2560 it has 275.3 million weights, the size that Dzabraev et al. (2024) give; its drawing is not in
     the published text, so the arrangement is ours.
 
     Raises:
-        UsageError: there are no blocks.
+        UsageError: ``blocks`` is below 1.
     """
     if blocks < 1:
         raise UsageError(f"critic.blocks={blocks} leaves no residual block: give at least 1, or head linear.")
@@ -82,7 +82,7 @@ def residual_head(size: int, blocks: int) -> ValueHead:
 
 
 def linear_head(size: int, blocks: int) -> ValueHead:
-    """One linear layer, which training is known to collapse with (Dzabraev et al., 2024); ``blocks`` says nothing here."""
+    """One linear layer, with which training is known to collapse (Dzabraev et al., 2024); ``blocks`` is ignored."""
     return ValueHead(nn.Identity(), size)
 
 
@@ -93,14 +93,14 @@ def value_head(kind: Head, size: int, blocks: int) -> ValueHead:
     """The head of a name, for states of width ``size``.
 
     Raises:
-        UsageError: there is no such head, or it has no blocks.
+        UsageError: the head is unknown, or ``blocks`` is below 1.
     """
     if kind not in _HEADS:
         raise UsageError(f"critic.head={kind!r} is unknown: choose {' or '.join(_HEADS)}.")
     return _HEADS[kind](size, blocks)
 
 
-# Hidden states of a captioner's captions for a critic: read without touching the captioner, under an adapter of its own.
+# Hidden states of a captioner's captions for a critic: read without changing the captioner, under the critic's adapter.
 
 Place = tuple[Tensor, Tensor]
 """Row and column of each of M tokens, ``[M]`` long each."""
@@ -134,9 +134,9 @@ class OwnStates:
 class AdaptedStates:
     """Hidden states under a LoRA adapter that the captioner itself never meets.
 
-    A twin of the captioner's modules carries the adapter, by peft. Its other weights *are* the captioner's, the same memory seen
-    anew before every pass, and take no gradient; so it costs the adapter alone, and drawing, scoring and saving of the
-    captioner go on as if there were none.
+    A copy of the captioner's modules carries the adapter (by peft). Its other weights share the captioner's memory, which is
+    looked up again before every pass, and take no gradient. The copy therefore costs only the adapter's memory, and
+    sampling, scoring and saving of the captioner do not change.
 
     Args:
         captioner: whose states.
@@ -149,8 +149,8 @@ class AdaptedStates:
     def __init__(self, captioner: HuggingFaceCaptioner, lora: LoraOptions) -> None:
         if captioner.has_lora:
             raise UsageError(
-                "critic.lora cannot stand beside captioner.lora, whose adapter is on the same projections: set one of the "
-                "two to null."
+                "critic.lora cannot be combined with captioner.lora, whose adapter is on the same projections: set one of "
+                "the two to null."
             )
         self.captioner, model, family = captioner, captioner.family.model, captioner.family
         targets = _targets(captioner, lora)
@@ -212,7 +212,7 @@ def _targets(captioner: HuggingFaceCaptioner, lora: LoraOptions) -> str:
 
 
 def _twin_of(model: nn.Module) -> Any:
-    """Modules of their own around the same memory; weights of other kinds (8 or 4 bits) are shared as they are."""
+    """Copies of the modules that share the parameters' memory; quantized weights (8 or 4 bits) are shared unchanged."""
     memo: dict[int, Any] = {
         id(p): nn.Parameter(p.data, requires_grad=False) if type(p) is nn.Parameter else p for p in model.parameters()
     }

@@ -89,7 +89,7 @@ class HuggingFaceCaptioner(Captioner):
             revision: branch, tag or commit on the hub.
             max_caption_tokens: human captions are cut to this many tokens; none takes the saved value, else 64.
             prompt: words the model reads before it writes a caption; none takes the saved ones, else the family's.
-            quantization: ``int8`` or ``nf4``: hold the language model's weights so, for an adapter to learn beside them.
+            quantization: ``int8`` or ``nf4``: hold the language model's weights so, for training an adapter.
 
         Raises:
             UsageError: something is missing or unreadable, the model is of an unknown family, or options conflict.
@@ -133,7 +133,7 @@ class HuggingFaceCaptioner(Captioner):
             prompt: as in :meth:`from_pretrained`.
             train: as in :meth:`from_pretrained`.
             lora: as in :meth:`from_pretrained`; the model must have been loaded from somewhere an adapter can refer to.
-            adapter: folder of a saved adapter to go on training.
+            adapter: folder of a saved adapter to continue training.
             gradient_checkpointing: as in :meth:`from_pretrained`.
             max_caption_tokens: as in :meth:`from_pretrained`.
 
@@ -298,14 +298,13 @@ class HuggingFaceCaptioner(Captioner):
 
 
 class ReferenceCaptioner:
-    """A frozen twin of a captioner: what trains is copied, what is frozen is shared.
+    """A frozen copy of a captioner: trained weights are copied, frozen weights are shared.
 
-    So it costs the text side in full training, the image tower too only if that trains, and next to nothing with LoRA,
-    where it is the same base weights with a fresh adapter switched off for good (in the twin: the policy's adapter is
-    never switched, hence no recomputed activation can see the wrong one). An adapter that had been trained before stays
-    on.
+    Its memory cost is the text side in full training, also the image tower if that trains, and next to nothing with LoRA. With
+    LoRA the copy is the same base weights with a new adapter that is always switched off. The policy's own adapter is never
+    switched, so recomputed activations cannot see the wrong one. An adapter that had been trained before stays on.
 
-    It is no ``nn.Module``: its weights reach neither optimiser nor checkpoints.
+    It is not an ``nn.Module``: its weights reach neither optimiser nor checkpoints.
     """
 
     def __init__(self, captioner: HuggingFaceCaptioner) -> None:

@@ -1,6 +1,6 @@
 """Which images are drawn together: those of like shape, within a window, so that the order of the input is never far away.
 
-Batches follow from the whole list and the batch size, not from what is left to do: a run that goes on draws in the same
+Batches follow from the whole list and the batch size, not from what is left to do: a resumed run draws in the same
 company as one that was never stopped.
 """
 

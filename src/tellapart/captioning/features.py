@@ -48,9 +48,9 @@ def write_features(
 ) -> tuple[int, dict[str, str]]:
     """Compute the features of every image that the folder does not hold yet, and keep them there.
 
-    What is there is recognised by the picture's content, so an image that changed is computed again. After a kill at most
-    the shard that was being gathered is lost; what was gathered is written when the work is interrupted or fails. Batches
-    are cut from ``items`` and stored whole, so a stop changes no feature.
+    Stored features are recognised by the picture's content, so a changed image is computed again. A kill loses at most the
+    unwritten shard; an interrupt or an error writes it. Batches are cut from ``items`` and stored whole, so a stop
+    changes no feature.
 
     Args:
         items: the images.

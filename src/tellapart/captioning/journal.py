@@ -1,4 +1,4 @@
-"""The journal of a run: one line of JSON an image, appended as captions are drawn, so that a killed run goes on.
+"""The journal of a run: one line of JSON an image, appended as captions are drawn, so that a killed run can resume.
 
 A line is whole once its newline is on disk, and counts once all lines of its batch are: the images of a batch that a kill
 tore are drawn again together, as an undisturbed run draws them. What was torn at the end is cut away when the journal is
@@ -135,7 +135,7 @@ def _rows(data: bytes, path: Path) -> list[tuple[Caption, int, int]]:
 
 
 def _trim(file: int, path: Path) -> int:
-    """Cut off what stands behind the last whole batch; the number of the last batch."""
+    """Truncate the journal after its last complete batch; returns that batch's number."""
     data = path.read_bytes()
     *lines, _ = data.split(b"\n")
     rows = _rows(b"\n".join(lines), path)

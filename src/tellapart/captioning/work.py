@@ -23,7 +23,7 @@ class Work:
     Args:
         folder: where; it is made if it is not there.
         settings: everything that decides the captions, as JSON values.
-        overwrite: throw away what was begun with other settings, instead of refusing to go on.
+        overwrite: throw away what was begun with other settings, instead of refusing to resume.
 
     Attributes:
         done: image id -> its caption, of the images captioned before.
@@ -69,7 +69,7 @@ class Work:
             key = different[0]
             raise UsageError(
                 f"{self.folder} holds a run that was begun with {_shown(key, before.get(key))}, not "
-                f"{_shown(key, now.get(key))}: give the same options to go on, or --overwrite to start anew."
+                f"{_shown(key, now.get(key))}: give the same options to resume, or --overwrite to start anew."
             )
         for part in [*self.folder.glob("journal-*.jsonl"), path]:
             part.unlink(missing_ok=True)
@@ -101,7 +101,7 @@ class Work:
             self._lock = -1
 
     def remove(self) -> None:
-        """The run is finished: nothing is left to go on with."""
+        """The run is finished: nothing is left to resume."""
         shutil.rmtree(self.folder, ignore_errors=True)
         self.close()
 

@@ -87,7 +87,7 @@ def in_processes(orders: Orders, batches: Iterator[list[Item]], journal: Callabl
         _end(crew)
     if work.left():
         raise UsageError(
-            "all worker processes died (perhaps for want of memory): run the same command again to go on, with fewer "
+            "all worker processes died (perhaps for want of memory): run the same command again to resume, with fewer "
             "--num_processes or a smaller --batch_size."
         )
 

@@ -1,4 +1,4 @@
-"""``tellapart caption``: captions for photos, folders of them and data sets; a stopped run goes on where it was."""
+"""``tellapart caption``: captions for photos, folders of them and data sets; a stopped run can be resumed."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def run(argv: Sequence[str]) -> int:
         argv,
         CaptionOptions,
         usage="caption IMAGE_OR_FOLDER_OR_DATA ...",
-        description="Caption images, folders of images and data sets. The same command again goes on with a stopped run.",
+        description="Caption images, folders of images and data sets. After a stop, the same command resumes.",
     )
     if chosen is None:
         return 0
@@ -122,11 +122,11 @@ def _in_order(items: Sequence[Item], options: CaptionOptions, show: Callable[[It
 
 
 def write_captions(items: Sequence[Item], options: CaptionOptions) -> int:
-    """Caption into files. The work is journalled beside them, so that the same command goes on after a stop.
+    """Caption into files. A journal next to them lets the same command resume after a stop.
 
     Raises:
         UsageError: the output exists, or was begun with other options.
-        KeyboardInterrupt: it was interrupted; the message says how to go on.
+        KeyboardInterrupt: it was interrupted; the message says how to resume.
     """
     from tellapart.captioning.collection import Progress, caption_items
 
@@ -149,7 +149,7 @@ def write_captions(items: Sequence[Item], options: CaptionOptions) -> int:
     except KeyboardInterrupt as error:
         done = progress.before + progress.drawn
         raise KeyboardInterrupt(
-            f"stopped with {done} of {len(items) - progress.kept} images captioned: run the same command again to go on."
+            f"stopped with {done} of {len(items) - progress.kept} images captioned: run the same command again to resume."
         ) from error
     finally:
         work.close()

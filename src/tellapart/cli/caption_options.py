@@ -20,52 +20,52 @@ class CaptionOptions:
 
     Args:
         captioner: a run of tellapart, a model folder, a Hugging Face id, or a stage of the built-in world.
-        output: the file or folder to write; - prints a line an image. With --out sidecars, a folder for them instead
-            of beside the images.
-        out: what to write; null tells by the ending of --output: .json is coco, .jsonl, .parquet.
-        overwrite: replace the output if it exists, and throw away a run that was begun with other options.
-        split: the part of a data set; null takes what it has.
-        format: how to read a data set; null finds out by looking.
-        features: what a captioner that reads features reads instead of images, by their ids: a folder of tellapart
+        output: the file or folder to write; - prints one line per image. With --out sidecars, a folder for the sidecars,
+            which otherwise are written next to the images.
+        out: format of the output; null decides by the ending of --output (.json is coco; .jsonl; .parquet).
+        overwrite: replace the output if it exists, and discard unfinished work that was begun with other options.
+        split: the part of a data set; null takes all of it.
+        format: layout of a data set; null detects it.
+        features: image features by image id, for a captioner that reads features instead of images: a folder of tellapart
             features, a folder of .npy or .npz files, or an HDF5 file.
-        limit: caption only the first so many images.
-        existing: what becomes of a sidecar that is there: keep it and skip its image, overwrite it, append a line, or
+        limit: maximum number of images, the first ones; null means all.
+        existing: what to do with an existing sidecar: keep it and skip its image, overwrite it, append a line, or
             backup it to .bak first.
         caption_extension: ending of sidecars.
-        on_error: an image that cannot be read is listed and skipped, or ends the run.
-        dry_run: caption so many images, show them before and after post-processing, and write nothing.
+        on_error: an image that cannot be read is listed and left out (skip), or ends the run (fail).
+        dry_run: caption N images, show the captions before and after post-processing, and write nothing.
         num_beams: beams of the search; 1 is greedy; null takes 5 unless captions are sampled.
         max_new_tokens: longest caption in tokens; null takes the style's, else 40.
         min_new_tokens: shortest caption in tokens; null takes the style's, else 0.
-        no_repeat_ngram_size: no run of so many tokens may occur twice in a caption; 0 allows all.
-        do_sample: draw captions at random instead of searching.
-        temperature: of sampling; logits are divided by it.
-        top_p: sample from the likeliest tokens of this total probability; 1 keeps all.
-        top_k: sample from so many of the likeliest tokens; 0 keeps all.
-        seed: decides, with an image's id, what is sampled for it.
-        prompt: what a model that takes a prompt is asked; null takes the style's.
-        dtype: precision the model is held in.
+        no_repeat_ngram_size: no sequence of N tokens may occur twice in a caption; 0 allows repetition.
+        do_sample: sample captions instead of beam search.
+        temperature: sampling temperature; logits are divided by it.
+        top_p: sample from the likeliest tokens that together have this probability; 1 keeps all.
+        top_k: sample from the N likeliest tokens; 0 keeps all.
+        seed: seed of sampling; an image's caption depends on the seed and the image's id.
+        prompt: prompt for a model that takes one; null takes the style's.
+        dtype: precision of the model's weights.
         n: captions sampled for each image, of which --rerank keeps the best.
         rerank: the reward that decides which caption is best: clip_s, by --listener.
-        listener: a CLIP or SigLIP for --rerank clip_s and for telling captions that do not fit: a model folder, a Hugging
-            Face id, or world/listener.
+        listener: a CLIP or SigLIP for --rerank clip_s and the fault low_match: a model folder, a Hugging Face id, or
+            world/listener.
         keep_all: write all captions of an image with their scores, not only the best (jsonl, parquet).
-        gate: the faults captions are held to: all, none, or some of empty, loop, prompt_echo, unfinished, low_match,
-            same_caption, opener with commas.
-        resample: further tries, by sampling, for a caption with a fault of --resample_on.
-        resample_on: all, or some of those faults with commas; sampling seldom cures the others.
-        openers: a text file of phrases captions should not begin with, one a line; null takes the built-in list.
-        min_match: lowest CLIP-S of image and caption; null takes outliers of the collection.
-        max_same: how often a caption may occur; null takes 10, or one in 1000 images.
+        gate: the faults to check captions for: all, none, or some of empty, loop, prompt_echo, unfinished, low_match,
+            same_caption, opener, separated by commas.
+        resample: maximum number of times a caption with a fault of --resample_on is sampled again.
+        resample_on: all, none, or some of those faults, separated by commas; sampling seldom removes the others.
+        openers: a text file of phrases captions should not begin with, one per line; null takes the built-in list.
+        min_match: lowest acceptable CLIP-S of image and caption; null flags the outliers of the collection.
+        max_same: how often a caption may occur; null means 10, or one in 1000 images if that is more.
         style: short, detailed or alt (alt text) change prompt, length and post-processing; plain changes nothing.
         max_characters: cut longer captions at the end of a sentence or clause; null takes the style's.
-        strip_openers: take off phrases like "the image shows"; null takes the style's.
-        prefix: put before each written caption, as it stands.
-        suffix: put after each written caption, as it stands.
-        batch_size: images captioned at once; it changes no caption.
+        strip_openers: remove phrases like "the image shows"; null takes the style's.
+        prefix: text put before each written caption, unchanged.
+        suffix: text put after each written caption, unchanged.
+        batch_size: images captioned at once; captions do not depend on it.
         num_workers: threads that read images ahead, in each process.
         num_processes: processes that share the work, each on its own GPU, or on its share of the CPU.
-        batch_by_size: caption images of like shape together.
+        batch_by_size: put images of similar shape into one batch.
     """
 
     captioner: str
@@ -133,7 +133,7 @@ FREE = frozenset(
 
 
 def check(options: CaptionOptions) -> None:
-    """Raise where an option cannot be used, alone or beside another; nothing is loaded for it.
+    """Raise where an option cannot be used, alone or together with another; loads nothing.
 
     Raises:
         UsageError: naming the option.

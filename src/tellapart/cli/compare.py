@@ -23,7 +23,7 @@ class CompareOptions:
         all_metrics: show every metric instead of the main ones.
         confidence: share of the bootstrap's draws inside an interval.
         samples: draws of the bootstrap.
-        seed: of these draws.
+        seed: seed of these draws.
     """
 
     protocol: str | None = None

@@ -23,16 +23,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class SourceOptions:
-    """How data are read.
+    """How to read data.
 
     Args:
-        format: how to read the data; null finds out by looking.
-        split: take only this part; null takes all.
-        images: folder that image paths are relative to, when it cannot be guessed.
-        limit: take only the first so many images of each split.
+        format: layout of the data; null detects it.
+        split: read only this part; null reads all.
+        images: folder that image paths are relative to; null guesses it.
+        limit: maximum number of images per split, the first ones; null means all.
         image_column: column or field with the image or its path, when its name is not a usual one.
         caption_column: column or field with the captions, likewise.
-        caption_extension: ending of the caption files beside images, when there are several kinds.
+        caption_extension: ending of the caption files next to the images, when there are several kinds.
     """
 
     format: Readable | None = None
@@ -73,7 +73,7 @@ class CheckOptions(SourceOptions):
     Args:
         num_workers: processes that decode images; null takes one for each processor.
         json: print one JSON object instead of a page.
-        output_dir: folder to write the whole lists into (check.json, broken_images.tsv, duplicates.tsv).
+        output_dir: folder for the complete lists (check.json, broken_images.tsv, duplicates.tsv).
     """
 
     num_workers: int | None = None
@@ -87,9 +87,9 @@ def run_check(argv: Sequence[str]) -> int:
         argv,
         CheckOptions,
         usage="data check PATH ...",
-        description="Read every image and caption of data and tell what would spoil a training: broken images, empty "
-        "captions, images that more than one split has. Several paths are looked at together. The exit code is 2 if there "
-        "is something to repair.",
+        description="Read every image and caption of data and report what would spoil a training: broken images, empty "
+        "captions, images in more than one split. Several paths are checked together. The exit code is 2 if there is "
+        "something to repair.",
     )
     if chosen is None:
         return 0
@@ -287,8 +287,8 @@ class ConvertOptions(SourceOptions):
 
     Args:
         to: the format to write; folder is images with a metadata.jsonl.
-        link: copy the images, make symbolic links to them, or none: name them where they are (coco, karpathy, lavis, csv,
-            tsv).
+        link: copy the images (copy), make symbolic links to them (symlink), or only write their present paths (none; for coco,
+            karpathy, lavis, csv, tsv).
         overwrite: replace the folder if it exists.
     """
 

@@ -30,8 +30,8 @@ class DoctorOptions:
     """Options of ``tellapart doctor``.
 
     Args:
-        strict: exit with 1 if a verdict holds at the end of a run's log; one that is over by then, and a change that training
-            may be meant for, do not count.
+        strict: exit with 1 if a warning holds at the end of a run's log; warnings that are over by then, and changes that the
+            training may intend, do not count.
     """
 
     strict: bool = False
@@ -43,8 +43,8 @@ def run(argv: Sequence[str]) -> int:
         argv,
         DoctorOptions,
         usage="doctor | doctor RUN ...",
-        description="Tell what this machine can do and what missing parts cost; or what the logs of runs show to go wrong, also "
-        "of runs that still train.",
+        description="Report what this machine can do and what missing parts cost; or what goes wrong in the logs of runs, "
+        "including runs that are still training.",
     )
     if chosen is None:
         return 0
@@ -59,10 +59,10 @@ def run(argv: Sequence[str]) -> int:
 
 def _tell_machine() -> None:
     _say_lines("this machine", machine_lines())
-    _say_lines("\nfor the metrics of others", [java_line()])
+    _say_lines("\nexternal tools", [java_line()])
     _say_lines("\noptional parts", part_lines())
-    _say_lines("\nwhat was built", cache_lines())
-    say("\nA browser is needed to look at reports only; it can be on another machine.")
+    _say_lines("\ncache", cache_lines())
+    say("\nA browser is needed only for reports; it can be on another machine.")
 
 
 def _say_lines(heading: str, lines: Iterable[tuple[str, str]]) -> None:
@@ -93,12 +93,12 @@ def _tell_run(folder: Path) -> bool:
         say(f"  {record.ended}")
     if waiting := held_against_nothing(curves, floor=floor):
         say(
-            "  held against nothing, since no evaluation so far is of a captioner that speaks (at most 50 % repetition and "
-            f"images that share one caption): {', '.join(waiting)}."
+            "  no reference value yet (no evaluation so far has at most 50 % repetition and at most 50 % of the images with "
+            f"one caption): {', '.join(waiting)}."
         )
     missing = _not_measured(curves)
     if missing:
-        say(f"  not looked for: {'; '.join(missing)}")
+        say(f"  not measured: {'; '.join(missing)}")
     return any(alarm.lasting and not alarm.change for alarm in alarms)
 
 

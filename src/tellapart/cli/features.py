@@ -29,15 +29,15 @@ class FeaturesOptions:
         model: a vision model of transformers (ViT, DINOv2, ResNet, ConvNeXt, Swin, the image half of CLIP or SigLIP): a
             Hugging Face id, a model folder, or world/backbone.
         output_dir: folder for the features; if it holds some of the same kind, only what is missing is computed.
-        pool: mean keeps one vector an image, grid one for each place of the last feature map.
-        dtype: what the features are stored in.
+        pool: mean keeps one vector per image, grid one per position of the last feature map.
+        dtype: precision of the stored features.
         split: only this part of the data; null takes all parts.
         images: folder that the file's image paths are relative to; null means the file's own folder.
-        format: how to read the data; null finds out by looking.
+        format: layout of the data; null detects it.
         size: size of the built-in world; other data ignore it.
-        limit: use only the first so many images of each part; null uses all.
-        on_error: an image that cannot be read ends the work (fail), or is left out and named (skip).
-        overwrite: throw away what the folder holds and compute all anew.
+        limit: maximum number of images per part, the first ones; null means all.
+        on_error: an image that cannot be read is an error (fail), or is left out and listed (skip).
+        overwrite: delete the features in the folder and compute all again.
         batch_size: images computed at once.
         num_workers: threads that read images ahead.
     """
@@ -63,7 +63,7 @@ def run(argv: Sequence[str]) -> int:
         argv,
         FeaturesOptions,
         usage="features DATA --model NAME --output_dir DIR",
-        description="Compute image features with a vision model. The same command again goes on after a stop.",
+        description="Compute image features with a vision model. After a stop, the same command resumes.",
     )
     if chosen is None:
         return 0

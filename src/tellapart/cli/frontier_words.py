@@ -29,24 +29,24 @@ class FrontierOptions:
     """Options of ``tellapart frontier``; all other options are those of ``tellapart train`` and apply to every recipe.
 
     Args:
-        grid: KEY=V1,V2,... of any option of a recipe; several keys make a product. It belongs to the recipe before it. The
-            first key is the knob along the curve; each combination of the others is a curve of its own.
-        label: what the recipe before it is called in tables and pictures; null takes its file's name.
-        add: the --output_dir of another frontier, whose curves are laid over these; may be given several times.
-        at: METRIC=V1,V2,... where the curves are read off, as tables print the metric (CIDEr 120 is 1.2); null chooses.
-        seeds: how many seeds, counted up from the recipe's own, or a list of them such as 3,5 (one alone as 3,).
+        grid: KEY=V1,V2,... for any option of the preceding recipe; several keys make a product. The first key is the knob
+            along the curve; each combination of the others is a separate curve.
+        label: name of the preceding recipe in tables and pictures; null takes its file's name.
+        add: the --output_dir of another frontier, whose curves are drawn too; may be given several times.
+        at: METRIC=V1,V2,... to read the curves at, as tables print the metric (CIDEr 120 is 1.2); null chooses values.
+        seeds: number of seeds, counted up from the recipe's own, or a list of seeds such as 3,5 (a single one as 3,).
         redraw_start: a seed redraws the start captioner of the built-in world, too (world/xe becomes world/xe-seed1).
-        split: part of the data to measure on; null takes the evaluation's of the recipe, which is val by default.
-        num_beams: beams of the measured captions; null takes the evaluation's of the recipe.
-        samples: also draw so many captions an image at random and by beam search, and measure them as sets.
+        split: part of the data to measure on; null takes the recipe's evaluation.split, val by default.
+        num_beams: beams of the measured captions; null takes the recipe's evaluation.num_beams.
+        samples: also draw N captions per image at random and N by beam search, and measure them as sets.
         meteor: also measure METEOR.
         language_model: also measure perplexity under this causal language model: a model folder or a Hugging Face id.
         grammar: also measure the mean probability under this grammar head: a folder, or world/grammar.
-        output_dir: folder of the trainings, tables, pictures and the page; a call goes on where an earlier one stopped.
+        output_dir: folder of the trainings, tables, pictures and the page; an interrupted frontier resumes there.
         workers: trainings at a time, one thread each.
         images: example images on the page.
         title: heading of the page.
-        picture: draw PNG and SVG, which takes matplotlib (pip install 'tellapart[plot]').
+        picture: draw PNG and SVG; needs matplotlib (pip install 'tellapart[plot]').
         dry_run: check every recipe, list the trainings and which are done, and train nothing.
     """
 

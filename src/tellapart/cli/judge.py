@@ -41,19 +41,18 @@ class JudgeOptions(DataOptions):
     """Options of ``tellapart judge``; what is null of the data comes from the first run's own recipe.
 
     Args:
-        images: the images that the runs caption, as --data; with --data, the folder that its paths are relative to.
-        output_dir: folder of the study: its items and pictures, the answers, the results. An unfinished study in it goes
-            on.
+        images: the data whose images the runs caption; with --data, the folder that its paths are relative to.
+        output_dir: folder of the study: items, pictures, answers and results. An unfinished study in it resumes.
         protocol: which evaluation to take where a run has several: the name of its folder under ``eval``.
-        question: what is asked: which_image (which of two images does a caption describe), reads_better (which of the two
-            runs' captions), or both.
+        question: what raters are asked: which_image (which of two images does a caption describe), reads_better (which of the
+            two runs' captions reads better), or both.
         num_items: images drawn for each question; which_image asks about each run's caption of an image.
-        neighbours: file of tellapart mine: the other image is the nearest neighbour.
-        listener: CLIP or SigLIP model by which nearest neighbours are mined; without it and neighbours, the other image is
-            any other one.
-        seed: of the items, their order and their sides.
-        port: of this machine where the page is served; 0 takes a free one.
-        results: folder of a study: write and print what its answers say, and serve nothing.
+        neighbours: file of tellapart mine; the other image is then the nearest neighbour.
+        listener: CLIP or SigLIP model that mines the nearest neighbours; without listener and neighbours, the other image is
+            chosen at random.
+        seed: seed of the choice of items, their order and their sides.
+        port: port of the page on this machine; 0 takes a free one.
+        results: folder of a study: write and print its results instead of serving the page.
     """
 
     output_dir: Path = Path("runs/judge")
@@ -81,10 +80,8 @@ def run(argv: Sequence[str]) -> int:
     words, options = chosen
     if options.results is not None:
         if words:
-            raise UsageError(
-                f"--results is {options.results}, but {words[0]} is named as well: give the one or the other."
-            )
-        refuse_unused(options, ("results",), "beside --results: leave it out")
+            raise UsageError(f"--results is {options.results}, but {words[0]} is named as well: give one of them.")
+        refuse_unused(options, ("results",), "with --results: leave it out")
         return results(options.results)
     _check(words, options)
     from tellapart.evaluation.judge.serve import listen, require_server, serve
@@ -100,13 +97,13 @@ def run(argv: Sequence[str]) -> int:
         try:
             serve(study, listening)
         except KeyboardInterrupt:
-            note(f"stopped; the answers are kept. For what they say: tellapart judge --results {study.folder}")
+            note(f"stopped; the answers are kept. For the results: tellapart judge --results {study.folder}")
     return 0
 
 
 def _check(words: Sequence[str], options: JudgeOptions) -> None:
     if len(words) not in (1, 2):
-        raise UsageError(f"{len(words)} runs were named: give two, or the folder of one study to go on with.")
+        raise UsageError(f"{len(words)} runs were named: give two, or the folder of one study to resume.")
     if len(words) == 1:
         refuse_unused(options, ("port",), f"to the study in {words[0]}, which is made: leave it out, or name two runs")
     if options.num_items < 1:
@@ -116,11 +113,11 @@ def _check(words: Sequence[str], options: JudgeOptions) -> None:
     if not 0 <= options.port < 65536:
         raise UsageError(f"--port is {options.port}: give one up to 65535, or 0 for any free one.")
     if options.neighbours is not None and options.listener is not None:
-        raise UsageError("--neighbours and --listener both say which image is near: give one of them.")
+        raise UsageError("--neighbours and --listener both choose the other image: give one of them.")
 
 
 def _announce(study: Study, port: int) -> None:
-    note(f"{len(study.items)} items; the study is in {study.folder}. Ctrl-C stops; the same command goes on.")
+    note(f"{len(study.items)} items; the study is in {study.folder}. Ctrl-C stops; the same command resumes.")
     say(f"http://127.0.0.1:{port}/")
     sys.stdout.flush()  # whoever reads the address from a pipe waits for it
 
@@ -243,7 +240,7 @@ def _distractors(options: JudgeOptions, where: Where, ids: Sequence[str]) -> tup
         found = nearest_others(mine(listener, dataset, 1), dataset, ids)
         return found, f"The other image is the nearest neighbour among {len(dataset)} images by {options.listener}."
     note(
-        "warning: the other image of which_image is any other one, which is easy to tell apart: give --neighbours, or "
+        "warning: the other image of which_image is chosen at random, which is easy to tell apart: give --neighbours, or "
         "--listener to mine look-alikes."
     )
     return random_others(

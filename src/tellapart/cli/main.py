@@ -16,22 +16,22 @@ from tellapart.errors import UsageError
 from tellapart.names import require_known, resolve
 
 COMMANDS = {
-    "demo": ("the whole story on the built-in world: train, compare, report", "tellapart.cli.demo:run"),
-    "train": ("train a captioner as a recipe says", "tellapart.cli.train:run"),
+    "demo": ("train, compare and report on the built-in world", "tellapart.cli.demo:run"),
+    "train": ("train a captioner from a recipe", "tellapart.cli.train:run"),
     "train-listener": ("train a listener (CLIP, SigLIP), also with a grammar head", "tellapart.cli.train_listener:run"),
     "caption": ("caption images and folders of images", "tellapart.cli.caption:run"),
     "features": ("compute image features for captioners that read them", "tellapart.cli.features:run"),
     "score": ("measure a captioner, or a file of captions", "tellapart.cli.score:run"),
-    "compare": ("lay measured runs side by side", "tellapart.cli.compare:run"),
+    "compare": ("compare measured runs in one table", "tellapart.cli.compare:run"),
     "frontier": ("train a grid and draw recall against naturalness", "tellapart.cli.frontier:run"),
     "report": ("write one HTML page about measured runs, or their model cards", "tellapart.cli.report:run"),
     "push": ("upload a run's captioner and model card to the Hugging Face hub", "tellapart.cli.push:run"),
-    "doctor": ("tell what this machine can do, or what goes wrong in a training", "tellapart.cli.doctor:run"),
+    "doctor": ("report what this machine can do, or what goes wrong in a training", "tellapart.cli.doctor:run"),
     "judge": ("ask people, on a local page, which captions are better", "tellapart.cli.judge:run"),
     "mine": ("find the pictures nearest to each image", "tellapart.cli.mine:run"),
     "methods": ("list the training methods", "tellapart.cli.methods:run"),
-    "data": ("check data for what would spoil a training, or convert it", "tellapart.cli.data:run"),
-    "world": ("build the stages of the built-in world and probe its listeners", "tellapart.cli.world:run"),
+    "data": ("check data before training, or convert it", "tellapart.cli.data:run"),
+    "world": ("build the stages of the built-in world and probe its models", "tellapart.cli.world:run"),
 }
 """Command -> (one line, ``module:function`` that takes the remaining words and returns the exit code)."""
 

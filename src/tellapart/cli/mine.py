@@ -32,18 +32,18 @@ class MineOptions:
         k: neighbours of each image.
         split: which part of the data; data without splits ignore it.
         images: folder that the file's image paths are relative to.
-        format: how to read the data; null finds out by looking.
+        format: layout of the data; null detects it.
         size: size of the built-in world; other data ignore it.
-        limit: use only the first so many images.
-        prefix: words the listener puts before captions; null takes what belongs to the model. No neighbour depends on
-            it, but what was embedded under one is not found under another.
-        engine: exact search; faiss (approximate, needs faiss-cpu, faster where images form clusters); or exact up to
-            200,000 images and else faiss (auto).
-        recall: share (0 to 1) of the true neighbours that faiss has to find, by a sample.
+        limit: maximum number of images, the first ones; null means all.
+        prefix: words the listener puts before captions; null takes the model's own prefix. Neighbours do not depend on it, but
+            embeddings cached under one prefix are not reused under another.
+        engine: exact search (exact), approximate search that is faster where images form clusters and needs faiss-cpu (faiss),
+            or exact up to 200,000 images and faiss above (auto).
+        recall: share (0 to 1) of the true neighbours that faiss must find, estimated on a sample.
         same_above: cosine from which two images count as one picture.
-        near_duplicates: also count photos that look the same as one picture (scaled, compressed again); takes decoding
-            every image once.
-        output: Parquet file to write the neighbours to, beside the cache.
+        near_duplicates: also count photos that look the same (scaled, compressed again) as one picture; decodes every image
+            once.
+        output: Parquet file to write the neighbours to, in addition to the cache.
         on_error: an image that cannot be read is an error (fail), or is left out (skip).
     """
 
@@ -70,8 +70,8 @@ def run(argv: Sequence[str]) -> int:
         MineOptions,
         usage="mine DATA --listener CLIP",
         description="Find the k other pictures nearest to each image by a listener's image embeddings. Copies of a picture "
-        "are never its neighbours. DATA is `world`, or data in any layout of docs/data.md. The result is kept in the cache, "
-        "where a training with the same listener, images and options finds it.",
+        "are never its neighbours. DATA is `world`, or data in any layout of docs/data.md. The result is cached, and a "
+        "training with the same listener, images and options reuses it.",
     )
     if chosen is None:
         return 0
@@ -79,7 +79,7 @@ def run(argv: Sequence[str]) -> int:
     if len(words) != 1:
         raise UsageError(f"{len(words)} data were given: name one data set, such as world or a COCO json.")
     if options.listener is None:
-        raise UsageError("there is no saying what is near: give --listener a CLIP model, such as world/listener.")
+        raise UsageError("mining needs image embeddings: give --listener a CLIP model, such as world/listener.")
     if options.output is not None and options.output.suffix != ".parquet":
         raise UsageError(f"--output is {options.output}: neighbours are written as .parquet, give it that ending.")
     dataset, found, seconds = _mined(words[0], options.listener, options)

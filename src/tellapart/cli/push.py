@@ -21,9 +21,9 @@ class PushOptions:
     """Options of ``tellapart push``.
 
     Args:
-        hub_model_id: name of the repository, owner/name; it is made if it does not exist.
-        hub_private_repo: make a new repository private.
-        dry_run: say what would be uploaded, and write the model card only.
+        hub_model_id: name of the repository, owner/name; it is created if it does not exist.
+        hub_private_repo: create a new repository as private.
+        dry_run: list what would be uploaded, and only write the model card.
     """
 
     hub_model_id: str | None = None

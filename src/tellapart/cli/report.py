@@ -22,8 +22,8 @@ class ReportOptions(DataOptions):
         protocol: which evaluation to take where a run has several: the name of its folder under ``eval``.
         title: heading of the page.
         num_images: images in the gallery; 0 leaves it out and needs no data.
-        start: put the model that the runs began from into the first row, where they kept its evaluation.
-        seed: of the images drawn at random, and of the bootstrap.
+        start: show the start model in the first row, if the runs kept its evaluation.
+        seed: seed of the randomly drawn images and of the bootstrap.
         card: write the model card of each run (README.md in its folder) instead of the page.
     """
 
@@ -60,7 +60,7 @@ def _cards(words: Sequence[str], options: ReportOptions) -> int:
     from tellapart.cli.push import references_of, write_or_keep_card
 
     used = {"card", "protocol", "seed", *(field.name for field in fields(DataOptions))}
-    refuse_unused(options, used, "beside --card, which writes README.md into each run: leave it out")
+    refuse_unused(options, used, "with --card, which writes README.md into each run: leave it out")
     for word in words:
         run = Path(word)
         references = references_of(run, options)

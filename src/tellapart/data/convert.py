@@ -63,7 +63,7 @@ def convert(
         split: only this one; ``train`` includes ``restval``, as in training.
         link: how images come along; formats differ in what they allow.
         overwrite: replace the folder if it exists.
-        limit: only the first so many images of each split.
+        limit: maximum number of images per split, the first ones; None means all.
 
     Raises:
         UsageError: the folder exists, something is broken, or the format cannot keep an id, a caption or a split.

@@ -48,10 +48,10 @@ def load_dataset(
             Data that are not divided into splits answer to any name.
         images: folder of the images, when it cannot be guessed from the path.
         format: how to read the path, instead of telling by its look.
-        limit: keep only the first so many images.
+        limit: maximum number of images, the first ones; None means all.
         image_column: column or field with the image or its path, when its name is not a usual one.
         caption_column: column or field with the captions, likewise.
-        caption_extension: ending of the caption files beside images, when there are several kinds.
+        caption_extension: ending of the caption files next to images, when there are several kinds.
         missing_files: let pass images whose files do not exist, which raise when they are opened, and archives and videos
             that are damaged, whose readable part counts.
         seconds_between: of videos, leave out key-frames sooner than this after the last one taken.
@@ -104,7 +104,7 @@ def load_references(
         format: as for :func:`load_dataset`, like the rest.
         image_column: column with the image's path.
         caption_column: column with the captions.
-        caption_extension: ending of the caption files beside images.
+        caption_extension: ending of the caption files next to images.
 
     Raises:
         UsageError: as :func:`load_dataset`, and if there are several splits and none was chosen.

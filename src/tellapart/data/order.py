@@ -17,13 +17,13 @@ _KEPT = 2
 
 
 class Order:
-    """Epochs laid end to end, each of all images in an order of its own: what stands at any position is known at once.
+    """A sequence of epochs, each with all images in a new order; any position is computed directly.
 
     Args:
         size: images in an epoch.
         seed: decides the order.
-        window: None shuffles all images. A number shuffles the runs of images that are stored together, joins them, and
-            shuffles within so many images at a time, so that what is read at about the same time lies in few places.
+        window: None shuffles all images. A number N shuffles the runs of images that are stored together, joins them, and
+            shuffles within N images at a time, so that images read at about the same time are stored in few places.
         runs: how many images each run has, in the order of the data; None takes a thousand each.
 
     Raises:

@@ -35,7 +35,7 @@ def draw_rollouts(
         batch_size: images captioned at once; it changes no caption.
         seed: of sampled captions; the same for every batch, since draws are keyed by image id.
         num_workers: processes that read images.
-        description: beside the progress bar.
+        description: next to the progress bar.
     """
     device = next(captioner.parameters()).device
     loader: torch.utils.data.DataLoader = torch.utils.data.DataLoader(

@@ -37,8 +37,8 @@ class Evaluation:
         scorers: further models that see the images, which they know.
         seed: of sampled captions; the same for every batch, since draws are keyed by image id.
         num_workers: processes that read images.
-        hard_gallery: also retrieve among each image's so many nearest ones; 0 does not.
-        samples: also draw so many captions an image at random and so many by beam search, and measure them as sets
+        hard_gallery: N, to also retrieve among each image's N nearest ones; 0 does not.
+        samples: N, to also draw N captions per image at random and N by beam search, and measure them as sets
             (:mod:`tellapart.evaluation.sets`); 0 does not.
         rerank: keep, of all beams of an image, the caption with the highest reward; the sets of ``samples`` are not reranked.
         name: what the data is called in the protocol; default: the data set's name.

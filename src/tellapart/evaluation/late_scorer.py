@@ -25,7 +25,7 @@ class LateScorer:
     Args:
         listener: has the images cached. Its weights must not change.
         key: what its metrics are called, such as ``judge``.
-        hard: also retrieve among each image's so many nearest ones, as ``<key>_hard<hard>_R@1``; 0 does not.
+        hard: N, to also retrieve among each image's N nearest ones, as ``<key>_hard<N>_R@1``; 0 does not.
     """
 
     def __init__(self, listener: LateListener, key: str, *, hard: int = 0) -> None:

@@ -1,4 +1,4 @@
-"""What a captioner's own listener, which learns beside it, makes of its captions and of people's."""
+"""What a captioner's own listener, which is trained with it, makes of its captions and of people's."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ class ListenerScorer:
     Args:
         listener: knows the images by id. Its weights must not change: references are embedded once.
         key: what its metrics are called.
-        hard: also retrieve among each image's so many nearest ones.
+        hard: N, to also retrieve among each image's N nearest ones; 0 does not.
     """
 
     def __init__(self, listener: Listener, key: str, *, hard: int = 0) -> None:

@@ -88,7 +88,7 @@ def _count(own: Numbered, others: Numbered, sizes: np.ndarray, orders: int) -> M
 
 
 def guesses(lengths: np.ndarray, orders: int) -> np.ndarray:
-    """``[orders, ...]``: n-grams of captions of so many words."""
+    """``[orders, ...]``: number of n-grams in captions of each length in words."""
     return np.maximum(lengths - np.arange(orders).reshape(-1, *[1] * lengths.ndim), 0)
 
 

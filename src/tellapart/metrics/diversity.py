@@ -29,7 +29,7 @@ def self_bleu(captions: Sequence[str], *, n: int = 5, limit: int | None = 1000) 
     Args:
         captions: tokenised, one an image.
         n: longest n-gram.
-        limit: only the first so many captions are used, as hypotheses and as references; None uses all.
+        limit: maximum number of captions, the first ones, as hypotheses and as references; None means all.
 
     Returns:
         One fraction a caption, lower is more diverse; the metric is their mean, printed times 100.

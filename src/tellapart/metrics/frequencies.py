@@ -26,7 +26,7 @@ END = "<end of caption>"
 """The token that closes a finished caption where the end is to count; it has spaces, so no tokenised word equals it."""
 
 FEW_IMAGES = 100
-"""Below so many images, document frequencies say little and CIDEr-D is hard to compare."""
+"""Below this many images, document frequencies say little and CIDEr-D is hard to compare."""
 
 _BUCKET = 4
 _IMAGES_AT_ONCE = 10_000

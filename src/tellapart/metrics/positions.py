@@ -27,7 +27,7 @@ class Scratch:
         self._free: list[tuple[np.ndarray, np.ndarray]] = []
 
     def borrow(self, cells: int) -> tuple[np.ndarray, np.ndarray]:
-        """Two arrays of at least so many bytes; a second thread gets its own."""
+        """Two arrays of at least ``cells`` bytes; a second thread gets its own."""
         pair = self._free.pop() if self._free else None
         if pair is None or len(pair[0]) < cells:
             pair = np.empty(cells, np.bool_), np.empty(cells, np.bool_)

@@ -54,7 +54,7 @@ class SpiceProgram:
     """The jar with a Java to run it.
 
     Args:
-        jar: the program; its libraries lie in ``lib`` beside it.
+        jar: the program; its libraries are in ``lib`` next to it.
         java: the executable.
         heap: most memory Java may take, such as ``8G``.
         timeout: seconds that one run may take.

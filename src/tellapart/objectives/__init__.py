@@ -23,7 +23,7 @@ SHIPPED: dict[str, Method] = {
         paper="Williams & Zipser (1989); captioning: Vinyals et al. (2015)",
     ),
     "scst": Method(
-        "REINFORCE with a greedy, leave-one-out or beam-mean baseline, optionally held to the start model by KL",
+        "REINFORCE with a greedy, leave-one-out or beam-mean baseline, optionally with KL to the start model",
         "tellapart.objectives.scst:SCST",
         needs_references=False,
         needs=("reward",),
@@ -66,7 +66,7 @@ SHIPPED: dict[str, Method] = {
         rewards=("clip_s",),
     ),
     "sll": Method(
-        "self-critical training with s samples an image: the comparator of sle",
+        "self-critical training with s samples per image: the comparator of sle",
         "tellapart.objectives.sle:SLL",
         needs_references=False,
         needs=("reward",),
@@ -114,7 +114,7 @@ SHIPPED: dict[str, Method] = {
         paper=_CHAFFIN,
     ),
     "rl_unidirectional": Method(
-        "rl whose captions are held against captions only: a baseline of wtf_rl",
+        "rl whose captions are compared with captions only: a baseline of wtf_rl",
         _WTF_RL,
         needs_references=True,
         needs=_WTF_NEEDS,
@@ -122,7 +122,7 @@ SHIPPED: dict[str, Method] = {
         paper=_CHAFFIN,
     ),
     "scst_discriminator": Method(
-        "a beam against the greedy caption, watched by a discriminator that learns: a baseline of wtf_rl",
+        "a beam against the greedy caption, plus a discriminator in training: a baseline of wtf_rl",
         "tellapart.objectives.scst_baselines:SCSTDiscriminator",
         needs_references=True,
         needs=("listener", "discriminator"),
@@ -182,7 +182,7 @@ SHIPPED: dict[str, Method] = {
         rewards=("cider_d",),
     ),
     "luo2018": Method(
-        "REINFORCE on being told apart by a listener that stays, and on the reward: a baseline of psst",
+        "REINFORCE with a frozen listener's hinge, added to the reward: a baseline of psst",
         "tellapart.objectives.joint:Luo2018",
         needs_references=False,
         needs=_JOINT,

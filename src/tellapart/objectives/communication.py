@@ -91,7 +91,7 @@ def natural(reward: Reward, rollout: Rollout, greedy: Tensor) -> Natural:
 
     Args:
         reward: higher is more natural; CIDEr-D in the papers.
-        rollout: one caption an image.
+        rollout: one caption per image.
         greedy: ``[B]`` rewards of the greedy captions.
     """
     rewards, logs = score(reward, rollout)
@@ -126,7 +126,7 @@ def told_apart(images: Tensor, captions: Tensor, margin: float) -> tuple[Tensor,
 
 
 def heard(listener: AnyListener, rollout: Rollout, margin: float) -> tuple[Tensor, dict[str, Tensor]]:
-    """:func:`told_apart` of one caption an image, given as words; with gradients where they are enabled."""
+    """:func:`told_apart` of one caption per image, given as words; with gradients where they are enabled."""
     return told_apart(listener.embed_images(rollout.batch), embed_captions(listener, rollout), margin)
 
 

@@ -55,7 +55,7 @@ class Contrastive(ObjectiveModule):
             the listener has their embeddings.
         negative: makes the false text; none trains without. Its random numbers follow from image id and seed.
         own_weight: weight of the term above, without unit; used only with ``negative``.
-        buckets: texts are embedded in so many groups of similar length, which saves padding and changes nothing else.
+        buckets: number of groups of similar length that texts are embedded in, which saves padding and changes nothing else.
     """
 
     decomposes = False

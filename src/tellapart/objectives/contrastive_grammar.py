@@ -55,7 +55,7 @@ class ContrastiveGrammar(ObjectiveModule):
         head: of the width of its text tower.
         vocabulary: distinct words that corruptions put in.
         weight: of the head's cross-entropy, in nats like InfoNCE's.
-        buckets: texts are read in so many groups of similar length, which saves padding and changes nothing else.
+        buckets: number of groups of similar length that texts are read in, which saves padding and changes nothing else.
 
     Raises:
         ValueError: a weight or number cannot be used, or the vocabulary is empty.

@@ -50,12 +50,12 @@ class GRPO(ObjectiveModule):
         reward: scores captions; higher is better.
         num_generations: captions drawn for each image, at least 2.
         max_new_tokens: longest caption in tokens, its EOS included.
-        temperature: of sampling; log-probabilities are those of the raw distribution.
+        temperature: sampling temperature; log-probabilities are those of the raw distribution.
         scale_rewards: divide advantages by the deviation among an image's captions.
         reduction: ``seq_mean`` (the paper), ``token_mean`` (DAPO, Yu et al., 2025), or ``constant``: the sum over tokens by
             ``max_new_tokens``, whatever the caption's length (Dr. GRPO).
         clip_eps: eps; how far a ratio may move from 1.
-        kl_coef: strength of the pull towards the start model; 0 keeps none in memory.
+        kl_coef: weight of the KL term towards the start model; 0 keeps no start model in memory.
 
     Raises:
         ValueError: a choice is unknown, a number is negative, or fewer than two captions are asked for.

@@ -50,8 +50,8 @@ class Hinge(ObjectiveModule):
             if their embeddings are known), or a VSE.
         margin: m, on the scale of cosines.
         reduction: ``sum`` over the images of a batch, or their ``mean``; they differ in gradient scale, by the batch size.
-        warmup_steps: in the first so many steps costs are the sums over all others, not those of the hardest.
-        buckets: texts are read in so many groups of similar length, which saves padding and changes nothing else.
+        warmup_steps: in the first ``warmup_steps`` steps costs are the sums over all others, not those of the hardest.
+        buckets: number of groups of similar length that texts are read in, which saves padding and changes nothing else.
 
     Raises:
         ValueError: a number cannot be used.

@@ -60,8 +60,8 @@ class Luo2018(ObjectiveModule):
     Args:
         captioner: the model to train.
         reward: how natural a caption is; higher is better. The paper's is CIDEr-D.
-        own_listener: stays as it is, and need only read captions.
-        discriminability_weight: w, their lambda, beside CIDEr with weight 1. On a scale of its own: a hinge of cosines
+        own_listener: frozen; any listener that reads captions.
+        discriminability_weight: w, their lambda; CIDEr has weight 1. Its scale differs from other methods: a hinge of cosines
             against a reward of 0 to 10, both as means over tokens.
         margin: m of the hinge, on the scale of cosines.
         max_new_tokens: longest caption in tokens, its EOS included.

@@ -62,7 +62,7 @@ class MatchingHead(ObjectiveModule):
         similar: draws a further text in proportion to its exponential similarity with the image, at its own temperature;
             none trains without.
         train_vision: whether the image tower learns, too.
-        buckets: pairs are read in so many groups of similar length, which saves padding and changes nothing else.
+        buckets: number of groups of similar length that pairs are read in, which saves padding and changes nothing else.
     """
 
     decomposes = False

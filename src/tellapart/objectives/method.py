@@ -18,15 +18,15 @@ class Method:
         target: class of the objective, or ``"module:class"``.
         needs_references: whether training images must have human captions, whatever the reward.
         paper: where the method comes from.
-        needs: what its constructor is given beside the captioner; each is built from a section of the recipe: reward,
-            listener, own_listener (which learns beside it), neighbours, discriminator, grammar, distance, critic (which learns
-            beside it), penalties, or a part that an installed package brings.
+        needs: what its constructor is given besides the captioner; each is built from a section of the recipe: reward,
+            listener, own_listener (which is trained with it), neighbours, discriminator, grammar, distance, critic (trained
+            with it), penalties, or a part that an installed package brings.
         fixed: constructor arguments that make the method what it is, and so are no options.
         through_words: whether gradients flow through the words of captions, which the captioner and its own listener must
             allow.
         keeps: parts that it leaves as they are: captioner or own_listener.
         rewards: names of the rewards of its paper, which ``--method`` gives to a recipe that has none.
-        holds_start: whether it always keeps the start model beside the captioner; with a ``kl_coef`` any method does.
+        holds_start: whether it always keeps the start model in addition to the captioner; with a ``kl_coef`` any method does.
     """
 
     summary: str

@@ -52,7 +52,7 @@ class PositiveAugmented(ObjectiveModule):
         captions: image id -> its generated captions.
         caption_weight: of the term with generated captions; 0 leaves it out, and needs none.
         image_weight: of the term with generated images, in batches that have some.
-        buckets: texts are read in so many groups of similar length, which saves padding and changes nothing else.
+        buckets: number of groups of similar length that texts are read in, which saves padding and changes nothing else.
 
     Raises:
         ValueError: a weight or number cannot be used.

@@ -61,7 +61,7 @@ class PSST(ObjectiveModule):
     Args:
         captioner: the speaker; must be able to unroll.
         reward: how natural a caption is; higher is better.
-        own_listener: the listener that learns beside it; must read distributions over the captioner's words.
+        own_listener: the listener trained with it; must read distributions over the captioner's words.
         estimator: ``multinomial``, or ``gumbel`` (Gumbel-softmax, straight through).
         rho: probability (0 to 1) that a step passes the whole distribution.
         temperature: of Gumbel-softmax.
@@ -144,7 +144,7 @@ class GumbelAnnealed(PSST):
     Args:
         captioner: the speaker; must be able to unroll.
         reward: how natural a caption is; higher is better.
-        own_listener: the listener that learns beside it; must read distributions over the captioner's words.
+        own_listener: the listener trained with it; must read distributions over the captioner's words.
         anneal_rate: r, a step.
         anneal_every: steps between new temperatures, N of Jang et al.; the first is 1, so a run must be longer.
         lowest_temperature: below which it does not fall.

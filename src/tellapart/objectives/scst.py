@@ -45,12 +45,12 @@ class SCST(ObjectiveModule):
         baseline: what is subtracted from the reward.
         num_generations: captions drawn for each image.
         max_new_tokens: longest caption in tokens, its EOS included.
-        temperature: of sampling; unused by ``beam_mean``.
-        top_k: of sampling, 0 keeps all tokens; unused by ``beam_mean``.
-        top_p: of sampling; unused by ``beam_mean``.
+        temperature: sampling temperature; unused by ``beam_mean``.
+        top_k: sample from the N likeliest tokens, 0 keeps all; unused by ``beam_mean``.
+        top_p: sample from the likeliest tokens that together have this probability, 1 keeps all; unused by ``beam_mean``.
         reduction: how token terms are averaged; ``token_mean`` is the common released code, ``seq_sum`` the papers'
             formula, ``seq_mean`` normalises by length (DiCO's comparator).
-        kl_coef: strength of the pull towards the start model; 0 keeps none in memory.
+        kl_coef: weight of the KL term towards the start model; 0 keeps no start model in memory.
         kl_in: ``reward`` or ``loss``.
 
     Raises:

@@ -26,7 +26,7 @@ class SCSTDiscriminator(WeightedTrajectories):
     """SCST-Discriminator, a baseline of WTF-RL (Chaffin, Kijak & Claveau, 2024).
 
     ``r(x) = alpha * (cos(x, image) - cos(x_greedy, image)) + (1 - alpha) * P_D(x)`` weights the drawn caption's
-    log-probability. The discriminator's term has no baseline, and it learns beside the captioner as in WTF-RL. The
+    log-probability. The discriminator's term has no baseline, and it is trained with the captioner as in WTF-RL. The
     code was not released; drawing and weights are those of WTF-RL's.
 
     Args:
@@ -34,8 +34,8 @@ class SCSTDiscriminator(WeightedTrajectories):
         listener: the frozen dual encoder of the reward.
         discriminator: learns and scores; without one alpha is 1.
         alpha: weight of the cosines, 0 to 1.
-        discriminator_score: its score before or after it has learned from the step (one more turn a step).
-        draw: ``beam`` or ``sample``, one caption an image.
+        discriminator_score: its score before or after its update in this step (one more turn per step).
+        draw: ``beam`` or ``sample``, one caption per image.
         num_beams: of ``beam``.
         no_repeat_ngram_size: of ``beam``; 0 allows repeats.
         max_new_tokens: longest caption in tokens, its EOS included.
@@ -110,7 +110,7 @@ class SCSTGrammar(WeightedTrajectories):
         grammar: the frozen probability that a caption is grammatical, 0 to 1.
         clip_weight: weight of CLIP-S (whose own w is 2.5).
         grammar_weight: weight of the probability.
-        draw: ``beam`` or ``sample``, one caption an image.
+        draw: ``beam`` or ``sample``, one caption per image.
         num_beams: of ``beam``.
         no_repeat_ngram_size: of ``beam``; 0 allows repeats.
         max_new_tokens: longest caption in tokens, its EOS included.

@@ -15,7 +15,7 @@ from tellapart.types import Batch, Reward, StepOutput
 
 
 class SLL(SCST):
-    """Sequence-level learning: self-critical training with s samples an image and the greedy caption as baseline.
+    """Sequence-level learning: self-critical training with s samples per image and the greedy caption as baseline.
 
     The comparator of SLE (Chen & Jin, CVPR 2020, section 4.2), with CIDEr as its reward; the same as ``scst`` with
     ``baseline=greedy``, under the paper's name.

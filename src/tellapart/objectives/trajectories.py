@@ -181,7 +181,7 @@ def _logs(experience: Experience) -> dict[str, Tensor]:
 
 
 def policy_decoding(draw: Draw, num_beams: int, no_repeat_ngram_size: int, max_new_tokens: int) -> Decoding:
-    """How the policy's one caption an image is drawn: the best beam (released code), or a sample of the raw distribution.
+    """How the policy's one caption per image is drawn: the best beam (released code), or a sample of the raw distribution.
 
     Raises:
         ValueError: ``draw`` is neither, or a number cannot be used.

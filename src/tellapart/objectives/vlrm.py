@@ -54,7 +54,7 @@ class Experience:
 
 
 def cut(experience: Experience, images: int | None) -> Iterator[Experience]:
-    """The experience of so many images after another."""
+    """Slices of the experience, by a number of images each."""
     total = len(experience.rollout.batch)
     if images is None or images >= total:
         yield experience
@@ -99,18 +99,18 @@ class VLRM(ObjectiveModule):
     Args:
         captioner: the model to train.
         reward: of whole captions: a matcher's logit and a language model's mean log-probability in the paper.
-        critic: learns the returns beside the captioner.
+        critic: is trained with the captioner to predict the returns.
         penalties: which tokens are bad or repeated; none penalises none.
         policy_loss: ``probability`` (the paper) or ``log_probability``.
         reduction: how token terms of both losses are averaged: ``seq_mean`` (the paper), or ``token_mean``.
         num_generations: captions drawn for each image.
-        temperature: of drawing.
-        top_k: of drawing; 0 keeps all tokens.
+        temperature: sampling temperature.
+        top_k: sample from the N likeliest tokens; 0 keeps all tokens.
         max_new_tokens: longest caption in tokens, its EOS included.
-        bad_phrase_penalty: what a token inside a listed phrase or a year costs.
-        repeated_word_penalty: what a token of a word that was said before costs.
-        no_eos_penalty: what a caption without EOS loses.
-        scoring_batch_size: images whose captions are scored again at once, with gradients; none: a micro-batch at once.
+        bad_phrase_penalty: penalty of a token inside a listed phrase or a year.
+        repeated_word_penalty: penalty of a token of a repeated word.
+        no_eos_penalty: penalty of a caption without EOS.
+        scoring_batch_size: images whose captions are scored again at once, with gradients; null takes a micro-batch at once.
         keep_image_states: keep the images' states from drawing until captions are scored again; else images are encoded a
             second time, which saves memory with large effective batches.
 
@@ -229,7 +229,7 @@ class VLRMRS(VLRM):
     (:func:`tellapart.rewards.phi.phi`): how well caption and image find each other among all of the effective batch.
 
     Departures: the paper does not say whether ``Phi`` is that of the whole batch or of a device; here it is the former. With
-    several captions an image, its others are among those that a caption is compared with.
+    several captions per image, its others are among those that a caption is compared with.
 
     Args:
         captioner: see :class:`VLRM`.
@@ -241,13 +241,13 @@ class VLRMRS(VLRM):
         policy_loss: see :class:`VLRM`.
         reduction: see :class:`VLRM`.
         num_generations: captions drawn for each image.
-        temperature: of drawing.
-        top_k: of drawing; 0 keeps all tokens.
+        temperature: sampling temperature.
+        top_k: sample from the N likeliest tokens; 0 keeps all tokens.
         max_new_tokens: longest caption in tokens, its EOS included.
-        bad_phrase_penalty: what a token inside a listed phrase or a year costs.
-        repeated_word_penalty: what a token of a word that was said before costs.
-        no_eos_penalty: what a caption without EOS loses.
-        scoring_batch_size: images whose captions are scored again at once, with gradients; none: a micro-batch at once.
+        bad_phrase_penalty: penalty of a token inside a listed phrase or a year.
+        repeated_word_penalty: penalty of a token of a repeated word.
+        no_eos_penalty: penalty of a caption without EOS.
+        scoring_batch_size: images whose captions are scored again at once, with gradients; null takes a micro-batch at once.
         keep_image_states: keep the images' states from drawing until captions are scored again; else images are encoded a
             second time, which saves memory with large effective batches.
 

@@ -44,7 +44,7 @@ class WTFRL(WeightedTrajectories):
     their own reward ``r(x) = alpha * r_sim(x) + (1 - alpha) * P_D(x)``: ``L = -mean r(x_drawn) log p(x_drawn) - mean
     r(x_human) log p(x_human)``. ``r_sim`` (equation 2) is how far caption and image stand out among all captions and
     all images, mined neighbours included, of the effective batch (:mod:`tellapart.rewards.contrastive`). ``P_D`` is a
-    discriminator's probability that a person wrote the caption; it learns beside the captioner, human against drawn
+    discriminator's probability that a person wrote the caption; it is trained with the captioner, human against drawn
     captions. The reward of a human caption may be negative: its likelihood is then lowered, as published.
 
     Departures from the released code: the human term has its own reward and log-probabilities (there it repeats the
@@ -61,12 +61,12 @@ class WTFRL(WeightedTrajectories):
         direction: ``both``, or ``i2t``: how the caption stands out among captions only (RL-Unidirectional).
         combine: ``half`` takes the mean of both directions (released code), ``sum`` their sum (paper).
         alpha: weight of ``r_sim``, 0 to 1.
-        temperature: of the contrast; lower comes nearer to the hardest negative alone.
+        temperature: temperature of the contrastive reward; lower approaches the hardest negative alone.
         clamp: highest log-ratio of a direction in nats, 16 in the released code; null leaves it free.
         neighbour_ranks: which neighbours join the images, 1 for the nearest.
         greedy_candidate: whether greedy captions join the texts, which makes them a baseline as in SCST.
-        discriminator_score: its score before or after it has learned from the step (paper; one more turn a step).
-        draw: ``beam`` (released code) or ``sample``, one caption an image.
+        discriminator_score: its score before or after its update in this step (paper; one more turn per step).
+        draw: ``beam`` (released code) or ``sample``, one caption per image.
         num_beams: of ``beam``.
         no_repeat_ngram_size: of ``beam``; 0 allows repeats.
         max_new_tokens: longest caption in tokens, its EOS included.

@@ -19,8 +19,8 @@ class XE(ObjectiveModule):
 
     Args:
         captioner: the model to train.
-        captions_per_image: references drawn for each image and step (without replacement, all if there are fewer); none
-            uses all of them every time.
+        captions_per_image: references drawn for each image and step (without replacement, all if there are fewer); null uses
+            all of them every time.
     """
 
     def __init__(self, captioner: Captioner, *, captions_per_image: int | None = None) -> None:

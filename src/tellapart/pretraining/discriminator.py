@@ -226,7 +226,7 @@ def _train(
         # It is no run of the user's, so that there is nothing to resume by hand.
         where = str(error).partition(";")[0] or "stopped"
         raise KeyboardInterrupt(
-            f"the pre-training of the discriminator {where}; the same command goes on from its last checkpoint"
+            f"the pre-training of the discriminator {where}; the same command resumes from its last checkpoint"
         ) from error
 
 

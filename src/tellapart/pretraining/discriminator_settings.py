@@ -28,10 +28,10 @@ class DiscriminatorSettings:
         no_repeat_ngram_size: no n-gram of this size occurs twice in them; 0 allows all.
         do_sample: sample the generated captions instead; needs num_beams 1.
         max_new_tokens: longest generated caption in tokens.
-        corrupted: share (0 to 1) of the generated captions of pre-training in whose place a reference stands whose words were
-            repeated, removed, replaced or put in another order; the paper has none.
+        corrupted: share (0 to 1) of the generated captions of pre-training that are replaced by a corrupted reference (words
+            repeated, removed, replaced or shuffled); the paper has none.
         held_out: training images kept out of pre-training, to measure the accuracy on; at most a tenth of all.
-        seed: decides weights, the images held out and what is drawn.
+        seed: seed of weights, held-out images and sampling.
 
     Raises:
         UsageError: a value cannot be used.

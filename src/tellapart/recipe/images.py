@@ -165,7 +165,7 @@ def keep_list(data: TrainingData, skipped: Skipped, listed: Path, *, resumes: bo
         data: what is trained on.
         skipped: images that are left out.
         listed: the file. Where a run is resumed, the images that its earlier part has replaced count on.
-        resumes: whether this goes on with a run.
+        resumes: whether this resumes a run.
     """
     if resumes and data.replace_unreadable and listed.is_file():
         rows = (line.split("\t", 1) for line in listed.read_text(encoding="utf-8").splitlines())

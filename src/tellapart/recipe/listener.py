@@ -52,7 +52,7 @@ TOP = {
         "generated positives (PAC-S; --pac for short)",
     ),
 }
-"""Options beside the sections."""
+"""Options outside the sections."""
 
 OF_CAPTIONERS = ("method", "captioner", "reward", "objective")
 """Keys that only recipes of ``train`` have."""

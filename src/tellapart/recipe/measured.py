@@ -25,12 +25,12 @@ class DataOptions:
         data: ``world`` (the built-in one), a Karpathy or COCO json, or a folder of images.
         split: which part of the data.
         images: folder that the file's image paths are relative to.
-        features: what a captioner that reads features reads instead of images: a folder of tellapart features, a folder
-            of .npy or .npz files named by image id, or an HDF5 file.
+        features: image features for a captioner that reads features instead of images: a folder of tellapart features, a
+            folder of .npy or .npz files named by image id, or an HDF5 file.
         size: size of the built-in world.
-        limit: use only the first so many images.
-        on_error: an image that cannot be read is an error (fail), or all images are read once before and such ones are
-            left out (skip).
+        limit: maximum number of images, the first ones.
+        on_error: an image that cannot be read is an error (fail), or all images are read once beforehand and unreadable ones
+            are left out (skip).
     """
 
     data: str | None = None
@@ -59,9 +59,9 @@ def load(options: DataOptions, run: Made | None, *, seen_by: Models | None = Non
     Args:
         options: which images.
         run: what fills in what they leave out.
-        seen_by: models that look at the images beside the run's own; None where none does: a model card is about captions
-            alone, and a page shows a caption without its picture where that is broken.
-        pictures: whether every picture must be readable whatever models read, as one that people are asked about.
+        seen_by: models that read the images in addition to the run's own; None if no model reads them: a model card needs
+            captions only, and a page shows a caption without its picture if that is broken.
+        pictures: whether every picture must be readable even if no model reads it, as for pictures shown to people.
 
     Raises:
         UsageError: neither says which data, or these do not exist.

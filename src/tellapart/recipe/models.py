@@ -74,7 +74,7 @@ def load_captioner(
     if section.quantization is not None and section.lora is None:
         raise UsageError(
             f"captioner.quantization={section.quantization} rounds weights that then cannot learn: set captioner.lora, whose "
-            "adapter learns beside them, or leave it out."
+            "adapter is trained, or leave it out."
         )
     with as_usage_errors("captioner"), _weights(section, size, seed) as folder, _drawing_from(seed):
         return HuggingFaceCaptioner.from_pretrained(
@@ -225,7 +225,7 @@ def load_listener(
     if is_vse(path):
         raise UsageError(
             f"{path} is a VSE, but a reward, a miner and the like need a CLIP or SigLIP: a VSE ranks images (--listener and "
-            "--judge of score, evaluation.judge) and learns beside a captioner (own_listener)."
+            "--judge of score, evaluation.judge) and is trained with a captioner (own_listener)."
         )
     folder = listener_folder(path, size=size)
     if is_late(folder):

@@ -85,7 +85,10 @@ def options_of(target: Any, *, skip: Sequence[str] = ()) -> dict[str, Option]:
         target: a dataclass, whose fields are the options, or a callable, whose keyword-only arguments are.
         skip: arguments that are given otherwise.
     """
-    told = {part.arg_name: part.description for part in parse_docstring(inspect.getdoc(target) or "", _STYLE).params}
+    # Fields that a dataclass inherits are documented where they are declared.
+    kinds = reversed(target.__mro__) if dataclasses.is_dataclass(target) and isinstance(target, type) else (target,)
+    parsed = [parse_docstring(inspect.getdoc(kind) or "", _STYLE) for kind in kinds if kind is not object]
+    told = {part.arg_name: part.description for docstring in parsed for part in docstring.params}
     found = _fields(target) if dataclasses.is_dataclass(target) else _arguments(target)
     return {
         name: Option(name, kind, default, " ".join((told.get(name) or "").replace("``", "").split()))

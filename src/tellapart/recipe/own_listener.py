@@ -113,7 +113,7 @@ def own_scorers(own: OwnListener | None, watched: CaptionDataset, *, num_workers
 def trained_scorers(
     run: Path, section: OwnListenerSection | None, watched: CaptionDataset, *, size: str, features: FeatureSet | None
 ) -> list[Scorer]:
-    """What measures a run's captioner by the listener that learned beside it, or that stayed as it was; nothing without one.
+    """What measures a run's captioner by its own listener, trained or frozen; nothing without one.
 
     Raises:
         UsageError: the listener is damaged, or its features are missing.
@@ -122,6 +122,6 @@ def trained_scorers(
         return []
     path = str(trained_part(run, NAME) or section.path)
     listener = load_retriever(path, name=NAME, prefix=section.prefix, size=size, features=features)
-    assert not isinstance(listener, LateListener), "no method trains one beside a captioner"
+    assert not isinstance(listener, LateListener), "no method trains one with a captioner"
     listener.cache_images(watched)
     return [OwnListenerScorer(listener, watched)]

@@ -45,7 +45,7 @@ class PartKind:
             section, or, where there is no ``section``, with :class:`Parts` and its own keyword arguments, which are the options.
         section: ``"module:Dataclass"`` of its options.
         plain: whether it has no options, and so no section in a recipe.
-        learns: whether it is trained beside the captioner, with a learning rate of its own.
+        learns: whether it is trained with the captioner, with its own learning rate.
     """
 
     summary: str
@@ -95,7 +95,7 @@ SHIPPED: dict[str, PartKind] = {
         f"{_SECTIONS}:MatcherSection",
     ),
     OWN_LISTENER: PartKind(
-        "the listener that belongs to the captioner and may learn beside it",
+        "the captioner's own listener, which may be trained with it",
         "tellapart.recipe.own_listener:build_own_listener",
         f"{_SECTIONS}:OwnListenerSection",
         learns=True,
@@ -118,7 +118,7 @@ SHIPPED: dict[str, PartKind] = {
         f"{_SECTIONS}:DistanceSection",
     ),
     "critic": PartKind(
-        "learns beside the captioner to expect the returns of its captions",
+        "is trained with the captioner to predict the returns of its captions",
         "tellapart.recipe.critics:build_critic",
         f"{_SECTIONS}:CriticSection",
         learns=True,

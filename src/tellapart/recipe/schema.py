@@ -137,7 +137,7 @@ class Schema:
 
     Args:
         sections: name -> section, in the order of a resolved recipe.
-        top: options beside the sections.
+        top: options outside the sections.
         rewards: name -> options of the entries of ``reward``, for those that are used.
         known_rewards: names that ``reward`` may hold.
     """

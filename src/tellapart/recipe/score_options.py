@@ -48,46 +48,46 @@ class ScoreOptions(DataOptions):
     """Options of ``tellapart score``; what is null comes from the run's own recipe.
 
     Args:
-        references: captions to compare a file of captions with, in any layout; the images need not be there.
-        output_dir: folder to keep the result in; null takes the run itself, and keeps nothing of others.
-        protocol: a named way of measuring (see --protocols): split, number of images, decoding.
-        protocols: list them.
-        name: what tables call it; null takes the folder's or file's name.
+        references: reference captions for a file of captions, in any layout; the images are not needed.
+        output_dir: folder for the result; null writes into a run's own folder, and keeps nothing of other captioners and files.
+        protocol: a named evaluation protocol (see --protocols): split, number of images, decoding.
+        protocols: list the named protocols.
+        name: name in tables; null takes the folder's or file's name.
         all_metrics: print every metric instead of the main ones.
         json: print everything as JSON instead of a table.
         on_mismatch: whether images without a caption or references are an error, or are left out and named.
-        cider_df: document frequencies of CIDEr, those of the references (corpus) or a file of them.
-        cider_df_images: number of images that file counted, where it does not tell.
-        bootstrap: draws for the 95 % intervals, 0 for none.
-        seed: of these draws.
-        format: how to read the references, instead of telling by their look.
+        cider_df: document frequencies of CIDEr: those of the references (corpus), or a file.
+        cider_df_images: number of images behind that file, where the file does not say.
+        bootstrap: bootstrap draws for the 95 % intervals; 0 computes none.
+        seed: seed of these draws.
+        format: layout of the references; null detects it.
         caption_column: column or field of the captions to measure, when its name is not a usual one.
         instances: COCO instance file of the images, for CHAIR (objects that a caption names and the image lacks).
-        training_references: training captions in any layout, for the share of captions that are none of them.
+        training_references: training captions in any layout, for the share of captions that do not occur among them.
         listener: a retriever to rank the images by each caption: a model folder, a Hugging Face id, or world/listener.
-        prefix: words put before each caption for that retriever; null takes what belongs to the model.
+        prefix: words put before each caption for that retriever; null takes the model's own prefix.
         judge: a second retriever that no reward ever saw, such as world/judge.
         pac: encoder of PAC-S: the authors' .pth file, a folder or a Hugging Face id.
         pac_base: for .pth files, the model that they were trained from (tokenizer, image processor); null takes
             openai/clip-vit-base-patch32.
         itm: BLIP or BLIP-2 with an image-text matching head: a folder or a Hugging Face id.
-        hard_gallery: also rank each image among its so many nearest ones, and list those a caption does not tell apart.
-        samples: also draw so many captions of each image at random, and so many by beam search, and measure how good they
-            are together and how different from one another; 0 does not.
+        hard_gallery: also rank each image among its N nearest ones, and list the images a caption does not tell from its own.
+        samples: also draw N captions per image at random and N by beam search, and measure the quality and diversity of each
+            set; 0 draws none.
         num_beams: beams of the search; 1 is greedy.
         rerank: keep, of the num_beams beams, the caption with the highest reward of this recipe: a file or a shipped name.
-        no_repeat_ngram_size: no run of so many tokens may occur twice in a caption; 0 allows all.
-        min_new_tokens: a caption cannot end before so many tokens.
+        no_repeat_ngram_size: no sequence of N tokens may occur twice in a caption; 0 allows repetition.
+        min_new_tokens: shortest caption in tokens.
         max_new_tokens: longest caption in tokens.
-        batch_size: images captioned at once; it changes no caption.
-        grammar: a grammar head's mean probability for the captions: a folder of train-listener --grammar, or world/grammar.
+        batch_size: images captioned at once; captions do not depend on it.
+        grammar: mean probability of the captions under a grammar head: a folder of train-listener --grammar, or world/grammar.
         language_model: perplexity of the captions under this causal language model: a model folder or a Hugging Face id.
-        meteor: also METEOR, in process; its data come with pycocoevalcap and are compiled once.
-        spice: SPICE by its authors' program, which needs Java 8 and Stanford CoreNLP; where they are missing, a sentence
-            says what to put where.
-        spice_jar: that program, or its folder; null takes pycocoevalcap's. Giving it asks for SPICE.
-        spice_heap: most memory its Java may take, such as 4G.
-        spice_timeout: seconds that one run of it, 500 captions, may take.
+        meteor: also measure METEOR, without Java; its data come with pycocoevalcap and are compiled once.
+        spice: also measure SPICE by its authors' program, which needs Java 8 and Stanford CoreNLP; a message names what is
+            missing.
+        spice_jar: that program, or its folder; null takes pycocoevalcap's. Implies --spice.
+        spice_heap: maximum heap size of its Java, such as 4G.
+        spice_timeout: time limit in seconds per 500 captions.
     """
 
     references: str | None = None

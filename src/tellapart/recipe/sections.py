@@ -21,8 +21,8 @@ class NewSection:
     Args:
         hidden_size: width of the words, the LSTM and the attention.
         dropout: before and after the LSTM, where dropout is on.
-        min_count: words that occur less often in the training captions are unknown.
-        max_caption_tokens: human captions are cut to this many words, their end counted.
+        min_count: words that occur less often in the training captions become the unknown word.
+        max_caption_tokens: human captions are cut to this many words, the end token included.
     """
 
     hidden_size: int = 512
@@ -42,7 +42,7 @@ class TransformerSection:
         layers: of the encoder, and of the decoder.
         heads: of each of these layers.
         dropout: in encoder and decoder, where dropout is on.
-        max_caption_tokens: human captions are cut to this many tokens, their end counted.
+        max_caption_tokens: human captions are cut to this many tokens, the end token included.
     """
 
     tower: str = "openai/clip-vit-large-patch14"
@@ -61,7 +61,7 @@ class LoraSection:
         r: rank of the adapters.
         alpha: scale; the adapter's output is multiplied by alpha / r.
         dropout: dropout before the adapters, where dropout is on.
-        target_modules: regular expression of the whole names of the layers that get one; null takes the text side's.
+        target_modules: regular expression that matches the full names of the adapted layers; null adapts the text side.
     """
 
     r: int = 16
@@ -76,18 +76,18 @@ class CaptionerSection:
 
     Args:
         model_name_or_path: a run of tellapart, a model folder, a Hugging Face id, a stage of the built-in world
-            (world/xe, world/backbone), new/fc_lstm or new/att2in2, recurrent captioners over data.features, or
-            new/clip_transformer, that of DiCO's paper.
-        new: what a recurrent new/... captioner is like; null takes the defaults.
-        transformer: what new/clip_transformer is like; null takes the defaults.
-        train: which weights train: all but the image tower (decoder), only what stands between it and a language model, such
-            as BLIP-2's queries, Q-Former and projection (bridge), or all.
-        lora: train adapters of this kind instead of the weights; null trains the weights.
+            (world/xe, world/backbone), new/fc_lstm or new/att2in2 (recurrent captioners over data.features), or
+            new/clip_transformer (the captioner of DiCO's paper).
+        new: sizes of a recurrent new/... captioner; null takes the defaults.
+        transformer: sizes of new/clip_transformer; null takes the defaults.
+        train: which weights train: all except the image tower (decoder), only the layers between it and a language model,
+            such as BLIP-2's queries, Q-Former and projection (bridge), or all.
+        lora: train LoRA adapters instead of the weights; null trains the weights.
         dtype: precision the weights are held in.
         quantization: hold the weights of the language model in 8 bits (int8) or 4 (nf4), with lora only; needs pip install
             'tellapart[quantization]'.
-        gradient_checkpointing: compute activations again in the backward pass, which saves memory and costs time.
-        prompt: words the model reads before it writes a caption; null takes the saved ones, else the family's own.
+        gradient_checkpointing: recompute activations in the backward pass, which saves memory and costs time.
+        prompt: words the model reads before it writes a caption; null takes the saved prompt, else the family's default.
     """
 
     model_name_or_path: str
@@ -107,20 +107,20 @@ class DataSection:
 
     Args:
         path: ``world`` (the built-in one), images with captions in any layout of docs/data.md, or owner/name on the hub.
-        split: which part of it to train on; data without splits ignore it.
+        split: which part of the data to train on; data without splits ignore it.
         images: folder that the file's image paths are relative to; null means the file's own folder.
-        features: what a captioner that reads features reads instead of images: a folder of tellapart features, a folder
-            of .npy or .npz files named by image id, or an HDF5 file.
-        format: how to read the path; null finds out by looking.
+        features: image features for a captioner that reads features instead of images: a folder of tellapart features, a
+            folder of .npy or .npz files named by image id, or an HDF5 file.
+        format: layout of the data; null detects it.
         size: size of the built-in world; other data ignore it.
-        limit: use only the first so many images; null uses all.
-        on_error: an image that cannot be read stops the training (fail), or all images are read once before it starts
-            and such ones are left out, of the evaluation's, too, and listed in skipped_images.txt (skip). For data that
-            take too long to read beforehand: nothing is read ahead, the listener embeds images as they come, and one that
-            cannot be read is replaced by the image that stands at its place in the next step, and listed (replace).
-        seconds_between: of videos, leave out key-frames sooner than this after the last one taken.
-        shuffle_window: null shuffles all images; a number shuffles archives, and images within so many, so that reading
-            stays in few archives at a time.
+        limit: maximum number of images, the first ones; null means all.
+        on_error: what to do with an image that cannot be read. fail stops the training. skip reads all images once before
+            the training, those of the evaluation too, and leaves out unreadable ones, listed in skipped_images.txt. replace
+            is for data that take too long to read beforehand: an unreadable image is replaced by the image at the same
+            place in the next step, and listed; the listener embeds images as they are read.
+        seconds_between: in videos, leave out key-frames less than this many seconds after the last one taken.
+        shuffle_window: null shuffles all images; a number N shuffles archives, and images within windows of N, so that few
+            archives are read at a time.
     """
 
     path: str = "world"
@@ -142,12 +142,12 @@ class DataSection:
 
 @dataclass(frozen=True, kw_only=True)
 class ListenerSection:
-    """The dual encoder (CLIP, SigLIP) that the reward listens with, and the first retriever of the evaluation.
+    """The dual encoder (CLIP, SigLIP) used as reward, and the first retriever of the evaluation.
 
     Args:
         path: a model folder, a Hugging Face id, a checkpoint file of OpenAI's code (.pth, such as PAC-S's), or
             world/listener; null when nothing needs one.
-        prefix: words put before each caption; null takes what belongs to the model.
+        prefix: words put before each caption; null takes the model's own prefix.
         base: for a .pth file, the model that it was trained from (tokenizer, image processor); null takes
             openai/clip-vit-base-patch32.
     """
@@ -159,7 +159,7 @@ class ListenerSection:
 
 @dataclass(frozen=True, kw_only=True)
 class LanguageModelSection:
-    """The causal language model (GPT-2, OPT, Llama) that tells the reward how likely a caption is as text.
+    """The causal language model (GPT-2, OPT, Llama) whose log-probability of a caption is the reward.
 
     Args:
         path: a model folder or a Hugging Face id; null when no reward needs one.
@@ -172,14 +172,14 @@ class LanguageModelSection:
 
 @dataclass(frozen=True, kw_only=True)
 class OwnListenerSection:
-    """The listener that belongs to the captioner: it learns beside it, or stays (luo2018). It starts as a copy, and what it
-    is copied from stays as it is.
+    """The captioner's own listener: it is trained together with the captioner, or stays frozen (luo2018). It starts as a
+    copy; the original does not change.
 
     Args:
         path: a CLIP or SigLIP model (a folder, a Hugging Face id, world/listener), a VSE, or a run of train-listener. For
-            methods with gradients through words it must have the captioner's words.
-        prefix: words put before each caption by a CLIP or SigLIP; null takes what belongs to the model.
-        train: of a CLIP or SigLIP, whether the text side learns (text) or everything (all).
+            methods with gradients through words it must have the captioner's vocabulary.
+        prefix: words put before each caption by a CLIP or SigLIP; null takes the model's own prefix.
+        train: whether the text side of a CLIP or SigLIP trains (text) or everything (all).
     """
 
     path: str | None = None
@@ -189,12 +189,12 @@ class OwnListenerSection:
 
 @dataclass(frozen=True, kw_only=True)
 class NeighboursSection:
-    """Look-alikes of the training images, which a contrastive reward holds captions against.
+    """Look-alikes of the training images, used as negatives by a contrastive reward.
 
     Args:
-        path: a file that tellapart mine wrote; null mines the training images at the start, once for every listener and data.
+        path: a file that tellapart mine wrote; null mines the training images at the start, once per listener and data set.
         k: neighbours of each image to mine.
-        listener: what looks for them: a model folder, a Hugging Face id, or world/listener; null takes the reward's.
+        listener: the model that mines them: a model folder, a Hugging Face id, or world/listener; null takes the reward's.
     """
 
     path: Path | None = None
@@ -204,7 +204,7 @@ class NeighboursSection:
 
 @dataclass(frozen=True, kw_only=True)
 class GallerySection:
-    """The training images among which a caption is to find its own (reward likelihood).
+    """The training images among which a caption must identify its own (reward likelihood).
 
     Args:
         images: how many, evenly spread; null takes all.
@@ -215,7 +215,7 @@ class GallerySection:
 
 @dataclass(frozen=True, kw_only=True)
 class GrammarSection:
-    """The frozen judge of grammar.
+    """The frozen grammar head.
 
     Args:
         path: a run of train-listener --grammar, its folder of the head, or world/grammar.
@@ -226,7 +226,7 @@ class GrammarSection:
 
 @dataclass(frozen=True, kw_only=True)
 class DistanceSection:
-    """How far two captions drawn for one image are from one another.
+    """The distance between two captions drawn for one image.
 
     Args:
         kind: bleu is one minus BLEU-3 plus one minus BLEU-4 (the paper's), edit is Levenshtein in words over the longer
@@ -238,12 +238,12 @@ class DistanceSection:
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluationSection:
-    """What the training is watched by.
+    """Evaluation during training.
 
     Args:
         split: the part of the data to caption; null never evaluates.
-        held_out: take so many images out of the training data, chosen by their ids, and caption these instead of a split;
-            for data that have no other part, such as unlabelled ones.
+        held_out: take N images out of the training data, chosen by their ids, and caption these instead of a split; for data
+            that have no other part, such as unlabelled images.
         path: data to evaluate on when it is not the training data's path.
         images: folder of that path's images; null takes the training data's.
         features: features of that path's images; null takes the training data's.
@@ -258,14 +258,14 @@ class EvaluationSection:
             Hugging Face id, or world/language_model.
         grammar: also measure the mean probability of the captions under this grammar head: a folder of train-listener
             --grammar, or world/grammar.
-        meteor: also measure METEOR, which costs some milliseconds a caption.
-        samples: also draw so many captions of each image at random and so many by beam search, and measure them as sets
-            (CIDEr, Div-1, Div-2, mBLEU-4); 0 does not.
+        meteor: also measure METEOR, which costs some milliseconds per caption.
+        samples: also draw N captions per image at random and N by beam search, and measure them as sets (CIDEr, Div-1, Div-2,
+            mBLEU-4); 0 draws none.
         num_beams: beams of the evaluation's captions; 1 is greedy.
-        no_repeat_ngram_size: no run of so many tokens may occur twice in a caption; 0 allows all.
-        min_new_tokens: a caption cannot end before so many tokens.
+        no_repeat_ngram_size: no sequence of N tokens may occur twice in a caption; 0 allows repetition.
+        min_new_tokens: shortest caption in tokens.
         max_new_tokens: longest caption in tokens.
-        limit: use only the first so many images; null uses all.
+        limit: maximum number of images, the first ones; null means all.
     """
 
     split: str | None = "val"
@@ -291,18 +291,18 @@ class EvaluationSection:
 
 @dataclass(frozen=True, kw_only=True)
 class MatcherSection:
-    """The model that tells how well a caption and its image go together, for reward.itm (docs/listeners.md).
+    """The model that scores how well a caption matches its image, for reward.itm (docs/listeners.md).
 
     Args:
         model: a model folder, a Hugging Face id, world/itm or world/listener; null when no reward needs one.
         kind: itm (BLIP or BLIP-2 with a matching head; score: its positive logit), dual (CLIP or SigLIP; the cosine), yes_no (an
-            instruct vision-language model that is asked; log-odds of yes); auto tells by the model.
-        question: what a yes_no model is asked, with {caption} in the caption's place; null takes our own words.
-        scaled: let a dual give the logit of its own loss (of CLIP usually 100 times the cosine).
+            instruct vision-language model that answers a question; log-odds of yes); auto decides by the model.
+        question: the question to a yes_no model, with {caption} in place of the caption; null takes the built-in question.
+        scaled: score a dual encoder by the logit of its own loss (for CLIP usually 100 times the cosine).
         batch_size: most images, and most texts, read at once.
         dtype: precision the weights are held in.
         autocast: precision of matrix products, for weights in float32.
-        device: where it is, such as cuda:1; null is where the captioner is.
+        device: the model's device, such as cuda:1; null takes the captioner's.
     """
 
     model: str | None = None
@@ -317,14 +317,14 @@ class MatcherSection:
 
 @dataclass(frozen=True, kw_only=True)
 class CriticSection:
-    """What learns beside the captioner to expect the returns of its captions (Dzabraev et al., 2024).
+    """The critic, trained together with the captioner to predict the returns of its captions (Dzabraev et al., 2024).
 
     Args:
-        head: what makes values of the language model's states: residual blocks, or one linear layer, which is known to
+        head: what maps the language model's states to values: residual blocks, or one linear layer, which is known to
             collapse.
         blocks: residual blocks; 5 at BLIP-2's width are the paper's 275 million weights.
-        lora: adapter that the language model carries while values are computed, and only then; null reads the captioner's own
-            states, as a recurrent captioner needs.
+        lora: adapter of the language model, used only while values are computed; null reads the captioner's own states, as a
+            recurrent captioner needs.
     """
 
     head: Literal["residual", "linear"] = "residual"
@@ -334,12 +334,12 @@ class CriticSection:
 
 @dataclass(frozen=True, kw_only=True)
 class PenaltiesSection:
-    """Which words of captions are penalised, beside those that are said twice.
+    """Which words of captions are penalised, besides repeated ones.
 
     Args:
-        phrases: a text file with a phrase a line, or vlrm, the list of Dzabraev et al. (2024), or world, the openers of the
-            built-in world (whose colours may then be said twice, too); null lists none.
-        years: whether four digits that stand alone are penalised as well.
+        phrases: a text file with one phrase per line; or vlrm, the list of Dzabraev et al. (2024); or world, the openers of
+            the built-in world (whose colours may then be repeated); null lists none.
+        years: whether separate four-digit numbers are penalised as well.
     """
 
     phrases: str | None = "vlrm"
@@ -369,14 +369,14 @@ class TrainedListenerSection:
     Args:
         path: a CLIP or SigLIP model: a folder, a Hugging Face id, or world/listener; new/vse, a recurrent listener over
             image features; or a run that trained one.
-        prefix: words put before each text; null takes what belongs to the model. They are saved with it.
-        train: which weights train: the text side and the temperature (text), everything (all), or with loss pac the two
-            projections alone (projections); null takes all of a recurrent listener, the projections with loss pac, else
+        prefix: words put before each text; null takes the model's own prefix. They are saved with the model.
+        train: which weights train: the text side and the temperature (text), everything (all), or, with loss pac, only the two
+            projections (projections); null trains everything in a recurrent listener, the projections with loss pac, and else
             the text side.
-        lora: with loss pac, train adapters of this kind in both towers instead of weights; null trains the weights.
-        vocabulary: of new/vse, the captioner whose words it is to know: a run, a folder, a Hugging Face id, or world/xe.
-        image_encoder: of new/vse without data.features, a CLIP whose image embeddings it reads, such as world/listener.
-        new: what new/vse is like; null takes the defaults.
+        lora: with loss pac, train LoRA adapters in both towers instead of weights; null trains the weights.
+        vocabulary: for new/vse, the captioner whose vocabulary it takes: a run, a folder, a Hugging Face id, or world/xe.
+        image_encoder: for new/vse without data.features, a CLIP whose image embeddings it reads, such as world/listener.
+        new: sizes of new/vse; null takes the defaults.
     """
 
     path: str
@@ -405,13 +405,13 @@ class TrainedListenerSection:
 
 @dataclass(frozen=True, kw_only=True)
 class ListenerEvaluationSection:
-    """What the training is watched by.
+    """Evaluation during training.
 
     Args:
         split: the part of the data to retrieve in; null never evaluates.
         path: data to evaluate on when it is not the training data's path.
         images: folder of that path's images; null takes the training data's.
-        limit: use only the first so many images; null uses all.
+        limit: maximum number of images, the first ones; null means all.
     """
 
     split: str | None = "val"
@@ -425,7 +425,7 @@ class HeadSection:
     """The grammar head, trained with --grammar only.
 
     Args:
-        weight: of the head's cross-entropy beside the contrastive loss.
+        weight: weight of the head's cross-entropy; the contrastive loss has weight 1.
         min_count: words that occur less often in the training captions are never put into a corrupted one.
     """
 
@@ -438,9 +438,9 @@ class HingeSection:
     """The hinge loss of the hardest negatives, with --loss hinge only.
 
     Args:
-        margin: by how much an image and its caption should be nearer than others, on the scale of cosines.
-        reduction: sum over the images of a batch (as PSST's code), or their mean.
-        warmup_steps: begin with so many steps against all others of the batch, where the hardest would be too hard.
+        margin: how much higher the cosine of an image and its caption should be than that of other pairs.
+        reduction: sum over the images of a batch (as in PSST's code), or their mean.
+        warmup_steps: take all other pairs of the batch as negatives for the first N steps, before only the hardest count.
     """
 
     margin: float = 0.2
@@ -453,13 +453,13 @@ class PacSection:
     """Positive-augmented contrastive training (Sarto et al., CVPR 2023), with --loss pac only.
 
     Args:
-        captions: a file of generated captions of the training images (as tellapart caption writes, or any other that score
-            reads), by image id or file name; of several captions of an image one is drawn each time.
-        captioner: in place of captions, what writes one for each image, greedily, before the training: a run, a model
+        captions: a file of generated captions of the training images (from tellapart caption, or any other that tellapart score
+            reads), by image id or file name; of several captions of an image, one is drawn each time.
+        captioner: instead of captions, a captioner that writes one per image, greedily, before the training: a run, a model
             folder, a Hugging Face id, or world/xe.
-        images: a folder of generated images, one for each training image and named by its id; null trains without.
-        caption_weight: of the term with generated captions (lambda_t); 0 leaves it out.
-        image_weight: of the term with generated images (lambda_v).
+        images: a folder of generated images, one per training image and named by its id; null trains without them.
+        caption_weight: weight of the term with generated captions (lambda_t); 0 leaves it out.
+        image_weight: weight of the term with generated images (lambda_v).
     """
 
     captions: Path | None = None

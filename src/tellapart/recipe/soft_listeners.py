@@ -1,4 +1,4 @@
-"""Listeners that learn beside a captioner, and retrievers of any kind, from what a user calls them."""
+"""Listeners trained with a captioner, and retrievers of any kind, from what a user calls them."""
 
 from __future__ import annotations
 

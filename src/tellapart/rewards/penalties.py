@@ -134,7 +134,7 @@ def token_returns(
         repeated: ``[N, T]`` bool.
         mask: ``[N, T]`` bool, true on words and EOS.
         finished: ``[N]`` bool, whether the caption ends in EOS.
-        no_eos_penalty: what a caption without EOS loses.
+        no_eos_penalty: penalty of a caption without EOS.
     """
     penalties = (bad.to(whole.dtype) + repeated.to(whole.dtype)) * mask
     ahead = penalties.flip(1).cumsum(dim=1).flip(1)

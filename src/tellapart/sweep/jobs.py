@@ -26,7 +26,7 @@ class Job:
     """A module to run in a process of its own.
 
     Args:
-        name: shown beside the bar and in errors.
+        name: shown next to the bar and in errors.
         module: run as ``python -m module``.
         arguments: what follows it; ``--output_dir folder`` is added.
         folder: where it works.

@@ -54,7 +54,7 @@ class Task:
     """One training, or the start model of one, with what is to be measured of it.
 
     Args:
-        name: shown beside the bar and in errors.
+        name: shown next to the bar and in errors.
         folder: of the training.
         seed: of the training.
         steps: optimiser steps, for the bar.
@@ -181,7 +181,7 @@ class Sweep:
         Args:
             setting: its recipe.
             seed: of training and start captioner; None takes the recipe's.
-            name: shown beside the bar.
+            name: shown next to the bar.
             measures: options of ``tellapart score``.
         """
         method, seed, recipe = self._seeded(setting, seed)

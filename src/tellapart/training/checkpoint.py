@@ -1,4 +1,4 @@
-"""Checkpoints: complete or absent, readable without unpickling code, and enough to go on to the very same weights."""
+"""Checkpoints: complete or absent, readable without unpickling code, and enough to resume to exactly the same weights."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class NonFiniteError(UsageError):
 
 @dataclass(frozen=True)
 class State:
-    """Where a run stands, beside weights and optimiser. Random numbers need no state: each step seeds its own.
+    """The state of a run besides weights and optimiser. Random numbers need no state: each step seeds its own.
 
     Args:
         step: optimiser steps done.
@@ -161,10 +161,10 @@ def _incomplete(folder: Path, what: str) -> UsageError:
 
 
 def find(config: TrainConfig) -> Path | None:
-    """The checkpoint to go on from, or none to start afresh.
+    """The checkpoint to resume from, or None to start anew.
 
     Raises:
-        UsageError: there is none to go on from, or going on would overwrite what a run has already written.
+        UsageError: there is none to resume from, or resuming would overwrite what a run has already written.
     """
     choice, present = config.resume_from_checkpoint, checkpoints(config.output_dir)
     if not choice:
@@ -200,7 +200,7 @@ def resume(config: TrainConfig, fresh: State, optimizer: Optimizer) -> State:
 
 
 def check_resumable(folder: Path, saved: State, now: State) -> None:
-    """Hold a checkpoint against the run that wants to go on from it.
+    """Hold a checkpoint against the run that resumes from it.
 
     Raises:
         UsageError: seed, images a step or data differ, so that it would be another run; or later checkpoints are there.
@@ -229,7 +229,7 @@ def check_resumable(folder: Path, saved: State, now: State) -> None:
     for name in sorted((set(saved.config) & set(now.config)) - free):
         if saved.config[name] != now.config[name]:
             warnings.warn(
-                f"{name} was {saved.config[name]!r} and is now {now.config[name]!r}: the run goes on, but not as it "
+                f"{name} was {saved.config[name]!r} and is now {now.config[name]!r}: the run resumes, but not as it "
                 "would have without stopping.",
                 stacklevel=2,
             )

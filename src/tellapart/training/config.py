@@ -24,30 +24,30 @@ class TrainConfig:
         per_device_train_batch_size: Images in a micro-batch on each device.
         gradient_accumulation_steps: Micro-batches whose gradients are added up before an optimiser step.
         warmup_steps: Steps over which the learning rate rises from 0; below 1 it is a fraction of all steps.
-        lr_scheduler_type: Course of the learning rate after warm-up: level, or down to 0 in a line or half a cosine.
+        lr_scheduler_type: Learning rate after warm-up: constant, or falling to 0 linearly or along half a cosine.
         weight_decay: Decoupled weight decay of AdamW, applied to every trained parameter.
         adam_beta1: Decay of AdamW's mean of gradients.
         adam_beta2: Decay of AdamW's mean of squared gradients.
         adam_epsilon: Added to AdamW's denominator.
-        max_grad_norm: Each part's gradient is scaled down to this L2 norm, over that part alone; 0 switches it off.
-        max_grad_value: Each gradient entry is cut to this magnitude, instead of the norm, in the parts it is given for.
-        bf16: Compute in bfloat16 where torch's autocast deems it safe; weights stay as they are.
-        dropout: Leave dropout on while learning. Off by default, because captions are drawn without it.
-        eval_steps: Evaluate every so many steps, beside the start and the end.
-        save_steps: Write a checkpoint every so many steps, beside the end.
-        save_total_limit: Keep only the newest so many checkpoints; ``best/`` is never removed.
-        logging_steps: Write a line to ``metrics.jsonl`` every so many steps.
-        seed: Decides the order of images and everything that is drawn.
+        max_grad_norm: Clip the gradient of each part that learns to this L2 norm; 0 switches clipping off.
+        max_grad_value: Clip each gradient entry to this magnitude, instead of the norm, in the parts it is given for.
+        bf16: Compute in bfloat16 by torch's autocast; weights keep their precision.
+        dropout: Keep dropout on during training. Off by default, because captions are sampled without it.
+        eval_steps: Evaluate every N steps, and at the start and the end; null evaluates at the start and the end only.
+        save_steps: Write a checkpoint every N steps, and at the end; null writes one at the end only.
+        save_total_limit: Keep only the newest N checkpoints; ``best/`` is never removed.
+        logging_steps: Write a line to ``metrics.jsonl`` every N steps.
+        seed: Decides the order of images and all sampling.
         resume_from_checkpoint: ``last`` (or true) for the newest checkpoint in ``output_dir``, or the folder of one.
         report_to: Where metrics go besides ``metrics.jsonl``.
         dataloader_num_workers: Processes that read images ahead; 0 reads them in the main one.
         metric_for_best_model: Evaluation metric that selects ``best/``, with or without ``eval_``.
         greater_is_better: Whether a higher value of ``metric_for_best_model`` is better.
-        best_floor: Evaluation metric to the fraction of its value at step 0 that a checkpoint must keep to be selected,
-            such as ``{CIDEr: 0.6}``.
-        on_hack: What to do once evaluations show the reward to be hacked (docs/doctor.md): only say so, end the run (stop), or
-            end it with the weights of ``best/`` (rollback).
-        hack_patience: Evaluations in a row that must show it before ``on_hack`` acts.
+        best_floor: Fraction of a metric's value at step 0 that a checkpoint must keep to be selected, such as
+            ``{CIDEr: 0.6}``.
+        on_hack: What to do once evaluations show reward hacking (docs/doctor.md): print a warning (warn), end the run (stop),
+            or end it with the weights of ``best/`` (rollback).
+        hack_patience: Evaluations in a row that must show reward hacking before ``on_hack`` acts.
 
     Raises:
         UsageError: a value cannot be used.

@@ -60,7 +60,7 @@ def check_name(name: str | None, option: str) -> str:
     from huggingface_hub.utils import validate_repo_id
 
     if not name:
-        raise UsageError(f"there is no saying where to push: give {option} owner/name.")
+        raise UsageError(f"the name of the repository is missing: give {option} owner/name.")
     try:
         validate_repo_id(name)
     except HFValidationError as error:

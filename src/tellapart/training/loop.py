@@ -73,7 +73,7 @@ def train(
                 total = step
                 break
             if stop and step < total:
-                raise KeyboardInterrupt(f"stopped at step {step} of {total}; resume_from_checkpoint=last goes on")
+                raise KeyboardInterrupt(f"stopped at step {step} of {total}; resume_from_checkpoint=last resumes")
     return Run(config.output_dir, total, training.log.history, training.selection.best, training.ended)
 
 

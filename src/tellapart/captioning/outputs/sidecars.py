@@ -20,11 +20,11 @@ class Sidecars(Output):
     """``photo.jpg`` gets ``photo.txt``.
 
     Args:
-        place: folder for the sidecars, in which the images' folders are repeated; beside the images if it is theirs.
+        place: folder for the sidecars, in which the images' folders are repeated; next to the images if it is theirs.
         extension: ending of a sidecar.
         existing: what becomes of a sidecar that is there: it stays and its image is not captioned, is overwritten, gets
             the new caption as a further line, or is first copied to ``photo.txt.bak`` (or ``.bak1``, ...).
-        mirrored: write below ``place`` instead of beside the images.
+        mirrored: write below ``place`` instead of next to the images.
     """
 
     def __init__(self, place: Path, *, extension: str = ".txt", existing: Existing = "keep", mirrored: bool) -> None:
@@ -49,7 +49,8 @@ class Sidecars(Output):
         for item in items:
             if item.path is None and not self.mirrored:
                 raise UsageError(
-                    f"{item.image.name} is no file that a sidecar could stand beside: give --output FOLDER, or --out webdataset."
+                    f"{item.image.name} is not a file, so no sidecar can be written next to it: give --output FOLDER, or --out "
+                    "webdataset."
                 )
             target = self.target(item)
             other = owner.setdefault(target, item)

@@ -40,7 +40,7 @@ class WebDataset(Output):
     """A folder of ``.tar`` shards.
 
     Shards become shards of the same names with the same keys and the bytes of every member, but ``.txt`` holds the new
-    caption, ``.json`` its row beside what stood there, and there is no ``.caption``. Images from elsewhere go into
+    caption, ``.json`` its row added to the existing fields, and there is no ``.caption``. Images from elsewhere go into
     ``00000.tar``, ``00001.tar``, ... with 1000 each, under keys of nine digits. A shard is written whole or not at all;
     one that was written before with the same captions is not written again.
     """

@@ -73,6 +73,6 @@ class ClipScore(InFile):
 
 
 def _root(place: Place, folder: Path) -> Path:
-    """Below which the images are: the given folder, else ``images`` beside the file, else the file's folder."""
+    """Below which the images are: the given folder, else ``images`` next to the file, else the file's folder."""
     beside = folder / "images"
     return place.images or (beside if beside.is_dir() else folder)

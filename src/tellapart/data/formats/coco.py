@@ -24,7 +24,7 @@ class Coco(FilePerSplit):
     ``annotations``.
 
     By default images are looked for by the file's name, so that ``annotations/captions_train2017.json`` finds
-    ``train2017/`` beside ``annotations``.
+    ``train2017/`` next to ``annotations``.
     """
 
     name = "coco"
@@ -99,7 +99,7 @@ def _file_name(record: Any, path: Path, *, needed: bool) -> str:
 
 def _guess_root(path: Path, names: Sequence[str]) -> Path:
     """The folder in which the first image is found: one named like the file (``captions_val2017`` -> ``val2017``)
-    beside the file, beside its folder or under ``images``, else those folders themselves."""
+    next to the file, next to its folder or under ``images``, else those folders themselves."""
     folder = path.stem.split("_", 1)[-1]
     parents = (path.parent, path.parent.parent, path.parent.parent / "images")
     roots = [parent / folder for parent in parents] + list(parents)

@@ -80,7 +80,7 @@ class SdScripts(InFile):
 
     @classmethod
     def write(cls, folder: Path, splits: Mapping[str, Sequence[Example]], images: Carrier) -> None:
-        """``meta_cap.json`` beside the images."""
+        """``meta_cap.json`` next to the images."""
         (examples,) = splits.values()
         records = {
             images.put(example, folder): {

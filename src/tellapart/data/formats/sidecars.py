@@ -1,4 +1,4 @@
-"""Captions in files beside the images: ``photo.jpg`` and ``photo.txt`` (or ``photo.caption``), a caption a line."""
+"""Captions in files next to the images: ``photo.jpg`` and ``photo.txt`` (or ``photo.caption``), a caption a line."""
 
 from __future__ import annotations
 
@@ -54,11 +54,11 @@ class Sidecars(Layout):
         found = _found(self.place)
         if len(found) > 1:
             raise UsageError(
-                f"{self.place.path} holds both {' and '.join(found)} files beside its images: give caption_extension."
+                f"{self.place.path} holds both {' and '.join(found)} files next to its images: give caption_extension."
             )
         if not found and self.place.caption_extension is not None:
             wanted = _endings(self.place)[0]
-            raise UsageError(f"{self.place.path} holds no {wanted} file beside an image: correct caption_extension.")
+            raise UsageError(f"{self.place.path} holds no {wanted} file next to an image: correct caption_extension.")
         return found[0] if found else EXTENSIONS[0]
 
     def read(self, splits: Sequence[str]) -> list[Example]:
@@ -95,7 +95,7 @@ def _endings(place: Place) -> tuple[str, ...]:
 
 
 def _found(place: Place, *, first: bool = False) -> list[str]:
-    """The endings of files beside images; with ``first``, of the first found."""
+    """The endings of files next to images; with ``first``, of the first found."""
     found = []
     for _, names in walk(place.path):
         there = set(names)

@@ -113,7 +113,7 @@ class Unlabelled:
 
     @classmethod
     def looks_like(cls, place: Place) -> bool:
-        """Whether only this reads all there is: a video, a folder with one at its top, or with tars beside images.
+        """Whether only this reads all there is: a video, a folder with one at its top, or with tars next to images.
 
         Not where a file may hold captions, which other formats read.
         """
