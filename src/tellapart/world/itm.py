@@ -29,8 +29,8 @@ from tellapart.world.schedule import History, Task
 from tellapart.world.vocabulary import MAX_LENGTH
 
 OWN_CAPTIONS, DETAIL, FULL = 2, (5, 5), 2
-"""It reads, for each image, so many of its captions, for each number n the longest of n annotators' captions, and so many that
-say everything: sizes, textures and backgrounds are seldom said, and without these it does not look at them."""
+"""Per image: number of its own captions, for each n the longest of n annotators' captions, and number of full descriptions.
+Sizes, textures and backgrounds are seldom said, and without the long texts the model does not look at them."""
 
 LAYERS = 3
 

@@ -31,10 +31,10 @@ if TYPE_CHECKING:
     from tellapart.world import Scene
 
 ALT_TEXT_COPIES, CAPTION_COPIES = 5, 2
-"""An image's three keyword lists and its five captions are given the listener so many times: 15 of 25 texts are lists."""
+"""How often an image's three keyword lists, and its five captions, are among its texts: 15 of 25 texts are lists."""
 
 OWN_CAPTIONS, DETAIL = 2, (2, 5, 5, 5)
-"""NegCLIP reads, for each image, so many of its captions, and for each number n the longest of n annotators' captions."""
+"""What NegCLIP reads per image: number of its own captions, and for each n the longest of n annotators' captions."""
 
 
 def make_listener(tower: Any, *, name: str) -> ClipListener:

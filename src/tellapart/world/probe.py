@@ -160,7 +160,7 @@ def accuracies(
     Args:
         score: the model.
         size: of the world whose val split is used.
-        every: ask only of every so many pictures, where each pair costs a pass.
+        every: ask about every Nth picture only, where each pair costs a pass.
         asked: names of questions; none asks all.
     """
     scenes = list(load_scenes("val", size=size).values())[::every]
