@@ -91,6 +91,18 @@ def test_the_oracle_is_refused_on_photos(materials, tmp_path):
         build(Recipe.load(path))
 
 
+def test_the_oracle_is_for_studies(tmp_path, capsys):
+    """Even on the built-in world: it is not a way to train captioners."""
+    recipe = Recipe.load("world_ved_dico", {"reward": [{"name": "oracle", "weight": 1.0}], "data.size": "small"})
+    with pytest.raises(UsageError, match="reward oracle is a control for studies of the built-in world"):
+        recipe.train(tmp_path / "run")
+    assert (
+        main(["train", "recipes/world_ved_dico.yaml", "--reward.clip_s", "0", "--reward.oracle", "1", "--dry_run"]) == 2
+    )
+    assert "reward oracle is a control for studies" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+
+
 def test_truth_needs_a_matcher(materials, tmp_path):
     with pytest.raises(UsageError, match=r"reward\.truth needs a matcher: set matcher\.model"):
         check_together(Recipe.load(materials.recipe(tmp_path, "scst", reward=["truth"])))

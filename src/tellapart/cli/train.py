@@ -27,8 +27,10 @@ def run(argv: Sequence[str]) -> int:
     if flags.print_config:
         say(recipe.to_yaml().rstrip())
         return 0
+    from tellapart.recipe.rewards import refuse_controls
     from tellapart.recipe.run import check_output_dir
 
+    refuse_controls(recipe)
     check_output_dir(recipe, overwrite=flags.overwrite_output_dir)
     check_push(flags)
     if flags.dry_run:

@@ -177,13 +177,21 @@ class Recipe:
 
         return build(self, dry_run=dry_run)
 
-    def train(self, output_dir: str | Path | None = None, *, resume: bool = False, overwrite: bool = False) -> Run:
+    def train(
+        self,
+        output_dir: str | Path | None = None,
+        *,
+        resume: bool = False,
+        overwrite: bool = False,
+        controls: bool = False,
+    ) -> Run:
         """Build and train; checkpoints, logs and evaluations go to the output folder.
 
         Args:
             output_dir: in place of the recipe's.
             resume: continue the training in that folder from its last checkpoint, if there is one.
             overwrite: delete what an earlier training left there.
+            controls: allow rewards that are controls of studies, such as the oracle.
 
         Returns:
             The run; ``run.best`` is the selected checkpoint.
@@ -199,7 +207,7 @@ class Recipe:
             recipe = recipe.replaced({"training.resume_from_checkpoint": "last"})
         elif resume:
             overwrite = True  # what a training left that was stopped before its first checkpoint
-        return train(recipe, overwrite=overwrite)
+        return train(recipe, overwrite=overwrite, controls=controls)
 
 
 def dotted(overrides: Mapping[str, Any]) -> dict[str, Any]:

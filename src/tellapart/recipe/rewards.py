@@ -31,6 +31,20 @@ def check_reward(recipe: Recipe) -> None:
         raise UsageError(f"method {recipe.method} takes no reward: leave reward out, or choose another method.")
 
 
+def refuse_controls(recipe: Recipe) -> None:
+    """Raise where a recipe is rewarded by a control, such as the oracle: no training but a study's.
+
+    Raises:
+        UsageError: naming the reward.
+    """
+    for entry in recipe.reward:
+        if recipe.catalogue.rewards[entry.name].control:
+            raise UsageError(
+                f"reward {entry.name} is a control for studies of the built-in world (docs/studies.md), not a reward to train "
+                "with: use truth with a matcher instead."
+            )
+
+
 def build_reward(parts: Parts) -> Reward:
     """The weighted sum of the rewards of a recipe.
 

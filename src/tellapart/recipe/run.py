@@ -42,20 +42,24 @@ _MEASURED = ("captioner", "own_listener")
 """Parts that an evaluation reads."""
 
 
-def train(recipe: Recipe, *, overwrite: bool = False, built: Built | None = None) -> Run:
+def train(recipe: Recipe, *, overwrite: bool = False, built: Built | None = None, controls: bool = False) -> Run:
     """Train, then measure the selected captioner and keep the result and a model card with the run.
 
     Args:
         recipe: what to train.
         overwrite: delete what an earlier training left in the output folder.
         built: the recipe, built before.
+        controls: allow rewards that are controls of studies.
 
     Raises:
         UsageError: the folder holds another training, or a part is missing or broken.
     """
     from tellapart.evaluation.card import CARD_FILE, write_card
     from tellapart.recipe.images import keep_list, tell_replaced
+    from tellapart.recipe.rewards import refuse_controls
 
+    if not controls:
+        refuse_controls(recipe)
     check_output_dir(recipe, overwrite=overwrite)
     built = recipe.build() if built is None else built
     output_dir = recipe.training.output_dir

@@ -83,6 +83,7 @@ SHIPPED: dict[str, RewardKind] = {
         "the exact truth about the built-in world, 0 if false, else up to 1.1 for what tells apart: a control, not a method",
         "tellapart.world.oracle:Oracle",
         ("scenes",),
+        control=True,
     ),
 }
 """Name -> reward of this package."""

@@ -21,6 +21,7 @@ class RewardKind:
         needs: the parts that it is given.
         fixed: arguments that make the reward what it is, and so are no options.
         needs_references: whether training images must have human captions.
+        control: whether it is no reward to train with but a control of studies, which alone may use it.
         judges_truth: whether its matcher decides what is true, so that one of the built-in world must have been shown to.
     """
 
@@ -30,6 +31,7 @@ class RewardKind:
     fixed: Mapping[str, Any] = field(default_factory=dict)
     needs_references: bool = False
     judges_truth: bool = False
+    control: bool = False
 
     @staticmethod
     def of(value: Any) -> RewardKind:

@@ -99,7 +99,7 @@ def train(recipe: Resolved, folder: Path) -> dict[str, int | None]:
 
     if not any(folder.glob("checkpoint-*")):
         clear(folder)  # left by a process that was killed before its first checkpoint
-    run = Recipe.load(recipe).train(folder, resume=True)
+    run = Recipe.load(recipe).train(folder, resume=True, controls=True)
     return {"selected": run.best.step if run.best else None, "last": run.step}
 
 
