@@ -76,7 +76,7 @@ def test_each_process_loads_onto_its_own_gpu(folder, monkeypatch):
 
 def test_what_cannot_be_rounded_is_told(folder, tmp_path, monkeypatch):
     section = CaptionerSection(model_name_or_path=str(folder), quantization="int8")
-    with pytest.raises(UsageError, match=r"set captioner.lora, whose adapter learns"):
+    with pytest.raises(UsageError, match=r"set captioner.lora, whose adapter is trained"):
         load_captioner(section)
     monkeypatch.setattr(importlib.util, "find_spec", lambda name, *rest: None)
     with pytest.raises(

@@ -111,6 +111,8 @@ def finish(
             if task.trains:
                 note_training(task, on_val(name, task), selected=selected, further=further(task))
             checkpoints = ("selected", "last") if task.trains else ("start",)
-            for place, decoding in zip(task.measures, study.file.decodings, strict=True):
+            for place, decoding in zip(
+                task.measures, study.file.decodings, strict=False
+            ):  # a row may have one of its own
                 note_measured(task, place, {point: on_test(shown, task, decoding, point) for point in checkpoints})
     return study

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import fields
+from dataclasses import fields, replace
 from statistics import fmean, stdev
 
 import pytest
@@ -30,9 +30,10 @@ rows:
   c: {recipe: world_ved_scst_pac, point_of: a, seeds: [0]}
   d: {recipe: world_ved_dico, curve: {objective.beta: [0.1, 0.2, 0.4]}, shown: false}
   tried: {recipe: world_ved_dico, overrides: {objective.beta: 0.3}, test: false}
+  search: {start_of: world_ved_scst_cider, measure: {num_beams: 10, rerank: world_ved_scst_clip}}
 """
 VAL = {("a", 1e-5): 30.0, ("a", 1e-4): 50.0, ("b", 1e-5): 40.0, ("b", 1e-4): 40.0}
-TEST = {"xe": 1.0, "a": 2.0, "b": 0.5, "c": 1.2, "d (0.1)": 2.0, "d (0.2)": 1.8, "d (0.4)": 1.4}
+TEST = {"search": 3.0, "xe": 1.0, "a": 2.0, "b": 0.5, "c": 1.2, "d (0.1)": 2.0, "d (0.2)": 1.8, "d (0.4)": 1.4}
 
 
 @pytest.fixture
@@ -67,15 +68,29 @@ def test_only_what_is_searched_or_tried_is_trained_before_choosing(study):
     assert all(not task.measures for task in study.searching())  # val is in the training's own log, test is not touched
 
 
+def test_a_row_may_be_measured_in_a_way_of_its_own(study):
+    """Once, next to the first decoding of the others; what it chooses captions by decides where it is kept."""
+    (task, *_), (start, *_) = study.measured["search"], study.measured["xe"]
+    assert task.folder == start.folder
+    (how,) = task.measures.values()
+    assert how == {**study.file.measures[0], "num_beams": 10, "rerank": "world_ved_scst_clip"}
+    assert not set(task.measures) & set(start.measures)
+    assert [one["CIDEr"] for one in study.metrics("search")] == pytest.approx([3.0, 3.1, 3.2])
+    assert study.metrics("search", decoding="beam 5") == []
+    other = replace(study.file.rows["search"], measure={"num_beams": 10, "rerank": "world_ved_scst_pac"})
+    changed = Study(replace(study.file, rows={"search": other}), study.sweep.root)
+    assert not set(changed.measured["search"][0].measures) & set(task.measures)
+
+
 def test_every_seed_of_the_chosen_point_is_measured(study):
-    assert list(study.measured) == ["xe", "a", "b", "c", "d (0.1)", "d (0.2)", "d (0.4)"]
+    assert list(study.measured) == ["xe", "a", "b", "c", "d (0.1)", "d (0.2)", "d (0.4)", "search"]
     assert [(task.seed, rate(task)) for task in study.measured["a"]] == [(0, 1e-4), (1, 1e-4), (2, 1e-4)]
     assert [task.seed for task in study.measured["c"]] == [0]
     starts = [task.recipe["captioner"]["model_name_or_path"] for task in study.measured["a"]]
     assert starts == ["world/xe", "world/xe-seed1", "world/xe-seed2"]
     assert len({task.folder for tasks in study.measured.values() for task in tasks}) == 3 * 6 + 1
     assert [task.folder for task in study.timings()] == [
-        tasks[0].folder for name, tasks in study.measured.items() if name != "xe"
+        tasks[0].folder for name, tasks in study.measured.items() if name not in ("xe", "search")
     ]
 
 
@@ -166,7 +181,7 @@ def test_a_dry_run_lists_what_is_done(study, tmp_path, capsys):
     file = tmp_path / "p.yaml"
     run(file, argv=["--dry_run", "--output_dir", str(study.sweep.root)])
     said = capsys.readouterr().out
-    assert said.endswith("24 of 24 are done\n")  # 5 searched or tried, 19 measured
+    assert said.endswith("27 of 27 are done\n")  # 5 searched or tried, 19 measured
     run(file, argv=["--dry_run", "--output_dir", str(tmp_path / "other"), "--rows", "a"])
     said = capsys.readouterr().out
     assert said.endswith("0 of 2 are done\n")
@@ -229,7 +244,7 @@ def test_seeds_of_the_command_line_are_those_of_every_row(study, tmp_path, capsy
     run(tmp_path / "p.yaml", argv=["--dry_run", "--output_dir", str(study.sweep.root), "--seeds", "0", "1"])
     said = capsys.readouterr().out
     assert "to do  c (learning_rate 0.0001, seed 1)" in said, "the file gives c the seed 0 alone"
-    assert said.endswith("18 of 19 are done\n")
+    assert said.endswith("20 of 21 are done\n")
 
 
 def test_where_no_metric_selects_the_last_step_counts(tmp_path, monkeypatch):

@@ -114,7 +114,8 @@ class Study:
         """Name of a measured row -> a task per seed."""
         return {
             shown: [
-                self.task(name, setting, seed, self.file.measures) for seed in self.file.rows[name].seeds or self.seeds
+                self.task(name, setting, seed, self.file.measures_of(name))
+                for seed in self.file.rows[name].seeds or self.seeds
             ]
             for shown, name, setting in self.points()
         }
@@ -171,9 +172,12 @@ class Study:
 
         Args:
             task: measured.
-            decoding: of the captions; None takes the study's first.
+            decoding: of the captions; None takes the study's first. A row with a measure of its own has no other.
         """
-        found = task.measured(0 if decoding is None else self.file.decodings.index(decoding))
+        place = 0 if decoding is None else self.file.decodings.index(decoding)
+        if place >= len(task.measures):
+            return {}
+        found = task.measured(place)
         stands_in = next(name for name in ("selected", START, "last") if name in found)
         return {"selected": found[stands_in], **found}
 

@@ -30,6 +30,8 @@ class Row:
         point_of: another row, whose chosen point this one takes.
         curve: option -> values that are all measured on test at the chosen point, each as a row of its own.
         seeds: of the measured points; empty takes the study's.
+        measure: options of ``tellapart score`` that replace the study's for this row, which is then measured once, next to the
+            other rows' first decoding: a search without training, say.
         test: whether it is measured on test, or tried on val only.
         shown: whether the tables show it.
     """
@@ -41,6 +43,7 @@ class Row:
     point_of: str = ""
     curve: Mapping[str, list[Any]] = field(default_factory=dict)
     seeds: tuple[int, ...] = ()
+    measure: Mapping[str, Any] = field(default_factory=dict)
     test: bool = True
     shown: bool = True
 
@@ -88,6 +91,11 @@ class StudyFile:
         first = {key: options.pop(key) for key in ("samples",) if key in options}
         return [{**options, **(first if i == 0 else {}), "num_beams": count} for i, count in enumerate(beams)]
 
+    def measures_of(self, name: str) -> list[dict[str, Any]]:
+        """The measures of a row: the study's, or one of its own."""
+        own = self.rows[name].measure
+        return [{**self.measures[0], **own}] if own else self.measures
+
     @property
     def decodings(self) -> list[str]:
         """``greedy`` and ``beam 5``, in the order of ``measures``."""
@@ -103,7 +111,8 @@ class StudyFile:
             require_known(name, self.rows, f"a row of {self.page}")
         wanted = names | {self.rows[name].point_of for name in names} - {""}
         starts = {_captioner(self.rows[name]) for name in wanted}
-        kept = {name for name, row in self.rows.items() if row.start_of and _captioner(row) in starts} | wanted
+        plain = {name for name, row in self.rows.items() if row.start_of and not row.measure}
+        kept = {name for name in plain if _captioner(self.rows[name]) in starts} | wanted
         return replace(self, rows={name: row for name, row in self.rows.items() if name in kept})
 
     def seeded(self, seeds: Sequence[int]) -> StudyFile:

@@ -26,6 +26,9 @@ from tellapart.sweep.trainings import (
 )
 
 JOB_MODULE = "tellapart.cli.job"
+NO_PART_OF_REWARDS = ("method", "captioner", "data", "objective", "evaluation", "training")
+"""Sections that say nothing of how a reward scores captions that are given."""
+
 POINTS = "points"
 """Folder of the trainings; its name is that of frontiers since their first version."""
 
@@ -211,9 +214,16 @@ class Sweep:
         found = {}
         for options in measures:
             how = {**options, "split": options.get("split") or option(recipe, "evaluation.split") or "val"}
-            key = resolved_key(recipe, how, sections=("data",))
+            key = resolved_key(recipe, how, *self._reranking(how), sections=("data",))
             found[f"measured/{re.sub('[^a-z0-9]+', '-', how['split'].lower())}-{key}"] = how
         return found
+
+    def _reranking(self, how: Mapping[str, Any]) -> list[Resolved]:
+        """The reward that a measurement chooses captions by, with its parts; nothing where it does not."""
+        if not how.get("rerank"):
+            return []
+        _, resolved = self.load(Setting(how["rerank"]))
+        return [{name: section for name, section in resolved.items() if name not in NO_PART_OF_REWARDS}]
 
     def _folder(self, name: str, key: str) -> Path:
         return self.root / POINTS / f"{name}-{key}"
@@ -227,7 +237,9 @@ class Sweep:
         """
         each = distinct(tasks)
         waiting = [task for task in each if not task.done()]
-        build_stages((task.recipe, task.measures) for task in waiting)
+        measures = ((task.recipe, how) for task in waiting for how in task.measures.values())
+        reranking = [(recipe, self._reranking(how)) for recipe, how in measures]
+        build_stages([*((task.recipe, task.measures) for task in waiting), *reranking])
         for task in waiting:
             task.write()
         trainings = sum(task.steps > 0 for task in each)
