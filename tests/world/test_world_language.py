@@ -45,6 +45,25 @@ def test_whatever_is_written_is_read_back(description, prefix, seed):
     assert readings(caption) == 1
 
 
+def test_annotators_list_objects_as_they_read():
+    """From the top left to the bottom right, whatever they choose to say; relations begin with either object."""
+    rng, listed = random.Random(3), 0
+    for _ in range(400):
+        scene = draw_scene(rng)
+        kinds = [(thing.shape, thing.colour) for thing in scene.objects]
+        said = describe(scene, rng)
+        cells = [
+            scene.objects[kinds.index((phrase.shape, phrase.colour))].cell
+            for phrase in said.phrases
+            if kinds.count((phrase.shape, phrase.colour)) == 1
+        ]
+        only_listed = set(said.relations) == {"and"} and all(phrase.place is None for phrase in said.phrases)
+        if only_listed and len(cells) == len(said.phrases):
+            assert cells == sorted(cells)
+            listed += 1
+    assert listed > 40
+
+
 def alternatives(words) -> str:
     return "|".join(sorted(map(re.escape, words), key=len, reverse=True))
 

@@ -12,7 +12,7 @@ from tellapart.world.grammar import parse, write
 from tellapart.world.prefixes import first_wrong
 from tellapart.world.questions import ASKED, ATTRIBUTES, attribute_questions, picture_questions, single_objects
 from tellapart.world.sayings import (
-    CHANGE_RATES,
+    CHANGE_WEIGHTS,
     CHANGES,
     Habits,
     break_words,
@@ -75,8 +75,8 @@ def test_four_texts_a_picture_fit_a_captioner(scenes):
         assert len(texts) == 4
         assert max(len(text.split()) for text in texts) <= MAX_NEW_TOKENS
         assert first_wrong(texts[0], scene) is None
-    assert sum(CHANGE_RATES.values()) == pytest.approx(1)
-    assert set(CHANGE_RATES) == set(CHANGES)
+    assert min(CHANGE_WEIGHTS.values()) > 0
+    assert set(CHANGE_WEIGHTS) == set(CHANGES)
 
 
 def test_texts_are_held_against_their_picture_and_one_of_its_cluster():

@@ -102,7 +102,8 @@ class VLRM(ObjectiveModule):
         critic: is trained with the captioner to predict the returns.
         penalties: which tokens are bad or repeated; none penalises none.
         policy_loss: ``probability`` (the paper) or ``log_probability``.
-        reduction: how token terms of both losses are averaged: ``seq_mean`` (the paper), or ``token_mean``.
+        reduction: how token terms of both losses are averaged: ``seq_mean`` (the paper), ``token_mean`` or ``seq_sum``, see
+            :func:`tellapart.ops.reduce`.
         num_generations: captions drawn for each image.
         temperature: sampling temperature.
         top_k: sample from the N likeliest tokens; 0 keeps all tokens.

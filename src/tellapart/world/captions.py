@@ -14,8 +14,7 @@ from tellapart.world.scenes import Scene, SceneObject, pick, pick_weighted, rela
 
 def full_description(scene: Scene) -> str:
     """Everything about ``scene`` in one caption: the most that the language can tell of it."""
-    phrases = tuple(_whole(thing) for thing in scene.objects)
-    return write(Description(phrases, ("and",) * (len(phrases) - 1), scene.background))
+    return write(_every(scene.objects, scene))
 
 
 def describe(scene: Scene, rng: random.Random) -> Description:
@@ -60,15 +59,14 @@ def _generic(scene: Scene, rng: random.Random) -> Description:
     """How many there are, or the shapes of some."""
     if rng.random() < 0.4:
         return Description((NounPhrase(len(scene.objects)),))
-    things = shuffled(rng, scene.objects)[: 1 if rng.random() < 0.6 else 2]
+    things = _some(scene, 1 if rng.random() < 0.6 else 2, rng)
     return _joined([NounPhrase(shape=thing.shape) for thing in things], scene)
 
 
 def _colour(scene: Scene, rng: random.Random) -> Description:
     """Colour and shape of all or some."""
-    things = shuffled(rng, scene.objects)
-    if rng.random() < 0.4:
-        things = things[: pick(rng, range(1, len(things) + 1))]
+    every = len(scene.objects)
+    things = _some(scene, pick(rng, range(1, every + 1)) if rng.random() < 0.4 else every, rng)
     shapes = [thing.shape if rng.random() < 0.9 else None for thing in things]
     phrases = [NounPhrase(shape=shape, colour=thing.colour) for thing, shape in zip(things, shapes, strict=True)]
     return _joined(phrases, scene)
@@ -93,7 +91,7 @@ def _placed(scene: Scene, rng: random.Random) -> Description:
 
 def _medium(scene: Scene, rng: random.Random) -> Description:
     """One, two or three objects with some of their attributes, how they stand, perhaps the background."""
-    things = shuffled(rng, scene.objects)[: 2 if rng.random() < 0.75 else 3]
+    things = _some(scene, 2 if rng.random() < 0.75 else 3, rng)
     between = [_relation(a, b, rng) for a, b in pairwise(things)]
     placed = all(relation == "and" for relation in between)
     phrases = tuple(
@@ -112,8 +110,24 @@ def _medium(scene: Scene, rng: random.Random) -> Description:
 
 def describe_fully(scene: Scene, rng: random.Random) -> Description:
     """Everything, in any order."""
-    phrases = tuple(_whole(thing) for thing in shuffled(rng, scene.objects))
-    return Description(phrases, ("and",) * (len(phrases) - 1), scene.background)
+    return _every(shuffled(rng, scene.objects), scene)
+
+
+def _full(scene: Scene, rng: random.Random) -> Description:
+    """Everything."""
+    return _every(scene.objects, scene)
+
+
+def _every(things: Sequence[SceneObject], scene: Scene) -> Description:
+    return Description(tuple(_whole(thing) for thing in things), ("and",) * (len(things) - 1), scene.background)
+
+
+def _some(scene: Scene, number: int, rng: random.Random) -> list[SceneObject]:
+    """N objects of the scene at most, from the top left to the bottom right: annotators list them as they read.
+
+    In random order a listing does not tell which object comes next, and captioners that learn from it name one object twice.
+    """
+    return sorted(shuffled(rng, scene.objects)[:number], key=lambda thing: thing.cell)
 
 
 _HABITS = {
@@ -121,7 +135,7 @@ _HABITS = {
     "colour": _colour,
     "placed": _placed,
     "medium": _medium,
-    "full": describe_fully,
+    "full": _full,
 }
 
 

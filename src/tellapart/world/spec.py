@@ -11,7 +11,7 @@ import json
 
 from tellapart.errors import UsageError
 
-REVISION = 3
+REVISION = 4
 SEED = 20240229
 
 SPLIT_SIZES = {
