@@ -12,7 +12,9 @@ from tellapart.cli.main import main
 from tellapart.data.inspection import look_alikes
 from tellapart.data.load import load_dataset
 from tellapart.listeners.clip import ClipListener
+from tellapart.listeners.late import LateListener
 from tellapart.listeners.mining import mine
+from tiny_late import tiny_late
 
 
 def test_mining_prints_a_summary_and_writes_what_a_training_reads(materials, tmp_path, capsys):
@@ -31,6 +33,29 @@ def test_mining_prints_a_summary_and_writes_what_a_training_reads(materials, tmp
     for i, name in enumerate(dataset.ids):
         order = sorted((j for j in range(8) if j != i), key=lambda j: -float(cosines[i, j]))
         assert rows[name] == [dataset.ids[j] for j in order[:2]]
+
+
+def test_a_late_interaction_listener_finds_look_alikes_too(materials, tmp_path, capsys):
+    """It compares pictures token by token; a training takes the same ones."""
+    folder, output = tmp_path / "late", tmp_path / "near.parquet"
+    tiny_late().save(folder)
+    words = ["mine", str(materials.data), "--listener", str(folder), "--k", "2", "--output", str(output)]
+    assert main(words) == 0
+    rows = {row["id"]: row["neighbours"] for row in pyarrow.parquet.read_table(output).to_pylist()}
+    listener, dataset = LateListener.from_pretrained(folder), load_dataset(materials.data, split="train")
+    listener.cache_images(dataset)
+    vectors = listener.vectors_of(dataset.ids).flatten(1).double()
+    for i, name in enumerate(dataset.ids):
+        cosines = [float(vectors[i] @ other / vectors[i].norm() / other.norm()) for other in vectors]
+        order = sorted((j for j in range(8) if j != i), key=lambda j: -cosines[j])
+        assert rows[name] == [dataset.ids[j] for j in order[:2]]
+    mined = {"listener": str(folder), "k": 2}
+    objective = {"neighbour_ranks": [1, 2]}
+    recipe = materials.recipe(tmp_path, "rl", objective=objective, neighbours=mined, reward=None)
+    capsys.readouterr()
+    assert main(["train", str(recipe), "--dry_run"]) == 0
+    assert main([*words, "--prefix", "a photo of"]) == 2
+    assert "late-interaction listener, which puts no words before captions" in capsys.readouterr().err
 
 
 def test_what_is_wrong_is_one_sentence(materials, tmp_path, capsys):

@@ -27,8 +27,8 @@ class MineOptions:
     """Options of ``tellapart mine``.
 
     Args:
-        listener: the CLIP or SigLIP model whose image embeddings are compared: a model folder, a Hugging Face id, or
-            world/listener.
+        listener: the model whose image embeddings are compared: a CLIP, SigLIP or late-interaction listener, as a model
+            folder, a Hugging Face id, world/listener or world/sighted.
         k: neighbours of each image.
         split: which part of the data; data without splits ignore it.
         images: folder that the file's image paths are relative to.
@@ -97,7 +97,8 @@ def _mined(path: str, listener: str, options: MineOptions) -> tuple[CaptionDatas
     from tellapart.data.inspection import look_alikes
     from tellapart.listeners.mining import mine
     from tellapart.recipe.feature_inputs import without_broken
-    from tellapart.recipe.models import load_data, load_listener
+    from tellapart.recipe.models import load_data
+    from tellapart.recipe.soft_listeners import load_miner
 
     dataset = load_data(
         path,
@@ -109,11 +110,11 @@ def _mined(path: str, listener: str, options: MineOptions) -> tuple[CaptionDatas
         missing_files=options.on_error == "skip",
     )
     dataset, _ = without_broken(dataset, options.on_error)
-    clip = load_listener(listener, name="listener", prefix=options.prefix, size=options.size)
+    miner = load_miner(listener, name="listener", prefix=options.prefix, size=options.size)
     start = time.monotonic()
     same = look_alikes(dataset) if options.near_duplicates else []
     found = mine(
-        clip,
+        miner,
         dataset,
         options.k,
         same=same,

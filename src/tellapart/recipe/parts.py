@@ -261,10 +261,10 @@ def neighbours(parts: Parts, section: Any) -> Neighbours | None:
         _check_neighbours(found, section.path, parts.dataset, max(ranks))
         return found
     from tellapart.listeners.mining import mine
-    from tellapart.recipe.models import load_listener
+    from tellapart.recipe.soft_listeners import load_miner
 
     if section.listener is not None and section.listener != parts.recipe.listener.path:
-        looks = load_listener(section.listener, name="neighbours", size=parts.size)
+        looks = load_miner(section.listener, name="neighbours", size=parts.size)
     else:
         looks = parts("listener")
     return mine(looks, parts.dataset, section.k)

@@ -128,6 +128,24 @@ def load_retriever(
     return load_vse(path, name=name, size=size, features=features)
 
 
+def load_miner(path: str, *, name: str, prefix: str | None = None, size: str = "full") -> ClipListener | LateListener:
+    """What finds look-alikes: a CLIP, a SigLIP or a late-interaction listener, on this process's device.
+
+    Args:
+        path: a model folder, a Hugging Face id, a run that trained one, or a stage of the built-in world.
+        name: key of its tensors in ``batch.inputs``.
+        prefix: put before every text by a CLIP; none takes its own.
+        size: of the built-in world.
+
+    Raises:
+        UsageError: there is no such model, or it is of another kind.
+    """
+    if not names_late(path, size):
+        return load_listener(path, name=name, prefix=prefix, size=size)
+    _refuse_prefix(path, prefix)
+    return load_late(path, name=name, size=size)
+
+
 def names_late(path: str, size: str = "full") -> bool:
     """Whether a folder, a run or a stage of the built-in world is a late-interaction listener."""
     return is_late(build_stage(path, size) if is_world(path) else path)
