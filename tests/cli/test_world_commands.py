@@ -41,6 +41,7 @@ def test_every_recipe_of_the_world_runs(recipe, tmp_path):
     for rate in (
         "learning_rate: 3.0e-4",
         "learning_rate: 2.0e-4",
+        "learning_rate: 1.0e-4",
         "learning_rate: {captioner: 3.0e-4",
         "learning_rate: {captioner: 1.0e-4",
     ):

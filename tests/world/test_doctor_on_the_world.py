@@ -126,7 +126,7 @@ def hacked(tmp_path_factory):
     evaluate = evaluation(
         world(), speaker, GrammarMeasure(Grammar.from_pretrained(resolve("world/grammar", size="small")))
     )
-    options = {"learning_rate": 5e-4, "max_steps": 40, "eval_steps": 2, "per_device_train_batch_size": 16}
+    options = {"learning_rate": 1e-3, "max_steps": 40, "eval_steps": 2, "per_device_train_batch_size": 16}
     options |= {"on_hack": "rollback", "metric_for_best_model": "listener_R@1", "best_floor": {"Bleu_1": 0.8}}
     run = trained(folder, objective, evaluate=evaluate, **options)
     return folder, run, evaluate(None)
@@ -198,7 +198,7 @@ def test_captions_that_please_one_listener_alone(tmp_path):
     captions = told_by_one_alone(parts, images)
     learned = [Example(e.id, e.image, (text,)) for e, text in zip(images, captions, strict=True)]
     data = TrainingData(CaptionDataset(learned, name="learned"), parts.evaluate.collate)
-    options = {"learning_rate": 1e-3, "max_steps": 30, "eval_steps": 30, "per_device_train_batch_size": 20}
+    options = {"learning_rate": 1e-3, "max_steps": 60, "eval_steps": 60, "per_device_train_batch_size": 20}
     run = trained(tmp_path, XE(speaker), data=data, evaluate=evaluation(parts, speaker), **options)
     assert verdicts(tmp_path) >= ONE_LISTENER
     start, end = run.evaluations

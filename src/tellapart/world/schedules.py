@@ -39,12 +39,12 @@ _BACKBONE = {
 }
 _VERIFIER = {
     "full": {"steps": 1000, "batch_size": 48, "learning_rate": 2e-3, "adam_beta2": 0.98},
-    "small": {"steps": 45, "batch_size": 32, "learning_rate": 2e-3, "adam_beta2": 0.98},
+    "small": {"steps": 90, "batch_size": 32, "learning_rate": 2e-3, "adam_beta2": 0.98},
 }
 _JUDGE = {"full": _VERIFIER["full"] | {"steps": 750}, "small": _VERIFIER["small"]}
 _PAC = {
     "full": {"steps": 150, "batch_size": 256, "learning_rate": 1e-3},
-    "small": {"steps": 20, "batch_size": 128, "learning_rate": 3e-3},
+    "small": {"steps": 60, "batch_size": 128, "learning_rate": 1e-3},
 }
 
 STAGES = {
@@ -88,7 +88,7 @@ STAGES = {
         {
             # Faster, and relations are not learnt: at 2e-3 they are right in 43 % of samples, at 1e-3 in 91 %.
             "full": {"steps": 1400, "batch_size": 64, "learning_rate": 1e-3, "adam_beta2": 0.98},
-            "small": {"steps": 60, "batch_size": 32, "learning_rate": 2e-3},
+            "small": {"steps": 100, "batch_size": 32, "learning_rate": 2e-3},
         },
         needs=("world/backbone",),
     ),
