@@ -7,6 +7,7 @@ phrases, count wrongly and break the grammar. So texts are drawn widely here, an
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -21,6 +22,13 @@ from tellapart.world.vocabulary import MAX_NEW_TOKENS, WORDS
 
 CELLS = tuple((row, column) for row in range(len(spec.ROWS)) for column in range(len(spec.COLUMNS)))
 BACKGROUNDS = tuple(spec.BACKGROUNDS)
+BY_LIKENESS = {
+    name: sorted(
+        (other for other in BACKGROUNDS if other != name), key=lambda other: math.dist(rgb, spec.BACKGROUNDS[other])
+    )
+    for name, rgb in spec.BACKGROUNDS.items()
+}
+"""Background -> the others, that with the nearest colour first."""
 
 
 @dataclass(frozen=True)
@@ -208,7 +216,10 @@ def _with_count_changed(said: Description, scene: Scene, rng: random.Random) -> 
 
 
 def _with_background_changed(said: Description, scene: Scene, rng: random.Random) -> Description:
-    return replace(said, background=pick(rng, [name for name in BACKGROUNDS if name != said.background]))
+    """Another background, in half of the cases the one whose colour is nearest to the scene's."""
+    others = [name for name in BACKGROUNDS if name != said.background]
+    alike = [name for name in BY_LIKENESS[scene.background] if name in others]
+    return replace(said, background=alike[0] if rng.random() < 0.5 else pick(rng, others))
 
 
 CHANGES: dict[str, Callable[[Description, Scene, random.Random], Description | None]] = {
@@ -239,7 +250,7 @@ CHANGE_WEIGHTS = {
 
 
 def break_words(text: str, rng: random.Random) -> str:
-    """``text`` with one or two faults of language: a word lost, doubled, replaced, exchanged or put in, or a stretch repeated."""
+    """``text`` with one or two faults of language, such as a word lost, a stretch repeated or a wrong article."""
     words = text.split()
     for _ in range(1 if rng.random() < 0.75 else 2):
         words = pick(rng, _FAULTS)(words, rng) or words
@@ -281,7 +292,17 @@ def _repeated(words: list[str], rng: random.Random) -> list[str]:
     return [*words[:end], *words[start:]]
 
 
-_FAULTS = (_lost, _doubled, _replaced, _put_in, _exchanged, _cut, _repeated)
+def _with_wrong_article(words: list[str], rng: random.Random) -> list[str] | None:
+    """With "an" for some "a" or the other way round, as in "a orange star"; none if there is no article."""
+    places = [at for at, word in enumerate(words) if word in ARTICLES]
+    if not places:
+        return None
+    at = pick(rng, places)
+    return [*words[:at], ARTICLES[words[at]], *words[at + 1 :]]
+
+
+ARTICLES = {"a": "an", "an": "a"}
+_FAULTS = (_lost, _doubled, _replaced, _put_in, _exchanged, _cut, _repeated, _with_wrong_article)
 
 
 def draw_texts(scene: Scene, rng: random.Random, habits: Habits) -> list[str]:
