@@ -1,4 +1,6 @@
+import math
 import random
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -19,7 +21,38 @@ def test_sle_distance_vector():
         )
     one_way = (1 - pairwise_bleu(captions, (3, 4))).sum(axis=0)[0]
     np.testing.assert_allclose(one_way, expected["d_asym"], rtol=0, atol=tolerance)
-    np.testing.assert_allclose(bleu_distances(captions)[0], expected["d_sym"], rtol=0, atol=tolerance)
+    found = bleu_distances(captions)[0]
+    np.testing.assert_allclose(found, expected["d_sym"], rtol=0, atol=tolerance)
+    assert found.diagonal().tolist() == [0, 0, 0]
+
+
+def plain_bleu(said, heard, order):
+    """BLEU of the order given or of the words there are, without smoothing."""
+    order = max(1, min(order, len(said)))
+    product = 1.0
+    for n in range(1, order + 1):
+        grams, others = ([tuple(words[i : i + n]) for i in range(len(words) - n + 1)] for words in (said, heard))
+        counted, known = Counter(grams), Counter(others)
+        product *= sum(min(count, known[gram]) for gram, count in counted.items()) / max(1, len(grams))
+    return product ** (1 / order) * min(1.0, math.exp(1 - len(heard) / max(1, len(said))))
+
+
+def test_captions_of_no_to_four_words_are_as_far_apart_as_their_own_ngrams():
+    captions = ["", "dog", "a dog", "a red dog", "a red dog runs", "a red dog runs far", "a cat", ""]
+    found = bleu_distances([captions])[0]
+    words = [caption.split() for caption in captions]
+    for j, one in enumerate(words):
+        for k, other in enumerate(words):
+            both = [sum(1 - plain_bleu(x, y, n) for n in (3, 4)) for x, y in ((one, other), (other, one))]
+            assert found[j, k] == pytest.approx(0 if one == other else sum(both) / 2, abs=1e-3), (one, other)
+            assert (found[j, k] == 0) == (one == other)
+
+
+@pytest.mark.parametrize("words", [0, 1, 2, 3, 4, 9])
+def test_equal_captions_are_at_distance_0_whatever_their_length(words):
+    """They were at 2.00, 1.99, 0.97 and 0 at one to four words, so that SLE paid short captions."""
+    caption = " ".join("abcdefghi"[:words])
+    assert not bleu_distances([[caption] * 3]).any()
 
 
 @pytest.mark.parametrize("samples", [1, 2, 5, 12])

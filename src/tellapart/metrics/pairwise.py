@@ -25,6 +25,9 @@ from tellapart.metrics.positions import (
     same_ngrams,
 )
 
+SMOOTHING = 1e-6
+"""Smaller distances are 0: coco-caption's constants leave some 1e-9 between a caption and itself."""
+
 Caption = str | Sequence[Hashable] | np.ndarray
 """Tokenised text, words one by one, or an array of token ids (the quickest: nothing must be looked up)."""
 
@@ -95,8 +98,8 @@ def _shared(captions: Numbered, left: np.ndarray, right: np.ndarray, orders: int
 def bleu_distances(samples: Sequence[Sequence[Caption]], orders: Sequence[int] = (3, 4)) -> np.ndarray:
     """``[B, s, s]``: the sum over ``orders`` of one minus BLEU-n, the mean of both directions; 0 (equal) to 2.
 
-    The diagonal is some 5e-10, not 0, because of BLEU's smoothing. Adding a constant to all distances changes nothing
-    in SLE, whose baseline takes it off.
+    A scored caption of L words has no n-grams beyond L, where coco-caption's smoothing makes BLEU-n of a caption with
+    itself 0 (one to three words). So BLEU of order min(n, L) takes the place of BLEU-n here.
 
     Args:
         samples: s captions of each of B images; s is the same for all.
@@ -104,6 +107,17 @@ def bleu_distances(samples: Sequence[Sequence[Caption]], orders: Sequence[int] =
 
     Raises:
         UsageError: images have different numbers of captions.
+
+    Example::
+
+        distances = bleu_distances([["a dog", "a dog", "a cat"]])
+        distances[0, 0, 1]  # 0.0, equal captions
+        distances[0, 0, 2]  # 2.0, no bigram in common
     """
-    distances = (1 - pairwise_bleu(samples, orders)).sum(axis=0)
-    return (distances + distances.swapaxes(1, 2)) / 2
+    bleu = pairwise_bleu(samples, range(1, max(orders) + 1))
+    lengths = _number([text for captions in samples for text in captions]).lengths.reshape(*bleu.shape[1:3], 1)
+    highest = np.maximum(lengths, 1)  # of an empty caption BLEU-1, which is 0
+    one_way = sum(1 - np.take_along_axis(bleu, np.minimum(n, highest)[None] - 1, axis=0)[0] for n in orders)
+    distances = (one_way + one_way.swapaxes(1, 2)) / 2
+    equal = (distances < SMOOTHING) | ((lengths == 0) & (lengths.swapaxes(1, 2) == 0))
+    return np.where(equal, 0.0, distances)
