@@ -44,7 +44,7 @@ class Evaluation:
         name: what the data is called in the protocol; default: the data set's name.
 
     Raises:
-        UsageError: the decoding returns several captions an image, or there are no beams to choose from.
+        UsageError: the decoding returns several captions per image, or ``rerank`` is given without beam search.
     """
 
     def __init__(

@@ -27,7 +27,7 @@ class Rerank:
         """The same search with all of its beams returned.
 
         Raises:
-            UsageError: it is no beam search, or returns several captions already.
+            UsageError: ``decoding`` is not a beam search, or already returns several captions.
         """
         if decoding.num_beams < 2 or decoding.num_return_sequences != 1:
             raise UsageError(

@@ -173,7 +173,7 @@ def start_captioner(
     """The captioner of a recipe; one that begins anew knows the words of the training captions.
 
     Raises:
-        UsageError: there is no such model, or it cannot be used so.
+        UsageError: the model does not exist, or cannot be used here.
     """
     from tellapart.recipe.models import NEW, load_captioner
 

@@ -85,7 +85,7 @@ class Words:
 def split_words(argv: Sequence[str], types: Mapping[str, Any], *, recipe: bool = True) -> Words:
     """Take a command line apart: ``--name value``, ``--name=value`` and switches, in any order; ``-`` counts as ``_``.
 
-    Where a recipe is among the words, a word that ends as a recipe does is no option's value, unless it follows ``=``.
+    With ``recipe``, a word that ends in .yaml or .yml is the recipe and never the value of an option, unless it follows ``=``.
 
     Args:
         argv: the words.

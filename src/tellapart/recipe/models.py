@@ -63,7 +63,7 @@ def load_captioner(
             a seed must be trained already.
 
     Raises:
-        UsageError: there is no such model, or it cannot be used so.
+        UsageError: the model does not exist, or cannot be used here.
 
     Example:
         >>> captioner = load_captioner("runs/x")
@@ -220,7 +220,7 @@ def load_listener(
     """A retriever, on this process's device; ``base`` has the tokenizer and image processor of a ``.pth`` file.
 
     Raises:
-        UsageError: there is no such model, or it is of another kind.
+        UsageError: the model does not exist or is of another kind.
     """
     if is_vse(path):
         raise UsageError(
@@ -251,7 +251,7 @@ def load_language_model(
     """A causal language model, on this process's device.
 
     Raises:
-        UsageError: there is no such model, or it is of another kind.
+        UsageError: the model does not exist or is of another kind.
     """
     folder = build_stage(path, size) if is_world(path) else path
     return LanguageModel.from_pretrained(folder, dtype=dtype).to(device())

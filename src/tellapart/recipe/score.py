@@ -90,7 +90,7 @@ def _rerank(name: str, captioner: HuggingFaceCaptioner, where: Where, collate: C
     """What chooses by the reward of a recipe among captions of these images, and a collate with what it reads of them.
 
     Raises:
-        UsageError: there is no such recipe, or a reward of it is missing, broken or reads references.
+        UsageError: the recipe does not exist, or one of its rewards is missing, broken or reads references.
     """
     from tellapart.data.dataset import Collate
     from tellapart.evaluation.rerank import Rerank

@@ -84,7 +84,7 @@ def load_any_listener(
         features: as there.
 
     Raises:
-        UsageError: there is no such model, or it is a VSE that lacks a word of the captioner.
+        UsageError: the model does not exist, or is a VSE without some word of the captioner.
     """
     if is_vse(path):
         return load_soft_listener(path, captioner, name=name, prefix=prefix, size=size, features=features)
@@ -117,7 +117,7 @@ def load_retriever(
         features: what a VSE reads of images, where it was trained on such.
 
     Raises:
-        UsageError: there is no such model, or it is of another kind.
+        UsageError: the model does not exist or is of another kind.
     """
     if names_late(path, size):
         _refuse_prefix(path, prefix)
@@ -138,7 +138,7 @@ def load_miner(path: str, *, name: str, prefix: str | None = None, size: str = "
         size: of the built-in world.
 
     Raises:
-        UsageError: there is no such model, or it is of another kind.
+        UsageError: the model does not exist or is of another kind.
     """
     if not names_late(path, size):
         return load_listener(path, name=name, prefix=prefix, size=size)
@@ -234,7 +234,7 @@ def clip_vectors(path: str, size: str = "full") -> ClipVectors:
     """The image embeddings of a frozen listener.
 
     Raises:
-        UsageError: there is no such model, or it is of another kind.
+        UsageError: the model does not exist or is of another kind.
     """
     listener = load_listener(path, name=IMAGES, size=size)
     named = path if is_world(path) else str(trained_folder(path))

@@ -21,7 +21,7 @@ class RewardKind:
         needs: the parts that it is given.
         fixed: arguments that make the reward what it is, and so are no options.
         needs_references: whether training images must have human captions.
-        control: whether it is no reward to train with but a control of studies, which alone may use it.
+        control: whether only studies may use it, as a control.
         judges_truth: whether its matcher decides what is true, so that one of the built-in world must have been shown to.
     """
 

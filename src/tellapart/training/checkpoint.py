@@ -164,7 +164,7 @@ def find(config: TrainConfig) -> Path | None:
     """The checkpoint to resume from, or None to start anew.
 
     Raises:
-        UsageError: there is none to resume from, or resuming would overwrite what a run has already written.
+        UsageError: no checkpoint exists, or resuming would overwrite what a run has already written.
     """
     choice, present = config.resume_from_checkpoint, checkpoints(config.output_dir)
     if not choice:
