@@ -10,10 +10,20 @@ from torch import Tensor
 from transformers import LogitsProcessorList, TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
 
 from tellapart.captioners.base import Encoded
-from tellapart.captioners.cache import select_rows
 from tellapart.captioners.families.base import Family
 from tellapart.draws import base_seed, uniforms
 from tellapart.types import Decoding
+
+FEW = 0.75
+"""Captions that ended leave the batch when at most this share still runs: leaving copies what the others remember."""
+
+LOOK = 8
+"""Steps between two looks at what has ended on a device that must be waited for; on a CPU every step looks."""
+
+
+def _looks(step: int, device: torch.device) -> bool:
+    return device.type == "cpu" or (step + 1) % LOOK == 0
+
 
 # Greedy search and sampling.
 
@@ -32,6 +42,31 @@ def inverse_cdf(scores: Tensor, uniform: Tensor) -> Tensor:
     below = torch.nextafter(total, torch.zeros_like(total))
     target = torch.minimum(uniform[:, None].to(total) * total, below)
     return torch.searchsorted(cumulative, target, right=True).squeeze(1).clamp(max=scores.shape[1] - 1)
+
+
+BLOCK = 64
+"""Columns that :func:`largest` looks at together."""
+
+MANY = 4096
+"""From this vocabulary on, :func:`largest` is quicker than sorting out all continuations of an image together."""
+
+
+def largest(scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """Values and places ``[n, count]`` of the largest of each row of ``scores [n, V]``, in falling order.
+
+    The largest are in the blocks with the largest maxima: over a large vocabulary they are found among those only.
+    """
+    rows, width = scores.shape
+    blocks = width // BLOCK
+    if blocks < 2 * count:
+        return tuple(scores.topk(count))
+    whole = scores[:, : blocks * BLOCK].unflatten(1, (blocks, BLOCK))
+    chosen = whole.amax(dim=2).topk(count).indices
+    places = (chosen[:, :, None] * BLOCK + torch.arange(BLOCK, device=scores.device)).flatten(1)
+    rest = torch.arange(blocks * BLOCK, width, device=scores.device).expand(rows, -1)
+    places = torch.cat([places, rest], dim=1)
+    top = scores.gather(1, places).topk(count)
+    return top.values, places.gather(1, top.indices)
 
 
 def block_repeated_ngrams(scores: Tensor, tokens: Tensor, size: int) -> Tensor:
@@ -89,8 +124,8 @@ def draw(
 ) -> tuple[Tensor, Tensor | None]:
     """Draw ``num_return_sequences`` captions of every image, or as many as there are numbers for, image by image.
 
-    The first step, and the image's keys and values, are computed once an image and shared by its captions. Captions
-    that ended leave the batch and the cache.
+    The first step, and the image's keys and values, are computed once per image and shared by its captions. Captions
+    that ended stay in the batch until enough have, and then leave it together.
 
     Args:
         family: the model.
@@ -103,29 +138,33 @@ def draw(
     Returns:
         ``[N, max_new_tokens]`` tokens, padded after EOS, and the log-probabilities or none.
     """
-    device, count = encoded.states.device, decoding.num_return_sequences
-    count = count if uniforms is None else len(uniforms) // len(encoded.states)
-    cache = family.new_cache()
-    logits = family.exact_logits(family.prefix(encoded, cache))
-    image = torch.arange(len(encoded.states), device=device).repeat_interleave(count)
-    cache, logits = (select_rows(cache, image), logits[image]) if count > 1 else (cache, logits)
+    count = decoding.num_return_sequences if uniforms is None else len(uniforms) // len(encoded.states)
+    steps = family.steps(encoded, count, decoding.max_new_tokens)
+    logits = family.exact_logits(steps.first)
+    logits = logits[steps.image] if count > 1 else logits
     choose = _Chooser(family, decoding, uniforms, logits.shape[1])
-    eos = torch.tensor(family.eos, device=device)
-    tokens = torch.full((len(image), decoding.max_new_tokens), family.pad, dtype=torch.long, device=device)
-    scored = torch.zeros(tokens.shape, device=device) if logprobs else None
-    rows, drawn = torch.arange(len(image), device=device), tokens[:, :0]
+    eos = torch.tensor(family.eos, device=logits.device)
+    tokens = torch.full((len(logits), decoding.max_new_tokens), family.pad, device=logits.device)
+    scored = torch.zeros(tokens.shape, device=logits.device) if logprobs else None
+    rows = torch.arange(len(tokens), device=logits.device)
+    ended = torch.zeros(len(tokens), dtype=torch.bool, device=logits.device)
     for step in range(decoding.max_new_tokens):
-        chosen = choose(logits, drawn, rows)
-        tokens[rows, step] = chosen
+        chosen = choose(logits, tokens[rows, :step], rows)
+        tokens[rows, step] = chosen.masked_fill(ended, family.pad)
         if scored is not None:
-            scored[rows, step] = logits.log_softmax(dim=1).gather(1, chosen[:, None]).squeeze(1)
-        going = (~torch.isin(chosen, eos)).nonzero().squeeze(1)
-        if len(going) == 0 or step + 1 == decoding.max_new_tokens:
+            logprob = logits.log_softmax(dim=1).gather(1, chosen[:, None]).squeeze(1)
+            scored[rows, step] = logprob.masked_fill(ended, 0)
+        ended = ended | torch.isin(chosen, eos)
+        if step + 1 == decoding.max_new_tokens:
             break
-        if len(going) < len(rows):
-            rows, chosen, cache = rows[going], chosen[going], select_rows(cache, going)
-        drawn = tokens[rows, : step + 1]
-        logits = family.exact_logits(family.decode(chosen[:, None], encoded, image[rows], cache)[:, -1])
+        if _looks(step, logits.device):
+            going = (~ended).nonzero().squeeze(1)
+            if len(going) == 0:
+                break
+            if len(going) <= FEW * len(rows):
+                steps.keep(going)
+                rows, chosen, ended = rows[going], chosen[going], ended[going]
+        logits = family.exact_logits(steps.read(chosen))
     return tokens, scored
 
 
@@ -170,35 +209,42 @@ class _Beams:
 def beam_search(family: Family, encoded: Encoded, decoding: Decoding) -> Tensor:
     """``[B * num_return_sequences, max_new_tokens]`` tokens, best first for each image, padded after EOS.
 
-    The search keeps ``num_beams`` beams, collects those that end, and leaves an image when no running beam can beat the
-    worst of ``num_beams`` collected ones at its present length (``early_stopping=False``). Such images leave the batch
-    and the cache. Captions are those of transformers 5's ``generate`` with the same settings; log-probabilities after
-    ``no_repeat_ngram_size`` and ``min_new_tokens`` are not renormalised, as there.
+    The search keeps ``num_beams`` beams, collects those that end, and finishes an image when no running beam can beat the
+    worst of ``num_beams`` collected ones at its present length (``early_stopping=False``). Finished images leave the batch
+    together, once enough have. Captions are those of transformers 5's ``generate`` with the same settings;
+    log-probabilities after ``no_repeat_ngram_size`` and ``min_new_tokens`` are not renormalised, as there.
 
     Args:
         family: the model.
         encoded: states of B images.
         decoding: how; ``num_beams`` above 1.
     """
-    device, size, beams = encoded.states.device, len(encoded.states), decoding.num_beams
-    cache = family.new_cache()
-    scores = family.exact_logits(family.prefix(encoded, cache))
-    image = torch.arange(size, device=device).repeat_interleave(beams)
-    cache, scores = select_rows(cache, image), scores[image]
+    size, beams = len(encoded.states), decoding.num_beams
+    steps = family.steps(encoded, beams, decoding.max_new_tokens, beams=True)
+    scores = family.exact_logits(steps.first)[steps.image]
+    device = scores.device
     state = _begin(family, decoding, size, device)
     best = torch.full((size, decoding.num_return_sequences, decoding.max_new_tokens), family.pad, device=device)
-    images = torch.arange(size, device=device)  # those that are still searched
+    images = torch.arange(size, device=device)  # those in the batch
+    searched = torch.ones(size, dtype=torch.bool, device=device)  # of these, those that are not finished
     for step in range(decoding.max_new_tokens):
         logprobs = restricted(scores.log_softmax(dim=1), state.tokens.flatten(0, 1), family, decoding)
-        parent = _advance(family, decoding, state, logprobs.view(len(images), beams, -1), step)
-        best[images] = state.captions[:, : decoding.num_return_sequences]
-        going = _can_improve(state, step + 1, decoding.length_penalty).nonzero().squeeze(1)
-        if len(going) == 0 or step + 1 == decoding.max_new_tokens:
+        parent = _advance(family, decoding, state, logprobs, step)
+        best[images] = torch.where(
+            searched[:, None, None], state.captions[:, : decoding.num_return_sequences], best[images]
+        )
+        searched = searched & _can_improve(state, step + 1, decoding.length_penalty)
+        if step + 1 == decoding.max_new_tokens:
             break
-        rows = (parent + torch.arange(len(images), device=device)[:, None] * beams)[going].flatten()
-        state, images, cache = state.select(going), images[going], select_rows(cache, rows)
-        last = state.tokens[:, :, -1].reshape(-1, 1)
-        scores = family.exact_logits(family.decode(last, encoded, images.repeat_interleave(beams), cache)[:, -1])
+        steps.follow((parent + torch.arange(len(images), device=device)[:, None] * beams).flatten())
+        if _looks(step, device):
+            going = searched.nonzero().squeeze(1)
+            if len(going) == 0:
+                break
+            if len(going) <= FEW * len(images):
+                steps.keep((going[:, None] * beams + torch.arange(beams, device=device)).flatten())
+                state, images, searched = state.select(going), images[going], searched[going]
+        scores = family.exact_logits(steps.read(state.tokens[:, :, -1].flatten()))
     return best.flatten(0, 1)
 
 
@@ -217,22 +263,37 @@ def _begin(family: Family, decoding: Decoding, size: int, device: torch.device) 
 
 
 def _advance(family: Family, decoding: Decoding, state: _Beams, logprobs: Tensor, step: int) -> Tensor:
-    """One more token for every beam; ``[b, k]``, the beam each new one continues.
+    """One more token for every beam, given ``logprobs [b * k, V]``; ``[b, k]``, the beam each new one continues.
 
     Of the likeliest continuations (enough that k of them do not end), those among the first k that end are collected,
     and the first k that do not end run on. At the longest length all of them end.
     """
-    beams, vocabulary = decoding.num_beams, logprobs.shape[2]
-    likeliest = (state.running[:, :, None] + logprobs).flatten(1).topk(max(2, 1 + len(family.eos)) * beams)
-    parent, token = likeliest.indices // vocabulary, likeliest.indices % vocabulary
+    beams = decoding.num_beams
+    most = max(2, 1 + len(family.eos)) * beams
+    likeliest, parent, token = _likeliest(state.running, logprobs.unflatten(0, (-1, beams)), most)
     tokens = torch.cat([_beams_at(state.tokens, parent), token[:, :, None]], dim=2)
     ends = torch.isin(token, token.new_tensor(family.eos)) | (step + 1 == decoding.max_new_tokens)
-    _collect(
-        state, tokens[:, :beams], likeliest.values[:, :beams] / (step + 1) ** decoding.length_penalty, ends[:, :beams]
-    )
-    running = (likeliest.values + ends * NEVER).topk(beams)
+    _collect(state, tokens[:, :beams], likeliest[:, :beams] / (step + 1) ** decoding.length_penalty, ends[:, :beams])
+    running = (likeliest + ends * NEVER).topk(beams)
     state.running, state.tokens = running.values, _beams_at(tokens, running.indices)
     return parent.gather(1, running.indices)
+
+
+def _likeliest(running: Tensor, logprobs: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:
+    """The ``count`` likeliest continuations: their scores ``[b, count]``, the beams they continue, and their words.
+
+    Args:
+        running: ``[b, k]`` scores of the beams.
+        logprobs: ``[b, k, V]`` of what follows each.
+        count: how many.
+    """
+    beams, vocabulary = logprobs.shape[1:]
+    if vocabulary < MANY:
+        top = (running[:, :, None] + logprobs).flatten(1).topk(count)
+        return top.values, top.indices // vocabulary, top.indices % vocabulary
+    values, words = (part.unflatten(0, (-1, beams)) for part in largest(logprobs.flatten(0, 1), count))
+    top = (running[:, :, None] + values).flatten(1).topk(count)
+    return top.values, top.indices // count, words.flatten(1).gather(1, top.indices)
 
 
 def _collect(state: _Beams, tokens: Tensor, scores: Tensor, ends: Tensor) -> None:

@@ -15,6 +15,7 @@ from tellapart.captioners.base import Captioner, Encoded
 from tellapart.captioners.drawing import draw_captions, draw_with_greedy
 from tellapart.captioners.families import family_of
 from tellapart.captioners.families.base import Family, Processors
+from tellapart.captioners.fused import fuse_activations
 from tellapart.captioners.learning import Train, checkpoint_layers, freeze
 from tellapart.captioners.loading import read_parts
 from tellapart.captioners.modes import eval_mode, evaluating, layers_checkpointed
@@ -57,6 +58,7 @@ class HuggingFaceCaptioner(Captioner):
         self.image_processor, self.tokenizer = family.processors.image, family.processors.tokenizer
         self.text = CaptionText(self.tokenizer, family, max_caption_tokens)
         self.trains = train
+        fuse_activations(family.model)
         freeze(family, train)
         self.checkpoints_layers = gradient_checkpointing
         if gradient_checkpointing:

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.nn.init import orthogonal_
 
 from tellapart.data.dataset import Collate
 from tellapart.data.loader import TrainingData
@@ -72,8 +73,8 @@ def _start_from_meanings(model: LateModel, tokenizer: Any, sizes: Sequence[int])
     meanings, states = _meanings(tokenizer, sizes), model.vision_model.config.hidden_size
     classes, dim = meanings.shape[1], model.config.dim
     embeddings = model.text_model.get_input_embeddings().weight
-    held = STRENGTH * torch.randn(classes, embeddings.shape[1]) / embeddings.shape[1] ** 0.5
-    shown = torch.randn(classes, dim) / dim**0.5
+    held = STRENGTH * orthogonal_(torch.empty(classes, embeddings.shape[1]))
+    shown = orthogonal_(torch.empty(classes, dim))
     embeddings += meanings @ held
     model.linear.weight[:, states:] += STRENGTH * shown.T
     model.queries.weight[:dim] += STRENGTH / embeddings.shape[1] ** 0.5 * (torch.linalg.pinv(held) @ shown).T

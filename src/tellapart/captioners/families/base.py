@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from transformers import Cache
 
 from tellapart.captioners.base import Encoded
+from tellapart.captioners.steps import CachedSteps, Steps
 from tellapart.errors import UsageError
 
 if TYPE_CHECKING:
@@ -185,6 +186,17 @@ class Family(ABC):
             image: ``[n]``, the image of each row.
             cache: keys and values of what came before, n rows; extended in place.
         """
+
+    def steps(self, encoded: Encoded, count: int, longest: int, *, beams: bool = False) -> Steps:
+        """What reads one word of every caption per call, without gradients.
+
+        Args:
+            encoded: states of B images.
+            count: captions per image.
+            longest: most words of a caption.
+            beams: whether captions of an image are beams, which may continue one another.
+        """
+        return CachedSteps(self, encoded, count)
 
     @abstractmethod
     def teacher_forced(self, tokens: Tensor, encoded: Encoded, image: Tensor) -> Tensor:

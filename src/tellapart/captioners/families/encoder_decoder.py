@@ -10,6 +10,8 @@ from transformers import Cache, GenerationConfig
 from tellapart.captioners.base import Encoded
 from tellapart.captioners.families.base import Family, Processors, as_list, first_given
 from tellapart.captioners.families.cross import CrossDecoder
+from tellapart.captioners.gpt2_steps import Gpt2Steps
+from tellapart.captioners.steps import Steps
 from tellapart.errors import UsageError
 
 
@@ -97,6 +99,13 @@ class EncoderDecoder(CrossDecoder):
             past_key_values=cache,
             use_cache=cache is not None,
         ).last_hidden_state
+
+    def steps(self, encoded: Encoded, count: int, longest: int, *, beams: bool = False) -> Steps:
+        """GPT-2's blocks over keys and values that are written in place."""
+        cache = self.new_cache()
+        first = self.prefix(encoded, cache)
+        transformer, mask = self.model.decoder.transformer, self.cross_mask(encoded)
+        return Gpt2Steps(transformer, cache, first, mask, count=count, longest=longest, beams=beams)
 
     def logits(self, hidden: Tensor) -> Tensor:
         """GPT-2's output embedding."""
