@@ -24,6 +24,8 @@ CURVES = {OURS: "dico, beta", KL: "scst-CLIP+KL, kl_coef"}
 LARGE = "(lr 0.0003)"
 OVER_STEPS = ("CIDEr", "listener_CLIPScore", "listener_R@1", "grammatical", "exact_recall@1")
 AT_STOP = (*OVER_STEPS, "listener_RefCLIPScore")
+REFERENCE_BASED = {"clip_s": "listener_RefCLIPScore", "pac_s": "RefPAC-S", "cider_d": "CIDEr"}
+"""Reward -> its reference-based version, by which the paper selects; CIDEr is its own."""
 OVER_KNOB = ("listener_CLIPScore", "PAC-S", *AT_STOP)
 EQUAL = ("CIDEr", "grammatical", "exact_recall@1")
 EQUAL_RECALLS = (35.0, 40.0, 50.0, 60.0)
@@ -59,19 +61,31 @@ def _steps(study: Study, rows: Mapping[str, Sequence[Task]]) -> str:
 
 
 def _stops(study: Study, rows: Mapping[str, Sequence[Task]]) -> str:
-    """The checkpoint that the paper's rule takes: the earliest step with the highest RefCLIP-S."""
+    """The checkpoint that the paper's rule takes: the earliest step with the highest reference-based version of the reward."""
     lines = []
     for name, tasks in rows.items():
-        curves = [task.watched() for task in tasks]
-        stops = [max(curve, key=lambda step: curve[step]["listener_RefCLIPScore"]) for curve in curves]
+        rule, curves = stopped_by(tasks[0]), [task.watched() for task in tasks]
+        stops = [_earliest_best(curve, rule) for curve in curves]
         at = [curve[stop] for curve, stop in zip(curves, stops, strict=True)]
         cells = [str(Seeds([describe(key).scale * one[key] for one in at])) for key in AT_STOP]
-        lines.append([name, ", ".join(map(str, stops)), *cells])
+        lines.append([name, study.file.heading(rule), ", ".join(map(str, stops)), *cells])
     return f"""## At the paper's stopping point (val, greedy)
 
-The step with the highest RefCLIP-S by the listener (the paper selects by the reference-based version of its reward).
+The paper selects the step with the highest reference-based version of the reward: RefCLIP-S by the listener for CLIP-S, and
+RefPAC-S for PAC-S. CIDEr is reference-based already.
 
-{markdown_table(["row", "step of each seed", *map(study.file.heading, AT_STOP)], lines)}"""
+{markdown_table(["row", "selected by", "step of each seed", *map(study.file.heading, AT_STOP)], lines)}"""
+
+
+def stopped_by(task: Task) -> str:
+    """The metric that the paper's rule selects a row's checkpoint by."""
+    (entry,) = task.recipe["reward"]
+    return REFERENCE_BASED[entry["name"]]
+
+
+def _earliest_best(curve: Mapping[int, Mapping[str, float]], metric: str) -> int:
+    """The first step at which a metric is highest."""
+    return max(sorted(curve), key=lambda step: curve[step][metric])
 
 
 def rhos(study: Study, row: str, key: str) -> list[float | None]:

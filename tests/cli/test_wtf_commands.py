@@ -120,8 +120,9 @@ def test_sections_belong_to_the_methods_that_need_them(materials, tmp_path):
     with pytest.raises(UsageError, match=r"is not an option"):
         load_recipe([str(path)])
     path = recipe(materials, tmp_path, "wtf_rl", objective=None)
+    assert load_recipe([str(path), "--objective.direction", "t2i"]).objective["direction"] == "t2i"
     with pytest.raises(UsageError, match=r"objective\.direction is not an option"):
-        load_recipe([str(path), "--objective.direction", "i2t"])
+        load_recipe([str(path), "--method", "rl_unidirectional", "--objective.direction", "both"])
     with pytest.raises(UsageError, match="batch_size=0 cannot be used"):
         load_recipe([str(path), "--discriminator.batch_size", "0"])
     with pytest.raises(UsageError, match="must be a list of whole numbers"):

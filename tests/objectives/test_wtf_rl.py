@@ -224,6 +224,37 @@ def test_a_drawn_caption_that_equals_the_greedy_one_gains_nothing():
     assert rewards[True] <= rewards[False]
 
 
+@pytest.mark.parametrize("parts", [1, 2])
+def test_text_to_image_alone_by_hand(parts):
+    """Every caption against the other pictures of the step, neighbours included and no caption among them."""
+    captioner, listener, neighbours, _, ids = table_world()
+    temperature = 0.05
+    objective = WTFRL(captioner, listener, neighbours, neighbour_ranks=(2,), direction="t2i", temperature=temperature)
+    batches = [batch_of(ids[i::parts]) for i in range(parts)]
+    pictures = dict.fromkeys([*ids, *(neighbours.near[name][1] for name in ids)])
+    for batch, experience in zip(batches, step(objective, batches), strict=True):
+        assert "greedy" not in experience.rollouts  # greedy captions would be compared with nothing
+        for kind, said in (("policy", "drawn"), ("reference", "human")):
+            assert set(experience.parts[kind]) == {"t2i"}
+            for name, reward in zip(batch.ids, experience.advantages[kind].tolist(), strict=True):
+                text = listener.texts[f"{name}/{said}"]
+                cosine = {i: sum(a * b for a, b in zip(text, listener.images[i], strict=True)) for i in pictures}
+                others = math.fsum(math.exp(c / temperature) for i, c in cosine.items() if i != name)
+                assert reward == pytest.approx(cosine[name] - temperature * math.log(others), abs=1e-9)
+
+
+def test_text_to_image_alone_is_the_margin_to_the_nearest_picture_at_a_low_temperature():
+    """G_min, up to the logarithm of how many pictures are equally near."""
+    captioner, listener, neighbours, _, ids = table_world()
+    objective = WTFRL(captioner, listener, neighbours, neighbour_ranks=(1,), direction="t2i", temperature=1e-6)
+    [experience] = step(objective, [batch_of(ids)])
+    pictures = dict.fromkeys([*ids, *(neighbours.near[name][0] for name in ids)])
+    for name, reward in zip(ids, experience.advantages["policy"].tolist(), strict=True):
+        text = listener.texts[f"{name}/drawn"]
+        cosine = {i: sum(a * b for a, b in zip(text, listener.images[i], strict=True)) for i in pictures}
+        assert reward == pytest.approx(cosine.pop(name) - max(cosine.values()), abs=1e-4)
+
+
 def test_stabilisers_are_off_and_do_one_thing_each():
     [plain] = step(*as_step(wtf_rl()))
     assert (plain.advantages["reference"] < 0).any()
@@ -326,7 +357,7 @@ def test_what_cannot_be_done_is_said():
     for wrong in (
         {"alpha": 1.5},
         {"temperature": 0.0},
-        {"direction": "t2i"},
+        {"direction": "one way"},
         {"combine": "mean"},
         {"draw": "greedy"},
         {"neighbour_ranks": (0,)},

@@ -26,6 +26,7 @@ def test_a_recipe_trains_and_captions(recipe, coco_mini, tmp_path, capsys):
         "data.images": coco_mini.parent,
         "data.limit": 6,
         "listener.path": clip(tmp_path / "listener", captions),
+        "evaluation.judge": tmp_path / "listener",
         "evaluation.limit": 4,
         "evaluation.max_new_tokens": 8,
         "objective.max_new_tokens": 8,

@@ -55,6 +55,14 @@ def test_what_the_other_method_takes_is_kept():
     assert after.training.max_grad_value == before.training.max_grad_value
 
 
+def test_another_method_has_a_folder_of_its_own():
+    folders = [
+        Recipe.load("world_ved_dico", options).training.output_dir.as_posix()
+        for options in ({}, {"method": "dico"}, {"method": "dpo"}, {"method": "dpo", "output_dir": "runs/x"})
+    ]
+    assert folders == ["runs/world_ved_dico", "runs/world_ved_dico", "runs/world_ved_dico_dpo", "runs/x"]
+
+
 def test_the_same_method_drops_nothing(caplog):
     assert Recipe.load("world_ved_dico", {"method": "dico"}) == Recipe.load("world_ved_dico")
     assert caplog.text == ""

@@ -52,7 +52,8 @@ def test_half_is_the_mean_sum_the_sum_and_one_direction_stays_whole():
     assert float(sum(combined(parts, "both", "half").values())) == pytest.approx(0.4)
     assert float(sum(combined(parts, "both", "sum").values())) == pytest.approx(0.8)
     for combine in ("half", "sum"):
-        assert combined(parts, "i2t", combine) == {"i2t": parts["i2t"]}
+        for alone in ("i2t", "t2i"):
+            assert combined(parts, alone, combine) == {alone: parts[alone]}
 
 
 def test_keys_tell_ids_and_texts_apart_and_are_the_same_everywhere():

@@ -37,7 +37,10 @@ def at_step(step, seed, *, best=True):
     found = {"CIDEr": 2.0 - step / 100, "listener_CLIPScore": 1.0, "listener_R@1": 20.0 + step + seed}
     found |= {"grammatical": 100.0 - step, "exact_recall@1": 30.0}
     found["listener_R@1"] -= 0.5 * (step == 30 and not best)
-    return found | {"listener_RefCLIPScore": {0: 1.1, 30: 1.3, 60: 1.2}[step]}
+    return found | {
+        "listener_RefCLIPScore": {0: 1.1, 30: 1.3, 60: 1.2}[step],
+        "RefPAC-S": {0: 1.1, 30: 1.2, 60: 1.3}[step],
+    }
 
 
 def greedy(shown, task, decoding, point):
@@ -67,6 +70,15 @@ def test_what_is_trained(study):
     assert not {*BETAS, *COEFS, "dico, tau"} & set(study.shown())
     # the middle of the curve is the chosen point itself: one training
     assert study.measured["dico, beta (0.2)"][0].folder == study.measured["dico"][0].folder
+    # every row stops by the reference-based version of its own reward
+    rules = {name: dico.stopped_by(tasks[0]) for name, tasks in study.shown().items() if tasks[0].trains}
+    assert {name for name, rule in rules.items() if rule == "RefPAC-S"} == {name for name in rules if "PAC" in name}
+    assert {name for name, rule in rules.items() if rule == "CIDEr"} == {"scst-CIDEr"}
+    for name, rule in rules.items():  # and what selects is measured while they train
+        recipe = study.measured[name][0].recipe
+        assert rule != "RefPAC-S" or option(recipe, "evaluation.pac") == option(recipe, "listener.path")
+    curve = {30: {"x": 1.0}, 10: {"x": 1.0}, 0: {"x": 0.5}}
+    assert dico._earliest_best(curve, "x") == 10
 
 
 def test_readings_over_steps_and_knobs(study):
@@ -97,7 +109,12 @@ def test_the_page(study, tmp_path, monkeypatch):
     assert "| row | step 0 | step 30 | step 60 |" in steps
     assert "| grpo | 200.0 ± 0.0 | 170.0 ± 0.0 | 140.0 ± 0.0 |" in steps
     stops = text.partition("## At the paper's stopping point")[2].partition("##")[0]
-    assert "| dpo | 30, 30, 30 | 170.0 ± 0.0 |" in stops
+    assert "| row | selected by | step of each seed | CIDEr |" in stops
+    assert "| dpo | RefCLIP-S | 30, 30, 30 | 170.0 ± 0.0 |" in stops
+    assert stops.count("| RefCLIP-S | 30, 30, 30 |") == 10
+    for row in ("dico-PAC", "scst-PAC", "scst-PAC+KL"):
+        assert f"| {row} | RefPAC-S | 60, 60, 60 | 140.0 ± 0.0 |" in stops
+    assert "| scst-CIDEr | CIDEr | 0, 0, 0 | 200.0 ± 0.0 |" in stops
     knobs = text.partition("## Over the knob")[2].partition("## At equal")[0]
     assert "| dico, lr 3e-05 | CLIP-S | PAC-S | CIDEr |" in knobs
     assert knobs.count("| *Spearman's rho, mean (seeds)* | -1.00 (-1.00, -1.00, -1.00) |") == 2

@@ -94,7 +94,7 @@ SHIPPED: dict[str, Method] = {
         _WTF_RL,
         needs_references=True,
         needs=_WTF_NEEDS,
-        fixed={"trajectories": ("reference",), "direction": "both"},
+        fixed={"trajectories": ("reference",)},
         paper=_CHAFFIN,
     ),
     "rl": Method(
@@ -102,7 +102,7 @@ SHIPPED: dict[str, Method] = {
         _WTF_RL,
         needs_references=True,
         needs=_WTF_NEEDS,
-        fixed={"trajectories": ("policy",), "direction": "both"},
+        fixed={"trajectories": ("policy",)},
         paper=_CHAFFIN,
     ),
     "wtf_rl": Method(
@@ -110,7 +110,7 @@ SHIPPED: dict[str, Method] = {
         _WTF_RL,
         needs_references=True,
         needs=_WTF_NEEDS,
-        fixed={"trajectories": ("policy", "reference"), "direction": "both"},
+        fixed={"trajectories": ("policy", "reference")},
         paper=_CHAFFIN,
     ),
     "rl_unidirectional": Method(

@@ -58,13 +58,15 @@ class WTFRL(WeightedTrajectories):
         neighbours: near images of each training image; none is allowed with empty ``neighbour_ranks``.
         discriminator: learns and scores; without one alpha is 1.
         trajectories: which captions are learned from: ``policy`` (RL), ``reference`` (WTF), or both.
-        direction: ``both``, or ``i2t``: how the caption stands out among captions only (RL-Unidirectional).
-        combine: ``half`` takes the mean of both directions (released code), ``sum`` their sum (paper).
+        direction: ``both``; ``i2t`` compares the caption with captions only (RL-Unidirectional), ``t2i`` its image with images
+            only, which at a low temperature is nearly the G_min that section 3.4 names.
+        combine: ``half`` takes the mean of both directions (released code), ``sum`` their sum (paper); unused by one direction.
         alpha: weight of ``r_sim``, 0 to 1.
         temperature: temperature of the contrastive reward; lower approaches the hardest negative alone.
         clamp: highest log-ratio of a direction in nats, 16 in the released code; null leaves it free.
         neighbour_ranks: which neighbours join the images, 1 for the nearest.
-        greedy_candidate: whether greedy captions join the texts, which makes them a baseline as in SCST.
+        greedy_candidate: whether greedy captions join the texts, which makes them a baseline as in SCST; unused by ``t2i``,
+            which compares no texts.
         discriminator_score: its score before or after its update in this step (paper; one more turn per step).
         draw: ``beam`` (released code) or ``sample``, one caption per image.
         num_beams: of ``beam``.
@@ -117,7 +119,8 @@ class WTFRL(WeightedTrajectories):
         self.direction, self.combine, self.temperature, self.clamp = direction, combine, temperature, clamp
         self.neighbours, self.neighbour_ranks = neighbours, tuple(neighbour_ranks)
         self.decoding = policy_decoding(draw, num_beams, no_repeat_ngram_size, max_new_tokens)
-        self.greedy = Decoding(max_new_tokens=max_new_tokens) if greedy_candidate else None
+        compares_texts = direction != "t2i"
+        self.greedy = Decoding(max_new_tokens=max_new_tokens) if greedy_candidate and compares_texts else None
 
     def collect(self, batch: Batch, step: int) -> Experience:
         """Draw the captions, embed them and the images.
@@ -187,8 +190,8 @@ class WTFRL(WeightedTrajectories):
 def _check(
     direction: str, combine: str, temperature: float, ranks: Sequence[int], neighbours: NearImages | None
 ) -> None:
-    if direction not in ("both", "i2t") or combine not in ("half", "sum"):
-        raise ValueError(f"direction={direction!r} must be both or i2t, combine={combine!r} half or sum")
+    if direction not in ("both", "i2t", "t2i") or combine not in ("half", "sum"):
+        raise ValueError(f"direction={direction!r} must be both, i2t or t2i, combine={combine!r} half or sum")
     if temperature <= 0 or min(ranks, default=1) < 1:
         raise ValueError(f"temperature={temperature} must be positive, neighbour_ranks={tuple(ranks)} at least 1")
     if ranks and neighbours is None:

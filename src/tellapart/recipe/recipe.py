@@ -346,7 +346,9 @@ class _Reading:
             found |= self._usual(found)
             _tell_switch(self.method, self._told(self.dropped), self.added)
         found["method"] = Given(self.method, "method")
-        found.setdefault(f"{TRAINING}.output_dir", Given(str(Path("runs") / self.name), "output_dir"))
+        # two methods on one recipe are two runs
+        run = f"{self.name}_{self.method}" if self.switched else self.name
+        found.setdefault(f"{TRAINING}.output_dir", Given(str(Path("runs") / run), "output_dir"))
         return found
 
     @property

@@ -15,7 +15,8 @@ from torch import Tensor
 
 from tellapart.draws import mix_seeds
 
-Direction = Literal["both", "i2t"]
+Direction = Literal["both", "i2t", "t2i"]
+"""Candidates that a caption is held against: texts for its image (``i2t``), images for the caption (``t2i``), or both."""
 Combine = Literal["half", "sum"]
 
 
@@ -101,9 +102,9 @@ class Candidates:
 
 def combined(rewards: dict[str, Tensor], direction: Direction, combine: Combine) -> dict[str, Tensor]:
     """The directions that count, as they enter the reward: ``half`` their mean (the released code), ``sum`` their sum
-    (the paper's equation 2); ``i2t`` alone is never halved."""
-    if direction == "i2t":
-        return {"i2t": rewards["i2t"]}
+    (the paper's equation 2); one direction alone is never halved."""
+    if direction != "both":
+        return {direction: rewards[direction]}
     share = 0.5 if combine == "half" else 1.0
     return {name: share * values for name, values in rewards.items()}
 
