@@ -59,7 +59,8 @@ def largest(scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
     rows, width = scores.shape
     blocks = width // BLOCK
     if blocks < 2 * count:
-        return tuple(scores.topk(count))
+        top = scores.topk(count)
+        return top.values, top.indices
     whole = scores[:, : blocks * BLOCK].unflatten(1, (blocks, BLOCK))
     chosen = whole.amax(dim=2).topk(count).indices
     places = (chosen[:, :, None] * BLOCK + torch.arange(BLOCK, device=scores.device)).flatten(1)

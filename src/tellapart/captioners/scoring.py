@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 from torch.utils.checkpoint import checkpoint
 
 from tellapart.captioners.base import Encoded
@@ -14,11 +16,14 @@ from tellapart.captioners.families.base import Family
 from tellapart.types import Scores
 
 CHUNK_ELEMENTS = 2**24
-"""Logits held at once: 64 MiB in float32, a few times that while a chunk is differentiated.
+"""Logits that are computed at once without gradients, and at once if they are computed again: 64 MiB in float32.
 
 Not smaller: glibc maps blocks above 32 MiB singly and gives them back, smaller ones fragment its heap (2.4 GB were
 measured where 0.3 GB were in use).
 """
+
+LOGITS_BUDGET = 1.0
+"""GiB of logits that one scoring keeps for the way back, on a CPU; on another device a tenth of its memory."""
 
 BUCKET_OVERHEAD = 128
 """What one more pass through the decoder costs, in tokens; measured on one CPU thread with a 2-layer decoder."""
@@ -48,31 +53,68 @@ def length_buckets(lengths: list[int], overhead: int = BUCKET_OVERHEAD) -> list[
     return buckets
 
 
+class _ChosenLogprobs(torch.autograd.Function):
+    """``[M]`` log-probabilities of ``targets [M]`` under ``logits [M, V]``, whose memory becomes that of their softmax.
+
+    Nothing else of ``[M, V]`` is made on either way. The logits must be nobody else's.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor, targets: Tensor) -> Tensor:
+        place = targets[:, None]
+        chosen, top = logits.gather(1, place), logits.amax(dim=1, keepdim=True)
+        spread = torch.softmax(logits, dim=1, out=logits)
+        # The likeliest word's probability is at least 1 / V, and so never rounded to 0 as the target's may be.
+        normaliser = top - spread.amax(dim=1, keepdim=True).log()
+        ctx.spread, ctx.place = spread, place
+        return (chosen - normaliser).squeeze(1)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        spread, place, ctx.spread = ctx.spread, ctx.place, None
+        if spread is None:
+            raise RuntimeError("the graph of a scoring can be walked back once: score again")
+        column = gradient[:, None]
+        return spread.mul_(-column).scatter_add_(1, place, column), None
+
+
+def logits_budget(device: torch.device) -> int:
+    """Logits in float32 that one scoring may keep for the way back."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_properties(device).total_memory // 10 // 4
+    return int(LOGITS_BUDGET * 2**30) // 4
+
+
 def token_logprobs(
     head: Callable[[Tensor], Tensor], hidden: Tensor, targets: Tensor, vocabulary: int, *, entropy: bool
 ) -> tuple[Tensor, Tensor | None]:
     """``(log p [M], entropy [M] or None)`` of ``targets [M]`` given ``hidden [M, D]``, in float32.
 
-    Logits are computed a chunk of rows at a time; with gradients a chunk's logits are dropped and computed again on the
-    way back.
+    With gradients, logits are kept up to :func:`logits_budget`. Beyond it, and without gradients, they are computed a chunk of
+    rows at a time; with gradients a chunk's logits are then dropped and computed again on the way back.
     """
 
     def chunk(states: Tensor, chosen: Tensor) -> tuple[Tensor, Tensor]:
-        logprobs = head(states).float().log_softmax(dim=-1)
-        spread = -(logprobs.exp() * logprobs).sum(dim=-1) if entropy else logprobs.new_zeros(len(chosen))
+        logits = head(states).float()
+        if not entropy:
+            return _ChosenLogprobs.apply(logits, chosen), logits.new_zeros(len(chosen))
+        logprobs = logits.log_softmax(dim=-1)
+        spread = -(logprobs.exp() * logprobs).sum(dim=-1)
         return logprobs.gather(-1, chosen[:, None]).squeeze(-1), spread
 
-    size = max(1, CHUNK_ELEMENTS // vocabulary)
-    if len(targets) <= size:
+    learns, rows = torch.is_grad_enabled(), max(1, CHUNK_ELEMENTS // vocabulary)
+    keeps = learns and len(targets) * vocabulary <= logits_budget(hidden.device)
+    if keeps or len(targets) <= rows:
         chosen, spread = chunk(hidden, targets)
         return chosen, spread if entropy else None
     run = chunk
-    if torch.is_grad_enabled():
+    if learns:
 
         def run(states: Tensor, chosen: Tensor) -> tuple[Tensor, Tensor]:
             return checkpoint(chunk, states, chosen, use_reentrant=False)
 
-    parts = [run(*pair) for pair in zip(hidden.split(size), targets.split(size), strict=True)]
+    parts = [run(*pair) for pair in zip(hidden.split(rows), targets.split(rows), strict=True)]
     chosen, spread = (torch.cat(part) for part in zip(*parts, strict=True))
     return chosen, spread if entropy else None
 
@@ -97,6 +139,19 @@ class _Reader:
         cache = select_rows(self.cache, image)
         return torch.cat([first, self.family.decode(tokens[:, :-1], self.encoded, image, cache)], dim=1)
 
+    def at_once(self, image: Tensor, tokens: Tensor, mask: Tensor) -> tuple[Tensor, tuple[Tensor, Tensor]] | None:
+        """What :func:`token_states` returns, in one pass over the real words; none where the family has no such pass."""
+        assert self.first is not None, "there is a prefix to share"
+        rows = mask[:, 0].nonzero().squeeze(1)
+        first, place = self.first[image[rows]], (rows, torch.zeros_like(rows))
+        if not bool(mask[:, 1:].any()):
+            return first, place
+        further = self.family.read_captions(self.encoded, image, tokens, mask, self.cache)
+        if further is None:
+            return None
+        states, (row, column) = further
+        return torch.cat([first, states]), (torch.cat([place[0], row]), torch.cat([place[1], column]))
+
 
 def token_states(
     family: Family, encoded: Encoded, image: Tensor, tokens: Tensor, mask: Tensor, *, share_prefix: bool = True
@@ -106,6 +161,8 @@ def token_states(
     The arguments are those of :func:`score`; at least one token must be real.
     """
     read = _Reader(family, encoded, share_prefix=share_prefix)
+    if share_prefix and (found := read.at_once(image, tokens, mask)) is not None:
+        return found
     hidden, rows, columns = [], [], []
     for members, width in length_buckets(mask.sum(dim=1).tolist()):
         index = torch.tensor(members, device=tokens.device)

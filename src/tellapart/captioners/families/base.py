@@ -198,6 +198,23 @@ class Family(ABC):
         """
         return CachedSteps(self, encoded, count)
 
+    def read_captions(
+        self, encoded: Encoded, image: Tensor, tokens: Tensor, mask: Tensor, cache: Cache
+    ) -> tuple[Tensor, tuple[Tensor, Tensor]] | None:
+        """States after every word that another follows, of captions of any lengths in one pass.
+
+        Args:
+            encoded: states of B images.
+            image: ``[N]``, the image of each caption.
+            tokens: ``[N, T]`` caption tokens.
+            mask: ``[N, T]`` bool, a run of true from the left; some caption has two words.
+            cache: filled by :meth:`prefix`, B rows; stays as it is.
+
+        Returns:
+            ``[M, D]`` states, and the (row, column) of the word after each; none: this family reads captions by length.
+        """
+        return None
+
     @abstractmethod
     def teacher_forced(self, tokens: Tensor, encoded: Encoded, image: Tensor) -> Tensor:
         """``[n, T, D]``: the hidden states that predict each of ``tokens [n, T]``, in one pass without a cache."""

@@ -10,7 +10,7 @@ from transformers import Cache, GenerationConfig
 from tellapart.captioners.base import Encoded
 from tellapart.captioners.families.base import Family, Processors, as_list, first_given
 from tellapart.captioners.families.cross import CrossDecoder
-from tellapart.captioners.gpt2_steps import Gpt2Steps
+from tellapart.captioners.gpt2 import Gpt2Steps, read_captions
 from tellapart.captioners.steps import Steps
 from tellapart.errors import UsageError
 
@@ -106,6 +106,15 @@ class EncoderDecoder(CrossDecoder):
         first = self.prefix(encoded, cache)
         transformer, mask = self.model.decoder.transformer, self.cross_mask(encoded)
         return Gpt2Steps(transformer, cache, first, mask, count=count, longest=longest, beams=beams)
+
+    def read_captions(
+        self, encoded: Encoded, image: Tensor, tokens: Tensor, mask: Tensor, cache: Cache
+    ) -> tuple[Tensor, tuple[Tensor, Tensor]] | None:
+        """By GPT-2's parts, unless dropout is on."""
+        transformer = self.model.decoder.transformer
+        if transformer.training and any(isinstance(part, nn.Dropout) and part.p for part in transformer.modules()):
+            return None
+        return read_captions(transformer, cache, self.cross_mask(encoded), image, tokens, mask)
 
     def logits(self, hidden: Tensor) -> Tensor:
         """GPT-2's output embedding."""

@@ -1,0 +1,207 @@
+"""GPT-2 read by its parts: the same states, gradients and captions as through its own modules."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from tellapart.captioners import drawing, scoring
+from tellapart.captioners.adapters import LoraOptions
+from tellapart.captioners.drawing import largest
+from tellapart.captioners.families.encoder_decoder import EncoderDecoder
+from tellapart.captioners.gpt2 import _by_image
+from tellapart.captioners.scoring import token_logprobs
+from tellapart.captioners.steps import CachedSteps
+from tellapart.types import Decoding, Rollout
+from tiny_models import batch_of, tiny_ved
+
+DECODINGS = [
+    Decoding(max_new_tokens=20),
+    Decoding(max_new_tokens=20, do_sample=True, num_return_sequences=5),
+    Decoding(max_new_tokens=20, num_beams=4, num_return_sequences=4),
+    Decoding(max_new_tokens=20, num_beams=3, no_repeat_ngram_size=2, min_new_tokens=4),
+]
+
+
+def through_modules(monkeypatch):
+    """Let the family draw and score as those do that are not read by their parts."""
+
+    def steps(family, encoded, count, longest, *, beams=False):
+        return CachedSteps(family, encoded, count)
+
+    monkeypatch.setattr(EncoderDecoder, "steps", steps)
+    monkeypatch.setattr(EncoderDecoder, "read_captions", lambda *given: None)
+
+
+def makers(tmp_path):
+    lora = tiny_ved(tmp_path / "lora", lora=LoraOptions(r=4))
+    with torch.no_grad():
+        for name, parameter in lora.named_parameters():
+            if "lora_" in name:
+                parameter.normal_(std=0.1, generator=torch.Generator().manual_seed(0))
+    lora.eval()
+    return {
+        "plain": tiny_ved(),
+        "prompt": tiny_ved(prompt="a red"),
+        "projection": tiny_ved(vision_width=16, layers=3),
+        "lora": lora,
+    }
+
+
+@pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
+def test_captions_are_those_of_its_modules_whenever_ended_ones_leave(tmp_path, monkeypatch, share):
+    found = {}
+    for few in (share, 0.75):
+        monkeypatch.setattr(drawing, "FEW", few)
+        for name, captioner in makers(tmp_path).items():
+            batch = batch_of(captioner, 9)
+            for number, decoding in enumerate(DECODINGS):
+                torch.manual_seed(1)
+                drawn = captioner.generate(batch, decoding)
+                if few == share:
+                    found[name, number] = drawn
+                else:
+                    assert torch.equal(drawn.tokens, found[name, number].tokens), (name, decoding)
+                    assert len(set(drawn.lengths.tolist())) > 2
+        through_modules(monkeypatch)
+
+
+def scored(captioner, rollout):
+    """Log-probabilities, and gradients of all that trains."""
+    captioner.zero_grad()
+    logprobs = captioner(rollout).logprobs
+    (logprobs * torch.linspace(-1, 1, logprobs.numel()).view_as(logprobs)).sum().backward()
+    return logprobs.detach(), {name: p.grad.clone() for name, p in captioner.named_parameters() if p.grad is not None}
+
+
+def test_scores_and_gradients_are_those_of_its_modules_for_any_lengths_and_order_of_images(tmp_path, monkeypatch):
+    """Captions of 1 to 20 words, one of none; three, none and one of an image, in no order."""
+    generator = torch.Generator().manual_seed(0)
+    lengths = torch.tensor([3, 20, 1, 0, 8, 8, 2])
+    mask = torch.arange(20) < lengths[:, None]
+    image = torch.tensor([2, 0, 3, 0, 2, 4, 2])
+    before = {}
+    for whole in (True, False):
+        for name, captioner in makers(tmp_path).items():
+            batch = batch_of(captioner, 5)
+            tokens = torch.randint(4, captioner.family.vocab_size, mask.shape, generator=generator.manual_seed(1))
+            ended = torch.ones(len(mask), dtype=torch.bool)
+            rollout = Rollout(batch, image, [""] * len(mask), tokens * mask, mask, ended)
+            logprobs, gradients = scored(captioner, rollout)
+            if whole:
+                before[name] = logprobs, gradients
+                continue
+            torch.testing.assert_close(logprobs, before[name][0], rtol=0, atol=2e-5)
+            assert gradients.keys() == before[name][1].keys()
+            for key, gradient in gradients.items():
+                other = before[name][1][key]
+                assert (gradient - other).norm() <= 2e-5 * (other.norm() + 1e-3), (name, key)
+        through_modules(monkeypatch)
+
+
+def test_captions_of_one_word_and_images_with_masks_are_scored(monkeypatch):
+    captioner = tiny_ved()
+    batch = batch_of(captioner, 3)
+    encoded = captioner.encode(batch)
+    hidden = encoded.states.clone()
+    mask = torch.ones(hidden.shape[:2], dtype=torch.bool)
+    mask[1, 2:] = False
+    hidden[1, 2:] = 100.0
+    masked = type(encoded)(hidden, mask)
+    torch.manual_seed(0)
+    rollout = captioner.generate(
+        batch, Decoding(do_sample=True, num_return_sequences=2, max_new_tokens=12), encoded=masked
+    )
+    logprobs = captioner(rollout, encoded=masked).logprobs
+    one = replace(rollout, tokens=rollout.tokens[:, :1], mask=rollout.mask[:, :1])
+    torch.testing.assert_close(captioner(one, encoded=masked).logprobs, logprobs[:, :1])
+    through_modules(monkeypatch)
+    torch.testing.assert_close(captioner(rollout, encoded=masked).logprobs, logprobs, rtol=0, atol=2e-5)
+
+
+def test_dropout_falls_where_its_modules_have_it():
+    captioner = tiny_ved()
+    batch = batch_of(captioner, 2)
+    rollout = captioner.generate(batch, Decoding(max_new_tokens=12))
+    captioner.train()
+    torch.manual_seed(0)
+    first = captioner(rollout).logprobs
+    torch.manual_seed(1)
+    assert not torch.equal(first, captioner(rollout).logprobs), "the tiny model's dropout is on"
+
+
+def test_rows_of_images_in_any_order_are_laid_out_and_found_again():
+    image = torch.tensor([2, 0, 2, 3, 2, 0])
+    slots = _by_image(image, 5)
+    rows = torch.arange(24.0).view(6, 4)
+    spread = slots.spread(rows, 2)
+    assert spread.shape == (5, 2, 3, 2)
+    assert spread.transpose(1, 2).reshape(5, 3, 4)[2].tolist() == rows[[0, 2, 4]].tolist()
+    assert not spread[1].any()
+    assert torch.equal(slots.gather(spread), rows)
+
+
+@pytest.mark.parametrize(("width", "count"), [(70, 3), (1000, 7), (5000, 10)])
+def test_the_largest_of_each_row(width, count):
+    scores = torch.randn(6, width, generator=torch.Generator().manual_seed(0))
+    scores[0, 100:] = -torch.inf
+    scores[1, -2:] += 9
+    values, places = largest(scores, count)
+    wanted = scores.topk(count)
+    assert torch.equal(values, wanted.values)
+    assert torch.equal(scores.gather(1, places), values)
+    finite = values.isfinite()
+    assert torch.equal(places[finite], wanted.indices[finite])
+
+
+def test_beams_over_a_large_vocabulary_are_those_of_sorting_everything(monkeypatch):
+    captioner = tiny_ved(vocab=700)
+    batch = batch_of(captioner, 4)
+    decoding = Decoding(max_new_tokens=12, num_beams=4, num_return_sequences=4)
+    expected = captioner.generate(batch, decoding)
+    monkeypatch.setattr(drawing, "MANY", 100)
+    assert torch.equal(captioner.generate(batch, decoding).tokens, expected.tokens)
+
+
+def test_log_probabilities_of_chosen_words_and_their_gradient_are_log_softmaxs():
+    generator = torch.Generator().manual_seed(0)
+    weight = torch.randn(50, 8, generator=generator, requires_grad=True)
+    hidden = (30 * torch.randn(12, 8, generator=generator)).requires_grad_()
+    targets, factors = torch.randint(50, (12,), generator=generator), torch.randn(12, generator=generator)
+    found, _ = token_logprobs(lambda states: states @ weight.T, hidden, targets, 50, entropy=False)
+    wanted = (hidden @ weight.T).log_softmax(dim=1).gather(1, targets[:, None]).squeeze(1)
+    assert wanted.min() < -150, "the target's probability underflows in float32"
+    torch.testing.assert_close(found, wanted, rtol=1e-6, atol=1e-5)
+    ours = torch.autograd.grad((found * factors).sum(), [hidden, weight], retain_graph=True)
+    theirs = torch.autograd.grad((wanted * factors).sum(), [hidden, weight])
+    for one, other in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-4)
+    with pytest.raises(RuntimeError, match="walked back once"):
+        torch.autograd.grad((found * factors).sum(), [hidden])
+
+
+def test_logits_beyond_the_budget_are_computed_again(monkeypatch):
+    generator = torch.Generator().manual_seed(0)
+    weight, hidden = (
+        torch.randn(50, 8, generator=generator),
+        torch.randn(12, 8, generator=generator, requires_grad=True),
+    )
+    targets = torch.arange(12)
+    heads = []
+
+    def head(states):
+        heads.append(len(states))
+        return states @ weight.T
+
+    def gradient():
+        heads.clear()
+        logprobs, _ = token_logprobs(head, hidden, targets, 50, entropy=False)
+        return torch.autograd.grad(logprobs.sum(), [hidden])[0]
+
+    monkeypatch.setattr(scoring, "CHUNK_ELEMENTS", 5 * 50)
+    kept = gradient()
+    assert heads == [12]
+    monkeypatch.setattr(scoring, "LOGITS_BUDGET", 11 * 50 * 4 / 2**30)
+    again = gradient()
+    assert sorted(heads) == [2, 2, 5, 5, 5, 5], "each chunk twice"
+    torch.testing.assert_close(again, kept)
