@@ -99,8 +99,9 @@ class _Chooser:
     """Turns raw logits into next tokens as ``decoding`` asks."""
 
     def __init__(self, family: Family, decoding: Decoding, uniforms: Tensor | None, vocabulary: int) -> None:
-        self.family, self.decoding, self.uniforms = family, decoding, uniforms
-        self.greedy = None if uniforms is None else uniforms[:, 0].isnan()
+        self.family, self.decoding = family, decoding
+        self.greedy = None if uniforms is None or not uniforms[:, 0].isnan().any() else uniforms[:, 0].isnan()
+        self.uniforms = None if uniforms is None else uniforms.nan_to_num(0.0)
         self.warpers = LogitsProcessorList()
         if not decoding.do_sample:
             return
@@ -111,13 +112,15 @@ class _Chooser:
         if decoding.top_p < 1:
             self.warpers.append(TopPLogitsWarper(decoding.top_p))
 
-    def __call__(self, logits: Tensor, tokens: Tensor, rows: Tensor) -> Tensor:
-        """``[n]`` next tokens after ``tokens [n, t]``, whose places in the whole rollout are ``rows``."""
-        scores = restricted(logits, tokens, self.family, self.decoding)
-        if self.uniforms is None or self.greedy is None:
+    def __call__(self, logits: Tensor, tokens: Tensor, rows: Tensor, step: int) -> Tensor:
+        """``[n]`` tokens of a step, given the ``rows`` of ``tokens [N, longest]`` that are still in the batch."""
+        # Only repeated n-grams depend on the words themselves, and choosing rows would copy them at every step.
+        drawn = tokens[rows, :step] if self.decoding.no_repeat_ngram_size else tokens[: len(rows), :step]
+        scores = restricted(logits, drawn, self.family, self.decoding)
+        if self.uniforms is None:
             return scores.argmax(dim=1)
-        sampled = inverse_cdf(self.warpers(tokens, scores), self.uniforms[rows, tokens.shape[1]].nan_to_num(0.0))
-        return torch.where(self.greedy[rows], scores.argmax(dim=1), sampled) if self.greedy.any() else sampled
+        sampled = inverse_cdf(self.warpers(drawn, scores), self.uniforms[rows, step])
+        return sampled if self.greedy is None else torch.where(self.greedy[rows], scores.argmax(dim=1), sampled)
 
 
 def draw(
@@ -150,7 +153,7 @@ def draw(
     rows = torch.arange(len(tokens), device=logits.device)
     ended = torch.zeros(len(tokens), dtype=torch.bool, device=logits.device)
     for step in range(decoding.max_new_tokens):
-        chosen = choose(logits, tokens[rows, :step], rows)
+        chosen = choose(logits, tokens, rows, step)
         tokens[rows, step] = chosen.masked_fill(ended, family.pad)
         if scored is not None:
             logprob = logits.log_softmax(dim=1).gather(1, chosen[:, None]).squeeze(1)

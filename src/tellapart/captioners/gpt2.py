@@ -12,7 +12,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import layer_norm
 from torch.nn.functional import scaled_dot_product_attention as attend
 from transformers.pytorch_utils import Conv1D
 
@@ -31,7 +30,7 @@ def _affine(module: Any) -> Affine:
 
 def _normed(module: nn.LayerNorm) -> Affine:
     shape, weight, bias, eps = module.normalized_shape, module.weight, module.bias, module.eps
-    return lambda rows: layer_norm(rows, shape, weight, bias, eps)
+    return lambda rows: torch.layer_norm(rows, shape, weight, bias, eps)
 
 
 class _Block:

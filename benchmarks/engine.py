@@ -1,0 +1,286 @@
+"""Drawing captions and a DiCO step against Hugging Face's ``generate`` and forward, in one run.
+
+    OMP_NUM_THREADS=1 python benchmarks/engine.py [--setting world-like real] [--repeats 5] [--docs benchmarks/README.md]
+
+Weights are random, so captions run to the longest length, 20 words. Hugging Face's side is a copy of the same model with
+its own modules, fed the same image states. Ways are interleaved; times are medians of CPU milliseconds on one thread, ratios are
+medians over the rounds with their least and greatest. ``--docs`` writes the table into a page between its marks.
+
+The share of the GEMM rate is what the step's matrix products need at the rate of one product of 1024 x 1024 x 1024,
+measured in the same run, divided by the step's time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from tokenizers import Tokenizer, models, pre_tokenizers
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.utils.flop_counter import FlopCounterMode
+from transformers import (
+    CLIPImageProcessorPil,
+    GPT2Config,
+    GPT2LMHeadModel,
+    PreTrainedTokenizerFast,
+    VisionEncoderDecoderModel,
+    ViTConfig,
+    ViTModel,
+)
+from transformers.modeling_outputs import BaseModelOutput
+
+from tellapart.captioners.huggingface import HuggingFaceCaptioner
+from tellapart.objectives.dico import DiCO, classify
+from tellapart.types import Batch, Decoding
+
+LONGEST = 20
+BEAMS = {"num_beams": 5, "num_return_sequences": 5}
+BEGIN, END = "<!-- engine: begin -->", "<!-- engine: end -->"
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Widths of a model, and images per call.
+
+    Args:
+        vocabulary: words.
+        width: of tower and decoder.
+        layers: of tower and decoder.
+        heads: of both.
+        picture: pixels of a side, and of a patch's side.
+        images: of greedy search and samples, and of beams and the step.
+        std: of the random weights, so that captions vary.
+    """
+
+    vocabulary: int
+    width: int
+    layers: tuple[int, int]
+    heads: int
+    picture: tuple[int, int]
+    images: tuple[int, int]
+    std: float
+
+
+SETTINGS = {
+    "world-like": Setting(500, 128, (4, 3), 4, (64, 32), (48, 48), 0.08),
+    "real": Setting(50257, 384, (6, 6), 6, (224, 16), (16, 8), 0.05),
+}
+
+
+@dataclass(frozen=True)
+class Row:
+    """One comparison.
+
+    Args:
+        name: what is compared.
+        peer: milliseconds of each round.
+        ours: the same.
+        note: what else was found.
+    """
+
+    name: str
+    peer: list[float]
+    ours: list[float]
+    note: str
+
+    def cells(self) -> list[str]:
+        """Name, times, ratio with its spread, note."""
+        ratios = [one / other for one, other in zip(self.peer, self.ours, strict=True)]
+        spread = f"{statistics.median(ratios):.2f} [{min(ratios):.2f}-{max(ratios):.2f}]"
+        return [
+            self.name,
+            f"{statistics.median(self.peer):.0f}",
+            f"{statistics.median(self.ours):.0f}",
+            spread,
+            self.note,
+        ]
+
+
+def build(setting: Setting) -> VisionEncoderDecoderModel:
+    """A ViT and a GPT-2 with random weights."""
+    torch.manual_seed(0)
+    width, (tower, layers), (picture, patch) = setting.width, setting.layers, setting.picture
+    sizes = {"hidden_size": width, "intermediate_size": 4 * width, "num_attention_heads": setting.heads}
+    vision = ViTConfig(**sizes, num_hidden_layers=tower, image_size=picture, patch_size=patch)
+    ends = {"bos_token_id": 1, "eos_token_id": 3, "pad_token_id": 0}
+    text = GPT2Config(
+        vocab_size=setting.vocabulary,
+        n_positions=64,
+        n_embd=width,
+        n_layer=layers,
+        n_head=setting.heads,
+        add_cross_attention=True,
+        is_decoder=True,
+        **ends,
+    )
+    model = VisionEncoderDecoderModel(encoder=ViTModel(vision, add_pooling_layer=False), decoder=GPT2LMHeadModel(text))
+    for parameter in model.decoder.parameters():
+        if parameter.dim() > 1:
+            nn.init.normal_(parameter, std=setting.std)
+    for part in model.modules():
+        if isinstance(part, nn.Dropout):
+            part.p = 0.0
+    model.config.decoder_start_token_id, model.config.eos_token_id, model.config.pad_token_id = 1, 3, 0
+    return model.eval()
+
+
+def captioner_of(model: VisionEncoderDecoderModel, setting: Setting) -> HuggingFaceCaptioner:
+    words = ["<pad>", "<s>", "<unk>", "</s>", *(f"w{i}" for i in range(setting.vocabulary - 4))]
+    tokenizer = Tokenizer(models.WordLevel({word: i for i, word in enumerate(words)}, unk_token="<unk>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    fast = PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, pad_token="<pad>", bos_token="<s>", unk_token="<unk>", eos_token="</s>"
+    )
+    side = {"height": setting.picture[0], "width": setting.picture[0]}
+    return HuggingFaceCaptioner.from_parts(model, CLIPImageProcessorPil(size=side, do_center_crop=False), fast).eval()
+
+
+def batch(setting: Setting, count: int) -> Batch:
+    pixels = torch.randn(count, 3, setting.picture[0], setting.picture[0])
+    return Batch([str(i) for i in range(count)], [[] for _ in range(count)], {"captioner": {"pixel_values": pixels}})
+
+
+def compare(name: str, peer: Callable[[], Any], ours: Callable[[], Any], repeats: int, note: str) -> Row:
+    spent: tuple[list[float], list[float]] = ([], [])
+    for _ in range(repeats):
+        for way, times in zip((peer, ours), spent, strict=True):
+            start = time.process_time()
+            way()
+            times.append(1000 * (time.process_time() - start))
+    return Row(name, *spent, note)
+
+
+def equal(theirs: Tensor, ours: Tensor) -> str:
+    """How many captions are the same; theirs begin with a start token."""
+    width = max(theirs.shape[1] - 1, ours.shape[1])
+    one, other = (functional.pad(rows, (0, width - rows.shape[1])) for rows in (theirs[:, 1:], ours))
+    return f"{int((one == other).all(dim=1).sum())} of {len(one)} captions equal"
+
+
+def drawing(setting: Setting, repeats: int) -> Iterator[Row]:
+    """Greedy search, five samples and five beams per image."""
+    model = build(setting)
+    peer = copy.deepcopy(model)
+    captioner = captioner_of(model, setting)
+    ways: dict[str, tuple[int, dict[str, Any], dict[str, Any]]] = {
+        "greedy": (0, {"do_sample": False}, {}),
+        "5 samples": (
+            0,
+            {"do_sample": True, "top_k": 0, "num_return_sequences": 5},
+            {"do_sample": True, "num_return_sequences": 5},
+        ),
+        "5 beams": (1, BEAMS | {"do_sample": False, "early_stopping": False}, BEAMS),
+    }
+    for name, (which, theirs, ours) in ways.items():
+        images = batch(setting, setting.images[which])
+        with torch.no_grad():
+            encoded = captioner.encode(images)
+
+        def generate(encoded: Any = encoded, theirs: dict[str, Any] = theirs) -> Tensor:
+            fresh = BaseModelOutput(last_hidden_state=encoded.states)
+            with torch.no_grad():
+                return peer.generate(encoder_outputs=fresh, max_new_tokens=LONGEST, **theirs)
+
+        def own(images: Batch = images, encoded: Any = encoded, ours: dict[str, Any] = ours) -> Tensor:
+            return captioner.generate(images, Decoding(max_new_tokens=LONGEST, **ours), encoded=encoded).tokens
+
+        found = generate(), own()
+        note = f"mean length {float((found[1] != 0).sum(dim=1).float().mean()):.1f}"
+        yield compare(name, generate, own, repeats, note if name == "5 samples" else f"{note}, {equal(*found)}")
+
+
+def gemm_rate() -> float:
+    """Operations per second of a large product in float32."""
+    one, other = torch.randn(1024, 1024), torch.randn(1024, 1024)
+    times = []
+    for _ in range(7):
+        start = time.process_time()
+        one @ other
+        times.append(time.process_time() - start)
+    return 2 * 1024**3 / statistics.median(times[1:])
+
+
+def dico(setting: Setting, repeats: int) -> Iterator[Row]:
+    """Five beams, the reference's and the model's log-probabilities, the way back, AdamW: without a reward."""
+    model = build(setting)
+    peer, reference = copy.deepcopy(model), copy.deepcopy(model)
+    peer.encoder.requires_grad_(False)
+    captioner, images = captioner_of(model, setting), batch(setting, setting.images[1])
+    rewards = torch.rand(5 * len(images))
+    objective = DiCO(captioner, lambda rollout: rewards, num_beams=5, max_new_tokens=LONGEST)
+    optimizers = [
+        torch.optim.AdamW([p for p in side.parameters() if p.requires_grad], lr=0.0) for side in (peer, captioner)
+    ]
+
+    def theirs() -> None:
+        optimizers[0].zero_grad()
+        with torch.no_grad():
+            states = peer.encoder(pixel_values=images.inputs["captioner"]["pixel_values"]).last_hidden_state
+            fresh = BaseModelOutput(last_hidden_state=states)
+            drawn = peer.generate(
+                encoder_outputs=fresh, max_new_tokens=LONGEST, do_sample=False, early_stopping=False, **BEAMS
+            )
+            before = logprobs(reference, states, drawn)
+        delta = (logprobs(peer, states, drawn) - before).view(len(images), 5)
+        winner, weights = classify(rewards.view(len(images), 5), objective.tau)
+        margin = delta.gather(1, winner[:, None]).squeeze(1) - (weights * delta).sum(dim=1)
+        (-functional.logsigmoid(objective.beta * margin)).mean().backward()
+        optimizers[0].step()
+
+    def ours() -> None:
+        optimizers[1].zero_grad()
+        output = next(iter(objective.losses(objective.collect(images, 0))))
+        (output.loss / output.weight).backward()
+        optimizers[1].step()
+
+    theirs()
+    with FlopCounterMode(display=False) as counter:
+        ours()
+    sides = [
+        torch.cat([p.grad.flatten() for p in side.decoder.parameters() if p.grad is not None]) for side in (peer, model)
+    ]
+    difference = float((sides[0] - sides[1]).norm() / sides[0].norm())
+    row = compare("DiCO step", theirs, ours, repeats, "")
+    share = counter.get_total_flops() / gemm_rate() / (statistics.median(row.ours) / 1000)
+    yield Row(row.name, row.peer, row.ours, f"gradients differ by {difference:.0e}, {share:.0%} of the GEMM rate")
+
+
+def logprobs(model: VisionEncoderDecoderModel, states: Tensor, drawn: Tensor) -> Tensor:
+    """What one would write with Hugging Face alone: copies of the image states, one padded pass, logits at every position."""
+    words, targets = drawn[:, :-1], drawn[:, 1:]
+    copies = BaseModelOutput(last_hidden_state=states.repeat_interleave(5, dim=0))
+    logits = model(encoder_outputs=copies, decoder_input_ids=words, use_cache=False).logits
+    chosen = logits.log_softmax(dim=-1).gather(-1, targets[:, :, None]).squeeze(-1)
+    return (chosen * (targets != 0)).sum(dim=1)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--setting", nargs="+", choices=tuple(SETTINGS), default=tuple(SETTINGS))
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--docs", type=Path)
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    lines = ["| setting | row | Hugging Face, ms | ours, ms | ratio | |", "|---|---|---|---|---|---|"]
+    print(*lines, sep="\n")
+    for name in options.setting:
+        for rows in (drawing, dico):
+            for row in rows(SETTINGS[name], options.repeats):
+                lines.append(f"| {' | '.join([name, *row.cells()])} |")
+                print(lines[-1], flush=True)
+    if options.docs:
+        before, _, rest = options.docs.read_text().partition(BEGIN)
+        table = "\n".join(lines)
+        options.docs.write_text(f"{before}{BEGIN}\n{table}\n{END}{rest.partition(END)[2]}")
+
+
+if __name__ == "__main__":
+    main()
