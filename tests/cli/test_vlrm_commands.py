@@ -92,6 +92,40 @@ def test_blip2_learns_from_pictures_alone_and_loads_with_plain_libraries(recipe,
     assert any(bool(p.any()) for name, p in adapted.named_parameters() if "lora_B" in name)
 
 
+def test_parts_and_adapters_of_the_papers_list_train_and_resume(recipe, tmp_path):
+    """Section 4.1: queries, Q-Former and projection with LoRA for the image encoder, and the critic's own LoRA of the LLM."""
+    tiny_blip2(tmp_path / "blip2")
+    captioner = {"model_name_or_path": str(tmp_path / "blip2"), "lora": {"r": 2, "tower": "image"}}
+    captioner["train"] = ["query_tokens", "qformer", "projection"]
+    changes = {"captioner": captioner, "max_steps": 2, "objective": {"max_new_tokens": 8}}
+    assert main(["train", str(recipe("vlrm", **changes, output_dir=str(tmp_path / "whole")))]) == 0
+    cut = str(recipe("vlrm", **changes, output_dir=str(tmp_path / "cut")))
+    assert main(["train", cut, "--max_steps", "1"]) == 0
+    assert main(["train", cut, "--resume_from_checkpoint", "last"]) == 0
+    for file in ("adapter_model.safetensors", "parts.safetensors"):
+        one, other = (load_file(tmp_path / run / "checkpoint-2/captioner" / file) for run in ("whole", "cut"))
+        assert same(one, other)
+    assert {name.split(".")[0] for name in one} == {"query_tokens", "qformer", "language_projection"}
+    start = load_file(tmp_path / "blip2" / "model.safetensors")
+    assert not any(torch.equal(one[name], start[name]) for name in ("query_tokens", "language_projection.weight"))
+    adapter = load_file(tmp_path / "whole/checkpoint-2/captioner/adapter_model.safetensors")
+    assert all("vision_model" in name for name in adapter)
+    assert any(bool(value.any()) for name, value in adapter.items() if "lora_B" in name)
+
+
+def test_parts_can_be_named_on_the_command_line(recipe, tmp_path, capsys):
+    tiny_blip2(tmp_path / "blip2")
+    words = ["--captioner.model_name_or_path", str(tmp_path / "blip2"), "--captioner.train", "[query_tokens]"]
+    assert main(["train", str(recipe("vlrm")), *words, "--max_steps", "1"]) == 0
+    before = load_file(tmp_path / "blip2" / "model.safetensors")
+    after = load_file(tmp_path / "vlrm" / "checkpoint-1" / "captioner" / "model.safetensors")
+    assert {name for name in before if not torch.equal(before[name], after[name])} == {"query_tokens"}
+    message = said(
+        capsys, ["train", str(recipe("vlrm", output_dir=str(tmp_path / "b"))), "--captioner.train", "[qformer]"]
+    )
+    assert "train names 'qformer', but vision-encoder-decoder has no parts that train alone" in message
+
+
 def test_a_run_cut_in_two_ends_with_the_same_weights(recipe, tmp_path):
     changes = {"max_steps": 4, "per_device_train_batch_size": 4}
     assert main(["train", str(recipe("vlrm", **changes, output_dir=str(tmp_path / "whole")))]) == 0
