@@ -211,3 +211,4 @@ def test_the_recipe_of_the_paper_has_its_numbers():
     assert (drawn.num_beams, drawn.min_new_tokens, drawn.max_new_tokens, watched.no_repeat_ngram_size) == (5, 4, 60, 2)
     assert (recipe.parts["critic"].blocks, recipe.parts["penalties"].phrases) == (5, "vlrm")
     assert (recipe.data.format, recipe.data.on_error) == ("unlabelled", "replace")  # shards and videos are read, too
+    assert recipe.data.center_crop

@@ -21,6 +21,7 @@ from tellapart.captioning.style import STYLES, Finish
 from tellapart.captioning.work import Work
 from tellapart.cli.caption_options import (
     CaptionOptions,
+    center_crops,
     check,
     gate_checks,
     kind_of,
@@ -340,7 +341,8 @@ class BuildStation:
         listener = None if options.listener is None else load_listener(options.listener, name="listener")
         if listener is not None:
             processors[listener.name] = listener.process
-        return Station(Reader(processors, features=by_id), Drawer(captioner, drawing_of(options, captioner, listener)))
+        reader = Reader(processors, features=by_id, center_crop=center_crops(options))
+        return Station(reader, Drawer(captioner, drawing_of(options, captioner, listener)))
 
 
 def within_limits(options: CaptionOptions, captioner: HuggingFaceCaptioner) -> CaptionOptions:

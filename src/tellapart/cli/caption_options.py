@@ -29,6 +29,8 @@ class CaptionOptions:
         features: image features by image id, for a captioner that reads features instead of images: a folder of tellapart
             features, a folder of .npy or .npz files, or an HDF5 file.
         limit: maximum number of images, the first ones; null means all.
+        center_crop: cut every image to its largest centred square before any model reads it, or do not; null does as the
+            captioner's run was trained.
         existing: what to do with an existing sidecar: keep it and skip its image, overwrite it, append a line, or
             backup it to .bak first.
         caption_extension: ending of sidecars.
@@ -76,6 +78,7 @@ class CaptionOptions:
     format: str | None = None
     features: Path | None = None
     limit: int | None = None
+    center_crop: bool | None = None
     existing: Literal["keep", "overwrite", "append", "backup"] = "keep"
     caption_extension: str = ".txt"
     on_error: Literal["skip", "fail"] = "skip"
@@ -171,6 +174,8 @@ def _check_choice(options: CaptionOptions) -> None:
         )
     if options.min_match is not None and options.listener is None:
         raise UsageError("--min_match needs a listener: give --listener, a CLIP model such as world/listener.")
+    if options.center_crop and options.features is not None:
+        raise UsageError("--center_crop cuts pictures, but the captioner reads --features: leave one of the two out.")
     if options.keep_all and options.n == 1:
         raise UsageError("--keep_all keeps what --n draws: give --n, such as --n 8.")
 
@@ -262,10 +267,19 @@ def settings_of(options: CaptionOptions) -> dict[str, Any]:
     settings["captioner"] = f"{options.captioner} ({identity(captioner_folder(options.captioner))})"
     if options.listener is not None:
         settings["listener"] = f"{options.listener} ({identity(listener_folder(options.listener))})"
+    settings["center_crop"] = center_crops(options) or None  # null, as in runs begun before there was the option
     settings["features"] = None if options.features is None else str(options.features)
     openers = [" ".join(phrase) for phrase in load_openers(options.openers)]
     settings["openers"] = hashlib.sha256("\n".join(openers).encode()).hexdigest()[:12]
     return settings | {"out": kind_of(options)}
+
+
+def center_crops(options: CaptionOptions) -> bool:
+    """Whether images are cut to their centred square: as the option says, else as the captioner's run was trained."""
+    from tellapart.recipe.measured import cropped
+    from tellapart.recipe.runs import made
+
+    return cropped(options.center_crop, made(Path(options.captioner)))
 
 
 def identity(source: str | Path) -> str:

@@ -130,6 +130,8 @@ class DataSection:
             the training, those of the evaluation too, and leaves out unreadable ones, listed in skipped_images.txt. replace
             is for data that take too long to read beforehand: an unreadable image is replaced by the image at the same
             place in the next step, and listed; the listener embeds images as they are read.
+        center_crop: cut every image, those of the evaluation too, to its largest centred square before any model reads it
+            (captioner, listener, judge, matcher); not with features.
         seconds_between: in videos, leave out key-frames less than this many seconds after the last one taken.
         shuffle_window: null shuffles all images; a number N shuffles archives, and images within windows of N, so that few
             archives are read at a time.
@@ -143,6 +145,7 @@ class DataSection:
     size: Literal["full", "small"] = "full"
     limit: int | None = None
     on_error: Literal["fail", "skip", "replace"] = "fail"
+    center_crop: bool = False
     seconds_between: float = 0.0
     shuffle_window: int | None = None
 
