@@ -17,7 +17,7 @@ from tellapart.sweep.trainings import option
 FILES = sorted(STUDIES.glob("*.yaml"))
 TABLE = read_study(STUDIES / "table.yaml")
 PLANNED = {"vlrm": {"vlrm, published"}}
-"""Study -> rows that its page does not show yet, since they are to be measured with the page's next run; then they go from here."""
+"""Study -> rows that its page does not show yet: they are measured when the page is made again, and then leave this list."""
 
 GIVEN = {"*human*", "*full description*", "*empty caption*"}
 
