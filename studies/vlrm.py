@@ -16,6 +16,7 @@ from tellapart.world.probe import PROBE
 from tellapart.world.stages import resolve
 
 START, VLRM, RS, LINEAR = "blip2", "vlrm", "vlrm_rs", "vlrm, linear value head"
+PUBLISHED = "vlrm, published"
 BEAM, LAST = "beam 5", "last"
 """What is expected is read under beam search, the paper's decoding, at the last step: the paper selects no checkpoint."""
 
@@ -83,7 +84,7 @@ def claims(study: Study) -> Iterator[Claim]:
         "judge_R@1": "a higher judge R@1",
         "exact_recall@1": "a higher exact_recall@1",
     }
-    for row in (VLRM, RS):
+    for row in (VLRM, PUBLISHED, RS):
         for key, what in asked.items():
             ours = study.read(row, key, point=LAST, decoding=BEAM)
             start = study.read(START, key, decoding=BEAM)

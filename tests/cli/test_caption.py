@@ -16,9 +16,11 @@ import pytest
 from damaged_images import BROKEN, READABLE, make_damaged
 from tellapart.captioning.gate import has_loop, load_openers, opener_of
 from tellapart.captioning.style import STYLES
+from tellapart.captioning.summary import Summarizer
 from tellapart.cli.caption import prompted_captioner
 from tellapart.cli.caption_options import CaptionOptions, identity, style_of
 from tellapart.cli.main import main
+from tiny.language_models import saved as saved_language_model
 from tiny.qwen2_vl import tiny_qwen2_vl
 
 
@@ -373,3 +375,54 @@ def test_a_full_disk_is_a_sentence_and_loses_nothing(photos, materials, tmp_path
     code, _, remarks = caption(*words)
     assert (code, remarks.startswith(f"captioned {10 - kept} images ({kept} before)")) == (0, True)
     assert len(lines(tmp_path / "x.jsonl")) == 10
+
+
+@pytest.fixture(scope="module")
+def language_model(tmp_path_factory) -> Path:
+    return saved_language_model(tmp_path_factory.mktemp("language_model"), "gpt2", positions=512, std=0.5)
+
+
+def test_samples_are_summarised_and_kept_as_candidates(photos, materials, language_model, tmp_path, caption):
+    ask = "say all: {captions} one:"
+    n = ("--n", "3", "--top_p", "1", "--resample", "0", "--gate", "none")
+    summarize = ("--summarize", language_model, "--summary_prompt", ask, "--summary_max_new_tokens", "9")
+    assert caption(photos, *n, *summarize, "--output", tmp_path / "x.jsonl")[0] == 0
+    rows = lines(tmp_path / "x.jsonl")
+    ranked = ("--rerank", "clip_s", "--listener", materials.listener, "--keep_all")
+    assert caption(photos, *n, *ranked, "--output", tmp_path / "y.jsonl")[0] == 0
+    write = Summarizer.from_pretrained(language_model, prompt=ask, max_new_tokens=9)
+    for row, other in zip(rows, lines(tmp_path / "y.jsonl"), strict=True):
+        drawn = [candidate["caption"] for candidate in row["candidates"]]
+        assert sorted(drawn) == sorted(candidate["caption"] for candidate in other["candidates"])
+        assert row["caption"] == write([drawn])[0].text
+        assert all(candidate.keys() == {"caption"} for candidate in row["candidates"])
+    assert any(row["caption"] for row in rows)
+    assert caption(photos, *n, *summarize, "--output", tmp_path / "z.parquet", "--batch_size", "3")[0] == 0
+    table = pq.read_table(tmp_path / "z.parquet").to_pylist()
+    assert [row["caption"] for row in table] == [row["caption"] for row in rows]
+    assert table[0]["candidates"] == [{**candidate, "score": None} for candidate in rows[0]["candidates"]]
+    code, printed, _ = caption(photos, *n, *summarize)
+    assert (code, [line.split("\t")[1] for line in printed]) == (0, [row["caption"] for row in rows])
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("--n", "3"), "or make one of them, with --summarize MODEL"),
+        (("--summarize", "gpt2"), "--summarize makes one caption of several: give --n"),
+        (
+            ("--n", "3", "--summarize", "gpt2", "--keep_all"),
+            "--keep_all chooses among captions, and --summarize writes",
+        ),
+        (
+            ("--n", "3", "--summarize", "gpt2", "--summary_prompt", "all"),
+            "--summary_prompt has no place for the captions",
+        ),
+        (("--summary_prompt", "{captions}"), "--summary_prompt is asked of --summarize, which is not given"),
+        (("--n", "3", "--summarize", "./none"), "the language model's folder ./none does not exist"),
+    ],
+)
+def test_what_summaries_need_is_one_sentence(photos, caption, words, sentence):
+    code, _, said = caption(photos, *words)
+    assert code == 2
+    assert sentence in said

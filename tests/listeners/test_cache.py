@@ -2,7 +2,9 @@ import numpy as np
 import pytest
 import torch
 from tiny_listeners import clip_parts
+from transformers import BlipImageProcessorPil
 
+from tellapart.data.center_crop import center_cropped
 from tellapart.data.dataset import CaptionDataset, Collate, Example
 from tellapart.data.images import ArrayImage, ImageFile
 from tellapart.errors import UsageError
@@ -173,3 +175,21 @@ def test_real_photos(shared_data):
     one = listener()
     one.cache_images(data)
     torch.testing.assert_close(one.encode_ids(data.ids).norm(dim=1), torch.ones(4))
+
+
+def test_an_embedding_of_the_whole_is_not_taken_for_that_of_the_square():
+    pictures = [np.random.default_rng(i).integers(0, 255, (16, 28, 3), np.uint8) for i in range(3)]
+    whole = CaptionDataset([Example(str(i), ArrayImage(a)) for i, a in enumerate(pictures)], name="some")
+    squares = CaptionDataset([Example(str(i), ArrayImage(a[:, 6:22])) for i, a in enumerate(pictures)], name="other")
+    found = []
+    for data in (whole, center_cropped(whole), squares):
+        model, _, tokenizer = clip_parts()
+        squashing = BlipImageProcessorPil(
+            size={"height": 16, "width": 16}
+        )  # to the model's shape, without a crop of its own
+        own = Counted(model, squashing, tokenizer)
+        own.cache_images(data)
+        assert own.images == 3
+        found.append(own.encode_ids(data.ids))
+    assert not torch.allclose(found[0], found[1])
+    torch.testing.assert_close(found[1], found[2])

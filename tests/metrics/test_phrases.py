@@ -1,3 +1,5 @@
+import random
+
 import pytest
 
 from given import vector
@@ -68,3 +70,38 @@ def test_bad_lists_are_told(tmp_path):
         read_phrases(tmp_path / "empty.txt")
     (tmp_path / "two.txt").write_text("# why\nan image of \n\n a view of\n#hashtag\n")
     assert read_phrases(tmp_path / "two.txt") == ["an image of", "a view of", "#hashtag"]
+
+
+def bad_words(words, phrases):
+    """Of each word whether it stands in a phrase: the paper's "there are s1 <= s <= s2 with words s1 to s2 among the phrases"."""
+    split = [phrase.split() for phrase in phrases]
+    return [
+        any(words[s1 : s2 + 1] in split for s1 in range(s + 1) for s2 in range(s, len(words)))
+        for s in range(len(words))
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "bad"),
+    [
+        ("a webcam of a webcam of a", 7),
+        ("a webcam of a webcam of a dog", 7),
+        ("a webcam of a webcam of the", 4),  # the second occurrence is not complete
+        ("a man and a webcam of a webcam of a webcam of a cat", 10),
+    ],
+)
+def test_phrases_that_overlap_themselves_are_found_each_time(text, bad):
+    words, phrases = text.split(), ["a webcam of a", "is talking about"]
+    flags = covered(spans_of(words), PhraseFinder(phrases, years=False)(text))
+    assert flags == bad_words(words, phrases)
+    assert sum(flags) == bad
+
+
+def test_the_papers_list_against_a_recomputation_word_by_word():
+    """Captions made of the list's own words, so that phrases stand in, across and over each other."""
+    phrases = [phrase for phrase in vlrm_phrases() if phrase.replace(" ", "").isalpha()]
+    some, draws = [word for phrase in phrases[:60] for word in phrase.split()], random.Random(0)
+    find = PhraseFinder(phrases, years=False)
+    for _ in range(100):
+        words = draws.choices(["a", "of", "webcam", "dog", *some], k=12)
+        assert covered(spans_of(words), find(" ".join(words))) == bad_words(words, phrases)

@@ -19,7 +19,7 @@ from tellapart.errors import UsageError
 from tellapart.objectives import METHODS
 from tellapart.recipe.read_yaml import read_yaml
 from tellapart.recipe.recipe import find_recipe
-from tellapart.recipe.sections import CaptionerSection, LoraSection, NewSection
+from tellapart.recipe.sections import CaptionerLoraSection, CaptionerSection, LoraSection, NewSection
 
 RECIPES = (Path(__file__).parents[2] / "recipes").rglob("*.yaml")
 SHIPPED = sorted(path for path in RECIPES if "\nmethod:" in path.read_text())  # those: test_train_listener.py
@@ -95,7 +95,8 @@ def test_sections_mirror_what_they_become():
     def defaults(kind):
         return {field.name: field.default for field in fields(kind)}
 
-    assert defaults(LoraSection) == defaults(LoraOptions)
+    assert defaults(CaptionerLoraSection) == defaults(LoraOptions)
+    assert defaults(LoraSection).items() < defaults(CaptionerLoraSection).items()
     signature = inspect.signature(HuggingFaceCaptioner.from_pretrained).parameters
     mine = defaults(CaptionerSection)
     del mine["model_name_or_path"], mine["new"], mine["transformer"]
@@ -173,7 +174,15 @@ def test_what_is_wrong_in_a_file_is_named_with_file_and_remedy(recipe, line, sen
         (["--beta", "1"], "--beta is not an option: did you mean --objective.beta?"),
         (["--num_epochs", "1"], "--num_epochs is not an option: did you mean --num_train_epochs?"),
         (["--seed", "x"], "--seed is 'x', but must be a whole number: change it."),
-        (["--captioner.train", "al"], "--captioner.train is 'al', but must be one of decoder, bridge, all: change it."),
+        (
+            ["--captioner.train", "al"],
+            "--captioner.train is 'al', but must be one of decoder, bridge, all or a list of some of query_tokens, qformer, "
+            "projection: change it.",
+        ),
+        (
+            ["--captioner.train", "[queries]"],
+            "--captioner.train is '[queries]', but must be one of decoder, bridge, all or a",
+        ),
         (["--captioner.lora.r", "x"], "--captioner.lora.r is 'x', but must be a whole number: change it."),
         (["--learning_rate", "x"], "--learning_rate is 'x', but must be a number or a mapping of numbers: change it."),
         (["--seed"], "--seed has no value: write --seed VALUE."),

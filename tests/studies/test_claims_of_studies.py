@@ -124,7 +124,7 @@ def test_vlrm(critics):
     assert figures == pytest.approx({"explained": 0.2, "worst": 0.1, "value_loss": 2.0, "grad_norm": 8.0})
     claims = {claim.text: claim.holds for claim in vlrm.claims(study)}
     assert all(claims.values())
-    assert len(claims) == 2 * 5 + 3 + 1 + 1
+    assert len(claims) == 3 * 5 + 3 + 1 + 1
     assert [task.seed for task in study.measured["vlrm, log-probability"]] == [0]
     assert "| vlrm | 2 | 1.20 | 0.60 | 2.00 | 8.0 |" in vlrm._critics(study)
 

@@ -16,6 +16,9 @@ from tellapart.sweep.trainings import option
 
 FILES = sorted(STUDIES.glob("*.yaml"))
 TABLE = read_study(STUDIES / "table.yaml")
+PLANNED = {"vlrm": {"vlrm, published"}}
+"""Study -> rows that its page does not show yet: they are measured when the page is made again, and then leave this list."""
+
 GIVEN = {"*human*", "*full description*", "*empty caption*"}
 
 
@@ -38,7 +41,21 @@ def test_the_rows_of_a_page_are_those_of_its_study(file: Path, tmp_path: Path):
         if values.test and values.shown
         for name in study.curve(row).values()
     }
-    assert names_in(study.file.page) == shown
+    planned = PLANNED.get(file.stem, set())
+    assert planned <= shown
+    assert names_in(study.file.page) == shown - planned
+
+
+def test_the_published_setting_of_vlrm_is_a_row_over_three_seeds(tmp_path, capsys):
+    """Temperature 2, top-k 6 and the mean over each caption at once, tried at every rate of the row it is held against."""
+    file = read_study(STUDIES / "vlrm.yaml")
+    row = file.rows["vlrm, published"]
+    assert row.overrides == {"objective.temperature": 2.0, "objective.top_k": 6, "objective.reduction": "seq_mean"}
+    assert (row.grid, row.seeds or file.seeds) == (file.rows["vlrm"].grid, (0, 1, 2))
+    run(STUDIES / "vlrm.yaml", argv=["--dry_run", "--rows", "vlrm, published", "--output_dir", str(tmp_path)])
+    listed = capsys.readouterr().out
+    assert "to do  vlrm, published (learning_rate 0.001, seed 0)" in listed
+    assert "vlrm, no language model" not in listed
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)

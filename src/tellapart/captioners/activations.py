@@ -50,6 +50,7 @@ def activations(
     captions: int,
     vision_learns: bool,
     checkpointed: bool,
+    encoder: Any = None,
     head: ValueHead | None = None,
 ) -> Activations:
     """What one pass over captions keeps: it is run over one image's caption and over two, and what autograd saves is counted,
@@ -65,12 +66,13 @@ def activations(
         captions: scored at once.
         vision_learns: whether gradients reach the image tower.
         checkpointed: whether layers are computed again on the way back.
+        encoder: the family that encodes the images, where ``family`` has no image tower: a critic's reads the captioner's states.
         head: what reads the states instead of the output embedding: a critic's head.
 
     Raises:
         RuntimeError: on ``meta``, where this family looks at numbers of the image.
     """
-    run = partial(_run, family, tokens=tokens, vision_learns=vision_learns, head=head)
+    run = partial(_run, family, encoder or family, tokens=tokens, vision_learns=vision_learns, head=head)
     one, two = ({key: value[:n] for key, value in inputs.items()} for n in (1, 2))
     with _PlausibleNumbers(), layers_checkpointed(family.model if checkpointed else nn.Identity()):
         kept = [_Saved(family.model, head).during(run, given).total for given in (one, two)]
@@ -84,6 +86,7 @@ def activations(
 
 def _run(
     family: Any,
+    encoder: Any,
     inputs: dict[str, Tensor],
     *,
     tokens: int,
@@ -94,7 +97,7 @@ def _run(
     first = next(iter(inputs.values()))
     words = torch.zeros(len(first), tokens, dtype=torch.long, device=first.device)
     with torch.set_grad_enabled(vision_learns):
-        encoded = family.encode(inputs)
+        encoded = encoder.encode(inputs)
     states = family.teacher_forced(words, encoded, torch.arange(len(first), device=first.device))
     if head is None:
         return states

@@ -1,4 +1,4 @@
-"""Low-rank adapters on a captioner's text side."""
+"""Low-rank adapters on a captioner's text side or image tower."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from torch import nn
 
@@ -15,6 +15,9 @@ from tellapart.errors import UsageError
 
 if TYPE_CHECKING:
     from tellapart.captioners.families.base import Family
+
+
+Tower = Literal["text", "image"]
 
 
 @dataclass(frozen=True)
@@ -26,7 +29,8 @@ class LoraOptions:
         alpha: the update is scaled by ``alpha / r``.
         dropout: dropout before the update, in train mode only.
         target_modules: regular expression that must match whole module names; none takes the family's own, which names
-            text-side projections only.
+            projections of the side that ``tower`` says.
+        tower: the side that is adapted: ``text`` (everything but the image tower) or ``image``.
 
     Raises:
         ValueError: ``r`` or ``alpha`` is not positive, or ``dropout`` not in [0, 1).
@@ -36,6 +40,7 @@ class LoraOptions:
     alpha: float = 32.0
     dropout: float = 0.0
     target_modules: str | None = None
+    tower: Tower = "text"
 
     def __post_init__(self) -> None:
         if self.r < 1 or self.alpha <= 0 or not 0 <= self.dropout < 1:
@@ -71,11 +76,11 @@ def add_lora(family: Family, options: LoraOptions) -> Any:
     """A new adapter on the family's model, which is changed in place; returns the ``PeftModel`` around it.
 
     Raises:
-        UsageError: the targets match nothing, or something outside the text side.
+        UsageError: the targets match nothing, or something on the other side.
     """
     from peft import LoraConfig, get_peft_model
 
-    targets = options.target_modules or family.lora_targets
+    targets = options.target_modules or _usual_targets(family, options.tower)
     config = LoraConfig(
         r=options.r,
         lora_alpha=options.alpha,
@@ -88,21 +93,34 @@ def add_lora(family: Family, options: LoraOptions) -> Any:
             adapted = get_peft_model(family.model, config)
         except ValueError as error:
             raise UsageError(f"LoRA target_modules={targets!r} match no module of this model: correct them.") from error
-    check_targets(family, targets)
+    check_targets(family, targets, options.tower)
     return adapted
+
+
+def _usual_targets(family: Family, tower: Tower) -> str:
+    if tower == "text":
+        return family.lora_targets
+    if family.vision_lora_targets is None:
+        raise UsageError(
+            f"lora.tower is image, but the projections of a {family.model.config.model_type} captioner's image tower are not "
+            "known: name them in lora.target_modules."
+        )
+    return family.vision_lora_targets
 
 
 def load_lora(family: Family, folder: Path) -> Any:
     """The adapter saved in ``folder`` on the family's model, ready to train on.
 
     Raises:
-        UsageError: it reaches into the image tower.
+        UsageError: it sits on both sides, text and image tower.
     """
     from peft import PeftModel
 
     with _without_advice():
         adapted = PeftModel.from_pretrained(family.model, str(folder), is_trainable=True)
-    check_targets(family, f"those of {folder}")
+    tower = {id(module) for module in family.vision.modules()}
+    inside = all(id(module) in tower for module in adapted_modules(family.model).values())
+    check_targets(family, f"those of {folder}", "image" if inside else "text")
     return adapted
 
 
@@ -113,8 +131,8 @@ def adapted_modules(model: nn.Module) -> dict[str, nn.Module]:
     return {name: module for name, module in model.named_modules() if isinstance(module, BaseTunerLayer)}
 
 
-def check_targets(family: Family, targets: str) -> None:
-    """Refuse adapters that are nowhere, or in the image tower (where a bare name like ``q_proj`` ends up silently).
+def check_targets(family: Family, targets: str, tower: Tower) -> None:
+    """Refuse adapters that are nowhere, or on the other side (a bare name like ``q_proj`` ends up in the image tower silently).
 
     Raises:
         UsageError: naming the first misplaced module.
@@ -122,12 +140,17 @@ def check_targets(family: Family, targets: str) -> None:
     adapted = adapted_modules(family.model)
     if not adapted:
         raise UsageError(f"LoRA target_modules={targets!r} match no module of this model: correct them.")
-    tower = {id(module) for module in family.vision.modules()}
-    outside = [name for name, module in adapted.items() if id(module) in tower]
-    if outside:
+    image = {id(module) for module in family.vision.modules()}
+    wrong = [name for name, module in adapted.items() if (id(module) in image) != (tower == "image")]
+    if wrong and tower == "text":
         raise UsageError(
-            f"LoRA target_modules={targets!r} match {outside[0]!r} in the image tower: anchor them to the text side, "
-            f"as in {family.lora_targets!r}."
+            f"LoRA target_modules={targets!r} match {wrong[0]!r} in the image tower: anchor them to the text side, "
+            f"as in {family.lora_targets!r}, or set lora.tower to image."
+        )
+    if wrong:
+        raise UsageError(
+            f"LoRA target_modules={targets!r} match {wrong[0]!r}, which is not in the image tower: anchor them to that, or set "
+            "lora.tower to text."
         )
 
 

@@ -134,34 +134,31 @@ class OwnStates:
 class AdaptedStates:
     """Hidden states under a LoRA adapter that the captioner itself never meets.
 
-    A copy of the captioner's modules carries the adapter (by peft). Its other weights share the captioner's memory, which is
-    looked up again before every pass, and take no gradient. The copy therefore costs only the adapter's memory, and
-    sampling, scoring and saving of the captioner do not change.
+    A copy of the captioner's modules, without the image tower, carries the adapter (by peft). Its other weights share the
+    captioner's memory, which is looked up again before every pass, and take no gradient. The copy therefore costs only the
+    adapter's memory, and sampling, scoring and saving of the captioner do not change.
 
     Args:
         captioner: whose states.
         lora: the adapter.
 
     Raises:
-        UsageError: the captioner trains an adapter itself, or has no projections to adapt.
+        UsageError: the captioner trains an adapter of its text side itself, or has no projections to adapt.
     """
 
     def __init__(self, captioner: HuggingFaceCaptioner, lora: LoraOptions) -> None:
-        if captioner.has_lora:
+        if captioner.adapts_text:
             raise UsageError(
                 "critic.lora cannot be combined with captioner.lora, whose adapter is on the same projections: set one of "
-                "the two to null."
+                "the two to null, or captioner.lora.tower to image."
             )
         self.captioner, model, family = captioner, captioner.family.model, captioner.family
         targets = _targets(captioner, lora)
-        twin = _twin_of(model)
-        self._weights = [
-            pair for pair in zip(twin.parameters(), model.parameters(), strict=True) if pair[0] is not pair[1]
-        ]
+        twin = _twin_of(model, family.vision)
+        weights, modules = dict(model.named_parameters()), dict(model.named_modules())
+        self._weights = [(mine, weights[name]) for name, mine in twin.named_parameters() if mine is not weights[name]]
         self._buffers = [
-            (mine, own, name)
-            for mine, own in zip(twin.modules(), model.modules(), strict=True)
-            for name in own._buffers
+            (mine, modules[place], name) for place, mine in twin.named_modules() for name in list(mine._buffers)
         ]
         self.family = type(family)(twin, family.processors, family.prompt)
         self.network: Any = add_lora(self.family, replace(lora, target_modules=targets)).eval()
@@ -211,9 +208,10 @@ def _targets(captioner: HuggingFaceCaptioner, lora: LoraOptions) -> str:
         ) from error
 
 
-def _twin_of(model: nn.Module) -> Any:
-    """Copies of the modules that share the parameters' memory; quantized weights (8 or 4 bits) are shared unchanged."""
-    memo: dict[int, Any] = {
+def _twin_of(model: nn.Module, vision: nn.Module) -> Any:
+    """Copies of the modules that share the parameters' memory; quantized weights (8 or 4 bits) are shared unchanged. An empty
+    module stands for the image tower, which the twin never runs and whose adapters, if any, are not the critic's."""
+    memo: dict[int, Any] = {id(vision): nn.Identity()} | {
         id(p): nn.Parameter(p.data, requires_grad=False) if type(p) is nn.Parameter else p for p in model.parameters()
     }
     memo |= {id(buffer): buffer for buffer in model.buffers()}

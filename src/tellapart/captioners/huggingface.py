@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from tellapart.captioners.adapters import LoraOptions, adapted, is_untrained
+from tellapart.captioners.adapters import LoraOptions, adapted, adapted_modules, is_untrained
 from tellapart.captioners.base import Captioner, Encoded
 from tellapart.captioners.drawing import draw_captions, draw_with_greedy
 from tellapart.captioners.families import family_of
 from tellapart.captioners.families.base import Family, Processors
 from tellapart.captioners.fused import fuse_activations
-from tellapart.captioners.learning import Train, checkpoint_layers, freeze
+from tellapart.captioners.learning import Train, checkpoint_layers, freeze, parts_to_train
 from tellapart.captioners.loading import read_parts
 from tellapart.captioners.modes import eval_mode, evaluating, layers_checkpointed
-from tellapart.captioners.saving import read_weights, write_parts
+from tellapart.captioners.saving import read_changed_parts, read_weights, write_parts
 from tellapart.captioners.scoring import score
 from tellapart.captioners.text import CaptionText
 from tellapart.captioners.unroll import unroll
@@ -40,6 +40,7 @@ class HuggingFaceCaptioner(Captioner):
         network: what trains: the model, or peft's wrapper around it.
         family: reads the model; ``family.model`` is the bare model in either case.
         text: reads and writes captions; ``text.cut`` counts the human captions that were cut.
+        changed_parts: parts (:attr:`Family.parts`) that train, or have been trained, next to an adapter, and are saved with it.
     """
 
     def __init__(
@@ -50,6 +51,7 @@ class HuggingFaceCaptioner(Captioner):
         train: Train = "decoder",
         gradient_checkpointing: bool = False,
         max_caption_tokens: int = 64,
+        changed_parts: Sequence[str] = (),
     ) -> None:
         super().__init__()
         if max_caption_tokens < 1:
@@ -57,9 +59,10 @@ class HuggingFaceCaptioner(Captioner):
         self.network, self.family, self.feature_size = network, family, family.feature_size
         self.image_processor, self.tokenizer = family.processors.image, family.processors.tokenizer
         self.text = CaptionText(self.tokenizer, family, max_caption_tokens)
-        self.trains = train
+        self.trains = train if isinstance(train, str) else list(train)
         fuse_activations(family.model)
-        freeze(family, train)
+        freeze(family, train, adapted=self.has_lora)
+        self.changed_parts = tuple(dict.fromkeys((*changed_parts, *parts_to_train(family, train))))
         self.checkpoints_layers = gradient_checkpointing
         if gradient_checkpointing:
             checkpoint_layers(family.model)
@@ -84,8 +87,9 @@ class HuggingFaceCaptioner(Captioner):
         Args:
             name_or_path: folder or hub id.
             train: ``decoder`` trains everything but the image tower, ``all`` the image tower too, ``bridge`` only what
-                stands between it and a language model (BLIP-2: queries, Q-Former and projection).
-            lora: train a new low-rank adapter on the text side instead.
+                stands between it and a language model; a list of such parts by name (BLIP-2, InstructBLIP: ``query_tokens``,
+                ``qformer``, ``projection``) trains these only.
+            lora: train a new low-rank adapter on the text side or the image tower instead, or next to such parts.
             dtype: ``float32``, ``bfloat16`` or ``float16``: of the stored weights.
             gradient_checkpointing: recompute layers on the way back instead of keeping their activations.
             revision: branch, tag or commit on the hub.
@@ -142,15 +146,19 @@ class HuggingFaceCaptioner(Captioner):
         Raises:
             UsageError: the model is of an unknown family, or options conflict.
         """
-        if (lora or adapter) and train != "decoder":
-            raise UsageError(f"train={train!r} and lora exclude each other: an adapter trains the text side only.")
+        if (lora or adapter) and train == "all":
+            raise UsageError(
+                "train='all' and lora exclude each other: an adapter leaves the weights below it as they are."
+            )
         family = family_of(model, Processors(image_processor, tokenizer, processor), prompt)
+        network = adapted(family, lora, adapter)
         return cls(
-            adapted(family, lora, adapter),
+            network,
             family,
             train=train,
             gradient_checkpointing=gradient_checkpointing,
             max_caption_tokens=max_caption_tokens,
+            changed_parts=() if adapter is None else read_changed_parts(family, adapter),
         )
 
     def set_prompt(self, prompt: str) -> None:
@@ -166,6 +174,12 @@ class HuggingFaceCaptioner(Captioner):
     def has_lora(self) -> bool:
         """Whether an adapter trains instead of the model."""
         return self.network is not self.family.model
+
+    @property
+    def adapts_text(self) -> bool:
+        """Whether an adapter sits on the text side."""
+        image = {id(module) for module in self.family.vision.modules()} if self.has_lora else set()
+        return self.has_lora and any(id(m) not in image for m in adapted_modules(self.family.model).values())
 
     @property
     def trains_vision(self) -> bool:

@@ -2,30 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
 
-from tellapart.captioners.loading import MANIFEST
+from tellapart.captioners.learning import weights_of
+from tellapart.captioners.loading import MANIFEST, read_manifest
 from tellapart.captioners.modes import quiet
 from tellapart.errors import UsageError
 from tellapart.files import write_json
 
 if TYPE_CHECKING:
+    from tellapart.captioners.families.base import Family
     from tellapart.captioners.huggingface import HuggingFaceCaptioner
 
 
 def write_parts(captioner: HuggingFaceCaptioner, folder: Path) -> None:
     """Everything plain ``transformers`` (with LoRA: ``peft``) needs to load the captioner, and a manifest.
 
-    With LoRA only the adapter is written; its configuration names the model it belongs to.
+    With LoRA only the adapter is written, whose configuration names the model it belongs to, and the weights of parts that
+    train next to it.
     """
     folder.mkdir(parents=True, exist_ok=True)
     with quiet():
         if captioner.has_lora:
             # Embeddings are never adapted; "auto" would ask the hub whether the vocabulary grew.
             captioner.network.save_pretrained(str(folder), save_embedding_layers=False)
+            _write_changed_parts(captioner, folder)
         else:
             captioner.network.save_pretrained(folder)
     processors = captioner.family.processors
@@ -40,6 +47,7 @@ def write_parts(captioner: HuggingFaceCaptioner, folder: Path) -> None:
             "model_type": model.config.model_type,
             "base_model_name_or_path": model.name_or_path if captioner.has_lora else None,
             "train": captioner.trains,
+            "changed_parts": list(captioner.changed_parts) if captioner.has_lora else [],
             "max_caption_tokens": captioner.max_caption_tokens,
             "prompt": captioner.family.prompt,
         },
@@ -56,6 +64,7 @@ def read_weights(captioner: HuggingFaceCaptioner, folder: Path) -> None:
         with quiet(), torch.no_grad():
             if captioner.has_lora:
                 copy_adapter(captioner.network, folder)
+                _copy_changed_parts(captioner.family, folder, captioner.changed_parts)
             else:
                 _read_model(captioner, folder)
     except Exception as error:  # each reader has its own exceptions, and all mean that the folder will not do
@@ -63,6 +72,51 @@ def read_weights(captioner: HuggingFaceCaptioner, folder: Path) -> None:
         raise UsageError(
             f"folder {folder} lacks the weights of this captioner ({reason}): give the folder it was saved to."
         ) from error
+
+
+CHANGED_PARTS = "parts.safetensors"
+"""Weights of the parts between image tower and language model that were trained next to an adapter, under the names that they
+have in the model of transformers."""
+
+
+def _write_changed_parts(captioner: HuggingFaceCaptioner, folder: Path) -> None:
+    weights = _without_adapters(captioner.family, captioner.changed_parts)
+    if weights:
+        save_file({name: tensor.detach().contiguous() for name, tensor in weights.items()}, folder / CHANGED_PARTS)
+
+
+def read_changed_parts(family: Family, folder: Path) -> tuple[str, ...]:
+    """Copy the parts that were saved next to an adapter into the family's model, in float32 as they were trained.
+
+    Returns:
+        Their names; none where only the adapter was trained.
+
+    Raises:
+        UsageError: they are missing, or of another model.
+    """
+    parts = tuple(read_manifest(folder).get("changed_parts") or ())
+    try:
+        for parameter in _without_adapters(family, parts).values():
+            parameter.data = parameter.data.float() if parameter.dtype.itemsize < 4 else parameter.data
+        with torch.no_grad():
+            _copy_changed_parts(family, folder, parts)
+    except (OSError, SafetensorError, KeyError, ValueError) as error:
+        raise UsageError(
+            f"folder {folder} lacks the weights of {', '.join(parts)} in {CHANGED_PARTS}, which belong to its adapter ({error}): "
+            "restore the file."
+        ) from error
+    return parts
+
+
+def _copy_changed_parts(family: Family, folder: Path, parts: Sequence[str]) -> None:
+    if parts:
+        _copy(dict(_without_adapters(family, parts)), load_file(folder / CHANGED_PARTS))
+
+
+def _without_adapters(family: Family, parts: Sequence[str]) -> dict[str, Any]:
+    """Weights of parts under the names of the bare model; an adapter may sit on one of them."""
+    found = weights_of(family, parts)
+    return {name.replace(".base_layer.", "."): value for name, value in found.items() if ".lora_" not in name}
 
 
 def _copy(own: dict[str, Any], saved: dict[str, Any]) -> None:

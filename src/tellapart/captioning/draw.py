@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 import torch
 
 from tellapart.captioners.base import Captioner
 from tellapart.captioning.gate import SEVERITY, Gate
-from tellapart.captioning.records import Caption
+from tellapart.captioning.records import Candidate, Caption
 from tellapart.captioning.style import Finish
+from tellapart.captioning.summary import Summary
 from tellapart.draws import mix_seeds
 from tellapart.errors import UsageError
 from tellapart.types import Batch, Decoding, Reward, Rollout
@@ -29,6 +30,7 @@ class Drawing:
         finish: post-processing.
         gate: what fails.
         reward: chooses among several captions of an image; higher is better.
+        summarize: writes one caption from all captions of an image, which become its candidates.
         match: CLIP-S of image and caption, for the gate and the review.
         keep_all: tell all captions of an image, not only the chosen one.
     """
@@ -41,6 +43,7 @@ class Drawing:
     finish: Finish = field(default_factory=Finish)
     gate: Gate = field(default_factory=Gate)
     reward: Reward | None = None
+    summarize: Callable[[Sequence[Sequence[str]]], list[Summary]] | None = None
     match: Reward | None = None
     keep_all: bool = False
 
@@ -94,6 +97,10 @@ class Drawer:
         with torch.random.fork_rng(devices=[]), torch.no_grad():
             torch.manual_seed(mix_seeds(how.seed, "caption", attempt))
             rollout = self.captioner.generate(batch, decoding)
+            count, candidates = decoding.num_return_sequences, None
+            if how.summarize is not None:
+                rollout, candidates = self._summarized(rollout, count)
+                count = 1
         raw = [" ".join(text.split()) for text in rollout.texts]
         finished = [how.finish(text, finished=end) for text, end in zip(raw, rollout.finished.tolist(), strict=True)]
         rollout = replace(rollout, texts=[caption.text for caption in finished])
@@ -111,8 +118,20 @@ class Drawer:
             )
             for name, caption, text, score, match in zip(rollout.ids(), finished, raw, scores, matches, strict=True)
         ]
-        count = decoding.num_return_sequences
+        if candidates is not None:
+            return [replace(one, candidates=said) for one, said in zip(drawn, candidates, strict=True)]
         return [self._best(drawn[first : first + count]) for first in range(0, len(drawn), count)]
+
+    def _summarized(self, rollout: Rollout, count: int) -> tuple[Rollout, list[tuple[Candidate, ...]]]:
+        """One summary per image in place of its captions, and these as candidates without a value."""
+        assert self.how.summarize is not None
+        texts = [" ".join(text.split()) for text in rollout.texts]
+        groups = [texts[first : first + count] for first in range(0, len(texts), count)]
+        summaries = self.how.summarize(groups)
+        first = rollout.select(range(0, len(texts), count))
+        ended = torch.tensor([summary.finished for summary in summaries], device=first.finished.device)
+        written = replace(first, texts=[summary.text for summary in summaries], finished=ended)
+        return written, [tuple((text, None) for text in group) for group in groups]
 
     def _best(self, captions: Sequence[Caption]) -> Caption:
         """The highest score among those without faults, else among all; the first of equals."""

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
 from tellapart.captioning.records import Item
+from tellapart.data.center_crop import center_square
 from tellapart.errors import UsageError
 from tellapart.types import Batch
 
@@ -44,10 +45,17 @@ class Reader:
     Args:
         processors: name of a model -> its processor. Without any, no picture is opened.
         features: name of a model -> what it reads by image ids.
+        center_crop: cut each picture to its largest centred square first.
     """
 
-    def __init__(self, processors: Mapping[str, Processor], *, features: Mapping[str, ById] | None = None) -> None:
-        self.processors, self.features = dict(processors), dict(features or {})
+    def __init__(
+        self,
+        processors: Mapping[str, Processor],
+        *,
+        features: Mapping[str, ById] | None = None,
+        center_crop: bool = False,
+    ) -> None:
+        self.processors, self.features, self.center_crop = dict(processors), dict(features or {}), center_crop
 
     def __call__(self, items: Sequence[Item]) -> Read:
         """The images as one batch. Without references: nothing here looks at them."""
@@ -57,7 +65,7 @@ class Reader:
             try:
                 for look_up in self.features.values():
                     look_up([item.id])
-                opened.append((item, item.image.open() if self.processors else None))
+                opened.append((item, self._open(item) if self.processors else None))
             except UsageError as error:
                 errors[item.id] = str(error)
         try:
@@ -65,6 +73,10 @@ class Reader:
         except (ValueError, TypeError, ArithmeticError, OSError, RuntimeError):  # an image no processor can take
             fit = [pair for pair in opened if self._fits(pair, errors)]
             return self._batch(fit, errors)
+
+    def _open(self, item: Item) -> Image.Image:
+        image = item.image.open()
+        return center_square(image) if self.center_crop else image
 
     def _batch(self, opened: Sequence[Opened], errors: dict[str, str]) -> Read:
         items, images = [item for item, _ in opened], [image for _, image in opened if image is not None]

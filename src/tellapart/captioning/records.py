@@ -33,6 +33,10 @@ class Item:
         return self.image.path if isinstance(self.image, ImageFile) else None
 
 
+Candidate = tuple[str, float | None]
+"""A caption, and the value that it was compared by, if any."""
+
+
 @dataclass(frozen=True)
 class Caption:
     """What came of an image.
@@ -45,7 +49,8 @@ class Caption:
         score: the value it was chosen by, if it was chosen among several.
         match: CLIP-S of image and caption, if a listener was given.
         attempt: 0 is the first drawing, then the number of the new one that passed.
-        candidates: all captions it was chosen from with their values, best first, if they were asked for.
+        candidates: all captions it was chosen from with their values, best first, if they were asked for; or all that it
+            summarises, as drawn.
         error: why there is no caption.
         text: what its sidecar is to hold, when that is more than the caption.
     """
@@ -57,7 +62,7 @@ class Caption:
     score: float | None = None
     match: float | None = None
     attempt: int = 0
-    candidates: tuple[tuple[str, float], ...] = ()
+    candidates: tuple[Candidate, ...] = ()
     error: str | None = None
     text: str | None = None
 
@@ -69,7 +74,8 @@ class Caption:
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Caption:
         """What :meth:`as_json` gave."""
-        pairs = tuple((str(text), float(score)) for text, score in values.get("candidates", ()))
+        found = values.get("candidates", ())
+        pairs = tuple((str(text), None if score is None else float(score)) for text, score in found)
         return cls(**{**values, "flags": tuple(values.get("flags", ())), "candidates": pairs})
 
     def flagged(self, *names: str) -> Caption:

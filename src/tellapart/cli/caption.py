@@ -21,6 +21,7 @@ from tellapart.captioning.style import STYLES, Finish
 from tellapart.captioning.work import Work
 from tellapart.cli.caption_options import (
     CaptionOptions,
+    center_crops,
     check,
     gate_checks,
     kind_of,
@@ -38,10 +39,13 @@ from tellapart.recipe.sections import CaptionerSection
 from tellapart.rewards import REWARDS
 
 if TYPE_CHECKING:
+    import torch
+
     from tellapart.captioners.huggingface import HuggingFaceCaptioner
     from tellapart.captioning.collection import Pace, Progress
     from tellapart.captioning.draw import Drawing
     from tellapart.captioning.serve import Station
+    from tellapart.captioning.summary import Summarizer
     from tellapart.types import Decoding, Listener
 
 
@@ -285,7 +289,12 @@ def decodings(options: CaptionOptions) -> tuple[Decoding, Decoding]:
     return (sampling if samples(options) else searching), sampling
 
 
-def drawing_of(options: CaptionOptions, captioner: HuggingFaceCaptioner, listener: Listener | None) -> Drawing:
+def drawing_of(
+    options: CaptionOptions,
+    captioner: HuggingFaceCaptioner,
+    listener: Listener | None,
+    summarize: Summarizer | None = None,
+) -> Drawing:
     """How captions are drawn and judged."""
     from tellapart.captioning.draw import Drawing
 
@@ -301,7 +310,10 @@ def drawing_of(options: CaptionOptions, captioner: HuggingFaceCaptioner, listene
         resample=options.resample,
         resample_on=resampled_faults(options),
         finish=Finish(style, openers, options.prefix, options.suffix),
-        gate=Gate(gate_checks(options), openers, captioner.family.prompt, options.min_match),
+        gate=Gate(
+            gate_checks(options), openers, summarize.prompt if summarize else captioner.family.prompt, options.min_match
+        ),
+        summarize=summarize,
         reward=match if options.rerank == "clip_s" else None,
         match=match,
         keep_all=options.keep_all,
@@ -340,7 +352,24 @@ class BuildStation:
         listener = None if options.listener is None else load_listener(options.listener, name="listener")
         if listener is not None:
             processors[listener.name] = listener.process
-        return Station(Reader(processors, features=by_id), Drawer(captioner, drawing_of(options, captioner, listener)))
+        reader = Reader(processors, features=by_id, center_crop=center_crops(options))
+        summarize = None if options.summarize is None else summarizer_of(options, device())
+        return Station(reader, Drawer(captioner, drawing_of(options, captioner, listener, summarize)))
+
+
+def summarizer_of(options: CaptionOptions, where: torch.device) -> Summarizer:
+    """The language model of --summarize, on the captioner's device.
+
+    Raises:
+        UsageError: there is no such model, or it is of another kind.
+    """
+    from tellapart.captioning.summary import PROMPT, Summarizer
+
+    prompt, longest = options.summary_prompt or PROMPT, options.summary_max_new_tokens
+    found = Summarizer.from_pretrained(
+        str(options.summarize), prompt=prompt, max_new_tokens=longest, dtype=options.dtype
+    )
+    return found.to(where)
 
 
 def within_limits(options: CaptionOptions, captioner: HuggingFaceCaptioner) -> CaptionOptions:

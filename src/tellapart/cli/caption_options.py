@@ -29,6 +29,8 @@ class CaptionOptions:
         features: image features by image id, for a captioner that reads features instead of images: a folder of tellapart
             features, a folder of .npy or .npz files, or an HDF5 file.
         limit: maximum number of images, the first ones; null means all.
+        center_crop: cut every image to its largest centred square before any model reads it, or do not; null does as the
+            captioner's run was trained.
         existing: what to do with an existing sidecar: keep it and skip its image, overwrite it, append a line, or
             backup it to .bak first.
         caption_extension: ending of sidecars.
@@ -45,10 +47,14 @@ class CaptionOptions:
         seed: seed of sampling; an image's caption depends on the seed and the image's id.
         prompt: prompt for a model that takes one; null takes the style's.
         dtype: precision of the model's weights.
-        n: captions sampled for each image, of which --rerank keeps the best.
+        n: captions sampled for each image, of which --rerank keeps the best, or which --summarize makes one of.
         rerank: the reward that decides which caption is best: clip_s, by --listener.
         listener: a CLIP or SigLIP for --rerank clip_s and the fault low_match: a model folder, a Hugging Face id, or
             world/listener.
+        summarize: a causal or sequence-to-sequence language model that writes one caption from the --n sampled ones (IC3), which
+            are kept as candidates (jsonl, parquet): a model folder or a Hugging Face id.
+        summary_prompt: what that model is asked, with {captions} in place of the captions; null takes the built-in prompt.
+        summary_max_new_tokens: longest summary in tokens.
         keep_all: write all captions of an image with their scores, not only the best (jsonl, parquet).
         gate: the faults to check captions for: all, none, or some of empty, loop, prompt_echo, unfinished, low_match,
             same_caption, opener, separated by commas.
@@ -76,6 +82,7 @@ class CaptionOptions:
     format: str | None = None
     features: Path | None = None
     limit: int | None = None
+    center_crop: bool | None = None
     existing: Literal["keep", "overwrite", "append", "backup"] = "keep"
     caption_extension: str = ".txt"
     on_error: Literal["skip", "fail"] = "skip"
@@ -94,6 +101,9 @@ class CaptionOptions:
     n: int = 1
     rerank: Literal["clip_s"] | None = None
     listener: str | None = None
+    summarize: str | None = None
+    summary_prompt: str | None = None
+    summary_max_new_tokens: int = 100
     keep_all: bool = False
     gate: str = "all"
     resample: int = 3
@@ -138,7 +148,14 @@ def check(options: CaptionOptions) -> None:
     Raises:
         UsageError: naming the option.
     """
-    for name, least in (("batch_size", 1), ("num_processes", 1), ("n", 1), ("num_workers", 0), ("resample", 0)):
+    for name, least in (
+        ("batch_size", 1),
+        ("num_processes", 1),
+        ("n", 1),
+        ("summary_max_new_tokens", 1),
+        ("num_workers", 0),
+        ("resample", 0),
+    ):
         if getattr(options, name) < least:
             raise UsageError(f"--{name} is {getattr(options, name)}: it must be at least {least}.")
     for name in ("limit", "dry_run", "max_characters", "max_same", "num_beams"):
@@ -161,8 +178,12 @@ def check(options: CaptionOptions) -> None:
 
 def _check_choice(options: CaptionOptions) -> None:
     """Raise where the options that choose among several captions lack something."""
-    if options.n > 1 and options.rerank is None:
-        raise UsageError(f"--n {options.n} draws several captions an image: say which is kept, with --rerank clip_s.")
+    _check_summary(options)
+    if options.n > 1 and options.rerank is None and options.summarize is None:
+        raise UsageError(
+            f"--n {options.n} draws several captions an image: say which is kept, with --rerank clip_s, or make one of them, "
+            "with --summarize MODEL."
+        )
     if options.rerank is not None and options.n == 1:
         raise UsageError(f"--rerank {options.rerank} chooses among several captions: give --n, such as --n 8.")
     if options.rerank is not None and options.listener is None:
@@ -171,8 +192,29 @@ def _check_choice(options: CaptionOptions) -> None:
         )
     if options.min_match is not None and options.listener is None:
         raise UsageError("--min_match needs a listener: give --listener, a CLIP model such as world/listener.")
+    if options.center_crop and options.features is not None:
+        raise UsageError("--center_crop cuts pictures, but the captioner reads --features: leave one of the two out.")
     if options.keep_all and options.n == 1:
         raise UsageError("--keep_all keeps what --n draws: give --n, such as --n 8.")
+
+
+def _check_summary(options: CaptionOptions) -> None:
+    """Raise where the options of summaries lack something."""
+    if options.summarize is None:
+        if options.summary_prompt is not None:
+            raise UsageError(
+                "--summary_prompt is asked of --summarize, which is not given: give it, or leave both out."
+            )
+        return
+    if options.n == 1:
+        raise UsageError("--summarize makes one caption of several: give --n, such as --n 10.")
+    if options.rerank is not None or options.keep_all:
+        other = "rerank" if options.rerank is not None else "keep_all"
+        raise UsageError(
+            f"--{other} chooses among captions, and --summarize writes a new one of them: leave one of the two out."
+        )
+    if options.summary_prompt is not None and "{captions}" not in options.summary_prompt:
+        raise UsageError("--summary_prompt has no place for the captions: write {captions} in it.")
 
 
 def samples(options: CaptionOptions) -> bool:
@@ -262,10 +304,23 @@ def settings_of(options: CaptionOptions) -> dict[str, Any]:
     settings["captioner"] = f"{options.captioner} ({identity(captioner_folder(options.captioner))})"
     if options.listener is not None:
         settings["listener"] = f"{options.listener} ({identity(listener_folder(options.listener))})"
+    if options.summarize is not None:
+        settings["summarize"] = f"{options.summarize} ({identity(options.summarize)})"
+    else:
+        settings["summary_max_new_tokens"] = None
+    settings["center_crop"] = center_crops(options) or None  # null, as in runs begun before there was the option
     settings["features"] = None if options.features is None else str(options.features)
     openers = [" ".join(phrase) for phrase in load_openers(options.openers)]
     settings["openers"] = hashlib.sha256("\n".join(openers).encode()).hexdigest()[:12]
     return settings | {"out": kind_of(options)}
+
+
+def center_crops(options: CaptionOptions) -> bool:
+    """Whether images are cut to their centred square: as the option says, else as the captioner's run was trained."""
+    from tellapart.recipe.measured import cropped
+    from tellapart.recipe.runs import made
+
+    return cropped(options.center_crop, made(Path(options.captioner)))
 
 
 def identity(source: str | Path) -> str:

@@ -133,6 +133,7 @@ def _activations(recipe: Recipe, objective: Any, inputs: dict[str, Tensor]) -> d
     critic = getattr(objective, "critic", None)
     if critic is not None and hasattr(critic.states, "family"):
         passes["critic"] = {"family": critic.states.family, "vision_learns": False, "head": critic.head}
+        passes["critic"]["encoder"] = captioner.family
     found: dict[str, int | None] = {}
     for name, how in passes.items():
         try:

@@ -6,10 +6,11 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tellapart.data.center_crop import CenterCropped
 from tellapart.data.dataset import Processor
 from tellapart.data.folder import find_images
 from tellapart.data.formats.by_stem import Finder, by_stem
-from tellapart.data.images import ImageFile
+from tellapart.data.images import ImageFile, ImageSource
 from tellapart.errors import UsageError
 
 if TYPE_CHECKING:
@@ -22,15 +23,16 @@ class GeneratedImages:
     Args:
         folder: holds ``<id>.png``, ``<id>.jpg`` or the like.
         process: RGB images -> a model's tensors.
+        center_crop: cut each to its largest centred square, as the images that they were generated for are.
 
     Raises:
         UsageError: there is no such folder, or two files are named alike.
     """
 
-    def __init__(self, folder: Path, process: Processor) -> None:
+    def __init__(self, folder: Path, process: Processor, *, center_crop: bool = False) -> None:
         if not folder.is_dir():
             raise UsageError(f"the folder of generated images {folder} does not exist: check pac.images.")
-        self.folder, self.process = folder, process
+        self.folder, self.process, self.center_crop = folder, process, center_crop
         self._finder = Finder(by_stem(find_images(folder), folder))
 
     def require(self, ids: Iterable[str]) -> None:
@@ -54,5 +56,6 @@ class GeneratedImages:
         """A hash of the picture of an image."""
         return self._picture(image_id).fingerprint()
 
-    def _picture(self, image_id: str) -> ImageFile:
-        return ImageFile(self._finder.find(image_id, self.folder))
+    def _picture(self, image_id: str) -> ImageSource:
+        found = ImageFile(self._finder.find(image_id, self.folder))
+        return CenterCropped(found) if self.center_crop else found

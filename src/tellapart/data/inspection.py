@@ -20,6 +20,7 @@ from pathlib import Path
 from threading import Thread
 from typing import Any
 
+from tellapart.data.center_crop import stored
 from tellapart.data.dataset import CaptionDataset
 from tellapart.data.decoding import examine, max_pixels
 from tellapart.data.images import ImageError, ImageFile, ImageSource, PackedImage
@@ -171,6 +172,7 @@ def inspect_all(images: Sequence[ImageSource], *, num_workers: int | None = None
     """
     if num_workers is not None and num_workers < 0:
         raise UsageError(f"num_workers is {num_workers}: give 0 or more.")
+    images = [stored(image) for image in images]  # whether an image can be read does not depend on a crop
     cache = InspectionCache.of(images)
     known = cache.load()
     new = {i: image for i, image in enumerate(images) if i not in known}

@@ -12,6 +12,7 @@ from itertools import islice
 
 from torch.utils.data import DataLoader, Dataset
 
+from tellapart.data.center_crop import is_center_cropped
 from tellapart.data.dataset import CaptionDataset, Example, LazyExamples
 from tellapart.data.order import Order
 from tellapart.errors import UsageError
@@ -115,8 +116,8 @@ class TrainingData:
         return len(self.dataset)
 
     def fingerprint(self) -> str:
-        """SHA-256 of the ids and references, in order."""
-        digest = hashlib.sha256()
+        """SHA-256 of the ids and references, in order, and of the images' being cropped."""
+        digest = hashlib.sha256(b"center-cropped\n" if is_center_cropped(self.dataset) else b"")
         if isinstance(self.dataset.examples, LazyExamples):  # which have no references
             for image_id in self.dataset.iterate_ids():
                 digest.update(json.dumps([image_id]).encode() + b"\n")

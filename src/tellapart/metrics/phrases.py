@@ -79,11 +79,13 @@ class PhraseFinder:
 
     def __init__(self, phrases: Iterable[str], *, years: bool = True) -> None:
         patterns = [_pattern(phrase) for phrase in dict.fromkeys(phrases)] + ([_edged(YEAR, YEAR)] if years else [])
-        self._patterns = [re.compile(pattern, re.IGNORECASE) for pattern in patterns]
+        # A lookahead consumes no text, so an occurrence that begins within another one is found as well.
+        self._patterns = [re.compile(f"(?=({pattern}))", re.IGNORECASE) for pattern in patterns]
 
     def __call__(self, text: str) -> list[Span]:
-        """Where phrases stand; they may overlap, and none is found twice at one place."""
-        return [match.span() for pattern in self._patterns for match in pattern.finditer(text)]
+        """All occurrences of the phrases. They may overlap each other, also two of one phrase: "a webcam of a webcam of a" has
+        "a webcam of a" twice."""
+        return [match.span(1) for pattern in self._patterns for match in pattern.finditer(text)]
 
 
 def _pattern(phrase: str) -> str:

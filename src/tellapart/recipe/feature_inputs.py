@@ -60,6 +60,10 @@ def load_pictured(
     """
     from tellapart.recipe.models import load_data
 
+    if features is not None and how.get("center_crop"):
+        raise UsageError(
+            f"center_crop cuts pictures, but the captioner reads the features {features.name}: leave one of the two out."
+        )
     if features is None:
         return load_data(path, split, missing_files=missing_files, **how)
     try:

@@ -51,6 +51,7 @@ def training_images(
         limit=section.limit,
         missing_files=section.on_error != "fail",
         seconds_between=section.seconds_between,
+        center_crop=section.center_crop,
         features=features,
     )
     skipped = told_problems(dataset)
@@ -84,6 +85,7 @@ def watched_images(
         limit=section.limit,
         missing_files=data.on_error != "fail",
         seconds_between=data.seconds_between,
+        center_crop=data.center_crop,
         features=features,
     )
     on_error = "fail" if data.on_error == "fail" else "skip"  # an evaluation is of the same images every time

@@ -159,6 +159,7 @@ def _data(
         size=section.size,
         limit=limit,
         seconds_between=section.seconds_between,
+        center_crop=section.center_crop,
         missing_files=section.on_error == "skip",
     )
     return usable(dataset, section.on_error, features, pictures=features is None)
@@ -337,6 +338,6 @@ def _generated_images(recipe: ListenerRecipe, listener: ClipListener, dataset: C
     from tellapart.data.generated import GeneratedImages
     from tellapart.objectives.positive_augmented import GENERATED_IMAGES
 
-    images = GeneratedImages(recipe.pac.images, listener.process)
+    images = GeneratedImages(recipe.pac.images, listener.process, center_crop=recipe.data.center_crop)
     images.require(dataset.ids)
     return {GENERATED_IMAGES: images}

@@ -29,6 +29,7 @@ class DataOptions:
             folder of .npy or .npz files named by image id, or an HDF5 file.
         size: size of the built-in world.
         limit: maximum number of images, the first ones.
+        center_crop: cut every image to its largest centred square before any model reads it, or do not.
         on_error: an image that cannot be read is an error (fail), or all images are read once beforehand and unreadable ones
             are left out (skip).
     """
@@ -39,6 +40,7 @@ class DataOptions:
     features: Path | None = None
     size: Literal["full", "small"] | None = None
     limit: int | None = None
+    center_crop: bool | None = None
     on_error: Literal["fail", "skip"] | None = None
 
 
@@ -97,11 +99,17 @@ def load(options: DataOptions, run: Made | None, *, seen_by: Models | None = Non
         limit=limit,
         missing_files=on_error != "fail",
         seconds_between=run.data.seconds_between if run else 0.0,
+        center_crop=cropped(options.center_crop, run),
     )
     on_error = "fail" if on_error == "fail" else "skip"
     pictures = pictures or features is None or _looked_at(features, run, seen_by)
     dataset, _ = usable(dataset, on_error, instead, pictures=pictures)
     return Where(dataset, path, split, size, features)
+
+
+def cropped(given: bool | None, run: Made | None) -> bool:
+    """Whether images are cut to their centred square: as an option says, else as a run's recipe does."""
+    return given if given is not None else run is not None and run.data.center_crop
 
 
 def _looks(seen_by: Models | None) -> bool:
@@ -142,6 +150,7 @@ def _held_out(options: DataOptions, run: Made, *, pictures: bool) -> Where:
         limit=data.limit,
         missing_files=on_error != "fail",
         seconds_between=data.seconds_between,
+        center_crop=cropped(options.center_crop, run),
     )
     if data.on_error == "skip":  # so did the run before it held images out
         dataset, _ = usable(dataset, "skip", instead, pictures=opened)

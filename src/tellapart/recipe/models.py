@@ -346,12 +346,27 @@ def load_data(
     limit: int | None,
     missing_files: bool = False,
     seconds_between: float = 0.0,
+    center_crop: bool = False,
 ) -> CaptionDataset:
-    """A split of the built-in world, or of data on disk.
+    """A split of the built-in world, or of data on disk; with ``center_crop``, each image cut to its largest centred square.
 
     Raises:
         UsageError: it does not exist, is broken or empty.
     """
+    if center_crop:
+        from tellapart.data.center_crop import center_cropped
+
+        whole = load_data(
+            path,
+            split,
+            images=images,
+            format=format,
+            size=size,
+            limit=limit,
+            missing_files=missing_files,
+            seconds_between=seconds_between,
+        )
+        return center_cropped(whole)
     if path != WORLD:
         kind: Any = format
         return load_dataset(

@@ -307,6 +307,8 @@ def in_words(kind: Any) -> str:
         return f"one of {', '.join(map(str, inner))}"
     if origin is dict:
         return f"a mapping of {in_words(inner[-1]).removeprefix('a ')}s"
+    if origin is list and typing.get_origin(inner[0]) is Literal:
+        return f"a list of some of {', '.join(map(str, typing.get_args(inner[0])))}"
     if origin in (list, tuple, Sequence):
         return f"a list of {in_words(inner[0]).removeprefix('a ')}s"
     if inner:

@@ -20,6 +20,7 @@ OF_CAPTIONERS = (
     "images",
     "size",
     "limit",
+    "center_crop",
     "on_error",
     "listener",
     "prefix",

@@ -71,6 +71,17 @@ class LoraSection:
 
 
 @dataclass(frozen=True, kw_only=True)
+class CaptionerLoraSection(LoraSection):
+    """Low-rank adapters (Hu et al., 2022) instead of training the weights themselves, or next to the parts of train.
+
+    Args:
+        tower: the side that the adapters sit on: text (the language model) or image (the image tower).
+    """
+
+    tower: Literal["text", "image"] = "text"
+
+
+@dataclass(frozen=True, kw_only=True)
 class CaptionerSection:
     """The model to be trained.
 
@@ -81,8 +92,9 @@ class CaptionerSection:
         new: sizes of a recurrent new/... captioner; null takes the defaults.
         transformer: sizes of new/clip_transformer; null takes the defaults.
         train: which weights train: all except the image tower (decoder), only the layers between it and a language model,
-            such as BLIP-2's queries, Q-Former and projection (bridge), or all.
-        lora: train LoRA adapters instead of the weights; null trains the weights.
+            such as BLIP-2's queries, Q-Former and projection (bridge), all, or a list of such layers by name.
+        lora: train LoRA adapters instead of the weights (with train decoder), or next to the layers that train names; null trains
+            no adapters.
         dtype: precision the weights are held in.
         quantization: hold the weights of the language model in 8 bits (int8) or 4 (nf4), with lora only; needs pip install
             'tellapart[quantization]'.
@@ -93,8 +105,8 @@ class CaptionerSection:
     model_name_or_path: str
     new: NewSection | None = None
     transformer: TransformerSection | None = None
-    train: Literal["decoder", "bridge", "all"] = "decoder"
-    lora: LoraSection | None = None
+    train: Literal["decoder", "bridge", "all"] | list[Literal["query_tokens", "qformer", "projection"]] = "decoder"
+    lora: CaptionerLoraSection | None = None
     dtype: Literal["float32", "bfloat16", "float16"] = "float32"
     quantization: Literal["int8", "nf4"] | None = None
     gradient_checkpointing: bool = False
@@ -118,6 +130,8 @@ class DataSection:
             the training, those of the evaluation too, and leaves out unreadable ones, listed in skipped_images.txt. replace
             is for data that take too long to read beforehand: an unreadable image is replaced by the image at the same
             place in the next step, and listed; the listener embeds images as they are read.
+        center_crop: cut every image, those of the evaluation too, to its largest centred square before any model reads it
+            (captioner, listener, judge, matcher); not with features.
         seconds_between: in videos, leave out key-frames less than this many seconds after the last one taken.
         shuffle_window: null shuffles all images; a number N shuffles archives, and images within windows of N, so that few
             archives are read at a time.
@@ -131,6 +145,7 @@ class DataSection:
     size: Literal["full", "small"] = "full"
     limit: int | None = None
     on_error: Literal["fail", "skip", "replace"] = "fail"
+    center_crop: bool = False
     seconds_between: float = 0.0
     shuffle_window: int | None = None
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
@@ -59,13 +60,15 @@ class Family(ABC):
 
     lora_targets: ClassVar[str]
     """Regular expression of the text side's projections, matched against full module names."""
+    vision_lora_targets: ClassVar[str | None] = None
+    """The same for the image tower's attention; none: a recipe must name the modules."""
     joint_processor: ClassVar[str | None] = None
     """Name of the class in transformers that joins image processor and tokenizer; none: they are read apart."""
     default_prompt: ClassVar[str] = ""
     """What the family is asked when nobody says what to ask."""
-    bridge: ClassVar[str | None] = None
-    """Regular expression of what stands between the image tower and a language model that can stay as it is, matched against
-    full parameter names; none: the decoder itself reads the image."""
+    parts: ClassVar[Mapping[str, str]] = MappingProxyType({})
+    """Parts between the image tower and a language model that can train while both are frozen: name -> regular expression,
+    matched against full parameter names. Together they are the bridge; empty: the decoder itself reads the image."""
     reads_features: ClassVar[bool] = False
     """Whether the model reads image features instead of pictures."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -23,7 +24,10 @@ class _Blip2(Family):
     """What both kinds share: the image tower is the ViT; queries, Q-Former and projection train with the text side."""
 
     joint_processor = "Blip2Processor"
-    bridge = r"query_tokens|(qformer|language_projection)\..*"
+    parts = MappingProxyType(
+        {"query_tokens": "query_tokens", "qformer": r"qformer\..*", "projection": r"language_projection\..*"}
+    )
+    vision_lora_targets = r"vision_model\..*\.self_attn\.(qkv|projection)"
 
     @property
     def vision(self) -> nn.Module:

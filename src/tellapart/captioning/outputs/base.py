@@ -86,7 +86,9 @@ def record(item: Item, caption: Caption, base: Path) -> dict[str, Any]:
     row |= {name: value for name in ("score", "match") if (value := getattr(caption, name)) is not None}
     row |= {"flags": list(caption.flags)} if caption.flags else {}
     if caption.candidates:
-        row["candidates"] = [{"caption": text, "score": score} for text, score in caption.candidates]
+        row["candidates"] = [
+            {"caption": text} | ({} if score is None else {"score": score}) for text, score in caption.candidates
+        ]
     return row
 
 

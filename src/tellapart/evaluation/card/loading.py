@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from tellapart.captioners.saving import CHANGED_PARTS
 from tellapart.files import read_object
 
 PLAIN = """\
@@ -51,6 +52,17 @@ from peft import PeftModel
 from transformers import AutoModelForImageTextToText
 
 model = AutoModelForImageTextToText.from_pretrained("{base}")
+model = PeftModel.from_pretrained(model, "{name}").eval()"""
+
+ADAPTER_AND_PARTS = """\
+from peft import PeftModel
+from safetensors.torch import load_file
+from transformers import AutoModelForImageTextToText
+from transformers.utils import cached_file
+
+model = AutoModelForImageTextToText.from_pretrained("{base}")
+# layers that were trained in full, next to the adapter
+model.load_state_dict(load_file(cached_file("{name}", "parts.safetensors")), strict=False)
 model = PeftModel.from_pretrained(model, "{name}").eval()"""
 
 SNIPPETS = {
@@ -112,7 +124,8 @@ def loading_code(captioner: Path, name: str, base: str | None) -> str | None:
         base: the model an adapter belongs to.
     """
     if is_adapter(captioner):
-        return ADAPTER.format(name=name, base=base or "the base model")
+        code = ADAPTER_AND_PARTS if (captioner / CHANGED_PARTS).is_file() else ADAPTER
+        return code.format(name=name, base=base or "the base model")
     snippet = SNIPPETS.get(model_type(captioner))
     prompt = _LEAD.get(model_type(captioner), "") + str(read_object(captioner / "tellapart.json").get("prompt") or "")
     return None if snippet is None else snippet.format(name=name, prompt=prompt)
