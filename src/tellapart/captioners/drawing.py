@@ -59,8 +59,15 @@ def restricted(scores: Tensor, tokens: Tensor, family: Family, decoding: Decodin
     return scores
 
 
-class _Chooser:
-    """Turns raw logits into next tokens as ``decoding`` asks."""
+class Chooser:
+    """Turns raw logits into next tokens as ``decoding`` asks.
+
+    Args:
+        family: the model.
+        decoding: how.
+        uniforms: as for :func:`draw`.
+        vocabulary: width of the logits.
+    """
 
     def __init__(self, family: Family, decoding: Decoding, uniforms: Tensor | None, vocabulary: int) -> None:
         self.family, self.decoding, self.uniforms = family, decoding, uniforms
@@ -109,7 +116,7 @@ def draw(
     logits = family.exact_logits(family.prefix(encoded, cache))
     image = torch.arange(len(encoded.states), device=device).repeat_interleave(count)
     cache, logits = (select_rows(cache, image), logits[image]) if count > 1 else (cache, logits)
-    choose = _Chooser(family, decoding, uniforms, logits.shape[1])
+    choose = Chooser(family, decoding, uniforms, logits.shape[1])
     eos = torch.tensor(family.eos, device=device)
     tokens = torch.full((len(image), decoding.max_new_tokens), family.pad, dtype=torch.long, device=device)
     scored = torch.zeros(tokens.shape, device=device) if logprobs else None
