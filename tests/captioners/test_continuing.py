@@ -50,9 +50,7 @@ def slowly(captioner, rollout, shortest):
                 words = rollout.tokens[n, :kept].tolist()
                 while len(words) < LONGEST and (not words or words[-1] not in captioner.family.eos):
                     tokens = torch.tensor([[*words, 0]])
-                    asked = replace(
-                        rollout.select([n]), tokens=tokens, mask=torch.ones_like(tokens).bool(), texts=[""]
-                    )
+                    asked = replace(rollout.select([n]), tokens=tokens, mask=torch.ones_like(tokens).bool(), texts=[""])
                     logits = captioner(asked, want=("logits",)).logits[:, len(words)]
                     logits[:, never] = -torch.inf
                     words += inverse_cdf(logits, numbers[kept, sample, len(words)][None]).tolist()

@@ -100,4 +100,3 @@ def _numbers(rollout: Rollout, prefixes: Prefixes, decoding: Decoding) -> Tensor
     device = prefixes.caption.device
     drawn = numbers.to(device)[prefixes.caption, prefixes.length, prefixes.sample]
     return torch.cat([drawn.new_zeros(len(rollout), longest), drawn])
-

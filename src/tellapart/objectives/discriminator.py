@@ -1,4 +1,4 @@
-"""Pre-training of the discriminator of WTF-RL and of the evaluator of G-GAN: people's captions against those of the start model."""
+"""Pre-training of discriminators: people's captions against those of the start model."""
 
 from __future__ import annotations
 

@@ -72,12 +72,14 @@ class GGAN(ObjectiveModule):
     sampling, and the caption's own score at its end. A step has ``evaluator_steps`` updates of the evaluator, with fresh captions
     for each, and then one of the captioner, whose captions the updated evaluator scores.
 
-    Departures: noise is added to the image states by a learned projection (:class:`tellapart.captioners.noise.ImageNoise`),
-    which every captioner has; with z = 0 it is the plain captioner, and evaluations decode it so. The paper decodes by beam search
-    on the evaluator's score. The captioner's teacher forcing is the recipe ``xe``, without noise. The evaluator's updates of
-    a step are on the same images as the captioner's, not on batches of their own. Its image and word embeddings are a frozen
-    listener's. Roll-outs follow the captioner as it is. The paper has no baseline: ``baseline="prefix"`` subtracts
-    ``V_{t-1}``, which leaves the expected gradient as it is and removes most of its variance.
+    Departures:
+        Noise is added to the image states by a learned projection (:class:`tellapart.captioners.noise.ImageNoise`), which works
+        for every captioner. With z = 0 the captioner is a plain one, and evaluations decode it so.
+        The captioner's teacher forcing is the recipe ``xe``, without noise.
+        The evaluator's updates of a step are on the images of the captioner's update, not on batches of their own.
+        The evaluator reads a frozen listener's embeddings of images and words.
+        The paper has no baseline. ``baseline="prefix"`` subtracts ``V_{t-1}``, which leaves the expected gradient unchanged.
+        The paper decodes by beam search on the evaluator's score; here captions are decoded by the captioner's likelihood.
 
     Args:
         captioner: the generator.
@@ -192,7 +194,8 @@ class GGAN(ObjectiveModule):
         if experience.turn < self.evaluator_steps:
             yield self._evaluator_loss(experience.triples[experience.turn])
             return
-        assert experience.advantage is not None and experience.logs is not None
+        assert experience.advantage is not None
+        assert experience.logs is not None
         rollout = experience.rollout
         encoded = experience.encoded or self.captioner.encode(rollout.batch)
         logprobs = self.captioner(rollout, encoded=self._noisy(encoded, experience.z)).logprobs
