@@ -181,11 +181,11 @@ class GGAN(ObjectiveModule):
         rollout, continued = experience.rollout, experience.continued
         whole = self.discriminator(rollout)
         rolled = self.discriminator(continued.rollout) if len(continued.rollout) else whole[:0]
-        values = prefix_values(rolled, continued, whole, rollout.lengths)
+        values = prefix_values(rolled, continued, whole, rollout.mask)
         advantage = values[:, 1:] - values[:, :-1] if self.baseline == "prefix" else values[:, 1:]
         return replace(
             experience,
-            advantage=masked(advantage[:, : rollout.mask.shape[1]], rollout.mask),
+            advantage=masked(advantage, rollout.mask.to(advantage.device)),
             logs=rollout_logs(rollout, whole) | {"value": values[:, 1:][rollout.mask.to(values.device)]},
         )
 
@@ -216,7 +216,7 @@ class GGAN(ObjectiveModule):
         return StepOutput((losses * weights).sum(), losses.new_tensor(float(count)), logs)
 
 
-def prefix_values(rolled: Tensor, continued: Continuations, whole: Tensor, lengths: Tensor) -> Tensor:
+def prefix_values(rolled: Tensor, continued: Continuations, whole: Tensor, mask: Tensor) -> Tensor:
     """``[N, T + 1]``: the value of the first t tokens of each caption, column t: the mean score of what continues them, at the
     end the caption's own score; 0 where nothing was continued.
 
@@ -224,13 +224,12 @@ def prefix_values(rolled: Tensor, continued: Continuations, whole: Tensor, lengt
         rolled: ``[M]`` scores of the continuations.
         continued: which prefix each continues.
         whole: ``[N]`` scores of the captions.
-        lengths: ``[N]`` tokens of the captions, T at most.
+        mask: ``[N, T]`` bool, real tokens of the captions.
     """
-    width = int(lengths.max()) + 1
-    sums, counts = (whole.new_zeros(len(whole), width) for _ in range(2))
+    sums, counts = (whole.new_zeros(len(whole), mask.shape[1] + 1) for _ in range(2))
     place = (continued.caption.to(whole.device), continued.length.to(whole.device))
     sums.index_put_(place, rolled.to(whole), accumulate=True)
     counts.index_put_(place, torch.ones_like(rolled).to(whole), accumulate=True)
     values = sums / counts.clamp(min=1)
-    values[torch.arange(len(whole), device=whole.device), lengths.to(whole.device)] = whole
+    values[torch.arange(len(whole), device=whole.device), mask.sum(dim=1).to(whole.device)] = whole
     return values
