@@ -194,10 +194,10 @@ def slow_values(ids):
     return values
 
 
-@pytest.mark.parametrize("baseline", ["none", "prefix"])
+@pytest.mark.parametrize("baseline", [False, True])
 @pytest.mark.parametrize("batches", [["012"], ["0", "12"]])
 def test_losses_and_gradients_are_those_of_plain_python(baseline, batches):
-    objective = made(baseline=baseline, generated_weight=0.5, mismatched_weight=2.0)
+    objective = made(prefix_baseline=baseline, generated_weight=0.5, mismatched_weight=2.0)
     found = turns(objective, [images_of(ids) for ids in batches])
     assert len(found) == UPDATES + 1
     for loss, gradients, _ in found[:-1]:
@@ -214,7 +214,7 @@ def test_losses_and_gradients_are_those_of_plain_python(baseline, batches):
     gradient = [[[0.0] * WORDS for _ in range(PLACES)] for _ in range(COUNT)]
     for i in range(COUNT):
         for t in range(LENGTHS[i]):
-            weight = values[str(i)][t + 1] - (values[str(i)][t] if baseline == "prefix" else 0.0)
+            weight = values[str(i)][t + 1] - (values[str(i)][t] if baseline else 0.0)
             # the fake speaker adds its image states, 2 in all, times the word's number
             row = [float(x) + 2.0 * w for w, x in enumerate(objective.captioner.logits[i, t].tolist())]
             total, word = sum(math.exp(x) for x in row), (i + t) % WORDS
@@ -229,7 +229,7 @@ def test_losses_and_gradients_are_those_of_plain_python(baseline, batches):
 
 def test_feedback_sums_to_the_score_of_the_whole_caption():
     """With the words before as baseline the advantages of a caption add up to its score less that of any caption."""
-    objective = made(baseline="prefix")
+    objective = made(prefix_baseline=True)
     torch.manual_seed(0)
     with torch.no_grad():
         experiences = [objective.collect(images_of(), 0)]
@@ -290,11 +290,9 @@ def test_without_an_evaluator_nothing_can_be_learned():
         objective.collect(images_of(), 0)
 
 
-@pytest.mark.parametrize(
-    "wrong", [{"num_rollouts": 0}, {"evaluator_steps": 0}, {"generated_weight": -1.0}, {"baseline": "mean"}]
-)
+@pytest.mark.parametrize("wrong", [{"num_rollouts": 0}, {"evaluator_steps": 0}, {"generated_weight": -1.0}])
 def test_impossible_settings_are_refused(wrong):
-    with pytest.raises(ValueError, match=r"must be|unknown"):
+    with pytest.raises(ValueError, match="must be at least 1"):
         made(**wrong)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Literal
 
 import torch
 from torch import Tensor
@@ -60,9 +59,6 @@ class Experience:
     logs: dict[str, Tensor] | None = None
 
 
-Baseline = Literal["none", "prefix"]
-
-
 class GGAN(ObjectiveModule):
     """G-GAN (Dai, Fidler, Urtasun & Lin, ICCV 2017, section 3), a conditional GAN quoted in PSST's table.
 
@@ -78,7 +74,7 @@ class GGAN(ObjectiveModule):
         The captioner's teacher forcing is the recipe ``xe``, without noise.
         The evaluator's updates of a step are on the images of the captioner's update, not on batches of their own.
         The evaluator reads a frozen listener's embeddings of images and words.
-        The paper has no baseline. ``baseline="prefix"`` subtracts ``V_{t-1}``, which leaves the expected gradient unchanged.
+        The paper has no baseline. ``prefix_baseline`` subtracts ``V_{t-1}``, which leaves the expected gradient unchanged.
         The paper decodes by beam search on the evaluator's score; here captions are decoded by the captioner's likelihood.
 
     Args:
@@ -89,7 +85,7 @@ class GGAN(ObjectiveModule):
         discriminator: the evaluator; learns and scores.
         num_rollouts: captions that continue each prefix.
         evaluator_steps: updates of the evaluator before each of the captioner.
-        baseline: none (paper), or prefix: the value of the words before.
+        prefix_baseline: subtract the value of the words before; off in the paper.
         generated_weight: a, of drawn captions in the evaluator's loss.
         mismatched_weight: b, of other images' captions.
         reduction: how token terms are averaged; ``seq_sum`` is the paper's sum over words.
@@ -114,7 +110,7 @@ class GGAN(ObjectiveModule):
         *,
         num_rollouts: int = 16,
         evaluator_steps: int = 5,
-        baseline: Baseline = "none",
+        prefix_baseline: bool = False,
         generated_weight: float = 1.0,
         mismatched_weight: float = 1.0,
         reduction: Reduction = "seq_sum",
@@ -126,11 +122,9 @@ class GGAN(ObjectiveModule):
                 f"num_rollouts={num_rollouts} and evaluator_steps={evaluator_steps} must be at least 1, "
                 f"generated_weight={generated_weight} and mismatched_weight={mismatched_weight} 0 or more"
             )
-        if baseline not in ("none", "prefix"):
-            raise ValueError(f"baseline={baseline!r} is unknown: choose none or prefix")
         self.captioner, self.noise, self.discriminator = captioner, noise, discriminator
         self.listener, self._others = RememberingTexts.around(listener), other_captions
-        self.baseline, self.reduction, self.evaluator_steps = baseline, reduction, evaluator_steps
+        self.prefix_baseline, self.reduction, self.evaluator_steps = prefix_baseline, reduction, evaluator_steps
         self.weights = (1.0, generated_weight, mismatched_weight)
         self.turns = evaluator_steps + 1
         self.sampled = Decoding(do_sample=True, max_new_tokens=max_new_tokens)
@@ -150,7 +144,7 @@ class GGAN(ObjectiveModule):
         z = self._noise_of(batch, base_seed())
         noisy = self._noisy(encoded, z)
         rollout = self.captioner.generate(batch, self.sampled, encoded=noisy)
-        shortest = 0 if self.baseline == "prefix" else 1
+        shortest = 0 if self.prefix_baseline else 1
         continued = self.captioner.continue_from(rollout, self.rolled, shortest=shortest, encoded=noisy)
         return Experience(triples, rollout, self.captioner.reusable(encoded), z, continued)
 
@@ -182,7 +176,7 @@ class GGAN(ObjectiveModule):
         whole = self.discriminator(rollout)
         rolled = self.discriminator(continued.rollout) if len(continued.rollout) else whole[:0]
         values = prefix_values(rolled, continued, whole, rollout.mask)
-        advantage = values[:, 1:] - values[:, :-1] if self.baseline == "prefix" else values[:, 1:]
+        advantage = values[:, 1:] - values[:, :-1] if self.prefix_baseline else values[:, 1:]
         return replace(
             experience,
             advantage=masked(advantage, rollout.mask.to(advantage.device)),

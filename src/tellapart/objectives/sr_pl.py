@@ -19,6 +19,7 @@ from tellapart.ops import reduce
 from tellapart.rewards.contrastive import image_keys
 from tellapart.types import Batch, Gather, ObjectiveModule, Reward, Rollout, StepOutput
 
+
 class UnlabelledImages(Protocol):
     """Images without captions, one for each training image."""
 

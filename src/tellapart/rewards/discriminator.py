@@ -347,7 +347,7 @@ def _words(listener: Listener) -> tuple[Any, Tensor]:
     own = remembered(listener)
     if not isinstance(own, ClipListener):
         raise UsageError(
-            "discriminator kind 'text' reads the token embeddings of a CLIP or SigLIP listener, which "
+            "discriminators of kind text and dot_product read the token embeddings of a CLIP or SigLIP listener, which "
             f"{type(own).__name__} is not: use kind mlp."
         )
     return own.tokenizer, own.model.text_model.get_input_embeddings().weight.detach()
