@@ -212,6 +212,7 @@ SHIPPED: dict[str, Method] = {
         "tellapart.objectives.g_gan:GGAN",
         needs_references=True,
         needs=("listener", "noise", "other_captions", "discriminator"),
+        required=("discriminator",),
         paper="Dai et al. (2017)",
     ),
     "vlrm": Method(

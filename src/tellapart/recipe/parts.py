@@ -420,6 +420,11 @@ def check_parts(recipe: Recipe) -> None:
 
     check_own_listener(recipe)
     check_critic(recipe)
+    for name in recipe.kind.required:
+        if recipe.parts.get(name) is None:
+            raise UsageError(
+                f"method {recipe.method} cannot learn without {name}: leave {name}: null out of the recipe."
+            )
     for name, what in _NAMED.items():
         users = recipe.users(name)
         section = recipe.parts.get(name)
