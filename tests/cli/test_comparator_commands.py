@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from tempfile import TemporaryDirectory
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -12,6 +13,7 @@ from safetensors.torch import load_file
 from tellapart.captioners.huggingface import HuggingFaceCaptioner
 from tellapart.captioners.noise import ImageNoise
 from tellapart.cli.main import main
+from tellapart.recipe.models import load_data
 from tellapart.types import Decoding
 from tiny_models import batch_of, images
 
@@ -166,3 +168,45 @@ def test_what_cannot_be_used_is_one_sentence(recipe, capsys, method, flags, sent
 def test_unlabelled_images_must_not_be_training_images(recipe, materials, capsys):
     sentence = said(capsys, ["train", recipe("sr_pl"), "--unlabelled.path", str(materials.data)])
     assert "which is also a training image: give other images, with other ids" in sentence
+
+
+@pytest.fixture
+def features(materials, unlabelled, tmp_path):
+    """Regions of every picture with and without captions, and a COCO file of those without."""
+    folder, rng = tmp_path / "features", np.random.default_rng(0)
+    folder.mkdir()
+    names = [f"9{i}" for i in range(7)]
+    records = [{"id": int(name), "file_name": f"web{i}.png"} for i, name in enumerate(names)]
+    listed = tmp_path / "image_info_unlabeled2017.json"
+    listed.write_text(json.dumps({"images": records, "licenses": [], "categories": []}))
+    for split in ("train", "val"):
+        names += load_data(str(materials.data), split, images=None, format=None, size="small", limit=None).ids
+    for i, name in enumerate(names):
+        np.save(folder / f"{name}.npy", rng.normal(size=(2 + i % 2, 5)).astype(np.float32))
+    return folder, listed
+
+
+def test_recurrent_models_over_features_need_no_picture_for_sr_pl(recipe, materials, features, unlabelled, tmp_path):
+    """The COCO recipes: captioner, listener, then both, on features alone; unlabelled images are a COCO file."""
+    folder, listed = features
+    data = {"path": str(materials.data), "split": "train", "features": str(folder)}
+    new = {"model_name_or_path": "new/att2in2", "new": {"hidden_size": 8, "min_count": 1}}
+    quick = {"data": data, "listener": None, "evaluation": {"split": None}, "reward": None}
+    xe = materials.recipe(tmp_path, "xe", captioner=new, **quick)
+    assert main(["train", str(xe)]) == 0
+    speaker = str(tmp_path / "xe")
+    vse = {"path": "new/vse", "vocabulary": speaker, "new": {"word_size": 6, "hidden_size": 10}}
+    hinge = {"loss": "hinge", "listener": vse, "data": data, "evaluation": {"split": None}, "max_steps": 1}
+    path = tmp_path / "vse.yaml"
+    path.write_text(json.dumps(hinge | {"per_device_train_batch_size": 4, "output_dir": str(tmp_path / "vse")}))
+    assert main(["train-listener", str(path)]) == 0
+    own = {
+        "captioner": {"model_name_or_path": speaker},
+        "own_listener": {"path": str(tmp_path / "vse")},
+        "unlabelled": {"path": str(listed), "images": str(unlabelled)},
+    }
+    assert main(["train", recipe("sr_pl", **quick | own | {"reward": {"cider_d": 1.0}})]) == 0
+    [line, *_] = [line for line in history(tmp_path / "sr_pl") if "loss" in line]
+    assert "unlabelled/reward" in line
+    own = {"captioner": {"model_name_or_path": speaker}, "listener": {"path": str(materials.listener)}}
+    assert main(["train", recipe("g_gan", **quick | own)]) == 0

@@ -172,8 +172,8 @@ class LanguageModelSection:
 
 @dataclass(frozen=True, kw_only=True)
 class OwnListenerSection:
-    """The captioner's own listener: it is trained together with the captioner, or stays frozen (luo2018). It starts as a
-    copy; the original does not change.
+    """The captioner's own listener: it is trained together with the captioner, or stays frozen (luo2018, sr_pl). It starts as
+    a copy; the original does not change.
 
     Args:
         path: a CLIP or SigLIP model (a folder, a Hugging Face id, world/listener), a VSE, or a run of train-listener. For
