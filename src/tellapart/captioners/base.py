@@ -143,6 +143,12 @@ class Captioner(nn.Module, ABC):
             decoding: of the samples; ``max_new_tokens`` counts the prefix.
             shortest: tokens of the shortest prefix; 0 begins anew.
             encoded: of the rollout's batch, if it is known.
+
+        Example::
+
+            sixteen = Decoding(do_sample=True, num_return_sequences=16, max_new_tokens=20)
+            found = captioner.continue_from(rollout, sixteen)
+            values = group_mean(reward(found.rollout), found.caption)
         """
         raise NotImplementedError(f"{type(self).__name__} cannot continue captions")
 

@@ -95,6 +95,12 @@ def rank_images(
 
     Raises:
         UsageError: the ranks are no such pair, or beyond the number of images; or a training image has no caption.
+
+    Example::
+
+        listener.cache_images(unlabelled)
+        ranked = rank_images(listener, dataset.references, unlabelled.ids, scaled_ranks(len(unlabelled)))
+        ranked.draw(["42", "7"], seed=0)  # one unlabelled image for each
     """
     first, last = ranks
     if not 1 <= first <= last <= len(gallery):

@@ -279,6 +279,12 @@ class DotProductDiscriminator(Discriminator):
 
     Raises:
         UsageError: the listener is no CLIP or SigLIP model, so it has no token embeddings to read.
+
+    Example::
+
+        evaluator = DotProductDiscriminator(ClipListener.from_pretrained("openai/clip-vit-base-patch32"))
+        losses, logs = evaluator.loss(real, generated)
+        scores = evaluator(generated)  # [N], 0 to 1
     """
 
     kind = "dot_product"
