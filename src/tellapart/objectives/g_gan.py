@@ -86,8 +86,8 @@ class GGAN(ObjectiveModule):
         num_rollouts: captions that continue each prefix.
         evaluator_steps: updates of the evaluator before each of the captioner.
         prefix_baseline: subtract the value of the words before; off in the paper.
-        generated_weight: a, of drawn captions in the evaluator's loss.
-        mismatched_weight: b, of other images' captions.
+        generated_weight: of drawn captions in the evaluator's loss (a); people's captions have weight 1.
+        mismatched_weight: of other images' captions there (b).
         reduction: how token terms are averaged; ``seq_sum`` is the paper's sum over words.
         max_new_tokens: longest caption in tokens, its EOS included.
 

@@ -74,7 +74,7 @@ class SRPL(ObjectiveModule):
         reward: how natural a caption is, asked of captions of images with references only. The paper's is CIDEr-D.
         own_listener: frozen; any listener that reads captions.
         unlabelled: images without captions; none trains without (SR-FL).
-        retrieval_weight: alpha.
+        retrieval_weight: of self-retrieval in the reward, the paper's alpha; the natural reward has weight 1.
         margin: m, on the scale of cosines.
         max_new_tokens: longest caption in tokens, its EOS included.
 
