@@ -42,6 +42,14 @@ def gumbels(ids: Sequence[str], count: int, seed: int) -> Tensor:
     return torch.from_numpy(rows).log_().neg_()
 
 
+def normals(ids: Sequence[str], count: int, seed: int) -> Tensor:
+    """``[len(ids), count]`` float64 of the standard normal distribution: row i depends on ``seed`` and ``ids[i]`` only."""
+    rows = np.empty((len(ids), count))
+    for row, image_id in enumerate(ids):
+        _generator(seed, image_id).standard_normal(out=rows[row])
+    return torch.from_numpy(rows)
+
+
 def _generator(seed: int, image_id: str) -> np.random.Generator:
     return np.random.Generator(np.random.Philox(mix_seeds(seed, image_id)))
 

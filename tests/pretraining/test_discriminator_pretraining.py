@@ -406,7 +406,7 @@ def test_pretraining_with_spoilt_references(parts):
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"kind": "oracle"}, "kind='oracle' is unknown: choose mlp or text"),
+        ({"kind": "oracle"}, "kind='oracle' is unknown: choose mlp, text or dot_product"),
         ({"pretraining_steps": -1}, "pretraining_steps=-1 cannot be used: it must be at least 0"),
         ({"batch_size": 0}, "batch_size=0 cannot"),
         ({"learning_rate": 0.0}, "learning_rate=0.0 cannot be used: it must be above 0"),

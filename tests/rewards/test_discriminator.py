@@ -14,6 +14,7 @@ from tellapart.rewards import discriminator_verdict
 from tellapart.rewards.discriminator import (
     KINDS,
     Discriminator,
+    DotProductDiscriminator,
     MLPDiscriminator,
     TextDiscriminator,
     load_discriminator,
@@ -108,7 +109,7 @@ def test_gradient_reaches_the_discriminator_alone(kind, listener, batch):
     assert all(parameter.grad is None for parameter in listener.model.parameters())
     held = {id(parameter) for parameter in listener.model.parameters()}
     assert not held & {id(parameter) for parameter in discriminator.parameters()}
-    parts = {"mlp": {"layers"}, "text": {"start", "reader", "head"}}
+    parts = {"mlp": {"layers"}, "text": {"start", "reader", "head"}, "dot_product": {"image", "reader"}}
     assert {name.split(".")[0] for name in discriminator.state_dict()} == parts[kind]
 
 
@@ -146,8 +147,39 @@ def test_text_sees_words_in_order_their_end_and_the_image_but_no_case(listener, 
 def test_text_reads_through_a_listener_that_remembers_and_needs_a_clip(listener):
     text = made("text", RememberingTexts(listener))
     assert text.describe() == made("text", listener).describe()
-    with pytest.raises(UsageError, match="kind 'text' reads the token embeddings"):
-        TextDiscriminator(BagOfWords())
+    for kind in (TextDiscriminator, DotProductDiscriminator):
+        with pytest.raises(UsageError, match="kind text and dot_product read the token embeddings"):
+            kind(BagOfWords())
+
+
+def test_dot_product_by_numpy(listener, batch):
+    """The last state of an LSTM over normalised token embeddings, times a linear layer of the image; captions may repeat."""
+    evaluator = made("dot_product", listener)
+    texts = ["a red circle on a table", "A blue star .", "a red circle on a table", "a blue star"]
+    finished = [True, True, False, True]
+    found = evaluator(captions(texts, batch=batch, finished=finished))
+    layer, reader = evaluator.image, {name: p.detach().numpy() for name, p in evaluator.reader.named_parameters()}
+    table = listener.model.text_model.get_input_embeddings().weight.detach().numpy()
+    images = listener.encode_images(batch).numpy() @ layer.weight.detach().numpy().T + layer.bias.detach().numpy()
+
+    def sigmoid(x):
+        return 1 / (1 + np.exp(-x))
+
+    for row, text in enumerate(texts):
+        words = [word for word in text.lower().split() if word != "."]
+        ids = listener.tokenizer.convert_tokens_to_ids(
+            words + ([listener.tokenizer.eos_token] if finished[row] else [])
+        )
+        hidden = cell = np.zeros(evaluator.width)
+        for word in table[ids]:
+            word = (word - word.mean()) / np.sqrt(word.var() + 1e-5)
+            gates = reader["weight_ih_l0"] @ word + reader["bias_ih_l0"]
+            gates = gates + reader["weight_hh_l0"] @ hidden + reader["bias_hh_l0"]
+            enter, stay, inner, leave = np.split(gates, 4)
+            cell = sigmoid(stay) * cell + sigmoid(enter) * np.tanh(inner)
+            hidden = sigmoid(leave) * np.tanh(cell)
+        assert float(found[row]) == pytest.approx(float(sigmoid(images[row] @ hidden)), abs=1e-5)
+    assert float(found[0]) != float(found[2])
 
 
 def learned(discriminator, real, fake, *, steps, rate):
@@ -211,7 +243,7 @@ def test_what_does_not_fit_is_refused(listener, tmp_path):
         load_discriminator(tmp_path / "text", listener)
     told = tmp_path / "text" / "discriminator.json"
     told.write_text(json.dumps(json.loads(told.read_text()) | {"kind": "oracle"}))
-    with pytest.raises(UsageError, match="kind 'oracle': use one of mlp, text"):
+    with pytest.raises(UsageError, match="kind 'oracle': use one of mlp, text, dot_product"):
         load_discriminator(tmp_path / "text", listener)
 
 

@@ -19,6 +19,21 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
+class Continuations:
+    """Captions that continue prefixes of given ones.
+
+    Args:
+        rollout: M captions; each begins with the tokens of its prefix.
+        caption: ``[M]`` long, the given caption that the prefix is of.
+        length: ``[M]`` long, tokens of the prefix.
+    """
+
+    rollout: Rollout
+    caption: Tensor
+    length: Tensor
+
+
+@dataclass(frozen=True)
 class Encoded:
     """Images as the captioner's decoder reads them: computed once an image, shared by drawing and scoring.
 
@@ -114,6 +129,28 @@ class Captioner(nn.Module, ABC):
             f"{type(self).__name__} cannot read mixtures of words, which gradients through words need: choose another "
             "captioner, or a method that scores captions, such as reinforce_joint."
         )
+
+    def continue_from(
+        self, rollout: Rollout, decoding: Decoding, *, shortest: int = 1, encoded: Encoded | None = None
+    ) -> Continuations:
+        """Sample ``num_return_sequences`` continuations of every prefix of captions, from ``shortest`` tokens up to all but the
+        last; never has gradients, always in eval mode.
+
+        Random numbers are keyed by image id, as those of :meth:`generate`.
+
+        Args:
+            rollout: one caption of each image, none longer than ``decoding.max_new_tokens``.
+            decoding: of the samples; ``max_new_tokens`` counts the prefix.
+            shortest: tokens of the shortest prefix; 0 begins anew.
+            encoded: of the rollout's batch, if it is known.
+
+        Example::
+
+            sixteen = Decoding(do_sample=True, num_return_sequences=16, max_new_tokens=20)
+            found = captioner.continue_from(rollout, sixteen)
+            values = group_mean(reward(found.rollout), found.caption)
+        """
+        raise NotImplementedError(f"{type(self).__name__} cannot continue captions")
 
     @abstractmethod
     def tokenize(self, batch: Batch, texts: Sequence[str], image: Tensor) -> Rollout:

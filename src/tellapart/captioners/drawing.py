@@ -95,8 +95,15 @@ def restricted(scores: Tensor, tokens: Tensor, family: Family, decoding: Decodin
     return scores
 
 
-class _Chooser:
-    """Turns raw logits into next tokens as ``decoding`` asks."""
+class Chooser:
+    """Turns raw logits into next tokens as ``decoding`` asks.
+
+    Args:
+        family: the model.
+        decoding: how.
+        uniforms: as for :func:`draw`.
+        vocabulary: width of the logits.
+    """
 
     def __init__(self, family: Family, decoding: Decoding, uniforms: Tensor | None, vocabulary: int) -> None:
         self.family, self.decoding = family, decoding
@@ -146,7 +153,7 @@ def draw(
     steps = family.steps(encoded, count, decoding.max_new_tokens)
     logits = family.exact_logits(steps.first)
     logits = logits[steps.image] if count > 1 else logits
-    choose = _Chooser(family, decoding, uniforms, logits.shape[1])
+    choose = Chooser(family, decoding, uniforms, logits.shape[1])
     eos = torch.tensor(family.eos, device=logits.device)
     tokens = torch.full((len(logits), decoding.max_new_tokens), family.pad, device=logits.device)
     scored = torch.zeros(tokens.shape, device=logits.device) if logprobs else None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,8 @@ import torch
 from torch import Tensor
 
 from tellapart.captioners.adapters import LoraOptions, adapted, adapted_modules, is_untrained
-from tellapart.captioners.base import Captioner, Encoded
+from tellapart.captioners.base import Captioner, Continuations, Encoded
+from tellapart.captioners.continuing import Prefixes, continue_captions
 from tellapart.captioners.drawing import draw_captions, draw_with_greedy
 from tellapart.captioners.families import family_of
 from tellapart.captioners.families.base import Family, Processors
@@ -257,6 +259,26 @@ class HuggingFaceCaptioner(Captioner):
             tokens, scored = draw_captions(self.family, encoded, batch.ids, decoding, logprobs=logprobs)
         rollout = self.text.write(batch, tokens, decoding.num_return_sequences)
         return rollout, None if scored is None else scored[:, : rollout.tokens.shape[1]]
+
+    def continue_from(
+        self, rollout: Rollout, decoding: Decoding, *, shortest: int = 1, encoded: Encoded | None = None
+    ) -> Continuations:
+        """Continuations of every prefix, all sampled at once.
+
+        Raises:
+            ValueError: the decoding draws no samples, or captions are longer than it allows.
+        """
+        if not decoding.do_sample or int(rollout.lengths.max()) > decoding.max_new_tokens:
+            raise ValueError("continuations are samples, and max_new_tokens must be that of the captions or more")
+        prefixes = Prefixes.of(rollout.lengths.to(self.device), shortest, decoding.num_return_sequences)
+        if not len(prefixes.caption):
+            return Continuations(rollout.select([]), prefixes.caption, prefixes.length)
+        with evaluating(self):
+            encoded = self.encode(rollout.batch) if encoded is None else encoded
+            tokens = continue_captions(self.family, encoded, rollout, prefixes, decoding)
+        image = rollout.image.to(self.device)[prefixes.caption]
+        continued = replace(self.text.write(rollout.batch, tokens, 1), image=image)
+        return Continuations(continued, prefixes.caption, prefixes.length)
 
     def unroll(self, batch: Batch, relaxation: Relaxation, *, encoded: Encoded | None = None) -> SoftRollout:
         """Draw one caption of each image, in eval mode but with gradients through the drawn words; with ``multinomial`` they

@@ -198,6 +198,23 @@ SHIPPED: dict[str, Method] = {
         keeps=("captioner",),
         paper=_VERED,
     ),
+    "sr_pl": Method(
+        "REINFORCE on CIDEr and a frozen listener's hinge; images without captions join every step: a baseline of psst",
+        "tellapart.objectives.sr_pl:SRPL",
+        needs_references=False,
+        needs=(*_JOINT, "unlabelled"),
+        keeps=("own_listener",),
+        paper="Liu et al. (2018)",
+        rewards=("cider_d",),
+    ),
+    "g_gan": Method(
+        "a conditional GAN: a captioner with noise against an evaluator, feedback at every word: a baseline of psst",
+        "tellapart.objectives.g_gan:GGAN",
+        needs_references=True,
+        needs=("listener", "noise", "other_captions", "discriminator"),
+        required=("discriminator",),
+        paper="Dai et al. (2017)",
+    ),
     "vlrm": Method(
         "an actor-critic on a matcher's and a language model's scores, with penalties token by token; no human captions",
         "tellapart.objectives.vlrm:VLRM",

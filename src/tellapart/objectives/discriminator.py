@@ -1,14 +1,14 @@
-"""Pre-training of the discriminator of WTF-RL: people's captions against those of the start model."""
+"""Pre-training of discriminators: people's captions against those of the start model."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
-from tellapart.draws import base_seed, uniforms
+from tellapart.draws import base_seed, mix_seeds, uniforms
 from tellapart.errors import UsageError
 from tellapart.listeners.remember import RememberingTexts
 from tellapart.types import Batch, LearnedReward, ObjectiveModule, Rollout, StepOutput
@@ -20,9 +20,46 @@ Read = Callable[[Batch, Sequence[str], Tensor], Rollout]
 """People's captions as a rollout: :meth:`tellapart.captioners.base.Captioner.tokenize`."""
 
 
+class OtherCaptions:
+    """People's captions of other images: what does not fit an image, though a person wrote it (G-GAN: Dai et al., ICCV 2017).
+
+    Which one follows from image id and seed alone.
+
+    Args:
+        references: image id -> its captions; images without any give none.
+
+    Raises:
+        UsageError: fewer than two images have captions.
+    """
+
+    def __init__(self, references: Mapping[str, Sequence[str]]) -> None:
+        self._captions = [[text.strip() for text in texts if text.strip()] for texts in references.values()]
+        self._captions = [texts for texts in self._captions if texts]
+        if len(self._captions) < 2:
+            raise UsageError("captions of other images need at least two images with captions: give more data.")
+
+    def __call__(self, batch: Batch, read: Read, seed: int) -> Rollout:
+        """For every image a caption of another one, never a string that is among the image's own references.
+
+        Raises:
+            UsageError: all captions are also the image's own.
+        """
+        numbers = uniforms(batch.ids, 2, mix_seeds(seed, "mismatched")).tolist()
+        texts = [self._other(set(own), *pair) for own, pair in zip(batch.references, numbers, strict=True)]
+        return read(batch, texts, torch.arange(len(batch)))
+
+    def _other(self, own: set[str], where: float, which: float) -> str:
+        first = int(where * len(self._captions))
+        for place in range(len(self._captions)):
+            texts = [text for text in self._captions[(first + place) % len(self._captions)] if text not in own]
+            if texts:
+                return texts[int(which * len(texts))]
+        raise UsageError("all images have the same captions, so none can be mismatched: give other data.")
+
+
 @dataclass(frozen=True)
 class Sides:
-    """People's captions and generated ones of the same images."""
+    """People's captions of images, and captions of the same images that are to be told from them."""
 
     real: Rollout
     fake: Rollout
@@ -41,13 +78,16 @@ class DiscriminatorPretraining(ObjectiveModule):
         discriminator: an ``nn.Module``; the only thing that learns.
         draw: captions of the start captioner, drawn now or kept from before.
         read: people's captions as a rollout.
+        others: also teaches it to reject people's captions of other images (G-GAN); none leaves them out.
     """
 
-    def __init__(self, discriminator: LearnedReward, draw: Draw, read: Read) -> None:
+    def __init__(
+        self, discriminator: LearnedReward, draw: Draw, read: Read, others: OtherCaptions | None = None
+    ) -> None:
         super().__init__()
         if not isinstance(discriminator, nn.Module):
             raise ValueError("only an nn.Module can be trained")
-        self.discriminator, self._draw, self._read = discriminator, draw, read
+        self.discriminator, self._draw, self._read, self._others = discriminator, draw, read, others
 
     def collect(self, batch: Batch, step: int) -> Sides:
         """One reference and the generated captions of every image; the choice depends on image id and seed alone.
@@ -58,8 +98,11 @@ class DiscriminatorPretraining(ObjectiveModule):
         listener = getattr(self.discriminator, "listener", None)
         if isinstance(listener, RememberingTexts):  # what it remembers must not depend on earlier steps
             listener.begin(step)
-        real = read_one_reference(batch, self._read, base_seed())
-        return Sides(real, self._draw(batch))
+        seed = base_seed()
+        real, fake = read_one_reference(batch, self._read, seed), self._draw(batch)
+        if self._others is not None:
+            fake = Rollout.concat([fake, self._others(batch, self._read, seed)])
+        return Sides(real, fake)
 
     def losses(self, sides: Sides) -> Iterator[StepOutput]:
         """One piece: the cross-entropy summed over captions."""

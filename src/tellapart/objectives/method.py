@@ -20,11 +20,12 @@ class Method:
         paper: where the method comes from.
         needs: what its constructor is given besides the captioner; each is built from a section of the recipe: reward,
             listener, own_listener (which is trained with it), neighbours, discriminator, grammar, distance, critic (trained
-            with it), penalties, or a part that an installed package brings.
+            with it), penalties, noise (trained with it), unlabelled, other_captions, or a part that an installed package brings.
         fixed: constructor arguments that make the method what it is, and so are no options.
         through_words: whether gradients flow through the words of captions, which the captioner and its own listener must
             allow.
         keeps: parts that it leaves as they are: captioner or own_listener.
+        required: those of ``needs`` that a recipe cannot set to null.
         rewards: names of the rewards of its paper, which ``--method`` gives to a recipe that has none.
         holds_start: whether it always keeps the start model in addition to the captioner; with a ``kl_coef`` any method does.
     """
@@ -37,6 +38,7 @@ class Method:
     fixed: Mapping[str, Any] = field(default_factory=dict)
     through_words: bool = False
     keeps: tuple[str, ...] = ()
+    required: tuple[str, ...] = ()
     rewards: tuple[str, ...] = ()
     holds_start: bool = False
 

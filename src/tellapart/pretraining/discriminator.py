@@ -20,7 +20,7 @@ from tellapart.errors import UsageError
 from tellapart.files import cache_dir, first_folder, write_json
 from tellapart.listeners.clip import ClipListener
 from tellapart.listeners.remember import RememberingTexts
-from tellapart.objectives.discriminator import DiscriminatorPretraining, Draw
+from tellapart.objectives.discriminator import DiscriminatorPretraining, Draw, OtherCaptions
 from tellapart.pretraining.discriminator_accuracy import HeldOut, measure, tell
 from tellapart.pretraining.discriminator_settings import DiscriminatorSettings
 from tellapart.pretraining.start_captions import (
@@ -219,7 +219,8 @@ def _train(
     if settings.corrupted:
         vocabulary = vocabulary_of(plain(text) for texts in images.references.values() for text in texts)
         draw = WithCorrupted(captions, captions.read, settings.corrupted, vocabulary)
-    objective = DiscriminatorPretraining(discriminator, draw, captions.read)
+    others = OtherCaptions(images.references) if settings.mismatched else None
+    objective = DiscriminatorPretraining(discriminator, draw, captions.read, others)
     try:
         return train(objective, data, _config(images, settings, work)).history
     except KeyboardInterrupt as error:

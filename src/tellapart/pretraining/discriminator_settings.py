@@ -14,15 +14,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class DiscriminatorSettings:
-    """The real/generated discriminator of WTF-RL and its pre-training against the start model.
+    """The real/generated discriminator of WTF-RL, or the evaluator of G-GAN, and its pre-training against the start model.
 
     Args:
-        kind: mlp reads the listener's embeddings (the paper); text reads the words in their order.
+        kind: mlp reads the listener's embeddings (WTF-RL); text reads the words in their order; dot_product compares image and
+            caption (G-GAN).
         see_image: whether kind text reads the image too.
         path: a saved discriminator to start from, or a checkpoint that holds one, instead of pre-training; its own kind
             is kept.
         pretraining_steps: optimiser steps of pre-training; 0 starts from random weights.
-        learning_rate: of pre-training; null takes 7e-5 for mlp (the paper) and 1e-3 for text.
+        learning_rate: of pre-training; null takes 7e-5 for mlp (the paper) and 1e-3 for the others.
         batch_size: images in a step of pre-training, with one reference and one generated caption each.
         num_beams: beams of the generated captions.
         no_repeat_ngram_size: no n-gram of this size occurs twice in them; 0 allows all.
@@ -30,6 +31,7 @@ class DiscriminatorSettings:
         max_new_tokens: longest generated caption in tokens.
         corrupted: share (0 to 1) of the generated captions of pre-training that are replaced by a corrupted reference (words
             repeated, removed, replaced or shuffled); the paper has none.
+        mismatched: also pre-train against people's captions of other images, one per image and step (G-GAN).
         held_out: training images kept out of pre-training, to measure the accuracy on; at most a tenth of all.
         seed: seed of weights, held-out images and sampling.
 
@@ -37,7 +39,7 @@ class DiscriminatorSettings:
         UsageError: a value cannot be used.
     """
 
-    kind: Literal["mlp", "text"] = "mlp"
+    kind: Literal["mlp", "text", "dot_product"] = "mlp"
     see_image: bool = True
     path: Path | None = None
     pretraining_steps: int = 1000
@@ -48,12 +50,13 @@ class DiscriminatorSettings:
     do_sample: bool = False
     max_new_tokens: int = 40
     corrupted: float = 0.0
+    mismatched: bool = False
     held_out: int = 500
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.kind not in ("mlp", "text"):
-            raise UsageError(f"discriminator.kind={self.kind!r} is unknown: choose mlp or text.")
+        if self.kind not in ("mlp", "text", "dot_product"):
+            raise UsageError(f"discriminator.kind={self.kind!r} is unknown: choose mlp, text or dot_product.")
         least = {"pretraining_steps": 0, "batch_size": 1, "num_beams": 1, "max_new_tokens": 1, "held_out": 0}
         for name, lowest in (least | {"no_repeat_ngram_size": 0}).items():
             if getattr(self, name) < lowest:

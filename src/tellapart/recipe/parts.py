@@ -19,11 +19,13 @@ from tellapart.recipe.options import plain
 
 if TYPE_CHECKING:
     from tellapart.captioners.huggingface import HuggingFaceCaptioner
+    from tellapart.captioners.noise import ImageNoise
     from tellapart.data.dataset import CaptionDataset, Collate
     from tellapart.data.features.base import FeatureSet
     from tellapart.listeners.clip import ClipListener
     from tellapart.listeners.late import LateListener
     from tellapart.listeners.neighbours import Neighbours
+    from tellapart.objectives.discriminator import OtherCaptions
     from tellapart.recipe.recipe import Recipe
     from tellapart.rewards.discriminator import Discriminator
     from tellapart.rewards.distances import Distance
@@ -132,6 +134,20 @@ SHIPPED: dict[str, PartKind] = {
         "the training images among which a caption is to find its own",
         f"{_HERE}:gallery",
         f"{_SECTIONS}:GallerySection",
+    ),
+    "noise": PartKind(
+        "a random input of the captioner beside the image, whose projection is trained with it",
+        f"{_HERE}:noise",
+        f"{_SECTIONS}:NoiseSection",
+        learns=True,
+    ),
+    "unlabelled": PartKind(
+        "images without captions that join every step",
+        "tellapart.recipe.unlabelled:build_unlabelled",
+        f"{_SECTIONS}:UnlabelledSection",
+    ),
+    "other_captions": PartKind(
+        "people's captions of other training images, which do not fit", f"{_HERE}:other_captions", plain=True
     ),
     "scenes": PartKind("what is in the pictures of the built-in world", f"{_HERE}:scenes", plain=True),
     "document_frequencies": PartKind(
@@ -320,6 +336,35 @@ def gallery(parts: Parts, section: Any) -> list[str]:
     return [ids[place * len(ids) // count] for place in range(count)]
 
 
+def noise(parts: Parts, section: Any) -> ImageNoise | None:
+    """Noise for the captioner's image states, whose first weights follow from the recipe's seed.
+
+    Raises:
+        UsageError: a number cannot be used.
+    """
+    if section is None:
+        return None
+    from tellapart.captioners.noise import ImageNoise
+    from tellapart.draws import seeded
+    from tellapart.recipe.models import as_usage_errors
+
+    device = parts.captioner.device
+    states = parts.captioner.encode(parts.collate([parts.dataset[0]]).to(device)).states
+    with as_usage_errors("noise"), seeded("noise", parts.recipe.training.seed):
+        return ImageNoise(states.shape[-1], size=section.size, scale=section.scale).to(device)
+
+
+def other_captions(parts: Parts) -> OtherCaptions:
+    """Of the training images.
+
+    Raises:
+        UsageError: fewer than two of them have captions.
+    """
+    from tellapart.objectives.discriminator import OtherCaptions
+
+    return OtherCaptions(parts.dataset.references)
+
+
 def scenes(parts: Parts) -> Mapping[str, Any]:
     """Image id -> what is in the picture.
 
@@ -375,6 +420,11 @@ def check_parts(recipe: Recipe) -> None:
 
     check_own_listener(recipe)
     check_critic(recipe)
+    for name in recipe.kind.required:
+        if recipe.parts.get(name) is None:
+            raise UsageError(
+                f"method {recipe.method} cannot learn without {name}: leave {name}: null out of the recipe."
+            )
     for name, what in _NAMED.items():
         users = recipe.users(name)
         section = recipe.parts.get(name)

@@ -187,8 +187,8 @@ class LanguageModelSection:
 
 @dataclass(frozen=True, kw_only=True)
 class OwnListenerSection:
-    """The captioner's own listener: it is trained together with the captioner, or stays frozen (luo2018). It starts as a
-    copy; the original does not change.
+    """The captioner's own listener: it is trained together with the captioner, or stays frozen (luo2018, sr_pl). It starts as
+    a copy; the original does not change.
 
     Args:
         path: a CLIP or SigLIP model (a folder, a Hugging Face id, world/listener), a VSE, or a run of train-listener. For
@@ -249,6 +249,44 @@ class DistanceSection:
     """
 
     kind: Literal["bleu", "edit", "cider"] = "bleu"
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoiseSection:
+    """Noise that is added to the image states by a learned projection, so that the captioner's captions vary (Dai et al., 2017).
+
+    Args:
+        size: numbers in the noise vector.
+        scale: size of what is added before training, as a share of the image states' size.
+    """
+
+    size: int = 64
+    scale: float = 0.1
+
+
+@dataclass(frozen=True, kw_only=True)
+class UnlabelledSection:
+    """Images without captions that join every step, one for each training image (Liu et al., 2018).
+
+    They are hard negatives: the own listener ranks them by their similarity to the training image's captions, and one within
+    ranks is drawn in every step. Captions that they have are not read.
+
+    Args:
+        path: ``world``, or images in any layout of docs/data.md; null trains without such images.
+        split: which part of the data; data without splits ignore it.
+        images: folder that the file's image paths are relative to; null means the file's own folder.
+        format: layout of the data; null detects it.
+        limit: maximum number of images, the first ones; null means all.
+        ranks: lowest and highest rank of the images that are drawn from, 1 for the most similar; null scales the paper's 100
+            and 1000 of COCO's 123,287 unlabelled images to the number of images.
+    """
+
+    path: str | None = None
+    split: str = "train"
+    images: Path | None = None
+    format: Readable | None = None
+    limit: int | None = None
+    ranks: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

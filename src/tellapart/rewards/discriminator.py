@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
@@ -13,6 +14,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_model, save_model
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
+from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence
 
 from tellapart.errors import UsageError
 from tellapart.files import write_json
@@ -254,27 +256,68 @@ class TextDiscriminator(Discriminator):
 
     def logits(self, rollout: Rollout) -> Tensor:
         """``[N, 2]`` with gradient: generated, written by a person."""
-        tokenizer, table = _words(self.listener)
-        tokens, lengths = _tokens(rollout, tokenizer)
-        with torch.no_grad():
-            words = table[tokens.to(table.device)].float().to(self._device)
-            words = nn.functional.layer_norm(words, words.shape[-1:])
         images = [self._images(rollout)] if self.start is not None else []
         first = None
         if self.start is not None:
             first = self.start(images[0]).tanh().view(-1, 2, self.width).transpose(0, 1).contiguous()
-        packed = nn.utils.rnn.pack_padded_sequence(words, lengths, batch_first=True, enforce_sorted=False)
-        _, last = self.reader(packed, first)
+        _, last = self.reader(_packed(self.listener, rollout.texts, rollout.finished.tolist(), self._device), first)
         return self.head(torch.cat([last[0], last[1], *images], dim=1))
 
 
-KINDS: dict[str, type[MLPDiscriminator] | type[TextDiscriminator]] = {
-    kind.kind: kind for kind in (MLPDiscriminator, TextDiscriminator)
+class DotProductDiscriminator(Discriminator):
+    """The evaluator of G-GAN (Dai, Fidler, Urtasun & Lin, ICCV 2017, section 3): ``sigmoid(<f(image), h(caption)>)``.
+
+    ``h`` is the last state of an LSTM over the caption's words, ``f`` a linear layer on the image's embedding. Its
+    ``logits`` are 0 and the dot product, so that the probability of a person is that sigmoid.
+
+    Departures: image and words are embedded by the frozen listener, where the paper trains its own layers on VGG-16 features.
+    Case and punctuation are taken away, as for :class:`TextDiscriminator`.
+
+    Args:
+        listener: gives tokens, their embeddings and the image's.
+        width: of the LSTM, and of the space of the dot product.
+
+    Raises:
+        UsageError: the listener is no CLIP or SigLIP model, so it has no token embeddings to read.
+
+    Example::
+
+        evaluator = DotProductDiscriminator(ClipListener.from_pretrained("openai/clip-vit-base-patch32"))
+        losses, logs = evaluator.loss(real, generated)
+        scores = evaluator(generated)  # [N], 0 to 1
+    """
+
+    kind = "dot_product"
+    learning_rate = 1e-3
+
+    def __init__(self, listener: Listener, *, width: int = 256) -> None:
+        super().__init__(listener)
+        self.width = width
+        self.image = nn.Linear(listener.encode_texts([""]).shape[1], width)
+        self.reader = nn.LSTM(_words(listener)[1].shape[1], width, batch_first=True)
+
+    def options(self) -> dict[str, Any]:
+        """The width."""
+        return {"width": self.width}
+
+    def logits(self, rollout: Rollout) -> Tensor:
+        """``[N, 2]`` with gradient: 0, and the dot product. Equal captions are read once."""
+        read = list(zip(rollout.texts, rollout.finished.tolist(), strict=True))
+        place = {caption: row for row, caption in enumerate(dict.fromkeys(read))}
+        texts, finished = [text for text, _ in place], [ended for _, ended in place]
+        _, (last, _) = self.reader(_packed(self.listener, texts, finished, self._device))
+        captions = last[0][[place[caption] for caption in read]]
+        product = (self.image(self._images(rollout)) * captions).sum(dim=1)
+        return torch.stack([torch.zeros_like(product), product], dim=1)
+
+
+KINDS: dict[str, type[MLPDiscriminator] | type[TextDiscriminator] | type[DotProductDiscriminator]] = {
+    kind.kind: kind for kind in (MLPDiscriminator, TextDiscriminator, DotProductDiscriminator)
 }
 """Name of a kind -> its class."""
 
 
-def load_discriminator(path: Path, listener: Listener) -> MLPDiscriminator | TextDiscriminator:
+def load_discriminator(path: Path, listener: Listener) -> Discriminator:
     """A saved discriminator.
 
     Args:
@@ -310,18 +353,27 @@ def _words(listener: Listener) -> tuple[Any, Tensor]:
     own = remembered(listener)
     if not isinstance(own, ClipListener):
         raise UsageError(
-            "discriminator kind 'text' reads the token embeddings of a CLIP or SigLIP listener, which "
+            "discriminators of kind text and dot_product read the token embeddings of a CLIP or SigLIP listener, which "
             f"{type(own).__name__} is not: use kind mlp."
         )
     return own.tokenizer, own.model.text_model.get_input_embeddings().weight.detach()
 
 
-def _tokens(rollout: Rollout, tokenizer: Any) -> tuple[Tensor, Tensor]:
+def _packed(listener: Listener, texts: Sequence[str], finished: Sequence[bool], device: torch.device) -> PackedSequence:
+    """The normalised token embeddings of captions, without gradient, as a recurrent reader takes them."""
+    tokenizer, table = _words(listener)
+    tokens, lengths = _tokens(texts, finished, tokenizer)
+    with torch.no_grad():
+        words = table[tokens.to(table.device)].float().to(device)
+        words = nn.functional.layer_norm(words, words.shape[-1:])
+    return pack_padded_sequence(words, lengths, batch_first=True, enforce_sorted=False)
+
+
+def _tokens(texts: Sequence[str], finished: Sequence[bool], tokenizer: Any) -> tuple[Tensor, Tensor]:
     """``([N, T] token ids, [N] lengths)`` on the CPU; a caption without any word is its end alone."""
-    end, plain = tokenizer.eos_token_id, ptb_tokenize(rollout.texts)
+    end, plain = tokenizer.eos_token_id, ptb_tokenize(list(texts))
     rows = tokenizer(plain, add_special_tokens=False, verbose=False)["input_ids"] if plain else []
-    ended = rollout.finished.tolist()
-    rows = [[*row, end] if done or not row else row for row, done in zip(rows, ended, strict=True)]
+    rows = [[*row, end] if done or not row else row for row, done in zip(rows, finished, strict=True)]
     lengths = torch.tensor([len(row) for row in rows], dtype=torch.long)
     width = max(map(len, rows), default=1)
     return torch.tensor([row + [end] * (width - len(row)) for row in rows], dtype=torch.long), lengths

@@ -47,6 +47,20 @@ _ENTRIES = {
         "CVPR",
         2018,
     ),
+    "liu2018": (
+        "inproceedings",
+        "Show, Tell and Discriminate: Image Captioning by Self-retrieval with Partially Labeled Data",
+        "Liu, Xihui and Li, Hongsheng and Shao, Jing and Chen, Dapeng and Wang, Xiaogang",
+        "ECCV",
+        2018,
+    ),
+    "dai2017": (
+        "inproceedings",
+        "Towards Diverse and Natural Image Descriptions via a Conditional GAN",
+        "Dai, Bo and Fidler, Sanja and Urtasun, Raquel and Lin, Dahua",
+        "ICCV",
+        2017,
+    ),
     "jang2017": (
         "inproceedings",
         "Categorical Reparameterization with Gumbel-Softmax",
