@@ -60,6 +60,8 @@ class Studio:
             "data/coco": photos,
             "data/pictures": photos,
             "models/clip_ViT-B-32.pth": listener,
+            "data/coco/annotations/image_info_unlabeled2017.json": photos,
+            "data/coco/unlabeled2017": photos,
         }
         """Name in a recipe -> what stands for it."""
 
@@ -78,7 +80,7 @@ class Studio:
 def _features(studio: Studio, folder: Path, regions: int | None) -> None:
     folder.mkdir()
     rng = np.random.default_rng(0)
-    for name in studio.ids:
+    for name in [*studio.ids, *(path.name for path in Path(studio.materials.photos).iterdir())]:
         shape = (WIDTH,) if regions is None else (regions, WIDTH)
         np.save(folder / f"{name}.npy", rng.normal(size=shape).astype(np.float32))
 
@@ -127,6 +129,7 @@ SMALL = {
     "captioner.transformer.heads": 2,
     "listener.new.word_size": 6,
     "listener.new.hidden_size": 8,
+    "unlabelled.ranks": [2, 5],
     "evaluation.split": "val",
     "evaluation.max_new_tokens": 8,
     "objective.max_new_tokens": 8,
