@@ -318,7 +318,7 @@ def _words(listener: Listener) -> tuple[Any, Tensor]:
 
 def _tokens(rollout: Rollout, tokenizer: Any) -> tuple[Tensor, Tensor]:
     """``([N, T] token ids, [N] lengths)`` on the CPU; a caption without any word is its end alone."""
-    end, plain = tokenizer.eos_token_id, ptb_tokenize(rollout.texts)
+    end, plain = tokenizer.eos_token_id, ptb_tokenize(rollout.texts, alone=True)
     rows = tokenizer(plain, add_special_tokens=False, verbose=False)["input_ids"] if plain else []
     ended = rollout.finished.tolist()
     rows = [[*row, end] if done or not row else row for row, done in zip(rows, ended, strict=True)]
