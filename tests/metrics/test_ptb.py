@@ -26,12 +26,11 @@ ANSWERS = {
     "the '90s, 1990's, 12:43pm #41 AT&T at&t": "the '90s 1990 's 12:43 pm # 41 at&t at & t",
     "a\u00adb &amp; &lt;b&gt; <b c=\"d\"> @user #tag :-)": "ab & < b > <b\u00a0c=\"d\"> @user #tag :--rrb-",
     "parked.A ... .. . ? -- '' \" ; :": "parked.a",
-    "a sign that reads K.": "a sign that reads k.",
-    "a sign at 8th Ave/CTH D.": "a sign at 8th ave/cth d.",
-    "L.A.  a.": "l.a. a.",
+    "a sign that reads K.": "a sign that reads k",
+    "a train on a.": "a train on a",
     "an Inc. etc.": "an inc. etc.",
     "rt.co ed.d.j x": "rt.co ed.d. j x",
-    "Pty.é'M, &lt;b@c&gt; x.": "pty.é 'm &lt;b@c&gt; x.",
+    "Pty.é'M, &lt;b@c&gt; x.": "pty.é 'm &lt;b@c&gt; x",
     "No. 5 and no.": "no. 5 and no",
     "": "",
 }  # fmt: skip
@@ -45,6 +44,8 @@ def test_recorded_answers_of_the_reference(caption):
 @pytest.mark.parametrize(
     ("captions", "tokens"),
     [
+        (["a sign at 8th Ave/CTH D."], ["a sign at 8th ave/cth d."]),
+        (["L.A.  a."], ["l.a. a."]),
         (["a K.", "The x"], ["a k", "the x"]),
         (["a K.", "Two x"], ["a k.", "two x"]),
         (["a K. ", "a x"], ["a k.", "a x"]),
@@ -63,7 +64,7 @@ def test_the_next_caption_decides_about_the_end_of_a_caption_as_in_the_reference
 
 def test_captions_alone_do_not_depend_on_their_neighbours():
     captions = ["a K.", "The x", "it is No.", "5 x", "they'll"]
-    assert ptb_tokenize(captions, alone=True) == ["a k.", "the x", "it is no", "5 x", "they 'll"]
+    assert ptb_tokenize(captions, alone=True) == ["a k", "the x", "it is no", "5 x", "they 'll"]
 
 
 def test_equals_the_reference_on_all_recorded_captions(shared_data):

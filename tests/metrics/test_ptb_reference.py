@@ -66,7 +66,7 @@ def report(found) -> str:
 
 
 def test_the_recorded_answers_are_the_reference_s(tmp_path):
-    assert reference(ANSWERS, tmp_path, following="") == list(ANSWERS.values())
+    assert reference(ANSWERS, tmp_path) == list(ANSWERS.values())
 
 
 @pytest.mark.parametrize(("seed", "following"), [(0, NEXT), (1, NEXT), (1, "5 x"), (2, "")])

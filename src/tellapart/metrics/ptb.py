@@ -310,6 +310,8 @@ _DOTTED = f"{MAY_END} {MAY_END_CAPITALISED} {TITLES} {BEFORE_NUMBERS} pte pty pt
 _KEEPS_DOT = frozenset([*_DOTTED.split(), *ascii_lowercase])
 """Words whose final dot the short cut leaves to the lexer."""
 _SPLIT = frozenset(first + second for first, second in SPLIT_IN_TWO.items())
+_NEXT = "A x"
+"""What the lexer sees behind a caption that is read alone."""
 _SPACES = str.maketrans(dict.fromkeys(LINE_SEPARATORS, " "))
 
 _SIGNS = str.maketrans(
@@ -345,15 +347,15 @@ def ptb_tokenize(captions: Iterable[str], *, alone: bool = False) -> list[str]:
 
     Args:
         captions: any text; empty captions are fine.
-        alone: treat each caption as if the next line were empty, so that its tokens do not depend on its neighbours.
-            Rewards need this: the captions of a batch are no file.
+        alone: treat each caption as if the next one began with "A", as most captions do, so that its tokens do not
+            depend on its neighbours and "... on a." ends in ``a``. Rewards need this: a batch is not a file.
 
     Returns:
         One string per caption, in order; empty where nothing but punctuation was said.
     """
     texts = list(captions)
     if alone:
-        return [_plain((text, ""), 0) if _PLAIN(text) else _any((text, ""), 0) for text in texts]
+        return [_plain((text, _NEXT), 0) if _PLAIN(text) else _any((text, _NEXT), 0) for text in texts]
     return [_plain(texts, n) if _PLAIN(text) else _any(texts, n) for n, text in enumerate(texts)]
 
 
