@@ -1,6 +1,12 @@
-"""METEOR against meteor-1.5.jar: start-up, memory, scoring and the reward, one thread.
+"""METEOR against meteor-1.5.jar: start-up, memory, scoring and the reward, one thread; or whether both agree.
 
-python benchmarks/meteor.py --captions REFERENCES.json --results RESULTS.json
+    python benchmarks/meteor.py --captions REFERENCES.json --results RESULTS.json
+    python benchmarks/meteor.py --agreement --captions REFERENCES.json [--results RESULTS.json ...]
+        [--without CAPTIONS.json] [--images 2500]
+
+The second form prints how many captions get other statistics or another value than from the jar. Without a result file it takes
+the first caption of each image, against the others. ``--without`` leaves out the images of a COCO file, ``--images``
+keeps the first ones by id.
 """
 
 import argparse
@@ -15,17 +21,26 @@ from pathlib import Path
 
 os.environ["OMP_NUM_THREADS"] = "1"
 
+import numpy as np
+
 from tellapart.metrics import meteor_data
-from tellapart.metrics.meteor import meteor
+from tellapart.metrics.meteor import meteor, meteor_counts
 from tellapart.metrics.ptb import ptb_tokenize
 
 
-def read(captions: Path, results: Path):
+def read(captions: Path, results: Path | None, without: Path | None = None, images: int | None = None):
     references: dict[int, list[str]] = {}
     for row in json.loads(captions.read_text())["annotations"]:
         references.setdefault(row["image_id"], []).append(row["caption"])
-    rows = json.loads(results.read_text())
-    return ptb_tokenize([row["caption"] for row in rows]), [ptb_tokenize(references[row["image_id"]]) for row in rows]
+    left_out = {row["image_id"] for row in json.loads(without.read_text())["annotations"]} if without else set()
+    if results is None:
+        said = {image: texts.pop(0) for image, texts in references.items()}
+    else:
+        said = {row["image_id"]: row["caption"] for row in json.loads(results.read_text())}
+    chosen = said.keys() & references.keys() - left_out
+    kept = sorted(chosen)[:images] if without or images else [image for image in said if image in chosen]
+    rest = iter(ptb_tokenize(text for image in kept for text in references[image]))
+    return ptb_tokenize(said[image] for image in kept), [[next(rest) for _ in references[image]] for image in kept]
 
 
 def measured(command: list[str], text: bytes, folder=None) -> tuple[float, float]:
@@ -47,32 +62,66 @@ def own(path: str) -> None:
     meteor(candidates, references)
 
 
+JAVA = [
+    "java",
+    "-Xmx2G",
+    "-XX:ActiveProcessorCount=1",
+    "-jar",
+    meteor_data.JAR,
+    "-",
+    "-",
+    "-stdio",
+    "-l",
+    "en",
+    "-norm",
+]
+
+
+def ask(text: str) -> list[str]:
+    """The lines that the jar answers."""
+    done = subprocess.run(JAVA, input=text.encode(), cwd=meteor_data.source(), capture_output=True, check=True)
+    return done.stdout.decode().splitlines()
+
+
+def agreement(candidates, references) -> str:
+    """Captions whose statistics or values differ from the jar's, and the largest difference."""
+    answers = ask(lines(candidates, references).decode())
+    *values, corpus = map(float, ask(" ||| ".join(["EVAL", *answers]) + "\n"))
+    theirs = np.array([[float(cell) for cell in answer.split()] for answer in answers])
+    other = int((meteor_counts(candidates, references) != theirs).any(axis=1).sum())
+    own_corpus, own_values = meteor(candidates, references)
+    apart = np.abs(own_values - values)
+    return (
+        f"{len(candidates)} captions, {other} with other statistics, {int((apart > 1e-9).sum())} values differ, "
+        f"by at most {apart.max():.2g}; corpus {corpus:.6f} in the jar, {own_corpus - corpus:+.2g} here"
+    )
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--captions", type=Path, required=True)
-    parser.add_argument("--results", type=Path, required=True)
+    parser.add_argument("--results", type=Path, nargs="*", default=[])
+    parser.add_argument("--agreement", action="store_true")
+    parser.add_argument("--without", type=Path)
+    parser.add_argument("--images", type=int)
     options = parser.parse_args()
-    candidates, references = read(options.captions, options.results)
+    if options.agreement:
+        for results in options.results or [None]:
+            pairs = read(options.captions, results, options.without, options.images)
+            print(results.stem if results else "human", agreement(*pairs), sep=": ")
+    else:
+        speed(*read(options.captions, options.results[0], options.without, options.images))
+
+
+def speed(candidates, references) -> None:
+    """Print CPU time and memory of both."""
     meteor_data.load_resources()
-    java = [
-        "java",
-        "-Xmx2G",
-        "-XX:ActiveProcessorCount=1",
-        "-jar",
-        meteor_data.JAR,
-        "-",
-        "-",
-        "-stdio",
-        "-l",
-        "en",
-        "-norm",
-    ]
     figures = {}
     for name, count in (("first score", 1), ("all", len(candidates))):
         path = Path(tempfile.gettempdir()) / f"meteor-benchmark-{os.getpid()}.json"
         path.write_text(json.dumps([candidates[:count], references[:count]]))
         here = measured([sys.executable, __file__, "--own", str(path)], b"")
-        there = measured(java, lines(candidates[:count], references[:count]), meteor_data.source())
+        there = measured(JAVA, lines(candidates[:count], references[:count]), meteor_data.source())
         path.unlink()
         figures[name] = here, there
         print(f"{name}: {here[0]:.2f} CPU s, {here[1]:.0f} MB; jar {there[0]:.2f} CPU s, {there[1]:.0f} MB")

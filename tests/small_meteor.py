@@ -1,4 +1,4 @@
-"""METEOR's data in the form they are installed in, with a table of a few lines."""
+"""METEOR's data in the form they are installed in, with a table of a few lines: a phrase, and behind it its paraphrase."""
 
 import gzip
 import zipfile
@@ -8,7 +8,12 @@ from tellapart.metrics import meteor_data
 
 SYNSETS = "couch\n1\nsofa\n1 2\nlounge\n2\nmouse\n3\nrodent\n3\n"
 EXCEPTIONS = "mouse\nmice\n"
-TABLE = ["a sofa", "one couch", "old man", "elderly man"]
+TABLE = [
+    *("a sofa", "one couch", "old man", "elderly man"),
+    *("big red", "huge of", "big red", "vast crimson"),
+    *("dark mare", "white stallion", "pale horse", "white stallion foal"),
+    *("it is about our turn", "it is about time for us now"),
+]
 
 
 def write_data(place: Path) -> Path:

@@ -4,6 +4,7 @@ import pytest
 from given import vector
 from tellapart.errors import UsageError
 from tellapart.metrics.diversity import caption_statistics
+from tellapart.metrics.ptb import ptb_tokenize
 from tellapart.metrics.style import OPENERS, style_columns
 
 
@@ -31,6 +32,12 @@ def test_every_column_by_hand():
     assert "unfinished" not in style_columns(captions)
     with pytest.raises(UsageError, match="5 captions came with 1 marks"):
         style_columns(captions, finished=[True])
+
+
+def test_an_article_that_kept_its_dot_is_a_bad_ending():
+    captions = ptb_tokenize(["A dog on a.", "Two dogs on the."])
+    assert captions == ["a dog on a.", "two dogs on the"]
+    assert style_columns(captions)["bad_endings"].tolist() == [1, 1]
 
 
 def test_openers_are_whole_words_and_can_be_replaced():

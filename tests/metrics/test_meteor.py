@@ -8,7 +8,17 @@ from tellapart.errors import UsageError
 from tellapart.evaluation.aggregate import Aggregate
 from tellapart.evaluation.meteor import MeteorMeasure, meteor_figures
 from tellapart.metrics import meteor_data
-from tellapart.metrics.meteor import Match, align, count_chunks, meteor, meteor_counts, normalise
+from tellapart.metrics.meteor import (
+    Match,
+    Vocabulary,
+    align,
+    count_chunks,
+    java_hash,
+    meteor,
+    meteor_counts,
+    normalise,
+    stem,
+)
 
 
 @pytest.fixture(scope="module")
@@ -97,7 +107,17 @@ def test_exact_words_come_before_chunks_and_chunks_before_other_matches():
         ("1,000 a,b", "1,000 a , b"),
         ("st. john", "st. john"),
         ("the end.", "the end ."),
-        ("u.s. 5", "u.s. 5"),
+        ("u.s. 5", "us 5"),
+        ("a t.v. and i.e.", "a tv and ie"),
+        ("s.-based", "s. based"),
+        ("the rev.", "the rev."),
+        ("st. éa", "st . éa"),
+        ("pp. 5 pp. x. pp.", "pp. 5 pp. x. pp ."),
+        ("a,b,c 1,a", "a , b,c 1 , a"),
+        ("a–b a--b", "a - b a b"),
+        ("a...b .. c", "a ... b .. c"),
+        ("22\u00a03/4", "22 3 / 4"),
+        ("ƀ ԁ ᴀa", "ƀ ԁ ᴀa"),
         ("no. 5", "no . 5"),
         ("東京tower café", "東 京 tower café"),
         ("2-3-4", "2 3-4"),
@@ -109,12 +129,12 @@ def test_normaliser(sentence, words):
 
 def test_a_half_written_table_is_built_again(data, folder, monkeypatch, tmp_path):
     place = next((tmp_path / "cache" / "meteor").iterdir())
-    before = np.load(place / "neighbours.npy").tolist()
-    (place / "neighbours.npy").unlink()
-    assert meteor_data.load_resources.__wrapped__().neighbours.tolist() == before
-    whole = (place / "neighbours.npy").read_bytes()
-    (place / "neighbours.npy").write_bytes(whole[:-4])
-    assert meteor_data.load_resources.__wrapped__().neighbours.tolist() == before
+    before = np.load(place / "paraphrases.npy").tolist()
+    (place / "paraphrases.npy").unlink()
+    assert meteor_data.load_resources.__wrapped__().paraphrases.tolist() == before
+    whole = (place / "paraphrases.npy").read_bytes()
+    (place / "paraphrases.npy").write_bytes(whole[:-4])
+    assert meteor_data.load_resources.__wrapped__().paraphrases.tolist() == before
 
 
 def test_without_its_data_the_column_is_left_out_with_a_remedy(monkeypatch):
@@ -125,6 +145,69 @@ def test_without_its_data_the_column_is_left_out_with_a_remedy(monkeypatch):
     measure = MeteorMeasure({"1": ["a dog"]})
     assert measure({"1": "a dog"}) == ({}, {})
     assert "pip install 'tellapart[meteor]'" in measure.left_out["METEOR"]
+
+
+JAR = {
+    # of two lines with the same left phrase the earlier one is tried first, wherever its right phrase stands
+    ("vast crimson huge of", "big red"): (0.23396065078644512, {16: 1, 17: 2, 18: 1, 20: 1, 21: 2, 22: 2}),
+    ("big red", "vast crimson huge of"): (0.125978811961932, {16: 2, 17: 1, 19: 1, 20: 1, 21: 2, 22: 2}),
+    # with the left phrases in the caption, their places there decide before the lengths in the reference
+    ("pale horse dark mare", "white stallion foal"): (0.2611137785524571, {16: 2, 17: 3, 20: 1, 21: 2, 22: 3}),
+    ("white stallion foal", "pale horse dark mare"): (0.1488840505004651, {16: 2, 17: 2, 20: 1, 21: 2, 22: 2}),
+    # a paraphrase of 5 and 7 words counts 2 + 3, less than three exact words
+    ("it is about our turn", "it is about time for us now"): (0.2320992819151619, {4: 3, 5: 3, 20: 1, 21: 3, 22: 3}),
+    ("it is about time for us now", "it is about our turn"): (0.29340852619463864, {4: 3, 5: 3, 20: 1, 21: 3, 22: 3}),
+    # words with equal hash codes
+    ("an old man", "c0 old man"): (1.0, {4: 3, 5: 3, 20: 1, 21: 3, 22: 3}),
+    # Snowball's stem of both is "realiz"
+    ("the realization", "realize"): (0.22857142857142856, {8: 1, 9: 1, 20: 1, 21: 1, 22: 1}),
+    ("a t.v. set", "tv set"): (0.4660191824608054, {4: 2, 5: 2, 20: 1, 21: 2, 22: 2}),
+    ("the rev. s.-based no. 5", "rev s based no"): (0.21961823541256348, {4: 2, 5: 2, 20: 1, 21: 2, 22: 2}),
+}
+"""Caption and reference -> score and counts of matches, as meteor-1.5.jar gives them with the same small table and words."""
+
+
+@pytest.mark.parametrize(("caption", "reference"), JAR)
+def test_small_cases_have_the_values_of_the_jar(data, caption, reference):
+    score, expected = JAR[caption, reference]
+    counts = meteor_counts([caption], [[reference]], data)[0]
+    assert {n: count for n, count in enumerate(counts[4:].tolist(), 4) if count} == expected
+    assert meteor([caption], [[reference]], data)[0] == pytest.approx(score, abs=1e-15)
+
+
+def test_a_caption_that_is_its_reference_is_aligned_word_by_word(data):
+    # without the rule the general search gives the same, here among 7 * 7 exact matches and phrases
+    words = ["the", "old", "man", "the", "elderly", "man", "the", "big", "red"]
+    vocabulary = Vocabulary([words, ["x"]], data)
+    own = vocabulary.sentence(words)
+    exact = [Match(place, 1, place, 1, 0) for place in range(len(words))]
+    assert vocabulary.matches(own, own) == exact
+    every = [Match(n, 1, m, 1, 0) for n in range(len(words)) for m in range(len(words)) if words[n] == words[m]]
+    assert align([*every, Match(1, 2, 4, 2, 3), Match(4, 2, 1, 2, 3)], len(words)) == exact
+
+
+@pytest.mark.parametrize(
+    ("word", "expected"),
+    [
+        ("realization", "realiz"),
+        ("theorizer's", "theoriz"),
+        ("sensationally", "sensat"),
+        ("irrationality", "irrat"),
+        ("organization", "organ"),
+        ("legatee", "legate"),
+        ("rotational", "rotat"),
+        ("atomizee", "atomize"),
+    ],
+)
+def test_stems_are_those_of_the_jar(word, expected):
+    assert stem(word) == expected
+
+
+@pytest.mark.parametrize(
+    ("word", "code"), [("siblings", 166965745), ("teheran", -1433043407 % 2**32), ("é😀", 1996812)]
+)
+def test_hash_codes_are_those_of_java(word, code):
+    assert java_hash(word) == code
 
 
 def test_of_equal_alignments_the_one_that_passed_over_less_is_taken():

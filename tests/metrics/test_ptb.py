@@ -27,13 +27,44 @@ ANSWERS = {
     "a\u00adb &amp; &lt;b&gt; <b c=\"d\"> @user #tag :-)": "ab & < b > <b\u00a0c=\"d\"> @user #tag :--rrb-",
     "parked.A ... .. . ? -- '' \" ; :": "parked.a",
     "a sign that reads K.": "a sign that reads k",
+    "a train on a.": "a train on a",
+    "an Inc. etc.": "an inc. etc.",
+    "rt.co ed.d.j x": "rt.co ed.d. j x",
+    "Pty.é'M, &lt;b@c&gt; x.": "pty.é 'm &lt;b@c&gt; x",
+    "No. 5 and no.": "no. 5 and no",
     "": "",
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("caption", ANSWERS)
 def test_recorded_answers_of_the_reference(caption):
-    assert ptb_tokenize([caption]) == [ANSWERS[caption]]
+    assert ptb_tokenize([caption], alone=True) == [ANSWERS[caption]]
+
+
+@pytest.mark.parametrize(
+    ("captions", "tokens"),
+    [
+        (["a sign at 8th Ave/CTH D."], ["a sign at 8th ave/cth d."]),
+        (["L.A.  a."], ["l.a. a."]),
+        (["a K.", "The x"], ["a k", "the x"]),
+        (["a K.", "Two x"], ["a k.", "two x"]),
+        (["a K. ", "a x"], ["a k.", "a x"]),
+        (["a K.", "", "In x"], ["a k", "", "in x"]),
+        (["a K.", "The"], ["a k.", "the"]),  # nothing behind "The" shows that the word ended
+        (["L.A.  a.", "A x"], ["l.a. a", "a x"]),
+        (["it is No.", "5 x"], ["it is no.", "5 x"]),
+        (["it is No.", "a x"], ["it is no", "a x"]),
+        (["they'll", "in '05", "so :)"], ["they 'll", "in '05", "so -rrb-"]),
+        (["so :)", "in '05", "they'll"], ["so :-rrb-", "in '05", "they ll"]),  # nothing behind the last caption
+    ],
+)
+def test_the_next_caption_decides_about_the_end_of_a_caption_as_in_the_reference(captions, tokens):
+    assert ptb_tokenize(captions) == tokens
+
+
+def test_captions_alone_do_not_depend_on_their_neighbours():
+    captions = ["a K.", "The x", "it is No.", "5 x", "they'll"]
+    assert ptb_tokenize(captions, alone=True) == ["a k", "the x", "it is no", "5 x", "they 'll"]
 
 
 def test_equals_the_reference_on_all_recorded_captions(shared_data):
@@ -61,8 +92,9 @@ ODD = st.text(
 @forall(st.lists(ODD, max_size=4))
 @example(["\ud800 http://\udfff.com", "İΣ ẞ ŉ", "\x00"])
 def test_any_text_gives_clean_tokens_that_depend_on_nothing_else(captions):
-    found = ptb_tokenize(captions)
-    assert found == ptb_tokenize(captions) == [ptb_tokenize([caption])[0] for caption in captions]
+    assert ptb_tokenize(captions) == ptb_tokenize(captions)
+    found = ptb_tokenize(captions, alone=True)
+    assert found == [ptb_tokenize([caption], alone=True)[0] for caption in captions]
     for line in found:
         assert not re.search("[A-Z\n\r]", line)
         assert line == "" or (all(line.split(" ")) and DROPPED.isdisjoint(line.split(" ")))
@@ -92,7 +124,8 @@ SOME_WORDS = [
 @settings(max_examples=400, deadline=None)
 @forall(st.lists(st.sampled_from(SOME_WORDS)).map("".join) | st.lists(st.sampled_from(SOME_WORDS)).map(" ".join))
 def test_the_short_cut_changes_nothing(caption):
-    assert ptb_tokenize([caption]) == [_any(caption)]
+    assert ptb_tokenize([caption]) == [_any([caption], 0)]
+    assert ptb_tokenize([caption, "A x"])[0] == _any([caption, "A x"], 0)
 
 
 def test_long_garbage_takes_linear_time():

@@ -141,9 +141,9 @@ def test_cider_d_is_the_metric_before_it_is_rounded():
     texts = [rng.choice([*references[names[i]], "a red dog a red dog", "wholly new words", ""]) for i in image]
     reward = CiderD(frequencies)
     drawn = rollout(texts, image, [*references.values()])
-    tokens = {name: ptb_tokenize(captions) for name, captions in references.items()}
+    tokens = {name: ptb_tokenize(captions, alone=True) for name, captions in references.items()}
     expected = [
-        cider_d({names[i]: ptb_tokenize([text])[0]}, {names[i]: tokens[names[i]]}, frequencies)[names[i]]
+        cider_d({names[i]: ptb_tokenize([text], alone=True)[0]}, {names[i]: tokens[names[i]]}, frequencies)[names[i]]
         for text, i in zip(texts, image, strict=True)
     ]
     np.testing.assert_allclose(reward.score(drawn), expected, rtol=0, atol=1e-9)

@@ -43,10 +43,10 @@ def novelty_measure(training: Mapping[str, Sequence[str]]) -> Measure:
     Raises:
         UsageError: there are none.
     """
-    known = frozenset(ptb_tokenize(text for texts in training.values() for text in texts))
+    known = frozenset(ptb_tokenize((text for texts in training.values() for text in texts), alone=True))
 
     def measure(captions: Mapping[str, str]) -> Measured:
-        novel = 100 * novel_captions(ptb_tokenize(captions.values()), known)
+        novel = 100 * novel_captions(ptb_tokenize(captions.values(), alone=True), known)
         return {"novel_captions": float(novel.mean())}, {"novel_captions": novel.tolist()}
 
     return measure

@@ -55,10 +55,12 @@ def reference_measures(
 
 
 def in_words(captions: Mapping[str, str], references: Mapping[str, Sequence[str]]) -> tuple[list[str], list[list[str]]]:
-    """N captions, and N lists of the references of their images, as words joined by spaces."""
-    every = ptb_tokenize([*captions.values(), *(text for image_id in captions for text in references[image_id])])
-    rest = iter(every[len(captions) :])
-    return every[: len(captions)], [[next(rest) for _ in references[image_id]] for image_id in captions]
+    """N captions, and N lists of the references of their images, as words joined by spaces.
+
+    Captions and references are two files to the tokenizer, as in pycocoevalcap.
+    """
+    rest = iter(ptb_tokenize(text for image_id in captions for text in references[image_id]))
+    return ptb_tokenize(captions.values()), [[next(rest) for _ in references[image_id]] for image_id in captions]
 
 
 def token_measures(

@@ -174,7 +174,8 @@ class MatchScorer:
         if self._objects is None:
             return [[] for _ in captions]
         return [
-            list(dict.fromkeys(word for word, _ in self._objects.mentions(text))) for text in ptb_tokenize(captions)
+            list(dict.fromkeys(word for word, _ in self._objects.mentions(text)))
+            for text in ptb_tokenize(captions, alone=True)
         ]
 
     def describe(self, captions: Sequence[str]) -> dict[str, Any]:

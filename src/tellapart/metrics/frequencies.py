@@ -139,7 +139,7 @@ class DocumentFrequencies:
     def from_references(cls, references: Mapping[str, Sequence[str]], *, end: str = END) -> DocumentFrequencies:
         """Count raw references (image id -> captions), tokenised here and, by default, closed by ``end``: for a
         reward."""
-        return cls.from_tokens({name: ptb_tokenize(captions) for name, captions in references.items()}, end=end)
+        return cls.from_tokens({name: ptb_tokenize(texts, alone=True) for name, texts in references.items()}, end=end)
 
     @classmethod
     def from_tokens(cls, references: Mapping[str, Sequence[str]], *, end: str = "") -> DocumentFrequencies:

@@ -7,11 +7,12 @@ and the score follows from the statistics of the alignment. What it knows of Eng
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import reduce
+from functools import cache, reduce
+from itertools import permutations
 from operator import itemgetter, or_
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -19,27 +20,45 @@ from tellapart.metrics.meteor_data import Resources, load_resources
 
 # Words of a sentence as METEOR's ``-norm`` cuts them: the rules of the Moses tokenizer for English, in lower case.
 #
-# Written from the behaviour of meteor-1.5.jar on probe sentences. Hyphens between words become spaces, a final dot is cut
-# off unless the word is an abbreviation or the next one begins in lower case, apostrophes begin a new word, and every
-# character that is no Latin or Cyrillic letter and no digit stands alone.
+# The rules of meteor-1.5.jar, in its order. Several oddities are its own, because a match uses up the characters it read:
+# of "a,b,c" only the first comma is cut off, of "2-3-4" only the first hyphen becomes a space. A word with dots inside
+# loses all its dots ("t.v." is "tv"); any other final dot is cut off unless the word is an abbreviation or the next word
+# begins in lower case.
 
 _PLAIN = re.compile(r"[a-z0-9 ]*").fullmatch
-_QUOTES = str.maketrans({"“": '"', "”": '"', "„": '"', "‘": "'", "’": "'", "`": "'", "–": "-", "—": "--", "\xa0": " "})
-_LETTERS = "a-zß-öø-\u024f\u0400-\u04ff"
-_SIGNS = re.compile(rf"([^{_LETTERS}0-9\s.',\-])")
-_HYPHEN = re.compile(rf"([{_LETTERS}0-9])-+([{_LETTERS}0-9])")  # of "2-3-4" only the first: the 3 is used up
-_DOTS = re.compile(r"(\.\.+)")
-_COMMA = re.compile(r"(?<!\d),|,(?!\d)")
+_LETTERS = "a-zß-öø-\u017e\u0400-\u0527\ua640-\ua66e\ua67e-\ua697\u1d00-\u1d7f"
 _LETTER = f"[{_LETTERS}]"
-_APOSTROPHES = (
-    (re.compile(rf"(?<!{_LETTER})'(?!{_LETTER})"), " ' "),
-    (re.compile(rf"(?<!{_LETTER})(?<!\d)'(?={_LETTER})"), " ' "),
-    (re.compile(rf"(?<={_LETTER})'(?!{_LETTER})"), " ' "),
-    (re.compile(rf"(?<={_LETTER})'(?={_LETTER})"), " '"),
-    (re.compile(r"(?<=\d)'(?=s)"), " '"),
+_NO_LETTER = f"[^{_LETTERS}]"
+_RULES = tuple(
+    (re.compile(pattern), written)
+    for pattern, written in (
+        (rf"([^{_LETTERS}0-9 \t\n\v\f\r.'`,\-‘’])", r" \1 "),
+        (r"(\.\.+)", r" \1 "),
+        (r"([^0-9]),([^0-9])", r"\1 , \2"),
+        (r"([0-9]),([^0-9])", r"\1 , \2"),
+        (r"([^0-9]),([0-9])", r"\1 , \2"),
+        (r"[`‘’]", "'"),
+        (r"[“”]|''", ' " '),
+        (r"–", "-"),
+        (r"--", "-"),
+        (rf"([{_LETTERS}0-9.])-([{_LETTERS}0-9])", r"\1 \2"),
+        (rf"({_NO_LETTER})'({_NO_LETTER})", r"\1 ' \2"),
+        (rf"([^{_LETTERS}0-9])'({_LETTER})", r"\1 ' \2"),
+        (rf"({_LETTER})'({_NO_LETTER})", r"\1 ' \2"),
+        (rf"({_LETTER})'({_LETTER})", r"\1 '\2"),
+        (r"([0-9])'(s)", r"\1 '\2"),
+    )
 )
-PREFIXES = frozenset(("v", "vs", "i.e", "rev", "e.g"))
-"""Words that keep a dot behind them; the others in the reference's list are capitalised, which lower-cased words never are."""
+_SPLIT = re.compile(r"[ \t\n\f\r]+").split
+_BLANK = frozenset("\xa0\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u202f\u205f\u3000")
+"""Spaces that are words of their own until the end."""
+_LETTER_IN = re.compile(_LETTER).search
+_LOWER, _DIGIT = frozenset("abcdefghijklmnopqrstuvwxyz"), frozenset("0123456789")
+PREFIXES = frozenset(("v", "vs", "rev"))
+"""Words that keep a dot behind them; the others in the reference's list are capitalised, which lower-cased words never
+are, or have a dot inside."""
+BEFORE_NUMBERS = frozenset(("pp",))
+"""Words that keep it before a number."""
 
 
 def normalise(sentence: str) -> list[str]:
@@ -47,44 +66,49 @@ def normalise(sentence: str) -> list[str]:
     text = sentence.lower()
     if _PLAIN(text):
         return text.split()
-    text = f" {text.translate(_QUOTES)} "
-    text = text.replace("''", '"')
-    text = _DOTS.sub(r" \1 ", _HYPHEN.sub(r"\1 \2", _SIGNS.sub(r" \1 ", text)))
-    text = _COMMA.sub(" , ", text)
-    for pattern, written in _APOSTROPHES:
+    text = f" {text} "
+    for pattern, written in _RULES:
         text = pattern.sub(written, text)
-    words = text.split()
+    words = [word for word in _SPLIT(text) if word]
     found: list[str] = []
     for n, word in enumerate(words):
-        found += _cut_dot(word, words[n + 1] if n + 1 < len(words) else "")
+        if word not in _BLANK:
+            found += _cut_dot(word, words[n + 1][0] if n + 1 < len(words) else "")
     return found
 
 
 def _cut_dot(word: str, following: str) -> list[str]:
-    """The word, with a dot that ends a sentence as a word of its own."""
+    """The word, with a dot that ends a sentence as a word of its own; ``following`` is the next word's first character."""
     stem = word[:-1]
-    if len(word) < 2 or word[-1] != "." or stem.strip(".") == "":
+    if word[-1] != "." or stem.strip(".") == "":
         return [word]
-    inner = "." in stem and any(letter.isalpha() for letter in stem)
-    keeps = inner or (following != "" and (stem in PREFIXES or following[0].islower()))
+    if "." in stem and _LETTER_IN(stem):
+        return [word.replace(".", "")]
+    keeps = stem in PREFIXES or following in _LOWER or (stem in BEFORE_NUMBERS and following in _DIGIT)
     return [word] if keeps else [stem, "."]
 
 
 # Which words of a caption stand for which words of a reference: METEOR's alignment, with its beam.
 #
 # Denkowski & Lavie (2014), section 2: of all matches choose those that cover most words, in fewest chunks, at the most
-# similar places. How meteor-1.5.jar weighs and searches this was found by probing it:
+# similar places. How meteor-1.5.jar weighs and searches this:
 #
 # - A match that overlaps no other is taken at once.
 # - Places of the reference are visited from left to right; at each, a path takes one of the matches that begin there
 #   or goes on without. The best 40 paths are kept, in the order they were made where they are equal.
-# - A path is better if it covers more; each side of a match counts ``int(weight * length)``, so that a single word counts
-#   only if it matches exactly. Then if fewer chunks have ended. Then if it passed over less: each match that a path could
-#   have had at a place, and that stands before the one it took, costs the distance of its two places.
+# - A path is better if it covers more: each side of an exact match counts its word, each side of another match half its
+#   words, rounded down. The weights of the score do not matter here. Then if fewer chunks have ended. Then if it passed
+#   over less: each match that a path could have had at a place, and that stands before the one it took, costs the
+#   distance of its two places.
+# - So of equal paths the one whose matches are tried first is the alignment. Matches of a place are tried by module:
+#   exact, stem, synonym, paraphrase; the first three by place in the caption. Paraphrases come as the two directions of
+#   the table are read. First the lines whose left phrase begins at this place of the reference, shortest phrase first,
+#   then in the order of the lines, each at all places of the caption. Then the lines whose left phrase is in the
+#   caption, by its place there, shortest phrase first, then in the order of the lines.
 
 BEAM = 40
 WEIGHTS = (1.0, 0.6, 0.8, 0.6)
-"""Of exact, stem, synonym and paraphrase matches."""
+"""Of exact, stem, synonym and paraphrase matches, in the score."""
 
 
 class Match(NamedTuple):
@@ -168,8 +192,7 @@ def _extend(paths: list[Path], place: int, options: Sequence[tuple[Match, int]])
 def _take(path: Path, match: Match, bits: int, passed: int) -> Path:
     covered, chunks, _, _, end, used, taken = path
     start, length, other, other_length, module = match
-    weight = WEIGHTS[module]
-    value = int(weight * length) + int(weight * other_length)
+    value = length // 2 + other_length // 2 if module else length + other_length
     chunks += end >= 0 and end != other
     after = other + other_length
     return covered - value, chunks, passed, start + length, after, used | bits, (*taken, match)
@@ -216,12 +239,14 @@ class Sentence:
 
     Args:
         words: number of each word.
+        codes: hash code of each word, which is what the reference compares.
         spans: ``(first word, words, number)`` of each word and of each phrase that has a paraphrase.
         places: number -> ``[(first word, words)]`` of the same.
         function: whether each word is a function word.
     """
 
     words: list[int]
+    codes: list[int]
     spans: list[tuple[int, int, int]]
     places: dict[int, list[tuple[int, int]]]
     function: list[bool]
@@ -245,7 +270,8 @@ class Vocabulary:
         self._numbers |= {phrase: len(words) + n for n, phrase in enumerate(known)}
         rows = np.concatenate([rows[: len(words)], rows[len(words) :][rows[len(words) :] >= 0]])
         self._function = [word in resources.function_words for word in words]
-        self._related: dict[int, dict[int, tuple[int, ...]]] = {}
+        self._codes = [java_hash(word) for word in words]
+        self._related: dict[int, dict[int, tuple[tuple[int, int], ...]]] = {}
         self._relate_words(words)
         self._relate_phrases(rows)
         related = [phrase for phrase in known if self._numbers[phrase] in self._related]
@@ -272,52 +298,54 @@ class Vocabulary:
                 places[number].append((start, length))
             else:
                 places[number] = [(start, length)]
-        return Sentence(own, spans, places, [self._function[number] for number in own])
+        codes = [self._codes[number] for number in own]
+        return Sentence(own, codes, spans, places, [self._function[number] for number in own])
 
     def matches(self, caption: Sentence, reference: Sentence) -> list[Match]:
-        """All matches, in the order the alignment tries them: by module, length, place in the caption."""
-        found: list[tuple[Any, ...]] = []
+        """All matches, those of one place of the reference in the order the alignment tries them.
+
+        A caption that is its reference has exact matches only, each word with itself: no other alignment is better.
+        """
+        if caption.codes == reference.codes:
+            return [Match(place, 1, place, 1, 0) for place in range(len(caption.codes))]
+        found: list[tuple[int, ...]] = []
         places, related = caption.places, self._related
         present = places.keys()
         for start, length, number in reference.spans:
             if length == 1 and number in places:
-                found += [(0, 0, 1, other, 1, start) for other, _ in places[number]]
+                found += [(0, other, 0, 0, start, 1, other, 1) for other, _ in places[number]]
             relations = related.get(number)
             if relations:
                 for near in relations.keys() & present:
-                    for other, other_length in places[near]:
-                        for kind in relations[near]:
-                            found.append((min(kind, 3), kind, length, other, other_length, start))
+                    for other, size in places[near]:
+                        for kind, line in relations[near]:
+                            found.append((kind, *_order(kind, line, length, other, size), start, length, other, size))
         found.sort()
-        return [
-            Match(start, length, other, other_length, module) for module, _, length, other, other_length, start in found
-        ]
+        return [Match(start, length, other, size, min(kind, 3)) for kind, _, _, _, start, length, other, size in found]
 
-    def _add(self, number: int, other: int, kind: int) -> None:
+    def _add(self, number: int, other: int, kind: int, line: int = 0) -> None:
         row = self._related.setdefault(number, {})
-        row[other] = (*row.get(other, ()), kind)
+        row[other] = (*row.get(other, ()), (kind, line))
 
     def _relate_words(self, words: list[str]) -> None:
-        """Equal stems (1) and common synsets (2) of different words."""
-        from nltk.stem.snowball import SnowballStemmer
+        """Equal hash codes (0), equal stems (1) and common synsets (2) of different words."""
+        synsets = self._resources.synset_sets(words)
+        self._relate_groups(0, [[code] for code in self._codes])
+        self._relate_groups(1, [[java_hash(stem(word))] for word in words])
+        self._relate_groups(2, synsets)
 
-        stem = SnowballStemmer("english").stem
-        groups: dict[str, list[int]] = {}
-        for number, word in enumerate(words):
-            groups.setdefault(stem(word), []).append(number)
-        self._relate_groups(groups.values(), 1)
-        shared: dict[int, list[int]] = {}
-        for number, synsets in enumerate(self._resources.synset_sets(words)):
-            for synset in synsets:
-                shared.setdefault(synset, []).append(number)
-        self._relate_groups(shared.values(), 2)
-
-    def _relate_groups(self, groups: Any, kind: int) -> None:
-        for first, second in {(a, b) for group in groups if len(group) > 1 for a in group for b in group if a != b}:
-            self._add(first, second, kind)
+    def _relate_groups(self, kind: int, groups: Sequence[Iterable[int]]) -> None:
+        """Words with a group in common; those with equal codes match exactly and never otherwise."""
+        members: dict[int, list[int]] = {}
+        for number, own in enumerate(groups):
+            for group in own:
+                members.setdefault(group, []).append(number)
+        for first, second in {pair for group in members.values() if len(group) > 1 for pair in permutations(group, 2)}:
+            if kind == 0 or self._codes[first] != self._codes[second]:
+                self._add(first, second, kind)
 
     def _relate_phrases(self, rows: np.ndarray) -> None:
-        """Paraphrases: 3 for a line of the table that has the reference's phrase first, 4 for one that has it second."""
+        """Paraphrases: 3 where the reference has the left phrase of the table's line, 4 where the caption has it."""
         resources = self._resources
         numbers = np.flatnonzero(rows >= 0)
         if not len(numbers):
@@ -328,15 +356,52 @@ class Vocabulary:
         first = np.asarray(resources.starts[table_rows], np.int64)
         sizes = np.asarray(resources.starts[table_rows + 1]) - first
         owners = np.repeat(numbers, sizes)
-        places = np.arange(len(owners)) + np.repeat(first - (np.cumsum(sizes) - sizes), sizes)
-        near = np.asarray(resources.neighbours[places])
-        other = back[near >> 1]
+        lines = np.arange(len(owners)) + np.repeat(first - (np.cumsum(sizes) - sizes), sizes)
+        other = back[np.asarray(resources.paraphrases[lines])]
         kept = other >= 0
-        for number, target, kind in zip(
-            owners[kept].tolist(), other[kept].tolist(), (3 + (near[kept] & 1)).tolist(), strict=True
-        ):
-            if number != target:
-                self._add(number, target, kind)
+        for number, target, line in zip(owners[kept].tolist(), other[kept].tolist(), lines[kept].tolist(), strict=True):
+            self._add(number, target, 3, line)
+            self._add(target, number, 4, line)
+
+
+def _order(kind: int, line: int, length: int, other: int, size: int) -> tuple[int, int, int]:
+    """What decides between matches of one kind at one place of the reference."""
+    if kind == 3:
+        return length, line, other
+    return (other, size, line) if kind == 4 else (other, 0, 0)
+
+
+_SHORTENED = re.compile(r"iz(er|ation)|ational(ism|ity|ly)").search
+_CONSONANT_Y = re.compile(r"^y|(?<=[aeiouy])y")
+_R2 = re.compile(r"(gener|commun|arsen|.*?[aeiouy][^aeiouy]).*?[aeiouy][^aeiouy]").match
+
+
+def stem(word: str) -> str:
+    """The word's stem by Snowball's English stemmer.
+
+    nltk leaves a final e ("realization" -> "realize") where an ending that it shortened began before the region R2; that
+    e lies in R2 and goes as any other ("realiz").
+    """
+    found = _snowball()(word)
+    if found.endswith(("ize", "ate")) and _SHORTENED(word):
+        region = _R2(_CONSONANT_Y.sub("Y", word))
+        return found[:-1] if region and region.end() < len(found) else found
+    return found
+
+
+@cache
+def _snowball() -> Callable[[str], str]:
+    from nltk.stem.snowball import SnowballStemmer
+
+    return SnowballStemmer("english").stem
+
+
+def java_hash(text: str) -> int:
+    """What the reference compares words and stems by, ``String.hashCode`` of Java: "an" equals "c0"."""
+    code = 0
+    for unit in text if text.isascii() else memoryview(text.encode("utf-16-le")).cast("H"):
+        code = 31 * code + (ord(unit) if isinstance(unit, str) else unit)
+    return code & 0xFFFFFFFF
 
 
 def _phrases(sentences: Sequence[Sequence[str]]) -> set[str]:
@@ -438,10 +503,14 @@ def statistics_of(counts: np.ndarray) -> np.ndarray:
     the corpus it is part of is penalised for it.
     """
     each = np.moveaxis(counts, -1, 0)
-    weights = np.array(WEIGHTS)
 
+    # in the reference's order, so that of references with equal scores the same one is the best
     def matched(content: list[int], function: list[int]) -> np.ndarray:
-        return DELTA * np.tensordot(weights, each[content], 1) + (1 - DELTA) * np.tensordot(weights, each[function], 1)
+        total = np.zeros_like(each[0])
+        for columns, share in ((content, DELTA), (function, 1 - DELTA)):
+            for column, own in zip(columns, WEIGHTS, strict=True):
+                total = total + each[column] * own * share
+        return total
 
     def weight(words: int, functions: int) -> np.ndarray:
         return DELTA * (each[words] - each[functions]) + (1 - DELTA) * each[functions]
@@ -473,14 +542,12 @@ def meteor_of(statistics: np.ndarray) -> np.ndarray:
         ``[...]``.
     """
     each = np.moveaxis(np.asarray(statistics, np.float64), -1, 0)
-    precision, recall = _ratio(each[0], each[1]), _ratio(each[2], each[3])
     chunks, own, other = each[4:7]
-    mean = _ratio(precision * recall, ALPHA * precision + (1 - ALPHA) * recall)
-    return mean * (1 - GAMMA * _ratio(chunks, (own + other) / 2) ** BETA)
-
-
-def _ratio(above: np.ndarray, below: np.ndarray) -> np.ndarray:
-    return np.divide(above, below, out=np.zeros_like(below), where=below > 0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        precision, recall = each[0] / each[1], each[2] / each[3]
+        mean = 1 / ((1 - ALPHA) / precision + ALPHA / recall)
+        score = mean * (1 - GAMMA * (chunks / ((own + other) / 2)) ** BETA)
+    return np.where(np.isnan(score), 0.0, np.maximum(score, 0.0))
 
 
 def meteor(

@@ -26,8 +26,8 @@ logger = logging.getLogger(__name__)
 
 MISSING = "METEOR needs data that pycocoevalcap ships: pip install 'tellapart[meteor]'."
 JAR, TABLE = "meteor-1.5.jar", "data/paraphrase-en.gz"
-_VERSION = "1"
-_ARRAYS = ("phrases", "starts", "neighbours", "words", "synset_starts", "synsets")
+_VERSION = "2"
+_ARRAYS = ("phrases", "starts", "paraphrases", "words", "synset_starts", "synsets")
 _DETACHED = (
     *(
         ("s", ""),
@@ -57,9 +57,9 @@ class Resources:
     Args:
         function_words: words that weigh less.
         exceptions: irregular form -> its base forms.
-        phrases: ``[P]`` sorted keys of all phrases that have a paraphrase.
-        starts: ``[P + 1]`` where each one's neighbours begin.
-        neighbours: paraphrases as ``2 * phrase + 1`` where the table has the line the other way round.
+        phrases: ``[P]`` sorted keys of all phrases of the table.
+        starts: ``[P + 1]`` where each one's lines begin, those that have it on the left.
+        paraphrases: the right phrase of each line; lines of one left phrase stay in the table's order.
         words: ``[W]`` sorted keys of the words of WordNet.
         synset_starts: ``[W + 1]`` where each one's synsets begin.
         synsets: their numbers.
@@ -69,7 +69,7 @@ class Resources:
     exceptions: dict[str, tuple[str, ...]]
     phrases: np.ndarray
     starts: np.ndarray
-    neighbours: np.ndarray
+    paraphrases: np.ndarray
     words: np.ndarray
     synset_starts: np.ndarray
     synsets: np.ndarray
@@ -167,12 +167,10 @@ def _compile(folder: Path, place: Path) -> None:
     np.save(place / "synsets.npy", np.array([number for row in rows for number in row], np.int32))
     first, second = _read_table(folder / TABLE)
     phrases, numbers = np.unique(np.concatenate([first, second]), return_inverse=True)
-    a, b = numbers[: len(first)], numbers[len(first) :]
-    owners = np.concatenate([a, b])
-    order = np.argsort(owners, kind="stable")
+    left, right = numbers[: len(first)], numbers[len(first) :]
     np.save(place / "phrases.npy", phrases)
-    np.save(place / "starts.npy", _starts(np.bincount(owners, minlength=len(phrases))))
-    np.save(place / "neighbours.npy", np.concatenate([2 * b, 2 * a + 1]).astype(np.int32)[order])
+    np.save(place / "starts.npy", _starts(np.bincount(left, minlength=len(phrases))))
+    np.save(place / "paraphrases.npy", right[np.argsort(left, kind="stable")].astype(np.int32))
 
 
 def _read_table(path: Path) -> tuple[np.ndarray, np.ndarray]:

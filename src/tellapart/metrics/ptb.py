@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
+from itertools import islice
 from string import ascii_lowercase
 
 from tellapart.metrics.lexer import Lexer, Rule
@@ -21,7 +22,7 @@ from tellapart.metrics.lexer import Lexer, Rule
 MAY_END = """
 al co ct ga jr ky md mo rd rt sq sr va vt ala apr aug bhd cos dak dec esq est etc ext feb fla fri inc ind jan jul jun
 kan ltd mar mon neb nev nov oct plc sep seq sys tel thu tue wed wis wyo ariz assn bldg blvd bros colo conn corp intl
-kans mich minn mont okla penn sept tenn tues univ wisc calif thurs bancorp ph.d non-u.s
+kans mich minn mont okla penn sept tenn tues univ wisc calif thurs bancorp ed.d ph.d non-u.s
 """
 """Abbreviations that may end a sentence: before a capital their dot is also the sentence's."""
 
@@ -31,7 +32,7 @@ MAY_END_CAPITALISED = "az la pa ark del ill ore tex mass miss wash"
 TITLES = """
 cf dr ft lt mr ms mt ph st vs wm adj adm adv ave cie col cpl det drs ens gen gov hon jos maj mme mrs pfc pvt rep rev sen
 sfc sgt spc ste alex asst atty brig capt cmdr dept elec govs insp invt mlle msgr natl pres prof reps sens supt assoc
-attys comdr lieut profs supts treas messrs ed.d
+attys comdr lieut profs supts treas messrs
 """
 """Abbreviations that never end one."""
 
@@ -152,7 +153,7 @@ class Kinds(dict[int, str]):
 # The kinds of tokens, as regular expressions in order of precedence.
 #
 # Written from the tokenizer's documentation, Penn Treebank conventions and what it does to probes; the tests ask it. The
-# patterns see captions whose characters were replaced by their kinds and that end with a line feed. Several oddities below
+# patterns see captions whose characters were replaced by their kinds, and behind them the next line. Several oddities below
 # are the reference's own: captions are scored as it cuts them.
 
 
@@ -216,7 +217,7 @@ PATH = f"(/[^{STOP}]+[^{STOP}.!?,{{}}-])?"
 URL = f"[hH][tT][tT][pP][sS]?://[^{STOP}{{}}]+[^{STOP}{{}}.!?,-]"
 WWW = f"[wW][wW][wW]\\.([^{STOP},.!?{{}}]+\\.)+[a-zA-Z]{{2,4}}{PATH}"
 SITE = f"([^{STOP}'`!$,-_{{}}]+\\.)+({_words('com net org edu')}){PATH}"
-MAIL = f"<?[a-zA-Z0-9][^{STOP}\xa0{{}}]*@([^{STOP}\xa0{{}}.]+\\.)*[^{STOP}\xa0{{}}.]+>?"
+MAIL = f"(<|&lt;)?[a-zA-Z0-9][^{STOP}\xa0{{}}]*@([^{STOP}\xa0{{}}.]+\\.)*[^{STOP}\xa0{{}}.]+(>|&gt;)?"
 
 # Tags and faces.
 NAME = "[A-Za-z][A-Za-z0-9_:.-]*"
@@ -236,17 +237,20 @@ RULES = (
     *(Rule("word", _words(first), _words(second)) for first, second in SPLIT_IN_TWO.items()),
     Rule("word", "'[tT]", _words("is was")),
     Rule("word", f"[A-Za-z{SOFT}]*[A-MO-Za-mo-z{SOFT}]", f"[nN]{ANY_APOSTROPHE}[tT]"),
-    Rule("word", PLAIN, f"{APOSTROPHE}{CONTRACTED}"),
+    Rule("word", WORD, f"{APOSTROPHE}{CONTRACTED}"),
     Rule("contraction", f"[nN]{ANY_APOSTROPHE}[tT]"),
     Rule("contraction", f"{APOSTROPHE}{CONTRACTED}", "[^A-Za-z]"),
+    Rule("contraction", f"{APOSTROPHE}[sSmMdD]"),
     Rule("contraction", f"{CURLY}{CONTRACTED}"),
     # Addresses.
     Rule("kept", f"{URL}|{WWW}|{SITE}|{MAIL}"),
     Rule("kept", "@[a-zA-Z_][a-zA-Z0-9_]*"),
     Rule("kept", f"#([{LETTER}{SOFT}{MARK}]|{ACCENTED})+"),
-    # Abbreviations and initials.
+    # Plain words, abbreviations and initials.
+    Rule("word", WORD),
     Rule("shared dot", f"({ENDING})\\.", f"[{BLANK}{BREAK}]([{BLANK}{BREAK}{CAPITAL}]|{TAG})"),
-    Rule("word", f"({ENDING})\\.", f"(.|\n)[{BLANK}{BREAK}.,?!]?|[^{LETTER}{NUMERAL}{MARK}]."),
+    Rule("word", f"({ENDING})\\.", "(.|\n)(.|\n)"),
+    Rule("shared dot", f"({ENDING})\\."),
     Rule("word", f"({TITLE})\\."),
     Rule("word", f"({_words(BEFORE_NUMBERS)})\\.", f"[{BLANK}{BREAK}]?[{NUMERAL}]"),
     Rule("shared dot", f"{INITIALS}\\.", SENTENCE),
@@ -264,8 +268,7 @@ RULES = (
     Rule("word", _words("ev'ry nat'l c'mon s'mores e'er") + f"|[cC]{APOSTROPHE}{_words('est')}"),
     Rule("word", f"{APOSTROPHE}[0-9][0-9]", f"[{BLANK}{BREAK}]"),
     Rule("word", f"{APOSTROPHE}[2-9]0[sS]"),
-    # Plain words, compounds, numbers.
-    Rule("word", WORD),
+    # Compounds, numbers.
     Rule("company", COMPANY),
     Rule("word", COMPOUND),
     Rule("word", DOTTED_COMPOUND),
@@ -303,12 +306,12 @@ DROPPED = frozenset(("''", "'", "``", "`", ".", "?", "!", ",", ":", "-", "--", "
 stays, as the word ``-lrb-``."""
 
 _PLAIN = re.compile(r"[A-Za-z, ]*\.?[ ]*").fullmatch
-_DOTTED = f"{MAY_END} {MAY_END_CAPITALISED} {TITLES} pte pty ptes ptys ppte ppty pptes pptys mfg mtg"
+_DOTTED = f"{MAY_END} {MAY_END_CAPITALISED} {TITLES} {BEFORE_NUMBERS} pte pty ptes ptys ppte ppty pptes pptys mfg mtg"
 _KEEPS_DOT = frozenset([*_DOTTED.split(), *ascii_lowercase])
 """Words whose final dot the short cut leaves to the lexer."""
 _SPLIT = frozenset(first + second for first, second in SPLIT_IN_TWO.items())
-_NEXT_LINE = "\nA "
-"""What the lexer sees behind a caption, where the reference sees the next one."""
+_NEXT = "A x"
+"""What the lexer sees behind a caption that is read alone."""
 _SPACES = str.maketrans(dict.fromkeys(LINE_SEPARATORS, " "))
 
 _SIGNS = str.maketrans(
@@ -327,54 +330,73 @@ _ENTITIES = {"&lt;": "<", "&gt;": ">", "&amp;": "&", "&ndash;": "--", "&mdash;":
 _AMPERSAND = re.compile("&amp;", re.IGNORECASE)
 
 
-def ptb_tokenize(captions: Iterable[str]) -> list[str]:
+def ptb_tokenize(captions: Iterable[str], *, alone: bool = False) -> list[str]:
     """Captions -> their Penn Treebank tokens in lower case without punctuation, joined by single spaces.
 
-    Equal to pycocoevalcap 1.2's ``PTBTokenizer``, with these differences, all deliberate but the last:
+    Equal to pycocoevalcap 1.2's ``PTBTokenizer`` called with the same captions in the same order. It writes the captions
+    as the lines of one file, so the next caption can decide about a dot at the end of a caption. An initial loses its dot
+    if the next caption begins with "A", "The" or another of :data:`STARTERS`. Otherwise, and at the end of the file, it
+    keeps the dot: "a sign with a K." is ``... a k`` before "The ...", else ``... a k.``. "No." keeps its dot before a digit.
+
+    Differences:
 
     - A caption with a line separator (carriage return, form feed, U+2028, ...) is one caption, the separator a space. There, it
-      becomes two, and all captions behind it go to the wrong image.
-    - A caption does not depend on its neighbours. There, an initial at the end keeps or loses its dot by how the next
-      caption begins ("a sign with a K." is ``... a k`` before "A ..." or "The ...", else ``... a k.``); here it always
-      reads as before "A", as nearly all captions begin. There, tags and numbers also reach across lines.
-    - Rare text is cut or written otherwise: a capital sigma beside a digit, hyphen or mark ("E7Σ", lower-cased by
-      Python's rules instead of Java's), an address of one emoji ("http://😀"), a mail address between ``&lt;`` and
-      ``&gt;``, some abbreviations that run into a letter ("ed.d.j", "Pty.é'M"). ``test_ptb_reference.py`` has them all.
+      becomes two, and all captions behind it go to the wrong image. There, tags and numbers also reach across lines.
+    - Rare text is cut or written otherwise: a capital sigma next to a digit, hyphen or mark ("E7Σ", lower-cased by
+      Python's rules instead of Java's), an address of one emoji ("http://😀"). ``test_ptb_reference.py`` has both.
 
     Args:
         captions: any text; empty captions are fine.
+        alone: treat each caption as if the next one began with "A", as most captions do, so that its tokens do not
+            depend on its neighbours and "... on a." ends in ``a``. Rewards need this: a batch is not a file.
 
     Returns:
-        One string a caption, in order; empty where nothing but punctuation was said.
+        One string per caption, in order; empty where nothing but punctuation was said.
     """
-    return [_plain(caption) if _PLAIN(caption) else _any(caption) for caption in captions]
+    texts = list(captions)
+    if alone:
+        return [_plain((text, _NEXT), 0) if _PLAIN(text) else _any((text, _NEXT), 0) for text in texts]
+    return [_plain(texts, n) if _PLAIN(text) else _any(texts, n) for n, text in enumerate(texts)]
 
 
-def _plain(caption: str) -> str:
+def _plain(captions: Sequence[str], place: int) -> str:
     """The short cut, for letters, commas, spaces and a final dot."""
-    words = caption.lower().replace(",", " ").split()
+    words = captions[place].lower().replace(",", " ").split()
     if not words:
         return ""
     last = words[-1]
     if last[-1] == ".":
         if last[:-1] in _KEEPS_DOT:
-            return _any(caption)
+            return _any(captions, place)
         if last == ".":
             words.pop()
         else:
             words[-1] = last[:-1]
-    return " ".join(words) if _SPLIT.isdisjoint(words) else _any(caption)
+    return " ".join(words) if _SPLIT.isdisjoint(words) else _any(captions, place)
 
 
-def _any(caption: str) -> str:
-    line = " ".join(_tokens(caption.translate(_SPACES))).rstrip()
+def _any(captions: Sequence[str], place: int) -> str:
+    caption = captions[place].translate(_SPACES)
+    line = " ".join(_tokens(caption, _behind(captions, place, caption))).rstrip()
     return " ".join(token for token in line.split(" ") if token not in DROPPED)
 
 
-def _tokens(line: str) -> list[str]:
+def _behind(captions: Sequence[str], place: int, caption: str) -> str:
+    """What stands behind a caption in the file of all, as far as its tokens can depend on it."""
+    lines: list[str] = []
+    if caption.rstrip().endswith("."):  # only then does any rule look beyond the end of the line
+        for following in islice(captions, place + 1, None):
+            lines.append(following.translate(_SPACES))
+            if following.strip():
+                break
+    ended = place + len(lines) == len(captions) - 1
+    return "".join(f"\n{line}" for line in lines) + ("" if ended else "\n")
+
+
+def _tokens(line: str, behind: str) -> list[str]:
     """All tokens of a line, punctuation included, as the reference prints them."""
     lexer, kinds = _tables()
-    text = line.translate(kinds) + _NEXT_LINE
+    text = line.translate(kinds) + behind.translate(kinds)
     found: list[str] = []
     position, end = 0, len(line)
     while position < end:

@@ -53,7 +53,8 @@ def style_columns(
 
     Returns:
         Name -> ``[N]`` float64. ``length``: words. ``repetition``: share of the caption's bigrams that stood in it
-        before. ``bad_endings``: 1 if the last word is one of :data:`BAD_ENDINGS`. ``unfinished``: 1 if it was cut at the
+        before. ``bad_endings``: 1 if the last word is one of :data:`BAD_ENDINGS`, with a dot or
+        without (a final "a." can keep its dot, see :mod:`tellapart.metrics.ptb`). ``unfinished``: 1 if it was cut at the
         longest length. ``openers``: 1 if it begins with an opener. ``colored``: 1 if it has a colour word;
         ``colors``: different colour words; ``color_words``: colour words (all three as VLRM's colour coverage, which
         its paper shows by example only: the definitions are ours).
@@ -68,7 +69,7 @@ def style_columns(
     rows: dict[str, list[float]] = {
         "length": [len(caption) for caption in words],
         "repetition": [repetition(caption) for caption in words],
-        "bad_endings": [bool(caption) and caption[-1] in BAD_ENDINGS for caption in words],
+        "bad_endings": [bool(caption) and caption[-1].removesuffix(".") in BAD_ENDINGS for caption in words],
         "openers": [begins_with_any(caption, openers) for caption in words],
         "colored": [bool(own) for own in named],
         "colors": [len(set(own)) for own in named],

@@ -371,7 +371,7 @@ def _packed(listener: Listener, texts: Sequence[str], finished: Sequence[bool], 
 
 def _tokens(texts: Sequence[str], finished: Sequence[bool], tokenizer: Any) -> tuple[Tensor, Tensor]:
     """``([N, T] token ids, [N] lengths)`` on the CPU; a caption without any word is its end alone."""
-    end, plain = tokenizer.eos_token_id, ptb_tokenize(list(texts))
+    end, plain = tokenizer.eos_token_id, ptb_tokenize(list(texts), alone=True)
     rows = tokenizer(plain, add_special_tokens=False, verbose=False)["input_ids"] if plain else []
     rows = [[*row, end] if done or not row else row for row, done in zip(rows, finished, strict=True)]
     lengths = torch.tensor([len(row) for row in rows], dtype=torch.long)

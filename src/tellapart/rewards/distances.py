@@ -84,7 +84,7 @@ def _samples(rollout: Rollout) -> list[list[str]]:
             "distances between the captions of an image need equally many captions of every image, drawn together: "
             "draw them with one num_return_sequences."
         )
-    texts = ptb_tokenize(rollout.texts)
+    texts = ptb_tokenize(rollout.texts, alone=True)
     return [texts[start : start + s] for start in range(0, len(texts), s)] if s else []
 
 

@@ -36,7 +36,8 @@ def plain(texts: Sequence[str]) -> list[str]:
     Cho et al. train on such words. With its full stop, a shuffled or shortened reference would be known by where the stop is,
     and a caption written without one would look corrupted.
     """
-    return [" ".join(word for word in text.split() if word not in _BRACKETS) for text in ptb_tokenize(texts)]
+    words = (text.split() for text in ptb_tokenize(texts, alone=True))
+    return [" ".join(word for word in caption if word not in _BRACKETS) for caption in words]
 
 
 class GrammarHead(nn.Module):

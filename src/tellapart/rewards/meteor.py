@@ -52,7 +52,7 @@ class Meteor:
         if not images:
             return np.zeros(0)
         references = [self._references(rollout, image) for image in images]
-        return meteor(ptb_tokenize(rollout.texts), references, self.resources)[1]
+        return meteor(ptb_tokenize(rollout.texts, alone=True), references, self.resources)[1]
 
     def _references(self, rollout: Rollout, image: int) -> Sequence[str]:
         key = tuple(rollout.batch.references[image])
@@ -62,7 +62,7 @@ class Meteor:
                     f"the METEOR reward needs references, but image {rollout.batch.ids[image]!r} has none: "
                     "leave such images out of training, or choose a reward that reads the image."
                 )
-            self._prepared[key] = ptb_tokenize(key)
+            self._prepared[key] = ptb_tokenize(key, alone=True)
             while len(self._prepared) > self.prepared_images:
                 del self._prepared[next(iter(self._prepared))]
         return self._prepared[key]

@@ -70,7 +70,7 @@ class CiderD:
         if not len(rows):
             return np.zeros(0)
         references = PreparedReferences.join(self._references(rollout.batch, rows.tolist()))
-        ended = zip(ptb_tokenize(rollout.texts), rollout.finished.tolist(), strict=True)
+        ended = zip(ptb_tokenize(rollout.texts, alone=True), rollout.finished.tolist(), strict=True)
         captions = [text.split() + self._closing if finished else text.split() for text, finished in ended]
         return self._scorer.score(captions, image, references)
 
@@ -86,7 +86,7 @@ class CiderD:
                     "leave such images out of training, or choose a reward that reads the image."
                 )
         if new:
-            words = [[text.split() + self._closing for text in ptb_tokenize(key)] for key in new]
+            words = [[text.split() + self._closing for text in ptb_tokenize(key, alone=True)] for key in new]
             found |= dict(zip(new, self._scorer.prepare(words).images(), strict=True))
             self._keep({key: prepared for key in new if (prepared := found[key]) is not None})
         return [prepared for key in keys if (prepared := found[key]) is not None]
