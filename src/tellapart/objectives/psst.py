@@ -91,7 +91,8 @@ class PSST(ObjectiveModule):
         feed_soft: bool = True,
         discriminability_weight: float = 0.005,
         margin: float = 0.2,
-        max_new_tokens: int = 16,
+        max_new_tokens: int = 17,
+        gradient_through_eos: bool = False,
     ) -> None:
         super().__init__()
         if not 0 <= discriminability_weight <= 1 or margin < 0:
@@ -101,7 +102,7 @@ class PSST(ObjectiveModule):
         if estimator == "multinomial" and temperature != 1:
             raise ValueError(f"temperature={temperature} is of estimator gumbel: leave it out of multinomial")
         self.captioner, self.own_listener, self.reward = captioner, own_listener, reward
-        self.relaxation = Relaxation(estimator, rho, temperature, feed_soft, max_new_tokens)
+        self.relaxation = Relaxation(estimator, rho, temperature, feed_soft, max_new_tokens, gradient_through_eos)
         self.discriminability_weight, self.margin = discriminability_weight, margin
         self.greedy, self.sampled = Decoding(max_new_tokens=max_new_tokens), sampling(max_new_tokens)
         self.reuses_words = rho == 0 and not feed_soft
@@ -167,7 +168,8 @@ class GumbelAnnealed(PSST):
         lowest_temperature: float = 0.5,
         discriminability_weight: float = 0.005,
         margin: float = 0.2,
-        max_new_tokens: int = 16,
+        max_new_tokens: int = 17,
+        gradient_through_eos: bool = False,
     ) -> None:
         super().__init__(
             captioner,
@@ -179,6 +181,7 @@ class GumbelAnnealed(PSST):
             discriminability_weight=discriminability_weight,
             margin=margin,
             max_new_tokens=max_new_tokens,
+            gradient_through_eos=gradient_through_eos,
         )
         if anneal_rate < 0 or anneal_every < 1 or lowest_temperature <= 0:
             raise ValueError(

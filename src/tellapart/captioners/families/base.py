@@ -67,6 +67,8 @@ class Family(ABC):
     full parameter names; none: the decoder itself reads the image."""
     reads_features: ClassVar[bool] = False
     """Whether the model reads image features instead of pictures."""
+    recurrent: ClassVar[bool] = False
+    """Whether the model reads words one after the other, so that drawing a word while reading costs no further pass."""
 
     start: list[int]
     eos: list[int]
