@@ -145,7 +145,9 @@ def test_scst_follows_and_resumes_to_the_bit(taught, album, tmp_path):
 
 @pytest.mark.parametrize("kind", TYPES)
 def test_a_new_captioner_is_drawn_from_the_seed_and_resumes_to_the_bit(kind, album, tmp_path):
-    options = {"save_steps": 2, "dropout": "true"}
+    options = {"save_steps": 2, "dropout": "true", "objective.scheduled_sampling": 0.5}
+    options |= {"objective.scheduled_sampling_increase": 0.25, "objective.scheduled_sampling_steps": 1}
+    options |= {"lr_scheduler_type": "step", "lr_step_epochs": 0.5, "lr_step_gamma": 0.5}
     assert album.train(kind, tmp_path / "whole", **options) == 0
     (tmp_path / "cut").mkdir()
     for name in ("run.json", "metrics.jsonl"):
@@ -154,6 +156,10 @@ def test_a_new_captioner_is_drawn_from_the_seed_and_resumes_to_the_bit(kind, alb
     assert album.train(kind, tmp_path / "cut", **options, resume_from_checkpoint="last") == 0
     whole, cut = weights(tmp_path / "whole", 4), weights(tmp_path / "cut", 4)
     assert all(torch.equal(whole[name], cut[name]) for name in whole)
+    lines = [json.loads(line) for line in (tmp_path / "whole" / "metrics.jsonl").read_text().splitlines()]
+    shares = [line["scheduled_sampling/own_words"] for line in lines if "scheduled_sampling/own_words" in line]
+    assert len(shares) == 3, "the probability is 0 in the first step"
+    assert any(shares)
 
 
 def test_score_and_caption_read_the_features(taught, album, tmp_path, capsys):

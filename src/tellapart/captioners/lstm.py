@@ -166,7 +166,7 @@ class FcLstm(LstmModel):
 
 
 class AttentiveLstm(LstmModel):
-    """Attention to image regions, ``softmax(w tanh(K r + Q h))``, from a state that begins as zeros; subclasses size its layers."""
+    """Attention to image regions, ``softmax(w tanh(K r + Q h))``, from a state that begins as zeros."""
 
     cells: ClassVar[int] = 1
     """LSTMs whose states are kept side by side."""
@@ -222,11 +222,11 @@ class Att2in2(AttentiveLstm):
 
     def step(self, word: Tensor, state: State, kept: tuple[Tensor, ...], mask: Tensor | None) -> State:
         """The next state, from ``word [n, 5 * hidden_size]``, the gates' share of the word."""
-        hidden, cell = state
+        (hidden, cell), (regions, keys) = state, kept
         size = self.config.hidden_size
         gates = word + self.state_gates(hidden)
         enters, stays, leaves = gates[:, : 3 * size].sigmoid().chunk(3, dim=1)
-        inner = gates[:, 3 * size :] + self.attended_gates(self.attend(hidden, *kept, mask))
+        inner = gates[:, 3 * size :] + self.attended_gates(self.attend(hidden, regions, keys, mask))
         cell = stays * cell + enters * torch.maximum(*inner.chunk(2, dim=1))
         return leaves * cell.tanh(), cell
 
