@@ -16,6 +16,12 @@ from tellapart.sweep.trainings import option
 
 FILES = sorted(STUDIES.glob("*.yaml"))
 TABLE = read_study(STUDIES / "table.yaml")
+AWAITED = {
+    "world-psst.md": {"listener_only, luo2018"},
+    "world-sle.md": {f"{kind} {method}" for kind in ("att2in2", "updown") for method in ("xe", "sll", "sll_me", "sle")},
+}
+"""Page -> rows of its study that came after it was made; to be taken out when it is made again."""
+
 GIVEN = {"*human*", "*full description*", "*empty caption*"}
 
 
@@ -38,7 +44,9 @@ def test_the_rows_of_a_page_are_those_of_its_study(file: Path, tmp_path: Path):
         if values.test and values.shown
         for name in study.curve(row).values()
     }
-    assert names_in(study.file.page) == shown
+    awaited = AWAITED.get(study.file.page, set())
+    assert awaited <= shown
+    assert names_in(study.file.page) == shown - awaited
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
