@@ -71,6 +71,7 @@ class Luo2018(ObjectiveModule):
     """
 
     decomposes = False
+    revision = 2  # captions of up to 17 tokens, where a recipe does not say
 
     def __init__(
         self,
@@ -205,6 +206,7 @@ class ListenerOnly(ObjectiveModule):
     """
 
     decomposes = False
+    revision = 2  # captions of up to 17 tokens, where a recipe does not say
 
     def __init__(
         self, captioner: Captioner, own_listener: AnyListener, *, margin: float = 0.2, max_new_tokens: int = 17

@@ -71,13 +71,16 @@ class PSST(ObjectiveModule):
             searched 0.0005 to 0.01 at 128 images. For a mean over images multiply it by their number. Other methods
             have other scales.
         margin: m of the hinge, on the scale of cosines.
-        max_new_tokens: longest caption in tokens, its EOS included.
+        max_new_tokens: longest caption in tokens, its EOS included; the paper clips captions at 16 words.
+        gradient_through_eos: whether the step that draws the first EOS passes on what any other step does (paper, section 5); else
+            it passes the one-hot EOS without gradient (released code).
 
     Raises:
         ValueError: a number or name cannot be used.
     """
 
     decomposes = False
+    revision = 2  # captions of up to 17 tokens, where a recipe does not say
 
     def __init__(
         self,
@@ -152,6 +155,7 @@ class GumbelAnnealed(PSST):
         discriminability_weight: as in ``psst``.
         margin: m of the hinge, on the scale of cosines.
         max_new_tokens: longest caption in tokens, its EOS included.
+        gradient_through_eos: as in ``psst``.
 
     Raises:
         ValueError: a number cannot be used.
