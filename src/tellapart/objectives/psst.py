@@ -72,8 +72,8 @@ class PSST(ObjectiveModule):
             have other scales.
         margin: m of the hinge, on the scale of cosines.
         max_new_tokens: longest caption in tokens, its EOS included; the paper clips captions at 16 words.
-        gradient_through_eos: whether the step that draws the first EOS passes on what any other step does (paper, section 5); else
-            it passes the one-hot EOS without gradient (released code).
+        gradient_through_eos: whether the step that draws the first EOS passes on what any other step does (paper, section 5);
+            else it passes the one-hot EOS without gradient (released code).
 
     Raises:
         ValueError: a number or name cannot be used.
