@@ -35,7 +35,7 @@ class Relaxation:
     temperature: float = 1.0
     feed_soft: bool = True
     max_new_tokens: int = 17
-    gradient_through_eos: bool = False
+    gradient_through_eos: bool = True
 
     def __post_init__(self) -> None:
         if self.estimator not in ("multinomial", "gumbel"):
@@ -75,12 +75,14 @@ class SoftListener(Protocol):
         """``[B, D]``, unit norm."""
         ...
 
-    def embed_words(self, words: Tensor, mask: Tensor) -> Tensor:
+    def embed_words(self, words: Tensor, mask: Tensor, finished: Tensor | None = None) -> Tensor:
         """``[N, D]``, unit norm, of captions given as vectors over the captioner's vocabulary.
 
         Args:
             words: ``[N, T, V]``, each a distribution over the vocabulary, or one-hot.
             mask: ``[N, T]`` bool, true on every real word up to and including the first EOS.
+            finished: ``[N]`` bool, captions whose last real word was drawn as EOS, whatever its vector is; none: those whose
+                last vector is EOS.
         """
         ...
 

@@ -202,9 +202,9 @@ def test_a_mixture_is_what_the_next_step_reads(name):
 
 
 @small_kinds
-def test_from_the_first_eos_on_nothing_flows_unless_asked_for(name):
+def test_what_flows_through_and_after_the_first_eos(name):
     captioner, images = small(name, 12)
-    soft = unrolled(captioner, images, rho=1.0)
+    soft = unrolled(captioner, images, rho=1.0, gradient_through_eos=False)
     tokens, mask, eos = soft.rollout.tokens, soft.rollout.mask, captioner.family.eos[0]
     after = ~mask | (tokens == eos)
     assert bool((~mask).any()), "captions of one length"
@@ -214,8 +214,8 @@ def test_from_the_first_eos_on_nothing_flows_unless_asked_for(name):
     blocked = torch.autograd.grad((soft.words * weights * after[:, :, None]).sum(), captioner.family.embedding.weight)
     assert not blocked[0].any()
     assert bool(torch.allclose(soft.words.sum(dim=2), torch.ones(()), atol=1e-5))
-    # Asked for, the step that draws the first EOS is like any other; what follows stays as it was.
-    through = unrolled(captioner, images, rho=1.0, gradient_through_eos=True)
+    # By default the step that draws the first EOS is like any other, and what follows stays as it was.
+    through = unrolled(captioner, images, rho=1.0)
     assert torch.equal(through.rollout.tokens, tokens)
     first = mask & (tokens == eos)
     assert bool((through.words[first].amax(dim=1) < 1).all()), "the whole distribution is passed"

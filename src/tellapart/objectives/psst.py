@@ -55,8 +55,8 @@ class PSST(ObjectiveModule):
     captioner.
 
     Departures: rho has the paper's polarity (the released code's is the chance of a drawn word). The margin is the code's
-    0.2; the paper's 1 exceeds most differences of cosines. Captions are drawn without dropout. From the first EOS
-    on a word's vector is the EOS itself, without gradient.
+    0.2; the paper's 1 exceeds most differences of cosines. Captions are drawn without dropout. The first EOS is
+    passed like any other word, as section 5 has it; the released code passes it as a constant (``gradient_through_eos``).
 
     Args:
         captioner: the speaker; must be able to unroll.
@@ -80,7 +80,7 @@ class PSST(ObjectiveModule):
     """
 
     decomposes = False
-    revision = 2  # captions of up to 17 tokens, where a recipe does not say
+    revision = 2  # captions of up to 17 tokens and gradients through EOS, where a recipe does not say
 
     def __init__(
         self,
@@ -95,7 +95,7 @@ class PSST(ObjectiveModule):
         discriminability_weight: float = 0.005,
         margin: float = 0.2,
         max_new_tokens: int = 17,
-        gradient_through_eos: bool = False,
+        gradient_through_eos: bool = True,
     ) -> None:
         super().__init__()
         if not 0 <= discriminability_weight <= 1 or margin < 0:
@@ -129,7 +129,7 @@ class PSST(ObjectiveModule):
         """Two pieces, each on a scale of its own: the hinge, summed over images, and the loss of naturalness."""
         soft = self.captioner.unroll(experience.batch, experience.relaxation, encoded=experience.encoded)
         images = self.own_listener.embed_images(experience.batch)
-        captions = self.own_listener.embed_words(soft.words, soft.rollout.mask)
+        captions = self.own_listener.embed_words(soft.words, soft.rollout.mask, soft.rollout.finished)
         hinge, logs = told_apart(images, captions, self.margin)
         logs |= {"temperature": hinge.new_tensor(experience.relaxation.temperature)}
         yield on_its_own_scale(self.discriminability_weight * hinge.sum(), logs)
@@ -173,7 +173,7 @@ class GumbelAnnealed(PSST):
         discriminability_weight: float = 0.005,
         margin: float = 0.2,
         max_new_tokens: int = 17,
-        gradient_through_eos: bool = False,
+        gradient_through_eos: bool = True,
     ) -> None:
         super().__init__(
             captioner,

@@ -98,7 +98,7 @@ def check_unrolling(recipe: Recipe, captioner: HuggingFaceCaptioner, own: Any, o
     tried = replace(relaxation, max_new_tokens=2)
     with torch.no_grad(), torch.random.fork_rng(devices=[]):
         soft = captioner.unroll(batch, tried)
-        own.embed_words(soft.words, soft.rollout.mask)
+        own.embed_words(soft.words, soft.rollout.mask, soft.rollout.finished)
 
 
 def own_scorers(own: OwnListener | None, watched: CaptionDataset, *, num_workers: int = 0) -> list[Scorer]:
