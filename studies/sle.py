@@ -1,4 +1,4 @@
-"""The page on SLE: the rows of the paper's Table 4, for an LSTM and for a GPT-2 captioner."""
+"""The page on SLE: the rows of the paper's Table 4, for a GPT-2 captioner, an LSTM, and two LSTMs with attention."""
 
 from __future__ import annotations
 
@@ -10,24 +10,27 @@ from tellapart.sweep.study import Study
 from tellapart.sweep.study_file import StudyFile
 
 NAMES = ("xe", "sll", "sll_me", "sle")
-LSTM = "lstm "
+KINDS = {"lstm ": "fc_lstm", "att2in2 ": "att2in2", "updown ": "updown"}
+"""Beginning of a row's name -> its recurrent captioner; the rows without one are of GPT-2."""
 
 
 def prepare(file: StudyFile, size: str, build: bool) -> StudyFile:
-    """Give the LSTM its features, which are computed once and kept in the cache."""
-    from tellapart.world.lstm import features_folder, world_features
+    """Give each recurrent captioner its features, which are computed once and kept in the cache."""
+    from tellapart.world.lstm import POOLS, features_folder, world_features
     from tellapart.world.stages import resolve, stage_folder
 
-    rows = {name for name in file.rows if name.startswith(LSTM)}
-    if rows and build:
-        world_features(resolve("world/backbone", size=size), size)
-    folder = features_folder(stage_folder("world/backbone", size, 0), size)
-    return file.having(rows, {"data.features": str(folder)})
+    for prefix, kind in KINDS.items():
+        rows = {name for name in file.rows if name.startswith(prefix)}
+        if rows and build:
+            world_features(resolve("world/backbone", size=size), size, POOLS[kind])
+        folder = features_folder(stage_folder("world/backbone", size, 0), size, POOLS[kind])
+        file = file.having(rows, {"data.features": str(folder)})
+    return file
 
 
 def claims(study: Study) -> Iterator[Claim]:
     """The published orderings: at the selected checkpoint, and at the last step, which is the same for all."""
-    for prefix in ("", LSTM):
+    for prefix in ("", *KINDS):
         for point in ("selected", "last"):
             yield from _of_speaker(study, prefix, point)
 

@@ -11,7 +11,7 @@ from tellapart.captioners.huggingface import HuggingFaceCaptioner
 from tellapart.types import Batch
 from tiny_models import CAPTIONS, redraw
 
-KINDS = ("fc_lstm", "att2in2")
+KINDS = ("fc_lstm", "att2in2", "updown")
 WIDTH = 6
 
 

@@ -23,6 +23,8 @@ class Relaxation:
         feed_soft: whether what is passed is also what the captioner reads next, so that gradients flow through time too;
             else it reads the drawn word.
         max_new_tokens: longest caption in tokens, its EOS included.
+        gradient_through_eos: whether the step that draws the first EOS passes on what any other step does; else it passes the
+            one-hot EOS without gradient.
 
     Raises:
         ValueError: a number or name cannot be used.
@@ -32,7 +34,8 @@ class Relaxation:
     rho: float = 0.25
     temperature: float = 1.0
     feed_soft: bool = True
-    max_new_tokens: int = 16
+    max_new_tokens: int = 17
+    gradient_through_eos: bool = True
 
     def __post_init__(self) -> None:
         if self.estimator not in ("multinomial", "gumbel"):
@@ -51,7 +54,8 @@ class SoftRollout:
     Args:
         rollout: the drawn words.
         words: ``[N, T, V]``, each step's vector over the vocabulary, as wide as ``rollout.tokens``: a distribution where the
-            step passed it, else one-hot, in either case with gradient; from the first EOS on the one-hot EOS, without.
+            step passed it, else one-hot, in either case with gradient; after the first EOS the one-hot EOS, without. The
+            first EOS itself is of either kind (``Relaxation.gradient_through_eos``).
     """
 
     rollout: Rollout
@@ -71,12 +75,14 @@ class SoftListener(Protocol):
         """``[B, D]``, unit norm."""
         ...
 
-    def embed_words(self, words: Tensor, mask: Tensor) -> Tensor:
+    def embed_words(self, words: Tensor, mask: Tensor, finished: Tensor | None = None) -> Tensor:
         """``[N, D]``, unit norm, of captions given as vectors over the captioner's vocabulary.
 
         Args:
             words: ``[N, T, V]``, each a distribution over the vocabulary, or one-hot.
             mask: ``[N, T]`` bool, true on every real word up to and including the first EOS.
+            finished: ``[N]`` bool, captions whose last real word was drawn as EOS, whatever its vector is; none: those whose
+                last vector is EOS.
         """
         ...
 

@@ -7,12 +7,13 @@ import torch
 
 from tellapart.captioners.adapters import LoraOptions
 from tellapart.captioners.contract import check_captioner
+from tellapart.captioners.fresh import fresh_captioner
 from tellapart.captioners.huggingface import HuggingFaceCaptioner
 from tellapart.captioners.scoring import score
 from tellapart.errors import UsageError
 from tellapart.types import Batch, Decoding
 from tiny_lstm import KINDS, batch, features, tiny_lstm
-from tiny_models import images
+from tiny_models import CAPTIONS, images
 
 kinds = pytest.mark.parametrize("kind", KINDS)
 
@@ -71,14 +72,61 @@ def slow_att(model, seen, tokens):
         yield h
 
 
-SLOW = {"fc_lstm": slow_fc, "att2in2": slow_att}
+def slow_lstm(gates, c):
+    """``h`` and ``c`` from the gates i, f, g, o, one after the other."""
+    size = len(c)
+    i, f, g, o = (gates[n * size : (n + 1) * size] for n in range(4))
+    c = [sigmoid(f[d]) * c[d] + sigmoid(i[d]) * math.tanh(g[d]) for d in range(size)]
+    return [sigmoid(o[d]) * math.tanh(c[d]) for d in range(size)], c
+
+
+def slow_updown(model, seen, tokens):
+    """The same for Up-Down: equations 1 to 7 of Anderson et al. with concatenated inputs and one matrix per LSTM."""
+    size = model.config.hidden_size
+
+    def joined(*layers):
+        """The rows of several layers side by side, as one matrix, and the sum of their biases."""
+        rows = torch.cat([layer.weight for layer in layers], dim=1).tolist()
+        biases = [layer.bias.tolist() for layer in layers if layer.bias is not None]
+        return rows, add(*biases)
+
+    def product(matrix, vector):
+        return [sum(w * v for w, v in zip(row, vector, strict=True)) for row in matrix]
+
+    first, first_bias = joined(model.state_gates, model.image_gates, model.word_gates)
+    second, second_bias = joined(model.attended_gates, model.language_gates)
+    h1, c1, h2, c2 = ([0.0] * size for _ in range(4))
+    mean = [sum(column) / len(seen) for column in zip(*seen, strict=True)]
+    for token in tokens:
+        word = model.embedding.weight[token].tolist()
+        h1, c1 = slow_lstm(add(product(first, [*h1, *h2, *mean, *word]), first_bias), c1)
+        query = product(model.state_query.weight.tolist(), h1)
+        scores = [
+            sum(
+                w * math.tanh(k + q)
+                for w, k, q in zip(
+                    model.attention_score.weight[0].tolist(),
+                    product(model.region_key.weight.tolist(), region),
+                    query,
+                    strict=True,
+                )
+            )
+            for region in seen
+        ]
+        weights = [math.exp(s) / sum(map(math.exp, scores)) for s in scores]
+        attended = add(*[[w * v for v in region] for w, region in zip(weights, seen, strict=True)])
+        h2, c2 = slow_lstm(add(product(second, [*attended, *h1, *h2]), second_bias), c2)
+        yield h2
+
+
+SLOW = {"fc_lstm": slow_fc, "att2in2": slow_att, "updown": slow_updown}
 
 
 def slow_logprobs(captioner, kind, images_of, row, tokens):
     """``log p`` of every word after each prefix of ``tokens``, plain Python; begins with BOS."""
     model, seen = captioner.family.model, images_of.inputs["captioner"]
     rows = seen["features"][row].tolist()
-    if kind == "att2in2":
+    if kind != "fc_lstm":
         rows = [region for region, real in zip(rows, seen["mask"][row].tolist(), strict=True) if real]
     for hidden in SLOW[kind](model, rows, [1, *tokens]):
         logits = affine(model.head, hidden)
@@ -189,8 +237,9 @@ def test_samples_follow_the_distribution_without_unknown_words(kind):
     assert torch.special.gammaincc(degrees / 2, statistic / 2) > 1e-4
 
 
-def test_padded_regions_change_nothing():
-    captioner, pictures = tiny_lstm("att2in2"), batch("att2in2", 1)
+@pytest.mark.parametrize("kind", ["att2in2", "updown"])
+def test_padded_regions_change_nothing(kind):
+    captioner, pictures = tiny_lstm(kind), batch(kind, 1)
     seen = pictures.inputs["captioner"]
     padded = {
         "features": torch.cat([seen["features"], torch.full((1, 5, 6), 9.0)], dim=1),
@@ -285,10 +334,22 @@ def test_learning_in_eval_mode_on_an_accelerator(kind):
     logprobs.sum().backward()
 
 
-def test_what_cannot_be_done_is_told(tmp_path):
-    captioner = tiny_lstm("att2in2")
+def test_the_width_of_attention_is_that_of_the_states_unless_given():
+    sizes = {"feature_size": 6, "hidden_size": 8, "min_count": 1}
+    for kind in ("att2in2", "updown"):
+        assert fresh_captioner(kind, CAPTIONS, **sizes).family.model.state_query.out_features == 8
+        assert fresh_captioner(kind, CAPTIONS, **sizes, attention_size=5).family.model.region_key.out_features == 5
+    with pytest.raises(UsageError, match=r"attends to nothing: leave captioner.new.attention_size out"):
+        fresh_captioner("fc_lstm", CAPTIONS, **sizes, attention_size=5)
+    with pytest.raises(UsageError, match="attention_size 0"):
+        fresh_captioner("updown", CAPTIONS, **sizes, attention_size=0)
+
+
+@pytest.mark.parametrize("kind", ["att2in2", "updown"])
+def test_what_cannot_be_done_is_told(kind, tmp_path):
+    captioner = tiny_lstm(kind)
     flat = Batch(["a"], [[]], {"captioner": features("fc_lstm", 1)})
-    with pytest.raises(UsageError, match="attends to regions"):
+    with pytest.raises(UsageError, match=f"{kind} captioners attend to regions"):
         captioner.encode(flat)
     with pytest.raises(UsageError, match="reads features, not pictures"):
         captioner.process(images(1))

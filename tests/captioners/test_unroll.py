@@ -45,7 +45,7 @@ def weights_of(words, seed=1):
     return torch.randn(words.shape[1:], generator=torch.Generator().manual_seed(seed)).to(words)
 
 
-small_kinds = pytest.mark.parametrize("name", ["fc_lstm", "att2in2", "vit", "blip", "blip2"])
+small_kinds = pytest.mark.parametrize("name", ["fc_lstm", "att2in2", "updown", "vit", "blip", "blip2"])
 
 
 def close(actual, expected, tolerance):
@@ -202,9 +202,9 @@ def test_a_mixture_is_what_the_next_step_reads(name):
 
 
 @small_kinds
-def test_from_the_first_eos_on_nothing_flows(name):
+def test_what_flows_through_and_after_the_first_eos(name):
     captioner, images = small(name, 12)
-    soft = unrolled(captioner, images, rho=1.0)
+    soft = unrolled(captioner, images, rho=1.0, gradient_through_eos=False)
     tokens, mask, eos = soft.rollout.tokens, soft.rollout.mask, captioner.family.eos[0]
     after = ~mask | (tokens == eos)
     assert bool((~mask).any()), "captions of one length"
@@ -214,6 +214,18 @@ def test_from_the_first_eos_on_nothing_flows(name):
     blocked = torch.autograd.grad((soft.words * weights * after[:, :, None]).sum(), captioner.family.embedding.weight)
     assert not blocked[0].any()
     assert bool(torch.allclose(soft.words.sum(dim=2), torch.ones(()), atol=1e-5))
+    # By default the step that draws the first EOS is like any other, and what follows stays as it was.
+    through = unrolled(captioner, images, rho=1.0)
+    assert torch.equal(through.rollout.tokens, tokens)
+    first = mask & (tokens == eos)
+    assert bool((through.words[first].amax(dim=1) < 1).all()), "the whole distribution is passed"
+    assert torch.equal(through.words[~first], soft.words[~first])
+    of_eos = torch.autograd.grad(
+        (through.words * weights * first[:, :, None]).sum(), captioner.family.embedding.weight, retain_graph=True
+    )
+    assert bool(of_eos[0].any())
+    later = torch.autograd.grad((through.words * weights * ~mask[:, :, None]).sum(), captioner.family.embedding.weight)
+    assert not later[0].any()
 
 
 @small_kinds
@@ -230,7 +242,7 @@ def test_a_caption_depends_on_image_and_seed_only(name, estimator):
     assert unrolled(captioner, images, seed=1, **options).rollout.texts != whole.rollout.texts
 
 
-@pytest.mark.parametrize("name", ["fc_lstm", "att2in2", "ved", "blip", "blip2"])
+@pytest.mark.parametrize("name", ["fc_lstm", "att2in2", "updown", "ved", "blip", "blip2"])
 @pytest.mark.parametrize("feed_soft", [True, False])
 def test_checkpointing_changes_no_gradient_and_keeps_less(name, feed_soft):
     """Nor does the mode the captioner is in on the way back: with dropout the recomputed steps would differ."""

@@ -17,7 +17,7 @@ from tellapart.cli.main import main
 from tellapart.data.features.open import open_features
 from tiny_models import CAPTIONS, images, redraw
 
-TYPES = ("fc_lstm", "att2in2")
+TYPES = ("fc_lstm", "att2in2", "updown")
 
 
 def run(*words) -> int:
@@ -31,7 +31,7 @@ class Album:
     root: Path
 
     def features(self, kind: str) -> Path:
-        return self.root / {"fc_lstm": "mean", "att2in2": "grid"}[kind]
+        return self.root / {"fc_lstm": "mean", "att2in2": "grid", "updown": "grid"}[kind]
 
     def train(self, kind: str, folder: Path, method: str = "xe", start: str | None = None, **options) -> int:
         chosen = {
@@ -91,7 +91,8 @@ def album(tmp_path_factory) -> Album:
 def taught(request, album, tmp_path_factory) -> tuple[str, Path]:
     """A captioner that has learned the training captions by heart."""
     folder = tmp_path_factory.mktemp("taught") / request.param
-    options = {"max_steps": 60, "per_device_train_batch_size": 8, "evaluation.split": "train"}
+    steps = 200 if request.param == "updown" else 60  # two LSTMs take longer
+    options = {"max_steps": steps, "per_device_train_batch_size": 8, "evaluation.split": "train"}
     assert album.train(request.param, folder, **options) == 0
     return request.param, folder
 
@@ -145,7 +146,9 @@ def test_scst_follows_and_resumes_to_the_bit(taught, album, tmp_path):
 
 @pytest.mark.parametrize("kind", TYPES)
 def test_a_new_captioner_is_drawn_from_the_seed_and_resumes_to_the_bit(kind, album, tmp_path):
-    options = {"save_steps": 2, "dropout": "true"}
+    options = {"save_steps": 2, "dropout": "true", "objective.scheduled_sampling": 0.5}
+    options |= {"objective.scheduled_sampling_increase": 0.25, "objective.scheduled_sampling_steps": 1}
+    options |= {"lr_scheduler_type": "step", "lr_step_epochs": 0.5, "lr_step_gamma": 0.5}
     assert album.train(kind, tmp_path / "whole", **options) == 0
     (tmp_path / "cut").mkdir()
     for name in ("run.json", "metrics.jsonl"):
@@ -154,6 +157,10 @@ def test_a_new_captioner_is_drawn_from_the_seed_and_resumes_to_the_bit(kind, alb
     assert album.train(kind, tmp_path / "cut", **options, resume_from_checkpoint="last") == 0
     whole, cut = weights(tmp_path / "whole", 4), weights(tmp_path / "cut", 4)
     assert all(torch.equal(whole[name], cut[name]) for name in whole)
+    lines = [json.loads(line) for line in (tmp_path / "whole" / "metrics.jsonl").read_text().splitlines()]
+    shares = [line["scheduled_sampling/own_words"] for line in lines if "scheduled_sampling/own_words" in line]
+    assert len(shares) == 3, "the probability is 0 in the first step"
+    assert any(shares)
 
 
 def test_score_and_caption_read_the_features(taught, album, tmp_path, capsys):
@@ -191,7 +198,10 @@ def test_an_image_without_features_stops_or_is_left_out(album, tmp_path, capsys)
     ("options", "reason"),
     [
         ({"data.features": "none"}, "features none do not exist"),
-        ({"captioner.model_name_or_path": "new/gru"}, "new/gru is no captioner to start from: choose new/fc_lstm or"),
+        (
+            {"captioner.model_name_or_path": "new/gru"},
+            "new/gru is no captioner to start from: choose new/fc_lstm, new/att2in2, new/updown.",
+        ),
         ({"captioner.new": '{"min_count": 99}'}, "lower captioner.new.min_count"),
         ({"captioner.lora.r": "4"}, "new/fc_lstm begins with random ones: leave lora out"),
     ],
@@ -216,9 +226,11 @@ def test_captioner_and_features_must_fit(taught, album, tmp_path, capsys):
     assert "captioner.new is for a captioner that begins anew" in capsys.readouterr().err
     assert album.train(kind, tmp_path / "d", "scst", str(folder), **{"captioner.lora.r": "4"}) == 2
     assert "trains in full: leave lora out" in capsys.readouterr().err
-    if kind == "att2in2":
+    if kind != "fc_lstm":
         assert album.train(kind, tmp_path / "c", **{"data.features": album.root / "mean"}) == 2
-        assert "attends to regions, but the features are one vector an image" in capsys.readouterr().err
+        assert (
+            f"{kind} captioners attend to regions, but the features are one vector an image" in capsys.readouterr().err
+        )
 
 
 def test_a_captioner_without_weights_cannot_caption(album, capsys):

@@ -95,11 +95,18 @@ def test_straight_through_vectors_count_as_one_hot(read):
     torch.testing.assert_close(clip.embed_words(passed, mask), clip.embed_tokens(tokens, mask), atol=1e-5, rtol=0)
 
 
-def test_a_distribution_is_the_mixture_of_the_embeddings(read):
-    """The tower on the mixed embedding, by transformers' own layers, one caption at a time."""
+@pytest.mark.parametrize("finished", [None, True, False])
+def test_a_distribution_is_the_mixture_of_the_embeddings(read, finished):
+    """The tower on the mixed embedding, by transformers' own layers, one caption at a time.
+
+    An EOS that was drawn and passed as a distribution stands where the tower pools; a last word that is none is followed by EOS.
+    """
     clip, words = read
     vectors, mask = soft(2, 4, words.size, 2, [3, 4])
-    found = clip.embed_words(vectors.float(), mask)
+    if finished is not None:
+        vectors[0, 2] = vectors[1, 3] = torch.linspace(1, 2, words.size).softmax(dim=0).to(vectors)
+    told = None if finished is None else torch.tensor([finished, finished])
+    found = clip.embed_words(vectors.float(), mask, told)
     text, own = clip.model.text_model, clip.listener
     ids = ids_in(own.tokenizer, words, reader="it")
     lead = own.leading_ids()
@@ -107,7 +114,10 @@ def test_a_distribution_is_the_mixture_of_the_embeddings(read):
     for row, length in enumerate([3, 4]):
         rows = text.embeddings.token_embedding.weight[ids]
         mixed = sum(vectors[row, :length, i, None].float() * rows[i] for i in range(words.size))
-        sequence = torch.cat([text.embeddings.token_embedding.weight[lead], mixed])
+        added = [own.tokenizer.eos_token_id] if finished is False else []
+        sequence = torch.cat(
+            [text.embeddings.token_embedding.weight[lead], mixed, text.embeddings.token_embedding.weight[added]]
+        )
         sequence = sequence + text.embeddings.position_embedding.weight[: len(sequence)]
         causal = torch.full((len(sequence), len(sequence)), -torch.inf).triu(1)[None, None]
         states = text.encoder(inputs_embeds=sequence[None], attention_mask=causal).last_hidden_state

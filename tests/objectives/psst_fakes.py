@@ -115,7 +115,7 @@ class LinearListener(nn.Module):
     def embed_images(self, batch):
         return self.images[[int(name) for name in batch.ids]]
 
-    def embed_words(self, words, mask):
+    def embed_words(self, words, mask, finished=None):
         return (words @ self.weight * mask[:, :, None]).sum(dim=1)
 
     def embed_tokens(self, tokens, mask):
@@ -138,7 +138,7 @@ class GivenListener(nn.Module):
     def embed_images(self, batch):
         return torch.eye(len(batch), dtype=self.given.dtype)
 
-    def embed_words(self, words, mask):
+    def embed_words(self, words, mask, finished=None):
         return self.scale * self.given.T + 0 * words.sum()
 
     def embed_tokens(self, tokens, mask):
@@ -158,7 +158,7 @@ class OwnScore(nn.Module):
     def embed_images(self, batch):
         return torch.eye(len(batch), dtype=self.weight.dtype)
 
-    def embed_words(self, words, mask):
+    def embed_words(self, words, mask, finished=None):
         return torch.diag((words @ self.weight * mask).sum(dim=1))
 
     def embed_tokens(self, tokens, mask):

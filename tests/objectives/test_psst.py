@@ -8,12 +8,16 @@ import torch
 from psst_fakes import LinearListener, TableSpeaker, batch_of, learn
 
 from given import double
+from tellapart.draws import base_seed, gumbels, mix_seeds, uniforms
 from tellapart.errors import UsageError
 from tellapart.objectives import METHODS
 from tellapart.objectives.joint import ListenerOnly, Luo2018, ReinforceJoint
 from tellapart.objectives.psst import PSST, GumbelAnnealed
 from tellapart.training.config import TrainConfig
 from tellapart.training.loop import train
+from tellapart.types import Batch
+from tiny_lstm import batch as lstm_batch
+from tiny_lstm import tiny_lstm
 
 WORDS, PLACES, IMAGES, MARGIN, WEIGHT = 3, 2, 2, 0.4, 0.3
 
@@ -227,3 +231,96 @@ def test_captions_are_told_apart_within_a_step_so_it_cannot_be_cut(parts, kind, 
 def test_impossible_numbers_are_refused(parts, kind, options):
     with pytest.raises(ValueError, match=r"must|unknown|leave it out"):
         build(parts, kind, **options)
+
+
+EOS_METHODS = {
+    "psst": {"rho": 0.5},
+    "psst_gumbel": {"rho": 0.5, "estimator": "gumbel", "temperature": 0.7},
+    "st_multinomial": dict(METHODS["st_multinomial"].fixed),
+    "st_gumbel": {**METHODS["st_gumbel"].fixed, "temperature": 0.7},
+}
+
+
+def plain_words(captioner, images, relaxation):
+    """``[B][T]`` vectors, by a loop over images and words whose every pass reads the whole caption so far, without a cache.
+
+    What is passed is written out, ``(one_hot - p).detach() + p``; after EOS, and at it where its gradient is cut, it is a
+    constant.
+    """
+    family, seed = captioner.family, base_seed()
+    model, eos = family.model, family.eos[0]
+    seen = images.inputs["captioner"]
+    chance = uniforms(images.ids, relaxation.max_new_tokens, seed)
+    soft = uniforms(images.ids, relaxation.max_new_tokens, mix_seeds(seed, "soft")) < relaxation.rho
+    captions = []
+    for n in range(len(images)):
+        regions, mask = seen["features"][n : n + 1], seen["mask"][n : n + 1]
+        read, words = [model.embedding.weight[1]], []
+        for t in range(relaxation.max_new_tokens):
+            state, kept = model.start(regions), model.keep(regions, mask)
+            logits = model.head(model.run(torch.stack(read)[None], state, kept, mask)[0][0, -1])
+            logits = logits.index_fill(0, torch.tensor(family.never_drawn), -torch.inf)
+            if relaxation.estimator == "gumbel":
+                noise = gumbels(images.ids, len(logits), mix_seeds(seed, "gumbel", t))[n]
+                logits = (logits + noise) / relaxation.temperature
+                drawn = int(logits.argmax())
+            else:
+                drawn = int((logits.softmax(dim=0).cumsum(dim=0) > chance[n, t]).nonzero()[0])
+            p, one_hot = logits.softmax(dim=0), torch.eye(len(logits), dtype=logits.dtype)[drawn]
+            passed = p if soft[n, t] else (one_hot - p).detach() + p
+            words.append(one_hot if drawn == eos and not relaxation.gradient_through_eos else passed)
+            if drawn == eos:
+                break
+            read.append(words[-1] @ model.embedding.weight if relaxation.feed_soft else model.embedding.weight[drawn])
+        captions.append(words)
+    return captions
+
+
+def plain_loss(objective, images):
+    """The hinge of ``objective``, from words of :func:`plain_words` and loops over pairs."""
+    listener, captions = objective.own_listener, plain_words(objective.captioner, images, objective.relaxation)
+    heard = [sum(word @ listener.weight for word in caption) for caption in captions]
+    scores = [[image @ caption for caption in heard] for image in listener.embed_images(images)]
+    total = 0.0
+    for i in range(len(images)):
+        others = [j for j in range(len(images)) if j != i]
+        hardest = [max(scores[i][j] for j in others), max(scores[j][i] for j in others)]
+        total = total + sum((objective.margin - scores[i][i] + other).clamp(min=0) for other in hardest)
+    return total
+
+
+@pytest.mark.parametrize("method", EOS_METHODS)
+def test_the_gradient_through_eos_is_that_of_a_plain_recomputation(method):
+    """With both values, all gradients of captioner and listener; the two differ where captions end."""
+    found = {}
+    for through in (False, True):
+        captioner = tiny_lstm("att2in2", eos_bias=3.0).double()
+        images = lstm_batch("att2in2", 4)
+        images = Batch(["0", "1", "2", "3"], images.references, images.inputs)
+        images.inputs["captioner"]["features"] = images.inputs["captioner"]["features"].double()
+        generator = torch.Generator().manual_seed(5)
+        weight = torch.randn(captioner.family.vocab_size, 3, generator=generator).double() * 0.3
+        listener = LinearListener(weight, torch.randn(4, 3, generator=generator).double())
+        options = {"max_new_tokens": 6, "discriminability_weight": 1.0, "gradient_through_eos": through}
+        objective = PSST(
+            captioner, lambda rollout: torch.zeros(len(rollout)), listener, **EOS_METHODS[method] | options
+        )
+        parameters = dict(objective.named_parameters())
+        torch.manual_seed(3)
+        with torch.no_grad():
+            experience = objective.collect(images, 0)
+        state = torch.get_rng_state()
+        hinge = next(iter(objective.losses(experience))).loss
+        ours = torch.autograd.grad(hinge, list(parameters.values()))
+        torch.set_rng_state(state)
+        plain = plain_loss(objective, images)
+        theirs = torch.autograd.grad(plain, list(parameters.values()))
+        assert hinge.item() == pytest.approx(plain.item(), abs=1e-6)
+        for name, mine, wanted in zip(parameters, ours, theirs, strict=True):
+            torch.testing.assert_close(
+                mine, wanted, atol=1e-6, rtol=1e-5, msg=lambda text, name=name: f"{name}: {text}"
+            )
+        found[through] = torch.cat(
+            [g.flatten() for g, name in zip(ours, parameters, strict=True) if "captioner" in name]
+        )
+    assert torch.cosine_similarity(found[False], found[True], dim=0) < 0.99

@@ -114,6 +114,7 @@ MAKERS: dict[str, Callable[[Studio, Path], Any]] = {
     "runs/coco_git_xe": lambda studio, folder: tiny_git(folder),
     "runs/coco_lstm_xe": lambda studio, folder: tiny_lstm("fc_lstm").save(folder),
     "runs/coco_att2in2_xe": lambda studio, folder: tiny_lstm("att2in2").save(folder),
+    "runs/coco_updown_xe": lambda studio, folder: tiny_lstm("updown").save(folder),
     "runs/coco_att2in2_luo2018": lambda studio, folder: tiny_lstm("att2in2").save(folder),
     "runs/coco_vse_hinge": _vse,
     "runs/coco_clip_grammar": _grammar,
@@ -124,6 +125,7 @@ MAKERS: dict[str, Callable[[Studio, Path], Any]] = {
 SMALL = {
     "captioner.new.hidden_size": 8,
     "captioner.new.min_count": 1,
+    "captioner.new.attention_size": 8,
     "captioner.transformer.hidden_size": 16,
     "captioner.transformer.layers": 1,
     "captioner.transformer.heads": 2,

@@ -51,7 +51,7 @@ def test_what_the_other_method_takes_is_kept():
     assert after.objective["discriminability_weight"] == before.objective["discriminability_weight"] == 0.005
     assert after.objective["max_new_tokens"] == 17
     assert after.parts["own_listener"] == before.parts["own_listener"]
-    assert after.training.learning_rate == {"captioner": 5e-5}
+    assert after.training.learning_rate == {"captioner": 2.7e-5}
     assert after.training.max_grad_value == before.training.max_grad_value
 
 

@@ -16,7 +16,11 @@ from tellapart.sweep.trainings import option
 
 FILES = sorted(STUDIES.glob("*.yaml"))
 TABLE = read_study(STUDIES / "table.yaml")
-PLANNED = {"vlrm": {"vlrm, published"}}
+PLANNED = {
+    "psst": {"listener_only, luo2018"},
+    "sle": {f"{kind} {method}" for kind in ("att2in2", "updown") for method in ("xe", "sll", "sll_me", "sle")},
+    "vlrm": {"vlrm, published"},
+}
 """Study -> rows that its page does not show yet: they are measured when the page is made again, and then leave this list."""
 
 GIVEN = {"*human*", "*full description*", "*empty caption*"}

@@ -10,6 +10,7 @@ from safetensors.torch import load_file
 
 from sweep.study_fakes import module, study_of
 from tellapart.sweep.tasks import ASKED_FILE, carry_out
+from tellapart.world import load_world
 from tellapart.world.lstm import world_features
 from tellapart.world.stages import resolve
 
@@ -46,16 +47,19 @@ def test_a_row_with_a_listener_of_its_own(tmp_path, row):
     assert (task.folder / "checkpoint-2" / "captioner").is_dir() == (row == "psst")
 
 
-def test_a_row_from_the_lstm_has_sets(tmp_path):
+@pytest.mark.parametrize(("name", "pool", "width"), [("lstm", "mean", 1), ("updown", "grid", 4)])
+def test_a_row_from_an_lstm_has_sets(tmp_path, name, pool, width):
     study = study_of("sle", tmp_path, common=COMMON)
     file = module("sle").prepare(study.file, "small", True)
-    features = world_features(resolve("world/backbone", size="small"), "small")
-    assert file.rows["lstm sle"].overrides["data.features"] == str(features.path)
+    features = world_features(resolve("world/backbone", size="small"), "small", pool)
+    first = features[next(iter(load_world("test", size="small"))).id]
+    assert first.size == width * features.width
+    assert file.rows[f"{name} sle"].overrides["data.features"] == str(features.path)
     study.file = replace(file, measure={**file.measure, "meteor": False})  # whose data take a minute to compile
-    task = measured(study, "lstm sle")
+    task = measured(study, f"{name} sle")
     assert set(task.measured()) == {"selected", "last"}
     assert set(study.file.sets) <= set(task.measured()["last"].metrics)
-    start = measured(study, "lstm xe").measured()["start"].metrics
+    start = measured(study, f"{name} xe").measured()["start"].metrics
     # five draws of a captioner that has hardly learnt are more different than its five best beams
     assert start["rs5_Div-2"] > start["bs5_Div-2"]
 

@@ -79,7 +79,7 @@ def test_seeds_of_each_row(finished):
     found = {name: [task.seed for task in tasks] for name, tasks in finished().measured.items()}
     several = {name.partition(" (")[0] for name, seeds in found.items() if seeds == [0, 1, 2]}
     assert several == SEEDED
-    assert len(found) == 1 + 7 * 4 + 1 + 4 * 2  # xe, seven curves, listener_only, four values of rho
+    assert len(found) == 1 + 7 * 4 + 2 + 4 * 2  # xe, seven curves, two of listener_only, four values of rho
 
 
 def test_curves_are_read_between_neighbouring_weights(finished):

@@ -106,8 +106,9 @@ def finish(
             note_training(task, on_val(rows[task.folder], task), selected=selected, further=further(task))
         else:
             note_measured(task, next(iter(task.measures)), {"start": on_val(task.name, task)[0]})
-    for shown, name, _ in list(study.points()):
-        for task in study.measured[shown]:
+    # a row that begins with another row's captioner has no key before that is trained
+    for shown, name, setting in sorted(study.points(), key=lambda point: bool(study.file.rows[point[1]].captioner_of)):
+        for task in study.seeded(name, setting):
             if task.trains:
                 note_training(task, on_val(name, task), selected=selected, further=further(task))
             checkpoints = ("selected", "last") if task.trains else ("start",)

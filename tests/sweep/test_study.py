@@ -13,10 +13,11 @@ from sweep.study_fakes import ROOT, finish, note_measured, note_training, rate
 from tellapart.errors import UsageError
 from tellapart.sweep import study_page
 from tellapart.sweep.claims import Claim, Seeds, over_seeds
-from tellapart.sweep.run_study import run
+from tellapart.sweep.run_study import listed, run
 from tellapart.sweep.study import Study
 from tellapart.sweep.study_file import Row, StudyFile, read_study
 from tellapart.sweep.study_page import write_page
+from tellapart.sweep.trainings import option
 
 FILE = """
 title: A page
@@ -288,3 +289,68 @@ def test_a_damaged_measurement_says_what_to_delete(study):
     (place / "done.json").write_text("{")
     with pytest.raises(UsageError, match=f"done.json is damaged .*: delete {place / 'done.json'} and run the same"):
         study.read("a", "CIDEr")
+
+
+CHAIN = """
+title: Chain
+page: chain.md
+rows:
+  luo: {recipe: world_ved_luo2018, grid: {training.learning_rate: [3.0e-5, 1.0e-4]}}
+  own: {recipe: world_ved_listener_only, grid: {training.learning_rate: [3.0e-5, 1.0e-4]}}
+  after: {recipe: world_ved_listener_only, captioner_of: luo, point_of: own, seeds: [0, 1]}
+"""
+
+
+def chain(tmp_path, text=CHAIN):
+    (tmp_path / "chain.yaml").write_text(text, encoding="utf-8")
+    return Study(read_study(tmp_path / "chain.yaml"), tmp_path / "runs")
+
+
+def test_a_row_may_begin_with_the_captioner_of_another_one(tmp_path, monkeypatch):
+    """Its key is known once that is trained: of the same seed, at the chosen point, after the last step."""
+    study, ran = chain(tmp_path), []
+
+    def on_val(task):
+        return {60: {"listener_R@1": 1e4 * rate(task), "own_listener_R@1": -1e4 * rate(task), "CIDEr": 1.0}}
+
+    def run(tasks, description, *, workers):
+        ran.append(sorted({task.name for task in tasks}))
+        for task in tasks:
+            note_training(task, on_val(task), selected=60)
+            for place in task.measures:
+                note_measured(task, place, {"selected": {"CIDEr": 1.0}, "last": {"CIDEr": 1.0}})
+        return []
+
+    monkeypatch.setattr(study.sweep, "run", run)
+    study.run()
+    assert [sum("after" in name for name in names) for names in ran] == [0, 0, 2]
+    for seed, task in enumerate(study.measured["after"]):
+        speaker = study.measured["luo"][seed]
+        assert option(speaker.recipe, "training.learning_rate") == 1e-4
+        assert option(task.recipe, "training.learning_rate") == 3e-5
+        named = option(task.recipe, "captioner.model_name_or_path")
+        assert named == str((speaker.folder / "checkpoint-60" / "captioner").resolve())
+    assert set(read_study(tmp_path / "chain.yaml").keeping({"after"}).rows) == {"luo", "own", "after"}
+
+
+def test_a_dry_run_leaves_out_what_begins_with_a_captioner_that_is_not_trained(tmp_path):
+    study = chain(tmp_path)
+    for task in study.searching():
+        note_training(task, {60: {"listener_R@1": 1.0, "own_listener_R@1": 1.0, "CIDEr": 1.0}}, selected=60)
+    assert "after" not in listed(study)
+    with pytest.raises(FileNotFoundError):
+        _ = study.measured
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        ("captioner_of: nobody", "nobody"),
+        ("captioner_of: luo, grid: {training.learning_rate: [1.0e-4]}", "leave start_of and grid out"),
+        ("captioner_of: start", "which must train"),
+    ],
+)
+def test_a_row_cannot_begin_with_what_is_not_trained_before_it(tmp_path, row, said):
+    text = CHAIN.replace("captioner_of: luo, point_of: own", row) + "  start: {start_of: world_ved_luo2018}\n"
+    with pytest.raises(UsageError, match=said):
+        chain(tmp_path, text)

@@ -103,6 +103,19 @@ def test_stopping_and_resuming_gives_the_same_bits_and_lines(tmp_path, stop):
     assert json.loads((folder / "run.json").read_text())["resumed_at_step"] == stop
 
 
+def test_a_step_schedule_resumes_and_may_be_made_longer(tmp_path):
+    """8 of 20 images per step: half an epoch is a step and a quarter, so the rate is halved at steps 2, 3, 4 and 5."""
+    options = {"lr_scheduler_type": "step", "lr_step_epochs": 0.5, "lr_step_gamma": 0.5}
+    whole, run = trained(tmp_path / "whole", **options)
+    rates = [line["learning_rate/captioner"] for line in run.history]
+    assert rates == pytest.approx([0.01 * 0.5 ** (step * 8 // 10) for step in range(6)])
+    trained(tmp_path / "cut", **options, max_steps=3)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # a longer run is the same run, as at a constant rate
+        resumed, _ = trained(tmp_path / "cut", **options, resume_from_checkpoint="last")
+    assert digest(resumed) == digest(whole)
+
+
 def test_what_was_selected_survives_resuming(tmp_path):
     def evaluate(objective):
         return {"score": -abs(float(objective.captioner[3].bias.detach()) - start - 0.02)}

@@ -1,4 +1,5 @@
 import json
+from fractions import Fraction
 from pathlib import Path
 
 import pytest
@@ -47,6 +48,32 @@ def test_schedules_are_those_of_transformers(kind, reference, warmup):
         assert learning_rate_factor(kind, step, 12, warmup) == pytest.approx(scheduler.get_last_lr()[0], abs=1e-12)
         optimizer.step()
         scheduler.step()
+
+
+def test_the_step_schedule_is_torchs():
+    optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=1.0)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, step_size=3, gamma=0.8)
+    for step in range(12):
+        factor = learning_rate_factor("step", step, 12, 0, interval=Fraction(3), gamma=0.8)
+        assert factor == pytest.approx(scheduler.get_last_lr()[0], abs=1e-12)
+        risen = learning_rate_factor("step", step, 12, 4, interval=Fraction(3), gamma=0.8)
+        assert risen == pytest.approx(factor * min(1.0, step / 4), abs=1e-12)
+        optimizer.step()
+        scheduler.step()
+
+
+def test_epochs_of_the_step_schedule_are_counted_in_images():
+    """COCO's 113,287 images at 128 per step: epoch 15 ends within step 13,276, so the rate changes at step 13,276 (from 0)."""
+    config = TrainConfig(output_dir="out", lr_scheduler_type="step", lr_step_epochs=15, lr_step_gamma=0.8)
+    interval = config.lr_interval(113_287, 128)
+    rates = {
+        s: learning_rate_factor("step", s, 10**6, 0, interval=interval, gamma=0.8) for s in (13_275, 13_276, 26_552)
+    }
+    assert [rates[step] for step in rates] == pytest.approx([1.0, 0.8, 0.64])
+    assert 13_275 * 128 < 15 * 113_287 <= 13_276 * 128
+    # An interval that floats would round up: 0.3 epochs of 100 images at 10 per step are 3 steps.
+    config = TrainConfig(output_dir="out", lr_scheduler_type="step", lr_step_epochs=0.3, lr_step_gamma=0.5)
+    assert learning_rate_factor("step", 3, 10, 0, interval=config.lr_interval(100, 10), gamma=0.5) == 0.5
 
 
 @pytest.mark.parametrize("limits", [({}, {"idle": 0.1}), ({"idle": 1.0}, {})])

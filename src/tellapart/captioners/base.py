@@ -157,9 +157,31 @@ class Captioner(nn.Module, ABC):
         """Human captions as a rollout: the model's EOS is appended, nothing is prepended; long ones are cut and marked
         unfinished. ``image`` is ``[N]`` long, the row of ``batch`` each text is of."""
 
+    def own_words(self, rollout: Rollout, probability: float, *, encoded: Encoded | None = None) -> Tensor:
+        """``[N, T]``: a rollout's words, each replaced by a word drawn from the captioner with this probability.
+
+        For scheduled sampling: :meth:`forward` reads them and scores the rollout's own. Without gradients, in eval mode; keyed
+        by image id and the caption's place among those of its image.
+
+        Raises:
+            UsageError: this captioner cannot read other words than it scores.
+        """
+        raise UsageError(
+            f"{type(self).__name__} cannot read other words than it scores: set objective.scheduled_sampling to 0, or choose "
+            "another captioner."
+        )
+
     @abstractmethod
-    def forward(self, rollout: Rollout, *, encoded: Encoded | None = None, want: Collection[str] = ()) -> Scores:
-        """Score a rollout: the one differentiable entry. ``want`` may name ``entropy``, ``hidden``, ``logits``."""
+    def forward(
+        self,
+        rollout: Rollout,
+        *,
+        encoded: Encoded | None = None,
+        want: Collection[str] = (),
+        read: Tensor | None = None,
+    ) -> Scores:
+        """Score a rollout: the one differentiable entry. ``want`` may name ``entropy``, ``hidden``, ``logits``; ``read`` are
+        words ``[N, T]`` to read in place of the rollout's, which are scored (:meth:`own_words`)."""
 
     @abstractmethod
     def reference(self) -> FrozenReference:

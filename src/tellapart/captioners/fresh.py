@@ -11,7 +11,7 @@ from safetensors import SafetensorError
 
 from tellapart.captioners.encoded_clip import EncodedClip, EncodedClipConfig
 from tellapart.captioners.huggingface import HuggingFaceCaptioner
-from tellapart.captioners.lstm import LSTMS
+from tellapart.captioners.lstm import LSTMS, Att2in2Config
 from tellapart.captioners.modes import quiet
 from tellapart.errors import UsageError
 
@@ -224,35 +224,42 @@ def fresh_captioner(
     dropout: float = 0.5,
     min_count: int = 5,
     max_caption_tokens: int = 20,
+    attention_size: int | None = None,
 ) -> HuggingFaceCaptioner:
     """An untrained recurrent captioner over image features; its weights come from torch's global generator.
 
     Args:
-        model_type: ``fc_lstm`` or ``att2in2``.
+        model_type: ``fc_lstm``, ``att2in2`` or ``updown``.
         captions: the training captions, whose words it will know.
         feature_size: width of the features.
-        hidden_size: width of words, states and attention.
+        hidden_size: width of words and states.
         dropout: before and after the LSTM, where a training leaves dropout on.
         min_count: words that are rarer become ``<unk>``.
         max_caption_tokens: human captions are cut to this many words, their end counted.
+        attention_size: width in which regions and state are compared; none takes ``hidden_size``.
 
     Raises:
-        UsageError: the type is unknown, a number cannot be used, or no word is frequent enough.
+        UsageError: the type is unknown, it has no attention, a number cannot be used, or no word is frequent enough.
     """
     if model_type not in LSTMS:
         raise UsageError(
-            f"new/{model_type} is no captioner to start from: choose {' or '.join(f'new/{k}' for k in LSTMS)}."
+            f"new/{model_type} is no captioner to start from: choose {', '.join(f'new/{k}' for k in LSTMS)}."
         )
-    if hidden_size < 1 or min_count < 1 or not 0 <= dropout < 1:
+    if (
+        min(hidden_size, min_count, hidden_size if attention_size is None else attention_size) < 1
+        or not 0 <= dropout < 1
+    ):
         raise UsageError(
-            f"captioner.new has hidden_size {hidden_size}, min_count {min_count}, dropout {dropout}: give whole numbers of "
-            "at least 1, and a dropout from 0 to below 1."
+            f"captioner.new has hidden_size {hidden_size}, attention_size {attention_size}, min_count {min_count}, dropout "
+            f"{dropout}: give whole numbers of at least 1, and a dropout from 0 to below 1."
         )
-    tokenizer = build_tokenizer(captions, min_count=min_count)
     config_class, model_class = LSTMS[model_type]
+    if attention_size is not None and not issubclass(config_class, Att2in2Config):
+        raise UsageError(f"new/{model_type} attends to nothing: leave captioner.new.attention_size out.")
+    tokenizer = build_tokenizer(captions, min_count=min_count)
     config = config_class(
         feature_size=feature_size, hidden_size=hidden_size, vocab_size=len(tokenizer), dropout=dropout
     )
     if hasattr(config, "attention_size"):
-        config.attention_size = hidden_size
+        config.attention_size = hidden_size if attention_size is None else attention_size
     return HuggingFaceCaptioner.from_parts(model_class(config), None, tokenizer, max_caption_tokens=max_caption_tokens)

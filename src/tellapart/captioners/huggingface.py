@@ -22,9 +22,11 @@ from tellapart.captioners.learning import Train, checkpoint_layers, freeze, part
 from tellapart.captioners.loading import read_parts
 from tellapart.captioners.modes import eval_mode, evaluating, layers_checkpointed
 from tellapart.captioners.saving import read_changed_parts, read_weights, write_parts
+from tellapart.captioners.scheduled import caption_keys, words_to_read
 from tellapart.captioners.scoring import score
 from tellapart.captioners.text import CaptionText
 from tellapart.captioners.unroll import unroll
+from tellapart.draws import base_seed
 from tellapart.errors import UsageError
 from tellapart.relaxation import Relaxation, SoftRollout
 from tellapart.types import Batch, Decoding, Rollout, Scores
@@ -299,8 +301,36 @@ class HuggingFaceCaptioner(Captioner):
         """Human captions: stripped, without special tokens but the EOS at their end; long ones are cut and lack it."""
         return self.text.read(batch, texts, image, self.device)
 
-    def forward(self, rollout: Rollout, *, encoded: Encoded | None = None, want: Collection[str] = ()) -> Scores:
+    def own_words(self, rollout: Rollout, probability: float, *, encoded: Encoded | None = None) -> Tensor:
+        """Word by word for recurrent captioners; for others in one pass over the rollout (:mod:`.scheduled`)."""
+        with evaluating(self):
+            encoded = self.encode(rollout.batch) if encoded is None else encoded
+            return words_to_read(
+                self.family,
+                encoded,
+                rollout.image.to(self.device),
+                rollout.tokens.to(self.device),
+                rollout.mask.to(self.device),
+                keys=caption_keys(rollout.batch.ids, rollout.image),
+                probability=probability,
+                seed=base_seed(),
+            )
+
+    def forward(
+        self,
+        rollout: Rollout,
+        *,
+        encoded: Encoded | None = None,
+        want: Collection[str] = (),
+        read: Tensor | None = None,
+    ) -> Scores:
         """Score a rollout: ``[N, T]`` float32 log-probabilities under the raw distribution.
+
+        Args:
+            rollout: N captions.
+            encoded: of its images, if they are known.
+            want: ``entropy``, ``hidden``, ``logits``.
+            read: ``[N, T]`` words to read in place of the rollout's.
 
         Raises:
             ValueError: ``want`` names something else than ``entropy``, ``hidden``, ``logits``.
@@ -316,6 +346,7 @@ class HuggingFaceCaptioner(Captioner):
                 rollout.mask.to(device),
                 want=want,
                 share_prefix=not checkpointed,
+                read=read,
             )
 
     def reference(self) -> ReferenceCaptioner:

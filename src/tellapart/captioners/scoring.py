@@ -183,6 +183,7 @@ def score(
     *,
     want: Collection[str] = (),
     share_prefix: bool = True,
+    read: Tensor | None = None,
 ) -> Scores:
     """Score captions under the raw distribution.
 
@@ -195,6 +196,7 @@ def score(
         want: any of ``entropy``, ``hidden``, ``logits``.
         share_prefix: compute what captions of an image have in common once; layers that are checkpointed keep no cache,
             so they need it off.
+        read: ``[N, T]`` words that the model reads in place of ``tokens``, which stay those that are scored; none: the same.
 
     Raises:
         ValueError: ``want`` names something else.
@@ -203,7 +205,8 @@ def score(
         raise ValueError(f"want={sorted(want)} may name {', '.join(sorted(WANTS))} only")
     if not bool(mask.any()):
         return Scores(torch.zeros(mask.shape, device=tokens.device))
-    states, place = token_states(family, encoded, image, tokens, mask, share_prefix=share_prefix)
+    seen = tokens if read is None else read
+    states, place = token_states(family, encoded, image, seen, mask, share_prefix=share_prefix)
 
     def spread(values: Tensor) -> Tensor:
         return values.new_zeros(*mask.shape, *values.shape[1:]).index_put(place, values)

@@ -53,7 +53,7 @@ def passed_words(scores: Tensor, drawn: Tensor, soft: Tensor, ended: Tensor | No
         scores: ``[n, V]`` whose softmax is the spread: raw logits, or :func:`perturbed` ones.
         drawn: ``[n]`` long, the drawn words.
         soft: ``[n]`` bool, true where the spread is passed, false where the drawn word is.
-        ended: ``[n]`` bool, rows whose caption has ended, which pass the drawn word without gradient; none: no row.
+        ended: ``[n]`` bool, rows that pass the drawn word without gradient, since their caption ended; none: no row.
 
     Returns:
         A distribution or a one-hot vector a row; gradients flow to ``scores`` as if every row were the softmax.
@@ -150,8 +150,9 @@ def unroll(
         scores, drawn = chance(logits, step)
         drawn = torch.where(ended, eos[0], drawn)
         tokens = torch.cat([tokens, drawn.masked_fill(ended, family.pad)[:, None]], dim=1)
-        ended = ended | torch.isin(drawn, eos)
-        words.append(passed_words(scores, drawn, chance.soft[:, step], ended))
+        before, ended = ended, ended | torch.isin(drawn, eos)
+        constant = before if relaxation.gradient_through_eos else ended
+        words.append(passed_words(scores, drawn, chance.soft[:, step], constant))
         if bool(ended.all()) or step + 1 == relaxation.max_new_tokens:
             break
         states, cache = run(_read, family, drawn if table is None else words[-1], table, encoded, cache)

@@ -67,16 +67,19 @@ class SoftClip(TrainedListener):
     def _embedding(self) -> nn.Embedding:
         return self.listener.model.text_model.embeddings.token_embedding
 
-    def embed_words(self, words: Tensor, mask: Tensor) -> Tensor:
+    def embed_words(self, words: Tensor, mask: Tensor, finished: Tensor | None = None) -> Tensor:
         """``[N, D]``, unit norm, of captions given as vectors over the captioner's vocabulary.
 
         Args:
             words: ``[N, T, V]``, each a distribution over the vocabulary, or one-hot.
             mask: ``[N, T]`` bool, true on every real word up to and including the first EOS.
+            finished: ``[N]`` bool, captions whose last real word was drawn as EOS: its vector, which may be a distribution,
+                stands where the tower pools. None: those whose last vector is EOS; behind others EOS is added.
         """
         weight = self._embedding.weight
-        ending = words.detach()[:, :, self._ends].sum(dim=2) > _SURELY
-        return self._embed(words.to(weight.dtype) @ weight[self._ids], mask, _last(ending, mask))
+        if finished is None:
+            finished = _last(words.detach()[:, :, self._ends].sum(dim=2) > _SURELY, mask)
+        return self._embed(words.to(weight.dtype) @ weight[self._ids], mask, finished)
 
     def embed_tokens(self, tokens: Tensor, mask: Tensor) -> Tensor:
         """``[N, D]``, unit norm, of captions as ``[N, T]`` ids of the captioner's vocabulary: the same as one-hot words."""

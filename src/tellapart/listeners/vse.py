@@ -304,12 +304,13 @@ class Vse(nn.Module):
         inputs = batch.inputs.get(self.reads, {})
         return self._look(inputs if "features" in inputs else self._by_id(batch.ids))
 
-    def embed_words(self, words: Tensor, mask: Tensor) -> Tensor:
+    def embed_words(self, words: Tensor, mask: Tensor, finished: Tensor | None = None) -> Tensor:
         """``[N, D]``, unit norm, of captions given as vectors over the captioner's vocabulary.
 
         Args:
             words: ``[N, T, V]``, each a distribution over the vocabulary, or one-hot.
             mask: ``[N, T]`` bool, true on every real word up to and including the first EOS.
+            finished: not needed: the last real word is read like any other.
         """
         weight = self.model.embedding.weight
         return self.model.get_text_features(words.to(weight.dtype) @ weight[self._ids], mask)

@@ -71,6 +71,7 @@ class Luo2018(ObjectiveModule):
     """
 
     decomposes = False
+    revision = 2  # captions of up to 17 tokens, where a recipe does not say
 
     def __init__(
         self,
@@ -80,7 +81,7 @@ class Luo2018(ObjectiveModule):
         *,
         discriminability_weight: float = 1.0,
         margin: float = 0.2,
-        max_new_tokens: int = 16,
+        max_new_tokens: int = 17,
     ) -> None:
         super().__init__()
         if discriminability_weight < 0 or margin < 0:
@@ -148,7 +149,7 @@ class ReinforceJoint(Luo2018):
         discriminability_weight: float = 0.8,
         listener_weight: float = 0.1,
         margin: float = 0.2,
-        max_new_tokens: int = 16,
+        max_new_tokens: int = 17,
     ) -> None:
         super().__init__(
             captioner,
@@ -205,9 +206,10 @@ class ListenerOnly(ObjectiveModule):
     """
 
     decomposes = False
+    revision = 2  # captions of up to 17 tokens, where a recipe does not say
 
     def __init__(
-        self, captioner: Captioner, own_listener: AnyListener, *, margin: float = 0.2, max_new_tokens: int = 16
+        self, captioner: Captioner, own_listener: AnyListener, *, margin: float = 0.2, max_new_tokens: int = 17
     ) -> None:
         super().__init__()
         if margin < 0:

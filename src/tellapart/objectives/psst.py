@@ -55,8 +55,8 @@ class PSST(ObjectiveModule):
     captioner.
 
     Departures: rho has the paper's polarity (the released code's is the chance of a drawn word). The margin is the code's
-    0.2; the paper's 1 exceeds most differences of cosines. Captions are drawn without dropout. From the first EOS
-    on a word's vector is the EOS itself, without gradient.
+    0.2; the paper's 1 exceeds most differences of cosines. Captions are drawn without dropout. The first EOS is
+    passed like any other word, as section 5 has it; the released code passes it as a constant (``gradient_through_eos``).
 
     Args:
         captioner: the speaker; must be able to unroll.
@@ -71,13 +71,16 @@ class PSST(ObjectiveModule):
             searched 0.0005 to 0.01 at 128 images. For a mean over images multiply it by their number. Other methods
             have other scales.
         margin: m of the hinge, on the scale of cosines.
-        max_new_tokens: longest caption in tokens, its EOS included.
+        max_new_tokens: longest caption in tokens, its EOS included; the paper clips captions at 16 words.
+        gradient_through_eos: whether the step that draws the first EOS passes on what any other step does (paper, section 5);
+            else it passes the one-hot EOS without gradient (released code).
 
     Raises:
         ValueError: a number or name cannot be used.
     """
 
     decomposes = False
+    revision = 2  # captions of up to 17 tokens and gradients through EOS, where a recipe does not say
 
     def __init__(
         self,
@@ -91,7 +94,8 @@ class PSST(ObjectiveModule):
         feed_soft: bool = True,
         discriminability_weight: float = 0.005,
         margin: float = 0.2,
-        max_new_tokens: int = 16,
+        max_new_tokens: int = 17,
+        gradient_through_eos: bool = True,
     ) -> None:
         super().__init__()
         if not 0 <= discriminability_weight <= 1 or margin < 0:
@@ -101,7 +105,7 @@ class PSST(ObjectiveModule):
         if estimator == "multinomial" and temperature != 1:
             raise ValueError(f"temperature={temperature} is of estimator gumbel: leave it out of multinomial")
         self.captioner, self.own_listener, self.reward = captioner, own_listener, reward
-        self.relaxation = Relaxation(estimator, rho, temperature, feed_soft, max_new_tokens)
+        self.relaxation = Relaxation(estimator, rho, temperature, feed_soft, max_new_tokens, gradient_through_eos)
         self.discriminability_weight, self.margin = discriminability_weight, margin
         self.greedy, self.sampled = Decoding(max_new_tokens=max_new_tokens), sampling(max_new_tokens)
         self.reuses_words = rho == 0 and not feed_soft
@@ -125,7 +129,7 @@ class PSST(ObjectiveModule):
         """Two pieces, each on a scale of its own: the hinge, summed over images, and the loss of naturalness."""
         soft = self.captioner.unroll(experience.batch, experience.relaxation, encoded=experience.encoded)
         images = self.own_listener.embed_images(experience.batch)
-        captions = self.own_listener.embed_words(soft.words, soft.rollout.mask)
+        captions = self.own_listener.embed_words(soft.words, soft.rollout.mask, soft.rollout.finished)
         hinge, logs = told_apart(images, captions, self.margin)
         logs |= {"temperature": hinge.new_tensor(experience.relaxation.temperature)}
         yield on_its_own_scale(self.discriminability_weight * hinge.sum(), logs)
@@ -151,6 +155,7 @@ class GumbelAnnealed(PSST):
         discriminability_weight: as in ``psst``.
         margin: m of the hinge, on the scale of cosines.
         max_new_tokens: longest caption in tokens, its EOS included.
+        gradient_through_eos: as in ``psst``.
 
     Raises:
         ValueError: a number cannot be used.
@@ -167,7 +172,8 @@ class GumbelAnnealed(PSST):
         lowest_temperature: float = 0.5,
         discriminability_weight: float = 0.005,
         margin: float = 0.2,
-        max_new_tokens: int = 16,
+        max_new_tokens: int = 17,
+        gradient_through_eos: bool = True,
     ) -> None:
         super().__init__(
             captioner,
@@ -179,6 +185,7 @@ class GumbelAnnealed(PSST):
             discriminability_weight=discriminability_weight,
             margin=margin,
             max_new_tokens=max_new_tokens,
+            gradient_through_eos=gradient_through_eos,
         )
         if anneal_rate < 0 or anneal_every < 1 or lowest_temperature <= 0:
             raise ValueError(

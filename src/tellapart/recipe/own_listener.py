@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -94,10 +95,10 @@ def check_unrolling(recipe: Recipe, captioner: HuggingFaceCaptioner, own: Any, o
     relaxation: Relaxation = objective.relaxation
     dataset, collate = data
     batch = collate(two_pictures(dataset, collate)).to(captioner.device)
-    tried = Relaxation(relaxation.estimator, relaxation.rho, relaxation.temperature, relaxation.feed_soft, 2)
+    tried = replace(relaxation, max_new_tokens=2)
     with torch.no_grad(), torch.random.fork_rng(devices=[]):
         soft = captioner.unroll(batch, tried)
-        own.embed_words(soft.words, soft.rollout.mask)
+        own.embed_words(soft.words, soft.rollout.mask, soft.rollout.finished)
 
 
 def own_scorers(own: OwnListener | None, watched: CaptionDataset, *, num_workers: int = 0) -> list[Scorer]:

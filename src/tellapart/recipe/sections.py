@@ -19,16 +19,18 @@ class NewSection:
     """A recurrent captioner that begins with random weights and the words of the training captions.
 
     Args:
-        hidden_size: width of the words, the LSTM and the attention.
+        hidden_size: width of the words and the LSTM.
         dropout: before and after the LSTM, where dropout is on.
         min_count: words that occur less often in the training captions become the unknown word.
         max_caption_tokens: human captions are cut to this many words, the end token included.
+        attention_size: width in which regions and state are compared (new/att2in2, new/updown); null takes hidden_size.
     """
 
     hidden_size: int = 512
     dropout: float = 0.5
     min_count: int = 5
     max_caption_tokens: int = 20
+    attention_size: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,8 +89,8 @@ class CaptionerSection:
 
     Args:
         model_name_or_path: a run of tellapart, a model folder, a Hugging Face id, a stage of the built-in world
-            (world/xe, world/backbone), new/fc_lstm or new/att2in2 (recurrent captioners over data.features), or
-            new/clip_transformer (the captioner of DiCO's paper).
+            (world/xe, world/backbone), new/fc_lstm, new/att2in2 or new/updown (recurrent captioners over data.features),
+            or new/clip_transformer (the captioner of DiCO's paper).
         new: sizes of a recurrent new/... captioner; null takes the defaults.
         transformer: sizes of new/clip_transformer; null takes the defaults.
         train: which weights train: all except the image tower (decoder), only the layers between it and a language model,

@@ -108,10 +108,14 @@ def _page(study: Study, docs: Path, claims: Claims | None, sections: Sections | 
 
 
 def listed(study: Study) -> str:
-    """The trainings of a study and which are done, a line each; those of points that are not chosen yet are left out."""
+    """The trainings of a study and which are done, a line each; those that are not known yet are left out: of points that
+    are not chosen, and of rows that begin with a captioner that is not trained."""
     tasks = study.searching()
     if all(task.done() for task in tasks):
-        tasks = [*tasks, *(task for each in study.measured.values() for task in each)]
+        tasks = [*tasks, *study.plain()]
+        if all(task.done() for task in tasks):
+            every = (task for each in study.measured.values() for task in each)
+            tasks += [task for task in every if task.folder not in {known.folder for known in tasks}]
     lines = [f"{'done ' if task.done() else 'to do'}  {task.name}" for task in tasks]
     return "\n".join([*lines, f"{sum(task.done() for task in tasks)} of {len(tasks)} are done", ""])
 

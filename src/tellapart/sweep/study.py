@@ -23,6 +23,8 @@ from tellapart.sweep.trainings import option
 Derive = Callable[[Mapping[str, str]], Mapping[str, float]]
 """Further metrics of captions: image id -> caption to name -> value."""
 
+CAPTIONER = "captioner.model_name_or_path"
+
 METRIC = "listener_R@1"
 """What chooses among points of a recipe that selects no checkpoint."""
 
@@ -87,7 +89,14 @@ class Study:
         return self.task(name, setting, self.seeds[0])
 
     def task(self, name: str, setting: Setting, seed: int, measures: Sequence[Mapping[str, Any]] = ()) -> Task:
-        """A training or, of a row that is a start captioner, its measurement."""
+        """A training or, of a row that is a start captioner, its measurement.
+
+        Raises:
+            FileNotFoundError: the row begins with the captioner of another one, which is not trained yet.
+        """
+        if source := self.file.rows[name].captioner_of:
+            trained = self.task(source, self.chosen(source), seed)
+            setting = setting.having({CAPTIONER: str(trained.captioner())})
         shown = f"{name} ({points_text(self.file.rows[name], setting)}seed {seed})"
         if not self.file.rows[name].start_of:
             return self.sweep.training(setting, seed, shown, measures)
@@ -111,14 +120,19 @@ class Study:
 
     @cached_property
     def measured(self) -> dict[str, list[Task]]:
-        """Name of a measured row -> a task per seed."""
-        return {
-            shown: [
-                self.task(name, setting, seed, self.file.measures_of(name))
-                for seed in self.file.rows[name].seeds or self.seeds
-            ]
-            for shown, name, setting in self.points()
-        }
+        """Name of a measured row -> a task per seed, once the captioners that rows begin with are trained."""
+        return {shown: self.seeded(name, setting) for shown, name, setting in self.points()}
+
+    def plain(self) -> list[Task]:
+        """The tasks of all measured rows but those that begin with the captioner of another one."""
+        rows = self.file.rows
+        found = (self.seeded(name, at) for _, name, at in self.points() if not rows[name].captioner_of)
+        return [task for tasks in found for task in tasks]
+
+    def seeded(self, name: str, setting: Setting) -> list[Task]:
+        """A task per seed of a row's measured point, with the row's measurements."""
+        seeds = self.file.rows[name].seeds or self.seeds
+        return [self.task(name, setting, seed, self.file.measures_of(name)) for seed in seeds]
 
     def searching(self) -> list[Task]:
         """The trainings that a choice is made among, and those that are tried on val only."""
@@ -140,8 +154,10 @@ class Study:
             UsageError: a training failed, or a listener fails its probe; finished trainings are kept.
         """
         require(self.sweep.run(self.searching(), "searching on val", workers=workers))
+        require(self.sweep.run(self.plain(), "seeds on test", workers=workers))
         every = [task for tasks in self.measured.values() for task in tasks]
-        require(self.sweep.run(every, "seeds on test", workers=workers))
+        if any(not task.done() for task in every):
+            require(self.sweep.run(every, "seeds of what begins with a row's captioner", workers=workers))
         if self.file.times:
             require(self.sweep.run(self.timings(), "timing a step", workers=1))
 

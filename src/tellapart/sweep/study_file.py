@@ -28,6 +28,8 @@ class Row:
         overrides: option -> value, for all points of the row.
         grid: option -> values that are tried on val, the first option varying slowest.
         point_of: another row, whose chosen point this one takes.
+        captioner_of: another row, whose captioner after its last step this one begins with, that of the same seed at the chosen
+            point.
         curve: option -> values that are all measured on test at the chosen point, each as a row of its own.
         seeds: of the measured points; empty takes the study's.
         measure: options of ``tellapart score`` that replace the study's for this row, which is then measured once, next to the
@@ -41,6 +43,7 @@ class Row:
     overrides: Mapping[str, Any] = field(default_factory=dict)
     grid: Mapping[str, list[Any]] = field(default_factory=dict)
     point_of: str = ""
+    captioner_of: str = ""
     curve: Mapping[str, list[Any]] = field(default_factory=dict)
     seeds: tuple[int, ...] = ()
     measure: Mapping[str, Any] = field(default_factory=dict)
@@ -109,7 +112,8 @@ class StudyFile:
         """The same with some of the rows, those whose points they take, and the start captioners that they begin with."""
         for name in names:
             require_known(name, self.rows, f"a row of {self.page}")
-        wanted = names | {self.rows[name].point_of for name in names} - {""}
+        others = {other for name in names for other in (self.rows[name].point_of, self.rows[name].captioner_of)}
+        wanted = names | others - {""}
         starts = {_captioner(self.rows[name]) for name in wanted}
         plain = {name for name, row in self.rows.items() if row.start_of and not row.measure}
         kept = {name for name in plain if _captioner(self.rows[name]) in starts} | wanted
@@ -150,6 +154,7 @@ def read_study(path: Path) -> StudyFile:
     values["rows"] = {str(name): _row(row, f"{name} in {path}") for name, row in values["rows"].items()}
     for name, row in values["rows"].items():
         _check_point(name, row, values["rows"], path)
+        _check_captioner(name, row, values["rows"], path)
     values["tables"] = {str(name or ""): _columns(found) for name, found in values.get("tables", {}).items()}
     values["sets"] = _columns(values.get("sets", {}))
     values |= {key: tuple(values[key]) for key in ("seeds", "probed") if key in values}
@@ -181,6 +186,23 @@ def _check_point(name: str, row: Row, rows: Mapping[str, Row], path: Path) -> No
         raise UsageError(
             f"{name} in {path} takes the point of {row.point_of}, which takes that of {source}: name a row with a grid as "
             "point_of."
+        )
+
+
+def _check_captioner(name: str, row: Row, rows: Mapping[str, Row], path: Path) -> None:
+    """Raise where the captioner that a row begins with is not made before the row is."""
+    if not row.captioner_of:
+        return
+    require_known(row.captioner_of, rows, f"a row that {name} in {path} could take its captioner of")
+    if row.grid or row.start_of:
+        raise UsageError(
+            f"{name} in {path} has captioner_of, so it must train a recipe at one point: leave start_of and grid out, and name "
+            "point_of."
+        )
+    source = rows[row.captioner_of]
+    if source.start_of or source.captioner_of:
+        raise UsageError(
+            f"{name} in {path} begins with the captioner of {row.captioner_of}, which must train world/... itself."
         )
 
 

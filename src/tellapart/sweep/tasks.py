@@ -122,6 +122,15 @@ class Task:
         text = (self.folder / "metrics.jsonl").read_text(encoding="utf-8")
         return [json.loads(line) for line in text.splitlines()]
 
+    def captioner(self) -> Path:
+        """The captioner that was trained, after the last step.
+
+        Raises:
+            FileNotFoundError: it is not trained yet.
+        """
+        folder = self.folder / f"checkpoint-{self.steps_of['last']}" / "captioner"
+        return folder.resolve()  # a relative "world/..." would be read as a stage of the built-in world
+
     def watched(self) -> dict[int, dict[str, float]]:
         """Step -> the metrics of the recipe's own evaluation."""
         found: dict[int, dict[str, float]] = {}

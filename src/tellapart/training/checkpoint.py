@@ -257,4 +257,4 @@ def prune(output_dir: Path, limit: int | None) -> None:
 
 def _level(config: dict[str, Any]) -> bool:
     """Whether the learning rate of a step is the same however long the run is."""
-    return config["lr_scheduler_type"] == "constant" and not 0 < config["warmup_steps"] < 1
+    return config["lr_scheduler_type"] in ("constant", "step") and not 0 < config["warmup_steps"] < 1

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field
+from fractions import Fraction
 from pathlib import Path
 from typing import Any, Literal
 
@@ -24,7 +25,11 @@ class TrainConfig:
         per_device_train_batch_size: Images in a micro-batch on each device.
         gradient_accumulation_steps: Micro-batches whose gradients are added up before an optimiser step.
         warmup_steps: Steps over which the learning rate rises from 0; below 1 it is a fraction of all steps.
-        lr_scheduler_type: Learning rate after warm-up: constant, or falling to 0 linearly or along half a cosine.
+        lr_scheduler_type: Learning rate after warm-up: constant, falling to 0 linearly or along half a cosine, or multiplied by
+            a factor at equal intervals (step).
+        lr_step_epochs: Interval of ``lr_scheduler_type: step`` in passes over the images, counted from the start of the run.
+        lr_step_size: The same interval in optimiser steps, instead of ``lr_step_epochs``.
+        lr_step_gamma: Factor that ``lr_scheduler_type: step`` multiplies the learning rate by.
         weight_decay: Decoupled weight decay of AdamW, applied to every trained parameter.
         adam_beta1: Decay of AdamW's mean of gradients.
         adam_beta2: Decay of AdamW's mean of squared gradients.
@@ -60,7 +65,10 @@ class TrainConfig:
     per_device_train_batch_size: int = 8
     gradient_accumulation_steps: int = 1
     warmup_steps: float = 0
-    lr_scheduler_type: Literal["constant", "linear", "cosine"] = "constant"
+    lr_scheduler_type: Literal["constant", "linear", "cosine", "step"] = "constant"
+    lr_step_epochs: float | None = None
+    lr_step_size: int | None = None
+    lr_step_gamma: float | None = None
     weight_decay: float = 0.0
     adam_beta1: float = 0.9
     adam_beta2: float = 0.999
@@ -92,12 +100,25 @@ class TrainConfig:
         for name, choices in _CHOICES.items():
             if getattr(self, name) not in choices:
                 raise UsageError(f"{name}={getattr(self, name)!r} is unknown: choose one of {', '.join(choices)}.")
+        self._require_step_options()
         if self.best_floor and self.metric_for_best_model is None:
             raise UsageError(f"best_floor={self.best_floor} selects nothing by itself: set metric_for_best_model too.")
         if self.on_hack != "warn" and self.eval_steps is None:
             raise UsageError(f"on_hack={self.on_hack!r} acts on evaluations during training: set eval_steps too.")
         if self.on_hack == "rollback" and self.metric_for_best_model is None:
             raise UsageError("on_hack='rollback' goes back to the best checkpoint: set metric_for_best_model too.")
+
+    def _require_step_options(self) -> None:
+        given = [name for name in _STEP_OPTIONS if getattr(self, name) is not None]
+        if self.lr_scheduler_type != "step" and given:
+            raise UsageError(
+                f"{given[0]} belongs to lr_scheduler_type step, not to {self.lr_scheduler_type}: set lr_scheduler_type to "
+                "step, or leave it out."
+            )
+        if self.lr_scheduler_type == "step" and (len(given) != 2 or self.lr_step_gamma is None):
+            raise UsageError(
+                "lr_scheduler_type step needs lr_step_gamma and one interval: set lr_step_epochs or lr_step_size, not both."
+            )
 
     def _numbers(self, name: str) -> Iterable[float]:
         value = getattr(self, name)
@@ -117,6 +138,12 @@ class TrainConfig:
         if self.max_steps is not None:
             return self.max_steps
         return max(1, math.ceil(self.num_train_epochs * images / effective_batch_size))
+
+    def lr_interval(self, images: int, effective_batch_size: int) -> Fraction | None:
+        """Optimiser steps between two changes of ``lr_scheduler_type: step``, perhaps not whole; none for other types."""
+        if self.lr_step_epochs is None:
+            return None if self.lr_step_size is None else Fraction(self.lr_step_size)
+        return Fraction(str(self.lr_step_epochs)) * images / effective_batch_size
 
     def to_dict(self) -> dict[str, Any]:
         """The options as JSON can hold them."""
@@ -139,19 +166,25 @@ _NUMBERS: dict[str, tuple[Callable[[float], bool], tuple[str, ...]]] = {
             "save_steps",
             "save_total_limit",
             "hack_patience",
+            "lr_step_size",
         ),
     ),
     "0 or more": (
         lambda x: x >= 0,
         ("warmup_steps", "weight_decay", "max_grad_norm", "max_grad_value", "dataloader_num_workers"),
     ),
-    "above 0": (lambda x: x > 0, ("learning_rate", "num_train_epochs", "adam_epsilon")),
+    "above 0": (
+        lambda x: x > 0,
+        ("learning_rate", "num_train_epochs", "adam_epsilon", "lr_step_epochs", "lr_step_gamma"),
+    ),
     "from 0 up to but not including 1": (lambda x: 0 <= x < 1, ("adam_beta1", "adam_beta2")),
 }
 """What a number must be -> the test, and the options that it holds for."""
 
+_STEP_OPTIONS = ("lr_step_epochs", "lr_step_size", "lr_step_gamma")
+
 _CHOICES = {
-    "lr_scheduler_type": ("constant", "linear", "cosine"),
+    "lr_scheduler_type": ("constant", "linear", "cosine", "step"),
     "on_hack": ("warn", "stop", "rollback"),
     "report_to": ("none", "tensorboard", "wandb", "trackio"),
 }

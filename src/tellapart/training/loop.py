@@ -113,7 +113,8 @@ class _Training:
             )
         total = config.total_steps(len(data), cut.effective_batch_size)
         objective.to(devices.device)
-        optimizer = Optimizer(objective, config, total)
+        interval = config.lr_interval(len(data), cut.effective_batch_size)
+        optimizer = Optimizer(objective, config, total, interval)
         fresh = State(0, 0.0, cut.effective_batch_size, devices.world_size, data.fingerprint(), {}, config.to_dict())
         state = checkpoint.resume(config, fresh, optimizer)
         if state.step == 0:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 
 import torch
 from torch import Tensor, nn
@@ -20,14 +21,28 @@ _COURSES: dict[str, Callable[[float], float]] = {
 }
 
 
-def learning_rate_factor(kind: str, step: int, total: int, warmup: float) -> float:
+def learning_rate_factor(
+    kind: str, step: int, total: int, warmup: float, *, interval: Fraction | None = None, gamma: float = 1.0
+) -> float:
     """What the highest learning rate is multiplied by at step ``step``, counted from 0.
 
-    Equal to Hugging Face's ``get_scheduler`` of that name. ``warmup`` below 1 is a fraction of ``total``.
+    Equal to Hugging Face's ``get_scheduler`` of that name. ``step``, which it lacks, is torch's ``StepLR``:
+    ``gamma ** floor(step / interval)``, warm-up on top.
+
+    Args:
+        kind: ``constant``, ``linear``, ``cosine`` or ``step``.
+        step: of the optimiser.
+        total: steps of the run.
+        warmup: steps; below 1 a fraction of ``total``.
+        interval: of ``step``, in steps, exact: a float would miss a boundary.
+        gamma: of ``step``.
     """
     warmup = math.ceil(warmup * total) if warmup < 1 else warmup
+    fallen = 1.0 if interval is None else gamma ** (step // interval)
     if step < warmup:
-        return step / warmup
+        return fallen * step / warmup
+    if interval is not None:
+        return fallen
     return _COURSES[kind](min(1.0, (step - warmup) / max(1, total - warmup)))
 
 
@@ -132,18 +147,26 @@ class Optimizer:
         objective: the module whose children are trained.
         config: the run's options.
         total_steps: length of the run, which the learning rate's course is stretched to.
+        lr_interval: steps between two changes of the learning rate (``TrainConfig.lr_interval``).
 
     Raises:
         UsageError: see :class:`Settings`, :func:`trained_parts` and :func:`require_full_precision`.
     """
 
-    def __init__(self, objective: nn.Module, config: TrainConfig, total_steps: int) -> None:
+    def __init__(
+        self, objective: nn.Module, config: TrainConfig, total_steps: int, lr_interval: Fraction | None = None
+    ) -> None:
         self.modules = trained_parts(objective)
         self.settings = Settings.of(config, list(self.modules))
         self.parts = _without_repeats(self.modules)
         require_full_precision(self.parts)
         self._factor = lambda step: learning_rate_factor(
-            config.lr_scheduler_type, step, total_steps, config.warmup_steps
+            config.lr_scheduler_type,
+            step,
+            total_steps,
+            config.warmup_steps,
+            interval=lr_interval,
+            gamma=config.lr_step_gamma or 1.0,
         )
         self._adamw = torch.optim.AdamW(
             [{"params": list(named.values()), "name": part} for part, named in self.parts.items() if named],

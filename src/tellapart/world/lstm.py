@@ -1,4 +1,4 @@
-"""The world's recurrent captioner before post-training, and the image features that it reads."""
+"""The world's recurrent captioners before post-training, and the image features that they read."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tellapart.captioning.features import write_features
 from tellapart.captioning.records import Item
 from tellapart.data.dataset import Collate
 from tellapart.data.features.base import FeatureInputs
-from tellapart.data.features.store import About, FeatureStore
+from tellapart.data.features.store import About, FeatureStore, Pool
 from tellapart.data.loader import TrainingData
 from tellapart.draws import seeded
 from tellapart.files import cache_dir, first_folder
@@ -23,26 +23,34 @@ SPLITS = ("train", "val", "test")
 HIDDEN_SIZE = 256
 CAPTIONS_PER_IMAGE = 2
 
+POOLS: dict[str, Pool] = {"fc_lstm": "mean", "att2in2": "grid", "updown": "grid"}
+"""Kind of captioner -> the features that it reads."""
 
-def features_folder(backbone: Path, size: str) -> Path:
+KINDS = {"world/lstm": "fc_lstm", "world/att2in2": "att2in2", "world/updown": "updown"}
+"""Stage -> kind of captioner."""
+
+
+def features_folder(backbone: Path, size: str, pool: Pool = "mean") -> Path:
     """Where :func:`world_features` keeps them."""
-    return cache_dir() / "world" / "features" / f"{size}-{backbone.name}"
+    return cache_dir() / "world" / "features" / f"{size}-{backbone.name}{'' if pool == 'mean' else f'-{pool}'}"
 
 
-def world_features(backbone: Path, size: str) -> FeatureStore:
-    """The backbone's mean feature of every image, computed on first use and kept in the cache.
+def world_features(backbone: Path, size: str, pool: Pool = "mean") -> FeatureStore:
+    """The backbone's features of every image, computed on first use and kept in the cache.
 
-    The mean over places is what the LSTM of Chen & Jin (2020) reads of a ResNet.
+    The mean over places is what the LSTM of Chen & Jin (2020) reads of a ResNet. The grid, one vector for each of the four
+    cells of a picture, stands for the regions that captioners with attention read.
 
     Args:
         backbone: folder of ``world/backbone``.
         size: of the world.
+        pool: ``mean`` or ``grid``.
     """
-    folder = features_folder(backbone, size)
+    folder = features_folder(backbone, size, pool)
     if not folder.is_dir():
-        vision = VisionFeatures.from_pretrained(backbone)
+        vision = VisionFeatures.from_pretrained(backbone, pool=pool)
         width: int = vision.model.config.hidden_size  # type: ignore[union-attr, assignment]  # of a transformers model
-        about = About("world/backbone", vision.fingerprint(), "mean", width, "float32")
+        about = About("world/backbone", vision.fingerprint(), pool, width, "float32")
         items = [Item(e.id, e.image, e.id) for split in SPLITS for e in load_world(split, size=size)]
         with first_folder(folder) as temporary, one_thread():
             write_features(items, vision, temporary, about)
@@ -55,12 +63,13 @@ def feature_collate(name: str, features: FeatureStore) -> Collate:
 
 
 def build_lstm(task: Task) -> History:
-    """Teach an LSTM over mean-pooled features (Chen & Jin, CVPR 2020, section 5) on the training split."""
-    dataset = load_world("train", size=task.size)
-    features = world_features(task.needs["world/backbone"], task.size)
+    """Teach a recurrent captioner on the training split: an LSTM over mean-pooled features (Chen & Jin, CVPR 2020, section 5), or
+    one with attention to the grid of features."""
+    dataset, kind = load_world("train", size=task.size), KINDS[task.name]
+    features = world_features(task.needs["world/backbone"], task.size, POOLS[kind])
     with seeded(task.name, task.seed):
         captioner = fresh_captioner(
-            "fc_lstm",
+            kind,
             (text for example in dataset for text in example.references),
             feature_size=features.width,
             hidden_size=HIDDEN_SIZE,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-SEEDED = ("world/xe", "world/lstm", "world/blip2")
+SEEDED = ("world/xe", "world/lstm", "world/att2in2", "world/updown", "world/blip2")
 """Start captioners, which are redrawn while everything else stays the same."""
 
 
@@ -45,6 +45,11 @@ _JUDGE = {"full": _VERIFIER["full"] | {"steps": 750}, "small": _VERIFIER["small"
 _PAC = {
     "full": {"steps": 150, "batch_size": 256, "learning_rate": 1e-3},
     "small": {"steps": 60, "batch_size": 128, "learning_rate": 1e-3},
+}
+
+_LSTM = {
+    "full": {"steps": 600, "batch_size": 128, "learning_rate": 3e-3},
+    "small": {"steps": 60, "batch_size": 32, "learning_rate": 3e-3},
 }
 
 STAGES = {
@@ -92,15 +97,9 @@ STAGES = {
         },
         needs=("world/backbone",),
     ),
-    "world/lstm": Stage(
-        "lstm",
-        "build_lstm",
-        {
-            "full": {"steps": 600, "batch_size": 128, "learning_rate": 3e-3},
-            "small": {"steps": 60, "batch_size": 32, "learning_rate": 3e-3},
-        },
-        needs=("world/backbone",),
-    ),
+    "world/lstm": Stage("lstm", "build_lstm", _LSTM, needs=("world/backbone",)),
+    "world/att2in2": Stage("lstm", "build_lstm", _LSTM, needs=("world/backbone",)),
+    "world/updown": Stage("lstm", "build_lstm", _LSTM, needs=("world/backbone",)),
     "world/blip2-backbone": Stage("blip2", "build_tower", _BACKBONE),
     "world/blip2": Stage(
         "blip2",

@@ -25,7 +25,8 @@ FAMILIES = {
     "qwen2_5_vl": "tellapart.captioners.families.qwen_vl:Qwen2VL",
     "qwen3_vl": "tellapart.captioners.families.qwen_vl:Qwen3VL",
     "fc_lstm": "tellapart.captioners.families.lstm:FcLstmFamily",
-    "att2in2": "tellapart.captioners.families.lstm:Att2in2Family",
+    "att2in2": "tellapart.captioners.families.lstm:AttentiveLstmFamily",
+    "updown": "tellapart.captioners.families.lstm:AttentiveLstmFamily",
 }
 
 

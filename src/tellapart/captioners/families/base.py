@@ -71,6 +71,8 @@ class Family(ABC):
     matched against full parameter names. Together they are the bridge; empty: the decoder itself reads the image."""
     reads_features: ClassVar[bool] = False
     """Whether the model reads image features instead of pictures."""
+    recurrent: ClassVar[bool] = False
+    """Whether the model reads words one after the other, so that drawing a word while reading costs no further pass."""
 
     start: list[int]
     eos: list[int]

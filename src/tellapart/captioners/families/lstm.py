@@ -22,7 +22,7 @@ class LstmCache:
     """The state of n captions, and what their images keep.
 
     Args:
-        state: h and c, ``[n, hidden_size]`` each; none before the start.
+        state: h and c, ``[n, D]`` each, as the model keeps them; none before the start.
         kept: what each step reads of the B images; shared by their captions, so never selected.
     """
 
@@ -40,6 +40,7 @@ class FcLstmFamily(Family):
     """:class:`tellapart.captioners.lstm.FcLstm`; features of several regions are averaged."""
 
     reads_features = True
+    recurrent = True
 
     @property
     def lora_targets(self) -> str:  # type: ignore[override]
@@ -112,7 +113,7 @@ class FcLstmFamily(Family):
     def prefix(self, encoded: Encoded, cache: LstmCache) -> Tensor:
         """BOS, once an image."""
         with torch.autocast(encoded.states.device.type, enabled=False):
-            cache.state, cache.kept = self.model.start(encoded.states), self.model.keep(encoded.states)
+            cache.state, cache.kept = self.model.start(encoded.states), self.model.keep(encoded.states, encoded.mask)
         images = torch.arange(len(encoded.states), device=encoded.states.device)
         return self.decode(torch.full_like(images, self.start[0])[:, None], encoded, images, cache)[:, -1]
 
@@ -134,7 +135,7 @@ class FcLstmFamily(Family):
         """BOS and captions at once."""
         seen, rows = encoded.select(image), torch.arange(len(tokens), device=tokens.device)
         with torch.autocast(tokens.device.type, enabled=False):
-            cache = LstmCache(self.model.start(seen.states), self.model.keep(seen.states))
+            cache = LstmCache(self.model.start(seen.states), self.model.keep(seen.states, seen.mask))
         words = torch.cat([torch.full_like(tokens[:, :1], self.start[0]), tokens[:, :-1]], dim=1)
         return self.decode(words, seen, rows, cache)
 
@@ -143,8 +144,8 @@ class FcLstmFamily(Family):
         return self.model.head(hidden)
 
 
-class Att2in2Family(FcLstmFamily):
-    """:class:`tellapart.captioners.lstm.Att2in2`."""
+class AttentiveLstmFamily(FcLstmFamily):
+    """:class:`tellapart.captioners.lstm.Att2in2` and :class:`tellapart.captioners.lstm.UpDown`."""
 
     def encode(self, inputs: dict[str, Tensor]) -> Encoded:
         """The features of the regions, and which are real.
@@ -154,7 +155,7 @@ class Att2in2Family(FcLstmFamily):
         """
         if inputs["features"].dim() == 2:
             raise UsageError(
-                "an att2in2 captioner attends to regions, but the features are one vector an image: give features of "
-                "regions, or of a grid (tellapart features --pool grid)."
+                f"{self.model.config.model_type} captioners attend to regions, but the features are one vector an image: give "
+                "features of regions, or of a grid (tellapart features --pool grid)."
             )
         return Encoded(inputs["features"], inputs.get("mask"))
