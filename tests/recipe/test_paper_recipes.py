@@ -114,6 +114,7 @@ MAKERS: dict[str, Callable[[Studio, Path], Any]] = {
     "runs/coco_git_xe": lambda studio, folder: tiny_git(folder),
     "runs/coco_lstm_xe": lambda studio, folder: tiny_lstm("fc_lstm").save(folder),
     "runs/coco_att2in2_xe": lambda studio, folder: tiny_lstm("att2in2").save(folder),
+    "runs/coco_att2in2_xe_sle": lambda studio, folder: tiny_lstm("att2in2").save(folder),
     "runs/coco_updown_xe": lambda studio, folder: tiny_lstm("updown").save(folder),
     "runs/coco_att2in2_luo2018": lambda studio, folder: tiny_lstm("att2in2").save(folder),
     "runs/coco_vse_hinge": _vse,
