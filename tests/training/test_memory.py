@@ -58,7 +58,7 @@ def test_activations_are_what_the_layers_save(device):
     whole = activations(stub, pictures, checkpointed=False, **options)
     a_layer = 4 * TOKENS * (WIDTH + 2 * HIDDEN)
     assert (whole.fixed, whole.each, whole.passing) == (0, 3 * a_layer, 0)
-    assert whole.logits == 4 * 4 * 3 * TOKENS * stub.vocab_size
+    assert whole.logits == 4 * 3 * TOKENS * stub.vocab_size
     assert whole.of(3) == 9 * a_layer + whole.logits
 
     for layer in stub.model:

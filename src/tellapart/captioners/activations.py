@@ -15,10 +15,7 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 
 from tellapart.captioners.critic import ValueHead
 from tellapart.captioners.modes import layers_checkpointed
-from tellapart.captioners.scoring import CHUNK_ELEMENTS
-
-LOGITS_AT_ONCE = 4
-"""Copies of a chunk of logits while it is differentiated: logits, log-probabilities, and the gradients of both."""
+from tellapart.captioners.scoring import logits_alive
 
 
 @dataclass(frozen=True)
@@ -80,8 +77,9 @@ def activations(
     if checkpointed:
         with _PlausibleNumbers(), _without_checkpoints(family.model):
             passing = _Saved(family.model, head).during(run, two).largest_layer // 2
-    chunk = min(CHUNK_ELEMENTS, captions * tokens * family.vocab_size) if head is None else 0
-    return Activations(max(kept[0] - each, 0), each, passing, 4 * LOGITS_AT_ONCE * chunk)
+    device = next(iter(inputs.values())).device
+    logits = logits_alive(captions * tokens * family.vocab_size, device)[1] if head is None else 0
+    return Activations(max(kept[0] - each, 0), each, passing, 4 * logits)
 
 
 def _run(

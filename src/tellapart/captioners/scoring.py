@@ -23,7 +23,11 @@ measured where 0.3 GB were in use).
 """
 
 LOGITS_BUDGET = 1.0
-"""GiB of logits that one scoring keeps for the way back, on a CPU; on another device a tenth of its memory."""
+"""GiB of logits that one scoring keeps for the way back, on a CPU; on a GPU it is a tenth of its memory."""
+
+COPIES = 4
+"""Arrays as large as the logits while they are differentiated by autograd, as for entropies: logits, log-probabilities, and the
+gradients of both. :class:`_ChosenLogprobs` has one."""
 
 BUCKET_OVERHEAD = 128
 """What one more pass through the decoder costs, in tokens; measured on one CPU thread with a 2-layer decoder."""
@@ -56,7 +60,7 @@ def length_buckets(lengths: list[int], overhead: int = BUCKET_OVERHEAD) -> list[
 class _ChosenLogprobs(torch.autograd.Function):
     """``[M]`` log-probabilities of ``targets [M]`` under ``logits [M, V]``, whose memory becomes that of their softmax.
 
-    Nothing else of ``[M, V]`` is made on either way. The logits must be nobody else's.
+    Nothing else of ``[M, V]`` is made on either way. The logits must be nobody else's, and the way back can be walked once.
     """
 
     @staticmethod
@@ -66,24 +70,25 @@ class _ChosenLogprobs(torch.autograd.Function):
         spread = torch.softmax(logits, dim=1, out=logits)
         # The likeliest word's probability is at least 1 / V, and so never rounded to 0 as the target's may be.
         normaliser = top - spread.amax(dim=1, keepdim=True).log()
-        ctx.spread, ctx.place = spread, place
+        ctx.save_for_backward(spread, place)  # so, and not as attributes: a checkpoint drops what is saved
         return (chosen - normaliser).squeeze(1)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        spread, place, ctx.spread = ctx.spread, ctx.place, None
-        if spread is None:
-            raise RuntimeError("the graph of a scoring can be walked back once: score again")
+        spread, place = ctx.saved_tensors
         column = gradient[:, None]
         return spread.mul_(-column).scatter_add_(1, place, column), None
 
 
-def logits_budget(device: torch.device) -> int:
-    """Logits in float32 that one scoring may keep for the way back."""
-    if device.type == "cuda":
-        return torch.cuda.get_device_properties(device).total_memory // 10 // 4
-    return int(LOGITS_BUDGET * 2**30) // 4
+def logits_alive(count: int, device: torch.device, *, entropy: bool = False) -> tuple[bool, int]:
+    """Whether ``count`` logits are kept for the way back, and how many floats of logits are alive at once if they are
+    differentiated."""
+    gpu = device.type == "cuda"
+    budget = torch.cuda.get_device_properties(device).total_memory // 10 if gpu else int(LOGITS_BUDGET * 2**30)
+    copies = COPIES if entropy else 1
+    kept = 4 * copies * count <= budget
+    return kept, copies * (count if kept else min(count, CHUNK_ELEMENTS))
 
 
 def token_logprobs(
@@ -91,7 +96,7 @@ def token_logprobs(
 ) -> tuple[Tensor, Tensor | None]:
     """``(log p [M], entropy [M] or None)`` of ``targets [M]`` given ``hidden [M, D]``, in float32.
 
-    With gradients, logits are kept up to :func:`logits_budget`. Beyond it, and without gradients, they are computed a chunk of
+    With gradients, logits are kept up to :data:`LOGITS_BUDGET`. Beyond it, and without gradients, they are computed a chunk of
     rows at a time; with gradients a chunk's logits are then dropped and computed again on the way back.
     """
 
@@ -104,8 +109,8 @@ def token_logprobs(
         return logprobs.gather(-1, chosen[:, None]).squeeze(-1), spread
 
     learns, rows = torch.is_grad_enabled(), max(1, CHUNK_ELEMENTS // vocabulary)
-    keeps = learns and len(targets) * vocabulary <= logits_budget(hidden.device)
-    if keeps or len(targets) <= rows:
+    kept, _ = logits_alive(len(targets) * vocabulary, hidden.device, entropy=entropy)
+    if (learns and kept) or len(targets) <= rows:
         chosen, spread = chunk(hidden, targets)
         return chosen, spread if entropy else None
     run = chunk
