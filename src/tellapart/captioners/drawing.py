@@ -107,7 +107,8 @@ class Chooser:
 
     def __init__(self, family: Family, decoding: Decoding, uniforms: Tensor | None, vocabulary: int) -> None:
         self.family, self.decoding = family, decoding
-        self.greedy = None if uniforms is None or not uniforms[:, 0].isnan().any() else uniforms[:, 0].isnan()
+        greedy = None if uniforms is None else uniforms[:, 0].isnan()
+        self.greedy = greedy if greedy is not None and greedy.any() else None
         self.uniforms = None if uniforms is None else uniforms.nan_to_num(0.0)
         self.warpers = LogitsProcessorList()
         if not decoding.do_sample:

@@ -243,7 +243,7 @@ def fresh_captioner(
     """
     if model_type not in LSTMS:
         raise UsageError(
-            f"new/{model_type} is no captioner to start from: choose {', '.join(f'new/{k}' for k in LSTMS)}."
+            f"new/{model_type} is not a captioner that can be made: choose {', '.join(f'new/{k}' for k in LSTMS)}."
         )
     if (
         min(hidden_size, min_count, hidden_size if attention_size is None else attention_size) < 1

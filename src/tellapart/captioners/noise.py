@@ -1,4 +1,4 @@
-"""Noise as a second input of a captioner, beside the image: what a conditional GAN's generator reads (Dai et al., ICCV 2017)."""
+"""Noise as a captioner's second input, with the image: what a conditional GAN's generator reads (Dai et al., ICCV 2017)."""
 
 from __future__ import annotations
 

@@ -94,7 +94,7 @@ def rank_images(
         ranks: first and last rank that is kept, 1 for the most similar.
 
     Raises:
-        UsageError: the ranks are no such pair, or beyond the number of images; or a training image has no caption.
+        UsageError: the ranks are not two ascending numbers, or exceed the number of images; or a training image has no caption.
 
     Example::
 

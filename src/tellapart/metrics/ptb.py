@@ -382,7 +382,7 @@ def _any(captions: Sequence[str], place: int) -> str:
 
 
 def _behind(captions: Sequence[str], place: int, caption: str) -> str:
-    """What stands behind a caption in the file of all, as far as its tokens can depend on it."""
+    """The text after a caption in the file of all captions, as far as its tokens can depend on it."""
     lines: list[str] = []
     if caption.rstrip().endswith("."):  # only then does any rule look beyond the end of the line
         for following in islice(captions, place + 1, None):

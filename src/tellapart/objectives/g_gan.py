@@ -114,7 +114,7 @@ class GGAN(ObjectiveModule):
         generated_weight: float = 1.0,
         mismatched_weight: float = 1.0,
         reduction: Reduction = "seq_sum",
-        max_new_tokens: int = 16,
+        max_new_tokens: int = 17,
     ) -> None:
         super().__init__()
         if min(num_rollouts, evaluator_steps) < 1 or min(generated_weight, mismatched_weight) < 0:
@@ -134,7 +134,7 @@ class GGAN(ObjectiveModule):
         """Draw captions, continue their prefixes, and gather triples for every update of the evaluator.
 
         Raises:
-            UsageError: there is no evaluator, or an image has no human caption.
+            UsageError: the evaluator is missing, or an image has no human caption.
         """
         if self.discriminator is None:
             raise UsageError("g_gan learns from its discriminator: leave discriminator: null out of the recipe.")

@@ -96,7 +96,7 @@ class SRPL(ObjectiveModule):
         *,
         retrieval_weight: float = 1.0,
         margin: float = 0.2,
-        max_new_tokens: int = 16,
+        max_new_tokens: int = 17,
     ) -> None:
         super().__init__()
         if retrieval_weight < 0 or margin < 0:

@@ -136,7 +136,7 @@ SHIPPED: dict[str, PartKind] = {
         f"{_SECTIONS}:GallerySection",
     ),
     "noise": PartKind(
-        "a random input of the captioner beside the image, whose projection is trained with it",
+        "a random input of the captioner in addition to the image; its projection is trained with the captioner",
         f"{_HERE}:noise",
         f"{_SECTIONS}:NoiseSection",
         learns=True,

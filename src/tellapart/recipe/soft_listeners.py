@@ -53,7 +53,7 @@ def load_soft_listener(
             has them.
 
     Raises:
-        UsageError: there is no such model, it is of another kind, or it lacks a word of the captioner.
+        UsageError: the model is missing or of another kind, or its vocabulary lacks a word of the captioner.
     """
     words = words_of(captioner)
     if not is_vse(path):

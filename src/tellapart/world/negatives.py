@@ -68,7 +68,7 @@ def swap_attributes(text: str, rng: np.random.Generator) -> str | None:
 
 
 def replace_attribute(text: str, rng: np.random.Generator) -> str | None:
-    """One attribute word turned into another value of that attribute, articles put right; none if there is none."""
+    """One attribute word turned into another value of that attribute, articles put right; None if there is no attribute word."""
     words = text.split()
     meant = [(i, meanings) for i in range(len(words)) if (meanings := _meanings_at(words, i))]
     if not meant:
@@ -80,7 +80,7 @@ def replace_attribute(text: str, rng: np.random.Generator) -> str | None:
 
 
 def swap_relation(text: str, rng: np.random.Generator) -> str | None:
-    """One word of place turned into its opposite; none if there is none."""
+    """One word of place turned into its opposite; None if there is no word of place."""
     words = text.split()
     places = [i for i, word in enumerate(words) if word in OPPOSITES]
     if not places:

@@ -293,7 +293,7 @@ def _repeated(words: list[str], rng: random.Random) -> list[str]:
 
 
 def _with_wrong_article(words: list[str], rng: random.Random) -> list[str] | None:
-    """With "an" for some "a" or the other way round, as in "a orange star"; none if there is no article."""
+    """With "an" for some "a" or the other way round, as in "a orange star"; None without an article."""
     places = [at for at, word in enumerate(words) if word in ARTICLES]
     if not places:
         return None
