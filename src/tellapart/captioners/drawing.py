@@ -10,7 +10,7 @@ from torch import Tensor
 from transformers import LogitsProcessorList, TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
 
 from tellapart.captioners.base import Encoded
-from tellapart.captioners.families.base import Family
+from tellapart.captioners.steps import Decodable
 from tellapart.draws import base_seed, uniforms
 from tellapart.types import Decoding
 
@@ -80,7 +80,7 @@ def block_repeated_ngrams(scores: Tensor, tokens: Tensor, size: int) -> Tensor:
     return scores.index_put((rows, windows[rows, places, -1]), scores.new_tensor(-torch.inf))
 
 
-def restricted(scores: Tensor, tokens: Tensor, family: Family, decoding: Decoding) -> Tensor:
+def restricted(scores: Tensor, tokens: Tensor, family: Decodable, decoding: Decoding) -> Tensor:
     """``scores [n, V]`` of what may follow ``tokens [n, t]``, ``-inf`` where ``decoding`` forbids it.
 
     As in Hugging Face's ``generate``, the start tokens count as part of the text in which n-grams may not repeat.
@@ -105,7 +105,7 @@ class Chooser:
         vocabulary: width of the logits.
     """
 
-    def __init__(self, family: Family, decoding: Decoding, uniforms: Tensor | None, vocabulary: int) -> None:
+    def __init__(self, family: Decodable, decoding: Decoding, uniforms: Tensor | None, vocabulary: int) -> None:
         self.family, self.decoding = family, decoding
         greedy = None if uniforms is None else uniforms[:, 0].isnan()
         self.greedy = greedy if greedy is not None and greedy.any() else None
@@ -132,7 +132,7 @@ class Chooser:
 
 
 def draw(
-    family: Family, encoded: Encoded, decoding: Decoding, uniforms: Tensor | None, *, logprobs: bool = False
+    family: Decodable, encoded: Encoded, decoding: Decoding, uniforms: Tensor | None, *, logprobs: bool = False
 ) -> tuple[Tensor, Tensor | None]:
     """Draw ``num_return_sequences`` captions of every image, or as many as there are numbers for, image by image.
 
@@ -218,7 +218,7 @@ class _Beams:
         )
 
 
-def beam_search(family: Family, encoded: Encoded, decoding: Decoding) -> Tensor:
+def beam_search(family: Decodable, encoded: Encoded, decoding: Decoding) -> Tensor:
     """``[B * num_return_sequences, max_new_tokens]`` tokens, best first for each image, padded after EOS.
 
     The search keeps ``num_beams`` beams, collects those that end, and finishes an image when no running beam can beat the
@@ -260,7 +260,7 @@ def beam_search(family: Family, encoded: Encoded, decoding: Decoding) -> Tensor:
     return best.flatten(0, 1)
 
 
-def _begin(family: Family, decoding: Decoding, size: int, device: torch.device) -> _Beams:
+def _begin(family: Decodable, decoding: Decoding, size: int, device: torch.device) -> _Beams:
     beams = decoding.num_beams
     running = torch.full((size, beams), NEVER, device=device)
     running[:, 0] = 0  # all beams begin alike: only the first may be continued
@@ -274,7 +274,7 @@ def _begin(family: Family, decoding: Decoding, size: int, device: torch.device) 
     )
 
 
-def _advance(family: Family, decoding: Decoding, state: _Beams, logprobs: Tensor, step: int) -> Tensor:
+def _advance(family: Decodable, decoding: Decoding, state: _Beams, logprobs: Tensor, step: int) -> Tensor:
     """One more token for every beam, given ``logprobs [b * k, V]``; ``[b, k]``, the beam each new one continues.
 
     Of the likeliest continuations (enough that k of them do not end), those among the first k that end are collected,
@@ -332,7 +332,7 @@ def _can_improve(state: _Beams, length: int, penalty: float) -> Tensor:
 
 
 def draw_captions(
-    family: Family, encoded: Encoded, ids: Sequence[str], decoding: Decoding, *, logprobs: bool
+    family: Decodable, encoded: Encoded, ids: Sequence[str], decoding: Decoding, *, logprobs: bool
 ) -> tuple[Tensor, Tensor | None]:
     """Draw ``num_return_sequences`` captions of every image, image by image.
 
@@ -355,7 +355,9 @@ def draw_captions(
     return draw(family, encoded, decoding, numbers, logprobs=logprobs)
 
 
-def draw_with_greedy(family: Family, encoded: Encoded, ids: Sequence[str], decoding: Decoding) -> tuple[Tensor, Tensor]:
+def draw_with_greedy(
+    family: Decodable, encoded: Encoded, ids: Sequence[str], decoding: Decoding
+) -> tuple[Tensor, Tensor]:
     """Samples as :func:`draw_captions` draws them, and the greedy caption of every image, in one loop.
 
     Args:

@@ -14,6 +14,7 @@ from torch import Tensor
 from tellapart.captioners.adapters import LoraOptions, adapted, adapted_modules, is_untrained
 from tellapart.captioners.base import Captioner, Continuations, Encoded
 from tellapart.captioners.continuing import Prefixes, continue_captions
+from tellapart.captioners.contrastive import Contrast, Contrasted
 from tellapart.captioners.drawing import draw_captions, draw_with_greedy
 from tellapart.captioners.families import family_of
 from tellapart.captioners.families.base import Family, Processors
@@ -232,9 +233,22 @@ class HuggingFaceCaptioner(Captioner):
         """``encoded`` while the image tower is frozen."""
         return None if self.trains_vision else encoded
 
-    def generate(self, batch: Batch, decoding: Decoding, *, encoded: Encoded | None = None) -> Rollout:
-        """Draw captions by a loop of our own, with the decisions of Hugging Face's ``generate``."""
-        return self._generate(batch, decoding, encoded, logprobs=False)[0]
+    def generate(
+        self, batch: Batch, decoding: Decoding, *, encoded: Encoded | None = None, contrast: Contrast | None = None
+    ) -> Rollout:
+        """Draw captions by a loop of our own, with the decisions of Hugging Face's ``generate``.
+
+        With ``contrast``, captions are drawn by contrastive decoding of the first images of the batch, those whose distractors it
+        names, and the rollout's batch is these.
+        """
+        if contrast is None:
+            return self._generate(batch, decoding, encoded, logprobs=False)[0]
+        described = batch.select(range(len(contrast.distractors)))
+        with evaluating(self):
+            encoded = self.encode(batch) if encoded is None else encoded
+            contrasted, own = Contrasted(self.family, contrast, encoded), encoded.select(range(len(described)))
+            tokens, _ = draw_captions(contrasted, own, described.ids, decoding, logprobs=False)
+        return self.text.write(described, tokens, decoding.num_return_sequences)
 
     def sample_with_greedy(
         self, batch: Batch, decoding: Decoding, *, encoded: Encoded | None = None

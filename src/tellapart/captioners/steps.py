@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol
 
 import torch
 from torch import Tensor
@@ -38,6 +39,38 @@ class Steps(ABC):
     @abstractmethod
     def follow(self, parent: Tensor) -> None:
         """Let row i continue the caption of row ``parent[i]``, one of the same image; only for steps made for beams."""
+
+
+class Decodable(Protocol):
+    """What drawing asks of a model: a family, or one whose scores are weighed against other images."""
+
+    @property
+    def eos(self) -> Sequence[int]:
+        """Ids that end a caption."""
+        ...
+
+    @property
+    def pad(self) -> int:
+        """Id that fills captions after their end."""
+        ...
+
+    @property
+    def start(self) -> Sequence[int]:
+        """Ids before the first word."""
+        ...
+
+    @property
+    def never_drawn(self) -> Sequence[int]:
+        """Ids that may not be chosen."""
+        ...
+
+    def steps(self, encoded: Encoded, count: int, longest: int, *, beams: bool = False) -> Steps:
+        """What reads one word of every caption per call."""
+        ...
+
+    def exact_logits(self, hidden: Tensor) -> Tensor:
+        """``[n, V]`` scores of the next word in float32, for states that :meth:`steps` gave."""
+        ...
 
 
 class CachedSteps(Steps):
