@@ -32,6 +32,8 @@ _NAMED = {
     "Collate": "tellapart.data.dataset",
     "load_dataset": "tellapart.data.load",
     "load_world": "tellapart.world",
+    # captions that tell apart, without training
+    "Apart": "tellapart.captioning.apart",
     # captioners and listeners
     "Captioner": "tellapart.captioners.base",
     "ClipListener": "tellapart.listeners.clip",

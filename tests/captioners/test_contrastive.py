@@ -35,7 +35,7 @@ class SlowSteps(Steps):
 
     def _states(self, image, words) -> Tensor:
         """``[n, group, t + 1, V]`` log-probabilities; those of the last word are of what follows."""
-        rows, (n, t) = self.group[image].flatten(), words.shape
+        rows, n = self.group[image].flatten(), len(words)
         tokens = torch.cat([words, words.new_full((n, 1), 5)], dim=1).repeat_interleave(self.group.shape[1], dim=0)
         mask = torch.ones_like(tokens, dtype=torch.bool)
         rollout = Rollout(self.batch, rows, [""] * len(rows), tokens, mask, torch.zeros(len(rows), dtype=torch.bool))
@@ -121,7 +121,8 @@ def test_samples_that_ended_left_the_batch():
     decoding = Decoding(do_sample=True, num_return_sequences=4, max_new_tokens=6)
     with torch.no_grad():
         draw(model, encoded.select(range(len(DISTRACTORS))), decoding, uniforms)
-    assert left and left[0] < len(DISTRACTORS) * 4
+    assert left
+    assert left[0] < len(DISTRACTORS) * 4
 
 
 @pytest.mark.parametrize("decoding", [Decoding(max_new_tokens=6), Decoding(num_beams=3, max_new_tokens=6)], ids=str)

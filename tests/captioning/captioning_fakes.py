@@ -57,7 +57,7 @@ class Build:
     def __call__(self, rank: int, processes: int) -> Station:
         (self.folder / f"pid-{os.getpid()}").write_text(f"{rank} of {processes}")
 
-        def slow_draw(batch: Batch) -> list[Caption]:
+        def slow_draw(batch: Batch, described: int) -> list[Caption]:
             time.sleep(self.seconds)
             died = self.folder / "died"
             if self.always or (self.dies in batch.ids and not died.exists()):

@@ -85,7 +85,7 @@ def test_a_stop_changes_no_caption(tmp_path):
     """Wherever the journal was torn, images are drawn in the batches of an undisturbed run."""
 
     def build(rank, processes):
-        return Station(read, lambda batch: [Caption(name, ", ".join(batch.ids)) for name in batch.ids])
+        return Station(read, lambda batch, _: [Caption(name, ", ".join(batch.ids)) for name in batch.ids])
 
     def captions(folder):
         work = Work(folder, {})

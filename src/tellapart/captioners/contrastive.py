@@ -1,8 +1,9 @@
 """Contrastive decoding: each word is chosen for what it says of the image and for how far it rules out look-alikes.
 
 The incremental rational-speech-act speaker of Cohn-Gordon et al. (*Pragmatically Informative Image Captioning with
-Character-Level Inference*, NAACL 2018), over a captioner's tokens. It follows the emitter-suppressor beam search of Vedantam et al.
-(*Context-aware Captions from Context-agnostic Supervision*, CVPR 2017), which divides by the probability given one other image.
+Character-Level Inference*, NAACL 2018), over a captioner's tokens. The emitter-suppressor beam search of Vedantam et al.
+(*Context-aware Captions from Context-agnostic Supervision*, CVPR 2017) came before it; that one divides by the probability given
+one other image.
 """
 
 from __future__ import annotations

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field, replace
 
 import torch
 
-from tellapart.captioners.base import Captioner
-from tellapart.captioning.gate import SEVERITY, Gate
+from tellapart.captioners.huggingface import HuggingFaceCaptioner
+from tellapart.captioning.apart import Comparison, warmer
+from tellapart.captioning.gate import CONFUSED, SEVERITY, Gate
 from tellapart.captioning.records import Candidate, Caption
 from tellapart.captioning.style import Finish
 from tellapart.captioning.summary import Summary
@@ -33,6 +34,7 @@ class Drawing:
         summarize: writes one caption from all captions of an image, which become its candidates.
         match: CLIP-S of image and caption, for the gate and the review.
         keep_all: tell all captions of an image, not only the chosen one.
+        apart: chooses among several captions of an image by its look-alikes, in place of ``reward``.
     """
 
     decoding: Decoding
@@ -46,6 +48,7 @@ class Drawing:
     summarize: Callable[[Sequence[Sequence[str]]], list[Summary]] | None = None
     match: Reward | None = None
     keep_all: bool = False
+    apart: Comparison | None = None
 
 
 class Drawer:
@@ -56,47 +59,64 @@ class Drawer:
         how: the settings.
     """
 
-    def __init__(self, captioner: Captioner, how: Drawing) -> None:
+    def __init__(self, captioner: HuggingFaceCaptioner, how: Drawing) -> None:
         self.captioner, self.how = captioner.eval(), how
         self.device = next(captioner.parameters()).device
 
-    def __call__(self, batch: Batch) -> list[Caption]:
+    def __call__(self, batch: Batch, described: int | None = None) -> list[Caption]:
         """One caption an image, in the batch's order; a batch too large for the accelerator's memory is halved.
+
+        Args:
+            batch: the images, and those that contrastive decoding rules out.
+            described: how many of the first are captioned; none: all of them.
 
         Raises:
             UsageError: a single image is too large for the memory.
         """
+        described = len(batch) if described is None else described
         try:
-            return self._captions(batch.to(self.device))
+            return self._captions(batch.to(self.device), described)
         except torch.OutOfMemoryError as error:
-            if len(batch) == 1:
+            if described == 1:
                 raise UsageError(
                     f"the memory of {self.device} is too small for one image: choose a smaller model, fewer --n or --dtype "
                     "bfloat16."
                 ) from error
         if self.device.type == "cuda":
             torch.cuda.empty_cache()
-        half = len(batch) // 2
-        return [*self(batch.select(range(half))), *self(batch.select(range(half, len(batch))))]
+        half, rest = described // 2, range(described, len(batch))
+        left, right = ([*some, *rest] for some in (range(half), range(half, described)))
+        return [*self(batch.select(left), half), *self(batch.select(right), described - half)]
 
-    def _captions(self, batch: Batch) -> list[Caption]:
-        chosen = self._draw(batch, self.how.decoding, 0)
+    def _captions(self, batch: Batch, described: int) -> list[Caption]:
+        chosen = self._draw(batch, described, self.how.decoding, 0)
+        rest = range(described, len(batch))
         for attempt in range(1, self.how.resample + 1):
             failing = [row for row, caption in enumerate(chosen) if set(caption.flags) & set(self.how.resample_on)]
             if not failing:
                 break
-            again = self._draw(batch.select(failing), self.how.sampling, attempt)
+            sampling = self.how.sampling if self.how.apart is None else warmer(self.how.sampling, attempt)
+            again = self._draw(batch.select([*failing, *rest]), len(failing), sampling, attempt)
             for row, caption in zip(failing, again, strict=True):
-                if not caption.flags:
-                    chosen[row] = caption
+                chosen[row] = self._after(chosen[row], caption)
         return [replace(caption, caption=self.how.finish.written(caption.caption)) for caption in chosen]
 
-    def _draw(self, batch: Batch, decoding: Decoding, attempt: int) -> list[Caption]:
-        """The best caption of each image in one try, without prefix and suffix."""
+    def _after(self, before: Caption, again: Caption) -> Caption:
+        """What stays after a new try: a caption without faults; compared with look-alikes, the better one."""
+        if self.how.apart is None:
+            return before if again.flags else again
+        return self._best([before, again])
+
+    def _draw(self, batch: Batch, described: int, decoding: Decoding, attempt: int) -> list[Caption]:
+        """The best caption of each described image in one try, without prefix and suffix."""
         how = self.how
         with torch.random.fork_rng(devices=[]), torch.no_grad():
             torch.manual_seed(mix_seeds(how.seed, "caption", attempt))
-            rollout = self.captioner.generate(batch, decoding)
+            if how.apart is None:
+                rollout = self.captioner.generate(batch, decoding)
+            else:
+                encoded, contrast = self.captioner.encode(batch), how.apart.contrast(batch, described)
+                rollout = self.captioner.generate(batch, decoding, encoded=encoded, contrast=contrast)
             count, candidates = decoding.num_return_sequences, None
             if how.summarize is not None:
                 rollout, candidates = self._summarized(rollout, count)
@@ -104,19 +124,27 @@ class Drawer:
         raw = [" ".join(text.split()) for text in rollout.texts]
         finished = [how.finish(text, finished=end) for text, end in zip(raw, rollout.finished.tolist(), strict=True)]
         rollout = replace(rollout, texts=[caption.text for caption in finished])
-        scores = _values(how.reward, rollout)
+        scores, among = _values(how.reward, rollout), None
+        if how.apart is not None:
+            value, among = how.apart(self.captioner, rollout, encoded.select(range(described)))
+            scores = [round(one, 6) for one in value.tolist()]
         matches = scores if how.match is how.reward else _values(how.match, rollout)
+        margins = [None] * len(rollout) if among is None else [round(margin, 6) for margin in among.margin.tolist()]
         drawn = [
             Caption(
                 id=name,
                 caption=caption.text,
                 raw=text,
-                flags=how.gate.faults(caption.text, raw=text, finished=caption.whole, match=match),
+                flags=how.gate.faults(caption.text, raw=text, finished=caption.whole, match=match, margin=margin),
                 score=score,
                 match=match,
+                margin=margin,
+                rival=None if among is None else among.rival[row],
                 attempt=attempt,
             )
-            for name, caption, text, score, match in zip(rollout.ids(), finished, raw, scores, matches, strict=True)
+            for row, (name, caption, text, score, match, margin) in enumerate(
+                zip(rollout.ids(), finished, raw, scores, matches, margins, strict=True)
+            )
         ]
         if candidates is not None:
             return [replace(one, candidates=said) for one, said in zip(drawn, candidates, strict=True)]
@@ -134,10 +162,15 @@ class Drawer:
         return written, [tuple((text, None) for text in group) for group in groups]
 
     def _best(self, captions: Sequence[Caption]) -> Caption:
-        """The highest score among those without faults, else among all; the first of equals."""
-        if len(captions) == 1 or self.how.reward is None:
+        """The highest score among those without faults, else among all; the first of equals.
+
+        Compared with look-alikes, a caption that suits one of them better is not worse for that: its score says so already, and a
+        retriever that cannot see what tells the images apart would choose what is false.
+        """
+        if len(captions) == 1 or (self.how.reward is None and self.how.apart is None):
             return captions[0]
-        ranked = sorted(captions, key=lambda caption: (bool(caption.flags), -(caption.score or 0.0)))
+        excused = set() if self.how.apart is None else {CONFUSED}
+        ranked = sorted(captions, key=lambda caption: (bool(set(caption.flags) - excused), -(caption.score or 0.0)))
         if not self.how.keep_all:
             return ranked[0]
         return replace(ranked[0], candidates=tuple((caption.caption, caption.score or 0.0) for caption in ranked))

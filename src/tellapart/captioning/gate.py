@@ -14,9 +14,9 @@ from pathlib import Path
 from tellapart.errors import UsageError
 
 EMPTY, LOOP, PROMPT_ECHO, UNFINISHED = "empty", "loop", "prompt_echo", "unfinished"
-LOW_MATCH, SAME_CAPTION, OPENER = "low_match", "same_caption", "opener"
-SEVERITY = (EMPTY, LOOP, PROMPT_ECHO, UNFINISHED, LOW_MATCH, SAME_CAPTION, OPENER)
-"""All faults, worst first. ``low_match`` and ``same_caption`` need more than the words and are found elsewhere."""
+LOW_MATCH, CONFUSED, SAME_CAPTION, OPENER = "low_match", "confused", "same_caption", "opener"
+SEVERITY = (EMPTY, LOOP, PROMPT_ECHO, UNFINISHED, LOW_MATCH, CONFUSED, SAME_CAPTION, OPENER)
+"""All faults, worst first. ``low_match``, ``confused`` and ``same_caption`` need more than the words."""
 
 _WORD = re.compile(r"\w+(?:['’]\w+)*")
 _SAME_LETTER = re.compile(r"([^\W\d_])\1{7}")
@@ -133,7 +133,9 @@ class Gate:
     prompt: str | None = None
     min_match: float | None = None
 
-    def faults(self, caption: str, *, raw: str, finished: bool, match: float | None = None) -> tuple[str, ...]:
+    def faults(
+        self, caption: str, *, raw: str, finished: bool, match: float | None = None, margin: float | None = None
+    ) -> tuple[str, ...]:
         """The caption's faults, worst first.
 
         Args:
@@ -141,6 +143,7 @@ class Gate:
             raw: as it was drawn; loops and echoes are looked for there too.
             finished: whether the model ended it, and did not run into the longest length.
             match: how well it fits the image, where that is known.
+            margin: how much better it fits the image than any look-alike, where that is known.
         """
         found = {
             EMPTY: is_empty(caption),
@@ -148,6 +151,7 @@ class Gate:
             PROMPT_ECHO: echoes_prompt(raw, self.prompt) or echoes_prompt(caption, self.prompt),
             UNFINISHED: not finished or ends_midway(caption),
             LOW_MATCH: match is not None and self.min_match is not None and match < self.min_match,
+            CONFUSED: margin is not None and margin <= 0,
             OPENER: opener_of(caption, self.openers) > 0,
         }
         return tuple(name for name in SEVERITY if name in self.checks and found.get(name, False))

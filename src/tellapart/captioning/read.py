@@ -29,7 +29,7 @@ class Read:
     """Images that were read together.
 
     Args:
-        items: those that are in the batch, in its order.
+        items: those that are to be captioned, in the batch's order; the batch may have further images after them.
         batch: they as tensors, on the CPU; none when no image could be read.
         errors: image id -> why it could not be read.
     """
@@ -46,6 +46,7 @@ class Reader:
         processors: name of a model -> its processor. Without any, no picture is opened.
         features: name of a model -> what it reads by image ids.
         center_crop: cut each picture to its largest centred square first.
+        distractors: a batch's images -> further images to read with them, which are not captioned.
     """
 
     def __init__(
@@ -54,11 +55,21 @@ class Reader:
         *,
         features: Mapping[str, ById] | None = None,
         center_crop: bool = False,
+        distractors: Callable[[Sequence[Item]], Sequence[Item]] | None = None,
     ) -> None:
         self.processors, self.features, self.center_crop = dict(processors), dict(features or {}), center_crop
+        self.distractors = distractors
 
     def __call__(self, items: Sequence[Item]) -> Read:
         """The images as one batch. Without references: nothing here looks at them."""
+        wanted = self._read(items)
+        if self.distractors is None or not wanted.items:
+            return wanted
+        further = self.distractors(wanted.items)
+        whole = self._read([*wanted.items, *further])  # together, so that processors pad them alike
+        return Read(wanted.items, whole.batch, wanted.errors)
+
+    def _read(self, items: Sequence[Item]) -> Read:
         opened: list[Opened] = []
         errors: dict[str, str] = {}
         for item in items:

@@ -48,6 +48,8 @@ class Caption:
         flags: faults that remain, worst first.
         score: the value it was chosen by, if it was chosen among several.
         match: CLIP-S of image and caption, if a listener was given.
+        margin: cosine with the image minus the highest cosine with a look-alike, if look-alikes were compared.
+        rival: id of that look-alike.
         attempt: 0 is the first drawing, then the number of the new one that passed.
         candidates: all captions it was chosen from with their values, best first, if they were asked for; or all that it
             summarises, as drawn.
@@ -61,6 +63,8 @@ class Caption:
     flags: tuple[str, ...] = ()
     score: float | None = None
     match: float | None = None
+    margin: float | None = None
+    rival: str | None = None
     attempt: int = 0
     candidates: tuple[Candidate, ...] = ()
     error: str | None = None

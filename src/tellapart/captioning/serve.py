@@ -19,11 +19,11 @@ class Station:
 
     Args:
         read: images -> their tensors; called in threads.
-        draw: tensors -> a caption an image.
+        draw: tensors, and how many of the first images are described -> a caption for each of these.
     """
 
     read: Callable[[Sequence[Item]], Read]
-    draw: Callable[[Batch], list[Caption]]
+    draw: Callable[[Batch, int], list[Caption]]
 
 
 Build = Callable[[int, int], Station]
@@ -60,7 +60,7 @@ def serve(
     """
     tell([])
     for read in read_ahead(take, station.read, threads=threads):
-        drawn = station.draw(read.batch) if read.batch is not None else []
+        drawn = station.draw(read.batch, len(read.items)) if read.batch is not None else []
         if output is not None:
             drawn = [output.prepare(item, caption) for item, caption in zip(read.items, drawn, strict=True)]
         broken = [Caption(name, error=error) for name, error in read.errors.items()]

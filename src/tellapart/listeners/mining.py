@@ -282,6 +282,7 @@ def mine(
     same_above: float = SAME_ABOVE,
     engine: Engine = "auto",
     recall: float = 0.95,
+    fewer: bool = False,
 ) -> Neighbours:
     """For each image the ``k`` other pictures whose embeddings are nearest (cosine), nearest first.
 
@@ -303,6 +304,7 @@ def mine(
         engine: exact products, FAISS, or by the number of images (exact up to 200,000). Where FAISS would have to look at
             an eighth of its lists or more, images are searched exactly.
         recall: share (0 to 1) of the true neighbours that FAISS has to find, by a sample of 500 images.
+        fewer: where there are fewer than ``k`` other pictures, take all of them.
 
     Raises:
         UsageError: an option cannot be used, an image cannot be read, an id names two pictures, an embedding is not
@@ -325,10 +327,10 @@ def mine(
         recall,
     )
     path = task.path(listener)
-    known = _known(path, task)
+    known = _known(path, task, fewer)
     if known is not None:
         return known
-    result = _search(listener, task)
+    result = _search(listener, task, fewer)
     result.save(path)
     return result
 
@@ -359,7 +361,7 @@ def _engine(engine: str, images: int) -> str:
     return "faiss" if large and find_spec("faiss") else "exact"
 
 
-def _known(path: Path, task: _Task) -> Neighbours | None:
+def _known(path: Path, task: _Task, fewer: bool) -> Neighbours | None:
     """What was found before; None if nothing was, or if it is damaged."""
     if not path.is_file():
         return None
@@ -368,10 +370,10 @@ def _known(path: Path, task: _Task) -> Neighbours | None:
     except UsageError as error:
         logger.warning("%s The neighbours are searched again.", error)
         return None
-    return found if found.ids == task.ids and found.k == task.k else None
+    return found if found.ids == task.ids and (found.k == task.k or (fewer and found.k < task.k)) else None
 
 
-def _search(listener: ImageListener, task: _Task) -> Neighbours:
+def _search(listener: ImageListener, task: _Task, fewer: bool) -> Neighbours:
     """Find them."""
     embeddings = listener.encode_ids([item.id for item in task.items]).float().cpu().numpy()
     finite = np.isfinite(embeddings).all(axis=1)
@@ -405,10 +407,10 @@ def _search(listener: ImageListener, task: _Task) -> Neighbours:
             search={"exact": exact, "faiss": faiss}[task.engine],
             again=exact,  # for the few images that had many copies nearest
         )
-    return _result(task, found, figures)
+    return _result(task, found, figures, fewer)
 
 
-def _result(task: _Task, found: Found, figures: dict[str, Any]) -> Neighbours:
+def _result(task: _Task, found: Found, figures: dict[str, Any], fewer: bool) -> Neighbours:
     gallery = [item.id for item in task.items[: task.gallery]]
 
     def different(labels: np.ndarray) -> int:
@@ -418,7 +420,7 @@ def _result(task: _Task, found: Found, figures: dict[str, Any]) -> Neighbours:
     fewest = int((rows >= 0).sum(axis=1).min())
     if not fewest:
         raise UsageError(f"all {len(gallery)} images are one picture to the listener: neighbours take different ones.")
-    if fewest < task.k:
+    if fewest < task.k and not fewer:
         raise UsageError(
             f"k is {task.k}, but the {len(gallery)} images are only {pictures} different pictures to the listener: ask for "
             f"at most {fewest}, or give more images."
@@ -433,4 +435,5 @@ def _result(task: _Task, found: Found, figures: dict[str, Any]) -> Neighbours:
         "same_embedding": told - pictures,
     }
     about = task.options() | figures | counts
-    return Neighbours(task.ids, gallery, rows, found.similarities[task.asked], about=about)
+    k = min(fewest, task.k)  # every image has as many others
+    return Neighbours(task.ids, gallery, rows[:, :k], found.similarities[task.asked][:, :k], about=about)

@@ -83,7 +83,9 @@ def record(item: Item, caption: Caption, base: Path) -> dict[str, Any]:
     tools read; else it is absolute.
     """
     row: dict[str, Any] = {"id": item.id, "file_name": file_name(item, base), "caption": caption.caption}
-    row |= {name: value for name in ("score", "match") if (value := getattr(caption, name)) is not None}
+    row |= {
+        name: value for name in ("score", "match", "margin", "rival") if (value := getattr(caption, name)) is not None
+    }
     row |= {"flags": list(caption.flags)} if caption.flags else {}
     if caption.candidates:
         row["candidates"] = [

@@ -23,8 +23,8 @@ class _OneFile(Output):
 
 
 class JsonLines(_OneFile):
-    """One object a line: ``id``, ``file_name``, ``caption``, and where known ``score``, ``match``, ``flags``,
-    ``candidates``."""
+    """One object a line: ``id``, ``file_name``, ``caption``, and where known ``score``, ``match``, ``margin``,
+    ``rival``, ``flags``, ``candidates``."""
 
     def assemble(self, rows: Sequence[Row]) -> None:
         """Write the file."""
@@ -53,6 +53,7 @@ class Parquet(_OneFile):
         candidate = pa.struct([("caption", pa.string()), ("score", pa.float64())])
         kinds = {"id": pa.string(), "file_name": pa.string(), "caption": pa.string(), "score": pa.float64()}
         kinds |= {"match": pa.float64(), "flags": pa.list_(pa.string())}
+        kinds |= {"margin": pa.float64(), "rival": pa.string()} if any(caption.rival for _, caption in rows) else {}
         kinds |= {"candidates": pa.list_(candidate)} if any(caption.candidates for _, caption in rows) else {}
         values = [{"flags": [], **record(item, caption, self.place.parent)} for item, caption in rows]
         with beside(self.place) as temporary:

@@ -1,0 +1,281 @@
+"""Telling the images of a collection apart without training: candidates are compared with look-alikes of their image."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from tellapart.captioners.base import Encoded
+from tellapart.captioners.contrastive import Contrast
+from tellapart.errors import UsageError
+from tellapart.listeners.among import Among, AmongLookalikes, EmbedIds
+from tellapart.listeners.mining import Engine, mine
+from tellapart.listeners.neighbours import Neighbours
+from tellapart.rewards.similarity import Similarity
+from tellapart.rewards.truth import Truth
+from tellapart.types import Batch, Decoding, Reward, Rollout
+
+if TYPE_CHECKING:
+    from tellapart.captioners.huggingface import HuggingFaceCaptioner
+    from tellapart.captioning.records import Caption, Item
+    from tellapart.listeners.cache import NamedPicture
+    from tellapart.listeners.clip import ClipListener
+    from tellapart.rewards.truth import PairMatcher
+
+Distractors = Callable[[Sequence["Item"]], list["Item"]]
+"""A batch's images -> further images to read with them."""
+
+NUM_BEAMS, LOOKALIKES, NUM_DISTRACTORS, REDRAW = 20, 20, 3, 2
+
+WEIGHTS = {"truth": 1.0, "likelihood": 0.25, "clip_s": 2.5, "fluency": 1.0}
+"""Weights of what candidates are compared by, chosen on val of the built-in world with one start captioner."""
+
+WARMER = 0.2
+"""By how much, as a share, the temperature rises from one new try to the next."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """How candidates of an image are compared.
+
+    A candidate's value is the weighted sum of
+
+    - ``likelihood``: log-probability of the image among it and its look-alikes, by the listener;
+    - ``clip_s``: CLIP-S of image and candidate, by the listener;
+    - ``fluency``: mean log-probability of the candidate's tokens, by the captioner;
+    - ``truth``: log-probability that the candidate is true of the image, by a verifier, if there is one.
+
+    Likelihood alone chooses false words that the look-alikes lack too; fluency and truth hold against that.
+
+    Args:
+        among: compares with look-alikes.
+        rewards: ``clip_s``, and ``truth`` if there is a verifier.
+        weights: of these four by name; 0 leaves one out.
+        strength: of contrastive decoding; 0 is ordinary decoding.
+        num_distractors: look-alikes that contrastive decoding rules out.
+    """
+
+    among: AmongLookalikes
+    rewards: Mapping[str, Reward]
+    weights: Mapping[str, float] = field(default_factory=lambda: WEIGHTS)
+    strength: float = 0.0
+    num_distractors: int = NUM_DISTRACTORS
+
+    @classmethod
+    def by(
+        cls,
+        listener: ClipListener,
+        lookalikes: Mapping[str, Sequence[str]],
+        *,
+        verifier: PairMatcher | None = None,
+        weights: Mapping[str, float] = WEIGHTS,
+        strength: float = 0.0,
+        num_distractors: int = NUM_DISTRACTORS,
+        embed: EmbedIds | None = None,
+    ) -> Comparison:
+        """With a listener and perhaps a verifier.
+
+        Raises:
+            UsageError: a weight is of nothing that is compared, or the listener has no cosines.
+        """
+        unknown = [name for name in weights if name not in WEIGHTS]
+        if unknown:
+            raise UsageError(f"a weight is given for {unknown[0]!r}: choose from {', '.join(WEIGHTS)}.")
+        rewards: dict[str, Reward] = {"clip_s": Similarity(listener)}
+        if verifier is not None:
+            rewards["truth"] = Truth(verifier)
+        among = AmongLookalikes(listener, lookalikes, embed=embed)
+        return cls(among, rewards, {**WEIGHTS, **weights}, strength, num_distractors)
+
+    def contrast(self, batch: Batch, described: int) -> Contrast | None:
+        """Which rows of a batch contrastive decoding rules out; the image itself stands for a look-alike that is not there."""
+        if not self.strength:
+            return None
+        row = {name: i for i, name in enumerate(batch.ids)}
+        rows = []
+        for own, name in enumerate(batch.ids[:described]):
+            others = self.among.lookalikes[name][: self.num_distractors]
+            rows.append([row.get(other, own) for other in others])
+        return Contrast(torch.tensor(rows), self.strength)
+
+    def distractors(self, ids: Sequence[str]) -> list[str]:
+        """Ids of the images that a batch of ``ids`` needs for :meth:`contrast`, beyond these."""
+        if not self.strength:
+            return []
+        near = (other for name in ids for other in self.among.lookalikes.get(name, ())[: self.num_distractors])
+        return [name for name in dict.fromkeys(near) if name not in set(ids)]
+
+    @torch.no_grad()
+    def __call__(self, captioner: HuggingFaceCaptioner, rollout: Rollout, encoded: Encoded) -> tuple[Tensor, Among]:
+        """``[N]`` values, higher is better, and what the listener says."""
+        among = self.among(rollout)
+        parts = {"likelihood": among.likelihood}
+        if self.weights["fluency"]:
+            logprobs = captioner(rollout, encoded=encoded).logprobs
+            parts["fluency"] = (logprobs.sum(dim=1) / rollout.lengths.clamp(min=1)).to(rollout.image.device)
+        parts |= {name: reward(rollout) for name, reward in self.rewards.items() if self.weights[name]}
+        value = torch.zeros(len(rollout), device=rollout.image.device)
+        for name, part in parts.items():
+            value = value + self.weights[name] * part.to(value)
+        return value, among
+
+
+def warmer(sampling: Decoding, attempt: int) -> Decoding:
+    """How a confused image is captioned again: with each attempt more samples, at a higher temperature."""
+    return replace(
+        sampling,
+        num_return_sequences=attempt * sampling.num_return_sequences,
+        temperature=sampling.temperature * (1 + WARMER * attempt),
+    )
+
+
+def find_lookalikes(
+    listener: ClipListener, images: Iterable[NamedPicture], k: int = LOOKALIKES, *, engine: Engine = "auto"
+) -> Neighbours:
+    """The ``k`` pictures of a collection that look most like each, copies of a picture left out.
+
+    Raises:
+        UsageError: an image cannot be read, or all are one picture.
+    """
+    return mine(listener, images, k, engine=engine, fewer=True)
+
+
+class Apart:
+    """Captions the images of a collection so that each is told from its look-alikes, without training.
+
+    1. The listener finds each image's look-alikes in the collection.
+    2. The captioner searches ``num_beams`` candidates per image, with ``strength`` by contrastive decoding.
+    3. The candidate with the highest value (:class:`Comparison`) is kept.
+    4. Where a look-alike suits the caption at least as well as the image, candidates are sampled and compared up to ``redraw``
+       times more.
+
+    Args:
+        captioner: any.
+        listener: a CLIP or SigLIP.
+        verifier: a matcher that tells true captions from false ones. Captions are more often true with one.
+        weights: of truth, likelihood, CLIP-S and fluency; those not named keep their defaults.
+        lookalikes: images that each one is compared with.
+        num_beams: candidates per image.
+        redraw: further tries for a confused image.
+        strength: of contrastive decoding; 0 is ordinary decoding.
+        num_distractors: look-alikes that contrastive decoding rules out.
+        max_new_tokens: longest caption in tokens.
+        seed: of sampling, with the image's id.
+        batch_size: images captioned at once.
+
+    Raises:
+        UsageError: a weight is of nothing that is compared, or the listener has no cosines.
+
+    Example:
+        >>> apart = Apart(load_captioner("Salesforce/blip-image-captioning-base"), load_listener("openai/clip-vit-base-patch32"))
+        >>> for caption in apart("photos/"):
+        ...     print(caption.id, caption.caption, caption.margin, caption.rival)
+    """
+
+    def __init__(
+        self,
+        captioner: HuggingFaceCaptioner,
+        listener: ClipListener,
+        *,
+        verifier: PairMatcher | None = None,
+        weights: Mapping[str, float] = WEIGHTS,
+        lookalikes: int = LOOKALIKES,
+        num_beams: int = NUM_BEAMS,
+        redraw: int = REDRAW,
+        strength: float = 0.0,
+        num_distractors: int = NUM_DISTRACTORS,
+        max_new_tokens: int = 40,
+        seed: int = 42,
+        batch_size: int = 16,
+    ) -> None:
+        """See the class."""
+        Comparison.by(listener, {}, verifier=verifier, weights=weights)  # raises what is wrong with these
+        self.captioner, self.listener, self.verifier, self.weights = captioner, listener, verifier, weights
+        self.lookalikes, self.redraw, self.seed, self.batch_size = lookalikes, redraw, seed, batch_size
+        self.strength, self.num_distractors = strength, num_distractors
+        self.beams = Decoding(num_beams=num_beams, num_return_sequences=num_beams, max_new_tokens=max_new_tokens)
+        self.samples = replace(self.beams, num_beams=1, do_sample=True)
+
+    def __call__(self, images: str | Sequence[NamedPicture] | Iterable[NamedPicture]) -> list[Caption]:
+        """One caption per image, in order; images that cannot be read have an ``error`` instead.
+
+        Args:
+            images: a data set, or the path of an image folder or of a data set.
+
+        Raises:
+            UsageError: there are no images, or all are one picture.
+        """
+        from tellapart.captioning.collection import Pace, caption_items
+        from tellapart.captioning.draw import Drawer, Drawing
+        from tellapart.captioning.gate import CONFUSED
+        from tellapart.captioning.read import Reader
+        from tellapart.captioning.serve import Station
+
+        items = _items(images)
+        near, _ = readable_lookalikes(self.listener, items, self.lookalikes)
+        comparison = Comparison.by(
+            self.listener,
+            dict(zip(near.ids, near.of(near.ids), strict=True)),
+            verifier=self.verifier,
+            weights=self.weights,
+            strength=self.strength,
+            num_distractors=self.num_distractors,
+        )
+        drawing = Drawing(
+            decoding=self.beams,
+            sampling=self.samples,
+            seed=self.seed,
+            resample=self.redraw,
+            resample_on=(CONFUSED,),
+            match=comparison.rewards["clip_s"],
+            apart=comparison,
+        )
+        processors = {self.captioner.name: self.captioner.process, self.listener.name: self.listener.process}
+        processors |= {} if self.verifier is None else {self.verifier.name: self.verifier.process}
+        reader = Reader(processors, distractors=distractor_items(comparison, items))
+        station = Station(reader, Drawer(self.captioner, drawing))
+        drawn: dict[str, Caption] = {}
+        pace = Pace(batch_size=self.batch_size)
+        caption_items(items, lambda *_: station, pace, report=lambda one: drawn.__setitem__(one.id, one))
+        return [drawn[item.id] for item in items]
+
+
+def _items(images: str | Iterable[NamedPicture]) -> list[Item]:
+    from tellapart.captioning.plan import plan
+    from tellapart.captioning.records import Item
+
+    if isinstance(images, str):
+        return plan([images])
+    return [Item(example.id, example.image, example.id) for example in images]  # type: ignore[arg-type]
+
+
+def readable_lookalikes(
+    listener: ClipListener, items: Sequence[Item], k: int, *, engine: Engine = "auto"
+) -> tuple[Neighbours, dict[str, str]]:
+    """Look-alikes of the images that can be read, and why the others cannot: image id -> sentence.
+
+    Raises:
+        UsageError: no two different pictures can be read.
+    """
+    from tellapart.data.inspection import inspect_all
+
+    found = inspect_all([item.image for item in items])
+    broken = {item.id: one.broken for item, one in zip(items, found, strict=True) if one.broken is not None}
+    readable = [item for item in items if item.id not in broken]
+    if len(readable) < 2:
+        raise UsageError(
+            f"telling images apart needs at least two that can be read, but there are {len(readable)}: name more images."
+        )
+    return find_lookalikes(listener, readable, k, engine=engine), broken
+
+
+def distractor_items(comparison: Comparison, items: Sequence[Item]) -> Distractors | None:
+    """What a reader reads in addition to a batch: the images that contrastive decoding rules out."""
+    if not comparison.strength:
+        return None
+    by_id = {item.id: item for item in items}
+    return lambda batch: [by_id[name] for name in comparison.distractors([item.id for item in batch]) if name in by_id]
