@@ -18,7 +18,7 @@ from tellapart.cli.train import recipe_of
 from tellapart.errors import UsageError
 from tellapart.objectives import METHODS
 from tellapart.recipe.read_yaml import read_yaml
-from tellapart.recipe.recipe import find_recipe
+from tellapart.recipe.shipped import find_recipe
 from tellapart.recipe.sections import CaptionerLoraSection, CaptionerSection, LoraSection, NewSection
 
 RECIPES = (Path(__file__).parents[2] / "recipes").rglob("*.yaml")
@@ -276,6 +276,7 @@ def test_train_sample_n_finds_its_section(recipe, caplog):
 
 def test_a_recipe_is_found_by_its_name_or_path(tmp_path):
     assert find_recipe("world_ved_dico").name == "world_ved_dico.yaml"
+    (tmp_path / "mine.yaml").write_text("method: xe\n")
     assert find_recipe(tmp_path / "mine.yaml") == tmp_path / "mine.yaml"
     with pytest.raises(UsageError, match="is not a file or a shipped recipe: did you mean world_ved_dico"):
         find_recipe("world_ved_dica")

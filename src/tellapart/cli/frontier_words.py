@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from tellapart.errors import UsageError
-from tellapart.recipe.flags import RECIPE_ENDINGS, NoValue, full_name, known_key, split_words
+from tellapart.recipe.flags import NoValue, full_name, known_key, split_words
 from tellapart.recipe.options import Given, Text, help_lines, options_of, types_of
 from tellapart.recipe.recipe import schema_of
 from tellapart.recipe.schema import Catalogue
+from tellapart.recipe.shipped import is_recipe
 from tellapart.recipe.words import read_options
 from tellapart.sweep.curves import Method
 
@@ -128,7 +129,7 @@ def _recipe_types(argv: Sequence[str], words: Sequence[str]) -> dict[str, Any]:
     types: dict[str, Any] = {}
     rewards = split_words([word for word in words if word.startswith("--reward.")], {}).options
     for word in argv:
-        if word.endswith(RECIPE_ENDINGS) and not word.startswith("--"):
+        if is_recipe(word) and not word.startswith("--"):
             types |= schema_of(word, rewards, Catalogue()).types
     return types
 
@@ -168,7 +169,7 @@ def _in_order(argv: Sequence[str]) -> list[str]:
             found.append(word)
             continue
         taken = [value] if equals else []
-        while words and not words[0].startswith("--") and not words[0].endswith(RECIPE_ENDINGS):
+        while words and not words[0].startswith("--") and not is_recipe(words[0]):
             if taken and (name not in ("grid", "at") or "=" not in words[0]):
                 break
             taken.append(words.pop(0))
@@ -189,7 +190,7 @@ def _belonging(words: Sequence[str]) -> tuple[list[Method], list[Path], dict[str
     before: list[tuple[str, str]] = []
     for word in words:
         name, _, value = word.partition(":")
-        if word.endswith(RECIPE_ENDINGS) and name not in REPEATED:
+        if is_recipe(word) and name not in REPEATED:
             methods.append(Method(Path(word)))
             _give(methods[-1], before)
             before = []
@@ -203,10 +204,10 @@ def _belonging(words: Sequence[str]) -> tuple[list[Method], list[Path], dict[str
         elif name in REPEATED:
             before.append((name, value))
         else:
-            raise UsageError(f"{word!r} is one word too many: name recipes (.yaml files), grids as --grid KEY=V1,V2.")
+            raise UsageError(f"{word!r} is one word too many: name recipes (YAML files or shipped names), grids as --grid KEY=V1,V2.")
     if before:
         name, value = before[0]
-        raise UsageError(f"--{name} {value} belongs to no recipe: name a recipe (a YAML file) with it.")
+        raise UsageError(f"--{name} {value} belongs to no recipe: name a recipe with it.")
     return methods, added, at
 
 
@@ -267,7 +268,7 @@ def seeds_of(text: str, first: int) -> list[int]:
 
 def _check(options: FrontierOptions, methods: Sequence[Method], added: Sequence[Path]) -> None:
     if not methods and not added:
-        raise UsageError("no recipe was named: give one (such as recipes/world_ved_dico.yaml) with its --grid.")
+        raise UsageError("no recipe was named: give one, such as world_ved_dico, with its --grid.")
     for name in ("workers", "num_beams"):
         value = getattr(options, name)
         if value is not None and value < 1:

@@ -29,7 +29,8 @@ COMMANDS = {
     "doctor": ("report what this machine can do, or what goes wrong in a training", "tellapart.cli.doctor:run"),
     "judge": ("ask people, on a local page, which captions are better", "tellapart.cli.judge:run"),
     "mine": ("find the pictures nearest to each image", "tellapart.cli.mine:run"),
-    "methods": ("list the training methods", "tellapart.cli.methods:run"),
+    "methods": ("list the training methods, or describe one", "tellapart.cli.methods:run"),
+    "recipes": ("list the shipped recipes, print one or copy them", "tellapart.cli.recipes:run"),
     "data": ("check data before training, or convert it", "tellapart.cli.data:run"),
     "world": ("build the stages of the built-in world and probe its models", "tellapart.cli.world:run"),
 }

@@ -11,6 +11,7 @@ from tellapart.errors import UsageError
 from tellapart.names import closest
 from tellapart.recipe.options import Given, Text, is_switch, takes_mapping
 from tellapart.recipe.schema import REWARD, TRAINING, Schema
+from tellapart.recipe.shipped import RECIPE_ENDINGS
 from tellapart.training.config import TrainConfig
 
 logger = logging.getLogger(__name__)
@@ -38,8 +39,6 @@ GONE = {
     "phi": "the weight of Phi is objective.phi_weight of method vlrm_rs",
 }
 """Names without a counterpart -> what to do instead."""
-
-RECIPE_ENDINGS = (".yaml", ".yml")
 
 SWITCH_WORDS = {"true", "false", "yes", "no"}
 

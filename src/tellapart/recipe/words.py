@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from tellapart.errors import UsageError
-from tellapart.recipe.flags import RECIPE_ENDINGS, NoValue, split_words
+from tellapart.recipe.flags import NoValue, split_words
 from tellapart.recipe.options import Given, is_switch, model_of, options_of, types_of, validated
 from tellapart.recipe.schema import Schema
+from tellapart.recipe.shipped import RECIPE_ENDINGS
 
 R = TypeVar("R")
 
