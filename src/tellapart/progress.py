@@ -125,9 +125,11 @@ def bar(description: str, total: int | None, *, done: int = 0) -> Iterator[Bar]:
     from rich.console import Console
 
     console = Console(stderr=True)
-    with _drawn(console, description, total, done) if console.is_terminal else _Written(
-        description, total, done
-    ) as running:
+    with (
+        _drawn(console, description, total, done)
+        if console.is_terminal
+        else _Written(description, total, done) as running
+    ):
         yield running
 
 

@@ -28,6 +28,11 @@ class Column:
     better: int = 0
     about: str = ""
 
+    @property
+    def heading(self) -> str:
+        """The label with an arrow towards better values."""
+        return self.label + {1: " ↑", -1: " ↓", 0: ""}[self.better]
+
     def text(self, value: float | None) -> str:
         """The value as printed, a dash where there is none."""
         return "-" if value is None or value != value else f"{value * self.scale:.{self.digits}f}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +13,14 @@ import numpy as np
 
 from tellapart.errors import UsageError
 from tellapart.evaluation.protocol import Protocol
-from tellapart.files import fresh_folder, write_json
+from tellapart.files import fresh_folder, read_object, write_json
 
 METRICS_FILE = "metrics.json"
 PER_IMAGE_FILE = "per_image.parquet"
 CAPTIONS_FILE = "captions_results.json"
+
+CHOSE = "chose_checkpoint_by"
+"""Key of ``details``: the metric by which these images chose the run's checkpoint."""
 
 
 @dataclass(frozen=True)
@@ -128,7 +131,7 @@ def result_folders(run: Path) -> list[Path]:
 
 
 def find_result(run: Path, protocol: str | None = None) -> EvaluationResult:
-    """The run's evaluation under ``protocol`` (a slug), or its only one.
+    """The run's evaluation under ``protocol`` (a slug or words of it, such as ``test``), or its only one.
 
     Where the slug is absent, given captions (human ones, a file) stand in for it: no decoding applies to them.
 
@@ -138,6 +141,7 @@ def find_result(run: Path, protocol: str | None = None) -> EvaluationResult:
     folders = result_folders(run)
     if protocol is not None:
         named = [folder for folder in folders if folder.name == protocol]
+        named = named or [folder for folder in folders if f"-{protocol}-" in f"-{folder.name}-"]
         folders = named or [folder for folder in folders if folder.name.endswith("-given")]
         if not folders:
             held = _listed([folder.name for folder in result_folders(run)])
@@ -146,6 +150,16 @@ def find_result(run: Path, protocol: str | None = None) -> EvaluationResult:
         held = _listed([folder.name for folder in folders])
         raise UsageError(f"{run} has {len(folders)} evaluations: name the protocol to use, one of {held}.")
     return EvaluationResult.load(folders[0])
+
+
+def with_choice(result: EvaluationResult, run: Path) -> EvaluationResult:
+    """The result with :data:`CHOSE` in its details, if its images chose the run's checkpoint as an evaluation in it says."""
+    for path in sorted((run / "eval").glob(f"*/{METRICS_FILE}")):
+        value = read_object(path)
+        by = (value.get("details") or {}).get(CHOSE)
+        if by and (value.get("protocol") or {}).get("digest") == result.protocol.digest:
+            return replace(result, details={**result.details, CHOSE: by})
+    return result
 
 
 def require_comparable(results: Sequence[EvaluationResult]) -> None:

@@ -50,6 +50,7 @@ class ScoreOptions(DataOptions):
 
     Args:
         references: reference captions for a file of captions, in any layout; the images are not needed.
+        start: also measure the model that the run began from, in the same way; compare and report then show it first.
         output_dir: folder for the result; null writes into a run's own folder, and keeps nothing of other captioners and files.
         protocol: a named evaluation protocol (see --protocols): split, number of images, decoding.
         protocols: list the named protocols.
@@ -92,6 +93,7 @@ class ScoreOptions(DataOptions):
     """
 
     references: str | None = None
+    start: bool = False
     output_dir: Path | None = None
     protocol: str | None = None
     protocols: bool = False
@@ -144,6 +146,10 @@ class ScoreOptions(DataOptions):
             )
         if given is not None or (self.cider_df != "corpus" and self.references is None):
             raise UsageError(f"--{given or 'cider_df'} needs --references: give them, or leave it out.")
+        if self.start and self.references is not None:
+            raise UsageError(
+                "--start measures what a run began from, and --references compares text only: leave one out."
+            )
         if re.fullmatch(r"[1-9]\d*[kKmMgGtT]?", self.spice_heap) is None:
             raise UsageError(f"--spice_heap is {self.spice_heap!r}: give Java's memory as in 4G or 500M.")
         self._check_numbers()
