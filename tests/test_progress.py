@@ -59,9 +59,13 @@ def test_short_work_is_silent(capsys):
 
 
 def test_work_that_fails_ends_its_thread_and_adds_no_last_line(quick, capsys):
-    with pytest.raises(ValueError, match="broken"), bar("reading", 2):
-        time.sleep(0.05)
-        raise ValueError("broken")
+    def work():
+        with bar("reading", 2):
+            time.sleep(0.05)
+            raise ValueError("broken")
+
+    with pytest.raises(ValueError, match="broken"):
+        work()
     count = len(capsys.readouterr().err.splitlines())
     time.sleep(0.05)
     assert count > 0

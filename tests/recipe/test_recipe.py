@@ -18,8 +18,8 @@ from tellapart.cli.train import recipe_of
 from tellapart.errors import UsageError
 from tellapart.objectives import METHODS
 from tellapart.recipe.read_yaml import read_yaml
-from tellapart.recipe.shipped import find_recipe
 from tellapart.recipe.sections import CaptionerLoraSection, CaptionerSection, LoraSection, NewSection
+from tellapart.recipe.shipped import find_recipe
 
 RECIPES = (Path(__file__).parents[2] / "recipes").rglob("*.yaml")
 SHIPPED = sorted(path for path in RECIPES if "\nmethod:" in path.read_text())  # those: test_train_listener.py

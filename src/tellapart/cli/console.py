@@ -13,9 +13,6 @@ if TYPE_CHECKING:
 WIDTH = 160
 """Columns of a table that goes into a file or a pipe."""
 
-LIST_WIDTH = 100
-"""Columns of a list of names with a sentence each."""
-
 NARROWEST = 20
 """Columns that the wrapped last column of a list has at least."""
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tellapart.cli.command import help_head
 from tellapart.errors import UsageError
 from tellapart.recipe.flags import NoValue, full_name, known_key, split_words
 from tellapart.recipe.options import Given, Text, help_lines, options_of, types_of
@@ -93,17 +94,22 @@ class Words:
 OPTIONS = options_of(FrontierOptions)
 
 
+EXAMPLES = (
+    "tellapart frontier world_ved_dico --grid objective.beta=0.05,0.1,0.2 --seeds 3",
+    "tellapart frontier world_ved_dico world_ved_scst_clip_kl --grid objective.kl_coef=0.1,1",
+)
+"""Shown in the help."""
+
+
 def frontier_help() -> str:
     """The command's own options, for ``--help``."""
-    lines = [
-        "usage: tellapart frontier RECIPE --grid KEY=V1,V2,... [RECIPE --grid ...] [--option value ...]",
-        "",
-        "Train every point of a grid with several seeds (or resume where an earlier call stopped), measure each, and draw recall",
+    lines = help_head(
+        "frontier RECIPE --grid KEY=V1,V2,... [RECIPE --grid ...] [--option value ...]",
+        "Train every point of a grid with several seeds (or resume where an earlier call stopped), measure each, and draw recall "
         "against how captions read. Options of tellapart train apply to all recipes.",
-        "",
-        *help_lines(OPTIONS),
-    ]
-    return "\n".join(lines)
+        EXAMPLES,
+    )
+    return "\n".join([*lines, *help_lines(OPTIONS)])
 
 
 def read_words(argv: Sequence[str]) -> Words:

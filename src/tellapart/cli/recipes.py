@@ -7,11 +7,12 @@ import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from tellapart.cli.command import options_of
-from tellapart.cli.console import LIST_WIDTH, note, say, table
+from tellapart.cli.console import note, say, table
 from tellapart.errors import UsageError
+from tellapart.recipe.options import HELP_WIDTH
 
 if TYPE_CHECKING:
     from tellapart.recipe.shipped import Shipped
@@ -26,6 +27,11 @@ class RecipesOptions:
         json: list as JSON, with the path and the command of each.
     """
 
+    examples: ClassVar[tuple[str, ...]] = (
+        "tellapart recipes",
+        "tellapart recipes world_ved_dico",
+        "tellapart recipes world_ved_dico --copy my_recipes",
+    )
     copy: Path | None = None
     json: bool = False
 
@@ -51,7 +57,7 @@ def run(argv: Sequence[str]) -> int:
     elif words:
         say("\n".join(recipe.path.read_text(encoding="utf-8").rstrip() for recipe in named))
     else:
-        say(table([("recipe", "what it trains"), *((recipe.name, recipe.about) for recipe in named)], width=LIST_WIDTH))
+        say(table([("recipe", "what it trains"), *((recipe.name, recipe.about) for recipe in named)], width=HELP_WIDTH))
     return 0
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from tellapart.cli.command import help_head
 from tellapart.cli.console import note, say
 from tellapart.errors import UsageError
 from tellapart.recipe.listener import listener_schema, load_listener
@@ -17,6 +18,12 @@ if TYPE_CHECKING:
     from tellapart.training.run import Run
 
 OWN_FLAGS = ("dry_run", "print_config", "overwrite_output_dir")
+
+EXAMPLES = (
+    "tellapart train-listener world_listener_pac --output_dir runs/pac",
+    "tellapart train-listener coco_clip_grammar --data.path data/coco/dataset_coco.json",
+)
+"""Shown in the help."""
 
 PAC = ("--loss", "pac")
 """What ``--pac`` is short for."""
@@ -56,10 +63,12 @@ def run(argv: Sequence[str]) -> int:
 def _help() -> str:
     return "\n".join(
         [
-            "usage: tellapart train-listener RECIPE [--option value ...]",
-            "",
-            "Train a listener (CLIP, SigLIP, VSE) on images and captions as RECIPE (a YAML file) says.",
-            "",
+            *help_head(
+                "train-listener RECIPE [--option value ...]",
+                "Train a listener (CLIP, SigLIP, VSE) on images and captions as RECIPE says: a YAML file, or a name that "
+                "tellapart recipes lists.",
+                EXAMPLES,
+            ),
             *listener_schema().help(),
             "",
             "for one invocation:",

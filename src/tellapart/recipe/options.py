@@ -30,6 +30,9 @@ CONFIG = ConfigDict(
 )
 """Strict as JSON: 1 is a number and no truth value, "1" is text; dataclasses below a model are read the same way."""
 
+HELP_WIDTH = 100
+"""Characters of the longest line of a help."""
+
 REQUIRED: Any = inspect.Parameter.empty
 """The default of an option that must be given."""
 
@@ -304,7 +307,7 @@ def in_words(kind: Any) -> str:
     """A type as a sentence names it: ``a number or null``."""
     origin, inner = typing.get_origin(kind), typing.get_args(kind)
     if origin is Literal:
-        return f"one of {', '.join(map(str, inner))}"
+        return f"one of {', '.join(map(str, inner))}" if len(inner) > 1 else str(inner[0])
     if origin is dict:
         return f"a mapping of {in_words(inner[-1]).removeprefix('a ')}s"
     if origin is list and typing.get_origin(inner[0]) is Literal:
@@ -321,7 +324,10 @@ def in_words(kind: Any) -> str:
 
 def help_lines(options: Mapping[str, Option], prefix: str = "") -> list[str]:
     """The options as ``--help`` lists them: name, type, default and what they do; members of dataclasses below them."""
-    wrap = TextWrapper(width=110, initial_indent=" " * 6, subsequent_indent=" " * 6)
+    wrap = TextWrapper(width=HELP_WIDTH, initial_indent=" " * 6, subsequent_indent=" " * 6)
+    first = TextWrapper(
+        width=HELP_WIDTH, initial_indent="  ", subsequent_indent=" " * 6, break_long_words=False, break_on_hyphens=False
+    )
     lines = []
     for option in options.values():
         name = f"--{prefix}{option.name}"
@@ -329,6 +335,8 @@ def help_lines(options: Mapping[str, Option], prefix: str = "") -> list[str]:
         told = [option.help.rstrip("."), f"Its options: {', '.join(members)}" if members else ""]
         shown = "required" if option.default is REQUIRED else f"default: {option.shown_default}"
         kind = "a mapping" if members else in_words(option.kind)
-        lines.append(f"  {name}  ({kind}; {shown})")
+        if option.default is None:
+            kind = kind.removesuffix(" or null")
+        lines += first.wrap(f"{name}  ({kind}; {shown})")
         lines += wrap.wrap(". ".join(filter(None, told)) + ".") if any(told) else []
     return lines

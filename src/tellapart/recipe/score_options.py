@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from tellapart.data.formats.names import Format
 from tellapart.errors import UsageError
@@ -92,6 +92,62 @@ class ScoreOptions(DataOptions):
         spice_timeout: time limit in seconds per 500 captions.
     """
 
+    examples: ClassVar[tuple[str, ...]] = (
+        "tellapart score captions.json --references captions_val2017.json",
+        "tellapart score runs/x --split test --start",
+        "tellapart score captions.json --data photos.json --listener openai/clip-vit-base-patch32 --meteor",
+    )
+    groups: ClassVar[dict[str, tuple[str, ...]]] = {
+        "images and references": (
+            "references",
+            "data",
+            "split",
+            "images",
+            "features",
+            "format",
+            "size",
+            "limit",
+            "center_crop",
+            "on_error",
+            "on_mismatch",
+            "caption_column",
+            "protocol",
+            "protocols",
+        ),
+        "output": ("start", "output_dir", "name", "all_metrics", "json"),
+        "decoding, for runs and models": (
+            "num_beams",
+            "max_new_tokens",
+            "min_new_tokens",
+            "no_repeat_ngram_size",
+            "rerank",
+            "samples",
+            "batch_size",
+        ),
+        "retrieval and other models": (
+            "listener",
+            "prefix",
+            "judge",
+            "hard_gallery",
+            "pac",
+            "pac_base",
+            "itm",
+            "grammar",
+            "language_model",
+        ),
+        "further text metrics": (
+            "meteor",
+            "spice",
+            "spice_jar",
+            "spice_heap",
+            "spice_timeout",
+            "instances",
+            "training_references",
+            "cider_df",
+            "cider_df_images",
+        ),
+        "intervals": ("bootstrap", "seed"),
+    }
     references: str | None = None
     start: bool = False
     output_dir: Path | None = None
