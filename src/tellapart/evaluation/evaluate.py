@@ -90,6 +90,12 @@ class Evaluation:
             measured_by(self.measures) | {key: what for one in self.scorers for key, what in one.measured_by.items()},
         )
 
+    def __repr__(self) -> str:
+        retrievers = f", listeners {', '.join(self.listeners)}" if self.listeners else ""
+        return (
+            f"Evaluation({self.protocol.data!r}, {self.protocol.images:,} images, {self.protocol.decoding}{retrievers})"
+        )
+
     def __call__(self, captioner: Captioner, *, name: str = "captioner") -> EvaluationResult:
         """Caption every image and measure the captions; weights, modes and random numbers stay as they are."""
         captions, finished = self.draw(captioner)

@@ -6,12 +6,14 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from html import escape
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from tellapart.errors import UsageError
+from tellapart.evaluation.columns import main_columns
 from tellapart.evaluation.protocol import Protocol
 from tellapart.files import fresh_folder, read_object, write_json
 
@@ -23,9 +25,9 @@ CHOSE = "chose_checkpoint_by"
 """Key of ``details``: the metric by which these images chose the run's checkpoint."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class EvaluationResult:
-    """What one captioner (or one set of given captions) scored.
+    """What one captioner (or one set of given captions) scored; a notebook shows it as a table.
 
     A per-image column that carries a metric's name averages to that metric, on the same scale; others (ranks, counts)
     have names of their own.
@@ -48,6 +50,23 @@ class EvaluationResult:
     per_image: dict[str, list[Any]]
     intervals: dict[str, tuple[float, float]] = field(default_factory=dict)
     details: dict[str, Any] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        shown = ", ".join(
+            f"{column.label} {column.text(self.metrics[column.key])}" for column in main_columns(self.metrics)
+        )
+        return f"EvaluationResult({self.name!r}, {self.protocol.data}, {self.protocol.images:,} images: {shown})"
+
+    def _repr_html_(self) -> str:
+        """The main metrics with their intervals, as notebooks show an object."""
+        rows = []
+        for column in main_columns(self.metrics):
+            ends = self.intervals.get(column.key)
+            interval = f"[{column.text(ends[0])}, {column.text(ends[1])}]" if ends else ""
+            cells = (column.heading, column.text(self.metrics[column.key]), interval)
+            rows.append("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in cells) + "</tr>")
+        heading = "<tr><th>metric</th><th>" + escape(self.name) + "</th><th>95 % interval</th></tr>"
+        return f"<table>{heading}{''.join(rows)}</table><p>{escape(self.protocol.line())}</p>"
 
     def to_json(self) -> dict[str, Any]:
         """What ``metrics.json`` holds."""
