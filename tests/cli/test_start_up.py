@@ -133,7 +133,8 @@ def test_methods_table(capsys):
         (["methods", "dicoo"], "'dicoo' is not a method: did you mean dico?"),
         (["caption", "--num_beans", "3"], "--num_beans is not an option: did you mean --num_beams?"),
         (["caption", "--captioner"], "--captioner has no value"),
-        (["caption", "x.jpg"], "captioner is missing"),
+        (["caption", "x.jpg"], "--captioner is missing: give --captioner, a run of tellapart, a model folder"),
+        (["features", "x"], "--model is missing: give --model, a vision model of transformers"),
     ],
 )
 def test_wrong_words_are_one_sentence_and_exit_2(words, sentence, capsys):

@@ -280,3 +280,25 @@ def test_a_recipe_is_found_by_its_name_or_path(tmp_path):
     assert find_recipe(tmp_path / "mine.yaml") == tmp_path / "mine.yaml"
     with pytest.raises(UsageError, match="is not a file or a shipped recipe: did you mean world_ved_dico"):
         find_recipe("world_ved_dica")
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["--objective.kl_coef", "0.1"], "--objective.kl_coef is not an option of this method: it belongs to scst, "),
+        (
+            ["--objective.kl_coeff", "0.1"],
+            "is not an option of this method: did you mean --objective.kl_coef of scst, ",
+        ),
+        (["--objective.num_beans", "3"], "--objective.num_beans is not an option: did you mean --objective.num_beams?"),
+        (
+            ["--method", "scst", "--objective.beta", "0.1"],
+            "--objective.beta is not an option of this method: it belongs to dico, dpo.",
+        ),
+        (["--objective.qqqqqq", "3"], "--objective.qqqqqq is not an option: see --help for the options."),
+    ],
+)
+def test_a_number_of_another_method_says_whose_it_is(recipe, words, sentence):
+    with pytest.raises(UsageError) as refused:
+        load_recipe([str(recipe), *words])
+    assert sentence in str(refused.value)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from tellapart.cli.command import help_head
 from tellapart.cli.console import note, result_console, say
 from tellapart.cli.push import check_push, push_trained
+from tellapart.cli.resuming import telling_how_to_resume
 from tellapart.recipe.options import HELP_WIDTH, help_lines
 from tellapart.recipe.recipe import Recipe, load_with, schema_of
 from tellapart.recipe.schema import Catalogue, captioner_schema
@@ -40,7 +41,8 @@ def run(argv: Sequence[str]) -> int:
     from tellapart.recipe.run import is_main, train
 
     built = recipe.build()
-    done = train(recipe, overwrite=flags.overwrite_output_dir, built=built)
+    with telling_how_to_resume("train", argv, recipe.training.output_dir):
+        done = train(recipe, overwrite=flags.overwrite_output_dir, built=built)
     if is_main():
         _conclude(built, done)
         if flags.push_to_hub:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from tellapart.cli.command import help_head
 from tellapart.cli.console import note, say
+from tellapart.cli.resuming import telling_how_to_resume
 from tellapart.errors import UsageError
 from tellapart.recipe.listener import listener_schema, load_listener
 from tellapart.recipe.options import help_lines
@@ -54,7 +55,8 @@ def run(argv: Sequence[str]) -> int:
     from tellapart.recipe.listener_build import train
     from tellapart.recipe.run import is_main
 
-    done = train(recipe, overwrite=flags.overwrite_output_dir, built=built)
+    with telling_how_to_resume("train-listener", argv, recipe.training.output_dir):
+        done = train(recipe, overwrite=flags.overwrite_output_dir, built=built)
     if is_main():
         _conclude(done)
     return 0

@@ -11,6 +11,7 @@ from tellapart.data.dataset import CaptionDataset, Collate
 from tellapart.errors import UsageError
 from tellapart.evaluation.drawing import draw_rollouts
 from tellapart.evaluation.late_scorer import LateScorer
+from tellapart.evaluation.matching import among_references
 from tellapart.evaluation.measures import Measure, Measured, left_out, measured_by, reference_measures, style_measures
 from tellapart.evaluation.protocol import Protocol, data_digest
 from tellapart.evaluation.rerank import Rerank
@@ -138,6 +139,8 @@ class Evaluation:
         """
         require_same_ids(captions, self.dataset, name)
         ordered = {image_id: captions[image_id] for image_id in self.dataset.ids}
+        if references is None:
+            note = "; ".join(filter(None, [note, among_references(ordered, self.dataset.references)]))
         return self._measure(ordered, name, replace(self.protocol, decoding=None, note=note), references)
 
     def human(self, *, name: str = "human") -> EvaluationResult:

@@ -256,10 +256,18 @@ def validated(model: type[BaseModel], flat: Mapping[str, Given], types: Mapping[
     try:
         return model.model_validate_json(json.dumps(plain(nest(values)), default=str))
     except ValidationError as error:
-        raise UsageError(_sentence(error, flat, types, missing)) from error
+        raise UsageError(_sentence(error, model, flat, types, missing)) from error
 
 
-def _sentence(error: ValidationError, flat: Mapping[str, Given], types: Mapping[str, Any], missing: str) -> str:
+def _help_of(model: type[BaseModel], key: str) -> str:
+    """What an option is, in the words of its help."""
+    field = model.model_fields.get(key)
+    return (field.description if field is not None and field.description else "a value").rstrip(".")
+
+
+def _sentence(
+    error: ValidationError, model: type[BaseModel], flat: Mapping[str, Given], types: Mapping[str, Any], missing: str
+) -> str:
     """The first thing that is wrong."""
     first = error.errors(include_url=False)[0]
     place = [str(part) for part in first["loc"]]
@@ -268,7 +276,7 @@ def _sentence(error: ValidationError, flat: Mapping[str, Given], types: Mapping[
         return (
             f"{key} is missing: set it in the recipe, or give --{key} VALUE."
             if missing == "recipe"
-            else (f"{key} is missing: give --{key} VALUE.")
+            else f"--{key} is missing: give --{key}, {_help_of(model, key)}."
         )
     while place and ".".join(place) not in types:
         place.pop()

@@ -278,11 +278,20 @@ def captioner_schema(
             optional = name != "listener"
             sections[name] = Section.of(catalogue.parts[name].options(), optional=optional, absent=not needed)
     if kind is not None:
-        given = ("captioner", REWARD, *catalogue.parts, *kind.fixed)
-        sections[OBJECTIVE] = Section(options_of(kind.load(), skip=given), help="The numbers of the method.")
+        sections[OBJECTIVE] = Section(objective_options(kind, catalogue.parts), help="The numbers of the method.")
     sections["evaluation"] = Section.of(EvaluationSection)
     sections[TRAINING] = Section.of(TrainConfig)
     return Schema(sections, {"method": METHOD_OPTION}, entries, tuple(catalogue.rewards))
+
+
+def objective_options(method: Method, parts: Iterable[str] = PARTS) -> dict[str, Option]:
+    """The numbers of a method: the options of its class that are no parts.
+
+    Args:
+        method: of a recipe.
+        parts: names of what recipes build.
+    """
+    return options_of(method.load(), skip=("captioner", REWARD, *parts, *method.fixed))
 
 
 def reward_options(name: str, catalogue: Catalogue) -> dict[str, Option]:
