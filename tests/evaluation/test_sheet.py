@@ -13,7 +13,7 @@ from evaluation_fakes import toy_result
 from rich.console import Console
 
 from tellapart.errors import UsageError
-from tellapart.evaluation.columns import describe
+from tellapart.evaluation.columns import describe, explain_words
 from tellapart.evaluation.compare import compare_results
 from tellapart.evaluation.pool import Pool, Pooled
 from tellapart.evaluation.report.record import Record
@@ -132,3 +132,13 @@ def test_images_that_chose_a_checkpoint_are_named():
     assert note in compare_results([plain, chosen]).caption()
     assert note in compare_results([plain, chosen]).sheet().to_latex()
     assert note in Pooled.of([Pool("dico", [chosen])]).caption()
+
+
+def test_words_of_ours_are_explained_below_the_table():
+    console = Console(file=io.StringIO(), width=200)
+    compare_results([toy_result("xe", seed=0)]).print(console)
+    said = console.file.getvalue()
+    assert "judge: a retriever that was not the reward" in said
+    assert "exact:" not in said  # no such column
+    assert explain_words([describe("exact_recall@1"), describe("CIDEr")]).startswith("exact: ")
+    assert explain_words([describe("CIDEr")]) == ""

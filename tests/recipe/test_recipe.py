@@ -186,7 +186,9 @@ def test_what_is_wrong_in_a_file_is_named_with_file_and_remedy(recipe, line, sen
         (["--captioner.lora.r", "x"], "--captioner.lora.r is 'x', but must be a whole number: change it."),
         (["--learning_rate", "x"], "--learning_rate is 'x', but must be a number or a mapping of numbers: change it."),
         (["--seed"], "--seed has no value: write --seed VALUE."),
-        (["extra"], "'extra' is one word too many"),
+        (["extra"], "'extra' is not expected: name one recipe, and write options as --name VALUE."),
+        (["objective.beta=0.1"], "'objective.beta=0.1' is not expected: write --objective.beta 0.1."),
+        (["world_ved_xe"], "'world_ved_xe' is not expected: the recipe is {file} already, name one of the two."),
     ],
 )
 def test_what_is_wrong_in_a_flag_is_named_with_its_remedy(recipe, flags, sentence):

@@ -43,7 +43,7 @@ def run(argv: Sequence[str]) -> int:
         return 0
     words, options = chosen
     if words:
-        raise UsageError(f"{words[0]!r} is one word too many: tellapart demo takes options only.")
+        raise UsageError(f"{words[0]!r} is not expected: tellapart demo takes options only.")
     if options.workers < 1:
         raise UsageError(f"--workers is {options.workers}: it must be at least 1.")
     from tellapart.sweep.demo import run_demo

@@ -210,7 +210,7 @@ def _belonging(words: Sequence[str]) -> tuple[list[Method], list[Path], dict[str
         elif name in REPEATED:
             before.append((name, value))
         else:
-            raise UsageError(f"{word!r} is one word too many: name recipes, and grids as --grid KEY=V1,V2.")
+            raise UsageError(f"{word!r} is not expected: name recipes, and grids as --grid KEY=V1,V2.")
     if before:
         name, value = before[0]
         raise UsageError(f"--{name} {value} belongs to no recipe: name a recipe with it.")

@@ -41,7 +41,7 @@ def run(argv: Sequence[str]) -> int:
         return 0
     words, options = chosen
     if words:
-        raise UsageError(f"{words[0]!r} is one word too many: tellapart world takes options only.")
+        raise UsageError(f"{words[0]!r} is not expected: tellapart world takes options only.")
     from tellapart.world.probes import failed_gates, probe_all
     from tellapart.world.stages import build_all
 

@@ -166,6 +166,20 @@ def markdown_cell(text: str) -> str:
     return " ".join(text.replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;").split())
 
 
+WORDS = {
+    "listener": "a retriever, the reward's if it has one",
+    "judge": "a retriever that was not the reward",
+    "exact": "recall by what the caption says, read exactly by the world's grammar",
+}
+"""Words of headings -> what they mean."""
+
+
+def explain_words(columns: Iterable[Column]) -> str:
+    """The words of the headings that are ours, in a line; empty where none is."""
+    labels = {column.label.split()[0] for column in columns}
+    return "; ".join(f"{word}: {meaning}" for word, meaning in WORDS.items() if word in labels)
+
+
 def main_columns(keys: Iterable[str]) -> list[Column]:
     """The metrics of ``MAIN`` that are among ``keys``, in that order."""
     known = list(keys)

@@ -10,7 +10,7 @@ import numpy as np
 
 from tellapart.evaluation.aggregate import Aggregate
 from tellapart.evaluation.bootstrap import p_values, percentile_interval, resampled_sums
-from tellapart.evaluation.columns import Column, all_columns, main_columns
+from tellapart.evaluation.columns import Column, all_columns, explain_words, main_columns
 from tellapart.evaluation.results import CHOSE, EvaluationResult, require_comparable
 from tellapart.evaluation.sheet import Cell, Row, Sheet
 
@@ -66,10 +66,14 @@ class Comparison:
         """Every metric that any run has, in the order first met."""
         return list(dict.fromkeys(key for result in self.results for key in result.metrics))
 
+    def columns(self, *, every_metric: bool = False) -> list[Column]:
+        """The metrics of the table: all, or the main ones."""
+        return all_columns(self.keys) if every_metric else main_columns(self.keys)
+
     def print(self, console: Console, *, every_metric: bool = False) -> None:
-        """Show the table, what the brackets mean and how it was measured."""
+        """Show the table, what its words and brackets mean, and how it was measured."""
         console.print(self.table(every_metric=every_metric))
-        console.print(self.caption(), style="dim", highlight=False, markup=False)
+        print_below(console, self.columns(every_metric=every_metric), self.caption())
 
     def caption(self) -> str:
         """What the differences mean, and the protocol."""
@@ -102,7 +106,7 @@ class Comparison:
         alone = self.results[0].intervals if len(self.results) == 1 else {}
         if alone:
             table.add_column("95 % interval")
-        for column in all_columns(self.keys) if every_metric else main_columns(self.keys):
+        for column in self.columns(every_metric=every_metric):
             row = [Text(column.heading)]
             for result, differences in zip(self.results, self.differences, strict=True):
                 cell = Text(column.text(result.metrics.get(column.key)))
@@ -117,7 +121,7 @@ class Comparison:
 
     def sheet(self, *, every_metric: bool = False) -> Sheet:
         """One row per run, one column per metric, for Markdown, LaTeX and CSV."""
-        columns = all_columns(self.keys) if every_metric else main_columns(self.keys)
+        columns = self.columns(every_metric=every_metric)
         rows = []
         for result, differences in zip(self.results, self.differences, strict=True):
             asides = [differences[c.key].text(c) if c.key in differences else "" for c in columns]
@@ -176,6 +180,12 @@ def _differences(
     low, high = percentile_interval(draws, confidence)
     ends = zip(a.keys, low.tolist(), high.tolist(), p_values(draws).tolist(), strict=True)
     return found | {key: Difference(found[key].value, *rest) for key, *rest in ends}
+
+
+def print_below(console: Console, columns: Sequence[Column], caption: str) -> None:
+    """Show what the headings' words mean and how a table was measured."""
+    for text in filter(None, [explain_words(columns), caption]):
+        console.print(text, style="dim", highlight=False, markup=False)
 
 
 def chosen_on(results: Sequence[EvaluationResult]) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tellapart.evaluation.columns import all_columns, main_columns
-from tellapart.evaluation.compare import chosen_on
+from tellapart.evaluation.compare import chosen_on, print_below
 from tellapart.evaluation.results import EvaluationResult, require_comparable
 from tellapart.evaluation.sheet import Cell, Row, Sheet, with_spread
 
@@ -81,7 +81,7 @@ class Pooled:
         for place, column in enumerate(sheet.columns):
             table.add_row(Text(column.heading), *(with_spread(row.cells[place], column) for row in sheet.rows))
         console.print(table)
-        console.print(self.caption(), style="dim", highlight=False, markup=False)
+        print_below(console, sheet.columns, sheet.caption)
 
     def to_json(self) -> dict[str, Any]:
         """Mean, spread and the values of each seed, on their stored scale."""

@@ -315,7 +315,7 @@ def in_words(kind: Any) -> str:
     """A type as a sentence names it: ``a number or null``."""
     origin, inner = typing.get_origin(kind), typing.get_args(kind)
     if origin is Literal:
-        return f"one of {', '.join(map(str, inner))}" if len(inner) > 1 else str(inner[0])
+        return f"one of {', '.join(map(str, inner))}"
     if origin is dict:
         return f"a mapping of {in_words(inner[-1]).removeprefix('a ')}s"
     if origin is list and typing.get_origin(inner[0]) is Literal:
@@ -345,6 +345,8 @@ def help_lines(options: Mapping[str, Option], prefix: str = "") -> list[str]:
         kind = "a mapping" if members else in_words(option.kind)
         if option.default is None:
             kind = kind.removesuffix(" or null")
+        if "," not in kind:
+            kind = kind.removeprefix("one of ")  # the one value there is
         lines += first.wrap(f"{name}  ({kind}; {shown})")
         lines += wrap.wrap(". ".join(filter(None, told)) + ".") if any(told) else []
     return lines
