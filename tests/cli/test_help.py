@@ -14,7 +14,10 @@ import pytest
 from tellapart.cli.caption_options import CaptionOptions
 from tellapart.cli.compare import CompareOptions
 from tellapart.cli.completion import SCRIPTS, Options, candidates
+from tellapart.cli.data import CheckOptions
 from tellapart.cli.features import FeaturesOptions
+from tellapart.cli.frontier_words import FrontierOptions
+from tellapart.cli.judge import JudgeOptions
 from tellapart.cli.main import COMMANDS, main
 from tellapart.cli.mine import MineOptions
 from tellapart.cli.report import ReportOptions
@@ -55,9 +58,20 @@ def test_examples_use_commands_recipes_and_options_that_exist(verb, capsys):
         assert known >= {word for word in rest if word.startswith("--")}
 
 
-@pytest.mark.parametrize(
-    "kind", [CaptionOptions, CompareOptions, FeaturesOptions, MineOptions, ReportOptions, ScoreOptions]
+GROUPED = (
+    CaptionOptions,
+    CheckOptions,
+    CompareOptions,
+    FeaturesOptions,
+    FrontierOptions,
+    JudgeOptions,
+    MineOptions,
+    ReportOptions,
+    ScoreOptions,
 )
+
+
+@pytest.mark.parametrize("kind", GROUPED)
 def test_groups_name_options_once_and_options_that_exist(kind):
     grouped = [name for names in kind.groups.values() for name in names]
     assert len(grouped) == len(set(grouped))

@@ -32,7 +32,7 @@ def options_of(argv: Sequence[str], kind: type[T], *, usage: str, description: s
     options = reading.options_of(kind)
     if "--help" in argv or "-h" in argv:
         lines = help_head(f"{usage} [--option value ...]", description, getattr(kind, "examples", ()))
-        say("\n".join([*lines, *_grouped(options, getattr(kind, "groups", {}))]))
+        say("\n".join([*lines, *grouped_lines(options, getattr(kind, "groups", {}))]))
         return None
     types = reading.types_of(options)
     words = split_words(argv, types, recipe=False)
@@ -57,8 +57,8 @@ def help_head(usage: str, description: str, examples: Sequence[str] = ()) -> lis
     return [*called, "", *wrap(description, reading.HELP_WIDTH), "", *shown]
 
 
-def _grouped(options: Mapping[str, reading.Option], groups: Mapping[str, Sequence[str]]) -> list[str]:
-    """The options under the headings of their groups."""
+def grouped_lines(options: Mapping[str, reading.Option], groups: Mapping[str, Sequence[str]]) -> list[str]:
+    """The options under the headings of their groups, those of no group last."""
     named = {name for names in groups.values() for name in names}
     rest = [name for name in options if name not in named]
     parts = {**groups, "other options" if groups else "options": rest}

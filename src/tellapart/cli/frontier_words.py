@@ -6,12 +6,12 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
-from tellapart.cli.command import help_head
+from tellapart.cli.command import grouped_lines, help_head
 from tellapart.errors import UsageError
 from tellapart.recipe.flags import NoValue, full_name, known_key, split_words
-from tellapart.recipe.options import Given, Text, help_lines, options_of, types_of
+from tellapart.recipe.options import Given, Text, options_of, types_of
 from tellapart.recipe.recipe import schema_of
 from tellapart.recipe.schema import Catalogue
 from tellapart.recipe.shipped import is_recipe
@@ -52,6 +52,11 @@ class FrontierOptions:
         dry_run: check every recipe, list the trainings and which are done, and train nothing.
     """
 
+    groups: ClassVar[dict[str, tuple[str, ...]]] = {
+        "what is trained": ("grid", "label", "seeds", "redraw_start", "workers", "dry_run"),
+        "how points are measured": ("split", "num_beams", "samples", "meteor", "language_model", "grammar"),
+        "page and pictures": ("output_dir", "add", "at", "images", "title", "picture"),
+    }
     grid: str | None = None
     label: str | None = None
     add: str | None = None
@@ -109,7 +114,7 @@ def frontier_help() -> str:
         "against how captions read. Options of tellapart train apply to all recipes.",
         EXAMPLES,
     )
-    return "\n".join([*lines, *help_lines(OPTIONS)])
+    return "\n".join([*lines, *grouped_lines(OPTIONS, FrontierOptions.groups)])
 
 
 def read_words(argv: Sequence[str]) -> Words:
