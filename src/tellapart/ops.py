@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Literal
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from tellapart.errors import UsageError
 
@@ -130,3 +130,10 @@ def hardest_hinge(similarities: Tensor, margin: float = 0.2, *, same: Tensor | N
     others = similarities.masked_fill(excluded if same is None else excluded | same, -torch.inf)
     costs = [(margin - own + others.max(dim=dim).values).clamp(min=0) for dim in (1, 0)]
     return costs[0] + costs[1]
+
+
+def describe_weights(module: nn.Module) -> str:
+    """How many weights a module has, and how many of them train: ``2,310 weights, 1,200 trainable``."""
+    counts = [(weight.numel(), weight.requires_grad) for weight in module.parameters()]
+    total, trained = sum(count for count, _ in counts), sum(count for count, trains in counts if trains)
+    return f"{total:,} weights, {trained:,} trainable"

@@ -145,6 +145,12 @@ def test_faults_are_drawn_again_flagged_and_listed(photos, tmp_path, caption):
     assert five.startswith("captioned 10 images at ")
 
 
+def test_unreadable_images_without_flags_are_told_apart(photos, tmp_path, caption):
+    (photos / "broken.png").write_bytes(b"no picture")
+    _, _, said = caption(photos, "--output", tmp_path / "0.jsonl", "--gate", "none")
+    assert said.endswith(f"; none flagged; {tmp_path / '0.review.csv'} lists the unreadable images.\n")
+
+
 def test_styles_change_what_is_written_and_flags_win(photos, tmp_path, caption, materials):
     options = ("--captioner", materials.captioner, "--num_beams", "1", "--gate", "none")
     longest = {}

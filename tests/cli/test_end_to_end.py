@@ -122,7 +122,8 @@ def test_captions_in_files(materials, tmp_path, capsys):
 
 
 def test_compare_and_report(runs, tmp_path, capsys):
-    assert run("compare", runs / "xe", runs / "dico", "--format", "json", "--samples", "50") == 0
+    words = ("compare", runs / "xe", runs / "dico", "--start", "false")
+    assert run(*words, "--format", "json", "--samples", "50") == 0
     told = json.loads(capsys.readouterr().out)
     first, second = told["runs"]
     assert (first["name"], second["name"]) == ("xe", "dico")

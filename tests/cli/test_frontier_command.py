@@ -90,7 +90,7 @@ def test_a_grid_belongs_to_the_recipe_before_it():
         ([DICO, "--grid"], "--grid has no value: write --grid objective.beta=0.1,0.2"),
         ([DICO, "--grid", "objective.beta="], "gives no values"),
         (["--grid", "objective.beta=1", "--add", "x"], "belongs to no recipe"),
-        ([DICO, "other"], "'other' is one word too many"),
+        ([DICO, "other"], "'other' is not expected"),
         ([DICO, "--seeds", "0"], "--seeds is '0'"),
         ([DICO, "--seeds", "1.5"], "--seeds is '1.5'"),
         ([DICO, "--at", "CIDEr=high"], "--at CIDEr=high is no number"),

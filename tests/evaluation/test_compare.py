@@ -11,7 +11,12 @@ from rich.console import Console
 
 from tellapart.errors import UsageError
 from tellapart.evaluation.bootstrap import paired_bootstrap
-from tellapart.evaluation.compare import compare, compare_results
+from tellapart.evaluation.compare import compare_results
+from tellapart.evaluation.results import find_result
+
+
+def compare(runs, **options):
+    return compare_results([find_result(run) for run in runs], **options)
 
 
 def printed(comparison, **options) -> str:
@@ -71,7 +76,7 @@ def test_printed_table_scales_cider_and_keeps_percent(tmp_path):
 
 def test_markdown_has_a_row_a_run_and_escapes_pipes():
     comparison = compare_results([toy_result("xe", seed=0), toy_result("a|b\nc", seed=1)])
-    lines = comparison.to_markdown().splitlines()
+    lines = comparison.sheet().to_markdown().splitlines()
     assert lines[0] == "| run | CIDEr | BLEU-4 | judge R@1 |"
     assert lines[2].startswith("| xe | ")
     assert lines[3].startswith("| a\\|b c | ")

@@ -200,3 +200,19 @@ def test_compute_metrics_of_logits_says_that_they_are_no_captions(caplog):
     )
     assert found["Bleu_1"] == pytest.approx(1.0)
     assert "teacher-forced" in caplog.text
+
+
+def test_captions_among_their_own_references_are_named(caplog):
+    references = {str(i): [f"a red star number {i}", "another star"] for i in range(4)}
+    own = {i: texts[0].upper() + " ." for i, texts in references.items()}
+    told = "4 of 4 captions are among the references of their own image"
+    result = score(own, references)
+    assert result.metrics["Bleu_4"] == pytest.approx(1.0)
+    assert told in result.protocol.line()
+    assert f"WARNING: {told}" in caplog.text
+    caplog.clear()
+    fresh = own | {"0": "a blue ring", "1": "a box", "2": "the moon"}  # 1 of 4 is below half
+    assert "among the references" not in score(fresh, references).protocol.line()
+    elsewhere = {i: references[str((int(i) + 1) % 4)][0] for i in references}  # of another image
+    assert "among the references" not in score(elsewhere, references).protocol.line()
+    assert "among the references" not in caplog.text

@@ -18,8 +18,8 @@ from tellapart.cli.train import recipe_of
 from tellapart.errors import UsageError
 from tellapart.objectives import METHODS
 from tellapart.recipe.read_yaml import read_yaml
-from tellapart.recipe.recipe import find_recipe
 from tellapart.recipe.sections import CaptionerLoraSection, CaptionerSection, LoraSection, NewSection
+from tellapart.recipe.shipped import find_recipe
 
 RECIPES = (Path(__file__).parents[2] / "recipes").rglob("*.yaml")
 SHIPPED = sorted(path for path in RECIPES if "\nmethod:" in path.read_text())  # those: test_train_listener.py
@@ -186,7 +186,9 @@ def test_what_is_wrong_in_a_file_is_named_with_file_and_remedy(recipe, line, sen
         (["--captioner.lora.r", "x"], "--captioner.lora.r is 'x', but must be a whole number: change it."),
         (["--learning_rate", "x"], "--learning_rate is 'x', but must be a number or a mapping of numbers: change it."),
         (["--seed"], "--seed has no value: write --seed VALUE."),
-        (["extra"], "'extra' is one word too many"),
+        (["extra"], "'extra' is not expected: name one recipe, and write options as --name VALUE."),
+        (["objective.beta=0.1"], "'objective.beta=0.1' is not expected: write --objective.beta 0.1."),
+        (["world_ved_xe"], "'world_ved_xe' is not expected: the recipe is {file} already, name one of the two."),
     ],
 )
 def test_what_is_wrong_in_a_flag_is_named_with_its_remedy(recipe, flags, sentence):
@@ -276,6 +278,29 @@ def test_train_sample_n_finds_its_section(recipe, caplog):
 
 def test_a_recipe_is_found_by_its_name_or_path(tmp_path):
     assert find_recipe("world_ved_dico").name == "world_ved_dico.yaml"
+    (tmp_path / "mine.yaml").write_text("method: xe\n")
     assert find_recipe(tmp_path / "mine.yaml") == tmp_path / "mine.yaml"
     with pytest.raises(UsageError, match="is not a file or a shipped recipe: did you mean world_ved_dico"):
         find_recipe("world_ved_dica")
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["--objective.kl_coef", "0.1"], "--objective.kl_coef is not an option of this method: it belongs to scst, "),
+        (
+            ["--objective.kl_coeff", "0.1"],
+            "is not an option of this method: did you mean --objective.kl_coef of scst, ",
+        ),
+        (["--objective.num_beans", "3"], "--objective.num_beans is not an option: did you mean --objective.num_beams?"),
+        (
+            ["--method", "scst", "--objective.beta", "0.1"],
+            "--objective.beta is not an option of this method: it belongs to dico, dpo.",
+        ),
+        (["--objective.qqqqqq", "3"], "--objective.qqqqqq is not an option: see --help for the options."),
+    ],
+)
+def test_a_number_of_another_method_says_whose_it_is(recipe, words, sentence):
+    with pytest.raises(UsageError) as refused:
+        load_recipe([str(recipe), *words])
+    assert sentence in str(refused.value)

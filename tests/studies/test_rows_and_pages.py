@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sweep.study_fakes import ROOT, STUDIES, module
-from tellapart.recipe.recipe import find_recipe
+from tellapart.recipe.shipped import find_recipe
 from tellapart.sweep.run_study import run
 from tellapart.sweep.study import Study
 from tellapart.sweep.study_file import read_study

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 from torch import Tensor, nn
 
 from tellapart.errors import UsageError
+from tellapart.ops import describe_weights
 from tellapart.relaxation import Relaxation, SoftRollout
 from tellapart.types import Batch, Decoding, Index, Rollout, Scores
 
@@ -70,6 +71,10 @@ class Captioner(nn.Module, ABC):
     name: str = "captioner"
     feature_size: int | None = None
     """Width of the image features it reads; none: it reads pictures, through :meth:`process`."""
+
+    def __repr__(self) -> str:
+        """One line; the layers are those of the model."""
+        return f"{type(self).__name__}({describe_weights(self)})"
 
     @property
     def eos_token_ids(self) -> list[int]:

@@ -29,6 +29,7 @@ from tellapart.captioners.text import CaptionText
 from tellapart.captioners.unroll import unroll
 from tellapart.draws import base_seed
 from tellapart.errors import UsageError
+from tellapart.ops import describe_weights
 from tellapart.relaxation import Relaxation, SoftRollout
 from tellapart.types import Batch, Decoding, Rollout, Scores
 
@@ -72,6 +73,12 @@ class HuggingFaceCaptioner(Captioner):
         if gradient_checkpointing:
             checkpoint_layers(family.model)
         self.train(self.training)
+
+    def __repr__(self) -> str:
+        model = self.family.model
+        source = getattr(model.config, "name_or_path", "")
+        named = f"{type(model).__name__} {source!r}" if source else type(model).__name__
+        return f"{type(self).__name__}({named}, {describe_weights(self)}{', LoRA' if self.has_lora else ''})"
 
     @classmethod
     def from_pretrained(

@@ -1,4 +1,4 @@
-"""The records that the rooms of captioning exchange: what is to be captioned, and what came of it."""
+"""The records that the modules of captioning exchange: what is captioned, and its caption."""
 
 from __future__ import annotations
 

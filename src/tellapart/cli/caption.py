@@ -185,7 +185,7 @@ def _finish(items: Sequence[Item], options: CaptionOptions, output: Output, work
     if rows or progress.errors:
         listed = write_review(output.review, rows, progress.errors, items)
     code = _tell_broken(progress, len(items), "repair them and run the same command again")
-    note(summary(progress, rows, f"see {output.review}" if listed else ""))
+    note(summary(progress, rows, str(output.review) if listed else ""))
     if not progress.errors:
         work.remove()
     return code
@@ -229,7 +229,9 @@ def summary(progress: Progress, rows: Sequence[Row], where: str = "") -> str:
     flagged = sum(bool(caption.flags) for _, caption in rows)
     reasons = ", ".join(f"{name} {often[name]}" for name in SEVERITY if often[name])
     told += f"; {flagged} flagged ({reasons})" if flagged else "; none flagged"
-    return f"{told}: {where}." if where else f"{told}."
+    if where and not flagged:
+        return f"{told}; {where} lists the unreadable images."
+    return f"{told}: see {where}." if where else f"{told}."
 
 
 def output_of(options: CaptionOptions, items: Sequence[Item]) -> Output:

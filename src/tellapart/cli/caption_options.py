@@ -6,7 +6,7 @@ import hashlib
 import re
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from tellapart.captioning.gate import SEVERITY, load_openers
 from tellapart.captioning.style import STYLES, Style
@@ -74,6 +74,38 @@ class CaptionOptions:
         batch_by_size: put images of similar shape into one batch.
     """
 
+    examples: ClassVar[tuple[str, ...]] = (
+        "tellapart caption photos/ --captioner Salesforce/blip-image-captioning-base",
+        "tellapart caption photos/ --captioner runs/x --output captions.jsonl --num_processes 2",
+        "tellapart caption photos/ --captioner runs/x --n 8 --rerank clip_s --listener world/listener",
+    )
+    groups: ClassVar[dict[str, tuple[str, ...]]] = {
+        "models": ("captioner", "listener", "features", "dtype", "prompt"),
+        "images": ("split", "format", "limit", "center_crop", "on_error"),
+        "output": ("output", "out", "overwrite", "existing", "caption_extension", "dry_run"),
+        "decoding": (
+            "num_beams",
+            "max_new_tokens",
+            "min_new_tokens",
+            "no_repeat_ngram_size",
+            "do_sample",
+            "temperature",
+            "top_p",
+            "top_k",
+            "seed",
+        ),
+        "choosing among several captions": (
+            "n",
+            "rerank",
+            "keep_all",
+            "summarize",
+            "summary_prompt",
+            "summary_max_new_tokens",
+        ),
+        "checks of captions": ("gate", "resample", "resample_on", "openers", "min_match", "max_same"),
+        "style": ("style", "max_characters", "strip_openers", "prefix", "suffix"),
+        "speed": ("batch_size", "num_workers", "num_processes", "batch_by_size"),
+    }
     captioner: str
     output: str = "-"
     out: Literal["sidecars", "jsonl", "parquet", "webdataset", "coco"] | None = None

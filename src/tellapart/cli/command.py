@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import fields
+from textwrap import wrap
 from typing import TypeVar
 
 from tellapart.cli.console import say
@@ -20,7 +21,8 @@ def options_of(argv: Sequence[str], kind: type[T], *, usage: str, description: s
 
     Args:
         argv: what follows the command.
-        kind: dataclass of the command's options.
+        kind: dataclass of the command's options. Its ``examples`` (command lines) and ``groups`` (heading -> names of options)
+            are shown in the help; options of no group come last.
         usage: the command and its words, for the help.
         description: what the command does.
 
@@ -29,11 +31,8 @@ def options_of(argv: Sequence[str], kind: type[T], *, usage: str, description: s
     """
     options = reading.options_of(kind)
     if "--help" in argv or "-h" in argv:
-        say(
-            "\n".join(
-                [f"usage: tellapart {usage} [--option value ...]", "", description, "", *reading.help_lines(options)]
-            )
-        )
+        lines = help_head(f"{usage} [--option value ...]", description, getattr(kind, "examples", ()))
+        say("\n".join([*lines, *grouped_lines(options, getattr(kind, "groups", {}))]))
         return None
     types = reading.types_of(options)
     words = split_words(argv, types, recipe=False)
@@ -43,6 +42,31 @@ def options_of(argv: Sequence[str], kind: type[T], *, usage: str, description: s
     }
     values = read_options(given, kind.__name__, options)
     return words.positional, kind(**{field.name: getattr(values, field.name) for field in fields(kind)})  # type: ignore[arg-type]
+
+
+def help_head(usage: str, description: str, examples: Sequence[str] = ()) -> list[str]:
+    """The lines of a help before its options.
+
+    Args:
+        usage: the command and its words.
+        description: what the command does.
+        examples: command lines.
+    """
+    shown = ["examples:", *(f"  {example}" for example in examples), ""] if examples else []
+    called = wrap(f"usage: tellapart {usage}", reading.HELP_WIDTH, subsequent_indent=" " * 7)
+    return [*called, "", *wrap(description, reading.HELP_WIDTH), "", *shown]
+
+
+def grouped_lines(options: Mapping[str, reading.Option], groups: Mapping[str, Sequence[str]]) -> list[str]:
+    """The options under the headings of their groups, those of no group last."""
+    named = {name for names in groups.values() for name in names}
+    rest = [name for name in options if name not in named]
+    parts = {**groups, "other options" if groups else "options": rest}
+    lines: list[str] = []
+    for heading, names in parts.items():
+        found = {name: options[name] for name in names if name in options}
+        lines += [f"{heading}:", *reading.help_lines(found), ""] if found else []
+    return lines[:-1]
 
 
 def refuse_unused(options: object, used: Collection[str], why: str) -> None:

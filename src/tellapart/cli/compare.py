@@ -6,11 +6,15 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from tellapart.cli.command import options_of
 from tellapart.cli.console import result_console, say
 from tellapart.errors import UsageError
+
+if TYPE_CHECKING:
+    from tellapart.evaluation.compare import Comparison
+    from tellapart.evaluation.pool import Pooled
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,16 +22,32 @@ class CompareOptions:
     """Options of ``tellapart compare``.
 
     Args:
-        protocol: which evaluation to take where a run has several: the name of its folder under ``eval``.
-        format: how to print the table.
+        protocol: which evaluation to take where a run has several: the name of its folder under ``eval``, or words of it, such as
+            test.
+        start: show the model that the runs began from first, if they kept its evaluation.
+        pool: seeds turns runs that differ only in the seed into one row: mean and standard deviation, named by the method.
+        format: how to print the table: on the screen (table), as Markdown (md), as LaTeX with booktabs (latex), or as data (csv,
+            json) on the scale of metrics.json.
         all_metrics: show every metric instead of the main ones.
         confidence: share of the bootstrap's draws inside an interval.
         samples: draws of the bootstrap.
         seed: seed of these draws.
     """
 
+    examples: ClassVar[tuple[str, ...]] = (
+        "tellapart compare runs/x runs/y",
+        "tellapart compare runs/x runs/y --protocol test",
+        "tellapart compare runs/dico-0 runs/dico-1 runs/scst-0 runs/scst-1 --pool seeds --format latex",
+    )
+    groups: ClassVar[dict[str, tuple[str, ...]]] = {
+        "what is compared": ("protocol", "start", "pool"),
+        "output": ("format", "all_metrics"),
+        "intervals": ("confidence", "samples", "seed"),
+    }
     protocol: str | None = None
-    format: Literal["table", "markdown", "json"] = "table"
+    start: bool = True
+    pool: Literal["seeds"] | None = None
+    format: Literal["table", "md", "latex", "csv", "json"] = "table"
     all_metrics: bool = False
     confidence: float = 0.95
     samples: int = 2000
@@ -35,7 +55,7 @@ class CompareOptions:
 
 
 def run(argv: Sequence[str]) -> int:
-    """Print the table; the first run is what the others are compared to."""
+    """Print the table; the first row is what the others are compared to."""
     chosen = options_of(
         argv,
         CompareOptions,
@@ -51,19 +71,29 @@ def run(argv: Sequence[str]) -> int:
         raise UsageError("--confidence must lie between 0 and 1, and --samples be at least 1: change them.")
     if options.seed < 0:
         raise UsageError(f"--seed is {options.seed}: give 0 or more.")
-    from tellapart.evaluation.compare import compare
-
-    comparison = compare(
-        [Path(word) for word in words],
-        protocol=options.protocol,
-        samples=options.samples,
-        seed=options.seed,
-        confidence=options.confidence,
-    )
+    found, every = _compared(words, options), options.all_metrics
     printers = {
-        "table": lambda: comparison.print(result_console(), every_metric=options.all_metrics),
-        "markdown": lambda: say(comparison.to_markdown(every_metric=options.all_metrics).rstrip()),
-        "json": lambda: say(json.dumps(comparison.to_json(), indent=2)),
+        "table": lambda: found.print(result_console(), every_metric=every),
+        "md": lambda: say(found.sheet(every_metric=every).to_markdown().rstrip()),
+        "latex": lambda: say(found.sheet(every_metric=every).to_latex().rstrip()),
+        "csv": lambda: say(found.sheet(every_metric=every).to_csv().rstrip()),
+        "json": lambda: say(json.dumps(found.to_json(), indent=2)),
     }
     printers[options.format]()
     return 0
+
+
+def _compared(words: Sequence[str], options: CompareOptions) -> Comparison | Pooled:
+    """The runs side by side, or the pools of those that differ only in the seed."""
+    from tellapart.evaluation.compare import compare_results
+    from tellapart.evaluation.report.runs import read_run, with_start
+
+    views = [read_run(Path(word), protocol=options.protocol) for word in words]
+    if options.pool is not None:
+        from tellapart.recipe.pooling import pool_seeds
+
+        return pool_seeds(views, start=options.start)
+    views = with_start(views) if options.start else views
+    return compare_results(
+        [view.result for view in views], samples=options.samples, seed=options.seed, confidence=options.confidence
+    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from textwrap import wrap
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -11,6 +12,9 @@ if TYPE_CHECKING:
 
 WIDTH = 160
 """Columns of a table that goes into a file or a pipe."""
+
+NARROWEST = 20
+"""Columns that the wrapped last column of a list has at least."""
 
 
 def say(text: str) -> None:
@@ -35,10 +39,20 @@ def result_console() -> Console:
     return console if console.is_terminal else Console(width=WIDTH)
 
 
-def table(rows: Sequence[Sequence[str]]) -> str:
-    """Rows of cells as left-aligned columns; the first row is the heading."""
+def table(rows: Sequence[Sequence[str]], *, width: int | None = None) -> str:
+    """Rows of cells as left-aligned columns; the first row is the heading.
+
+    Args:
+        rows: of equally many cells.
+        width: characters of the longest line; the last column is wrapped to fit. None wraps nothing.
+    """
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    ruled = [rows[0], ["-" * width for width in widths], *rows[1:]]
+    room = widths[-1] if width is None else max(width - sum(each + 2 for each in widths[:-1]), NARROWEST)
+    widths[-1] = min(widths[-1], room)
+    lines = []
+    for row in [rows[0], ["-" * each for each in widths], *rows[1:]]:
+        wrapped = [row[-1]] if width is None else wrap(row[-1], room) or [""]
+        lines += [(*row[:-1], wrapped[0]), *((*[""] * (len(row) - 1), rest) for rest in wrapped[1:])]
     return "\n".join(
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in ruled
+        "  ".join(cell.ljust(each) for cell, each in zip(row, widths, strict=True)).rstrip() for row in lines
     )

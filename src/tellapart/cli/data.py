@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from tellapart.cli.command import options_of
 from tellapart.cli.console import note, say, table
@@ -76,6 +76,15 @@ class CheckOptions(SourceOptions):
         output_dir: folder for the complete lists (check.json, broken_images.tsv, duplicates.tsv).
     """
 
+    examples: ClassVar[tuple[str, ...]] = (
+        "tellapart data check photos/",
+        "tellapart data check train.json val.json --output_dir checked",
+    )
+    groups: ClassVar[dict[str, tuple[str, ...]]] = {
+        "what is read": ("format", "split", "images", "limit", "image_column", "caption_column", "caption_extension"),
+        "output": ("json", "output_dir"),
+        "speed": ("num_workers",),
+    }
     num_workers: int | None = None
     json: bool = False
     output_dir: Path | None = None
@@ -292,6 +301,7 @@ class ConvertOptions(SourceOptions):
         overwrite: replace the folder if it exists.
     """
 
+    examples: ClassVar[tuple[str, ...]] = ("tellapart data convert dataset_coco.json shards --to webdataset",)
     to: Format
     link: Link = "copy"
     overwrite: bool = False

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
 from tellapart.cli.command import options_of
 from tellapart.cli.console import result_console, say
@@ -22,6 +22,10 @@ class DemoOptions:
         workers: trainings at a time, one thread each.
     """
 
+    examples: ClassVar[tuple[str, ...]] = (
+        "tellapart demo",
+        "tellapart demo --size small --output_dir runs/small",
+    )
     output_dir: Path = Path("runs/demo")
     size: Literal["full", "small"] = "full"
     workers: int = 2
@@ -39,7 +43,7 @@ def run(argv: Sequence[str]) -> int:
         return 0
     words, options = chosen
     if words:
-        raise UsageError(f"{words[0]!r} is one word too many: tellapart demo takes options only.")
+        raise UsageError(f"{words[0]!r} is not expected: tellapart demo takes options only.")
     if options.workers < 1:
         raise UsageError(f"--workers is {options.workers}: it must be at least 1.")
     from tellapart.sweep.demo import run_demo

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from tellapart.cli.command import options_of, refuse_unused
 from tellapart.cli.console import say
@@ -34,6 +34,11 @@ class DoctorOptions:
             training may intend, do not count.
     """
 
+    examples: ClassVar[tuple[str, ...]] = (
+        "tellapart doctor",
+        "tellapart doctor runs/x",
+        "tellapart doctor runs/* --strict",
+    )
     strict: bool = False
 
 

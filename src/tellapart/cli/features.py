@@ -6,7 +6,7 @@ import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from tellapart.cli.command import options_of
 from tellapart.cli.console import note, say
@@ -42,6 +42,15 @@ class FeaturesOptions:
         num_workers: threads that read images ahead.
     """
 
+    examples: ClassVar[tuple[str, ...]] = (
+        "tellapart features dataset_coco.json --model facebook/dinov2-base --output_dir features",
+    )
+    groups: ClassVar[dict[str, tuple[str, ...]]] = {
+        "what is computed": ("model", "pool", "dtype"),
+        "images": ("split", "images", "format", "size", "limit", "on_error"),
+        "output": ("output_dir", "overwrite"),
+        "speed": ("batch_size", "num_workers"),
+    }
     model: str
     output_dir: Path
     pool: Literal["mean", "grid"] = "mean"

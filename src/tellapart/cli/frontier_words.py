@@ -6,13 +6,15 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
+from tellapart.cli.command import grouped_lines, help_head
 from tellapart.errors import UsageError
-from tellapart.recipe.flags import RECIPE_ENDINGS, NoValue, full_name, known_key, split_words
-from tellapart.recipe.options import Given, Text, help_lines, options_of, types_of
+from tellapart.recipe.flags import NoValue, full_name, known_key, split_words
+from tellapart.recipe.options import Given, Text, options_of, types_of
 from tellapart.recipe.recipe import schema_of
 from tellapart.recipe.schema import Catalogue
+from tellapart.recipe.shipped import is_recipe
 from tellapart.recipe.words import read_options
 from tellapart.sweep.curves import Method
 
@@ -50,6 +52,11 @@ class FrontierOptions:
         dry_run: check every recipe, list the trainings and which are done, and train nothing.
     """
 
+    groups: ClassVar[dict[str, tuple[str, ...]]] = {
+        "what is trained": ("grid", "label", "seeds", "redraw_start", "workers", "dry_run"),
+        "how points are measured": ("split", "num_beams", "samples", "meteor", "language_model", "grammar"),
+        "page and pictures": ("output_dir", "add", "at", "images", "title", "picture"),
+    }
     grid: str | None = None
     label: str | None = None
     add: str | None = None
@@ -92,17 +99,22 @@ class Words:
 OPTIONS = options_of(FrontierOptions)
 
 
+EXAMPLES = (
+    "tellapart frontier world_ved_dico --grid objective.beta=0.05,0.1,0.2 --seeds 3",
+    "tellapart frontier world_ved_dico world_ved_scst_clip_kl --grid objective.kl_coef=0.1,1",
+)
+"""Shown in the help."""
+
+
 def frontier_help() -> str:
     """The command's own options, for ``--help``."""
-    lines = [
-        "usage: tellapart frontier RECIPE --grid KEY=V1,V2,... [RECIPE --grid ...] [--option value ...]",
-        "",
-        "Train every point of a grid with several seeds (or resume where an earlier call stopped), measure each, and draw recall",
+    lines = help_head(
+        "frontier RECIPE --grid KEY=V1,V2,... [RECIPE --grid ...] [--option value ...]",
+        "Train every point of a grid with several seeds (or resume where an earlier call stopped), measure each, and draw recall "
         "against how captions read. Options of tellapart train apply to all recipes.",
-        "",
-        *help_lines(OPTIONS),
-    ]
-    return "\n".join(lines)
+        EXAMPLES,
+    )
+    return "\n".join([*lines, *grouped_lines(OPTIONS, FrontierOptions.groups)])
 
 
 def read_words(argv: Sequence[str]) -> Words:
@@ -128,7 +140,7 @@ def _recipe_types(argv: Sequence[str], words: Sequence[str]) -> dict[str, Any]:
     types: dict[str, Any] = {}
     rewards = split_words([word for word in words if word.startswith("--reward.")], {}).options
     for word in argv:
-        if word.endswith(RECIPE_ENDINGS) and not word.startswith("--"):
+        if is_recipe(word) and not word.startswith("--"):
             types |= schema_of(word, rewards, Catalogue()).types
     return types
 
@@ -168,7 +180,7 @@ def _in_order(argv: Sequence[str]) -> list[str]:
             found.append(word)
             continue
         taken = [value] if equals else []
-        while words and not words[0].startswith("--") and not words[0].endswith(RECIPE_ENDINGS):
+        while words and not words[0].startswith("--") and not is_recipe(words[0]):
             if taken and (name not in ("grid", "at") or "=" not in words[0]):
                 break
             taken.append(words.pop(0))
@@ -189,7 +201,7 @@ def _belonging(words: Sequence[str]) -> tuple[list[Method], list[Path], dict[str
     before: list[tuple[str, str]] = []
     for word in words:
         name, _, value = word.partition(":")
-        if word.endswith(RECIPE_ENDINGS) and name not in REPEATED:
+        if is_recipe(word) and name not in REPEATED:
             methods.append(Method(Path(word)))
             _give(methods[-1], before)
             before = []
@@ -203,10 +215,10 @@ def _belonging(words: Sequence[str]) -> tuple[list[Method], list[Path], dict[str
         elif name in REPEATED:
             before.append((name, value))
         else:
-            raise UsageError(f"{word!r} is one word too many: name recipes (.yaml files), grids as --grid KEY=V1,V2.")
+            raise UsageError(f"{word!r} is not expected: name recipes, and grids as --grid KEY=V1,V2.")
     if before:
         name, value = before[0]
-        raise UsageError(f"--{name} {value} belongs to no recipe: name a recipe (a YAML file) with it.")
+        raise UsageError(f"--{name} {value} belongs to no recipe: name a recipe with it.")
     return methods, added, at
 
 
@@ -267,7 +279,7 @@ def seeds_of(text: str, first: int) -> list[int]:
 
 def _check(options: FrontierOptions, methods: Sequence[Method], added: Sequence[Path]) -> None:
     if not methods and not added:
-        raise UsageError("no recipe was named: give one (such as recipes/world_ved_dico.yaml) with its --grid.")
+        raise UsageError("no recipe was named: give one, such as world_ved_dico, with its --grid.")
     for name in ("workers", "num_beams"):
         value = getattr(options, name)
         if value is not None and value < 1:

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from tellapart.cli.command import options_of, refuse_unused
 from tellapart.cli.console import note, say
@@ -55,6 +55,15 @@ class JudgeOptions(DataOptions):
         results: folder of a study: write and print its results instead of serving the page.
     """
 
+    examples: ClassVar[tuple[str, ...]] = (
+        "tellapart judge runs/x runs/y --listener world/listener",
+        "tellapart judge --results runs/judge",
+    )
+    groups: ClassVar[dict[str, tuple[str, ...]]] = {
+        "study": ("output_dir", "question", "num_items", "neighbours", "listener", "seed", "protocol", "results"),
+        "images": ("images", "data", "split", "features", "size", "limit", "center_crop", "on_error"),
+        "page": ("port",),
+    }
     output_dir: Path = Path("runs/judge")
     protocol: str | None = None
     question: Literal["both", "which_image", "reads_better"] = "both"

@@ -29,7 +29,9 @@ COMMANDS = {
     "doctor": ("report what this machine can do, or what goes wrong in a training", "tellapart.cli.doctor:run"),
     "judge": ("ask people, on a local page, which captions are better", "tellapart.cli.judge:run"),
     "mine": ("find the pictures nearest to each image", "tellapart.cli.mine:run"),
-    "methods": ("list the training methods", "tellapart.cli.methods:run"),
+    "methods": ("list the training methods, or describe one", "tellapart.cli.methods:run"),
+    "recipes": ("list the shipped recipes, print one or copy them", "tellapart.cli.recipes:run"),
+    "completion": ("print a script that completes commands in bash or zsh", "tellapart.cli.completion:run"),
     "data": ("check data before training, or convert it", "tellapart.cli.data:run"),
     "world": ("build the stages of the built-in world and probe its models", "tellapart.cli.world:run"),
 }
@@ -92,6 +94,8 @@ def dispatch(words: Sequence[str]) -> int:
     Raises:
         UsageError: there is no such command.
     """
+    if words[:1] == ["help"] and len(words) > 1:
+        words = [*words[1:], "--help"]
     if not words or words[0] in ("-h", "--help", "help"):
         say(usage())
         return 0
@@ -145,7 +149,7 @@ def usage() -> str:
             "commands:",
             *lines,
             "",
-            "tellapart COMMAND --help explains a command; --debug shows the traceback of an error.",
+            "tellapart help COMMAND explains a command; --debug shows the traceback of an error.",
         ]
     )
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from tellapart.cli.command import options_of
 from tellapart.cli.console import note, say, table
@@ -47,6 +47,15 @@ class MineOptions:
         on_error: an image that cannot be read is an error (fail), or is left out (skip).
     """
 
+    examples: ClassVar[tuple[str, ...]] = (
+        "tellapart mine world --listener world/listener",
+        "tellapart mine photos/ --listener openai/clip-vit-base-patch32 --near_duplicates",
+    )
+    groups: ClassVar[dict[str, tuple[str, ...]]] = {
+        "images": ("split", "images", "format", "size", "limit", "on_error"),
+        "search": ("listener", "prefix", "k", "engine", "recall", "same_above", "near_duplicates"),
+        "output": ("output",),
+    }
     listener: str | None = None
     k: int = 5
     split: str = "train"

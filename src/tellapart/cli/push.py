@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from tellapart.cli.command import options_of
 from tellapart.cli.console import note, say
@@ -26,6 +26,7 @@ class PushOptions:
         dry_run: list what would be uploaded, and only write the model card.
     """
 
+    examples: ClassVar[tuple[str, ...]] = ("tellapart push runs/x --hub_model_id me/my-captioner --dry_run",)
     hub_model_id: str | None = None
     hub_private_repo: bool = False
     dry_run: bool = False

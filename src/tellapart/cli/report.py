@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import ClassVar
 
 from tellapart.cli.command import options_of, refuse_unused
 from tellapart.cli.console import note, say
@@ -27,6 +28,15 @@ class ReportOptions(DataOptions):
         card: write the model card of each run (README.md in its folder) instead of the page.
     """
 
+    examples: ClassVar[tuple[str, ...]] = (
+        "tellapart report runs/x runs/y --output report.html",
+        "tellapart report --card runs/x",
+    )
+    groups: ClassVar[dict[str, tuple[str, ...]]] = {
+        "output": ("output", "title", "num_images", "card"),
+        "runs": ("protocol", "start", "seed"),
+        "images": ("data", "split", "images", "features", "size", "limit", "center_crop", "on_error"),
+    }
     output: Path = Path("report.html")
     protocol: str | None = None
     title: str = "Image captioners compared"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -161,20 +162,47 @@ def _print(result: EvaluationResult, options: ScoreOptions) -> None:
 def score_captioner(word: str, options: ScoreOptions) -> int:
     """Measure, print, and keep the result with the run."""
     from tellapart.evaluation.compare import compare_results
-    from tellapart.evaluation.given import with_intervals
+    from tellapart.evaluation.results import with_choice
     from tellapart.recipe.runs import made
-    from tellapart.recipe.score import measure
+    from tellapart.recipe.score import measure, start_of
 
-    result = measure(word, options)
-    if options.bootstrap:
-        result = with_intervals(result, samples=options.bootstrap, seed=options.seed)
+    run = Path(word) if made(Path(word)) else None
+    start = start_of(word) if options.start else ""  # refused now, not after the measurement
+    result = _measured(measure(word, options), options)
+    if run is not None:
+        result = with_choice(result, run)
     for sentence in result.details.get("left_out", {}).values():
         note(f"note: {sentence}")
-    folder = options.output_dir or (Path(word) if made(Path(word)) else None)
+    folder = options.output_dir or run
     if folder is not None:
         note(f"kept in {result.save(folder)}")
+    shown = [result]
+    if start and folder is not None:
+        shown = [_start(word, start, folder, options), result]
     if options.json:
         say(json.dumps(result.to_json(), indent=2))
     else:
-        compare_results([result]).print(result_console(), every_metric=options.all_metrics)
+        compare_results(shown).print(result_console(), every_metric=options.all_metrics)
     return 0
+
+
+def _measured(result: EvaluationResult, options: ScoreOptions) -> EvaluationResult:
+    """The result with its intervals."""
+    from tellapart.evaluation.given import with_intervals
+
+    return with_intervals(result, samples=options.bootstrap, seed=options.seed) if options.bootstrap else result
+
+
+def _start(word: str, start: str, folder: Path, options: ScoreOptions) -> EvaluationResult:
+    """Measure the model that a run began from, and keep it where compare and report find it."""
+    from tellapart.evaluation.report.runs import START_FOLDER, START_NAME
+    from tellapart.recipe.runs import made
+    from tellapart.recipe.score import measure
+
+    run = made(Path(word))
+    own = (
+        None if run is None else replace(run, own_listener=None)
+    )  # the run's own listener was trained with its captioner
+    result = _measured(replace(measure(start, options, run=own), name=START_NAME), options)
+    note(f"kept in {result.save(folder / START_FOLDER)}")
+    return result

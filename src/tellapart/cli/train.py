@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
+from tellapart.cli.command import help_head
 from tellapart.cli.console import note, result_console, say
 from tellapart.cli.push import check_push, push_trained
-from tellapart.recipe.options import help_lines
+from tellapart.cli.resuming import telling_how_to_resume
+from tellapart.recipe.options import HELP_WIDTH, help_lines
 from tellapart.recipe.recipe import Recipe, load_with, schema_of
 from tellapart.recipe.schema import Catalogue, captioner_schema
 from tellapart.recipe.words import FLAGS, TrainFlags, read_words, recipe_word
@@ -38,7 +41,8 @@ def run(argv: Sequence[str]) -> int:
     from tellapart.recipe.run import is_main, train
 
     built = recipe.build()
-    done = train(recipe, overwrite=flags.overwrite_output_dir, built=built)
+    with telling_how_to_resume("train", argv, recipe.training.output_dir):
+        done = train(recipe, overwrite=flags.overwrite_output_dir, built=built)
     if is_main():
         _conclude(built, done)
         if flags.push_to_hub:
@@ -74,26 +78,35 @@ def _dry_run(recipe: Recipe) -> int:
     return 0
 
 
+EXAMPLES = (
+    "tellapart train world_ved_dico --output_dir runs/x",
+    "tellapart train world_ved_dico --objective.beta 0.1 --seed 1 --output_dir runs/y",
+    "tellapart train coco_blip_wtf_rl --method scst --dry_run",
+    "tellapart train world_ved_dico --output_dir runs/x --resume_from_checkpoint last",
+)
+"""Shown in the help."""
+
+
 def _help(argv: Sequence[str]) -> str:
     """The options of ``train``; with a recipe or ``--method``, also those of the method."""
-    lines = [
-        "usage: tellapart train RECIPE [--option value ...]",
-        "",
-        "Train a captioner as RECIPE (a YAML file) says.",
-    ]
+    lines = help_head(
+        "train RECIPE [--option value ...]",
+        "Train a captioner as RECIPE says: a YAML file, or a name that tellapart recipes lists.",
+        EXAMPLES,
+    )
     rest = [word for word in argv if word not in ("--help", "-h")]
     if recipe_word(rest) is None and "--method" not in " ".join(rest):
         catalogue = Catalogue()
-        lines += ["", *captioner_schema(None, catalogue).help(), "", "for one invocation:", *help_lines(FLAGS)]
-        names = ", ".join(catalogue.methods)
-        return "\n".join([*lines, "", f"Name a recipe or --method ({names}) to see the method's options too."])
+        lines += [*captioner_schema(None, catalogue).help(), "", "for one invocation:", *help_lines(FLAGS)]
+        names = f"Name a recipe or --method ({', '.join(catalogue.methods)}) to see the method's options too."
+        return "\n".join([*lines, "", *wrap(names, HELP_WIDTH)])
     found: list[str] = []
 
     def load(source: str | None, asked: Mapping[str, Any], options: Any, plugins: Sequence[Path]) -> None:
         found.extend(schema_of(source, asked, Catalogue.load(plugins)).help())
 
     read_words(rest, load)
-    return "\n".join([*lines, "", *found, "", "for one invocation:", *help_lines(FLAGS)])
+    return "\n".join([*lines, *found, "", "for one invocation:", *help_lines(FLAGS)])
 
 
 def _conclude(built: Built, done: Run) -> None:

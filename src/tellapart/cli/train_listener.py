@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from tellapart.cli.command import help_head
 from tellapart.cli.console import note, say
+from tellapart.cli.resuming import telling_how_to_resume
 from tellapart.errors import UsageError
 from tellapart.recipe.listener import listener_schema, load_listener
 from tellapart.recipe.options import help_lines
@@ -17,6 +19,12 @@ if TYPE_CHECKING:
     from tellapart.training.run import Run
 
 OWN_FLAGS = ("dry_run", "print_config", "overwrite_output_dir")
+
+EXAMPLES = (
+    "tellapart train-listener world_listener_pac --output_dir runs/pac",
+    "tellapart train-listener coco_clip_grammar --data.path data/coco/dataset_coco.json",
+)
+"""Shown in the help."""
 
 PAC = ("--loss", "pac")
 """What ``--pac`` is short for."""
@@ -47,7 +55,8 @@ def run(argv: Sequence[str]) -> int:
     from tellapart.recipe.listener_build import train
     from tellapart.recipe.run import is_main
 
-    done = train(recipe, overwrite=flags.overwrite_output_dir, built=built)
+    with telling_how_to_resume("train-listener", argv, recipe.training.output_dir):
+        done = train(recipe, overwrite=flags.overwrite_output_dir, built=built)
     if is_main():
         _conclude(done)
     return 0
@@ -56,10 +65,12 @@ def run(argv: Sequence[str]) -> int:
 def _help() -> str:
     return "\n".join(
         [
-            "usage: tellapart train-listener RECIPE [--option value ...]",
-            "",
-            "Train a listener (CLIP, SigLIP, VSE) on images and captions as RECIPE (a YAML file) says.",
-            "",
+            *help_head(
+                "train-listener RECIPE [--option value ...]",
+                "Train a listener (CLIP, SigLIP, VSE) on images and captions as RECIPE says: a YAML file, or a name that "
+                "tellapart recipes lists.",
+                EXAMPLES,
+            ),
             *listener_schema().help(),
             "",
             "for one invocation:",

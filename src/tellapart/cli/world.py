@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from tellapart.cli.command import options_of
 from tellapart.cli.console import say, table
@@ -21,6 +21,10 @@ class WorldOptions:
         json: print everything that was measured as JSON instead of a table.
     """
 
+    examples: ClassVar[tuple[str, ...]] = (
+        "tellapart world",
+        "tellapart world --json",
+    )
     size: Literal["full", "small"] = "full"
     json: bool = False
 
@@ -37,7 +41,7 @@ def run(argv: Sequence[str]) -> int:
         return 0
     words, options = chosen
     if words:
-        raise UsageError(f"{words[0]!r} is one word too many: tellapart world takes options only.")
+        raise UsageError(f"{words[0]!r} is not expected: tellapart world takes options only.")
     from tellapart.world.probes import failed_gates, probe_all
     from tellapart.world.stages import build_all
 

@@ -84,6 +84,11 @@ class CaptionDataset(Sequence[Example]):
             twice = next(e.id for e in self.examples if e.id in seen or seen.add(e.id))  # type: ignore[func-returns-value]
             raise UsageError(f"{name} names image id {twice!r} more than once: ids must be unique.")
 
+    def __repr__(self) -> str:
+        lazy = isinstance(self.examples, LazyExamples)  # which have no references
+        captions = 0 if lazy else sum(len(example.references) for example in self.examples)
+        return f"CaptionDataset({self.name!r}, {len(self):,} images, {captions:,} captions)"
+
     def __len__(self) -> int:
         return len(self.examples)
 

@@ -111,6 +111,10 @@ class TrainingData:
         self.on_replaced: Callable[[], None] | None = None
         self._known = 0
 
+    def __repr__(self) -> str:
+        told = ", unreadable images replaced" if self.replace_unreadable else ""
+        return f"TrainingData({self.dataset!r}{told})"
+
     def __len__(self) -> int:
         """Images in one epoch."""
         return len(self.dataset)

@@ -28,6 +28,11 @@ class Column:
     better: int = 0
     about: str = ""
 
+    @property
+    def heading(self) -> str:
+        """The label with an arrow towards better values."""
+        return self.label + {1: " ↑", -1: " ↓", 0: ""}[self.better]
+
     def text(self, value: float | None) -> str:
         """The value as printed, a dash where there is none."""
         return "-" if value is None or value != value else f"{value * self.scale:.{self.digits}f}"
@@ -159,6 +164,20 @@ def listener_metric(key: str) -> tuple[str, Column] | None:
 def markdown_cell(text: str) -> str:
     """Text that cannot end a cell of a Markdown table, nor be read as HTML; white space of any kind is one space."""
     return " ".join(text.replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;").split())
+
+
+WORDS = {
+    "listener": "a retriever, the reward's if it has one",
+    "judge": "a retriever that was not the reward",
+    "exact": "recall by what the caption says, read exactly by the world's grammar",
+}
+"""Words of headings -> what they mean."""
+
+
+def explain_words(columns: Iterable[Column]) -> str:
+    """The words of the headings that are ours, in a line; empty where none is."""
+    labels = {column.label.split()[0] for column in columns}
+    return "; ".join(f"{word}: {meaning}" for word, meaning in WORDS.items() if word in labels)
 
 
 def main_columns(keys: Iterable[str]) -> list[Column]:

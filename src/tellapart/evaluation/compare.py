@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tellapart.evaluation.aggregate import Aggregate
 from tellapart.evaluation.bootstrap import p_values, percentile_interval, resampled_sums
-from tellapart.evaluation.columns import Column, all_columns, main_columns, markdown_cell
-from tellapart.evaluation.results import EvaluationResult, find_result, require_comparable
+from tellapart.evaluation.columns import Column, all_columns, explain_words, main_columns
+from tellapart.evaluation.results import CHOSE, EvaluationResult, require_comparable
+from tellapart.evaluation.sheet import Cell, Row, Sheet
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -66,10 +66,14 @@ class Comparison:
         """Every metric that any run has, in the order first met."""
         return list(dict.fromkeys(key for result in self.results for key in result.metrics))
 
+    def columns(self, *, every_metric: bool = False) -> list[Column]:
+        """The metrics of the table: all, or the main ones."""
+        return all_columns(self.keys) if every_metric else main_columns(self.keys)
+
     def print(self, console: Console, *, every_metric: bool = False) -> None:
-        """Show the table, what the brackets mean and how it was measured."""
+        """Show the table, what its words and brackets mean, and how it was measured."""
         console.print(self.table(every_metric=every_metric))
-        console.print(self.caption(), style="dim", highlight=False, markup=False)
+        print_below(console, self.columns(every_metric=every_metric), self.caption())
 
     def caption(self) -> str:
         """What the differences mean, and the protocol."""
@@ -78,8 +82,16 @@ class Comparison:
             f"Differences are to {self.results[0].name}, with a paired-bootstrap {percent} interval over images and its "
             "two-sided p-value (Koehn 2004)"
         )
-        unsaid = "what is no mean over images (Self-BLEU, medians) has none, and both know nothing of training seeds."
-        return f"{meaning}; {unsaid}\n{self.protocol}" if len(self.results) > 1 else self.protocol
+        unsaid = (
+            "metrics that are not means over images (Self-BLEU, medians) have neither. Interval and p-value cover the choice of "
+            "images, not the training seed."
+        )
+        several = f"{meaning}; {unsaid}" if len(self.results) > 1 else ""
+        return "\n".join(filter(None, [several, self.measured()]))
+
+    def measured(self) -> str:
+        """The protocol, after a warning where the images chose a checkpoint."""
+        return "\n".join(filter(None, [chosen_on(self.results), self.protocol]))
 
     def table(self, *, every_metric: bool = False) -> Table:
         """One row a metric, one column a run: its value, and below it the difference to the first run; of one run alone the
@@ -94,8 +106,8 @@ class Comparison:
         alone = self.results[0].intervals if len(self.results) == 1 else {}
         if alone:
             table.add_column("95 % interval")
-        for column in all_columns(self.keys) if every_metric else main_columns(self.keys):
-            row = [Text(column.label + {1: " ↑", -1: " ↓", 0: ""}[column.better])]
+        for column in self.columns(every_metric=every_metric):
+            row = [Text(column.heading)]
             for result, differences in zip(self.results, self.differences, strict=True):
                 cell = Text(column.text(result.metrics.get(column.key)))
                 if column.key in differences:
@@ -107,19 +119,15 @@ class Comparison:
             table.add_row(*row)
         return table
 
-    def to_markdown(self, *, every_metric: bool = False) -> str:
-        """One row a run, one column a metric, for a README or a paper draft."""
-        columns = all_columns(self.keys) if every_metric else main_columns(self.keys)
-        lines = ["| run | " + " | ".join(markdown_cell(column.label) for column in columns) + " |"]
-        lines.append("|---" * (len(columns) + 1) + "|")
+    def sheet(self, *, every_metric: bool = False) -> Sheet:
+        """One row per run, one column per metric, for Markdown, LaTeX and CSV."""
+        columns = self.columns(every_metric=every_metric)
+        rows = []
         for result, differences in zip(self.results, self.differences, strict=True):
-            cells = [markdown_cell(result.name)]
-            for column in columns:
-                difference = differences.get(column.key)
-                extra = f" ({difference.text(column)})" if difference else ""
-                cells.append(column.text(result.metrics.get(column.key)) + extra)
-            lines.append("| " + " | ".join(cells) + " |")
-        return "\n".join([*lines, "", *self.caption().splitlines()]) + "\n"
+            asides = [differences[c.key].text(c) if c.key in differences else "" for c in columns]
+            cells = [Cell(result.metrics.get(c.key), aside=aside) for c, aside in zip(columns, asides, strict=True)]
+            rows.append(Row(result.name, cells))
+        return Sheet(columns, rows, self.caption(), self.measured())
 
     def to_json(self) -> dict[str, Any]:
         """Numbers on their stored scale, for machines."""
@@ -134,29 +142,16 @@ class Comparison:
         return {"protocol": self.protocol, "confidence": self.confidence, "runs": runs}
 
 
-def compare(
-    runs: Sequence[Path], *, protocol: str | None = None, samples: int = 2000, seed: int = 0, confidence: float = 0.95
-) -> Comparison:
-    """Lay evaluated runs side by side.
-
-    Args:
-        runs: folders of runs; the first is what the others are compared to.
-        protocol: which evaluation to take where a run has several (its folder's name under ``eval``).
-        samples: draws of the bootstrap.
-        seed: of these draws.
-        confidence: share of the draws inside an interval.
-
-    Raises:
-        UsageError: a run has no such evaluation, or they were measured differently.
-    """
-    results = [find_result(Path(run), protocol) for run in runs]
-    return compare_results(results, samples=samples, seed=seed, confidence=confidence)
-
-
 def compare_results(
     results: Sequence[EvaluationResult], *, samples: int = 2000, seed: int = 0, confidence: float = 0.95
 ) -> Comparison:
-    """The same for results in memory.
+    """Lay results side by side.
+
+    Args:
+        results: the first is what the others are compared to.
+        samples: draws of the bootstrap.
+        seed: of these draws.
+        confidence: share of the draws inside an interval.
 
     Raises:
         UsageError: they were measured differently.
@@ -185,6 +180,24 @@ def _differences(
     low, high = percentile_interval(draws, confidence)
     ends = zip(a.keys, low.tolist(), high.tolist(), p_values(draws).tolist(), strict=True)
     return found | {key: Difference(found[key].value, *rest) for key, *rest in ends}
+
+
+def print_below(console: Console, columns: Sequence[Column], caption: str) -> None:
+    """Show what the headings' words mean and how a table was measured."""
+    for text in filter(None, [explain_words(columns), caption]):
+        console.print(text, style="dim", highlight=False, markup=False)
+
+
+def chosen_on(results: Sequence[EvaluationResult]) -> str:
+    """A warning where the images chose the checkpoints of some runs by a metric; empty where they did not."""
+    chosen = {result.name: result.details[CHOSE] for result in results if CHOSE in result.details}
+    if not chosen:
+        return ""
+    metrics = ", ".join(dict.fromkeys(chosen.values()))
+    return (
+        f"NOTE: these images chose the checkpoint of {', '.join(chosen)} (by {metrics}), which flatters the numbers: measure on "
+        "others with tellapart score RUN --split test."
+    )
 
 
 def _style(difference: Difference, column: Column) -> str:

@@ -11,6 +11,7 @@ from tellapart.data.dataset import CaptionDataset, Collate
 from tellapart.errors import UsageError
 from tellapart.evaluation.drawing import draw_rollouts
 from tellapart.evaluation.late_scorer import LateScorer
+from tellapart.evaluation.matching import among_references
 from tellapart.evaluation.measures import Measure, Measured, left_out, measured_by, reference_measures, style_measures
 from tellapart.evaluation.protocol import Protocol, data_digest
 from tellapart.evaluation.rerank import Rerank
@@ -90,6 +91,12 @@ class Evaluation:
             measured_by(self.measures) | {key: what for one in self.scorers for key, what in one.measured_by.items()},
         )
 
+    def __repr__(self) -> str:
+        retrievers = f", listeners {', '.join(self.listeners)}" if self.listeners else ""
+        return (
+            f"Evaluation({self.protocol.data!r}, {self.protocol.images:,} images, {self.protocol.decoding}{retrievers})"
+        )
+
     def __call__(self, captioner: Captioner, *, name: str = "captioner") -> EvaluationResult:
         """Caption every image and measure the captions; weights, modes and random numbers stay as they are."""
         captions, finished = self.draw(captioner)
@@ -132,6 +139,8 @@ class Evaluation:
         """
         require_same_ids(captions, self.dataset, name)
         ordered = {image_id: captions[image_id] for image_id in self.dataset.ids}
+        if references is None:
+            note = "; ".join(filter(None, [note, among_references(ordered, self.dataset.references)]))
         return self._measure(ordered, name, replace(self.protocol, decoding=None, note=note), references)
 
     def human(self, *, name: str = "human") -> EvaluationResult:

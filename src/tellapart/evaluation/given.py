@@ -16,7 +16,7 @@ from tellapart.data.results import Result, Results, read_results
 from tellapart.errors import UsageError
 from tellapart.evaluation.aggregate import Aggregate
 from tellapart.evaluation.bootstrap import percentile_interval, resampled_sums
-from tellapart.evaluation.matching import Matched, OnMismatch, count_of, match
+from tellapart.evaluation.matching import Matched, OnMismatch, among_references, count_of, match
 from tellapart.evaluation.measures import Measure, in_words, left_out, measured_by, token_measures, token_style
 from tellapart.evaluation.meteor import MeteorMeasure
 from tellapart.evaluation.protocol import OWN_FREQUENCIES, Protocol, data_digest, named_protocol, title_of
@@ -217,7 +217,8 @@ class Given:
         words, targets = in_words(captions, references)
         parts = [token_measures(words, targets, frequencies=frequencies), token_style(words)]
         parts += [measure(captions) for measure in measures]
-        note = "" if self.matched.fits else f"left out: {self.matched.misfit()}"
+        left = "" if self.matched.fits else f"left out: {self.matched.misfit()}"
+        note = "; ".join(filter(None, [left, among_references(captions, references)]))
         digest = data_digest(references)
         metrics = {key: value for part, _ in parts for key, value in part.items()}
         protocol = Protocol(self.references.name, len(captions), digest, frequencies=described, note=note)

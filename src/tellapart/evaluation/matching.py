@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -12,6 +13,8 @@ from tellapart.data.dataset import CaptionDataset
 from tellapart.data.formats.ids import image_id
 from tellapart.data.results import Result, Results
 from tellapart.errors import UsageError
+
+logger = logging.getLogger(__name__)
 
 OnMismatch = Literal["fail", "skip"]
 SHOWN = 5
@@ -120,3 +123,31 @@ def own_ids(rows: Sequence[Result], references: CaptionDataset) -> tuple[list[st
     files = [str(image_id(Path(row.file or name))) for row, name in zip(rows, given, strict=True)]
     found = [known.get(name, known.get(file)) for name, file in zip(given, files, strict=True)]
     return [own or name for own, name in zip(found, given, strict=True)], any(found)
+
+
+COPIED = 0.5
+"""Share of captions found among the references of their own image that no captioner reaches: such captions are people's."""
+
+
+def among_references(captions: Mapping[str, str], references: Mapping[str, Sequence[str]]) -> str:
+    """Words for captions that stand among what they are compared with, after a logged warning; empty below :data:`COPIED`.
+
+    BLEU of captions scored against themselves is 100. Case, space and a final full stop do not count.
+
+    Args:
+        captions: image id -> caption.
+        references: image id -> references.
+    """
+    found = sum(_plain(text) in map(_plain, references.get(name, ())) for name, text in captions.items())
+    if not captions or found < COPIED * len(captions):
+        return ""
+    told = f"{found} of {len(captions)} captions are among the references of their own image"
+    logger.warning(
+        "WARNING: %s, so BLEU, ROUGE-L, METEOR and CIDEr compare them with themselves: remove them from the references.",
+        told,
+    )
+    return told
+
+
+def _plain(text: str) -> str:
+    return " ".join(text.lower().split()).rstrip(" .")

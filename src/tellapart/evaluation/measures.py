@@ -68,7 +68,7 @@ def token_measures(
 ) -> Measured:
     """The same of captions cut into words.
 
-    BLEU of a set is no mean of images: the columns have that of each caption by itself (``sentence_Bleu_4``), and what
+    BLEU of a set is not a mean over images: the columns have that of each caption by itself (``sentence_Bleu_4``), and what
     the BLEU of any set of these images is computed from (``tellapart.evaluation.aggregate``).
     """
     matches = count_matches(candidates, targets)

@@ -5,24 +5,29 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from html import escape
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from tellapart.errors import UsageError
+from tellapart.evaluation.columns import main_columns
 from tellapart.evaluation.protocol import Protocol
-from tellapart.files import fresh_folder, write_json
+from tellapart.files import fresh_folder, read_object, write_json
 
 METRICS_FILE = "metrics.json"
 PER_IMAGE_FILE = "per_image.parquet"
 CAPTIONS_FILE = "captions_results.json"
 
+CHOSE = "chose_checkpoint_by"
+"""Key of ``details``: the metric by which these images chose the run's checkpoint."""
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, repr=False)
 class EvaluationResult:
-    """What one captioner (or one set of given captions) scored.
+    """What one captioner (or one set of given captions) scored; a notebook shows it as a table.
 
     A per-image column that carries a metric's name averages to that metric, on the same scale; others (ranks, counts)
     have names of their own.
@@ -45,6 +50,23 @@ class EvaluationResult:
     per_image: dict[str, list[Any]]
     intervals: dict[str, tuple[float, float]] = field(default_factory=dict)
     details: dict[str, Any] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        shown = ", ".join(
+            f"{column.label} {column.text(self.metrics[column.key])}" for column in main_columns(self.metrics)
+        )
+        return f"EvaluationResult({self.name!r}, {self.protocol.data}, {self.protocol.images:,} images: {shown})"
+
+    def _repr_html_(self) -> str:
+        """The main metrics with their intervals, as notebooks show an object."""
+        rows = []
+        for column in main_columns(self.metrics):
+            ends = self.intervals.get(column.key)
+            interval = f"[{column.text(ends[0])}, {column.text(ends[1])}]" if ends else ""
+            cells = (column.heading, column.text(self.metrics[column.key]), interval)
+            rows.append("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in cells) + "</tr>")
+        heading = "<tr><th>metric</th><th>" + escape(self.name) + "</th><th>95 % interval</th></tr>"
+        return f"<table>{heading}{''.join(rows)}</table><p>{escape(self.protocol.line())}</p>"
 
     def to_json(self) -> dict[str, Any]:
         """What ``metrics.json`` holds."""
@@ -128,7 +150,7 @@ def result_folders(run: Path) -> list[Path]:
 
 
 def find_result(run: Path, protocol: str | None = None) -> EvaluationResult:
-    """The run's evaluation under ``protocol`` (a slug), or its only one.
+    """The run's evaluation under ``protocol`` (a slug or words of it, such as ``test``), or its only one.
 
     Where the slug is absent, given captions (human ones, a file) stand in for it: no decoding applies to them.
 
@@ -138,6 +160,7 @@ def find_result(run: Path, protocol: str | None = None) -> EvaluationResult:
     folders = result_folders(run)
     if protocol is not None:
         named = [folder for folder in folders if folder.name == protocol]
+        named = named or [folder for folder in folders if f"-{protocol}-" in f"-{folder.name}-"]
         folders = named or [folder for folder in folders if folder.name.endswith("-given")]
         if not folders:
             held = _listed([folder.name for folder in result_folders(run)])
@@ -146,6 +169,16 @@ def find_result(run: Path, protocol: str | None = None) -> EvaluationResult:
         held = _listed([folder.name for folder in folders])
         raise UsageError(f"{run} has {len(folders)} evaluations: name the protocol to use, one of {held}.")
     return EvaluationResult.load(folders[0])
+
+
+def with_choice(result: EvaluationResult, run: Path) -> EvaluationResult:
+    """The result with :data:`CHOSE` in its details, if its images chose the run's checkpoint as an evaluation in it says."""
+    for path in sorted((run / "eval").glob(f"*/{METRICS_FILE}")):
+        value = read_object(path)
+        by = (value.get("details") or {}).get(CHOSE)
+        if by and (value.get("protocol") or {}).get("digest") == result.protocol.digest:
+            return replace(result, details={**result.details, CHOSE: by})
+    return result
 
 
 def require_comparable(results: Sequence[EvaluationResult]) -> None:

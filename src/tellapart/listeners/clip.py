@@ -17,6 +17,7 @@ from tellapart.files import cache_dir, fresh_folder, write_json
 from tellapart.listeners.cache import EmbeddingStore, EmbeddingTable, NamedPicture
 from tellapart.listeners.loading import backbone, called, load_dual_encoder, model_digest, vocabulary_of
 from tellapart.listeners.texts import TEXT_FAMILIES
+from tellapart.ops import describe_weights
 from tellapart.progress import bar, track
 from tellapart.types import Batch
 
@@ -70,6 +71,9 @@ class ClipListener:
         self._table = EmbeddingTable()
         self._table_of = ""  # fingerprint under which the table was filled
         self._told_of_truncation = False
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.source}, {describe_weights(self.model)}, prefix {self.prefix!r}, name {self.name!r})"
 
     @classmethod
     def from_parts(cls, model: Any, image_processor: Any, tokenizer: Any, **options: Any) -> ClipListener:

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from tellapart.errors import UsageError
 from tellapart.listeners.cache import NamedPicture, Picture
+from tellapart.ops import describe_weights
 from tellapart.progress import bar
 from tellapart.types import Rollout
 
@@ -41,6 +42,9 @@ class PairMatcher(ABC):
         self.model: Any = model.eval()
         self.name, self.batch_size, self.autocast, self.source = name, batch_size, autocast, model.config.model_type
         self._pictures: dict[str, Picture] = {}
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.source}, {describe_weights(self.model)}, name {self.name!r})"
 
     @property
     def device(self) -> torch.device:

@@ -40,6 +40,9 @@ class TrainedListener(nn.Module):
         self.model: nn.Module = listener.model
         self.listener = listener
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.listener!r})"
+
     @property
     def name(self) -> str:
         """Key of the listener's tensors in ``batch.inputs``."""

@@ -19,6 +19,7 @@ from tellapart.listeners.image_vectors import ImageVectors
 from tellapart.listeners.kinds import SETTINGS, VSE
 from tellapart.listeners.loading import called, complete, first_line, model_digest, vocabulary_of
 from tellapart.listeners.words import Words, ids_in, role_id
+from tellapart.ops import describe_weights
 from tellapart.types import Batch
 
 # The recurrent dual encoder of VSE++, as a model that transformers saves and loads.
@@ -194,6 +195,9 @@ class Vse(nn.Module):
         own = words or Words(tokenizer, model.config.vocab_size, (model.config.eos_token_id,))
         self._ids: Tensor
         self.register_buffer("_ids", ids_in(tokenizer, own, reader="the VSE listener"), persistent=False)
+
+    def __repr__(self) -> str:
+        return f"Vse({self.source}, {describe_weights(self)}, name {self.name!r})"
 
     @classmethod
     def fresh(

@@ -9,8 +9,10 @@ from typing import Any
 
 from tellapart.errors import UsageError
 from tellapart.names import closest
+from tellapart.objectives import METHODS
 from tellapart.recipe.options import Given, Text, is_switch, takes_mapping
-from tellapart.recipe.schema import REWARD, TRAINING, Schema
+from tellapart.recipe.schema import OBJECTIVE, REWARD, TRAINING, Schema, objective_options
+from tellapart.recipe.shipped import RECIPE_ENDINGS
 from tellapart.training.config import TrainConfig
 
 logger = logging.getLogger(__name__)
@@ -38,8 +40,6 @@ GONE = {
     "phi": "the weight of Phi is objective.phi_weight of method vlrm_rs",
 }
 """Names without a counterpart -> what to do instead."""
-
-RECIPE_ENDINGS = (".yaml", ".yml")
 
 SWITCH_WORDS = {"true", "false", "yes", "no"}
 
@@ -144,9 +144,31 @@ def known_key(name: str, types: Mapping[str, Any], *, shown: str) -> str:
         nearest = closest(name.split(".")[1], rewards)
         told = f"did you mean {dashes}{rewards[nearest]}?" if nearest else f"choose one of {', '.join(rewards)}."
         raise UsageError(f"{shown} is not a reward: {told}")
+    belongs = _of_other_methods(name, types, dashes)
+    if belongs:
+        raise UsageError(f"{shown} is not an option of this method: {belongs}")
     meant = closest(short_name(name), [*map(short_name, types), *GONE])
     remedy = f"did you mean {dashes}{meant}?" if meant else "see --help for the options."
     raise UsageError(f"{shown} is not an option: {remedy}")
+
+
+def _of_other_methods(name: str, types: Mapping[str, Any], dashes: str) -> str:
+    """To which methods an unknown number of the objective belongs; empty where this method has one of a similar name."""
+    own = [key for key in types if key.startswith(f"{OBJECTIVE}.")]
+    if not name.startswith(f"{OBJECTIVE}.") or not own:
+        return ""
+    options = {method: objective_options(METHODS[method]) for method in METHODS}
+    everyone = dict.fromkeys(f"{OBJECTIVE}.{option}" for found in options.values() for option in found)
+    meant = name if name in everyone else closest(name, own) or closest(name, everyone)
+    if meant is None or meant in own:
+        return ""
+    having = [method for method, found in options.items() if meant.partition(".")[2] in found]
+    told = (
+        f"it belongs to {', '.join(having)}"
+        if meant == name
+        else f"did you mean {dashes}{meant} of {', '.join(having)}"
+    )
+    return f"{told}." if meant == name else f"{told}?"
 
 
 def _renamed(section: str, new: str | None, types: Mapping[str, Any]) -> str | None:

@@ -30,6 +30,9 @@ CONFIG = ConfigDict(
 )
 """Strict as JSON: 1 is a number and no truth value, "1" is text; dataclasses below a model are read the same way."""
 
+HELP_WIDTH = 100
+"""Characters of the longest line of a help."""
+
 REQUIRED: Any = inspect.Parameter.empty
 """The default of an option that must be given."""
 
@@ -253,10 +256,18 @@ def validated(model: type[BaseModel], flat: Mapping[str, Given], types: Mapping[
     try:
         return model.model_validate_json(json.dumps(plain(nest(values)), default=str))
     except ValidationError as error:
-        raise UsageError(_sentence(error, flat, types, missing)) from error
+        raise UsageError(_sentence(error, model, flat, types, missing)) from error
 
 
-def _sentence(error: ValidationError, flat: Mapping[str, Given], types: Mapping[str, Any], missing: str) -> str:
+def _help_of(model: type[BaseModel], key: str) -> str:
+    """What an option is, in the words of its help."""
+    field = model.model_fields.get(key)
+    return (field.description if field is not None and field.description else "a value").rstrip(".")
+
+
+def _sentence(
+    error: ValidationError, model: type[BaseModel], flat: Mapping[str, Given], types: Mapping[str, Any], missing: str
+) -> str:
     """The first thing that is wrong."""
     first = error.errors(include_url=False)[0]
     place = [str(part) for part in first["loc"]]
@@ -265,7 +276,7 @@ def _sentence(error: ValidationError, flat: Mapping[str, Given], types: Mapping[
         return (
             f"{key} is missing: set it in the recipe, or give --{key} VALUE."
             if missing == "recipe"
-            else (f"{key} is missing: give --{key} VALUE.")
+            else f"--{key} is missing: give --{key}, {_help_of(model, key)}."
         )
     while place and ".".join(place) not in types:
         place.pop()
@@ -321,7 +332,10 @@ def in_words(kind: Any) -> str:
 
 def help_lines(options: Mapping[str, Option], prefix: str = "") -> list[str]:
     """The options as ``--help`` lists them: name, type, default and what they do; members of dataclasses below them."""
-    wrap = TextWrapper(width=110, initial_indent=" " * 6, subsequent_indent=" " * 6)
+    wrap = TextWrapper(width=HELP_WIDTH, initial_indent=" " * 6, subsequent_indent=" " * 6)
+    first = TextWrapper(
+        width=HELP_WIDTH, initial_indent="  ", subsequent_indent=" " * 6, break_long_words=False, break_on_hyphens=False
+    )
     lines = []
     for option in options.values():
         name = f"--{prefix}{option.name}"
@@ -329,6 +343,10 @@ def help_lines(options: Mapping[str, Option], prefix: str = "") -> list[str]:
         told = [option.help.rstrip("."), f"Its options: {', '.join(members)}" if members else ""]
         shown = "required" if option.default is REQUIRED else f"default: {option.shown_default}"
         kind = "a mapping" if members else in_words(option.kind)
-        lines.append(f"  {name}  ({kind}; {shown})")
+        if option.default is None:
+            kind = kind.removesuffix(" or null")
+        if "," not in kind:
+            kind = kind.removeprefix("one of ")  # the one value there is
+        lines += first.wrap(f"{name}  ({kind}; {shown})")
         lines += wrap.wrap(". ".join(filter(None, told)) + ".") if any(told) else []
     return lines

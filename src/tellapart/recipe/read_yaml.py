@@ -87,7 +87,9 @@ def read_yaml(path: Path) -> Written:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         why = "does not exist" if isinstance(error, FileNotFoundError) else f"cannot be read ({error})"
-        raise UsageError(f"the recipe {path} {why}: name a YAML file, such as one of recipes/.") from error
+        raise UsageError(
+            f"the recipe {path} {why}: name a YAML file, or a recipe that tellapart recipes lists."
+        ) from error
     loader = None
     try:
         loader = _Loader(text)

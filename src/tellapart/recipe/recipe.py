@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +13,6 @@ import yaml
 from tellapart.errors import UsageError
 from tellapart.names import require_known
 from tellapart.recipe.flags import (
-    RECIPE_ENDINGS,
     NoValue,
     flat_rewards,
     flatten,
@@ -27,6 +25,7 @@ from tellapart.recipe.options import Given, Text, from_text, plain
 from tellapart.recipe.parts import USUAL
 from tellapart.recipe.read_yaml import Written, read_yaml
 from tellapart.recipe.schema import OBJECTIVE, REWARD, TRAINING, Catalogue, Schema, captioner_schema
+from tellapart.recipe.shipped import find_recipe
 
 if TYPE_CHECKING:
     from tellapart.objectives.method import Method
@@ -219,26 +218,6 @@ def dotted(overrides: Mapping[str, Any]) -> dict[str, Any]:
         else:
             found[name] = value
     return found
-
-
-def find_recipe(name: str | Path) -> Path:
-    """The file of a recipe: a path, or the name of a shipped one.
-
-    Raises:
-        UsageError: there is none.
-    """
-    path = Path(name)
-    if path.suffix in RECIPE_ENDINGS or path.is_file():
-        return path
-    shipped = {found.stem: found for folder in _shipped() for found in sorted(folder.glob("*.yaml"))}
-    require_known(str(name), shipped, "a file or a shipped recipe")
-    return shipped[str(name)]
-
-
-def _shipped() -> list[Path]:
-    """Where recipes lie: in the installed package, or beside its sources."""
-    package = Path(str(resources.files("tellapart")))
-    return [folder for folder in (package / "recipes", package.parents[1] / "recipes") if folder.is_dir()]
 
 
 Options = Callable[[Schema], Mapping[str, Any]]

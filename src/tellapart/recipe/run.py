@@ -114,6 +114,8 @@ def _keeping_first(watch: Watch, output_dir: Path) -> Callable[[Any], dict[str, 
 
 def _measure_selected(built: Built, done: Run) -> None:
     """Save the evaluation of the selected checkpoint; it is measured again where another step was measured last."""
+    from tellapart.evaluation.results import CHOSE
+
     watch = built.watch
     if watch is None:
         return
@@ -123,6 +125,9 @@ def _measure_selected(built: Built, done: Run) -> None:
             if name in _MEASURED:
                 part.load_weights(done.selected / name)
         result = watch.measure(built.captioner)
+    if done.best is not None:
+        result = replace(result, details={**result.details, CHOSE: done.best.metric})
+    watch.last = result
     result.save(done.output_dir)
 
 

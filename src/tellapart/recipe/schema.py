@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from inspect import cleandoc, getdoc
 from pathlib import Path
+from textwrap import wrap
 from typing import Any
 
 from pydantic import BaseModel, Field, create_model
@@ -18,6 +19,7 @@ from tellapart.objectives import METHODS
 from tellapart.objectives.method import Method
 from tellapart.recipe.options import (
     CONFIG,
+    HELP_WIDTH,
     REQUIRED,
     Given,
     Option,
@@ -218,17 +220,17 @@ class Schema:
             if name == "evaluation" and self.known_rewards:
                 lines += ["", *self._reward_help()]
             shown = "" if name == TRAINING else f"{name}."
-            lines += ["", f"{name}: {section.help}".rstrip(" :"), *help_lines(section.options, shown)]
+            lines += ["", *wrap(f"{name}: {section.help}".rstrip(" "), HELP_WIDTH), *help_lines(section.options, shown)]
         return lines
 
     def _reward_help(self) -> list[str]:
         """The rewards that are used with their options, and the names of the others."""
-        lines = [
-            f"{REWARD}: A list of rewards with weights. --{REWARD}.NAME WEIGHT adds one or changes its weight, 0 removes it."
-        ]
+        told = f"{REWARD}: A list of rewards with weights. --{REWARD}.NAME WEIGHT adds one or changes its weight, 0 removes it."
+        lines = wrap(told, HELP_WIDTH)
         for name, options in self.rewards.items():
             lines += help_lines(options, f"{REWARD}.{name}.")
-        return [*lines, f"  others: {', '.join(name for name in self.known_rewards if name not in self.rewards)}"]
+        others = ", ".join(name for name in self.known_rewards if name not in self.rewards)
+        return [*lines, *wrap(f"  others: {others}", HELP_WIDTH, subsequent_indent=" " * 6)]
 
 
 GIVEN = "given"
@@ -276,11 +278,20 @@ def captioner_schema(
             optional = name != "listener"
             sections[name] = Section.of(catalogue.parts[name].options(), optional=optional, absent=not needed)
     if kind is not None:
-        given = ("captioner", REWARD, *catalogue.parts, *kind.fixed)
-        sections[OBJECTIVE] = Section(options_of(kind.load(), skip=given), help="The numbers of the method.")
+        sections[OBJECTIVE] = Section(objective_options(kind, catalogue.parts), help="The numbers of the method.")
     sections["evaluation"] = Section.of(EvaluationSection)
     sections[TRAINING] = Section.of(TrainConfig)
     return Schema(sections, {"method": METHOD_OPTION}, entries, tuple(catalogue.rewards))
+
+
+def objective_options(method: Method, parts: Iterable[str] = PARTS) -> dict[str, Option]:
+    """The numbers of a method: the options of its class that are no parts.
+
+    Args:
+        method: of a recipe.
+        parts: names of what recipes build.
+    """
+    return options_of(method.load(), skip=("captioner", REWARD, *parts, *method.fixed))
 
 
 def reward_options(name: str, catalogue: Catalogue) -> dict[str, Option]:

@@ -86,6 +86,23 @@ def measure(word: str, options: ScoreOptions, *, run: Made | None = None) -> Eva
     return _titled(evaluation(captioner, name=options.name or path.stem), title)
 
 
+def start_of(word: str) -> str:
+    """The model that a run began from, as its recipe names it.
+
+    Raises:
+        UsageError: ``word`` is not a run, or its captioner began from random weights.
+    """
+    from tellapart.files import read_object
+
+    recipe = read_object(Path(word) / "run.json").get("recipe") or {}
+    start = (recipe.get("captioner") or {}).get("model_name_or_path")
+    if start is None:
+        raise UsageError(f"--start measures what a run began from, but {word} is not a run: leave it out.")
+    if start.startswith("new/"):
+        raise UsageError(f"--start: {word} began from random weights ({start}), which say nothing: leave it out.")
+    return str(start)
+
+
 def _rerank(name: str, captioner: HuggingFaceCaptioner, where: Where, collate: Collate) -> tuple[Rerank, Collate]:
     """What chooses by the reward of a recipe among captions of these images, and a collate with what it reads of them.
 

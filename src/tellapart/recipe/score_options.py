@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from tellapart.data.formats.names import Format
 from tellapart.errors import UsageError
@@ -50,6 +50,7 @@ class ScoreOptions(DataOptions):
 
     Args:
         references: reference captions for a file of captions, in any layout; the images are not needed.
+        start: also measure the model that the run began from, in the same way; compare and report then show it first.
         output_dir: folder for the result; null writes into a run's own folder, and keeps nothing of other captioners and files.
         protocol: a named evaluation protocol (see --protocols): split, number of images, decoding.
         protocols: list the named protocols.
@@ -91,7 +92,64 @@ class ScoreOptions(DataOptions):
         spice_timeout: time limit in seconds per 500 captions.
     """
 
+    examples: ClassVar[tuple[str, ...]] = (
+        "tellapart score captions.json --references captions_val2017.json",
+        "tellapart score runs/x --split test --start",
+        "tellapart score captions.json --data photos.json --listener openai/clip-vit-base-patch32 --meteor",
+    )
+    groups: ClassVar[dict[str, tuple[str, ...]]] = {
+        "images and references": (
+            "references",
+            "data",
+            "split",
+            "images",
+            "features",
+            "format",
+            "size",
+            "limit",
+            "center_crop",
+            "on_error",
+            "on_mismatch",
+            "caption_column",
+            "protocol",
+            "protocols",
+        ),
+        "output": ("start", "output_dir", "name", "all_metrics", "json"),
+        "decoding, for runs and models": (
+            "num_beams",
+            "max_new_tokens",
+            "min_new_tokens",
+            "no_repeat_ngram_size",
+            "rerank",
+            "samples",
+            "batch_size",
+        ),
+        "retrieval and other models": (
+            "listener",
+            "prefix",
+            "judge",
+            "hard_gallery",
+            "pac",
+            "pac_base",
+            "itm",
+            "grammar",
+            "language_model",
+        ),
+        "further text metrics": (
+            "meteor",
+            "spice",
+            "spice_jar",
+            "spice_heap",
+            "spice_timeout",
+            "instances",
+            "training_references",
+            "cider_df",
+            "cider_df_images",
+        ),
+        "intervals": ("bootstrap", "seed"),
+    }
     references: str | None = None
+    start: bool = False
     output_dir: Path | None = None
     protocol: str | None = None
     protocols: bool = False
@@ -144,6 +202,10 @@ class ScoreOptions(DataOptions):
             )
         if given is not None or (self.cider_df != "corpus" and self.references is None):
             raise UsageError(f"--{given or 'cider_df'} needs --references: give them, or leave it out.")
+        if self.start and self.references is not None:
+            raise UsageError(
+                "--start measures what a run began from, and --references compares text only: leave one out."
+            )
         if re.fullmatch(r"[1-9]\d*[kKmMgGtT]?", self.spice_heap) is None:
             raise UsageError(f"--spice_heap is {self.spice_heap!r}: give Java's memory as in 4G or 500M.")
         self._check_numbers()

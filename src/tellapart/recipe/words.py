@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from tellapart.errors import UsageError
-from tellapart.recipe.flags import RECIPE_ENDINGS, NoValue, split_words
+from tellapart.recipe.flags import NoValue, split_words
 from tellapart.recipe.options import Given, is_switch, model_of, options_of, types_of, validated
 from tellapart.recipe.schema import Schema
+from tellapart.recipe.shipped import RECIPE_ENDINGS, is_recipe
 
 R = TypeVar("R")
 
@@ -63,7 +64,7 @@ def read_words(
         more: further dotted options and their types, such as switches that stand for others.
 
     Raises:
-        UsageError: something is unknown, missing, of a wrong type, or one word too many.
+        UsageError: something is unknown, missing, of a wrong type, or belongs to no option.
     """
     word = recipe_word(argv)
     first = split_words(argv, FLAG_TYPES | dict(more or {}))
@@ -115,4 +116,16 @@ def _only(positional: Sequence[str], recipe: str | None, options: Mapping[str, A
     """Raise unless the recipe is the only word that belongs to no option."""
     for word in positional:
         if recipe is None or word != recipe or positional.count(word) > 1:
-            raise UsageError(f"{word!r} is one word too many: a recipe is one file, everything else is --name VALUE.")
+            raise UsageError(f"{word!r} is not expected: {_instead(word, recipe)}.")
+
+
+def _instead(word: str, recipe: str | None) -> str:
+    """What to write in place of a word that belongs to no option."""
+    name, equals, value = word.partition("=")
+    if equals:
+        return f"write --{name} {value}"
+    if recipe is None:
+        return "name the recipe first"
+    if is_recipe(word):
+        return f"the recipe is {recipe} already, name one of the two"
+    return "name one recipe, and write options as --name VALUE"

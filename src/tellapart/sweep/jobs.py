@@ -89,8 +89,8 @@ def run_jobs(jobs: Sequence[Job], description: str, *, workers: int = 2) -> list
     waiting = [job for job in jobs if not job.done()]
     running: dict[Job, subprocess.Popen[bytes]] = {}
     failed: list[Job] = []
-    with _interruptible(), bar(description, sum(job.steps for job in jobs)) as shown:
-        position = 0
+    position = sum(job.position() for job in jobs)
+    with _interruptible(), bar(description, sum(job.steps for job in jobs), done=position) as shown:
         try:
             while waiting or running:
                 while waiting and len(running) < workers:

@@ -262,7 +262,7 @@ def _measured(view: RunView | None, references: Mapping[str, Sequence[str]], see
     comparison = compare_results(results, seed=seed)
     wrong, alarms = failures(view.result.metrics, before.metrics if before else None, view.alarms)
     return {
-        "table": comparison.to_markdown().partition("\n\n")[0],
+        "table": comparison.sheet().to_markdown().partition("\n\n")[0],
         "protocol": comparison.protocol,
         "several": before is not None,
         "failures": wrong,

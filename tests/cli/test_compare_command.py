@@ -1,0 +1,80 @@
+"""``tellapart compare`` after trainings: the start model, several seeds, and images that chose a checkpoint."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+
+import pytest
+
+from tellapart.cli.main import main
+
+
+def run(*words) -> int:
+    return main([str(word) for word in words])
+
+
+@pytest.fixture(scope="module")
+def seeds(materials, tmp_path_factory):
+    """Two seeds of one training, which selects its checkpoint."""
+    folder = tmp_path_factory.mktemp("seeds")
+    recipe = materials.recipe(folder, "xe", metric_for_best_model="CIDEr")
+    for seed in (0, 1):
+        assert run("train", recipe, "--seed", seed, "--output_dir", folder / f"xe-{seed}") == 0
+    return folder / "xe-0", folder / "xe-1"
+
+
+def test_the_start_model_comes_first_unless_it_is_not_wanted(seeds, capsys):
+    capsys.readouterr()
+    assert run("compare", *seeds, "--format", "json", "--samples", "50") == 0
+    told = json.loads(capsys.readouterr().out)
+    assert [each["name"] for each in told["runs"]] == ["start model", "xe-0", "xe-1"]
+    began = json.loads(next((seeds[0] / "start" / "eval").glob("*/metrics.json")).read_text())
+    assert told["runs"][0]["metrics"] == began["metrics"]
+    assert run("compare", *seeds, "--format", "csv", "--start", "false") == 0
+    assert [row["run"] for row in csv.DictReader(io.StringIO(capsys.readouterr().out))] == ["xe-0", "xe-1"]
+
+
+def test_a_table_of_the_images_that_chose_says_so(seeds, materials, tmp_path, capsys):
+    capsys.readouterr()
+    assert run("compare", *seeds) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "NOTE: these images chose the checkpoint of xe-0, xe-1 (by CIDEr)" in said
+    recipe = materials.recipe(tmp_path, "xe", metric_for_best_model="CIDEr")
+    assert run("train", recipe) == 0
+    assert "NOTE: these images chose the checkpoint of xe (by CIDEr)" in " ".join(capsys.readouterr().out.split())
+    assert run("train", materials.recipe(tmp_path, "xe"), "--overwrite_output_dir") == 0
+    assert "NOTE" not in capsys.readouterr().out  # no metric selects
+
+
+def test_other_images_with_the_start_model_beside(seeds, capsys):
+    for words in (("--start",), ()):  # the second measurement must not need the first's start model
+        assert run("score", seeds[0], "--split", "train", *words) == 0
+    capsys.readouterr()
+    assert run("compare", seeds[0]) == 2  # val and train
+    assert "has 2 evaluations: name the protocol to use" in capsys.readouterr().err
+    assert run("compare", seeds[0], "--protocol", "train", "--format", "csv") == 0
+    said = capsys.readouterr().out
+    assert [row["run"] for row in csv.DictReader(io.StringIO(said))] == ["start model", "xe-0"]
+    assert run("score", seeds[0], "--split", "val", "--num_beams", "2") == 0  # other decoding, the same images
+    assert "NOTE: these images chose" in " ".join(capsys.readouterr().out.split())
+    assert run("score", seeds[0], "--split", "train") == 0
+    assert "NOTE" not in capsys.readouterr().out
+
+
+def test_seeds_are_pooled_under_the_name_of_the_method(seeds, capsys):
+    capsys.readouterr()
+    assert run("compare", *seeds, "--pool", "seeds", "--format", "latex", "--protocol", "val-6-greedy") == 0
+    said = capsys.readouterr().out
+    assert "\nxe & " in said
+    assert "\\pm" in said
+    assert "\nstart model & " in said
+    assert run("compare", seeds[0], "--pool", "seeds", "--protocol", "val-6-greedy") == 2
+    assert "found no two runs that differ only in the seed" in capsys.readouterr().err
+
+
+def test_start_needs_a_run(materials, capsys):
+    words = ("score", materials.captioner, "--data", materials.data, "--split", "val", "--start")
+    assert run(*words) == 2
+    assert "is not a run: leave it out" in capsys.readouterr().err

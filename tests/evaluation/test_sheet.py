@@ -1,0 +1,144 @@
+"""Tables of runs as LaTeX and CSV, and runs that differ in the seed as one row."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import statistics
+from dataclasses import replace
+
+import pytest
+from evaluation_fakes import toy_result
+from rich.console import Console
+
+from tellapart.errors import UsageError
+from tellapart.evaluation.columns import describe, explain_words
+from tellapart.evaluation.compare import compare_results
+from tellapart.evaluation.pool import Pool, Pooled
+from tellapart.evaluation.report.record import Record
+from tellapart.evaluation.report.runs import RunView
+from tellapart.evaluation.results import CHOSE
+from tellapart.evaluation.sheet import Cell, Row, Sheet, latex_text
+from tellapart.recipe.pooling import pool_seeds
+
+
+def sheet(*rows: tuple[str, list[Cell]], keys=("CIDEr", "Self-BLEU")) -> Sheet:
+    return Sheet([describe(key) for key in keys], [Row(name, cells) for name, cells in rows], "all of it", "how 100 %")
+
+
+def test_latex_is_booktabs_with_the_best_printed_value_bold():
+    found = sheet(("start_model", [Cell(1.2344), Cell(50.0)]), ("a & b", [Cell(1.2341, spread=0.011), Cell(40.0)]))
+    assert found.to_latex() == (
+        "% how 100 %\n"
+        "\\begin{tabular}{lrr}\n"
+        "\\toprule\n"
+        "& CIDEr $\\uparrow$ & Self-BLEU $\\downarrow$ \\\\\n"
+        "\\midrule\n"
+        "start\\_model & \\textbf{123.4} & 50.0 \\\\\n"
+        "a \\& b & \\textbf{123.4} {\\scriptsize $\\pm$ 1.1} & \\textbf{40.0} \\\\\n"
+        "\\bottomrule\n"
+        "\\end{tabular}\n"
+    )
+
+
+def test_latex_marks_no_winner_of_one_row_nor_what_was_not_measured():
+    text = sheet(("x", [Cell(1.0), Cell(None)])).to_latex()
+    assert "x & 100.0 & - \\\\" in text
+    assert "textbf" not in text
+
+
+def test_special_characters_of_latex():
+    assert latex_text("50 % of a_b\n#1 ~ ^ \\ {x} $") == (
+        r"50 \% of a\_b \#1 \textasciitilde{} \textasciicircum{} \textbackslash{} \{x\} \$"
+    )
+
+
+def test_csv_has_stored_unrounded_numbers():
+    results = [toy_result("xe", seed=0), toy_result('di"co, b', seed=1)]
+    rows = list(csv.DictReader(io.StringIO(compare_results(results).sheet(every_metric=True).to_csv())))
+    assert [row["run"] for row in rows] == ["xe", 'di"co, b']
+    for row, result in zip(rows, results, strict=True):
+        assert {key: float(row[key]) for key in result.metrics} == result.metrics
+
+
+def view(name: str, seed: int, result_seed: int, **options) -> RunView:
+    objective = {"beta": options.pop("beta", 0.2)}
+    recipe = {
+        "method": options.pop("method", "dico"),
+        "captioner": {"model_name_or_path": options.pop("start", "world/xe")},
+        "objective": objective,
+        "training": {"seed": seed, "output_dir": f"runs/{name}", "learning_rate": 1e-5},
+    }
+    began = toy_result("start model", seed=9)
+    record = Record(recipe, facts={"seed": seed}, **options)
+    return RunView(name, toy_result(name, seed=result_seed), start=began, record=record)
+
+
+def test_runs_of_several_seeds_are_one_row_with_mean_and_spread():
+    views = [view("a", 0, 0), view("b", 1, 1, start="world/xe-seed1"), view("c", 0, 2, method="scst")]
+    found = pool_seeds(views)
+    assert [pool.name for pool in found.pools] == ["start model", "dico", "scst"]
+    values = [toy_result("a", seed=0).metrics["CIDEr"], toy_result("b", seed=1).metrics["CIDEr"]]
+    cell = found.pools[1].cell("CIDEr")
+    mean = sum(values) / 2
+    assert cell.value == pytest.approx(mean)
+    assert cell.spread == pytest.approx(abs(values[0] - values[1]) / 2**0.5)  # n - 1 of two values
+    assert cell.spread == pytest.approx(statistics.stdev(values))
+    assert found.pools[2].cell("CIDEr").spread is None
+    assert found.pools[0].cell("SPICE").value is None
+    assert [pool.name for pool in pool_seeds(views, start=False).pools] == ["dico", "scst"]
+    printed = found.sheet().to_markdown()
+    assert f"| dico | {100 * mean:.1f} ± {100 * cell.spread:.1f} |" in printed
+    assert "dico 2, scst 1" in printed
+
+
+def test_pools_as_csv_json_and_on_the_screen():
+    found = pool_seeds([view("a", 0, 0), view("b", 1, 1)])
+    rows = list(csv.DictReader(io.StringIO(found.sheet().to_csv())))
+    assert [row["runs"] for row in rows] == ["1", "2"]
+    assert rows[0]["CIDEr_std"] == ""
+    told = json.loads(json.dumps(found.to_json()))
+    assert float(rows[1]["CIDEr_std"]) == told["pools"][1]["std"]["CIDEr"]
+    assert told["pools"][1]["values"]["CIDEr"] == [
+        toy_result(n, seed=s).metrics["CIDEr"] for n, s in (("a", 0), ("b", 1))
+    ]
+    assert told["protocol"].startswith("toy test: 5 images")
+    console = Console(file=io.StringIO(), width=120)
+    found.print(console)
+    assert "±" in console.file.getvalue()
+
+
+def test_rows_of_one_method_are_told_apart_by_what_differs():
+    views = [view("a", 0, 0), view("b", 1, 1), view("c", 0, 2, beta=0.1), view("d", 1, 3, beta=0.1)]
+    found = pool_seeds(views, start=False)
+    assert [pool.name for pool in found.pools] == ["dico (objective.beta 0.2)", "dico (objective.beta 0.1)"]
+
+
+def test_what_cannot_be_pooled():
+    with pytest.raises(UsageError, match="found no two runs that differ only in the seed"):
+        pool_seeds([view("a", 0, 0), view("b", 1, 1, beta=0.1), RunView("file", toy_result("file", seed=3))])
+    with pytest.raises(UsageError, match="a and b are one training with seed 0"):
+        pool_seeds([view("a", 0, 0), view("b", 0, 1)])
+    with pytest.raises(UsageError, match="measured differently"):
+        Pooled.of([Pool("x", [toy_result("a", seed=0), toy_result("b", seed=1, decoding="beam 5")])])
+
+
+def test_images_that_chose_a_checkpoint_are_named():
+    plain, chosen = toy_result("xe", seed=0), toy_result("dico", seed=1)
+    chosen = replace(chosen, details={CHOSE: "CIDEr"})
+    assert "chose the checkpoint" not in compare_results([plain]).caption()
+    note = "NOTE: these images chose the checkpoint of dico (by CIDEr), which flatters the numbers"
+    assert note in compare_results([plain, chosen]).caption()
+    assert note in compare_results([plain, chosen]).sheet().to_latex()
+    assert note in Pooled.of([Pool("dico", [chosen])]).caption()
+
+
+def test_words_of_ours_are_explained_below_the_table():
+    console = Console(file=io.StringIO(), width=200)
+    compare_results([toy_result("xe", seed=0)]).print(console)
+    said = console.file.getvalue()
+    assert "judge: a retriever that was not the reward" in said
+    assert "exact:" not in said  # no such column
+    assert explain_words([describe("exact_recall@1"), describe("CIDEr")]).startswith("exact: ")
+    assert explain_words([describe("CIDEr")]) == ""
