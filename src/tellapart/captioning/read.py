@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from tellapart.captioning.records import Item
 from tellapart.data.center_crop import center_square
+from tellapart.data.remote.images import fetch_ahead
 from tellapart.errors import UsageError
 from tellapart.types import Batch
 
@@ -59,6 +60,8 @@ class Reader:
 
     def __call__(self, items: Sequence[Item]) -> Read:
         """The images as one batch. Without references: nothing here looks at them."""
+        if self.processors:
+            fetch_ahead(item.image for item in items)
         opened: list[Opened] = []
         errors: dict[str, str] = {}
         for item in items:

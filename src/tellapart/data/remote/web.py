@@ -191,11 +191,6 @@ def _answer(here: httpx2.URL, url: str, allow_private: bool, headers: Mapping[st
         ("accept-encoding", "identity"),
         *headers.items(),
     ]
-        "user-agent": AGENT,
-        "accept": "*/*",
-        "accept-encoding": "identity",
-        **headers,
-    }
     waits = {"connect": CONNECT_SECONDS, "read": READ_SECONDS, "write": READ_SECONDS, "pool": None}
     try:
         stream = _pool(os.getpid(), allow_private).stream("GET", target, headers=sent, extensions={"timeout": waits})
