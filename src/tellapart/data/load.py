@@ -104,6 +104,7 @@ def load_references(
     format: Readable | None = None,
     image_column: str | None = None,
     caption_column: str | None = None,
+    id_column: str | None = None,
     caption_extension: str | None = None,
 ) -> CaptionDataset:
     """The captions of data whose images are not needed and need not be there: a file of annotations is enough.
@@ -117,6 +118,7 @@ def load_references(
         format: as for :func:`load_dataset`, like the rest.
         image_column: column with the image's path.
         caption_column: column with the captions.
+        id_column: column with the images' ids.
         caption_extension: ending of the caption files next to images.
 
     Raises:
@@ -127,6 +129,7 @@ def load_references(
         format=format,
         image_column=image_column,
         caption_column=caption_column,
+        id_column=id_column,
         caption_extension=caption_extension,
         captions_only=True,
     )
