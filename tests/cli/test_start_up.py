@@ -156,3 +156,11 @@ def test_an_interrupt_ends_with_130(monkeypatch, capsys):
         monkeypatch.setattr("tellapart.cli.methods.run", interrupted)
         assert main(["methods"]) == 130
         assert capsys.readouterr().err == f"{shown}\n"
+
+
+@pytest.mark.parametrize("word", ["nope/", "nope.csv", "owner/name"])
+def test_a_missing_path_is_reported_before_models_are_imported(word, capfd):
+    code = f"from tellapart.cli.main import main; sys.stderr.write(str(main(['caption', {word!r}, '--captioner', 'nobody/none'])))"
+    heavy, seconds = imported_by(code)
+    assert heavy <= {"numpy"}
+    assert seconds < 1.0, "0.3 on a machine with nothing else to do"

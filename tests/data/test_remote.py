@@ -197,7 +197,10 @@ def test_images_are_fetched_side_by_side(server, monkeypatch):
     images = [UrlImage(f"{server.url}/slow{n}", allow_private=True) for n in range(remote_images.AT_ONCE)]
     server.answers |= {f"/slow{n}": slowly for n in range(remote_images.AT_ONCE)}
     start = time.monotonic()
-    fetch_ahead([*images, UrlImage(f"{server.url}/none", allow_private=True)])
+    none = UrlImage(f"{server.url}/none", allow_private=True)
+    failed = fetch_ahead([*images, none])
+    assert list(failed) == [none.name]
+    assert "HTTP 404" in failed[none.name]
     assert time.monotonic() - start < 1.5, "one after another they take 2.4 seconds"
     assert all(image.cached.is_file() for image in images)
 

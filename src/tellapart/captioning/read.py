@@ -60,11 +60,12 @@ class Reader:
 
     def __call__(self, items: Sequence[Item]) -> Read:
         """The images as one batch. Without references: nothing here looks at them."""
-        if self.processors:
-            fetch_ahead(item.image for item in items)
         opened: list[Opened] = []
-        errors: dict[str, str] = {}
+        failed = fetch_ahead(item.image for item in items) if self.processors else {}
+        errors = {item.id: failed[item.image.name] for item in items if item.image.name in failed}
         for item in items:
+            if item.id in errors:
+                continue
             try:
                 for look_up in self.features.values():
                     look_up([item.id])

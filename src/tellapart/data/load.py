@@ -84,16 +84,17 @@ def load_dataset(
         seconds_between=seconds_between,
         allow_private=allow_private,
     )
-    file, split = source.place.path, split or only_split(source)
-    found = read_split(source, split)[:limit]
+    file = source.place.path
+    name = file.name if split is None else f"{file.name} ({split})"
+    found = read_split(source, split or only_split(source))[:limit]
     if isinstance(found, LazyExamples):
         if found.problems and not missing_files:
             raise UsageError(found.problems[0][1])
-        return CaptionDataset(found, name=f"{file.name} ({split})")
+        return CaptionDataset(found, name=name)
     examples = without_blank_captions(found, file)
     if not missing_files:
         require_files(examples, file)
-    return CaptionDataset(examples, name=f"{file.name} ({split})")
+    return CaptionDataset(examples, name=name)
 
 
 def load_references(

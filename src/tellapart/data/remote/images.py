@@ -102,14 +102,23 @@ class UrlImage(RemoteImage):
             raise ImageError(str(error)) from error
 
 
-def fetch_ahead(images: Iterable[ImageSource]) -> None:
-    """Fetch those of the images that are remote, several at once; what fails is told when it is read."""
+def fetch_ahead(images: Iterable[ImageSource]) -> dict[str, str]:
+    """Fetch those of the images that are remote, several at once.
+
+    Returns:
+        Name of an image -> why it could not be fetched.
+    """
     remote = [image for image in images if isinstance(image, RemoteImage) and not image.cached.is_file()]
-    if len(remote) > 1:
-        with ThreadPoolExecutor(min(AT_ONCE, len(remote))) as pool:
-            list(pool.map(_quietly, remote))
+    if not remote:
+        return {}
+    with ThreadPoolExecutor(min(AT_ONCE, len(remote))) as pool:
+        errors = pool.map(_error_of, remote)
+        return {image.name: error for image, error in zip(remote, errors, strict=True) if error is not None}
 
 
-def _quietly(image: RemoteImage) -> None:
-    with suppress(ImageError, OSError):
+def _error_of(image: RemoteImage) -> str | None:
+    try:
         image.read()
+    except ImageError as error:
+        return str(error)
+    return None
