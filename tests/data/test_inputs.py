@@ -165,6 +165,13 @@ def test_patterns_of_images_shards_and_tables(photos, tmp_path):
         load_dataset(f"{photos}/*.gif")
     with pytest.raises(UsageError, match=r"files of several kinds \(\.tar, images\): give a pattern for each kind"):
         load_dataset(f"{tmp_path}/*/{{0.tar,1 x.png}}")
+    for name in "ab":
+        write(
+            tmp_path / "lists" / f"{name}.json", [{"image": f"../photos/{i} x.png", "caption": name} for i in range(2)]
+        )
+    assert load_dataset(f"{tmp_path}/lists/a*.json").references[f"../photos/{1} x.png"] == ["a"]
+    with pytest.raises(UsageError, match=r"stands for 2 files \.json: name one"):
+        load_dataset(f"{tmp_path}/lists/*.json")
     odd = picture(tmp_path / "a[1].png", 5)
     assert load_dataset(odd).ids == [odd.as_posix()], "a file of this very name is no pattern"
 
@@ -185,6 +192,13 @@ def test_a_list_beside_photos_is_a_table_only_if_it_names_captions(photos):
     as_jsonl(photos / "captions.jsonl", [{"file_name": "1 x.png", "caption": "ours"}])
     assert len(load_dataset(photos)) == 4, "captions that were written for these photos are no data set by themselves"
     assert len(load_dataset(photos / "captions.jsonl")) == 1
+
+
+def test_the_lists_beside_shards_are_not_the_data(photos, tmp_path):
+    """img2dataset writes a Parquet file with addresses and captions next to each tar."""
+    tar(tmp_path / "out" / "00000.tar", {"a.png": (photos / "1 x.png").read_bytes(), "a.txt": "mine"})
+    as_parquet(tmp_path / "out" / "00000.parquet", [{"url": "https://example.org/a.png", "caption": "b", "key": "a"}])
+    assert load_dataset(tmp_path / "out").references == {"a": ["mine"]}
 
 
 def test_what_metadata_lacks_is_no_error_where_it_is_not_needed(photos):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from filelock import FileLock
 
 from tellapart.data.decoding import decode
 from tellapart.data.images import ImageFile, printable
@@ -190,14 +191,21 @@ def unpacked(table: Path, group: int, column: str) -> Path:
     key = json.dumps([VERSION, str(table.absolute()), stat.st_size, stat.st_mtime_ns, group, column])
     stored = cache_dir() / "parquet" / f"{hashlib.sha256(key.encode(errors='surrogatepass')).hexdigest()}.bin"
     if not _ranges(stored).is_file():
-        places = []
-        with beside(stored) as temporary, temporary.open("wb") as blob:
-            for data in _bytes_of(table, group, column):
-                places.append((blob.tell(), -1 if data is None else len(data)))
-                blob.write(data or b"")
-        with beside(_ranges(stored)) as temporary, temporary.open("wb") as file:
-            np.save(file, np.array(places, dtype=np.int64).reshape(-1, 2))
+        stored.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(stored.with_suffix(".lock")):  # other processes wait, and do not unpack the same again
+            if not _ranges(stored).is_file():
+                _unpack(_bytes_of(table, group, column), stored)
     return stored
+
+
+def _unpack(images: Iterable[bytes | None], stored: Path) -> None:
+    places = []
+    with beside(stored) as temporary, temporary.open("wb") as blob:
+        for data in images:
+            places.append((blob.tell(), -1 if data is None else len(data)))
+            blob.write(data or b"")
+    with beside(_ranges(stored)) as temporary, temporary.open("wb") as file:
+        np.save(file, np.array(places, dtype=np.int64).reshape(-1, 2))
 
 
 def _ranges(stored: Path) -> Path:

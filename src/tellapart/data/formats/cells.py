@@ -39,7 +39,7 @@ def image_in(cell: str, root: Path, place: Place) -> ImageSource:
         UsageError: the address is of another kind.
     """
     scheme = scheme_of(cell)
-    if scheme is None and place.base is None:
+    if scheme is None and (place.base is None or place.images is not None):
         return ImageFile(root / cell)
     address = cell if scheme is not None else f"{place.base}/{cell}"
     if is_web(address):

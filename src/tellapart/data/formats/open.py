@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Protocol, get_args
 
@@ -15,7 +16,11 @@ from tellapart.data.formats.names import Format, Readable
 from tellapart.data.formats.splits import SPLIT_NAMES, UNNAMED, in_order
 from tellapart.data.images import ImageFile
 from tellapart.data.unlabelled.source import NAME, Unlabelled
+from tellapart.data.unlabelled.videos import EXTENSIONS as VIDEOS
 from tellapart.errors import UsageError
+
+SEVERAL = frozenset({"images", ".csv", ".jsonl", ".ndjson", ".parquet", ".tar", ".tsv", *VIDEOS})
+"""Kinds of files of which a pattern may stand for several."""
 
 
 class Source(Protocol):
@@ -100,6 +105,8 @@ def open_source(place: Place, format: str | None) -> Source:
         raise UsageError(f"format is {format!r}: choose one of {', '.join(get_args(Readable))}.")
     if format == NAME or (format is None and Unlabelled.looks_like(place)):
         return Unlabelled(place)
+    if place.files is None and len(place.listed) == 1:
+        place = replace(place, given=place.listed[0])
     if format is None and _are_images(place):
         return Images(place)
     for kind in map(layout, [format] if format else LOOKED_FOR):
@@ -143,7 +150,13 @@ def _are_images(place: Place) -> bool:
         raise UsageError(
             f"{place.given} stands for files of several kinds ({', '.join(sorted(kinds))}): give a pattern for each kind."
         )
-    return kinds == {"images"}
+    (kind,) = kinds
+    if len(place.listed) > 1 and kind not in SEVERAL:
+        raise UsageError(
+            f"{place.given} stands for {len(place.listed)} files {kind}: name one, as only images and files "
+            f"{', '.join(sorted(SEVERAL - {'images'}))} may be several."
+        )
+    return kind == "images"
 
 
 def _kind(name: str) -> str:

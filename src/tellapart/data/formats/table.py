@@ -14,7 +14,7 @@ from typing import ClassVar
 
 from tellapart.data.captions import decoded, parse_json
 from tellapart.data.dataset import Example
-from tellapart.data.folder import find_images, is_image, root_of
+from tellapart.data.folder import find_images, root_of
 from tellapart.data.formats.base import Layout, Place
 from tellapart.data.formats.carry import Carrier
 from tellapart.data.formats.cells import image_in, require_text
@@ -56,18 +56,13 @@ class _Table(Layout):
 
     @classmethod
     def looks_like(cls, place: Place) -> bool:
-        """Whether the file's ending or, in folders, a heading says so.
-
-        In a folder with images, a table counts only if it names both images and captions.
-        """
+        """Whether the file's ending or, in folders without images and tars, a heading says so."""
         if not place.is_folder:
             return cls._is_table(place.sample)
         if not (tables := cls._tables(place)):
             return False
         headings = [set(cls._heading(file)) for file in tables]
-        if any(_names_images(heading) and find_column(heading, CAPTION_COLUMNS) for heading in headings):
-            return cls._beside_images(place)
-        return any(map(_names_images, headings)) and not find_images(place.path)
+        return any(map(_names_images, headings)) and (cls._beside_images(headings) or not _holds_images(place))
 
     @classmethod
     def _is_table(cls, path: Path) -> bool:
@@ -78,9 +73,9 @@ class _Table(Layout):
         return [folder / name for name in names if name.lower().endswith(cls.endings) and Path(name).stem != METADATA]
 
     @classmethod
-    def _beside_images(cls, place: Place) -> bool:
-        """Whether a table of images and captions counts in this folder: not if the images may have come first."""
-        return not any(map(is_image, place.names))
+    def _beside_images(cls, headings: Sequence[set[str]]) -> bool:
+        """Whether tables with such headings count in a folder that also holds images, which may have other captions."""
+        return False
 
     @classmethod
     def _tables(cls, place: Place) -> list[Path]:
@@ -171,6 +166,10 @@ def _names_images(heading: set[str]) -> bool:
     return find_column(heading, IMAGE_COLUMNS) is not None
 
 
+def _holds_images(place: Place) -> bool:
+    return any(name.endswith(".tar") for name in place.names) or bool(find_images(place.path))
+
+
 class Csv(_Table):
     """A ``.csv`` file, or a folder with one at its top."""
 
@@ -187,8 +186,8 @@ class Csv(_Table):
         return super()._is_table(path)
 
     @classmethod
-    def _beside_images(cls, place: Place) -> bool:
-        return True
+    def _beside_images(cls, headings: Sequence[set[str]]) -> bool:
+        return any(_names_images(heading) and find_column(heading, CAPTION_COLUMNS) for heading in headings)
 
     @classmethod
     def require(cls, place: Place) -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from http import HTTPStatus
 from ipaddress import IPv4Address, IPv6Address, ip_address
-from socket import AI_ADDRCONFIG, EAI_AGAIN, SOCK_STREAM, gaierror, getaddrinfo
+from socket import EAI_AGAIN, SOCK_STREAM, gaierror, getaddrinfo
 
 import httpcore2
 import httpx2
@@ -265,7 +265,7 @@ def addresses_of(host: str, port: int, *, allow_private: bool) -> list[str]:
         FetchError: there is none, or one of them is not public.
     """
     try:
-        found = getaddrinfo(host, port, type=SOCK_STREAM, flags=AI_ADDRCONFIG)
+        found = getaddrinfo(host, port, type=SOCK_STREAM)
     except gaierror as error:
         if error.errno == EAI_AGAIN:
             raise httpcore2.ConnectError(f"the name {host} is not resolved at the moment") from error
