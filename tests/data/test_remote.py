@@ -138,6 +138,10 @@ def test_a_body_that_breaks_off_is_no_image(server):
         handler.close_connection = True
 
     server.answers["/half"] = half
+    server.answers["/half.csv"] = half
+    with pytest.raises(UsageError, match=r"/half\.csv broke off after 10 bytes"):
+        load_dataset(f"{server.url}/half.csv", allow_private=True)
+    assert server.times("/half.csv") == web.ATTEMPTS
     with pytest.raises(ImageError, match=r"/half broke off after 10 bytes"):
         UrlImage(f"{server.url}/half", allow_private=True).read()
     assert server.times("/half") == web.ATTEMPTS

@@ -156,7 +156,7 @@ def copies(files: Iterable[StoredFile], *, allow_private: bool = False) -> list[
         UsageError: a file cannot be copied.
     """
     return [
-        _web_copy(file.url, allow_private) if is_web(file.url) else _stored_copy(file.url, file.version)
+        _whole_web_copy(file.url, allow_private) if is_web(file.url) else _stored_copy(file.url, file.version)
         for file in files
     ]
 
@@ -181,6 +181,12 @@ def _stored_copy(url: str, version: str) -> Path:
         _write(copy, iter(lambda: file.read(_CHUNK), b""), url, getattr(file, "size", None))
     write_json(_about(copy), {"url": url, "version": version})
     return copy
+
+
+def _whole_web_copy(url: str, allow_private: bool) -> Path:
+    from tellapart.data.remote.web import until_whole
+
+    return until_whole(lambda: _web_copy(url, allow_private))
 
 
 def _web_copy(url: str, allow_private: bool) -> Path:

@@ -5,18 +5,21 @@ from __future__ import annotations
 import os
 import ssl
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
 from http import HTTPStatus
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from socket import EAI_AGAIN, SOCK_STREAM, gaierror, getaddrinfo
+from typing import TypeVar
 
 import httpcore2
 import httpx2
 
 from tellapart.errors import UsageError
+
+T = TypeVar("T")
 
 SCHEMES = ("http", "https")
 CONNECT_SECONDS, READ_SECONDS = 10.0, 30.0
@@ -29,7 +32,7 @@ REDIRECTS = 5
 PASSING = frozenset({408, 425, 429, 500, 502, 503, 504})
 """HTTP statuses that may be different the next time."""
 MOVED = frozenset({301, 302, 303, 307, 308})
-AGENT = "tellapart (captioning; +https://pypi.org/project/tellapart)"
+AGENT = "tellapart"
 
 
 class FetchError(UsageError):
@@ -101,21 +104,30 @@ def fetch(url: str, *, most: int, allow_private: bool = False, seconds: float = 
     Raises:
         FetchError: as :func:`opened`, and if the body is too large or too slow.
     """
-    for attempt in range(1, ATTEMPTS + 1):
-        try:
-            with opened(url, allow_private=allow_private) as answer:
-                return b"".join(limited(answer, url, most=most, seconds=seconds))
-        except BrokenBodyError as error:
-            if attempt == ATTEMPTS:
-                raise
-            time.sleep(error.wait or BACK_OFF)
-    raise AssertionError("the last attempt returns or raises")
+
+    def body() -> bytes:
+        with opened(url, allow_private=allow_private) as answer:
+            return b"".join(limited(answer, url, most=most, seconds=seconds))
+
+    return until_whole(body)
 
 
 class BrokenBodyError(FetchError):
     """A body broke off."""
 
-    wait = 0.0
+
+def until_whole(read: Callable[[], T]) -> T:
+    """What ``read`` gives; it is called again when a body breaks off, a few times in all.
+
+    Raises:
+        FetchError: as ``read`` does.
+    """
+    for attempt in range(ATTEMPTS - 1):
+        try:
+            return read()
+        except BrokenBodyError:
+            time.sleep(BACK_OFF * 2**attempt)
+    return read()
 
 
 def limited(answer: Answer, url: str, *, most: int, seconds: float | None = None) -> Iterator[bytes]:
