@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import pickle
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ import pytest
 from PIL import Image
 
 from data.layouts import picture, tar, write
+from tellapart.data.check import check
 from tellapart.data.convert import convert
 from tellapart.data.load import load_dataset, load_references, source_at, splits_of
 from tellapart.errors import UsageError
@@ -194,6 +196,13 @@ def test_a_list_beside_photos_is_a_table_only_if_it_names_captions(photos):
     assert len(load_dataset(photos / "captions.jsonl")) == 1
 
 
+def test_a_folder_of_nothing_but_a_list_is_the_list(photos, tmp_path):
+    as_csv(tmp_path / "only" / "urls.csv", [{"url": "https://example.org/a.png"}, {"url": "https://example.org/b.png"}])
+    assert load_dataset(tmp_path / "only").ids == ["https://example.org/a.png", "https://example.org/b.png"]
+    as_jsonl(tmp_path / "lines" / "a.jsonl", [{"path": f"{photos}/2 x.png"}])
+    assert shades(load_dataset(tmp_path / "lines")) == [120]
+
+
 def test_the_lists_beside_shards_are_not_the_data(photos, tmp_path):
     """img2dataset writes a Parquet file with addresses and captions next to each tar."""
     tar(tmp_path / "out" / "00000.tar", {"a.png": (photos / "1 x.png").read_bytes(), "a.txt": "mine"})
@@ -241,3 +250,17 @@ def test_tables_are_converted_like_any_data(kind, photos, tmp_path):
     assert shades(again) == [0, 60, 120]
     with pytest.raises(UsageError, match="format 'jsonl' is only read"):
         convert(source_at(table), tmp_path / "more", "jsonl")  # type: ignore[arg-type]
+
+
+def test_processes_share_what_one_of_them_unpacks(tmp_path, monkeypatch):
+    monkeypatch.setenv("TELLAPART_CACHE", str(tmp_path / "cache"))
+    rows = [{"image": {"bytes": encoded(5 * n), "path": None}} for n in range(40)]
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "x.parquet")
+    data = load_dataset(tmp_path / "x.parquet")
+    report = check({"all": data}, num_workers=2)
+    assert (report.splits["all"].images, report.splits["all"].broken) == (40, ())
+    assert len(list((tmp_path / "cache" / "parquet").glob("*.bin"))) == 1
+    assert pickle.loads(pickle.dumps(data[7].image)).read() == encoded(35)
+    for file in (tmp_path / "cache" / "parquet").iterdir():
+        file.unlink()
+    assert data[7].image.read() == encoded(35), "what was deleted from the cache is unpacked again"

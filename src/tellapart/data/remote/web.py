@@ -324,7 +324,7 @@ def _inner(address: IPv4Address | IPv6Address) -> IPv4Address | None:
 def _pool(process: int, allow_private: bool) -> httpcore2.ConnectionPool:
     """The connections of a process: one that was forked does not share its parent's."""
     return httpcore2.ConnectionPool(
-        ssl_context=ssl.create_default_context(),
+        ssl_context=httpx2.create_ssl_context(),
         max_connections=64,
         max_keepalive_connections=16,
         keepalive_expiry=5.0,
