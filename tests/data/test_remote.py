@@ -19,6 +19,7 @@ from tellapart.data.load import load_dataset, source_at
 from tellapart.data.remote import images as remote_images
 from tellapart.data.remote import web
 from tellapart.data.remote.images import UrlImage, fetch_ahead
+from tellapart.data.remote.stores import StoredImage
 from tellapart.data.remote.web import FetchError, addresses_of, fetch, is_public
 from tellapart.data.sniff import ImageError
 from tellapart.errors import UsageError
@@ -294,6 +295,11 @@ def test_a_folder_in_a_store(store, photos):
     assert shades(load_dataset(store)) == [0, 180, 120, 180], "what was changed is fetched again"
     with pytest.raises(UsageError, match="does not exist"):
         load_dataset(f"{store}/nowhere")
+    put(store, ".hidden/inner/a.png", (photos / "3 x.png").read_bytes())
+    assert len(load_dataset(store)) == 4
+    assert shades(load_dataset(f"{store}/.hidden/inner/*.png")) == [180], (
+        "a hidden folder that is named is not passed over"
+    )
 
 
 def test_tables_and_shards_in_a_store(store, photos, tmp_path):
@@ -322,6 +328,9 @@ def test_file_systems_that_are_not_there(tmp_path):
         load_dataset("zip://x.png::memory://x.zip")
     with pytest.raises(UsageError, match="is no name on the hub: write hf://owner/name"):
         load_dataset("hf://x")
+    image = StoredImage("nofs://bucket/x.png")
+    with pytest.raises(ImageError, match=r"nofs://bucket/x\.png"):
+        image.read()
     table = write(tmp_path / "x.jsonl", json.dumps({"image": "memory://bucket/secret.png"}) + "\n")
     with pytest.raises(UsageError, match="tables may name paths and addresses of http"):
         load_dataset(table)

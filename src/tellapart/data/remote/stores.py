@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from glob import has_magic
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -70,7 +72,10 @@ def reading(url: str) -> Iterator[BinaryIO]:
     Raises:
         ImageError: it cannot be read.
     """
-    filesystem, path = _filesystem(url)
+    try:
+        filesystem, path = _filesystem(url)
+    except UsageError as error:  # such as a package that is not installed
+        raise ImageError(str(error)) from error
     with _explained(url, ImageError), filesystem.open(path, "rb") as file:
         yield file
 
@@ -83,7 +88,7 @@ def listed(url: str) -> list[StoredFile]:
     """
     filesystem, path = _filesystem(url)
     with _explained(url, UsageError):
-        if any(letter in path for letter in "*?["):
+        if has_magic(path):
             found: Mapping[str, Any] = filesystem.glob(path, detail=True)
         else:
             found = filesystem.find(path, detail=True)  # of a file: itself
@@ -100,14 +105,16 @@ def listed(url: str) -> list[StoredFile]:
 def folder_of(url: str) -> str | None:
     """A folder's address as listings write it; None for files and patterns."""
     filesystem, path = _filesystem(url)
-    if any(letter in path for letter in "*?["):
+    if has_magic(path):
         return None
     with _explained(url, UsageError):
         return str(filesystem.unstrip_protocol(path)) if filesystem.isdir(path) else None
 
 
-def _hidden(name: str, root: str) -> bool:
-    return any(part.startswith(".") for part in name.removeprefix(root).split("/"))
+def _hidden(name: str, given: str) -> bool:
+    """Whether a file or a folder that it is in, below what was named without wildcards, begins with a dot."""
+    fixed = given if not has_magic(given) else re.split(r"[*?\[]", given, maxsplit=1)[0].rpartition("/")[0]
+    return any(part.startswith(".") for part in name.removeprefix(fixed).split("/"))
 
 
 def _version(info: Mapping[str, Any]) -> str:
