@@ -101,6 +101,15 @@ def test_data_sets_are_captioned_by_their_ids(materials, tmp_path, caption):
     assert [row["image_id"] for row in json.loads((tmp_path / "val.json").read_text())] == [8, 9]
 
 
+def test_a_column_of_what_is_no_table_is_refused(photos, materials, caption):
+    for words in ((photos, "--id_column", "sku"), (materials.data, "--image_column", "sku")):
+        code, _, said = caption(*words)
+        assert (code, "is not a table and has no column 'sku': leave the column out." in said) == (2, True)
+    (photos / "metadata.jsonl").write_text('{"file_name": "01.png", "sku": 7}\n{"file_name": "02.png", "sku": 8}\n')
+    code, printed, _ = caption(photos / "metadata.jsonl", "--id_column", "sku", "--limit", "2")
+    assert (code, len(printed)) == (0, 2)
+
+
 @pytest.mark.slow
 def test_two_processes_say_the_same(photos, tmp_path, caption):
     assert caption(photos, "--output", tmp_path / "one.jsonl")[0] == 0

@@ -13,7 +13,7 @@ from tellapart.data.dataset import Example
 from tellapart.data.folder import EXTENSIONS, find_images, walk
 from tellapart.data.formats.patterns import is_pattern
 from tellapart.data.images import ImageFile
-from tellapart.data.load import exists, read_split, source_at
+from tellapart.data.load import exists, read_split, require_columns, source_at
 from tellapart.data.remote.addresses import scheme_of
 from tellapart.data.unlabelled.videos import is_video
 from tellapart.errors import UsageError
@@ -107,12 +107,16 @@ def _named(word: str, how: _How) -> list[Item]:
     path = Path(word)
     if is_video(path.name) or (how.frames is not None and path.is_dir()):
         return _video(word, how)
-    as_data = how.split is not None or how.format is not None
+    as_data = how.split is not None or how.format is not None or _names_columns(how)
     if as_data or not path.exists() or (path.is_file() and path.suffix.lower() in NOT_IMAGES):
         return _data(word, how)
     if path.is_file():
         return [Item(str(path), ImageFile(path), path.name)]
     return _folder(path, word, how)
+
+
+def _names_columns(how: _How) -> bool:
+    return any(how.columns.get(name) is not None for name in ("image_column", "id_column"))
 
 
 def _folder(path: Path, word: str, how: _How) -> list[Item]:
@@ -160,6 +164,7 @@ def _examples(word: str, how: _How, *, captions_only: bool) -> Sequence[Example]
     source = source_at(
         word, format=how.format, captions_only=captions_only, seconds_between=how.frames or 0.0, **how.columns
     )
+    require_columns(source, how.columns.get("image_column"), how.columns.get("id_column"))
     return source.read(source.splits()) if how.split is None else read_split(source, how.split)
 
 

@@ -53,9 +53,9 @@ class SourceOptions:
         Raises:
             UsageError: it does not exist, or is broken.
         """
-        from tellapart.data.load import source_at
+        from tellapart.data.load import require_columns, source_at
 
-        return source_at(
+        source = source_at(
             path,
             images=self.images,
             format=self.format,
@@ -65,6 +65,8 @@ class SourceOptions:
             allow_private=self.allow_private,
             caption_extension=self.caption_extension,
         )
+        require_columns(source, self.id_column)
+        return source
 
 
 # ``tellapart data check``: what would spoil a training, before one is started.

@@ -220,6 +220,21 @@ def source_at(
     return open_source(place, format)
 
 
+def require_columns(source: Source, *names: str | None) -> None:
+    """Raise where a column is named of data that have none, such as a folder of photos.
+
+    Args:
+        source: the data.
+        names: the columns that were named; None where none was.
+
+    Raises:
+        UsageError: naming the first column.
+    """
+    named = next((name for name in names if name is not None), None)
+    if named is not None and not getattr(source, "has_columns", False):
+        raise UsageError(f"{source.place.given} is not a table and has no column {named!r}: leave the column out.")
+
+
 def exists(given: str) -> bool:
     """Whether something is there, as far as can be told without a network: a path, a pattern, or any address."""
     if Path(given).exists() or is_pattern(given) or hub_name(given) is not None:

@@ -131,6 +131,8 @@ class Layout(ABC):
     """Whether one folder or file of this format holds several splits; others have a folder for each."""
     links: ClassVar[frozenset[str]] = frozenset({"copy", "symlink"})
     """How images can come along when it is written."""
+    has_columns: bool = False
+    """Whether it has columns or fields that can be chosen."""
     divided: bool = False
     """Whether what was opened is divided into splits; if not, it answers to any split's name."""
 

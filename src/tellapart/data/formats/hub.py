@@ -91,6 +91,7 @@ class Datasets(Layout):
     """
 
     name = "datasets"
+    has_columns = True
     spans_splits = True
     links = frozenset({"copy"})
 

@@ -53,6 +53,10 @@ class _Metadata(Layout):
     needs_table: ClassVar[bool] = True
     _captioned = True
 
+    def __init__(self, place: Place) -> None:
+        super().__init__(place)
+        self.has_columns = (place.folder / self.table).is_file()
+
     @classmethod
     def looks_like(cls, place: Place) -> bool:
         """Whether the first table in the folder is of this kind, or the path is one."""

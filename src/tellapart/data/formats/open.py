@@ -47,6 +47,7 @@ class SplitFolders:
     """
 
     divided = True
+    has_columns = True  # as the formats in it may have
 
     def __init__(self, place: Place, format: str | None) -> None:
         self.place, self.format = place, format

@@ -52,6 +52,7 @@ class _Table(Layout):
     looked for in the given folder, else in that of the file or its ``images``.
     """
 
+    has_columns = True
     endings: ClassVar[tuple[str, ...]]
 
     @classmethod
