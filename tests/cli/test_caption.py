@@ -101,6 +101,15 @@ def test_data_sets_are_captioned_by_their_ids(materials, tmp_path, caption):
     assert [row["image_id"] for row in json.loads((tmp_path / "val.json").read_text())] == [8, 9]
 
 
+def test_a_column_of_what_is_no_table_is_refused(photos, materials, caption):
+    for words in ((photos, "--id_column", "sku"), (materials.data, "--image_column", "sku")):
+        code, _, said = caption(*words)
+        assert (code, "is not a table and has no column 'sku': leave the column out." in said) == (2, True)
+    (photos / "metadata.jsonl").write_text('{"file_name": "01.png", "sku": 7}\n{"file_name": "02.png", "sku": 8}\n')
+    code, printed, _ = caption(photos / "metadata.jsonl", "--id_column", "sku", "--limit", "2")
+    assert (code, len(printed)) == (0, 2)
+
+
 @pytest.mark.slow
 def test_two_processes_say_the_same(photos, tmp_path, caption):
     assert caption(photos, "--output", tmp_path / "one.jsonl")[0] == 0
@@ -236,7 +245,7 @@ def test_damaged_images_are_named_and_the_rest_is_captioned(tmp_path, caption):
     named = [line for line in remarks.splitlines() if line.startswith("error: ")]
     found = sorted(path.name for path in (tmp_path / "odd").iterdir() if path.suffix.lower() in IMAGES)
     good = [Path(row["file_name"]).name for row in lines(tmp_path / "x.jsonl")]
-    assert code == 2
+    assert code == 0, "what could be read has its caption"
     assert good == [name for name in found if name not in bad]
     assert set(found) - set(good) == set(bad) & set(found)
     assert f"{len(found) - len(good)} of {len(found)} images could not be read" in named[-1]
@@ -252,9 +261,12 @@ IMAGES = {".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".p
 def test_repaired_images_are_captioned_by_the_same_command(photos, tmp_path, caption):
     whole = (photos / "02.png").read_bytes()
     (photos / "02.png").write_bytes(whole[:50])
-    assert caption(photos, "--output", tmp_path / "x.jsonl")[0] == 2
+    assert caption(photos, "--output", tmp_path / "x.jsonl")[0] == 0
     assert len(lines(tmp_path / "x.jsonl")) == 9
-    assert caption(photos, "--output", tmp_path / "x.jsonl")[0] == 2, "it is tried again"
+    assert caption(photos, "--output", tmp_path / "x.jsonl", "--strict")[0] == 2, "it is tried again"
+    assert "1 of 10 images could not be read" in caption(photos)[2]
+    assert caption(photos, "--strict")[0] == 2
+    assert caption(photos / "02.png")[0] == 2, "nothing worked"
     (photos / "02.png").write_bytes(whole)
     code, _, remarks = caption(photos, "--output", tmp_path / "x.jsonl")
     assert (code, remarks.startswith("captioned 1 images (9 before)")) == (0, True)
@@ -276,7 +288,7 @@ def test_the_first_broken_image_may_end_it(photos, tmp_path, caption):
 
 def test_a_stopped_run_refuses_other_options(photos, tmp_path, caption):
     (photos / "02.png").write_bytes(b"no picture")
-    assert caption(photos, "--output", tmp_path / "x.jsonl")[0] == 2
+    assert caption(photos, "--output", tmp_path / "x.jsonl")[0] == 0
     code, _, remarks = caption(photos, "--output", tmp_path / "x.jsonl", "--prefix", "y")
     assert code == 2
     assert "was begun with --prefix , not --prefix y: give the same options to resume, or --overwrite" in remarks

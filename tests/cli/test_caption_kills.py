@@ -57,7 +57,7 @@ def stopped(command: list[str], work: Path, more: int, wait: float, number: int)
 
 @pytest.mark.slow
 def test_three_kills_change_nothing(words, tmp_path, capsys):
-    assert main(["caption", *words, "--output", str(tmp_path / "whole.jsonl")]) == 2
+    assert main(["caption", *words, "--output", str(tmp_path / "whole.jsonl")]) == 0
     whole = {row["id"]: row["caption"] for row in map(json.loads, (tmp_path / "whole.jsonl").read_text().splitlines())}
     assert len(whole) == 140
 
@@ -72,7 +72,7 @@ def test_three_kills_change_nothing(words, tmp_path, capsys):
     assert counts == sorted(counts)
     assert 0 < counts[0] < counts[-1] < 140
     capsys.readouterr()
-    assert main(command[3:]) == 2
+    assert main(command[3:]) == 0
     said = capsys.readouterr().err.splitlines()
     # a batch may have been journalled between the last look at the journal and the kill
     before = int(said[-1].split("(")[1].split(" before")[0])
@@ -94,7 +94,7 @@ def test_an_interrupt_says_how_to_go_on(words, processes, tmp_path, capsys):
     command = [*PROGRAM, *words, "--output", str(output), "--num_processes", processes]
     assert stopped(command, tmp_path / "x.jsonl.work", 8, 0.1, signal.SIGINT) == 130
     assert not output.exists()
-    assert main(["caption", *words, "--output", str(output)]) == 2
+    assert main(["caption", *words, "--output", str(output)]) == 0
     assert " before)" in capsys.readouterr().err
     ids = [json.loads(line)["id"] for line in output.read_text().splitlines()]
     assert len(ids) == len(set(ids)) == 140

@@ -168,3 +168,11 @@ def test_an_interrupt_ends_with_130(monkeypatch, capsys):
         monkeypatch.setattr("tellapart.cli.methods.run", interrupted)
         assert main(["methods"]) == 130
         assert capsys.readouterr().err == f"{shown}\n"
+
+
+@pytest.mark.parametrize("word", ["nope/", "nope.csv", "owner/name"])
+def test_a_missing_path_is_reported_before_models_are_imported(word):
+    words = ["caption", word, "--captioner", "nobody/none"]
+    heavy, seconds = imported_by(f"from tellapart.cli.main import main; assert main({words}) == 2")
+    assert heavy <= {"numpy"}
+    assert seconds < 1.0, "0.3 on a machine with nothing else to do"

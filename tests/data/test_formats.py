@@ -114,13 +114,14 @@ def test_metadata_csv(photos, heading):
     assert load(photos).references == {"b.png": ['x, "y"\r\nz', " w "], "a.png": [], "c.png": []}
     assert load(file).ids == load(photos).ids
     write(file, "file_name,label\nb.png,x\n")
-    with pytest.raises(UsageError, match="line 2 has none of 'text'"):
-        load(photos)
+    assert not any(load(photos).references.values()), "captions are only needed where they are used"
     assert load(photos, caption_column="label").references["b.png"] == ["x"]
     write(file, "path,text\nb.png,x\n")
+    assert load(photos).references["b.png"] == ["x"]
+    write(file, "photo,text\nb.png,x\n")
     with pytest.raises(UsageError, match=r"line 2 has no 'file_name'"):
         load(photos)
-    assert load(photos, image_column="path").references["b.png"] == ["x"]
+    assert load(photos, image_column="photo").references["b.png"] == ["x"]
     write(file, 'file_name,text\nb.png,"x\n')
     with pytest.raises(UsageError, match=r"metadata.csv, line 2: not a valid table \(unexpected end of data\)"):
         load(photos)

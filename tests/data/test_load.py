@@ -146,8 +146,7 @@ def test_folder_with_metadata(tmp_path, caplog):
     with pytest.raises(UsageError, match=r"metadata.jsonl, line 2, column 23: not valid JSON"):
         load_dataset(tmp_path, split="train")
     write(file, '{"file_name": "a.png", "label": "x"}')
-    with pytest.raises(UsageError, match="line 1 has none of 'text'"):
-        load_dataset(tmp_path, split="train")
+    assert not any(load_dataset(tmp_path, split="train").references.values())
     write(file, '{"file_name": "../a.png", "text": "x"}')
     with pytest.raises(UsageError, match=r"names 1 images \(of \d+\) that do not exist, first .*/\.\./a\.png"):
         load_dataset(tmp_path, split="train")

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from tellapart.captioning.records import Item
 from tellapart.data.images import ImageFile, ImageSource
+from tellapart.data.remote.images import RemoteImage
 
 WINDOW = 16
 """Batches within which images are sorted by shape."""
@@ -50,9 +51,14 @@ def shape_key(size: tuple[int, int]) -> tuple[int, int]:
 
 
 def upright_size(image: ImageSource) -> tuple[int, int]:
-    """Width and height as the image is shown, from its header; (0, 0) if that cannot be read."""
+    """Width and height as the image is shown, from its header; (0, 0) if that cannot be read.
+
+    Also of remote images, in the cache or not: their batches are then the same in every run, and none waits for the network.
+    """
     from PIL import Image
 
+    if isinstance(image, RemoteImage):
+        return 0, 0
     try:
         if isinstance(image, ImageFile):
             if not image.path.is_file():  # opening a pipe would wait for ever

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from tellapart.captioning.records import Item
+from tellapart.data.dataset import Example
 from tellapart.data.folder import EXTENSIONS, find_images, walk
+from tellapart.data.formats.patterns import is_pattern
 from tellapart.data.images import ImageFile
-from tellapart.data.load import read_split, source_at
+from tellapart.data.load import exists, read_split, require_columns, source_at
+from tellapart.data.remote.addresses import scheme_of
+from tellapart.data.unlabelled.videos import is_video
 from tellapart.errors import UsageError
+
+logger = logging.getLogger(__name__)
 
 NOT_IMAGES = frozenset(
     {
@@ -36,9 +44,15 @@ NOT_IMAGES = frozenset(
 
 
 def plan(
-    words: Sequence[str], *, split: str | None = None, format: str | None = None, pictures: bool = True
+    words: Sequence[str],
+    *,
+    split: str | None = None,
+    format: str | None = None,
+    pictures: bool = True,
+    frames: float | None = None,
+    **columns: Any,
 ) -> list[Item]:
-    """The images of image files, folders (and the folders in them) and data sets; none twice.
+    """The images of image files, folders (and the folders in them), patterns, addresses and data sets; none twice.
 
     An image file is known by its path as given, an image of a data set by the id it has there.
 
@@ -47,15 +61,23 @@ def plan(
         split: the part of the data sets; folders are then data sets too.
         format: how to read data sets; folders are then data sets too.
         pictures: whether a data set's pictures must be there.
+        frames: take key-frames of videos that are at least so many seconds apart; None takes no videos.
+        columns: ``image_column``, ``id_column`` and ``allow_private``, as :func:`~tellapart.data.load.load_dataset` takes them.
 
     Raises:
         UsageError: nothing is named, something does not exist or holds no images, or two data sets share an id.
     """
     if not words:
         raise UsageError("no images were given: name image files, folders of them, or data sets.")
-    items: dict[str, Item] = {}
+    if frames is not None and frames < 0:
+        raise UsageError(f"--frames is {frames:g}: give seconds, 0 or more.")
     for word in words:
-        for item in _named(word, split, format, pictures):
+        if not exists(word) or (_is_hub_name(word) and split is None and format is None):
+            raise UsageError(f"{word} does not exist: name an image file, a folder of them, or a data set.")
+    items: dict[str, Item] = {}
+    how = _How(split, format, pictures, frames, columns)
+    for word in words:
+        for item in _named(word, how):
             before = items.setdefault(item.id, item)
             if before.image != item.image:
                 raise UsageError(
@@ -65,42 +87,89 @@ def plan(
     return list(items.values())
 
 
-def _named(word: str, split: str | None, format: str | None, pictures: bool) -> list[Item]:
+@dataclass(frozen=True)
+class _How:
+    """How words are read; arguments as those of :func:`plan`."""
+
+    split: str | None
+    format: Any
+    pictures: bool
+    frames: float | None
+    columns: Mapping[str, Any]
+
+
+def _is_hub_name(word: str) -> bool:
+    """Whether a word may be owner/name on the hub, or just a path that does not exist."""
+    return not Path(word).exists() and scheme_of(word) is None and not is_pattern(word)
+
+
+def _named(word: str, how: _How) -> list[Item]:
     path = Path(word)
-    as_data = split is not None or format is not None
-    if not path.exists():
-        if "{" in word or "*" in word or "://" in word or (as_data and "/" in word):
-            return _data(word, split, format, pictures)
-        raise UsageError(f"{word} does not exist: name an image file, a folder of them, or a data set.")
-    if as_data or (path.is_file() and path.suffix.lower() in NOT_IMAGES):
-        return _data(word, split, format, pictures)
+    if is_video(path.name) or (how.frames is not None and path.is_dir()):
+        return _video(word, how)
+    as_data = how.split is not None or how.format is not None or _names_columns(how)
+    if as_data or not path.exists() or (path.is_file() and path.suffix.lower() in NOT_IMAGES):
+        return _data(word, how)
     if path.is_file():
         return [Item(str(path), ImageFile(path), path.name)]
+    return _folder(path, word, how)
+
+
+def _names_columns(how: _How) -> bool:
+    return any(how.columns.get(name) is not None for name in ("image_column", "id_column"))
+
+
+def _folder(path: Path, word: str, how: _How) -> list[Item]:
     found = find_images(path)
-    if not found and any(Path(name).suffix.lower() in NOT_IMAGES for _, names in walk(path) for name in names):
-        return _data(word, split, format, pictures)
+    names = [name for _, names in walk(path) for name in names]
+    videos = sum(map(is_video, names))
+    if not found and not videos and any(Path(name).suffix.lower() in NOT_IMAGES for name in names):
+        return _data(word, how)
+    if not found and videos:
+        raise UsageError(f"{word} holds no images but {videos} videos: give --frames 0 to caption their key-frames.")
     if not found:
         raise UsageError(f"{word} holds no images ({', '.join(sorted(EXTENSIONS))}): name another folder.")
+    if videos:
+        logger.warning("note: %s also holds %d videos: give --frames 0 to caption their key-frames.", word, videos)
     return [Item(str(file), ImageFile(file), file.relative_to(path).as_posix()) for file in found]
 
 
-def _data(word: str, split: str | None, format: Any, pictures: bool) -> list[Item]:
+def _video(word: str, how: _How) -> list[Item]:
+    """Key-frames of a video, or of the videos of a folder, with the images there."""
+    if how.frames is None and how.format is None:
+        raise UsageError(
+            f"{word} is a video: give --frames 0 to caption its key-frames, or --frames 10 for those 10 seconds apart or more."
+        )
+    if how.frames is None:
+        return _data(word, how)
+    if how.format not in (None, "unlabelled"):
+        raise UsageError(f"--frames reads videos, which format {how.format!r} has not: leave one of the two out.")
+    return _data(word, replace(how, format="unlabelled"))
+
+
+def _data(word: str, how: _How) -> list[Item]:
     """The images of a data set, of all its splits unless one is named; files that are missing are found out later."""
     try:
-        source = source_at(word, format=format)
-        examples = source.read(source.splits()) if split is None else read_split(source, split)
+        examples = _examples(word, how, captions_only=False)
     except UsageError:
-        if pictures:
+        if how.pictures:
             raise
-        source = source_at(word, format=format, captions_only=True)
-        examples = source.read(source.splits()) if split is None else read_split(source, split)
+        examples = _examples(word, how, captions_only=True)
     if not examples:
         raise UsageError(f"{word} holds no images: name other data, or another --split.")
     return [Item(example.id, example.image, _relative(example.id, example.image.name)) for example in examples]
 
 
+def _examples(word: str, how: _How, *, captions_only: bool) -> Sequence[Example]:
+    source = source_at(
+        word, format=how.format, captions_only=captions_only, seconds_between=how.frames or 0.0, **how.columns
+    )
+    require_columns(source, how.columns.get("image_column"), how.columns.get("id_column"))
+    return source.read(source.splits()) if how.split is None else read_split(source, how.split)
+
+
 def _relative(name: str, image: str) -> str:
     """An image's place below a folder: its id if that reads like a file's path, else its file's name."""
-    path = PurePosixPath(name)
+    path = PurePosixPath(name.partition("://")[2] or name)
     inside = not path.is_absolute() and ".." not in path.parts and path.suffix.lower() in EXTENSIONS
-    return path.as_posix() if inside else PurePosixPath(image).name
+    return path.as_posix() if inside else PurePosixPath(image.partition("?")[0]).name

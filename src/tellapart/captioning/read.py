@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from tellapart.captioning.records import Item
 from tellapart.data.center_crop import center_square
+from tellapart.data.remote.images import fetch_ahead
 from tellapart.errors import UsageError
 from tellapart.types import Batch
 
@@ -71,8 +72,11 @@ class Reader:
 
     def _read(self, items: Sequence[Item]) -> Read:
         opened: list[Opened] = []
-        errors: dict[str, str] = {}
+        failed = fetch_ahead(item.image for item in items) if self.processors else {}
+        errors = {item.id: failed[item.image.name] for item in items if item.image.name in failed}
         for item in items:
+            if item.id in errors:
+                continue
             try:
                 for look_up in self.features.values():
                     look_up([item.id])

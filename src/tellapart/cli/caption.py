@@ -62,19 +62,29 @@ SHOWN_ERRORS = 20
 
 
 def run(argv: Sequence[str]) -> int:
-    """Caption what the words name; broken images are reported, left out, and make the exit code 2."""
+    """Caption what the words name; broken images are reported and left out, which --strict makes an error."""
     chosen = options_of(
         argv,
         CaptionOptions,
         usage="caption IMAGE_OR_FOLDER_OR_DATA ...",
-        description="Caption images, folders of images and data sets. After a stop, the same command resumes.",
+        description="Caption images, folders of images, tables of paths or URLs, shards, videos and data sets. After a stop, "
+        "the same command resumes.",
     )
     if chosen is None:
         return 0
     words, options = chosen
     check(options)
-    decodings(options)  # raises what only drawing can tell, before anything is loaded
-    items = plan(words, split=options.split, format=options.format, pictures=options.features is None)
+    items = plan(
+        words,
+        split=options.split,
+        format=options.format,
+        pictures=options.features is None,
+        frames=options.frames,
+        image_column=options.image_column,
+        id_column=options.id_column,
+        allow_private=options.allow_private,
+    )
+    decodings(options)  # raises what only drawing can tell, before a model is loaded
     items = items[: options.limit]
     if options.dry_run is not None:
         return show_captions(items[: options.dry_run], options)
@@ -120,7 +130,7 @@ def _in_order(items: Sequence[Item], options: CaptionOptions, show: Callable[[It
             heads[0] = next(following, None)
 
     progress = caption_items(items, BuildStation(options), pace_of(options), report=report)
-    code = _tell_broken(progress, len(items), "repair them")
+    code = _tell_broken(progress, len(items), "repair them", strict=options.strict)
     note(summary(progress, _judged(rows, options)))
     return code
 
@@ -184,7 +194,7 @@ def _finish(items: Sequence[Item], options: CaptionOptions, output: Output, work
     listed = 0
     if rows or progress.errors:
         listed = write_review(output.review, rows, progress.errors, items)
-    code = _tell_broken(progress, len(items), "repair them and run the same command again")
+    code = _tell_broken(progress, len(items), "repair them and run the same command again", strict=options.strict)
     note(summary(progress, rows, str(output.review) if listed else ""))
     if not progress.errors:
         work.remove()
@@ -212,11 +222,12 @@ class _Errors:
             note("error: there are more images that cannot be read.")
 
 
-def _tell_broken(progress: Progress, total: int, remedy: str) -> int:
+def _tell_broken(progress: Progress, total: int, remedy: str, *, strict: bool) -> int:
+    """Say how many images could not be read; 2 if these are all of them, or one is too many."""
     broken = len(progress.errors)
     if broken:
         note(f"error: {broken} of {total} images could not be read and have no caption (see above): {remedy}.")
-    return 2 if broken else 0
+    return 2 if broken and (strict or broken == total) else 0
 
 
 def summary(progress: Progress, rows: Sequence[Row], where: str = "") -> str:

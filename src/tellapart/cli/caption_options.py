@@ -26,6 +26,10 @@ class CaptionOptions:
         overwrite: replace the output if it exists, and discard unfinished work that was begun with other options.
         split: the part of a data set; null takes all of it.
         format: layout of a data set; null detects it.
+        image_column: column of a table with the image's path, URL or bytes, when its name is not a usual one.
+        id_column: column of a table with the images' ids; null takes image_id, else the path or URL.
+        allow_private: let URLs in tables lead to hosts of a private network.
+        frames: caption the key-frames of videos that are at least N seconds apart; 0 takes every key-frame.
         features: image features by image id, for a captioner that reads features instead of images: a folder of tellapart
             features, a folder of .npy or .npz files, or an HDF5 file.
         limit: maximum number of images, the first ones; null means all.
@@ -35,6 +39,7 @@ class CaptionOptions:
             backup it to .bak first.
         caption_extension: ending of sidecars.
         on_error: an image that cannot be read is listed and left out (skip), or ends the run (fail).
+        strict: exit with code 2 if an image could not be read; otherwise only if none could.
         dry_run: caption N images, show the captions before and after post-processing, and write nothing.
         num_beams: beams of the search; 1 is greedy; null takes 5 unless captions are sampled.
         max_new_tokens: longest caption in tokens; null takes the style's, else 40.
@@ -112,12 +117,17 @@ class CaptionOptions:
     overwrite: bool = False
     split: str | None = None
     format: str | None = None
+    image_column: str | None = None
+    id_column: str | None = None
+    allow_private: bool = False
+    frames: float | None = None
     features: Path | None = None
     limit: int | None = None
     center_crop: bool | None = None
     existing: Literal["keep", "overwrite", "append", "backup"] = "keep"
     caption_extension: str = ".txt"
     on_error: Literal["skip", "fail"] = "skip"
+    strict: bool = False
     dry_run: int | None = None
     num_beams: int | None = None
     max_new_tokens: int | None = None
@@ -160,7 +170,9 @@ FREE = frozenset(
         "batch_by_size",
         "batch_size",
         "dry_run",
+        "allow_private",
         "format",
+        "frames",
         "limit",
         "max_same",
         "num_processes",
@@ -169,6 +181,7 @@ FREE = frozenset(
         "output",
         "overwrite",
         "split",
+        "strict",
     }
 )
 """Options that change no caption."""

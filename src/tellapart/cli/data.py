@@ -30,8 +30,10 @@ class SourceOptions:
         split: read only this part; null reads all.
         images: folder that image paths are relative to; null guesses it.
         limit: maximum number of images per split, the first ones; null means all.
-        image_column: column or field with the image or its path, when its name is not a usual one.
+        image_column: column or field with the image's path, URL or bytes, when its name is not a usual one.
         caption_column: column or field with the captions, likewise.
+        id_column: column with the images' ids; null takes image_id, else the path or URL.
+        allow_private: let URLs in tables lead to hosts of a private network.
         caption_extension: ending of the caption files next to the images, when there are several kinds.
     """
 
@@ -41,6 +43,8 @@ class SourceOptions:
     limit: int | None = None
     image_column: str | None = None
     caption_column: str | None = None
+    id_column: str | None = None
+    allow_private: bool = False
     caption_extension: str | None = None
 
     def source(self, path: str) -> Source:
@@ -49,16 +53,20 @@ class SourceOptions:
         Raises:
             UsageError: it does not exist, or is broken.
         """
-        from tellapart.data.load import source_at
+        from tellapart.data.load import require_columns, source_at
 
-        return source_at(
+        source = source_at(
             path,
             images=self.images,
             format=self.format,
             image_column=self.image_column,
             caption_column=self.caption_column,
+            id_column=self.id_column,
+            allow_private=self.allow_private,
             caption_extension=self.caption_extension,
         )
+        require_columns(source, self.id_column)
+        return source
 
 
 # ``tellapart data check``: what would spoil a training, before one is started.

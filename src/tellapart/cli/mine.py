@@ -33,6 +33,9 @@ class MineOptions:
         split: which part of the data; data without splits ignore it.
         images: folder that the file's image paths are relative to.
         format: layout of the data; null detects it.
+        image_column: column of a table with the image's path, URL or bytes, when its name is not a usual one.
+        id_column: column of a table with the images' ids; null takes image_id, else the path or URL.
+        allow_private: let URLs in tables lead to hosts of a private network.
         size: size of the built-in world; other data ignore it.
         limit: maximum number of images, the first ones; null means all.
         prefix: words the listener puts before captions; null takes the model's own prefix. Neighbours do not depend on it, but
@@ -61,6 +64,9 @@ class MineOptions:
     split: str = "train"
     images: Path | None = None
     format: Readable | None = None
+    image_column: str | None = None
+    id_column: str | None = None
+    allow_private: bool = False
     size: Literal["full", "small"] = "full"
     limit: int | None = None
     prefix: str | None = None
@@ -117,6 +123,9 @@ def _mined(path: str, listener: str, options: MineOptions) -> tuple[CaptionDatas
         size=options.size,
         limit=options.limit,
         missing_files=options.on_error == "skip",
+        image_column=options.image_column,
+        id_column=options.id_column,
+        allow_private=options.allow_private,
     )
     dataset, _ = without_broken(dataset, options.on_error)
     miner = load_miner(listener, name="listener", prefix=options.prefix, size=options.size)

@@ -18,6 +18,7 @@ from tellapart.data.formats.open import Source
 from tellapart.data.formats.splits import SPLIT_NAMES, UNNAMED
 from tellapart.data.images import ImageFile, PackedImage
 from tellapart.data.load import read_split
+from tellapart.data.parquet import ParquetImage
 from tellapart.errors import UsageError
 from tellapart.files import fresh_folder
 from tellapart.progress import bar
@@ -147,6 +148,7 @@ def _refuse_to_replace_itself(splits: Mapping[str, Sequence[Example]], source: S
     read = [example.image for examples in splits.values() for example in examples]
     files = {image.path.parent for image in read if isinstance(image, ImageFile)}
     files |= {image.archive for image in read if isinstance(image, PackedImage)}
+    files |= {image.table for image in read if isinstance(image, ParquetImage)}
     for path in (source.place.path, source.place.images, *files):
         if path is not None and (path.resolve() == own or own in path.resolve().parents):
             raise UsageError(f"{folder} holds what is to be converted ({path}): name another folder.")

@@ -138,7 +138,7 @@ class CaptionDataset(Sequence[Example]):
             if not any(reference.strip() for reference in example.references):
                 raise UsageError(
                     f"{what_for} needs reference captions, but image {example.id!r} of {self.name} has none: "
-                    "add captions, or choose a method and a reward that need none."
+                    "add captions, name their column (caption_column), or choose a method and a reward that need none."
                 )
 
 

@@ -85,6 +85,16 @@ def decode(data: bytes, name: str) -> Image.Image:
         return _upright(image)
 
 
+def require_header(data: bytes, name: str) -> None:
+    """Raise unless the bytes begin as an image of a size within the limit; its pixels are not decoded.
+
+    Raises:
+        ImageError: as :func:`decode`.
+    """
+    with _opened(data, name):
+        pass
+
+
 def examine(data: bytes, name: str) -> Examined:
     """The same as :func:`decode`, with what is unusual about the image.
 

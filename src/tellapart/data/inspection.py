@@ -24,7 +24,9 @@ from tellapart.data.center_crop import stored
 from tellapart.data.dataset import CaptionDataset
 from tellapart.data.decoding import examine, max_pixels
 from tellapart.data.images import ImageError, ImageFile, ImageSource, PackedImage
+from tellapart.data.parquet import ParquetImage
 from tellapart.data.phash import Signature, near_duplicates, signature
+from tellapart.data.remote.images import RemoteImage
 from tellapart.data.sniff import unreadable
 from tellapart.errors import UsageError
 from tellapart.files import cache_dir, write_text
@@ -124,6 +126,10 @@ def _file(image: ImageSource) -> Path | None:
     """The file that holds the image."""
     if isinstance(image, ImageFile):
         return image.path
+    if isinstance(image, RemoteImage):
+        return image.cached
+    if isinstance(image, ParquetImage):
+        return image.table
     return image.archive if isinstance(image, PackedImage) else None
 
 
@@ -135,8 +141,14 @@ def _key(image: ImageSource) -> str | None:
         found = file.stat()
     except (OSError, ValueError, ImageError):
         return None
-    part = f"{image.offset} {image.size} {image.member}" if isinstance(image, PackedImage) else ""
-    return f"{file.absolute()} {found.st_size} {found.st_mtime_ns} {part}"
+    return f"{file.absolute()} {found.st_size} {found.st_mtime_ns} {_part(image)}"
+
+
+def _part(image: ImageSource) -> str:
+    """What tells the image from others of its file."""
+    if isinstance(image, PackedImage):
+        return f"{image.offset} {image.size} {image.member}"
+    return f"{image.group} {image.row} {image.column}" if isinstance(image, ParquetImage) else ""
 
 
 def _row(found: Inspected) -> list[Any]:

@@ -11,7 +11,9 @@ from tellapart.data.formats.base import Place
 from tellapart.data.formats.hub import PREFIX, hub_name
 from tellapart.data.formats.names import Format, Readable
 from tellapart.data.formats.open import Source, open_source
+from tellapart.data.formats.patterns import is_pattern
 from tellapart.data.formats.splits import members
+from tellapart.data.remote.addresses import scheme_of
 from tellapart.errors import UsageError
 
 __all__ = [
@@ -28,37 +30,46 @@ __all__ = [
 def load_dataset(
     path: str | Path,
     *,
-    split: str,
+    split: str | None = None,
     images: str | Path | None = None,
     format: Readable | None = None,
     limit: int | None = None,
     image_column: str | None = None,
     caption_column: str | None = None,
+    id_column: str | None = None,
     caption_extension: str | None = None,
     missing_files: bool = False,
     seconds_between: float = 0.0,
+    allow_private: bool = False,
 ) -> CaptionDataset:
     """The images of one split with their captions. Captions are kept byte for byte; those that are empty or only space
     are dropped and counted in the log.
 
     Args:
-        path: data in one of the layouts of ``docs/data.md``, a folder of images, one image file, or a data set on the
-            Hugging Face hub (``owner/name``).
+        path: data in one of the layouts of ``docs/data.md``, a folder of images, image files or shards by a pattern, a data set
+            on the Hugging Face hub (``owner/name``), or an address of HTTP or of a file system that fsspec knows.
         split: which split; ``train`` includes ``restval``, and ``val`` also finds ``validation``, ``valid`` or ``dev``.
-            Data that are not divided into splits answer to any name.
+            Data that are not divided into splits answer to any name, and need none.
         images: folder of the images, when it cannot be guessed from the path.
         format: how to read the path, instead of telling by its look.
         limit: maximum number of images, the first ones; None means all.
         image_column: column or field with the image or its path, when its name is not a usual one.
         caption_column: column or field with the captions, likewise.
+        id_column: column with the images' ids; None takes ``image_id``.
         caption_extension: ending of the caption files next to images, when there are several kinds.
+        allow_private: let web addresses lead to hosts of a private network.
         missing_files: let pass images whose files do not exist, which raise when they are opened, and archives and videos
             that are damaged, whose readable part counts.
         seconds_between: of videos, leave out key-frames sooner than this after the last one taken.
 
     Raises:
-        UsageError: the path, split or format does not exist, a file is broken (with its line), images are missing, or
-            there is nothing in it.
+        UsageError: the path, split or format does not exist, a file is broken (with its line), images are missing, there
+            is nothing in it, or there are several splits and none was chosen.
+
+    Example:
+        >>> data = load_dataset("photos/")
+        >>> data[0].id, data[0].image.open().size
+        ('1.jpg', (640, 480))
     """
     if limit is not None and limit < 1:
         raise UsageError(f"limit is {limit}: keep at least 1 image.")
@@ -68,19 +79,22 @@ def load_dataset(
         format=format,
         image_column=image_column,
         caption_column=caption_column,
+        id_column=id_column,
         caption_extension=caption_extension,
         seconds_between=seconds_between,
+        allow_private=allow_private,
     )
     file = source.place.path
-    found = read_split(source, split)[:limit]
+    name = file.name if split is None else f"{file.name} ({split})"
+    found = read_split(source, split or only_split(source))[:limit]
     if isinstance(found, LazyExamples):
         if found.problems and not missing_files:
             raise UsageError(found.problems[0][1])
-        return CaptionDataset(found, name=f"{file.name} ({split})")
+        return CaptionDataset(found, name=name)
     examples = without_blank_captions(found, file)
     if not missing_files:
         require_files(examples, file)
-    return CaptionDataset(examples, name=f"{file.name} ({split})")
+    return CaptionDataset(examples, name=name)
 
 
 def load_references(
@@ -91,6 +105,7 @@ def load_references(
     format: Readable | None = None,
     image_column: str | None = None,
     caption_column: str | None = None,
+    id_column: str | None = None,
     caption_extension: str | None = None,
 ) -> CaptionDataset:
     """The captions of data whose images are not needed and need not be there: a file of annotations is enough.
@@ -104,6 +119,7 @@ def load_references(
         format: as for :func:`load_dataset`, like the rest.
         image_column: column with the image's path.
         caption_column: column with the captions.
+        id_column: column with the images' ids.
         caption_extension: ending of the caption files next to images.
 
     Raises:
@@ -114,16 +130,27 @@ def load_references(
         format=format,
         image_column=image_column,
         caption_column=caption_column,
+        id_column=id_column,
         caption_extension=caption_extension,
         captions_only=True,
     )
-    there = source.splits()
-    split = split or (there[0] if len(there) == 1 else prefer)
-    if split is None:
-        raise UsageError(f"{source.place.given} has the splits {', '.join(there)}: give --split with one of them.")
+    split = split or only_split(source, prefer)
     file = source.place.path
     named = f"{file.name} ({split})" if source.divided else file.name
     return CaptionDataset(without_blank_captions(read_split(source, split), file), name=named)
+
+
+def only_split(source: Source, prefer: str | None = None) -> str:
+    """The split of data that have one, else the preferred one.
+
+    Raises:
+        UsageError: there are several, and none is preferred.
+    """
+    there = source.splits()
+    split = there[0] if len(there) == 1 else prefer
+    if split is None:
+        raise UsageError(f"{source.place.given} has the splits {', '.join(there)}: give --split with one of them.")
+    return split
 
 
 def splits_of(
@@ -156,17 +183,18 @@ def source_at(
     format: Readable | None = None,
     image_column: str | None = None,
     caption_column: str | None = None,
+    id_column: str | None = None,
     caption_extension: str | None = None,
     captions_only: bool = False,
     seconds_between: float = 0.0,
+    allow_private: bool = False,
 ) -> Source:
     """The data at ``path``, opened; arguments and errors are those of :func:`load_dataset`.
 
     With ``captions_only`` images are not looked for.
     """
     given, root = str(path), None if images is None else Path(images)
-    here = Path(given)
-    if not here.exists() and hub_name(given) is None and not _is_pattern(given):
+    if not exists(given):
         if given.startswith(PREFIX):
             raise UsageError(f"{given} is no name on the hub: write {PREFIX}owner/name.")
         raise UsageError(f"{given} does not exist: check the path.")
@@ -179,11 +207,39 @@ def source_at(
         images=root,
         image_column=image_column,
         caption_column=caption_column,
+        id_column=id_column,
         caption_extension=caption_extension,
         captions_only=captions_only,
         seconds_between=seconds_between,
+        allow_private=allow_private,
     )
+    if scheme_of(given) is not None and hub_name(given) is None:
+        from tellapart.data.formats.remote import open_remote
+
+        return open_remote(place, format)
     return open_source(place, format)
+
+
+def require_columns(source: Source, *names: str | None) -> None:
+    """Raise where a column is named of data that have none, such as a folder of photos.
+
+    Args:
+        source: the data.
+        names: the columns that were named; None where none was.
+
+    Raises:
+        UsageError: naming the first column.
+    """
+    named = next((name for name in names if name is not None), None)
+    if named is not None and not getattr(source, "has_columns", False):
+        raise UsageError(f"{source.place.given} is not a table and has no column {named!r}: leave the column out.")
+
+
+def exists(given: str) -> bool:
+    """Whether something is there, as far as can be told without a network: a path, a pattern, or any address."""
+    if Path(given).exists() or is_pattern(given) or hub_name(given) is not None:
+        return True
+    return scheme_of(given) is not None and not (given.startswith(PREFIX) and given.count("/") < 3)
 
 
 def read_split(source: Source, split: str) -> Sequence[Example]:
@@ -199,7 +255,3 @@ def read_split(source: Source, split: str) -> Sequence[Example]:
             f"{source.place.given} has no split {split!r}, only {', '.join(sorted(there))}: choose one of them."
         )
     return source.read(chosen)
-
-
-def _is_pattern(given: str) -> bool:
-    return "{" in given and given.endswith(".tar")

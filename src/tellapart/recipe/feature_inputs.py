@@ -71,7 +71,8 @@ def load_pictured(
     except UsageError:
         from tellapart.data.load import load_references
 
-        return load_references(path, split=split, format=how["format"])[: how["limit"]]
+        columns = {name: how[name] for name in ("image_column", "caption_column", "id_column") if name in how}
+        return load_references(path, split=split, format=how["format"], **columns)[: how["limit"]]
 
 
 def needs_pictures(recipe: Recipe) -> bool:

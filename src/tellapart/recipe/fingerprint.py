@@ -44,6 +44,7 @@ PATHS = {
 
 IDLE = frozenset(
     {
+        "data.allow_private",
         "training.output_dir",
         "training.resume_from_checkpoint",
         "training.report_to",

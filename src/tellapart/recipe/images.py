@@ -53,6 +53,7 @@ def training_images(
         seconds_between=section.seconds_between,
         center_crop=section.center_crop,
         features=features,
+        **section.columns,
     )
     skipped = told_problems(dataset)
     dataset, broken = usable(dataset, section.on_error, features, pictures=needs_pictures(recipe))
@@ -87,6 +88,7 @@ def watched_images(
         seconds_between=data.seconds_between,
         center_crop=data.center_crop,
         features=features,
+        **data.columns,
     )
     on_error = "fail" if data.on_error == "fail" else "skip"  # an evaluation is of the same images every time
     watched, skipped = usable(watched, on_error, features, pictures=needs_pictures(recipe))

@@ -161,6 +161,7 @@ def _data(
         seconds_between=section.seconds_between,
         center_crop=section.center_crop,
         missing_files=section.on_error == "skip",
+        **section.columns,
     )
     return usable(dataset, section.on_error, features, pictures=features is None)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from tellapart.errors import UsageError
 from tellapart.recipe.runs import Made
@@ -28,6 +28,9 @@ class DataOptions:
         features: image features for a captioner that reads features instead of images: a folder of tellapart features, a
             folder of .npy or .npz files named by image id, or an HDF5 file.
         size: size of the built-in world.
+        image_column: column of a table with the image's path, URL or bytes, when its name is not a usual one.
+        id_column: column of a table with the images' ids.
+        allow_private: let URLs in tables lead to hosts of a private network.
         limit: maximum number of images, the first ones.
         center_crop: cut every image to its largest centred square before any model reads it, or do not.
         on_error: an image that cannot be read is an error (fail), or all images are read once beforehand and unreadable ones
@@ -39,6 +42,9 @@ class DataOptions:
     images: Path | None = None
     features: Path | None = None
     size: Literal["full", "small"] | None = None
+    image_column: str | None = None
+    id_column: str | None = None
+    allow_private: bool | None = None
     limit: int | None = None
     center_crop: bool | None = None
     on_error: Literal["fail", "skip"] | None = None
@@ -100,11 +106,19 @@ def load(options: DataOptions, run: Made | None, *, seen_by: Models | None = Non
         missing_files=on_error != "fail",
         seconds_between=run.data.seconds_between if run else 0.0,
         center_crop=cropped(options.center_crop, run),
+        **_columns(options, run),
     )
     on_error = "fail" if on_error == "fail" else "skip"
     pictures = pictures or features is None or _looked_at(features, run, seen_by)
     dataset, _ = usable(dataset, on_error, instead, pictures=pictures)
     return Where(dataset, path, split, size, features)
+
+
+def _columns(options: DataOptions, run: Made | None) -> dict[str, Any]:
+    """How tables are read: as the options say, else as a run's recipe does where its data are meant."""
+    given = {name: getattr(options, name) for name in ("image_column", "id_column", "allow_private")}
+    own = run.data.columns if run is not None and options.data is None else {}
+    return own | {name: value for name, value in given.items() if value is not None}
 
 
 def cropped(given: bool | None, run: Made | None) -> bool:
@@ -151,6 +165,7 @@ def _held_out(options: DataOptions, run: Made, *, pictures: bool) -> Where:
         missing_files=on_error != "fail",
         seconds_between=data.seconds_between,
         center_crop=cropped(options.center_crop, run),
+        **_columns(options, run),
     )
     if data.on_error == "skip":  # so did the run before it held images out
         dataset, _ = usable(dataset, "skip", instead, pictures=opened)

@@ -347,8 +347,11 @@ def load_data(
     missing_files: bool = False,
     seconds_between: float = 0.0,
     center_crop: bool = False,
+    **columns: Any,
 ) -> CaptionDataset:
-    """A split of the built-in world, or of data on disk; with ``center_crop``, each image cut to its largest centred square.
+    """A split of the built-in world, or of other data; with ``center_crop``, each image cut to its largest centred square.
+
+    Further arguments say how tables are read, as :func:`~tellapart.data.load.load_dataset` takes them.
 
     Raises:
         UsageError: it does not exist, is broken or empty.
@@ -365,6 +368,7 @@ def load_data(
             limit=limit,
             missing_files=missing_files,
             seconds_between=seconds_between,
+            **columns,
         )
         return center_cropped(whole)
     if path != WORLD:
@@ -377,6 +381,7 @@ def load_data(
             limit=limit,
             missing_files=missing_files,
             seconds_between=seconds_between,
+            **columns,
         )
     from tellapart.world import load_world
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from tellapart.data.formats.names import Readable
 from tellapart.listeners.kinds import is_vse
@@ -126,6 +126,11 @@ class DataSection:
         features: image features for a captioner that reads features instead of images: a folder of tellapart features, a
             folder of .npy or .npz files named by image id, or an HDF5 file.
         format: layout of the data; null detects it.
+        image_column: column of a table with the image's path, URL or bytes, when its name is not a usual one; as the next two
+            also of evaluation.path.
+        caption_column: column of a table with the captions, likewise.
+        id_column: column of a table with the images' ids; null takes image_id, else the path or URL.
+        allow_private: let URLs in tables lead to hosts of a private network.
         size: size of the built-in world; other data ignore it.
         limit: maximum number of images, the first ones; null means all.
         on_error: what to do with an image that cannot be read. fail stops the training. skip reads all images once before
@@ -144,12 +149,26 @@ class DataSection:
     images: Path | None = None
     features: Path | None = None
     format: Readable | None = None
+    image_column: str | None = None
+    caption_column: str | None = None
+    id_column: str | None = None
+    allow_private: bool = False
     size: Literal["full", "small"] = "full"
     limit: int | None = None
     on_error: Literal["fail", "skip", "replace"] = "fail"
     center_crop: bool = False
     seconds_between: float = 0.0
     shuffle_window: int | None = None
+
+    @property
+    def columns(self) -> dict[str, Any]:
+        """How tables are read, as arguments of :func:`~tellapart.data.load.load_dataset`."""
+        return {
+            "image_column": self.image_column,
+            "caption_column": self.caption_column,
+            "id_column": self.id_column,
+            "allow_private": self.allow_private,
+        }
 
     @property
     def reads_as_they_come(self) -> bool:

@@ -24,11 +24,21 @@ FORMATS = {
     "sidecars": "tellapart.data.formats.sidecars:Sidecars",
     "folder": "tellapart.data.formats.metadata:Folder",
 }
-"""Format -> ``module:class``. Looks are compared in this order: what only one format can be, first."""
+"""Format -> ``module:class``."""
+
+READ_ONLY = {
+    "jsonl": "tellapart.data.formats.table:JsonLines",
+    "parquet": "tellapart.data.formats.table:Parquet",
+}
+"""The same of formats that are not written."""
+
+_LAST = ("sidecars", "folder")
+LOOKED_FOR = (*(name for name in FORMATS if name not in _LAST), *READ_ONLY, *_LAST)
+"""Looks are compared in this order: what only one format can be, first."""
 
 
 def layout(name: str) -> type[Layout]:
     """The class that reads and writes a format; imports its module."""
-    module, attribute = FORMATS[name].split(":")
+    module, attribute = (FORMATS | READ_ONLY)[name].split(":")
     found: type[Layout] = vars(import_module(module))[attribute]
     return found

@@ -11,13 +11,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from tellapart.data.captions import field, read_json, require_unicode
+from tellapart.data.formats.patterns import expand
 from tellapart.data.formats.splits import UNNAMED
 from tellapart.errors import UsageError
 
 if TYPE_CHECKING:
     from tellapart.data.dataset import Example
     from tellapart.data.formats.carry import Carrier
-    from tellapart.data.formats.names import Format
+    from tellapart.data.formats.names import Readable
 
 
 @dataclass(frozen=True)
@@ -30,9 +31,13 @@ class Place:
         start: folder that ids made of paths are relative to; default: the images, else the path.
         image_column: name of the column or field that holds the image or its path.
         caption_column: name of the column or field that holds the captions.
+        id_column: name of the column that holds the images' ids.
         caption_extension: ending of the files that hold the captions.
         captions_only: whether images are not asked for, so that their files need not be there.
         seconds_between: of a video, key-frames sooner than this after the last one taken are left out.
+        allow_private: whether addresses in tables may lead to hosts of a private network.
+        base: for a copy of a remote table, the folder that its paths are relative to, as an address.
+        files: the files, where they are known already; default: those that the path stands for.
     """
 
     given: str
@@ -40,14 +45,32 @@ class Place:
     start: Path | None = None
     image_column: str | None = None
     caption_column: str | None = None
+    id_column: str | None = None
     caption_extension: str | None = None
     captions_only: bool = False
     seconds_between: float = 0.0
+    allow_private: bool = False
+    base: str | None = None
+    files: tuple[str, ...] | None = None
 
     @cached_property
     def path(self) -> Path:
         """The path."""
         return Path(self.given)
+
+    @cached_property
+    def listed(self) -> tuple[str, ...]:
+        """The files that the path stands for: itself, or those of a pattern.
+
+        Raises:
+            UsageError: nothing matches the pattern.
+        """
+        return tuple(expand(self.given)) if self.files is None else self.files
+
+    @cached_property
+    def sample(self) -> Path:
+        """The first of them, by whose name the others are known."""
+        return Path(self.listed[0])
 
     @cached_property
     def folder(self) -> Path:
@@ -103,11 +126,13 @@ class Layout(ABC):
         place: what is to be read.
     """
 
-    name: ClassVar[Format]
+    name: ClassVar[Readable]
     spans_splits: ClassVar[bool] = False
     """Whether one folder or file of this format holds several splits; others have a folder for each."""
     links: ClassVar[frozenset[str]] = frozenset({"copy", "symlink"})
     """How images can come along when it is written."""
+    has_columns: bool = False
+    """Whether it has columns or fields that can be chosen."""
     divided: bool = False
     """Whether what was opened is divided into splits; if not, it answers to any split's name."""
 

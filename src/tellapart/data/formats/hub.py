@@ -15,8 +15,17 @@ from typing import TYPE_CHECKING, Any
 from tellapart.data.dataset import Example
 from tellapart.data.formats.base import Layout, Place
 from tellapart.data.formats.carry import Carrier, suffix_of
+from tellapart.data.formats.cells import image_in
 from tellapart.data.formats.ids import encode_id
-from tellapart.data.formats.rows import CAPTION_COLUMNS, IMAGE_COLUMNS, IMAGE_ID, Gathered, caption_cell, choose_column
+from tellapart.data.formats.rows import (
+    IMAGE_COLUMNS,
+    IMAGE_ID,
+    Gathered,
+    caption_cell,
+    choose_captions,
+    choose_column,
+    id_cell,
+)
 from tellapart.data.formats.splits import UNNAMED, in_order
 from tellapart.data.images import ImageError, ImageFile, ImageSource, decode
 from tellapart.errors import UsageError
@@ -82,6 +91,7 @@ class Datasets(Layout):
     """
 
     name = "datasets"
+    has_columns = True
     spans_splits = True
     links = frozenset({"copy"})
 
@@ -145,17 +155,17 @@ class Datasets(Layout):
         )
         if image in kinds:
             rows = rows.cast_column(image, library.Image(decode=False))
-        captions = self.place.caption_column
-        if captions is not None or any(name in rows.column_names for name in CAPTION_COLUMNS):
-            captions = choose_column(rows.column_names, captions, CAPTION_COLUMNS, "caption_column", path)
+        captions = choose_captions(rows.column_names, self.place.caption_column, path, needed=False)
         found, sources = Gathered(path), dict[str, ImageSource]()
-        for number, (file, row) in enumerate(_light(rows, image, captions)):
-            key, where = str(number if row.get(IMAGE_ID) is None else row[IMAGE_ID]), f"row {number}"
-            found.add(key, caption_cell(row.get(captions or ""), path, where), row.get(IMAGE_ID), where)
+        for number, (file, row) in enumerate(_light(rows, image, [captions, self.place.id_column, IMAGE_ID])):
+            where = f"row {number}"
+            given = id_cell(row, self.place.id_column, path, where)
+            key = str(number if given is None else given)
+            found.add(key, caption_cell(row.get(captions or ""), path, where), given, where)
             if image in kinds:
                 sources.setdefault(key, RowImage(rows, number, image, f"{path}/{Path(file or where).name}"))
             else:
-                sources.setdefault(key, ImageFile((self.place.images or self.place.folder) / str(file)))
+                sources.setdefault(key, image_in(str(file), self.place.images or self.place.folder, self.place))
         return [Example(key, sources[key], tuple(texts)) for key, texts in found.captions.items()]
 
     @classmethod
@@ -172,12 +182,12 @@ class Datasets(Layout):
             whole.save_to_disk(str(folder))
 
 
-def _light(rows: Any, image: str, captions: str | None) -> Iterator[tuple[str | None, dict[str, Any]]]:
+def _light(rows: Any, image: str, further: Sequence[str | None]) -> Iterator[tuple[str | None, dict[str, Any]]]:
     """Each row's file name of the image, if any, and its other columns, without the images' bytes."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    others = [name for name in (captions, IMAGE_ID) if name is not None and name in rows.column_names]
+    others = list(dict.fromkeys(name for name in further if name is not None and name in rows.column_names))
     table = rows.select_columns(list(dict.fromkeys([image, *others]))).with_format("arrow")
     for start in range(0, len(rows), _BATCH):
         batch = table[start : start + _BATCH]

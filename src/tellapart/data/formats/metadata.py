@@ -11,21 +11,27 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-from tellapart.data.captions import field, parse_json, read_text
+from tellapart.data.captions import field
 from tellapart.data.dataset import Example
 from tellapart.data.folder import below, find_images, require_images
 from tellapart.data.formats.base import Layout, Place
 from tellapart.data.formats.carry import Carrier
+from tellapart.data.formats.cells import image_in, require_text
 from tellapart.data.formats.rows import (
+    IMAGE_COLUMNS,
     IMAGE_ID,
     Gathered,
     Row,
     caption_cell,
     caption_rows,
     delimited_rows,
+    find_column,
+    id_cell,
+    json_rows,
     write_delimited,
 )
-from tellapart.data.images import ImageFile
+from tellapart.data.parquet import columns_of, rows_of
+from tellapart.data.remote.addresses import scheme_of
 from tellapart.errors import UsageError
 from tellapart.files import write_text
 
@@ -45,6 +51,11 @@ class _Metadata(Layout):
 
     table: ClassVar[str]
     needs_table: ClassVar[bool] = True
+    _captioned = True
+
+    def __init__(self, place: Place) -> None:
+        super().__init__(place)
+        self.has_columns = (place.folder / self.table).is_file()
 
     @classmethod
     def looks_like(cls, place: Place) -> bool:
@@ -78,8 +89,8 @@ class _Metadata(Layout):
             )
         return [
             Example(
-                found.ids.get(name) or (name if os.path.isabs(name) else below(root / name, start)),
-                ImageFile(root / name),
+                found.ids.get(name) or (name if os.path.isabs(name) or scheme_of(name) else below(root / name, start)),
+                image_in(name, root, self.place),
                 tuple(found.captions.get(name, ())),
             )
             for name in [*found.captions, *silent]
@@ -93,26 +104,33 @@ class _Metadata(Layout):
         path, found = own / self.table, Gathered(own / self.table)
         inside = "" if own != start or root == start else f"{below(root, start)}/"
         whole = f"{own.absolute().as_posix()}/"
+        column = self.place.image_column
         for where, row in self.rows(path):
-            column = self.place.image_column or FILE_NAME
-            given = field(row, column, path, where)
-            if not given:
-                raise UsageError(f"{path}, {where}: {column!r} is empty: name an image, or remove the line.")
-            name = Path(str(given)).as_posix().removeprefix(whole)
+            column = column or find_column(row, IMAGE_COLUMNS) or FILE_NAME
+            given = require_text(field(row, column, path, where), column, path, where)
+            name = given if scheme_of(given) else Path(given).as_posix().removeprefix(whole)
             if not name.startswith(inside):
                 continue  # of another split
-            found.add(name.removeprefix(inside), self._captions(row, path, where), row.get(IMAGE_ID), where)
+            own_id = id_cell(row, self.place.id_column, path, where)
+            found.add(
+                name.removeprefix(inside), self._captions(row, path, where, first=not found.captions), own_id, where
+            )
         return found
 
-    def _captions(self, row: Row, path: Path, where: str) -> tuple[str, ...]:
+    def _captions(self, row: Row, path: Path, where: str, *, first: bool) -> tuple[str, ...]:
+        """The captions of a row; a table whose first row has no field for them has none, unless they are what is asked for."""
         if self.place.caption_column is not None:
             return caption_cell(field(row, self.place.caption_column, path, where), path, where)
         named = [key for key in CAPTION_KEYS if key in row]
-        if not named:
+        if first:
+            self._captioned = bool(named) or self.place.captions_only
+        if not named and self._captioned:
             raise UsageError(
                 f"{path}: {where} has none of {', '.join(map(repr, CAPTION_KEYS))}: "
                 "add a caption or an empty list, or give caption_column."
             )
+        if not named:
+            return ()
         filled = next((key for key in named if row[key] is not None), named[0])
         return caption_cell(row[filled], path, where)
 
@@ -157,9 +175,8 @@ class Folder(_Metadata):
 
     def rows(self, path: Path) -> Iterator[tuple[str, Row]]:
         """One a line that is not blank."""
-        for number, line in enumerate(read_text(path).split("\n"), start=1):
-            if line.strip():
-                yield f"line {number}", parse_json(line, path, line=number)
+        for number, row in json_rows(path):
+            yield f"line {number}", row
 
     @classmethod
     def write_table(cls, path: Path, named: Sequence[tuple[str, Example]], *, one_caption: bool) -> None:
@@ -194,15 +211,7 @@ class MetadataParquet(_Metadata):
 
     def rows(self, path: Path) -> Iterator[tuple[str, Row]]:
         """One a row."""
-        import pyarrow.parquet as pq
-        from pyarrow import ArrowException
-
-        try:
-            table = pq.read_table(path)
-        except (ArrowException, OSError) as error:
-            reason = str(error).split("\n")[0].rstrip(".")
-            raise UsageError(f"{path} is not a readable parquet file ({reason}): write it again.") from error
-        for number, row in enumerate(table.to_pylist(), start=1):
+        for number, (_, _, row) in enumerate(rows_of(path, columns_of(path).names), start=1):
             yield f"row {number}", row
 
     @classmethod

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import Protocol, get_args
 
 from tellapart.data.dataset import Example
-from tellapart.data.folder import is_image
-from tellapart.data.formats import FORMATS, layout
+from tellapart.data.folder import is_image, require_images
+from tellapart.data.formats import LOOKED_FOR, layout
 from tellapart.data.formats.base import Layout, Place
 from tellapart.data.formats.names import Format, Readable
 from tellapart.data.formats.splits import SPLIT_NAMES, UNNAMED, in_order
 from tellapart.data.images import ImageFile
 from tellapart.data.unlabelled.source import NAME, Unlabelled
+from tellapart.data.unlabelled.videos import EXTENSIONS as VIDEOS
 from tellapart.errors import UsageError
+
+SEVERAL = frozenset({"images", ".csv", ".jsonl", ".ndjson", ".parquet", ".tar", ".tsv", *VIDEOS})
+"""Kinds of files of which a pattern may stand for several."""
 
 
 class Source(Protocol):
@@ -40,6 +47,7 @@ class SplitFolders:
     """
 
     divided = True
+    has_columns = True  # as the formats in it may have
 
     def __init__(self, place: Place, format: str | None) -> None:
         self.place, self.format = place, format
@@ -57,11 +65,13 @@ class SplitFolders:
         return inner.read(inner.splits())
 
 
-class OneImage:
-    """An image file, which has no captions; its id is its path as given.
+class Images:
+    """Image files that a path or pattern names, and those in folders that a pattern names; their ids are their paths as given.
+
+    They have no captions.
 
     Args:
-        place: the file.
+        place: the files.
     """
 
     divided = False
@@ -70,12 +80,16 @@ class OneImage:
         self.place = place
 
     def splits(self) -> list[str]:
-        """It counts as training data."""
+        """They count as training data."""
         return [UNNAMED]
 
     def read(self, splits: Sequence[str]) -> list[Example]:
-        """The image."""
-        return [Example(self.place.path.as_posix(), ImageFile(self.place.path))]
+        """The images."""
+        paths = [path for given in map(Path, self.place.listed) for path in self._files(given)]
+        return [Example(path.as_posix(), ImageFile(path)) for path in dict.fromkeys(paths)]
+
+    def _files(self, path: Path) -> list[Path]:
+        return require_images(path) if path.is_dir() else [path]
 
 
 def open_source(place: Place, format: str | None) -> Source:
@@ -92,9 +106,11 @@ def open_source(place: Place, format: str | None) -> Source:
         raise UsageError(f"format is {format!r}: choose one of {', '.join(get_args(Readable))}.")
     if format == NAME or (format is None and Unlabelled.looks_like(place)):
         return Unlabelled(place)
-    if format is None and not place.is_folder and is_image(place.path.name):
-        return OneImage(place)
-    for kind in map(layout, [format] if format else FORMATS):
+    if place.files is None and len(place.listed) == 1:
+        place = replace(place, given=place.listed[0])
+    if format is None and _are_images(place):
+        return Images(place)
+    for kind in map(layout, [format] if format else LOOKED_FOR):
         if kind.spans_splits and kind.looks_like(place):
             return kind(place)
     if place.is_folder and _split_folders(place):
@@ -108,7 +124,7 @@ def _open_one(place: Place, format: str | None) -> Layout:
         kind = layout(format)
         kind.require(place)
         return kind(place)
-    for kind in map(layout, FORMATS):
+    for kind in map(layout, LOOKED_FOR):
         if kind.looks_like(place):
             return kind(place)
     if place.path.suffix.lower() == ".json":
@@ -117,9 +133,36 @@ def _open_one(place: Place, format: str | None) -> Layout:
             f"captions: convert it, or name its format, one of {', '.join(get_args(Format))}."
         )
     raise UsageError(
-        f"{place.path} is neither a folder nor an image nor a file of captions (.json, .csv, .tsv, .token, .tar, "
-        "metadata.jsonl): name one of these."
+        f"{place.path} is neither a folder nor an image nor a file of images or captions (.json, .jsonl, .csv, .tsv, .parquet, "
+        ".token, .tar): name one of these."
     )
+
+
+def _are_images(place: Place) -> bool:
+    """Whether files are images by their names.
+
+    Raises:
+        UsageError: a pattern stands for files of several kinds.
+    """
+    if place.is_folder:
+        return False
+    kinds = {_kind(name) for name in place.listed}
+    if len(kinds) > 1:
+        raise UsageError(
+            f"{place.given} stands for files of several kinds ({', '.join(sorted(kinds))}): give a pattern for each kind."
+        )
+    (kind,) = kinds
+    if len(place.listed) > 1 and kind not in SEVERAL:
+        raise UsageError(
+            f"{place.given} stands for {len(place.listed)} files {kind}: name one, as only images and files "
+            f"{', '.join(sorted(SEVERAL - {'images'}))} may be several."
+        )
+    return kind == "images"
+
+
+def _kind(name: str) -> str:
+    several = is_image(name) or (not os.path.isfile(name) and os.path.isdir(name))
+    return "images" if several else os.path.splitext(name)[1].lower() or "no ending"
 
 
 def _split_folders(place: Place) -> list[str]:

@@ -4,20 +4,35 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tellapart.data.captions import read_text, texts
+from tellapart.data.captions import parse_json, read_text, texts
 from tellapart.data.dataset import Example
 from tellapart.errors import UsageError
 from tellapart.files import write_text
 
 IMAGE_ID = "image_id"
-IMAGE_COLUMNS = ("file_name", "filepath", "filename", "image", "image_path", "path", "file", "image_name", "img")
+IMAGE_COLUMNS = (
+    *("file_name", "filepath", "filename", "image", "image_path", "path", "file", "image_name", "img"),
+    *("url", "image_url", "img_url", "image_link"),
+    *("image_bytes", "bytes", "jpg", "png"),
+)
+"""Usual names of the column with the image: its path, its address or its bytes."""
+
 CAPTION_COLUMNS = ("text", "caption", "captions", "prompt", "title", "sentences", "comment")
 
 Row = dict[str, Any]
+
+
+def find_column(columns: Iterable[str], known: Sequence[str]) -> str | None:
+    """The column of the first known name that is there, in small or capital letters; None without any."""
+    there = list(columns)
+    if (exact := next((name for name in known if name in there), None)) is not None:
+        return exact
+    spelt = {str(name).lower(): name for name in there}
+    return next((spelt[name] for name in known if name in spelt), None)
 
 
 def choose_column(columns: Iterable[str], wanted: str | None, known: Sequence[str], option: str, path: Path) -> str:
@@ -27,11 +42,44 @@ def choose_column(columns: Iterable[str], wanted: str | None, known: Sequence[st
         UsageError: there is no such column.
     """
     there = list(columns)
-    chosen = wanted if wanted in there else next((name for name in known if name in there), None)
-    if chosen is None or (wanted is not None and chosen != wanted):
+    chosen = find_column(there, known) if wanted is None else wanted
+    if chosen is None or chosen not in there:
         looked = repr(wanted) if wanted is not None else f"any of {', '.join(known)}"
         raise UsageError(f"{path} has no column {looked}, only {', '.join(map(str, there))}: give {option}.")
     return chosen
+
+
+def choose_captions(columns: Iterable[str], wanted: str | None, path: Path, *, needed: bool) -> str | None:
+    """The column of the captions; None where there is none and none is needed.
+
+    Args:
+        columns: the columns there are.
+        wanted: the one that was asked for.
+        path: the table, for messages.
+        needed: whether the captions are what the table is read for.
+
+    Raises:
+        UsageError: the column that was asked for is missing, or captions are needed and there is none.
+    """
+    there = list(columns)
+    if wanted is None and not needed:
+        return find_column(there, CAPTION_COLUMNS)
+    return choose_column(there, wanted, CAPTION_COLUMNS, "caption_column", path)
+
+
+def id_cell(row: Mapping[str, Any], wanted: str | None, path: Path, where: str) -> Any:
+    """The id in a row: that of the column asked for, else of ``image_id``, if there is one.
+
+    Raises:
+        UsageError: the column that was asked for is missing, or empty.
+    """
+    if wanted is None:
+        return row.get(IMAGE_ID)
+    if wanted not in row:
+        raise UsageError(f"{path} has no column {wanted!r}, only {', '.join(map(str, row))}: give id_column.")
+    if row[wanted] is None:
+        raise UsageError(f"{path}, {where}: {wanted!r} is empty: give the image an id.")
+    return row[wanted]
 
 
 def caption_cell(value: Any, path: Path, where: str) -> tuple[str, ...]:
@@ -69,7 +117,7 @@ class Gathered:
 
 
 def delimited_rows(path: Path, delimiters: str) -> Iterator[tuple[int, Row]]:
-    """``(line, row)`` of a text table with a heading; a cell that a short row lacks is None.
+    """``(line, row)`` of a text table with a heading, read row by row; a cell that a short row lacks is None.
 
     Args:
         path: the file.
@@ -78,8 +126,23 @@ def delimited_rows(path: Path, delimiters: str) -> Iterator[tuple[int, Row]]:
     Raises:
         UsageError: the file is empty, or a row is broken; the sentence names the line.
     """
-    text = read_text(path)
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter_of(text, delimiters), strict=True)
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            delimiter = delimiter_of(_first_line(file), delimiters)
+            file.seek(0)
+            yield from _cut_rows(path, csv.reader(file, delimiter=delimiter, strict=True))
+    except UnicodeDecodeError:
+        read_text(path)  # raises with the line
+        raise
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read ({error.strerror}): check the path and its permissions.") from error
+
+
+def _first_line(lines: Iterable[str]) -> str:
+    return next((line for line in lines if line.strip()), "")
+
+
+def _cut_rows(path: Path, reader: Any) -> Iterator[tuple[int, Row]]:
     heading: list[str] | None = None
     try:
         for row in reader:
@@ -100,14 +163,32 @@ def delimited_rows(path: Path, delimiters: str) -> Iterator[tuple[int, Row]]:
         raise UsageError(f"{path} is empty: it needs a heading and rows.")
 
 
+def json_rows(path: Path) -> Iterator[tuple[int, Any]]:
+    """``(line, value)`` of a file with a JSON value per line, read line by line; blank lines are passed over.
+
+    Raises:
+        UsageError: it cannot be read, or a line is not JSON; the sentence names the line.
+    """
+    try:
+        with path.open(encoding="utf-8-sig", newline="\n") as file:
+            for number, line in enumerate(file, start=1):
+                if line.strip():
+                    yield number, parse_json(line.rstrip("\n"), path, line=number)
+    except UnicodeDecodeError:
+        read_text(path)  # raises with the line
+        raise
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read ({error.strerror}): check the path and its permissions.") from error
+
+
 def delimiter_of(text: str, delimiters: str) -> str:
-    """The delimiter that cuts the first line into names of which one is an image's column, else the first."""
+    """The delimiter that cuts the first line into names of which one is an image's column, else the first that occurs."""
     line = text.lstrip("\n").split("\n", 1)[0]
     for delimiter in delimiters:
         names = [name.strip().strip('"') for name in line.split(delimiter)]
-        if len(names) > 1 and any(name in IMAGE_COLUMNS for name in names):
+        if len(names) > 1 and find_column(names, IMAGE_COLUMNS) is not None:
             return delimiter
-    return delimiters[0]
+    return next((delimiter for delimiter in delimiters if delimiter in line), delimiters[0])
 
 
 def caption_rows(example: Example, image: str) -> Iterator[list[str]]:

@@ -1,93 +1,217 @@
-"""Text tables of images anywhere, in the manner of open_clip: ``filepath`` and ``title``, a row a caption."""
+"""Tables of images anywhere, with or without captions: text, JSON lines and Parquet.
+
+The text tables are in the manner of open_clip (``filepath`` and ``title``, a row a caption), the Parquet files also in that of
+Hugging Face's ``datasets`` (``image`` with ``bytes`` and ``path``) and of img2dataset's lists of addresses (``url``).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import ClassVar
 
+from tellapart.data.captions import decoded, parse_json
 from tellapart.data.dataset import Example
-from tellapart.data.folder import root_of
+from tellapart.data.folder import find_images, root_of
 from tellapart.data.formats.base import Layout, Place
 from tellapart.data.formats.carry import Carrier
-from tellapart.data.formats.names import Format
+from tellapart.data.formats.cells import image_in, require_text
+from tellapart.data.formats.names import Readable
 from tellapart.data.formats.rows import (
     CAPTION_COLUMNS,
     IMAGE_COLUMNS,
     IMAGE_ID,
     Gathered,
+    Row,
     caption_cell,
     caption_rows,
+    choose_captions,
     choose_column,
     delimited_rows,
     delimiter_of,
+    find_column,
+    id_cell,
+    json_rows,
     write_delimited,
 )
-from tellapart.data.images import ImageFile
+from tellapart.data.formats.splits import UNNAMED, in_order, split_in
+from tellapart.data.images import ImageSource
+from tellapart.data.parquet import PATH, Columns, ParquetImage, columns_of, rows_of
 from tellapart.errors import UsageError
 
+METADATA = "metadata"
+"""Stem of the tables that other formats read."""
 
-class Csv(Layout):
-    """A ``.csv`` file, or a folder with one at its top. An image's id is its ``image_id``, else its path as given.
 
-    Images are looked for in the given folder, else in that of the file or its ``images``.
+class _Table(Layout):
+    """A file with one of some endings, several named by a pattern, or a folder with them at its top.
+
+    An image's id is its id column (``image_id``), else its path or address as given, else the number of its row. Images are
+    looked for in the given folder, else in that of the file or its ``images``.
     """
 
-    name: ClassVar[Format] = "csv"
-    links = frozenset({"copy", "symlink", "none"})
-    endings: ClassVar[tuple[str, ...]] = (".csv", ".txt")
-    delimiters: ClassVar[str] = ",\t;|"
+    has_columns = True
+    endings: ClassVar[tuple[str, ...]]
 
     @classmethod
     def looks_like(cls, place: Place) -> bool:
-        """Whether the file's ending or, for .txt and in folders, its heading says so."""
+        """Whether the file's ending or, in folders without images and tars, a heading says so."""
         if not place.is_folder:
-            return place.path.suffix.lower() == cls.endings[0] or (
-                place.path.suffix.lower() in cls.endings and _has_image_column(place.path, cls.delimiters)
-            )
-        return any(_has_image_column(file, cls.delimiters) for file in cls._tables(place))
+            return cls._is_table(place.sample)
+        if not (tables := cls._tables(place)):
+            return False
+        headings = [set(cls._heading(file)) for file in tables]
+        return any(map(_names_images, headings)) and (cls._beside_images(headings) or not _holds_images(place))
+
+    @classmethod
+    def _is_table(cls, path: Path) -> bool:
+        return path.name.lower().endswith(cls.endings) and path.stem != METADATA
+
+    @classmethod
+    def _tables_in(cls, folder: Path, names: Sequence[str]) -> list[Path]:
+        return [folder / name for name in names if name.lower().endswith(cls.endings) and Path(name).stem != METADATA]
+
+    @classmethod
+    def _beside_images(cls, headings: Sequence[set[str]]) -> bool:
+        """Whether tables with such headings count in a folder that also holds images, which may have other captions."""
+        return False
 
     @classmethod
     def _tables(cls, place: Place) -> list[Path]:
         if not place.is_folder:
-            return [place.path]
-        return [place.path / name for name in place.names if name.lower().endswith(cls.endings[0])]
+            return [Path(name) for name in place.listed]
+        return cls._tables_in(place.path, place.names)
+
+    @classmethod
+    def require(cls, place: Place) -> None:
+        """Raise unless there is such a file."""
+        if not cls._tables(place):
+            raise UsageError(
+                f"{place.path} holds no {cls.endings[0]} file, which format {cls.name!r} needs: name the file itself."
+            )
+
+    def __init__(self, place: Place) -> None:
+        super().__init__(place)
+        self.divided = len(self.by_split) > 1
+
+    @cached_property
+    def by_split(self) -> dict[str, list[Path]]:
+        """Split -> its files: of several files whose names all tell a split, as that says; else all are of one."""
+        files = self._tables(self.place)
+        told = [split_in(file.stem) for file in files]
+        if len(files) < 2 or None in told or len(set(told)) < 2:
+            return {UNNAMED: files}
+        found: dict[str, list[Path]] = {}
+        for split, file in zip(told, files, strict=True):
+            found.setdefault(str(split), []).append(file)
+        return found
+
+    def splits(self) -> list[str]:
+        """What the files' names tell."""
+        return in_order(self.by_split)
+
+    def read(self, splits: Sequence[str]) -> list[Example]:
+        """All images, file by file, in the order of their first rows."""
+        examples: list[Example] = []
+        for split in splits:
+            for file in self.by_split[split]:
+                examples += self.read_file(file, len(examples))
+        if not examples:
+            raise UsageError(f"{self.place.given} holds no images: it has a heading and no rows.")
+        return examples
+
+    def read_file(self, path: Path, before: int) -> list[Example]:
+        """The images of one file whose cells name them.
+
+        Args:
+            path: the file.
+            before: images of the files before it.
+        """
+        found, place = Gathered(path), self.place
+        image, captions = "", None
+        for where, row in self.rows(path):
+            if not image:
+                image = choose_column(row, place.image_column, IMAGE_COLUMNS, "image_column", path)
+                captions = choose_captions(row, place.caption_column, path, needed=place.captions_only)
+            cell = require_text(row.get(image), image, path, where)
+            texts = () if captions is None else caption_cell(row.get(captions), path, where)
+            found.add(cell, texts, id_cell(row, place.id_column, path, where), where)
+        return self._examples(path, found)
+
+    def _examples(self, path: Path, found: Gathered) -> list[Example]:
+        roots = [self.place.images] if self.place.images else [path.parent, path.parent / "images"]
+        root = root_of(found.captions, roots) or roots[0]
+        return [
+            Example(found.ids.get(name, name), image_in(name, root, self.place), tuple(captions))
+            for name, captions in found.captions.items()
+        ]
+
+    @classmethod
+    @abstractmethod
+    def _heading(cls, path: Path) -> Sequence[str]:
+        """The names of the columns, at a glance: whatever is wrong with the file is said when it is read."""
+
+    @abstractmethod
+    def rows(self, path: Path) -> Iterator[tuple[str, Row]]:
+        """The rows of a file, each with what messages call it."""
+
+    @classmethod
+    def write(cls, folder: Path, splits: Mapping[str, Sequence[Example]], images: Carrier) -> None:
+        """Refused: the format is read only."""
+        raise UsageError(f"format {cls.name!r} is only read: choose another one to write.")
+
+
+def _names_images(heading: set[str]) -> bool:
+    return find_column(heading, IMAGE_COLUMNS) is not None
+
+
+def _holds_images(place: Place) -> bool:
+    return any(name.endswith(".tar") for name in place.names) or bool(find_images(place.path))
+
+
+class Csv(_Table):
+    """A ``.csv`` file, or a folder with one at its top."""
+
+    name: ClassVar[Readable] = "csv"
+    links = frozenset({"copy", "symlink", "none"})
+    endings: ClassVar[tuple[str, ...]] = (".csv",)
+    delimiters: ClassVar[str] = ",\t;|"
+
+    @classmethod
+    def _is_table(cls, path: Path) -> bool:
+        if cls.endings == (".csv",) and path.suffix.lower() == ".txt" and path.is_file():  # Kaggle's captions.txt
+            heading = cls._heading(path)
+            return _names_images(set(heading)) and find_column(heading, CAPTION_COLUMNS) is not None
+        return super()._is_table(path)
+
+    @classmethod
+    def _beside_images(cls, headings: Sequence[set[str]]) -> bool:
+        return any(_names_images(heading) and find_column(heading, CAPTION_COLUMNS) for heading in headings)
 
     @classmethod
     def require(cls, place: Place) -> None:
         """Raise unless there is one such file."""
         tables = cls._tables(place)
-        if len(tables) != 1:
+        if place.is_folder and len(tables) != 1:
             what = ", ".join(file.name for file in tables) or f"no {cls.endings[0]} file"
             raise UsageError(f"{place.path} holds {what}, but format {cls.name!r} needs one: name the file itself.")
 
-    @cached_property
-    def file(self) -> Path:
-        """The table."""
-        self.require(self.place)
-        return self._tables(self.place)[0]
+    def __init__(self, place: Place) -> None:
+        self.require(place)
+        super().__init__(place)
 
-    def read(self, splits: Sequence[str]) -> list[Example]:
-        """All images, in the order of their first rows."""
-        path, found = self.file, Gathered(self.file)
-        image_column = caption_column = ""
+    @classmethod
+    def _heading(cls, path: Path) -> Sequence[str]:
+        with path.open("rb") as file:
+            line = file.readline(1 << 16).decode("utf-8-sig", errors="replace")
+        return [name.strip().strip('"') for name in line.split(delimiter_of(line, cls.delimiters))]
+
+    def rows(self, path: Path) -> Iterator[tuple[str, Row]]:
+        """One a row below the heading."""
         for line, row in delimited_rows(path, self.delimiters):
-            if not image_column:
-                image_column = choose_column(row, self.place.image_column, IMAGE_COLUMNS, "image_column", path)
-                caption_column = choose_column(row, self.place.caption_column, CAPTION_COLUMNS, "caption_column", path)
-            where = f"line {line}"
-            if not row[image_column]:
-                raise UsageError(f"{path}, {where}: {image_column!r} is empty: name an image.")
-            found.add(row[image_column], caption_cell(row[caption_column], path, where), row.get(IMAGE_ID), where)
-        if not found.captions:
-            raise UsageError(f"{path} holds no images: it has a heading and no rows.")
-        roots = [self.place.images] if self.place.images else [path.parent, path.parent / "images"]
-        root = root_of(found.captions, roots) or roots[0]
-        return [
-            Example(found.ids.get(name, name), ImageFile(root / name), tuple(captions))
-            for name, captions in found.captions.items()
-        ]
+            yield f"line {line}", row
 
     @classmethod
     def write(cls, folder: Path, splits: Mapping[str, Sequence[Example]], images: Carrier) -> None:
@@ -109,8 +233,88 @@ class Tsv(Csv):
     delimiters = "\t"
 
 
-def _has_image_column(path: Path, delimiters: str) -> bool:
-    with path.open("rb") as file:  # a glance: whatever else is wrong with the file is said when it is read
-        line = file.readline(1 << 16).decode("utf-8-sig", errors="replace")
-    names = [name.strip().strip('"') for name in line.split(delimiter_of(line, delimiters))]
-    return any(name in IMAGE_COLUMNS for name in names) and any(name in CAPTION_COLUMNS for name in names)
+class JsonLines(_Table):
+    """A ``.jsonl`` or ``.ndjson`` file with an object per line, or a folder of them without images beside them."""
+
+    name = "jsonl"
+    spans_splits = True
+    endings = (".jsonl", ".ndjson")
+
+    @classmethod
+    def _heading(cls, path: Path) -> Sequence[str]:
+        with path.open("rb") as file:
+            line = file.readline(1 << 20)
+        try:
+            first = parse_json(decoded(line, str(path)), path)
+        except UsageError:
+            return []
+        return list(first) if isinstance(first, dict) else []
+
+    def rows(self, path: Path) -> Iterator[tuple[str, Row]]:
+        """One a line."""
+        for number, row in json_rows(path):
+            if not isinstance(row, dict):
+                raise UsageError(f"{path}, line {number}: {str(row)[:80]} is not an object: write one object per line.")
+            yield f"line {number}", row
+
+
+class Parquet(_Table):
+    """A ``.parquet`` file with paths, addresses or bytes of images, or a folder of them (also in its ``data``).
+
+    Bytes are in a struct with the fields ``bytes`` and ``path``, as ``datasets`` writes them, or in a binary column.
+    """
+
+    name = "parquet"
+    spans_splits = True
+    endings = (".parquet",)
+
+    @classmethod
+    def _tables(cls, place: Place) -> list[Path]:
+        found = super()._tables(place)
+        inner = place.path / "data"
+        if found or not place.is_folder or not inner.is_dir():
+            return found
+        return cls._tables_in(inner, sorted(path.name for path in inner.iterdir()))
+
+    @classmethod
+    def _heading(cls, path: Path) -> Sequence[str]:
+        try:
+            columns = columns_of(path)
+        except UsageError:
+            return []
+        return [*columns.names, *(["image"] if columns.structs else [])]
+
+    def rows(self, path: Path) -> Iterator[tuple[str, Row]]:
+        """The columns that are used, row by row."""
+        columns, place = columns_of(path), self.place
+        wanted = choose_column(columns.names, place.image_column, IMAGE_COLUMNS, "image_column", path)
+        for number, (_, _, row) in enumerate(rows_of(path, self._used(path, columns, wanted)), start=1):
+            yield f"row {number}", row
+
+    def _used(self, path: Path, columns: Columns, *further: str) -> list[str]:
+        captions = choose_captions(columns.names, self.place.caption_column, path, needed=self.place.captions_only)
+        if self.place.id_column is not None:
+            choose_column(columns.names, self.place.id_column, (), "id_column", path)
+        wanted = [*further, captions, self.place.id_column, IMAGE_ID]
+        return list(dict.fromkeys(name for name in wanted if name in columns.names))
+
+    def read_file(self, path: Path, before: int) -> list[Example]:
+        """The images of one file; bytes are read when an image is opened."""
+        columns, place = columns_of(path), self.place
+        known = [*sorted(columns.structs, key=columns.names.index), *IMAGE_COLUMNS]
+        image = choose_column(columns.names, place.image_column, known, "image_column", path)
+        if image not in columns.images:
+            return super().read_file(path, before)
+        used = self._used(path, columns)
+        captions = choose_captions(columns.names, place.caption_column, path, needed=place.captions_only)
+        named = [f"{image}.{PATH}"] if image in columns.paths else []
+        found, sources = Gathered(path), dict[str, ImageSource]()
+        for number, (group, row, values) in enumerate(rows_of(path, [*named, *used])):
+            where = f"row {number + 1}"
+            given = id_cell(values, place.id_column, path, where)
+            key = str(before + number if given is None else given)
+            texts = () if captions is None else caption_cell(values.get(captions), path, where)
+            found.add(key, texts, given, where)
+            member = str((values.get(image) or {}).get(PATH) or number) if named else str(number)
+            sources.setdefault(key, ParquetImage(path, group, row, image, member))
+        return [Example(key, sources[key], tuple(texts)) for key, texts in found.captions.items()]

@@ -154,8 +154,6 @@ def _captions_in(record: dict[str, Any], path: Path, where: str, column: str | N
 SHARD = 5000
 """Images in a shard that we write."""
 
-_BRACES = re.compile(r"\{([^{}]*)\}")
-_RANGE = re.compile(r"(\d+)\.\.(\d+)")
 _KEY = re.compile(r"[A-Za-z0-9_-]{1,80}")
 
 
@@ -174,12 +172,12 @@ class WebDataset(Layout):
         """Whether there is a tar file; a folder must hold no images beside it."""
         if place.is_folder:
             return any(name.endswith(".tar") for name in place.names) and not any(map(is_image, place.names))
-        return place.path.name.endswith(".tar")
+        return place.sample.name.endswith(".tar")
 
     @classmethod
     def require(cls, place: Place) -> None:
         """Raise unless there is one."""
-        if not any(name.endswith(".tar") for name in (place.names if place.is_folder else [place.path.name])):
+        if not any(name.endswith(".tar") for name in (place.names if place.is_folder else [place.sample.name])):
             raise UsageError(f"{place.path} is no .tar file, nor a folder of them, which format 'webdataset' needs.")
 
     @cached_property
@@ -191,7 +189,7 @@ class WebDataset(Layout):
         """
         if self.place.is_folder:
             return [self.place.path / name for name in self.place.names if name.endswith(".tar")]
-        shards = [Path(name) for name in expand(self.place.given)]
+        shards = [Path(name) for name in self.place.listed]
         for shard in shards:
             if not shard.is_file():
                 raise UsageError(f"{shard} does not exist: correct the pattern {self.place.given}, or get the file.")
@@ -231,19 +229,3 @@ def _add(archive: tarfile.TarFile, key: str, example: Example, images: Carrier) 
         member = tarfile.TarInfo(key + ending)
         member.size, member.mode = len(data), 0o644
         archive.addfile(member, io.BytesIO(data))
-
-
-def expand(pattern: str) -> Iterator[str]:
-    """The names that a pattern with braces stands for: ``{00..02}`` counts, ``{a,b}`` lists."""
-    match = _BRACES.search(pattern)
-    if match is None:
-        yield pattern
-        return
-    counted = _RANGE.fullmatch(match[1])
-    if counted:
-        first, last = counted[1], counted[2]
-        words = [f"{number:0{len(first)}d}" for number in range(int(first), int(last) + 1)]
-    else:
-        words = match[1].split(",")
-    for word in words:
-        yield from expand(pattern[: match.start()] + word + pattern[match.end() :])

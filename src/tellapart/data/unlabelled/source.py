@@ -14,7 +14,6 @@ import numpy as np
 from tellapart.data.folder import EXTENSIONS, below, is_image, walk
 from tellapart.data.formats.base import Place
 from tellapart.data.formats.splits import SPLIT_NAMES, UNNAMED, in_order
-from tellapart.data.formats.webdataset import expand
 from tellapart.data.images import printable
 from tellapart.data.unlabelled.index import Files, Frames, Indexed, Members, Names, Part
 from tellapart.data.unlabelled.remembered import remembered
@@ -118,7 +117,7 @@ class Unlabelled:
         Not where a file may hold captions, which other formats read.
         """
         if not place.is_folder:
-            return is_video(place.path.name)
+            return is_video(place.sample.name)
         if any(os.path.splitext(name)[1].lower() in _CAPTIONS for name in place.names):
             return False
         videos, tars, images = (any(map(kind, place.names)) for kind in (is_video, _is_tar, is_image))
@@ -157,7 +156,7 @@ class Unlabelled:
 
     def _files(self, splits: Sequence[str]) -> Iterable[str]:
         if not self.place.is_folder:
-            return expand(self.place.given)
+            return self.place.listed
         folders = [self.place.path / split for split in splits] if self.divided else [self.place.path]
         return (os.path.join(folder, name) for root in folders for folder, names in walk(root) for name in names)
 

@@ -1,0 +1,61 @@
+"""Paths that stand for several files: ``{00..02}``, ``{a,b}``, and the wildcards of a shell that were quoted."""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+from collections.abc import Iterator
+
+from tellapart.errors import UsageError
+
+_BRACES = re.compile(r"\{([^{}]*)\}")
+_RANGE = re.compile(r"(\d+)\.\.(\d+)")
+
+
+def is_pattern(given: str) -> bool:
+    """Whether a path that does not exist stands for several.
+
+    Example:
+        >>> is_pattern("shards/{00..03}.tar"), is_pattern("photos/*.jpg"), is_pattern("photos/")
+        (True, True, False)
+    """
+    return _BRACES.search(given) is not None or glob.has_magic(given)
+
+
+def expand(pattern: str) -> Iterator[str]:
+    """The paths that a pattern stands for: ``{00..02}`` counts, ``{a,b}`` lists, wildcards match what is there.
+
+    ``**`` stands for any number of folders. What matches wildcards comes sorted, without hidden files. A path that exists
+    stands for itself.
+
+    Raises:
+        UsageError: nothing matches.
+    """
+    if os.path.exists(pattern):
+        yield pattern
+        return
+    for name in braced(pattern):
+        if not glob.has_magic(name):
+            yield name
+            continue
+        found = sorted(glob.glob(name, recursive=True))
+        if not found:
+            raise UsageError(f"no file matches {name}: check the path, or put it in quotes as it is.")
+        yield from found
+
+
+def braced(pattern: str) -> Iterator[str]:
+    """What the braces of a pattern stand for; wildcards stay."""
+    match = _BRACES.search(pattern)
+    if match is None:
+        yield pattern
+        return
+    counted = _RANGE.fullmatch(match[1])
+    if counted:
+        first, last = counted[1], counted[2]
+        words = [f"{number:0{len(first)}d}" for number in range(int(first), int(last) + 1)]
+    else:
+        words = match[1].split(",")
+    for word in words:
+        yield from braced(pattern[: match.start()] + word + pattern[match.end() :])

@@ -1,0 +1,232 @@
+"""Parquet files of images: rows read batch by batch, and image bytes unpacked one row group at a time.
+
+A row group is compressed, so one image of it cannot be read alone. It is unpacked into the cache folder when one of its images
+is first read; after that each image is a byte range of a file. Memory holds a few rows at a time, whatever the row group's size.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from filelock import FileLock
+
+from tellapart.data.decoding import decode
+from tellapart.data.images import ImageFile, printable
+from tellapart.data.sniff import ImageError
+from tellapart.errors import UsageError
+from tellapart.files import beside, cache_dir
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+VERSION = 1
+"""Of the unpacked files; another unpacks anew."""
+ROWS = 1024
+"""Rows without images that are read at once."""
+IMAGES = 16
+"""Rows with images that are read at once."""
+BYTES, PATH = "bytes", "path"
+"""Fields of an image in Hugging Face's layout."""
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[Any]:
+    """The open file; whatever pyarrow raises becomes one sentence.
+
+    Raises:
+        UsageError: it is not a Parquet file, or is damaged.
+    """
+    import pyarrow.parquet as pq
+    from pyarrow import ArrowException
+
+    try:
+        # Without pre_buffer and with a buffer, pages are read as they are needed, not a whole column of a row group.
+        with pq.ParquetFile(path, pre_buffer=False, buffer_size=1 << 20) as file:
+            yield file
+    except (ArrowException, OSError) as error:
+        reason = str(error).split("\n")[0].rstrip(".")
+        raise UsageError(f"{path} is not a readable parquet file ({reason}): write it again.") from error
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The columns of a Parquet file.
+
+    Args:
+        names: all of them, in order.
+        images: those that can hold image bytes: structs with ``bytes``, and plain binary.
+        structs: those of them that are structs.
+        paths: those of the structs that also have a ``path``.
+    """
+
+    names: tuple[str, ...]
+    images: tuple[str, ...]
+    structs: frozenset[str]
+    paths: frozenset[str]
+
+
+def columns_of(path: Path) -> Columns:
+    """The columns of a file.
+
+    Raises:
+        UsageError: it is not a Parquet file.
+    """
+    import pyarrow as pa
+
+    with opened(path) as file:
+        schema = file.schema_arrow
+    structs = {name for name in schema.names if _has(schema, name, BYTES)}
+    binary = {field.name for field in schema if pa.types.is_binary(field.type) or pa.types.is_large_binary(field.type)}
+    images = tuple(name for name in schema.names if name in structs | binary)
+    paths = frozenset(name for name in structs if _has(schema, name, PATH))
+    return Columns(tuple(schema.names), images, frozenset(structs), paths)
+
+
+def _has(schema: Any, column: str, field: str) -> bool:
+    import pyarrow as pa
+
+    kind = schema.field(column).type
+    return pa.types.is_struct(kind) and kind.get_field_index(field) >= 0
+
+
+def rows_of(path: Path, columns: Sequence[str]) -> Iterator[tuple[int, int, dict[str, Any]]]:
+    """``(row group, row in it, values)`` of some columns, read batch by batch.
+
+    Args:
+        path: the file.
+        columns: what to read; ``image.path`` reads one field of a struct.
+
+    Raises:
+        UsageError: the file is damaged.
+    """
+    with opened(path) as file:
+        for group in range(file.num_row_groups):
+            row = 0
+            if not columns:
+                yield from ((group, number, {}) for number in range(file.metadata.row_group(group).num_rows))
+                continue
+            for batch in file.iter_batches(ROWS, row_groups=[group], columns=list(columns)):
+                for values in batch.to_pylist():
+                    yield group, row, values
+                    row += 1
+
+
+@dataclass(frozen=True)
+class ParquetImage:
+    """An image in a Parquet file: its bytes, or a path that stands beside missing bytes.
+
+    Args:
+        table: the file.
+        group: the row group.
+        row: the row in it.
+        column: the image's column.
+        member: the file name of the image, as the table says, else its row.
+    """
+
+    table: Path
+    group: int
+    row: int
+    column: str
+    member: str
+
+    @property
+    def name(self) -> str:
+        """The table and the file name."""
+        return printable(f"{self.table}/{self.member}")
+
+    @cached_property
+    def _unpacked(self) -> Path:
+        return unpacked(self.table, self.group, self.column)
+
+    def read(self) -> bytes:
+        """The image's bytes.
+
+        Raises:
+            ImageError: the row has none, or the table is damaged.
+        """
+        try:
+            data = _range(self._unpacked, self.row)
+        except UsageError as error:
+            raise ImageError(str(error)) from error
+        except OSError as error:
+            raise ImageError(f"{self.name} cannot be unpacked ({error.strerror}): check {cache_dir()}.") from error
+        if data is not None:
+            return data
+        file = self.table.parent / self.member
+        if file.is_file():
+            return ImageFile(file).read()
+        raise ImageError(f"{self.name} is empty: remove the row, or give it an image.")
+
+    def open(self) -> Image.Image:
+        """The decoded image, upright, in RGB.
+
+        Raises:
+            ImageError: as :meth:`read`, and if it cannot be decoded.
+        """
+        return decode(self.read(), self.name)
+
+    def fingerprint(self) -> str:
+        """SHA-256 of the encoded bytes."""
+        return hashlib.sha256(self.read()).hexdigest()
+
+
+def unpacked(table: Path, group: int, column: str) -> Path:
+    """The file with the image bytes of a row group one after another, beside ``.npy`` with ``[M, 2]`` offsets and sizes.
+
+    Made unless it is there for a file of this path, size and time; a row without bytes has the size -1.
+
+    Raises:
+        UsageError: the table is damaged.
+        OSError: the table cannot be read, or the cache not written.
+    """
+    stat = table.stat()
+    key = json.dumps([VERSION, str(table.absolute()), stat.st_size, stat.st_mtime_ns, group, column])
+    stored = cache_dir() / "parquet" / f"{hashlib.sha256(key.encode(errors='surrogatepass')).hexdigest()}.bin"
+    if not _ranges(stored).is_file():
+        stored.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(stored.with_suffix(".lock")):  # other processes wait, and do not unpack the same again
+            if not _ranges(stored).is_file():
+                _unpack(_bytes_of(table, group, column), stored)
+    return stored
+
+
+def _unpack(images: Iterable[bytes | None], stored: Path) -> None:
+    places = []
+    with beside(stored) as temporary, temporary.open("wb") as blob:
+        for data in images:
+            places.append((blob.tell(), -1 if data is None else len(data)))
+            blob.write(data or b"")
+    with beside(_ranges(stored)) as temporary, temporary.open("wb") as file:
+        np.save(file, np.array(places, dtype=np.int64).reshape(-1, 2))
+
+
+def _ranges(stored: Path) -> Path:
+    return stored.with_suffix(".npy")
+
+
+def _bytes_of(table: Path, group: int, column: str) -> Iterator[bytes | None]:
+    import pyarrow as pa
+
+    with opened(table) as file:
+        struct = pa.types.is_struct(file.schema_arrow.field(column).type)
+        wanted = f"{column}.{BYTES}" if struct else column
+        for batch in file.iter_batches(IMAGES, row_groups=[group], columns=[wanted]):
+            for value in batch.column(0).to_pylist():
+                yield value[BYTES] if struct and value is not None else value
+
+
+def _range(stored: Path, row: int) -> bytes | None:
+    offset, size = np.load(_ranges(stored), mmap_mode="r")[row].tolist()
+    if size < 0:
+        return None
+    with stored.open("rb") as file:
+        file.seek(offset)
+        return file.read(size)
