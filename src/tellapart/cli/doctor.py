@@ -47,9 +47,10 @@ def run(argv: Sequence[str]) -> int:
     chosen = options_of(
         argv,
         DoctorOptions,
-        usage="doctor | doctor RUN ... | doctor CAPTIONS ...",
+        usage="doctor | doctor RUN ... | doctor LOG ... | doctor CAPTIONS ...",
         description="Report what this machine can do and what missing parts cost; or what goes wrong in the logs of runs, "
-        "including runs that are still training; or what is wrong with captions in a file (any that tellapart score reads).",
+        "including runs that are still training, of TRL and of verl (JSON lines, trainer_state.json, tensorboard); or what is "
+        "wrong with captions in a file (any that tellapart score reads).",
     )
     if chosen is None:
         return 0
@@ -58,8 +59,38 @@ def run(argv: Sequence[str]) -> int:
         refuse_unused(options, (), "without a run")
         _tell_machine()
         return 0
-    wrong = [_tell_captions(word, options) if _is_captions(Path(word)) else _tell_run(Path(word)) for word in words]
+    wrong = [_tell(word, options) for word in words]
     return WRONG if options.strict and any(wrong) else 0
+
+
+def _tell(word: str, options: DoctorOptions) -> bool:
+    """Print what a run of ours, another trainer's log, or a file of captions shows; whether something is wrong."""
+    from tellapart.evaluation.other_logs import is_our_run, read_other_log
+
+    path = Path(word)
+    curves = None if is_our_run(path) else read_other_log(path)
+    if curves is not None:
+        return _tell_other_log(path, curves)
+    return _tell_captions(word, options) if path.is_file() else _tell_run(path)
+
+
+def _tell_other_log(path: Path, curves: dict[str, Curve]) -> bool:
+    """Print what the log of another trainer shows; whether something is wrong at its end."""
+    from tellapart.evaluation.alarms import find_alarms
+    from tellapart.evaluation.other_logs import EVAL_LENGTH
+
+    known = {key for key in curves if key != EVAL_LENGTH}
+    steps = [curve[-1][0] for curve in curves.values() if curve]
+    say(f"{path}: another trainer's log, {len(known)} metrics up to step {max(steps, default=0)}")
+    alarms = find_alarms(curves)
+    for alarm in alarms:
+        say(f"  {_when(alarm):<26} {alarm.rule}: {alarm.text}")
+    if not alarms:
+        say("  nothing is wrong in what it logs")
+    say(
+        "  not measured here: the words of captions and a judge; run tellapart doctor CAPTIONS and tellapart score on them"
+    )
+    return any(alarm.lasting and not alarm.change for alarm in alarms)
 
 
 def _tell_machine() -> None:
@@ -108,10 +139,6 @@ def _tell_run(folder: Path) -> bool:
 
 
 # Captions in a file.
-
-
-def _is_captions(path: Path) -> bool:
-    return path.is_file()
 
 
 def _tell_captions(word: str, options: DoctorOptions) -> bool:
