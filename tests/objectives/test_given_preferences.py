@@ -139,3 +139,10 @@ def test_numbers_that_cannot_be_used(options):
         two_pairs(OfflineDPO, **options)
     with pytest.raises(ValueError, match="two images"):
         KTO(two_pairs(OfflineDPO)[1], {"0": [PreferencePair("a", "b")]})
+
+
+def test_memory_counts_both_captions_of_every_pair():
+    pairs = {"0": [PreferencePair(f"c{n}", f"r{n}") for n in range(3)], "1": [PreferencePair("x", "y")]}
+    captioner = two_pairs(OfflineDPO)[1]
+    for per_image, captions in ((1, 2), (2, 4), (9, 6), (None, 6)):
+        assert OfflineDPO(captioner, pairs, pairs_per_image=per_image).num_return_sequences == captions

@@ -56,6 +56,10 @@ def read_other_log(path: Path) -> dict[str, Curve] | None:
 
     Raises:
         UsageError: a tensorboard log, and tensorboard is not installed.
+
+    Example:
+        >>> read_other_log(Path("runs/trl"))["completions/clipped_ratio"][-1]
+        (500, 0.02)
     """
     entries = _entries(path)
     if entries is None:

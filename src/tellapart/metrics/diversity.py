@@ -218,6 +218,10 @@ def coverage(captions: Sequence[str], words: Collection[str]) -> float:
 
     Raises:
         UsageError: there are no words.
+
+    Example:
+        >>> coverage(["a dog", "a cat"], ["dog", "cat", "cow", "hen"])
+        0.5
     """
     known = set(words)
     if not known:

@@ -69,6 +69,9 @@ class OfflineDPO(ObjectiveModule):
             pairs_per_image,
         )
         self.reference = captioner.reference()
+        most = max(map(len, preferences.values()), default=1)
+        # What memory is estimated by: the captions of an image that are differentiated at once.
+        self.num_return_sequences = 2 * min(most, pairs_per_image or most)
 
     def collect(self, batch: Batch, step: int) -> Experience:
         """Choose pairs, which depends on image id and seed alone, and score them under the start model."""
@@ -130,6 +133,11 @@ class IPO(OfflineDPO):
     end if a pair is never contradicted. ``beta`` is the paper's tau. Everything else is :class:`OfflineDPO`'s.
 
     Departures: log-ratios are sums over the caption, as in the paper; TRL divides them by the caption's length.
+
+    Example::
+
+        objective = IPO(captioner, {"42": [PreferencePair("a red car", "a car")]}, beta=0.1)
+        train(objective, data, TrainConfig(output_dir=Path("runs/ipo"), max_steps=100))
     """
 
     def _values(self, chosen: Tensor, rejected: Tensor, drift: Tensor) -> Tensor:
@@ -156,6 +164,11 @@ class KTO(OfflineDPO):
 
     Raises:
         ValueError: a number cannot be used, or preferences are of one image only.
+
+    Example::
+
+        pairs = {"42": [PreferencePair("a red car", "a car")], "43": [PreferencePair("a dog asleep", "a dog")]}
+        train(KTO(captioner, pairs), data, TrainConfig(output_dir=Path("runs/kto"), max_steps=100))
     """
 
     def __init__(

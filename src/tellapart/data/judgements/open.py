@@ -21,6 +21,10 @@ def read_judgements(path: Path, *, references: References | None = None) -> list
 
     Raises:
         UsageError: nothing there is a set of judgements, a file is broken, or a set of ratings is there twice.
+
+    Example:
+        >>> [(one.name, len(one.rated)) for one in read_judgements(Path("Flickr8k_text/ExpertAnnotations.txt"))]
+        [('flickr8k-expert', 5664)]
     """
     if not path.exists():
         raise UsageError(f"{path} does not exist: name a file or folder of judgements.")

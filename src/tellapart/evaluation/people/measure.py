@@ -77,6 +77,11 @@ def measure(
         scorers: what scores captions. A scorer that needs references is given the rows that have some.
         same_models: metrics of :data:`PUBLISHED_MODELS` that are measured with the published model.
         whole: whether the set is complete; published values are not shown beside figures of a part.
+
+    Example:
+        >>> (judgements,) = read_judgements(Path("flickr8k.json"))
+        >>> {figure.metric: round(figure.value, 1) for figure in measure(judgements, [TextScorer()]).figures}["CIDEr"]
+        43.9
     """
     comparable = set(same_models)
     systems: dict[str, dict[str, float]] = {}
