@@ -93,6 +93,14 @@ def test_tables_of_the_hub(tmp_path):
     assert (found.name, found.rated) == ("nebula", expected)
 
 
+def test_a_folder_names_the_set_of_a_file(tmp_path):
+    rows = pa.table({"cand": ["one car"], "refs": [["a dog"]], "human_score": [0.5], "file_name": ["a.jpg"]})
+    for folder, name in (("composite/test", "composite"), ("expert", "flickr8k-expert")):
+        (tmp_path / folder).mkdir(parents=True)
+        pq.write_table(rows, tmp_path / folder / "0000.parquet")
+        assert read(tmp_path / folder / "0000.parquet").name == name
+
+
 def test_pairs(tmp_path):
     """The true caption is no reference; ties and battles with people are left out."""
     row = {"filename": "a.jpg", "caption": "a dog runs", "negative_caption": "a cat runs"}

@@ -102,7 +102,7 @@ def clipscore_json(path: Path, references: References) -> Judgements | None:
         for judged in image["human_judgement"]
         if not math.isnan(float(judged["rating"]))
     ]
-    return Judgements(_named(path.stem), tuple(rows))
+    return Judgements(_named(path), tuple(rows))
 
 
 def _judged_image(value: Any) -> bool:
@@ -113,12 +113,14 @@ def _clean(text: str) -> str:
     return " ".join(text.split())
 
 
-def _named(stem: str) -> str:
-    """What protocols call a file of a known set; else its own name."""
-    lower = stem.lower()
-    parts = {"crowdflower": CROWD, "composite": COMPOSITE, "polaris": "polaris", "nebula": "nebula"}
-    known = next((name for part, name in parts.items() if part in lower), None)
-    return known or (EXPERT if lower in ("flickr8k", "expert") else stem)
+def _named(path: Path) -> str:
+    """What protocols call a file of a known set, by its name or else by its folder's; else its own name."""
+    parts = {"crowdflower": CROWD, "expert": EXPERT, "composite": COMPOSITE, "polaris": "polaris", "nebula": "nebula"}
+    for name in (path.stem.lower(), *(parent.name.lower() for parent in list(path.parents)[:2])):
+        known = next((of_set for part, of_set in parts.items() if part in name), None)
+        if known is not None:
+            return known
+    return EXPERT if path.stem.lower() == "flickr8k" else path.stem
 
 
 # Lines of JSON: THumB (Kasai et al., 2022), and Flickr8k with the texts in the lines.
@@ -179,7 +181,7 @@ def _thumb_with_references(path: Path, rows: list[dict[str, Any]], references: R
 
 def _with_ratings(path: Path, rows: list[dict[str, Any]], references: References) -> Judgements:
     kept = [row for row in rows if not row.get("own_caption")]
-    name = EXPERT if "expert" in path.stem.lower() else _named(path.stem)
+    name = _named(path)
     found = [
         Rated(row["image"], row["candidate"], tuple(row["refs"]), tuple(map(float, row["ratings"]))) for row in kept
     ]
@@ -233,7 +235,7 @@ def rated_table(path: Path, references: References) -> Judgements | None:
         )
         for number, row in enumerate(rows, 1)
     ]
-    return Judgements(_named(path.stem), tuple(found))
+    return Judgements(_named(path), tuple(found))
 
 
 def _table(path: Path) -> list[dict[Any, Any]]:

@@ -18,7 +18,7 @@ Scores = dict[str, np.ndarray]
 
 CLIP_SCORES = Names("CLIPScore", "RefCLIPScore", "CLIPScore_sentences")
 LENGTH = "length"
-"""Number of words: no metric, but what every metric should be compared with."""
+"""Number of words. It is not a metric: it shows what length alone predicts."""
 
 
 class Row(NamedTuple):
