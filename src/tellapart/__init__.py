@@ -88,6 +88,8 @@ __all__ = sorted([*_PUBLIC, "__version__"])
 
 def __getattr__(name: str) -> Any:
     """A public name, imported now."""
+    if name == "rewards":
+        return import_module("tellapart.rewards")  # for_trl and for_verl are of the package itself
     if name not in _PUBLIC:
         raise AttributeError(f"module 'tellapart' has no attribute {name!r}")
     value = vars(import_module(_PUBLIC[name]))[name]

@@ -6,6 +6,7 @@ image need not be adjacent and groups may differ in size.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Literal
 
@@ -15,6 +16,14 @@ from torch import Tensor, nn
 from tellapart.errors import UsageError
 
 Reduction = Literal["token_mean", "seq_sum", "seq_mean"]
+
+
+def current_device() -> torch.device:
+    """The accelerator that this process is to use, or the CPU."""
+    kind = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
+    if kind is None:
+        return torch.device("cpu")
+    return torch.device(kind.type, int(os.environ.get("LOCAL_RANK", "0")) if kind.type == "cuda" else 0)
 
 
 def masked(values: Tensor, mask: Tensor) -> Tensor:

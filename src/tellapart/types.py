@@ -271,6 +271,7 @@ class Objective(Protocol[E]):
 
     decomposes: bool
     turns: int
+    averages_turns: bool
 
     def collect(self, batch: Batch, step: int) -> E:
         """Draw, score, take baselines: called in eval mode without gradients, once a micro-batch."""
@@ -290,6 +291,9 @@ class ObjectiveModule(nn.Module):
 
     decomposes = True
     turns = 1
+    averages_turns = False
+    """Whether every turn trains the same parts, so that figures of turns are averaged; else each part has its own turn, and they
+    are added."""
     revision = 1
     """To be raised by a method whose code begins to compute something else: kept results of it are then no longer reused."""
 

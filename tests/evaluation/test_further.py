@@ -61,6 +61,14 @@ def test_captions_that_were_never_seen():
     assert metrics["novel_captions"] == pytest.approx(100 / 3)
 
 
+def test_words_that_could_have_been_learned():
+    """Training and references share "a", "dog", "car"; the captions say the first two."""
+    captions = {"1": "a dog", "2": "the dog"}
+    measure = novelty_measure({"9": ["a dog in a car"]}, {"1": ["a dog"], "2": ["the car"]})
+    assert measure(captions)[0]["word_coverage"] == pytest.approx(100 * 2 / 3)
+    assert "word_coverage" not in novelty_measure({"9": ["a dog"]})(captions)[0]
+
+
 def test_style_counts_openers_colours_and_words():
     metrics, columns = style_measures(["a picture of a red dog", "a red dog", "it runs to the"])
     assert columns["openers"] == [100, 0, 0]

@@ -8,7 +8,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from tellapart.metrics.correlation import kendall_tau_b, kendall_tau_c, pair_sums, spearman
+from tellapart.metrics.correlation import kendall, kendall_tau_b, kendall_tau_c, pair_sums, pearson, spearman
 
 RNG = np.random.default_rng(0)
 GROUPS = np.array([1, 0, 2, 1, 0, 3, 3, 2, 1, 0, 3, 2, 2])
@@ -99,3 +99,25 @@ def test_spearman_of_plain_pairs():
 
 def rho(x, y):
     return spearman(np.array(x), np.array(y))[0]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_all_items_as_one_group_in_less_time(seed):
+    """The same coefficients as from all pairs, whichever of the two is the coarser one."""
+    rng = np.random.default_rng(seed)
+    fine, coarse = np.round(rng.normal(size=60), 1), rng.integers(1, 5, size=60).astype(float)
+    for scores, truth in ((fine, coarse), (coarse, fine)):
+        sums = pair_sums(scores, truth, np.zeros(60, np.int64))
+        expected = kendall_tau_b(sums)[0], kendall_tau_c(sums)[0]
+        assert kendall(scores, truth) == pytest.approx(expected, abs=1e-12)
+    assert pearson(fine, coarse) == pytest.approx(np.corrcoef(fine, coarse)[0, 1], abs=1e-12)
+
+
+def test_constant_scores_correlate_with_nothing():
+    same, truth = np.ones(5), np.arange(5.0)
+    assert all(math.isnan(value) for value in (*kendall(same, truth), *kendall(truth, same), pearson(same, truth)))
+
+
+def test_kendall_needs_pairs():
+    with pytest.raises(ValueError, match="at least 2"):
+        kendall(np.ones(1), np.ones(1))

@@ -8,12 +8,15 @@ from given import vector
 from tellapart.errors import UsageError
 from tellapart.metrics.diversity import (
     caption_statistics,
+    coverage,
     div_n,
+    in_pieces,
     mbleu_corpus,
     mbleu_sentence,
     novel_captions,
     self_bleu,
     self_bleus,
+    type_token_ratio,
     vocabulary_size,
 )
 
@@ -110,3 +113,22 @@ def test_caption_statistics():
     assert stats == {"distinct": 3 / 4, "most_common": 1 / 2, "repeated_bigrams": 4 / 9, "length": 12 / 4}
     with pytest.raises(UsageError, match="no captions"):
         caption_statistics([])
+
+
+def test_type_token_ratio_by_hand():
+    """Two pieces: (a dog a cat) has 3 of 4 words and 3 of 3 bigrams, (a dog a dog) 2 of 4 and 2 of 3; "x" is left out."""
+    captions = ["a dog a", "cat", "a dog", "a dog x"]
+    assert type_token_ratio(captions, piece=4) == pytest.approx((3 / 4 + 2 / 4) / 2)
+    assert type_token_ratio(captions, 2, piece=4) == pytest.approx((3 / 3 + 2 / 3) / 2)
+    assert np.isnan(type_token_ratio(captions))
+
+
+def test_coverage_by_hand():
+    assert coverage(["a dog", "a cat"], ["dog", "cat", "cow", "hen"]) == 0.5
+    with pytest.raises(UsageError, match="there are none"):
+        coverage(["a"], [])
+
+
+def test_pieces_are_full():
+    assert in_pieces(["a", "b", "c"], piece=2) == [["a", "b"]]
+    assert in_pieces(["a"], piece=2) == [["a"]]

@@ -25,6 +25,7 @@ from tiny.blip2 import tiny_blip2
 from tiny.git import tiny_git
 from tiny.language_models import saved
 from tiny.matchers import tiny_blip2_itm
+from tiny.qwen2_5_vl import tiny_qwen2_5_vl
 from tiny_lstm import WIDTH, tiny_lstm
 from tiny_models import CAPTIONS, tiny_blip, tiny_ved
 
@@ -59,6 +60,7 @@ class Studio:
             "data/coco/dataset_coco.json": str(materials.data),
             "data/coco": photos,
             "data/pictures": photos,
+            "photos": str(materials.data),
             "models/clip_ViT-B-32.pth": listener,
             "data/coco/annotations/image_info_unlabeled2017.json": photos,
             "data/coco/unlabeled2017": photos,
@@ -101,6 +103,11 @@ def _captions(studio: Studio, path: Path) -> None:
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
 
 
+def _preferences(studio: Studio, path: Path) -> None:
+    rows = [{"image_id": name, "chosen": CAPTIONS[i], "rejected": CAPTIONS[i + 1]} for i, name in enumerate(studio.ids)]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
 MAKERS: dict[str, Callable[[Studio, Path], Any]] = {
     "Salesforce/blip-image-captioning-base": lambda studio, folder: tiny_blip(folder),
     "nlpconnect/vit-gpt2-image-captioning": lambda studio, folder: tiny_ved(folder, tower="vit"),
@@ -120,6 +127,8 @@ MAKERS: dict[str, Callable[[Studio, Path], Any]] = {
     "runs/coco_vse_hinge": _vse,
     "runs/coco_clip_grammar": _grammar,
     "runs/coco_blip_train.jsonl": _captions,
+    "Qwen/Qwen2.5-VL-3B-Instruct": lambda studio, folder: tiny_qwen2_5_vl(folder),
+    "preferences.jsonl": _preferences,
 }
 """Name in a recipe -> what makes a tiny one."""
 

@@ -1,4 +1,4 @@
-"""``tellapart doctor``: what this machine can do; with a run, what its log shows to have gone wrong."""
+"""``tellapart doctor``: what this machine can do; with a run, what its log shows to have gone wrong; with captions, theirs."""
 
 from __future__ import annotations
 
@@ -32,6 +32,9 @@ class DoctorOptions:
     Args:
         strict: exit with 1 if a warning holds at the end of a run's log; warnings that are over by then, and changes that the
             training may intend, do not count.
+        references: for files of captions: human captions of the same images, in any layout, which the captions are compared with;
+            null compares with figures of COCO captions.
+        split: which part of the references.
     """
 
     examples: ClassVar[tuple[str, ...]] = (
@@ -40,6 +43,8 @@ class DoctorOptions:
         "tellapart doctor runs/* --strict",
     )
     strict: bool = False
+    references: str | None = None
+    split: str | None = None
 
 
 def run(argv: Sequence[str]) -> int:
@@ -47,9 +52,10 @@ def run(argv: Sequence[str]) -> int:
     chosen = options_of(
         argv,
         DoctorOptions,
-        usage="doctor | doctor RUN ...",
+        usage="doctor | doctor RUN ... | doctor LOG ... | doctor CAPTIONS ...",
         description="Report what this machine can do and what missing parts cost; or what goes wrong in the logs of runs, "
-        "including runs that are still training.",
+        "including runs that are still training, of TRL and of verl (JSON lines, trainer_state.json, tensorboard); or what is "
+        "wrong with captions in a file (any that tellapart score reads).",
     )
     if chosen is None:
         return 0
@@ -58,8 +64,38 @@ def run(argv: Sequence[str]) -> int:
         refuse_unused(options, (), "without a run")
         _tell_machine()
         return 0
-    wrong = [_tell_run(Path(word)) for word in words]
+    wrong = [_tell(word, options) for word in words]
     return WRONG if options.strict and any(wrong) else 0
+
+
+def _tell(word: str, options: DoctorOptions) -> bool:
+    """Print what a run of ours, another trainer's log, or a file of captions shows; whether something is wrong."""
+    from tellapart.evaluation.other_logs import is_our_run, read_other_log
+
+    path = Path(word)
+    curves = None if is_our_run(path) else read_other_log(path)
+    if curves is not None:
+        return _tell_other_log(path, curves)
+    return _tell_captions(word, options) if path.is_file() else _tell_run(path)
+
+
+def _tell_other_log(path: Path, curves: dict[str, Curve]) -> bool:
+    """Print what the log of another trainer shows; whether something is wrong at its end."""
+    from tellapart.evaluation.alarms import find_alarms
+    from tellapart.evaluation.other_logs import EVAL_LENGTH
+
+    known = {key for key in curves if key != EVAL_LENGTH}
+    steps = [curve[-1][0] for curve in curves.values() if curve]
+    say(f"{path}: another trainer's log, {len(known)} metrics up to step {max(steps, default=0)}")
+    alarms = find_alarms(curves)
+    for alarm in alarms:
+        say(f"  {_when(alarm):<26} {alarm.rule}: {alarm.text}")
+    if not alarms:
+        say("  nothing is wrong in what it logs")
+    say(
+        "  not measured here: the words of captions and a judge; run tellapart doctor CAPTIONS and tellapart score on them"
+    )
+    return any(alarm.lasting and not alarm.change for alarm in alarms)
 
 
 def _tell_machine() -> None:
@@ -105,6 +141,33 @@ def _tell_run(folder: Path) -> bool:
     if missing:
         say(f"  not measured: {'; '.join(missing)}")
     return any(alarm.lasting and not alarm.change for alarm in alarms)
+
+
+# Captions in a file.
+
+
+def _tell_captions(word: str, options: DoctorOptions) -> bool:
+    """Print the figures of captions and the rules they break; whether one is broken that nobody intends."""
+    from tellapart.evaluation.caption_doctor import LEAST, check_captions
+    from tellapart.evaluation.given import Given, as_references, as_results
+
+    results = as_results(word)
+    if options.references is None:
+        captions, references = [row.caption for row in results.rows], None
+    else:
+        given = Given.of(results, as_references(options.references, split=options.split))
+        matched, every = given.matched.captions, given.references.references
+        captions, references = list(matched.values()), [every[image_id] for image_id in matched]
+    checked = check_captions(captions, references)
+    say(f"{word}: {len(captions):,} captions, compared with {'their references' if checked.human else 'COCO captions'}")
+    say(f"  {', '.join(f'{key} {value:.4g}' for key, value in checked.figures.items() if key != 'captions')}")
+    for verdict in checked.verdicts:
+        say(f"  {'a change: ' if verdict.rule.change else ''}{verdict.text}")
+    if not checked.verdicts:
+        say("  nothing is wrong with the words")
+    if len(captions) < LEAST:
+        say(f"  note: {len(captions)} captions are few; shares of fewer than {LEAST} say little")
+    return checked.wrong
 
 
 def _progress(curves: Mapping[str, Curve], facts: dict[str, Any]) -> str:

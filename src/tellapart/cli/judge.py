@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
@@ -53,6 +54,8 @@ class JudgeOptions(DataOptions):
         seed: seed of the choice of items, their order and their sides.
         port: port of the page on this machine; 0 takes a free one.
         results: folder of a study: write and print its results instead of serving the page.
+        export: preferences writes preferences.jsonl into the study's folder: a row per image of which raters preferred one
+            caption, with TRL's columns; for the methods offline_dpo, ipo and kto.
     """
 
     examples: ClassVar[tuple[str, ...]] = (
@@ -73,6 +76,7 @@ class JudgeOptions(DataOptions):
     seed: int = 0
     port: int = 8000
     results: Path | None = None
+    export: Literal["preferences"] | None = None
 
 
 def run(argv: Sequence[str]) -> int:
@@ -80,7 +84,7 @@ def run(argv: Sequence[str]) -> int:
     chosen = options_of(
         argv,
         JudgeOptions,
-        usage="judge RUN_A RUN_B --images DATA | judge STUDY | judge --results STUDY",
+        usage="judge RUN_A RUN_B --images DATA | judge STUDY | judge --results STUDY | judge STUDY --export preferences",
         description="Serve a page on this machine that asks people which of two images a caption describes, and which of two "
         "runs' captions reads better. Answers are kept in the study's folder.",
     )
@@ -93,6 +97,8 @@ def run(argv: Sequence[str]) -> int:
         refuse_unused(options, ("results",), "with --results: leave it out")
         return results(options.results)
     _check(words, options)
+    if options.export is not None:
+        return export(Path(words[0]))
     from tellapart.evaluation.judge.serve import listen, require_server, serve
 
     require_server()
@@ -114,7 +120,11 @@ def _check(words: Sequence[str], options: JudgeOptions) -> None:
     if len(words) not in (1, 2):
         raise UsageError(f"{len(words)} runs were named: give two, or the folder of one study to resume.")
     if len(words) == 1:
-        refuse_unused(options, ("port",), f"to the study in {words[0]}, which is made: leave it out, or name two runs")
+        refuse_unused(
+            options, ("port", "export"), f"to the study in {words[0]}, which is made: leave it out, or name two runs"
+        )
+    if len(words) == 2 and options.export is not None:
+        raise UsageError("--export writes the answers of a study: name its folder alone.")
     if options.num_items < 1:
         raise UsageError(f"--num_items is {options.num_items}: ask about at least 1 image.")
     if options.seed < 0:
@@ -155,7 +165,29 @@ def results(folder: Path) -> int:
     return 0
 
 
-_NOT_PART = ("output_dir", "port", "results")
+def export(folder: Path) -> int:
+    """Write ``preferences.jsonl`` into a study.
+
+    Raises:
+        UsageError: it holds no study, or no answers that prefer a caption.
+    """
+    from tellapart.evaluation.judge.answers import Answers
+    from tellapart.evaluation.judge.export import preferences
+
+    study = Study.load(folder)
+    kept = Answers(folder / ANSWERS_FILE)
+    rows = preferences(study, kept.all())
+    kept.close()
+    if not rows:
+        raise UsageError(f"no caption of {folder} is preferred by a majority so far: collect more answers.")
+    write_text(folder / PREFERENCES, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
+    say(str(folder / PREFERENCES))
+    note(f"{len(rows)} preferences; train on them with --method offline_dpo --preferences.path {folder / PREFERENCES}")
+    return 0
+
+
+PREFERENCES = "preferences.jsonl"
+_NOT_PART = ("output_dir", "port", "results", "export")
 """Options that change nothing about what is asked."""
 
 

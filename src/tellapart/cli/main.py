@@ -28,6 +28,7 @@ COMMANDS = {
     "push": ("upload a run's captioner and model card to the Hugging Face hub", "tellapart.cli.push:run"),
     "doctor": ("report what this machine can do, or what goes wrong in a training", "tellapart.cli.doctor:run"),
     "judge": ("ask people, on a local page, which captions are better", "tellapart.cli.judge:run"),
+    "bench": ("compare metrics with people's judgements", "tellapart.cli.bench:run"),
     "mine": ("find the pictures nearest to each image", "tellapart.cli.mine:run"),
     "methods": ("list the training methods, or describe one", "tellapart.cli.methods:run"),
     "recipes": ("list the shipped recipes, print one or copy them", "tellapart.cli.recipes:run"),

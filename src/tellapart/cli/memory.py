@@ -115,7 +115,9 @@ class _Holder:
         self.captioner, self.critic = trained["captioner"], trained.get("critic")
         self.scoring_batch_size = recipe.objective.get("scoring_batch_size")
         self.max_new_tokens = recipe.objective.get("max_new_tokens", 40)
-        self.num_return_sequences = recipe.objective.get("num_generations") or recipe.objective.get("num_beams") or 1
+        pairs = 2 * (recipe.objective.get("pairs_per_image") or 0)
+        drawn = recipe.objective.get("num_generations") or recipe.objective.get("num_beams")
+        self.num_return_sequences = drawn or pairs or 1
 
 
 def _activations(recipe: Recipe, objective: Any, inputs: dict[str, Tensor]) -> dict[str, int | None]:

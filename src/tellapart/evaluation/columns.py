@@ -77,6 +77,16 @@ CAPTION_METRICS = {
         Column("openers", "openers %", 1, 1, -1, "Captions that begin with 'a picture of' and the like."),
         Column("colored", "with colour %", 1, 1, 0, "Captions that name a colour."),
         Column("vocabulary", "vocabulary", 1, 0, 1, "Different words that the captions use together."),
+        Column("TTR1", "TTR1", 1, 3, 1, "Different words over words, per 1,000 words of running text."),
+        Column("TTR2", "TTR2", 1, 3, 1, "Different bigrams over bigrams, per 1,000 words of running text."),
+        Column(
+            "word_coverage",
+            "word coverage %",
+            1,
+            1,
+            1,
+            "Words of training captions and references that the captions use.",
+        ),
         Column("perplexity", "perplexity", 1, 1, -1, "How unexpected the captions are to a language model, a token."),
         Column(
             "grammatical_head", "grammar head %", 1, 1, 1, "Probability that a trained head gives of being grammatical."

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from tellapart.evaluation.measures import Measure, Measured
 from tellapart.metrics.chair import chair, load_instances
-from tellapart.metrics.diversity import novel_captions
+from tellapart.metrics.diversity import coverage, novel_captions
 from tellapart.metrics.ptb import ptb_tokenize
 
 
@@ -34,19 +34,33 @@ def chair_measure(instances: Sequence[Path], references: Mapping[str, Sequence[s
     return measure
 
 
-def novelty_measure(training: Mapping[str, Sequence[str]]) -> Measure:
-    """Share of captions that are no training caption word for word, as ``novel_captions`` in percent.
+def novelty_measure(
+    training: Mapping[str, Sequence[str]], references: Mapping[str, Sequence[str]] | None = None
+) -> Measure:
+    """Share of captions that are no training caption word for word, as ``novel_captions`` in percent; with references also
+    ``word_coverage``: the share, in percent, of the words that occur in training captions and references that captions use.
 
     Args:
         training: image id -> training captions.
+        references: image id -> human captions of the captioned images.
 
     Raises:
         UsageError: there are none.
     """
     known = frozenset(ptb_tokenize((text for texts in training.values() for text in texts), alone=True))
+    own = ptb_tokenize((text for texts in (references or {}).values() for text in texts), alone=True)
+    learnable = _words(known) & _words(own)
 
     def measure(captions: Mapping[str, str]) -> Measured:
-        novel = 100 * novel_captions(ptb_tokenize(captions.values(), alone=True), known)
-        return {"novel_captions": float(novel.mean())}, {"novel_captions": novel.tolist()}
+        words = ptb_tokenize(captions.values(), alone=True)
+        novel = 100 * novel_captions(words, known)
+        metrics = {"novel_captions": float(novel.mean())}
+        if learnable:
+            metrics["word_coverage"] = 100 * coverage(words, learnable)
+        return metrics, {"novel_captions": novel.tolist()}
 
     return measure
+
+
+def _words(captions: Iterable[str]) -> set[str]:
+    return {word for caption in captions for word in caption.split()}

@@ -12,7 +12,7 @@ import numpy as np
 from tellapart.evaluation.aggregate import BLEU, bleu_columns
 from tellapart.metrics.bleu import count_matches
 from tellapart.metrics.coco import check_same_images, coco_columns
-from tellapart.metrics.diversity import caption_statistics, self_bleu, vocabulary_size
+from tellapart.metrics.diversity import caption_statistics, self_bleu, type_token_ratio, vocabulary_size
 from tellapart.metrics.frequencies import DocumentFrequencies
 from tellapart.metrics.ptb import ptb_tokenize
 from tellapart.metrics.style import style_columns
@@ -94,6 +94,8 @@ def token_style(texts: Sequence[str]) -> Measured:
         **{name: float(np.mean(rows)) for name, rows in columns.items()},
         "vocabulary": float(vocabulary_size(texts)),
     }
+    ratios = {f"TTR{n}": type_token_ratio(texts, n) for n in (1, 2)}
+    metrics |= {key: value for key, value in ratios.items() if not np.isnan(value)}
     if len(texts) > 1:
         metrics["Self-BLEU"] = 100 * float(np.mean(self_bleu(texts)))
     return metrics, columns

@@ -38,12 +38,13 @@ class GRPO(ObjectiveModule):
 
     ``A = (r - mean) / (std + 1e-4)`` among the captions of an image (unbiased deviation), ``q = p / p_old`` per token, and the
     loss of a token ``-min(q A, clip(q, 1 - eps, 1 + eps) A) + kl_coef * k3``, k3 being Schulman's estimate of the KL divergence
-    from the start model. A rollout is used for one update, so q is 1 and clips nothing unless dropout is on in the update.
+    from the start model. A rollout is used for ``num_iterations`` updates (the paper's mu, TRL's name), each over the whole
+    batch: at the first one q is 1 and clips nothing unless dropout is on in the update. A step logs means over its updates.
 
     Dr. GRPO (Liu et al., 2025) is ``scale_rewards=False, reduction="constant"``: neither the deviation nor the length divides.
 
-    Departures: one update a rollout (the paper's mu is 1, too); rewards are of whole captions, without its process
-    supervision; the reference stays the start model, where the paper renews it.
+    Departures: rewards are of whole captions, without the paper's process supervision; the reference stays the start model, where
+    the paper renews it.
 
     Args:
         captioner: the model to train.
@@ -54,12 +55,15 @@ class GRPO(ObjectiveModule):
         scale_rewards: divide advantages by the deviation among an image's captions.
         reduction: ``seq_mean`` (the paper), ``token_mean`` (DAPO, Yu et al., 2025), or ``constant``: the sum over tokens by
             ``max_new_tokens``, whatever the caption's length (Dr. GRPO).
+        num_iterations: optimiser updates per rollout; 1, as in the paper's experiments, is on-policy.
         clip_eps: eps; how far a ratio may move from 1.
         kl_coef: weight of the KL term towards the start model; 0 keeps no start model in memory.
 
     Raises:
         ValueError: a choice is unknown, a number is negative, or fewer than two captions are asked for.
     """
+
+    averages_turns = True
 
     def __init__(
         self,
@@ -71,15 +75,18 @@ class GRPO(ObjectiveModule):
         temperature: float = 1.0,
         scale_rewards: bool = True,
         reduction: Literal["seq_mean", "token_mean", "constant"] = "seq_mean",
+        num_iterations: int = 1,
         clip_eps: float = 0.2,
         kl_coef: float = 0.04,
     ) -> None:
         super().__init__()
-        if num_generations < 2 or clip_eps < 0 or kl_coef < 0:
-            raise ValueError("num_generations must be at least 2, and clip_eps and kl_coef at least 0")
+        if num_generations < 2 or num_iterations < 1 or clip_eps < 0 or kl_coef < 0:
+            raise ValueError(
+                "num_generations must be at least 2, num_iterations at least 1, and clip_eps and kl_coef at least 0"
+            )
         if reduction not in REDUCTIONS:
             raise ValueError(f"reduction={reduction!r} must be one of {', '.join(REDUCTIONS)}")
-        self.captioner, self.reward = captioner, reward
+        self.captioner, self.reward, self.turns = captioner, reward, num_iterations
         self.scale_rewards, self.reduction, self.clip_eps, self.kl_coef = scale_rewards, reduction, clip_eps, kl_coef
         self.reference = captioner.reference() if kl_coef else None
         self.decoding = Decoding(

@@ -20,7 +20,8 @@ class Method:
         paper: where the method comes from.
         needs: what its constructor is given besides the captioner; each is built from a section of the recipe: reward,
             listener, own_listener (which is trained with it), neighbours, discriminator, grammar, distance, critic (trained
-            with it), penalties, noise (trained with it), unlabelled, other_captions, or a part that an installed package brings.
+            with it), penalties, noise (trained with it), unlabelled, other_captions, preferences, or a part that an installed
+            package brings.
         fixed: constructor arguments that make the method what it is, and so are no options.
         through_words: whether gradients flow through the words of captions, which the captioner and its own listener must
             allow.

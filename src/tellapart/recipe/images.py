@@ -64,7 +64,22 @@ def training_images(
         if section.reads_as_they_come:
             held, broken = usable(held, "skip", features, pictures=needs_pictures(recipe))
             skipped += broken
+    if "preferences" in recipe.kind.needs:
+        dataset = _with_preferences(recipe, dataset)
     return dataset, held, skipped
+
+
+def _with_preferences(recipe: Recipe, dataset: CaptionDataset) -> CaptionDataset:
+    """The images that preferences are about."""
+    from tellapart.data.preferences import preferences_of, read_preferences
+
+    section: Any = recipe.parts.get("preferences")
+    if section is None:
+        return dataset  # told with the other parts that a method must have
+    known = preferences_of(read_preferences(section.path), dataset)
+    if len(known) < len(dataset):
+        logger.warning("%d of %d training images have preferences: the others are left out.", len(known), len(dataset))
+    return dataset.take([dataset.position[image_id] for image_id in known])
 
 
 def watched_images(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -22,6 +21,7 @@ from tellapart.files import trained_part
 from tellapart.listeners.clip import ClipListener
 from tellapart.listeners.kinds import is_late, is_vse, trained_folder
 from tellapart.objectives import METHODS
+from tellapart.ops import current_device
 from tellapart.recipe.sections import CaptionerSection
 from tellapart.rewards.grammar import Grammar
 from tellapart.rewards.language_model import LanguageModel
@@ -44,10 +44,7 @@ CAPTIONER = "captioner"
 
 def device() -> torch.device:
     """The accelerator that this process is to use, or the CPU."""
-    kind = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
-    if kind is None:
-        return torch.device("cpu")
-    return torch.device(kind.type, int(os.environ.get("LOCAL_RANK", "0")) if kind.type == "cuda" else 0)
+    return current_device()
 
 
 def load_captioner(

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from tellapart.captioners.noise import ImageNoise
     from tellapart.data.dataset import CaptionDataset, Collate
     from tellapart.data.features.base import FeatureSet
+    from tellapart.data.preferences import Preferences
     from tellapart.listeners.clip import ClipListener
     from tellapart.listeners.late import LateListener
     from tellapart.listeners.neighbours import Neighbours
@@ -140,6 +141,11 @@ SHIPPED: dict[str, PartKind] = {
         f"{_HERE}:noise",
         f"{_SECTIONS}:NoiseSection",
         learns=True,
+    ),
+    "preferences": PartKind(
+        "pairs of captions of the training images, of which one is preferred",
+        f"{_HERE}:preferences",
+        f"{_SECTIONS}:PreferencesSection",
     ),
     "unlabelled": PartKind(
         "images without captions that join every step",
@@ -334,6 +340,17 @@ def gallery(parts: Parts, section: Any) -> list[str]:
         )
     count = min(section.images, len(ids))
     return [ids[place * len(ids) // count] for place in range(count)]
+
+
+def preferences(parts: Parts, section: Any) -> Preferences:
+    """The pairs of the training images.
+
+    Raises:
+        UsageError: the file cannot be read, or is about other images.
+    """
+    from tellapart.data.preferences import preferences_of, read_preferences
+
+    return preferences_of(read_preferences(section.path), parts.dataset)
 
 
 def noise(parts: Parts, section: Any) -> ImageNoise | None:

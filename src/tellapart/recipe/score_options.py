@@ -240,7 +240,9 @@ def further_measures(options: ScoreOptions, references: Mapping[str, Sequence[st
     if options.training_references is not None:
         from tellapart.data.load import load_references
 
-        found.append(novelty_measure(load_references(options.training_references, prefer="train").references))
+        found.append(
+            novelty_measure(load_references(options.training_references, prefer="train").references, references)
+        )
     if options.grammar is not None:
         from tellapart.evaluation.grammar import GrammarMeasure
         from tellapart.recipe.models import load_grammar

@@ -273,6 +273,18 @@ class DistanceSection:
 
 
 @dataclass(frozen=True, kw_only=True)
+class PreferencesSection:
+    """Pairs of captions of the training images, of which one is preferred. Images without a pair are left out.
+
+    Args:
+        path: a .jsonl, .json or .parquet file of rows with an image's name, chosen and rejected: TRL's columns, RLHF-V's, or
+            preferences.jsonl of tellapart judge --export preferences.
+    """
+
+    path: Path = Path("preferences.jsonl")
+
+
+@dataclass(frozen=True, kw_only=True)
 class NoiseSection:
     """Noise that is added to the image states by a learned projection, so that the captioner's captions vary (Dai et al., 2017).
 

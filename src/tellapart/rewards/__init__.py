@@ -5,11 +5,13 @@ The rewards that recipes name stand here; nothing heavy is imported until one is
 
 from __future__ import annotations
 
+from typing import Any
+
 from tellapart.installed import Offers
 from tellapart.metrics.scores import CLIP_WEIGHT, PAC_WEIGHT
 from tellapart.rewards.kinds import RewardKind
 
-__all__ = ["REWARDS", "RewardKind"]
+__all__ = ["REWARDS", "RewardKind", "for_trl", "for_verl"]
 
 _COSINE, _REF_COSINE = "tellapart.rewards.similarity:Similarity", "tellapart.rewards.similarity:RefSimilarity"
 
@@ -87,6 +89,18 @@ SHIPPED: dict[str, RewardKind] = {
     ),
 }
 """Name -> reward of this package."""
+
+_FOR_TRAINERS = ("for_trl", "for_verl")
+
+
+def __getattr__(name: str) -> Any:
+    """Our rewards for other trainers, imported on first use."""
+    if name not in _FOR_TRAINERS:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from tellapart.rewards import trainers
+
+    return getattr(trainers, name)
+
 
 REWARDS: Offers[RewardKind] = Offers(SHIPPED, "tellapart.rewards", "reward", RewardKind.of)
 """The same, and those that installed packages bring."""

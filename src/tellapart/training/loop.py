@@ -155,7 +155,10 @@ class _Training:
                 sums = self._backward(step, experiences, means)
                 turn = self._apply(step, sums, means, micro_batches)
             # A part learns in one turn: in the others it adds neither loss nor gradient.
-            figures |= {k: v if k.startswith("learning_rate") else v + figures.get(k, 0.0) for k, v in turn.items()}
+            share = 1 / self.objective.turns if self.objective.averages_turns else 1.0
+            figures |= {
+                k: v if k.startswith("learning_rate") else share * v + figures.get(k, 0.0) for k, v in turn.items()
+            }
         done = step + 1
         if done % self.config.logging_steps == 0 or done == self.total_steps:
             figures |= self.data.figures(self.devices.gather_objects)

@@ -124,6 +124,20 @@ _ENTRIES = {
         "NeurIPS",
         2023,
     ),
+    "azar2024": (
+        "inproceedings",
+        "A General Theoretical Paradigm to Understand Learning from Human Preferences",
+        "Azar, Mohammad Gheshlaghi and others",
+        "AISTATS",
+        2024,
+    ),
+    "ethayarajh2024": (
+        "inproceedings",
+        "KTO: Model Alignment as Prospect Theoretic Optimization",
+        "Ethayarajh, Kawin and Xu, Winnie and Muennighoff, Niklas and Jurafsky, Dan and Kiela, Douwe",
+        "ICML",
+        2024,
+    ),
     "ahmadian2024": (
         "inproceedings",
         "Back to Basics: Revisiting REINFORCE Style Optimization for Learning from Human Feedback in LLMs",

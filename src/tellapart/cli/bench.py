@@ -1,0 +1,169 @@
+"""``tellapart bench people``: metrics against people's judgements, protocol by protocol."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tellapart.cli.command import options_of
+from tellapart.cli.console import note, say, table
+from tellapart.errors import UsageError
+from tellapart.names import require_known
+
+if TYPE_CHECKING:
+    from tellapart.data.judgements.records import Judgements
+    from tellapart.evaluation.people.measure import Figure, Measured
+    from tellapart.recipe.people import Judges
+
+PUBLISHED_CLIP = "clip-vit-base-patch32"
+PUBLISHED_PAC = "clip_ViT-B-32.pth"
+
+
+@dataclass(frozen=True, kw_only=True)
+class PeopleOptions:
+    """Options of ``tellapart bench people``.
+
+    Args:
+        only: names of the sets to measure, with commas between them; null measures all.
+        references: human captions by image in any layout, for sets that come without: SugarCrepe, THumB's own file.
+        images: folder with the images (below it, by file name), for metrics that see them.
+        listener: CLIP or SigLIP model for CLIPScore and RefCLIPScore; needs --images.
+        pac: encoder of PAC-S: the authors' .pth file, a folder or a Hugging Face id; needs --images.
+        pac_base: for .pth files, the model that they were trained from.
+        itm: BLIP, BLIP-2 or an instruct model that matches images and texts; needs --images.
+        meteor: also METEOR, whose data come with pycocoevalcap.
+        limit: judge only the first N images of each set; null takes all. Published values are then not compared.
+        output_dir: folder for people.md, people.json and people.png; null keeps nothing.
+        json: print the figures as JSON instead of tables.
+    """
+
+    only: str | None = None
+    references: str | None = None
+    images: Path | None = None
+    listener: str | None = None
+    pac: str | None = None
+    pac_base: str | None = None
+    itm: str | None = None
+    meteor: bool = False
+    limit: int | None = None
+    output_dir: Path | None = None
+    json: bool = False
+
+
+def run_people(argv: Sequence[str]) -> int:
+    """Measure every metric against every set, print the tables and keep the page."""
+    chosen = options_of(
+        argv,
+        PeopleOptions,
+        usage="bench people DATA",
+        description="Correlate metrics with people's judgements of captions (Flickr8k-Expert, Flickr8k-CF, Composite, THumB, "
+        "Polaris, Nebula), and count how often they prefer the caption that people prefer (SugarCrepe, CapArena). DATA is "
+        "a file or a folder of published files. Published values are printed beside ours, and differences are marked.",
+    )
+    if chosen is None:
+        return 0
+    words, options = chosen
+    if len(words) != 1:
+        raise UsageError(f"{len(words)} sources of judgements were named: give one file or folder.")
+    if options.limit is not None and options.limit < 1:
+        raise UsageError(f"--limit is {options.limit}: keep at least 1 image.")
+    measured, how = _measured(Path(words[0]), options)
+    if options.output_dir is not None:
+        from tellapart.evaluation.people.page import write_people
+
+        note(f"kept in {write_people(options.output_dir, measured, how)}")
+    figures = [figure for one in measured for figure in one.figures]
+    say(json.dumps([figure.to_json() for figure in figures], indent=2) if options.json else _tables(figures))
+    return 0
+
+
+def _measured(path: Path, options: PeopleOptions) -> tuple[list[Measured], list[str]]:
+    from tellapart.data.judgements.open import read_judgements
+    from tellapart.evaluation.people.measure import measure
+    from tellapart.recipe.people import Judges, references_from
+
+    references = references_from(options.references) if options.references else None
+    sets = _chosen(read_judgements(path, references=references), options)
+    judges = Judges(
+        images=options.images,
+        listener=options.listener,
+        pac=options.pac,
+        pac_base=options.pac_base,
+        itm=options.itm,
+        meteor=options.meteor,
+    )
+    found = []
+    for judgements in sets:
+        scorers = judges.scorers(judgements)
+        same = judges.as_published(clip=PUBLISHED_CLIP, pac=PUBLISHED_PAC)
+        own = measure(judgements, scorers, same_models=same, whole=options.limit is None)
+        if not own.figures:
+            note(f"note: {judgements.name} is left out: no metric can score it without --references or --images.")
+        found.append(own)
+    if not any(one.figures for one in found):
+        raise UsageError(
+            f"no metric can score the captions of {path}: give --references, or --images with a --listener."
+        )
+    return found, _how(sets, judges, options)
+
+
+def _chosen(sets: Sequence[Judgements], options: PeopleOptions) -> list[Judgements]:
+    if options.only is not None:
+        names = [name.strip() for name in options.only.split(",")]
+        for name in names:
+            require_known(name, [one.name for one in sets], "a set of judgements there")
+        sets = [one for one in sets if one.name in names]
+    return [one if options.limit is None else one.first_images(options.limit) for one in sets]
+
+
+def _how(sets: Sequence[Judgements], judges: Judges, options: PeopleOptions) -> list[str]:
+    """Sentences that a reader needs to make the figures again."""
+    counts = ", ".join(f"{one.name} ({len(one.rated) or len(one.pairs):,})" for one in sets)
+    part = f" Only the first {options.limit} images of each set." if options.limit is not None else ""
+    return [f"Made by `tellapart bench people`. Captions or pairs: {counts}.{part} {judges.described()}".strip()]
+
+
+def _tables(figures: Sequence[Figure]) -> str:
+    from tellapart.evaluation.people.page import STATISTICS, by_protocol
+
+    rows = [["set", "statistic", "metric", "ours", "published", ""]]
+    for name, own in by_protocol(figures).items():
+        rows += [
+            [
+                name,
+                STATISTICS[figure.protocol.statistic],
+                figure.metric,
+                f"{figure.value:.2f}",
+                figure.published,
+                "differs" if figure.marked else "",
+            ]
+            for figure in own
+        ]
+    return table(rows)
+
+
+ACTIONS = {"people": ("compare metrics with people's judgements of captions", run_people)}
+"""What can be measured about metrics -> (one line, what takes the remaining words)."""
+
+
+def run(argv: Sequence[str]) -> int:
+    """Do what the first word says with the rest.
+
+    Raises:
+        UsageError: it says nothing known.
+    """
+    if argv and argv[0] in ("-h", "--help", "help"):
+        lines = [f"  {name}  {line}" for name, (line, _) in ACTIONS.items()]
+        say(
+            "\n".join(
+                ["usage: tellapart bench ACTION ...", "", "actions:", *lines, "", "Each explains itself: --help."]
+            )
+        )
+        return 0
+    if not argv:
+        raise UsageError("bench needs to know what to measure: write tellapart bench people DATA.")
+    require_known(argv[0], ACTIONS, "an action of tellapart bench")
+    return ACTIONS[argv[0]][1](argv[1:])

@@ -1,0 +1,1 @@
+"""Metrics against people: correlation with ratings, and accuracy on preferences."""

@@ -1,0 +1,47 @@
+"""``tellapart bench people`` with models that see the images: each is found by file name, and scores are those of ``score``."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tellapart.cli.main import main
+from tiny.matchers import tiny_blip_itm
+from tiny_models import CAPTIONS
+
+
+@pytest.fixture
+def judged(materials, tmp_path):
+    """The materials' first eight photos with two rated captions each, in Polaris' columns."""
+    lines = ["imgid,mt,refs,score"]
+    for place in range(8):
+        for caption, score in ((CAPTIONS[2 * place], 0.9), (CAPTIONS[2 * place + 20], 0.1 + place / 100)):
+            lines.append(f'{place:02}.png,{caption},"{[CAPTIONS[2 * place + 9]]}",{score}')
+    path = tmp_path / "mine.csv"
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def test_models_that_see_the_images(materials, judged, tmp_path, capsys):
+    matcher = tiny_blip_itm(tmp_path / "matcher")
+    words = ["bench", "people", str(judged), "--images", str(materials.photos), "--listener", str(materials.listener)]
+    words += ["--itm", str(matcher), "--pac", str(materials.listener), "--json", "true"]
+    assert main(words) == 0
+    rows = {row["metric"]: row for row in json.loads(capsys.readouterr().out)}
+    assert {"CIDEr", "CLIPScore", "RefCLIPScore", "PAC-S", "RefPAC-S", "ITM_logit"} <= set(rows)
+    assert all(row["published"] is None and row["judgements"] == 16 for row in rows.values())
+    assert rows["PAC-S"]["value"] == rows["CLIPScore"]["value"]  # the same encoder, and ranks do not depend on w
+
+
+def test_images_that_are_missing(materials, judged, tmp_path, capsys):
+    words = ["bench", "people", str(judged), "--listener", str(materials.listener)]
+    assert main(words) == 2
+    assert "give their folder as --images" in capsys.readouterr().err
+    assert main([*words, "--images", str(tmp_path)]) == 2
+    assert "lacks 8 of the 8 images of mine, such as 00.png" in capsys.readouterr().err
+
+
+def test_overview(capsys):
+    assert main(["bench", "--help"]) == 0
+    assert "people" in capsys.readouterr().out
