@@ -11,8 +11,10 @@ from torch import Tensor
 
 from tellapart.captioners.base import Encoded
 from tellapart.captioners.contrastive import Contrast
+from tellapart.captioning.defaults import LOOKALIKES, NUM_BEAMS, NUM_DISTRACTORS, REDRAW, WEIGHTS
 from tellapart.errors import UsageError
 from tellapart.listeners.among import Among, AmongLookalikes, EmbedIds
+from tellapart.listeners.dual import DualMatcher
 from tellapart.listeners.mining import Engine, mine
 from tellapart.listeners.neighbours import Neighbours
 from tellapart.rewards.similarity import Similarity
@@ -29,10 +31,6 @@ if TYPE_CHECKING:
 Distractors = Callable[[Sequence["Item"]], list["Item"]]
 """A batch's images -> further images to read with them."""
 
-NUM_BEAMS, LOOKALIKES, NUM_DISTRACTORS, REDRAW = 20, 20, 3, 2
-
-WEIGHTS = {"truth": 1.0, "likelihood": 0.25, "clip_s": 2.5, "fluency": 1.0}
-"""Weights of what candidates are compared by, chosen on val of the built-in world with one start captioner."""
 
 WARMER = 0.2
 """By how much, as a share, the temperature rises from one new try to the next."""
@@ -57,6 +55,7 @@ class Comparison:
         weights: of these four by name; 0 leaves one out.
         strength: of contrastive decoding; 0 is ordinary decoding.
         num_distractors: look-alikes that contrastive decoding rules out.
+        verifier: of the reward ``truth``.
     """
 
     among: AmongLookalikes
@@ -64,6 +63,7 @@ class Comparison:
     weights: Mapping[str, float] = field(default_factory=lambda: WEIGHTS)
     strength: float = 0.0
     num_distractors: int = NUM_DISTRACTORS
+    verifier: PairMatcher | None = None
 
     @classmethod
     def by(
@@ -71,7 +71,7 @@ class Comparison:
         listener: ClipListener,
         lookalikes: Mapping[str, Sequence[str]],
         *,
-        verifier: PairMatcher | None = None,
+        verifier: PairMatcher | DualMatcher | None = None,
         weights: Mapping[str, float] = WEIGHTS,
         strength: float = 0.0,
         num_distractors: int = NUM_DISTRACTORS,
@@ -86,10 +86,15 @@ class Comparison:
         if unknown:
             raise UsageError(f"a weight is given for {unknown[0]!r}: choose from {', '.join(WEIGHTS)}.")
         rewards: dict[str, Reward] = {"clip_s": Similarity(listener)}
+        if isinstance(verifier, DualMatcher):
+            raise UsageError(
+                f"the verifier {verifier.listener.source} has cosines and does not tell what is true: name a BLIP or "
+                "BLIP-2 with a matching head, or an instruct model."
+            )
         if verifier is not None:
             rewards["truth"] = Truth(verifier)
         among = AmongLookalikes(listener, lookalikes, embed=embed)
-        return cls(among, rewards, {**WEIGHTS, **weights}, strength, num_distractors)
+        return cls(among, rewards, {**WEIGHTS, **weights}, strength, num_distractors, verifier)
 
     def contrast(self, batch: Batch, described: int) -> Contrast | None:
         """Which rows of a batch contrastive decoding rules out; the image itself stands for a look-alike that is not there."""

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
+from tellapart.captioning.confused import write_confused
 from tellapart.captioning.gate import SEVERITY, Gate, load_openers
 from tellapart.captioning.outputs.base import Output
 from tellapart.captioning.outputs.files import CocoResults, JsonLines, Parquet
@@ -21,6 +24,7 @@ from tellapart.captioning.style import STYLES, Finish
 from tellapart.captioning.work import Work
 from tellapart.cli.caption_options import (
     CaptionOptions,
+    candidates,
     center_crops,
     check,
     gate_checks,
@@ -29,9 +33,11 @@ from tellapart.cli.caption_options import (
     samples,
     settings_of,
     style_of,
+    weights_of,
 )
 from tellapart.cli.command import options_of
 from tellapart.cli.console import note, say
+from tellapart.data.center_crop import CenterCropped
 from tellapart.data.features.base import FeatureInputs
 from tellapart.errors import UsageError
 from tellapart.recipe.feature_inputs import check_width, features_at
@@ -42,10 +48,12 @@ if TYPE_CHECKING:
     import torch
 
     from tellapart.captioners.huggingface import HuggingFaceCaptioner
+    from tellapart.captioning.apart import Comparison
     from tellapart.captioning.collection import Pace, Progress
     from tellapart.captioning.draw import Drawing
     from tellapart.captioning.serve import Station
     from tellapart.captioning.summary import Summarizer
+    from tellapart.listeners.clip import ClipListener
     from tellapart.types import Decoding, Listener
 
 
@@ -87,7 +95,7 @@ def run(argv: Sequence[str]) -> int:
     decodings(options)  # raises what only drawing can tell, before a model is loaded
     items = items[: options.limit]
     if options.dry_run is not None:
-        return show_captions(items[: options.dry_run], options)
+        return show_captions(items, options)
     if options.output == "-" and options.out != "sidecars":
         return print_captions(items, options)
     return write_captions(items, options)
@@ -101,7 +109,7 @@ def show_captions(items: Sequence[Item], options: CaptionOptions) -> int:
         if caption.flags:
             say(f"  faults:  {' '.join(caption.flags)}")
 
-    return _in_order(items, options, show)
+    return _in_order(items, options, show, first=options.dry_run)
 
 
 def print_captions(items: Sequence[Item], options: CaptionOptions) -> int:
@@ -109,12 +117,19 @@ def print_captions(items: Sequence[Item], options: CaptionOptions) -> int:
     return _in_order(items, options, lambda item, caption: say(f"{item.image.name}\t{caption.caption}"))
 
 
-def _in_order(items: Sequence[Item], options: CaptionOptions, show: Callable[[Item, Caption], None]) -> int:
-    """Caption without files, showing each image as soon as all before it are done."""
+def _in_order(
+    collection: Sequence[Item],
+    options: CaptionOptions,
+    show: Callable[[Item, Caption], None],
+    *,
+    first: int | None = None,
+) -> int:
+    """Caption without files the ``first`` images, by default all, showing each as soon as all before it are done."""
     from tellapart.captioning.collection import caption_items
 
     if options.num_processes > 1:
         raise UsageError(f"--num_processes {options.num_processes} needs files to write to: give --output.")
+    items = collection[:first]
     errors, waiting, rows = _Errors(), dict[str, Caption](), list[Row]()
     following = iter(items)
     heads = [next(following, None)]
@@ -129,7 +144,8 @@ def _in_order(items: Sequence[Item], options: CaptionOptions, show: Callable[[It
                 rows.append((item, done))
             heads[0] = next(following, None)
 
-    progress = caption_items(items, BuildStation(options), pace_of(options), report=report)
+    with lookalikes_of(collection, options, None) as near:
+        progress = caption_items(items, BuildStation(options, near, collection), pace_of(options), report=report)
     code = _tell_broken(progress, len(items), "repair them", strict=options.strict)
     note(summary(progress, _judged(rows, options)))
     return code
@@ -150,15 +166,16 @@ def write_captions(items: Sequence[Item], options: CaptionOptions) -> int:
     progress = Progress()
     try:
         output.clean(items)
-        caption_items(
-            items,
-            BuildStation(options),
-            pace_of(options),
-            report=_Errors(),
-            output=output,
-            work=work,
-            progress=progress,
-        )
+        with lookalikes_of(items, options, output.work / "lookalikes") as near:
+            caption_items(
+                items,
+                BuildStation(options, near, items if options.apart_strength else ()),
+                pace_of(options),
+                report=_Errors(),
+                output=output,
+                work=work,
+                progress=progress,
+            )
         return _finish(items, options, output, work, progress)
     except KeyboardInterrupt as error:
         done = progress.before + progress.drawn
@@ -194,6 +211,10 @@ def _finish(items: Sequence[Item], options: CaptionOptions, output: Output, work
     listed = 0
     if rows or progress.errors:
         listed = write_review(output.review, rows, progress.errors, items)
+    if options.apart:
+        page = output.review.with_suffix(".html")
+        if write_confused(page, rows, items):
+            note(f"the images that stay confused are shown in {page}.")
     code = _tell_broken(progress, len(items), "repair them and run the same command again", strict=options.strict)
     note(summary(progress, rows, str(output.review) if listed else ""))
     if not progress.errors:
@@ -285,7 +306,8 @@ def decodings(options: CaptionOptions) -> tuple[Decoding, Decoding]:
     style = style_of(options)
     with as_usage_errors("decoding"):
         searching = Decoding(
-            num_beams=options.num_beams or 5,
+            num_beams=options.num_beams or (candidates(options) if options.apart else 5),
+            num_return_sequences=candidates(options) if options.apart and not options.do_sample else 1,
             max_new_tokens=style.max_new_tokens,
             min_new_tokens=style.min_new_tokens,
             no_repeat_ngram_size=options.no_repeat_ngram_size,
@@ -294,7 +316,7 @@ def decodings(options: CaptionOptions) -> tuple[Decoding, Decoding]:
             searching,
             num_beams=1,
             do_sample=True,
-            num_return_sequences=options.n,
+            num_return_sequences=candidates(options),
             temperature=options.temperature,
             top_p=options.top_p,
             top_k=options.top_k,
@@ -307,6 +329,7 @@ def drawing_of(
     captioner: HuggingFaceCaptioner,
     listener: Listener | None,
     summarize: Summarizer | None = None,
+    apart: Comparison | None = None,
 ) -> Drawing:
     """How captions are drawn and judged."""
     from tellapart.captioning.draw import Drawing
@@ -330,14 +353,57 @@ def drawing_of(
         reward=match if options.rerank == "clip_s" else None,
         match=match,
         keep_all=options.keep_all,
+        apart=apart,
     )
+
+
+@contextmanager
+def lookalikes_of(items: Sequence[Item], options: CaptionOptions, folder: Path | None) -> Iterator[Path | None]:
+    """Where the look-alikes of the collection are, found before the processes start; none without --apart.
+
+    Args:
+        items: the whole collection.
+        options: of the command.
+        folder: where to keep them; none takes a temporary one.
+
+    Raises:
+        UsageError: no two different pictures can be read, or the listener cannot be used.
+    """
+    if not options.apart:
+        yield None
+        return
+    from tellapart.captioning.apart import readable_lookalikes
+    from tellapart.captioning.lookalikes import Lookalikes
+    from tellapart.recipe.models import load_listener
+
+    with TemporaryDirectory() as temporary:
+        kept = Path(temporary) / "lookalikes" if folder is None else folder
+        listener = load_listener(str(options.listener), name="listener")
+        cropped = _cropped(items) if center_crops(options) else items
+        near, _ = readable_lookalikes(listener, cropped, options.lookalikes)
+        Lookalikes.write(kept, near, listener)
+        del listener
+        yield kept
+
+
+def _cropped(items: Sequence[Item]) -> list[Item]:
+    """The images as the models see them."""
+    return [replace(item, image=CenterCropped(item.image)) for item in items]
 
 
 @dataclass(frozen=True)
 class BuildStation:
-    """Loads the models in whatever process it is called; it can be sent to a new one."""
+    """Loads the models in whatever process it is called; it can be sent to a new one.
+
+    Args:
+        options: of the command.
+        lookalikes: folder of the look-alikes, for --apart.
+        items: the collection, where contrastive decoding reads further images of it.
+    """
 
     options: CaptionOptions
+    lookalikes: Path | None = None
+    items: Sequence[Item] = ()
 
     def __call__(self, rank: int, processes: int) -> Station:
         """The station of one process, on its own GPU or its share of the CPU.
@@ -347,6 +413,7 @@ class BuildStation:
         """
         import torch
 
+        from tellapart.captioning.apart import distractor_items
         from tellapart.captioning.draw import Drawer
         from tellapart.captioning.read import Reader
         from tellapart.captioning.serve import Station
@@ -365,9 +432,40 @@ class BuildStation:
         listener = None if options.listener is None else load_listener(options.listener, name="listener")
         if listener is not None:
             processors[listener.name] = listener.process
-        reader = Reader(processors, features=by_id, center_crop=center_crops(options))
+        apart, distractors = None, None
+        if self.lookalikes is not None and listener is not None:
+            apart = comparison_of(options, listener, self.lookalikes)
+            distractors = distractor_items(apart, self.items)
+            processors |= {} if apart.verifier is None else {apart.verifier.name: apart.verifier.process}
+        reader = Reader(processors, features=by_id, center_crop=center_crops(options), distractors=distractors)
         summarize = None if options.summarize is None else summarizer_of(options, device())
-        return Station(reader, Drawer(captioner, drawing_of(options, captioner, listener, summarize)))
+        return Station(reader, Drawer(captioner, drawing_of(options, captioner, listener, summarize, apart)))
+
+
+def comparison_of(options: CaptionOptions, listener: ClipListener, folder: Path) -> Comparison:
+    """How candidates are compared with the look-alikes in a folder.
+
+    Raises:
+        UsageError: the verifier cannot be used.
+    """
+    from tellapart.captioning.apart import Comparison
+    from tellapart.captioning.lookalikes import Lookalikes
+    from tellapart.recipe.models import load_matcher
+    from tellapart.recipe.sections import MatcherSection
+
+    verifier = None
+    if options.verifier is not None:
+        verifier = load_matcher(MatcherSection(model=options.verifier, dtype=options.dtype), name="verifier")
+    near = Lookalikes(folder)
+    return Comparison.by(
+        listener,
+        near,
+        verifier=verifier,
+        weights=weights_of(options),
+        strength=options.apart_strength,
+        num_distractors=options.num_distractors,
+        embed=near.embed,
+    )
 
 
 def summarizer_of(options: CaptionOptions, where: torch.device) -> Summarizer:

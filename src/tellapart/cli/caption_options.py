@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import re
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
+from tellapart.captioning.defaults import LOOKALIKES, NUM_BEAMS, NUM_DISTRACTORS, WEIGHTS
 from tellapart.captioning.gate import SEVERITY, load_openers
 from tellapart.captioning.style import STYLES, Style
 from tellapart.data.folder import is_image
@@ -52,7 +54,8 @@ class CaptionOptions:
         seed: seed of sampling; an image's caption depends on the seed and the image's id.
         prompt: prompt for a model that takes one; null takes the style's.
         dtype: precision of the model's weights.
-        n: captions sampled for each image, of which --rerank keeps the best, or which --summarize makes one of.
+        n: captions sampled for each image, of which --rerank keeps the best, or which --summarize makes one of; with --apart,
+            beams or samples, 20 unless given.
         rerank: the reward that decides which caption is best: clip_s, by --listener.
         listener: a CLIP or SigLIP for --rerank clip_s and the fault low_match: a model folder, a Hugging Face id, or
             world/listener.
@@ -60,9 +63,18 @@ class CaptionOptions:
             are kept as candidates (jsonl, parquet): a model folder or a Hugging Face id.
         summary_prompt: what that model is asked, with {captions} in place of the captions; null takes the built-in prompt.
         summary_max_new_tokens: longest summary in tokens.
+        apart: tell each image from the images of the collection that look most like it, without training: candidates are compared
+            by --listener and, if given, --verifier.
+        verifier: a matcher that tells true captions from false ones, for --apart: a BLIP or BLIP-2 with a matching head, an
+            instruct vision-language model, or world/verifier.
+        lookalikes: images that each one is compared with, for --apart.
+        apart_weights: weights of truth, likelihood, clip_s and fluency in the value of a candidate, such as
+            truth=1,likelihood=0.5; those not named keep their defaults.
+        apart_strength: strength of contrastive decoding, which rules out look-alikes word by word; 0 is ordinary decoding.
+        num_distractors: look-alikes that contrastive decoding rules out; each costs about as much as the image itself.
         keep_all: write all captions of an image with their scores, not only the best (jsonl, parquet).
         gate: the faults to check captions for: all, none, or some of empty, loop, prompt_echo, unfinished, low_match,
-            same_caption, opener, separated by commas.
+            confused, same_caption, opener, separated by commas.
         resample: maximum number of times a caption with a fault of --resample_on is sampled again.
         resample_on: all, none, or some of those faults, separated by commas; sampling seldom removes the others.
         openers: a text file of phrases captions should not begin with, one per line; null takes the built-in list.
@@ -82,6 +94,7 @@ class CaptionOptions:
     examples: ClassVar[tuple[str, ...]] = (
         "tellapart caption photos/ --captioner Salesforce/blip-image-captioning-base",
         "tellapart caption photos/ --captioner runs/x --output captions.jsonl --num_processes 2",
+        "tellapart caption photos/ --captioner runs/x --apart --listener openai/clip-vit-base-patch32 --output apart.jsonl",
         "tellapart caption photos/ --captioner runs/x --n 8 --rerank clip_s --listener world/listener",
     )
     groups: ClassVar[dict[str, tuple[str, ...]]] = {
@@ -98,6 +111,14 @@ class CaptionOptions:
             "top_p",
             "top_k",
             "seed",
+        ),
+        "telling look-alikes apart": (
+            "apart",
+            "verifier",
+            "lookalikes",
+            "apart_weights",
+            "apart_strength",
+            "num_distractors",
         ),
         "choosing among several captions": (
             "n",
@@ -146,10 +167,16 @@ class CaptionOptions:
     summarize: str | None = None
     summary_prompt: str | None = None
     summary_max_new_tokens: int = 100
+    apart: bool = False
+    verifier: str | None = None
+    lookalikes: int = LOOKALIKES
+    apart_weights: str | None = None
+    apart_strength: float = 0.0
+    num_distractors: int = NUM_DISTRACTORS
     keep_all: bool = False
     gate: str = "all"
     resample: int = 3
-    resample_on: str = "empty,loop,prompt_echo,low_match"
+    resample_on: str = "empty,loop,prompt_echo,low_match,confused"
     openers: Path | None = None
     min_match: float | None = None
     max_same: int | None = None
@@ -165,6 +192,14 @@ class CaptionOptions:
 
 
 ENDINGS = {".json": "coco", ".jsonl": "jsonl", ".parquet": "parquet"}
+APART = {
+    "verifier": None,
+    "lookalikes": LOOKALIKES,
+    "apart_weights": None,
+    "apart_strength": 0.0,
+    "num_distractors": NUM_DISTRACTORS,
+}
+"""Options that only --apart reads, with their defaults."""
 FREE = frozenset(
     {
         "batch_by_size",
@@ -221,10 +256,58 @@ def check(options: CaptionOptions) -> None:
         kind_of(options)
 
 
+def _check_apart(options: CaptionOptions) -> None:
+    """Raise where the options of --apart lack something."""
+    if not options.apart:
+        given = [name for name, default in APART.items() if getattr(options, name) != default]
+        if given:
+            raise UsageError(f"--{given[0]} is for telling look-alikes apart: add --apart, or leave it out.")
+        return
+    if options.listener is None:
+        raise UsageError(
+            "--apart needs a listener: give --listener, a CLIP model such as openai/clip-vit-base-patch32."
+        )
+    other = next((name for name in ("rerank", "summarize", "features") if getattr(options, name) is not None), None)
+    if other is not None:
+        raise UsageError(f"--apart chooses by look-alikes, so it does not go with --{other}: leave one of the two out.")
+    for name in ("lookalikes", "num_distractors"):
+        if getattr(options, name) < 1:
+            raise UsageError(f"--{name} is {getattr(options, name)}: it must be at least 1.")
+    if options.apart_strength < 0:
+        raise UsageError(f"--apart_strength is {options.apart_strength}: it must be at least 0.")
+    weights_of(options)
+
+
+def weights_of(options: CaptionOptions) -> dict[str, float]:
+    """What --apart_weights says, by name.
+
+    Raises:
+        UsageError: it cannot be read.
+    """
+    found: dict[str, float] = {}
+    for part in (options.apart_weights or "").split(","):
+        name, equals, value = (word.strip() for word in part.partition("="))
+        if not part.strip():
+            continue
+        try:
+            found[name] = float(value) if equals and name in WEIGHTS else math.nan
+        except ValueError:
+            found[name] = math.nan
+        if not math.isfinite(found[name]):
+            raise UsageError(f"--apart_weights says {part!r}: write NAME=NUMBER with a name of {', '.join(WEIGHTS)}.")
+    return found
+
+
+def candidates(options: CaptionOptions) -> int:
+    """Captions drawn per image."""
+    return NUM_BEAMS if options.apart and options.n == 1 else options.n
+
+
 def _check_choice(options: CaptionOptions) -> None:
     """Raise where the options that choose among several captions lack something."""
     _check_summary(options)
-    if options.n > 1 and options.rerank is None and options.summarize is None:
+    _check_apart(options)
+    if options.n > 1 and options.rerank is None and options.summarize is None and not options.apart:
         raise UsageError(
             f"--n {options.n} draws several captions an image: say which is kept, with --rerank clip_s, or make one of them, "
             "with --summarize MODEL."
@@ -239,7 +322,7 @@ def _check_choice(options: CaptionOptions) -> None:
         raise UsageError("--min_match needs a listener: give --listener, a CLIP model such as world/listener.")
     if options.center_crop and options.features is not None:
         raise UsageError("--center_crop cuts pictures, but the captioner reads --features: leave one of the two out.")
-    if options.keep_all and options.n == 1:
+    if options.keep_all and candidates(options) == 1:
         raise UsageError("--keep_all keeps what --n draws: give --n, such as --n 8.")
 
 
@@ -264,7 +347,7 @@ def _check_summary(options: CaptionOptions) -> None:
 
 def samples(options: CaptionOptions) -> bool:
     """Whether captions are drawn at random."""
-    return options.do_sample or options.n > 1
+    return options.do_sample or (options.n > 1 and not options.apart)
 
 
 def gate_checks(options: CaptionOptions) -> tuple[str, ...]:
@@ -349,6 +432,10 @@ def settings_of(options: CaptionOptions) -> dict[str, Any]:
     settings["captioner"] = f"{options.captioner} ({identity(captioner_folder(options.captioner))})"
     if options.listener is not None:
         settings["listener"] = f"{options.listener} ({identity(listener_folder(options.listener))})"
+    if options.verifier is not None:
+        settings["verifier"] = f"{options.verifier} ({identity(listener_folder(options.verifier))})"
+    if not options.apart:
+        settings |= dict.fromkeys(("apart", *APART))
     if options.summarize is not None:
         settings["summarize"] = f"{options.summarize} ({identity(options.summarize)})"
     else:
