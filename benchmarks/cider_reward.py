@@ -20,9 +20,9 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from metrics import References, cpu_seconds
 from pycocoevalcap.cider.cider_scorer import CiderScorer, precook
 
+from metrics import References, cpu_seconds
 from tellapart.metrics.ptb import ptb_tokenize
 from tellapart.rewards.reference import CiderD, DocumentFrequencies
 from tellapart.types import Batch, Rollout

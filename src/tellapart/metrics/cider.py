@@ -66,9 +66,7 @@ class PreparedReferences:
         """Some of the images, in that order."""
         every = Numbered(self.words, self.lengths)
         chosen = Numbered(np.arange(len(self.lengths)), self.sizes).places(images)
-        return PreparedReferences(
-            *every.select(chosen), self.inverse[chosen], self.sizes[images]
-        )
+        return PreparedReferences(*every.select(chosen), self.inverse[chosen], self.sizes[images])
 
     @staticmethod
     def join(parts: Sequence[PreparedReferences]) -> PreparedReferences:
@@ -137,7 +135,9 @@ class CiderDScorer:
         if len(references.sizes) <= _IMAGES:
             return self._score(captions, image, references)
         scores = np.zeros(len(image))
-        by_size = np.argsort(references.sizes, kind="stable")  # images with many references do not widen the tables of others
+        by_size = np.argsort(
+            references.sizes, kind="stable"
+        )  # images with many references do not widen the tables of others
         rank = np.empty(len(by_size), np.int64)
         rank[by_size] = np.arange(len(by_size))
         place = rank[image]
