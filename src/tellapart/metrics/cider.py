@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import islice, pairwise
 
 import numpy as np
 
@@ -27,6 +27,8 @@ __all__ = ["END", "ORDERS", "SIGMA", "CiderDScorer", "DocumentFrequencies", "Pre
 logger = logging.getLogger(__name__)
 
 SIGMA = 6.0
+_AT_ONCE = 5000
+"""Images whose captions and references are split into words together: the words of all at once would be large."""
 _IMAGES = 128
 """Images whose references are compared together: the tables stay in a core's cache."""
 
@@ -256,10 +258,15 @@ def _of_images(
 ) -> dict[str, float]:
     if not captions:
         return {}
-    scorer = CiderDScorer(frequencies or _corpus_frequencies(references), clipped=clipped)
-    prepared = scorer.prepare([[text.split() for text in references[name]] for name in captions])
-    scores = scorer.score([caption.split() for caption in captions.values()], np.arange(len(captions)), prepared)
-    return dict(zip(captions, scores.tolist(), strict=True))
+    frequencies = frequencies or _corpus_frequencies(references)
+    scores: dict[str, float] = {}
+    names = iter(captions)
+    while some := [*islice(names, _AT_ONCE)]:
+        scorer = CiderDScorer(frequencies, clipped=clipped)  # a new one: its words are those of these images
+        prepared = scorer.prepare([[text.split() for text in references[name]] for name in some])
+        found = scorer.score([captions[name].split() for name in some], np.arange(len(some)), prepared)
+        scores |= zip(some, found.tolist(), strict=True)
+    return scores
 
 
 def _corpus_frequencies(references: Mapping[str, Sequence[str]]) -> DocumentFrequencies:
