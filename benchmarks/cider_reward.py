@@ -1,12 +1,12 @@
 """CPU time of the CIDEr-D reward, in the call that training makes, against the scorer that SCST code is built on.
 
-    OMP_NUM_THREADS=1 python benchmarks/cider_reward.py [COCO captions json] [--rounds 9] [--docs benchmarks/README.md]
+    OMP_NUM_THREADS=1 python benchmarks/cider_reward.py COCO_CAPTIONS_JSON [--rounds 9] [--docs benchmarks/README.md]
 
-64 images, 5 captions of each, 5 references, as people wrote them. The peer is pycocoevalcap's ``CiderScorer``, the code that training repositories
-copied, under the document frequencies of all references as they use it: it receives words, and computes the vectors of
-captions and references anew at each call. Ours receives the texts of a rollout and tokenizes them, too. ``kept`` scores images
-whose references were seen before, with captions never seen; ``first seen`` prepares the references in the same call. Rounds
-are interleaved; the values of both agree to 1e-9, which is checked in each round.
+64 images, 5 captions of each, 5 references, as people wrote them; in each caption a word or two is replaced. The peer is
+pycocoevalcap's ``CiderScorer``, the code that training repositories carry a copy of, under the document frequencies of all
+references. It gets words, and computes the vectors of captions and references anew at each call. Ours gets the texts of a
+rollout and finds their words, too. ``kept`` scores new captions of images whose references were seen before; ``first seen``
+prepares the references in the call, after ten other batches. Rounds are interleaved, and both agree to 1e-9 in each.
 """
 
 from __future__ import annotations
@@ -21,13 +21,14 @@ from pathlib import Path
 import numpy as np
 import torch
 from pycocoevalcap.cider.cider_scorer import CiderScorer, precook
+from tables import spread, write_table
 
 from metrics import References, cpu_seconds
 from tellapart.metrics.ptb import ptb_tokenize
 from tellapart.rewards.reference import CiderD, DocumentFrequencies
 from tellapart.types import Batch, Rollout
 
-IMAGES, SAMPLES, CALLS = 64, 5, 20
+IMAGES, SAMPLES, CALLS, WARM = 64, 5, 21, 10
 
 
 def read(path: Path) -> References:
@@ -96,45 +97,48 @@ def measure(five: References, rounds: int) -> list[str]:
     words = {name: ptb_tokenize(texts, alone=True) for name, texts in five.items()}
     frequencies, peer, rng = DocumentFrequencies.from_tokens(words), Peer(words), random.Random(1)
     names, frequent = [*five], [word for word in [*frequencies.words][:500] if word.isalpha()]
-    ratios: dict[str, list[float]] = {"kept": [], "first seen": []}
-    seconds: dict[str, list[float]] = {name: [] for name in ("peer", *ratios)}
-    kept = CiderD(frequencies)
-    for turn in range(rounds):
-        chosen = names[turn * IMAGES : (turn + 1) * IMAGES]
+    seconds: dict[str, list[float]] = {"peer": [], "kept": [], "first seen": []}
+    reward = CiderD(frequencies)
+
+    def timed(texts: list[str], batch: Batch) -> tuple[float, np.ndarray]:
+        drawn = rollout(batch, texts)
+        return cpu_seconds(lambda: reward.score(drawn))
+
+    for turn in range(-WARM, rounds):
+        chosen = names[(turn + WARM) * IMAGES : (turn + WARM + 1) * IMAGES]
         batch = Batch(chosen, [five[name] for name in chosen])
-        kept(rollout(batch, captions(five, chosen, frequent, rng)))
         drawn = [captions(five, chosen, frequent, rng) for _ in range(CALLS)]
+        first, values = timed(drawn[0], batch)
+        if turn < 0:
+            continue
         targets = [words[name] for name in chosen for _ in range(SAMPLES)]
-        pairs = list(zip(ptb_tokenize(drawn[-1], alone=True), targets, strict=True))
+        pairs = list(zip(ptb_tokenize(drawn[0], alone=True), targets, strict=True))
         spent, expected = cpu_seconds(lambda pairs=pairs: peer(pairs))
+        np.testing.assert_allclose(values, expected, rtol=0, atol=1e-9)
+        np.testing.assert_allclose(timed(drawn[0], batch)[1], expected, rtol=0, atol=1e-9)
         seconds["peer"].append(spent)
-        for name in ratios:
-            mine, total, values = kept, 0.0, np.zeros(0)
-            for texts in drawn:
-                if name == "first seen":
-                    kept._prepared.clear()
-                captions_now = rollout(batch, texts)
-                one, values = cpu_seconds(lambda mine=mine, captions_now=captions_now: mine.score(captions_now))
-                total += one
-            np.testing.assert_allclose(values, expected, rtol=0, atol=1e-9)
-            seconds[name].append(total / CALLS)
-            ratios[name].append(spent / (total / CALLS))
-    rows = []
-    for name, found in ratios.items():
-        spread = f"{statistics.median(found):.0f} [{min(found):.0f}-{max(found):.0f}]"
-        rows.append(
-            f"| {name} | {1000 * statistics.median(seconds['peer']):.0f} | {1000 * statistics.median(seconds[name]):.2f} | {spread} |"
-        )
-    return rows
+        seconds["first seen"].append(first)
+        seconds["kept"].append(statistics.mean(timed(texts, batch)[0] for texts in drawn[1:]))
+    peers = seconds.pop("peer")
+    lines = ["| references | pycocoevalcap, ms | ours, ms | ratio |", "|---|---|---|---|"]
+    for name, found in seconds.items():
+        cells = [name, f"{1000 * statistics.median(peers):.0f}", f"{1000 * statistics.median(found):.2f}"]
+        ratios = [peer / own for peer, own in zip(peers, found, strict=True)]
+        lines.append(f"| {' | '.join([*cells, spread(ratios)])} |")
+    return lines
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("captions", nargs="?", type=Path)
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("captions", type=Path, help="COCO captions json")
     parser.add_argument("--rounds", type=int, default=9)
-    o = parser.parse_args()
-    for row in measure(read(o.captions), o.rounds):
-        print(row)
+    parser.add_argument("--docs", type=Path)
+    options = parser.parse_args()
+    lines = measure(read(options.captions), options.rounds)
+    print(*lines, sep="\n")
+    if options.docs:
+        write_table(options.docs, "cider reward", lines)
 
 
 if __name__ == "__main__":

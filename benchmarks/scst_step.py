@@ -1,6 +1,6 @@
 """One SCST step against the pattern of the field's standard code, in one run.
 
-    OMP_NUM_THREADS=1 python benchmarks/scst_step.py [--model lstm|transformer] [--pairs 5]
+    OMP_NUM_THREADS=1 python benchmarks/scst_step.py [--model lstm transformer] [--pairs 5] [--docs benchmarks/README.md]
 
 10 images, 5 samples each, 2,048-wide features, 9,487 words, 20 tokens, CIDEr-D, greedy baseline, Adam. ``lstm`` is the fully
 connected one (512 units); ``transformer`` has 6 + 6 layers of width 512 over 36 places of the image.
@@ -19,10 +19,12 @@ import copy
 import statistics
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import torch
 from cider_reward import Peer
+from tables import spread, write_table
 from torch import Tensor
 from transformers import (
     CLIPImageProcessorPil,
@@ -197,14 +199,10 @@ def cpu_seconds(run: Callable[[], object]) -> float:
     return time.process_time() - start
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", choices=tuple(PATTERNS), default="lstm")
-    parser.add_argument("--pairs", type=int, default=5)
-    options = parser.parse_args()
-    torch.set_num_threads(1)
+def measure(model: str, pairs: int) -> str:
+    """A row of the table."""
     torch.manual_seed(0)
-    build, make = PATTERNS[options.model]
+    build, make = PATTERNS[model]
     generator = np.random.default_rng(0)
     captioner, inputs = build([f"w{i}" for i in range(WORDS)])
     captioner.eval().requires_grad_(True)
@@ -212,7 +210,7 @@ def main() -> None:
     reward, plain = CiderD(DocumentFrequencies.from_references(references)), PlainReward(references)
     ids = list(references)[:IMAGES]
     batch = Batch(ids, [references[i] for i in ids], {captioner.name: inputs})
-    print(f"gradients on the same samples differ by {compared(captioner, batch, reward, plain, make):.1e} (relative)")
+    difference = compared(captioner, batch, reward, plain, make)
     runs = {}
     for name in ("standard", "ours"):
         own = copy.deepcopy(captioner)
@@ -230,15 +228,27 @@ def main() -> None:
         run()
         runs[name] = run
     times = {name: [] for name in runs}
-    for _ in range(options.pairs):
+    for _ in range(pairs):
         for name, run in runs.items():
             times[name].append(cpu_seconds(run))
-    median = {name: statistics.median(values) for name, values in times.items()}
-    for name, value in median.items():
-        print(f"{name:9s} {1000 * value:7.0f} ms CPU, {IMAGES * SAMPLES / value:5.1f} captions per CPU second")
-    print(
-        f"ratio {median['standard'] / median['ours']:.2f}x ({options.model}, median of {options.pairs} interleaved pairs)"
-    )
+    cells = [model, *(f"{1000 * statistics.median(values):.0f}" for values in times.values())]
+    ratios = [standard / own for standard, own in zip(*times.values(), strict=True)]
+    return f"| {' | '.join([*cells, spread(ratios, 2), f'{difference:.0e}'])} |"
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", nargs="+", choices=tuple(PATTERNS), default=tuple(PATTERNS))
+    parser.add_argument("--pairs", type=int, default=5)
+    parser.add_argument("--docs", type=Path)
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    lines = ["| model | standard, ms | ours, ms | ratio | gradients differ by |", "|---|---|---|---|---|"]
+    lines += [measure(model, options.pairs) for model in options.model]
+    print(*lines, sep="\n")
+    if options.docs:
+        write_table(options.docs, "scst step", lines)
 
 
 if __name__ == "__main__":

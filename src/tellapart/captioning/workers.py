@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
-from multiprocessing.context import BaseContext
+from multiprocessing.context import ForkServerContext, SpawnContext
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
@@ -119,7 +119,7 @@ class _Work:
         self._returned.extendleft(reversed([batch for batch in batches if batch]))
 
 
-def _context(imports: Sequence[str]) -> BaseContext:
+def _context(imports: Sequence[str]) -> ForkServerContext | SpawnContext:
     """How workers begin.
 
     On Linux they are forked from a process that has imported what they need, once for all of them, and that has neither

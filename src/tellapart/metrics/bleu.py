@@ -55,9 +55,7 @@ def count_matches(candidates: Sequence[str], references: Sequence[Sequence[str]]
         raise ValueError("BLEU compares captions with references, but a caption has none")
     if len(candidates) > _AT_ONCE:
         starts = range(0, len(candidates), _AT_ONCE)
-        parts = [
-            count_matches(candidates[i : i + _AT_ONCE], references[i : i + _AT_ONCE], orders) for i in starts
-        ]
+        parts = [count_matches(candidates[i : i + _AT_ONCE], references[i : i + _AT_ONCE], orders) for i in starts]
         return Matches(*(np.concatenate(part, axis=-1) for part in zip(*parts, strict=True)))
     ours = [caption.split() for caption in candidates]
     theirs = [reference.split() for captions in references for reference in captions]

@@ -26,7 +26,14 @@ class WordNumbers:
     with a word that is met for the first time, are tokenized.
 
     Args:
-        vocabulary: word -> its number, from 0 on. It grows by :meth:`number` only where that is asked for.
+        vocabulary: word -> its number, from 0 on. It grows by :meth:`number` only where that is asked for. Its words are known
+            from the start, also with a final dot.
+
+    Example::
+
+        numbers = WordNumbers({"a": 0, "dog": 1})
+        numbers.number(["A dog.", "a cat"])  # words [0, 1, 0, n] with n above 1, lengths [2, 2]
+        numbers.vocabulary  # {"a": 0, "dog": 1}: the cat was not added
     """
 
     def __init__(self, vocabulary: dict[str, int]) -> None:
@@ -36,6 +43,7 @@ class WordNumbers:
         where it may only stand last."""
         self._pairs: list[tuple[int, int]] = []
         self._learning = Lock()
+        self._learn([f"{word} {word}." for word in vocabulary if word.isalpha()])
 
     def number(self, captions: Sequence[str], *, closing: Sequence[str] = (), add: bool = False) -> Numbered:
         """The words of captions as numbers. Words outside the vocabulary get numbers above it, good for this call only.
