@@ -1,14 +1,15 @@
 """One SCST step against the pattern of the field's standard code, in one run.
 
-    OMP_NUM_THREADS=1 python benchmarks/scst_step.py [--model lstm|transformer] [--pairs 5]
+    OMP_NUM_THREADS=1 python benchmarks/scst_step.py [--model lstm transformer] [--pairs 5] [--docs benchmarks/README.md]
 
 10 images, 5 samples each, 2,048-wide features, 9,487 words, 20 tokens, CIDEr-D, greedy baseline, Adam. ``lstm`` is the fully
 connected one (512 units); ``transformer`` has 6 + 6 layers of width 512 over 36 places of the image.
 
 The standard pattern (as in ImageCaptioning.pytorch, written anew here): the greedy caption without a graph, then a sampling
-loop that keeps the graph and writes each step's log-probabilities of all words into ``[50, 20, V]``; the transformer reads its
-whole prefix again for every word. Ours: everything is drawn without a graph, then scored in one pass. Both have the same
-model, reward and optimiser. Times are medians of interleaved CPU seconds; gradients are compared on the same samples.
+loop that keeps the graph and writes each step's log-probabilities of all words into ``[50, 20, V]``; the transformer keeps keys
+and values, as that code does with its cached variant. Its reward is pycocoevalcap's CIDEr-D scorer, the code that it carries
+a copy of. Ours: everything is drawn without a graph, then scored in one pass, with this package's reward. Both have the same
+model and optimiser. Times are medians of interleaved CPU seconds; gradients and rewards are compared on the same samples.
 """
 
 from __future__ import annotations
@@ -18,9 +19,12 @@ import copy
 import statistics
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import torch
+from cider_reward import Peer
+from tables import spread, write_table
 from torch import Tensor
 from transformers import (
     CLIPImageProcessorPil,
@@ -33,6 +37,7 @@ from transformers import (
 
 from tellapart.captioners.fresh import fresh_captioner
 from tellapart.captioners.huggingface import HuggingFaceCaptioner
+from tellapart.metrics.ptb import ptb_tokenize
 from tellapart.objectives.scst import SCST, Experience
 from tellapart.ops import first_eos_mask
 from tellapart.rewards.reference import CiderD, DocumentFrequencies
@@ -87,15 +92,18 @@ class LstmPattern:
 
 
 class TransformerPattern:
-    """The same, reading the whole prefix each time."""
+    """The same with keys and values kept."""
 
     def __init__(self, model, inputs, count):
-        self.model = model
+        self.model, self.past = model, None
         self.memory = model.encoder(pixel_values=inputs["pixel_values"]).last_hidden_state.repeat_interleave(count, 0)
 
     def step(self, tokens: Tensor) -> Tensor:
         """``[N, V]``."""
-        found = self.model.decoder(input_ids=tokens, encoder_hidden_states=self.memory, use_cache=False)
+        found = self.model.decoder(
+            input_ids=tokens[:, -1:], encoder_hidden_states=self.memory, past_key_values=self.past, use_cache=True
+        )
+        self.past = found.past_key_values
         return found.logits[:, -1].log_softmax(dim=-1)
 
 
@@ -122,6 +130,22 @@ def draw(pattern, captioner, *, sample: bool) -> tuple[Tensor, Tensor]:
     return tokens, logprobs
 
 
+class PlainReward:
+    """CIDEr-D of a rollout by pycocoevalcap's scorer, the end of a caption as a word."""
+
+    def __init__(self, references: dict[str, list[str]]) -> None:
+        self.words = {
+            name: [f"{text} eos" for text in ptb_tokenize(texts, alone=True)] for name, texts in references.items()
+        }
+        self.peer = Peer(self.words)
+
+    def __call__(self, rollout: Rollout) -> Tensor:
+        """``[N]``."""
+        said = zip(rollout.texts, rollout.finished.tolist(), rollout.ids(), strict=True)
+        pairs = [(f"{text} eos" if finished else text, self.words[name]) for text, finished, name in said]
+        return torch.from_numpy(self.peer(pairs)).float()
+
+
 def rollout_of(captioner, batch: Batch, tokens: Tensor) -> Rollout:
     mask, finished = first_eos_mask(tokens, captioner.eos_token_ids)
     texts = captioner.tokenizer.batch_decode(
@@ -131,7 +155,7 @@ def rollout_of(captioner, batch: Batch, tokens: Tensor) -> Rollout:
     return Rollout(batch, image, texts, tokens, mask, finished)
 
 
-def standard(captioner, batch: Batch, reward: CiderD, make: Callable) -> tuple[Rollout, Tensor]:
+def standard(captioner, batch: Batch, reward: Callable, make: Callable) -> tuple[Rollout, Tensor]:
     """Draws with the graph kept, back-propagates; gives the samples and their advantage."""
     inputs = batch.inputs[captioner.name]
     with torch.no_grad():
@@ -156,10 +180,11 @@ def gradients(module) -> Tensor:
     return torch.cat([p.grad.flatten() for p in module.parameters() if p.grad is not None])
 
 
-def compared(captioner, batch: Batch, reward: CiderD, make: Callable) -> float:
+def compared(captioner, batch: Batch, reward: CiderD, plain: PlainReward, make: Callable) -> float:
     """Relative difference of the two gradients on the same samples."""
     captioner.zero_grad()
-    rollout, advantage = standard(captioner, batch, reward, make)
+    rollout, advantage = standard(captioner, batch, plain, make)
+    torch.testing.assert_close(reward(rollout), plain(rollout), rtol=0, atol=1e-6)
     expected = gradients(captioner)
     captioner.zero_grad()
     encoded = captioner.reusable(captioner.encode(batch))
@@ -174,22 +199,18 @@ def cpu_seconds(run: Callable[[], object]) -> float:
     return time.process_time() - start
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", choices=tuple(PATTERNS), default="lstm")
-    parser.add_argument("--pairs", type=int, default=5)
-    options = parser.parse_args()
-    torch.set_num_threads(1)
+def measure(model: str, pairs: int) -> str:
+    """A row of the table."""
     torch.manual_seed(0)
-    build, make = PATTERNS[options.model]
+    build, make = PATTERNS[model]
     generator = np.random.default_rng(0)
     captioner, inputs = build([f"w{i}" for i in range(WORDS)])
     captioner.eval().requires_grad_(True)
     references = {str(i): sentences(generator, 5) for i in range(2000)}
-    reward = CiderD(DocumentFrequencies.from_references(references))
+    reward, plain = CiderD(DocumentFrequencies.from_references(references)), PlainReward(references)
     ids = list(references)[:IMAGES]
     batch = Batch(ids, [references[i] for i in ids], {captioner.name: inputs})
-    print(f"gradients on the same samples differ by {compared(captioner, batch, reward, make):.1e} (relative)")
+    difference = compared(captioner, batch, reward, plain, make)
     runs = {}
     for name in ("standard", "ours"):
         own = copy.deepcopy(captioner)
@@ -199,7 +220,7 @@ def main() -> None:
         def run(name=name, own=own, optimizer=optimizer, objective=objective) -> None:
             optimizer.zero_grad()
             if name == "standard":
-                standard(own, batch, reward, make)
+                standard(own, batch, plain, make)
             else:
                 ours(objective, batch)
             optimizer.step()
@@ -207,15 +228,27 @@ def main() -> None:
         run()
         runs[name] = run
     times = {name: [] for name in runs}
-    for _ in range(options.pairs):
+    for _ in range(pairs):
         for name, run in runs.items():
             times[name].append(cpu_seconds(run))
-    median = {name: statistics.median(values) for name, values in times.items()}
-    for name, value in median.items():
-        print(f"{name:9s} {1000 * value:7.0f} ms CPU, {IMAGES * SAMPLES / value:5.1f} captions per CPU second")
-    print(
-        f"ratio {median['standard'] / median['ours']:.2f}x ({options.model}, median of {options.pairs} interleaved pairs)"
-    )
+    cells = [model, *(f"{1000 * statistics.median(values):.0f}" for values in times.values())]
+    ratios = [standard / own for standard, own in zip(*times.values(), strict=True)]
+    return f"| {' | '.join([*cells, spread(ratios, 2), f'{difference:.0e}'])} |"
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", nargs="+", choices=tuple(PATTERNS), default=tuple(PATTERNS))
+    parser.add_argument("--pairs", type=int, default=5)
+    parser.add_argument("--docs", type=Path)
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    lines = ["| model | standard, ms | ours, ms | ratio | gradients differ by |", "|---|---|---|---|---|"]
+    lines += [measure(model, options.pairs) for model in options.model]
+    print(*lines, sep="\n")
+    if options.docs:
+        write_table(options.docs, "scst step", lines)
 
 
 if __name__ == "__main__":

@@ -56,6 +56,7 @@ class Build:
 
     def __call__(self, rank: int, processes: int) -> Station:
         (self.folder / f"pid-{os.getpid()}").write_text(f"{rank} of {processes}")
+        (self.folder / f"begun-{rank}").write_text(f"{os.getppid()} {os.environ.get('CAPTIONING_TEST')}")
 
         def slow_draw(batch: Batch, described: int) -> list[Caption]:
             time.sleep(self.seconds)

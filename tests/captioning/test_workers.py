@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
@@ -47,6 +48,20 @@ def test_two_processes_share_the_images(tmp_path):
     assert [item.id for item, _ in rows] == [item.id for item in items(60) if item.id not in broken]
     assert all(caption.caption == f"caption of {item.id}" for item, caption in rows)
     assert Counter(caption.id for caption in reported) == Counter(item.id for item in items(60))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="workers are forked on Linux only")
+def test_workers_are_forked_from_one_process_that_is_not_the_main_one(tmp_path, monkeypatch):
+    begun = []
+    for value in ("first", "second"):  # each time with the environment of then
+        monkeypatch.setenv("CAPTIONING_TEST", value)
+        folder = tmp_path / value
+        folder.mkdir()
+        run(folder, count=20, pace=replace(TWO, imports=("json",)), seconds=0.05)
+        begun += [(folder / f"begun-{rank}").read_text().split() for rank in (0, 1)]
+    assert [value for _, value in begun] == ["first", "first", "second", "second"]
+    assert len({parent for parent, _ in begun}) == 1
+    assert begun[0][0] != str(os.getpid())
 
 
 def test_the_share_of_a_dead_worker_is_not_lost(tmp_path, caplog):

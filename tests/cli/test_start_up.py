@@ -65,6 +65,12 @@ def _waits_for_no_model(words):
     assert seconds < 1.0
 
 
+def test_the_options_of_recipes_are_read_without_transformers():
+    names = ["world_ved_dico_truth", "world_blip2_vlrm", "world_blip2_vlrm_rs", "world_ved_psst", "world_ved_g_gan"]
+    code = f"from tellapart.cli.main import main; [main(['train', name, '--help']) for name in {names}]"
+    assert imported_by(code)[0] == {"torch", "numpy"}
+
+
 @pytest.mark.parametrize(
     "words", [["score"], ["report"], ["judge"], ["data", "check"], ["data", "convert"]], ids=" ".join
 )

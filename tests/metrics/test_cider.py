@@ -95,9 +95,9 @@ def test_scoring_adds_nothing_to_the_tables():
     before = dict(frequencies.counts), len(frequencies.words), len(frequencies.totals)
     scorer = CiderDScorer(frequencies)
     prepared = scorer.prepare([[["something", "new"], ["a", "dog"]]])
-    known = len(scorer._vocabulary)
+    known = len(scorer.vocabulary)
     first = scorer.score([["never", "seen", "words"], ["a", "dog"]], np.array([0, 0]), prepared)
-    assert len(scorer._vocabulary) == known == len(frequencies.words) + 2  # the reference's new words only
+    assert len(scorer.vocabulary) == known == len(frequencies.words) + 2  # the reference's new words only
     assert (dict(frequencies.counts), len(frequencies.words), len(frequencies.totals)) == before
     again = scorer.score([["never", "seen", "words"], ["a", "dog"]], np.array([0, 0]), prepared)
     assert first.tolist() == again.tolist()

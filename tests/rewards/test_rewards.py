@@ -116,8 +116,10 @@ def test_cider_d_prepares_an_image_once_and_never_grows_its_frequencies(monkeypa
     reward = CiderD(DocumentFrequencies.from_references(references), prepared_images=2)
     size = len(reward.document_frequencies.counts)
     calls = []
-    prepare = reward._scorer.prepare
-    monkeypatch.setattr(reward._scorer, "prepare", lambda refs: calls.append(len(refs)) or prepare(refs))
+    prepare = reward._scorer.prepare_numbered
+    monkeypatch.setattr(
+        reward._scorer, "prepare_numbered", lambda words, sizes: calls.append(len(sizes)) or prepare(words, sizes)
+    )
     drawn = rollout(["new words", "unseen too"], [0, 1], list(references.values())[:3])
     first = reward(drawn)
     assert torch.equal(reward(drawn), first)

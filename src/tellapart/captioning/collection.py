@@ -27,6 +27,7 @@ class Pace:
         processes: 1 works in this process.
         by_size: draw images of like shape together.
         fail: stop at the first image that cannot be read.
+        imports: modules that each of several processes needs; they are imported once where the system can fork.
     """
 
     batch_size: int = 16
@@ -34,6 +35,7 @@ class Pace:
     processes: int = 1
     by_size: bool = True
     fail: bool = False
+    imports: tuple[str, ...] = ()
 
 
 @dataclass
@@ -127,7 +129,8 @@ def _work_through(
 ) -> None:
     if pace.processes > 1:
         assert work is not None, "several processes meet in their journals"
-        in_processes(Orders(build, pace.processes, output, pace.threads, pace.fail), left, work.journal, tell)
+        orders = Orders(build, pace.processes, output, pace.threads, pace.fail, pace.imports)
+        in_processes(orders, left, work.journal, tell)
         return
     station = build(0, 1)
     options = {"output": output, "threads": pace.threads, "fail": pace.fail}

@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
+from multiprocessing.context import ForkServerContext, SpawnContext
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
@@ -42,6 +43,7 @@ class Orders:
         output: what writes an image's own file.
         threads: that read ahead in each worker.
         fail: stop at the first image that cannot be read.
+        imports: modules that every worker needs.
     """
 
     build: Build
@@ -49,6 +51,7 @@ class Orders:
     output: Output | None
     threads: int
     fail: bool
+    imports: tuple[str, ...] = ()
 
 
 @dataclass
@@ -116,10 +119,23 @@ class _Work:
         self._returned.extendleft(reversed([batch for batch in batches if batch]))
 
 
+def _context(imports: Sequence[str]) -> ForkServerContext | SpawnContext:
+    """How workers begin.
+
+    On Linux they are forked from a process that has imported what they need, once for all of them, and that has neither
+    threads nor a GPU. It is started with the first worker, and ends with this process. Elsewhere each worker imports alone.
+    """
+    if sys.platform != "linux":
+        return multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(list(imports))
+    return context
+
+
 def _start(orders: Orders, rank: int, journal: Path) -> _Worker:
-    context = multiprocessing.get_context("spawn")
+    context = _context(orders.imports)
     ours, theirs = context.Pipe()
-    process = context.Process(target=_work, args=(orders, rank, journal, theirs), daemon=True)
+    process = context.Process(target=_begin, args=(dict(os.environ), orders, rank, journal, theirs), daemon=True)
     main = threading.current_thread() is threading.main_thread()
     # Ctrl-C goes to every process of the terminal: workers leave it to the main one, from their first moment on.
     before = signal.signal(signal.SIGINT, signal.SIG_IGN) if main else None
@@ -175,6 +191,13 @@ def _end(crew: Sequence[_Worker]) -> None:
         if worker.process.is_alive():
             worker.process.kill()
             worker.process.join()
+
+
+def _begin(environment: dict[str, str], orders: Orders, rank: int, journal: Path, connection: Connection) -> None:
+    """Begin a worker with the environment of now, and not of when the first worker of all began."""
+    os.environ.clear()
+    os.environ.update(environment)
+    _work(orders, rank, journal, connection)
 
 
 def _work(orders: Orders, rank: int, journal: Path, connection: Connection) -> None:

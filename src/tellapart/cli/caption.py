@@ -65,6 +65,15 @@ FILES: dict[str, type[JsonLines | Parquet | WebDataset | CocoResults]] = {
 }
 """Forms of output that are made of a place alone."""
 
+IMPORTS = (
+    "tellapart.cli.caption",
+    "tellapart.captioners.huggingface",
+    "tellapart.captioning.draw",
+    "tellapart.captioning.read",
+    "tellapart.recipe.models",
+)
+"""Modules that every worker process needs."""
+
 SHOWN_ERRORS = 20
 """Images whose errors are told one by one."""
 
@@ -291,6 +300,7 @@ def pace_of(options: CaptionOptions) -> Pace:
         processes=options.num_processes,
         by_size=options.batch_by_size,
         fail=options.on_error == "fail",
+        imports=IMPORTS,
     )
 
 
@@ -300,7 +310,7 @@ def decodings(options: CaptionOptions) -> tuple[Decoding, Decoding]:
     Raises:
         UsageError: a number cannot be used.
     """
-    from tellapart.recipe.models import as_usage_errors
+    from tellapart.recipe.options import as_usage_errors
     from tellapart.types import Decoding
 
     style = style_of(options)

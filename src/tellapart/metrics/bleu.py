@@ -20,6 +20,8 @@ from tellapart.metrics.positions import (
 )
 
 _SMALL, _TINY = 1e-9, 1e-15
+_AT_ONCE = 5000
+"""Captions that are split into words together: the words of all at once would be large."""
 
 
 class Matches(NamedTuple):
@@ -51,6 +53,10 @@ def count_matches(candidates: Sequence[str], references: Sequence[Sequence[str]]
     """
     if not all(references):
         raise ValueError("BLEU compares captions with references, but a caption has none")
+    if len(candidates) > _AT_ONCE:
+        starts = range(0, len(candidates), _AT_ONCE)
+        parts = [count_matches(candidates[i : i + _AT_ONCE], references[i : i + _AT_ONCE], orders) for i in starts]
+        return Matches(*(np.concatenate(part, axis=-1) for part in zip(*parts, strict=True)))
     ours = [caption.split() for caption in candidates]
     theirs = [reference.split() for captions in references for reference in captions]
     both = number_all([*ours, *theirs])

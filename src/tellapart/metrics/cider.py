@@ -10,95 +10,75 @@ has neither clipping nor penalty and can be raised by repeating words.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from itertools import islice, pairwise
 
 import numpy as np
 
 from tellapart.errors import UsageError
 from tellapart.metrics.frequencies import END, FEW_IMAGES, ORDERS, DocumentFrequencies
 from tellapart.metrics.ngrams import Numbered, add_words, number_words
-from tellapart.metrics.positions import (
-    Scratch,
-    chunks,
-    columns,
-    count_dtype,
-    narrow,
-    other_side,
-    own_counts,
-    same_ngrams,
-)
+from tellapart.metrics.occurrences import occurrences
+from tellapart.metrics.positions import Scratch, own_counts
 
 __all__ = ["END", "ORDERS", "SIGMA", "CiderDScorer", "DocumentFrequencies", "PreparedReferences", "cider", "cider_d"]
 
 logger = logging.getLogger(__name__)
 
 SIGMA = 6.0
-BREAK = -2
-"""Stands behind every prepared reference; unlike any word or end of a caption, in every type of word numbers."""
+_AT_ONCE = 5000
+"""Images whose captions and references are split into words together: the words of all at once would be large."""
+_IMAGES = 128
+"""Images whose references are compared together: the tables stay in a core's cache."""
 
 
 @dataclass(frozen=True, slots=True)
 class PreparedReferences:
-    """References of images, ready to be compared with many captions; some 3 kB an image.
+    """References of images, ready to be compared with many captions; about 1 kB per image.
 
     Args:
-        words: ``[T]``, numbered by the scorer that prepared them, :data:`BREAK` after each reference.
-        counts: ``[4, T]``: how often the n-gram at each word occurs in its reference.
-        shares: ``[4, T]``: its squared idf over the norm of the reference's vector.
+        words: ``[T]``, numbered by the scorer that prepared them.
         lengths: ``[R]``: words of each reference.
+        inverse: ``[R, 4]``: one over the norm of the reference's vector of each order, 0 for 0.
         sizes: ``[B]``: references of each image.
     """
 
     words: np.ndarray
-    counts: np.ndarray
-    shares: np.ndarray
     lengths: np.ndarray
+    inverse: np.ndarray
     sizes: np.ndarray
 
     def images(self) -> list[PreparedReferences]:
         """Each image's references by themselves."""
         ends = np.append(0, np.cumsum(self.sizes))
-        spans = np.append(0, np.cumsum(self.lengths + 1))[ends].tolist()
+        spans = np.append(0, np.cumsum(self.lengths))[ends].tolist()
         bounds = zip(spans, spans[1:], ends.tolist(), ends[1:].tolist(), strict=False)
         return [
             PreparedReferences(
                 self.words[start:stop].copy(),
-                self.counts[:, start:stop].copy(),
-                self.shares[:, start:stop].copy(),
                 self.lengths[first:last].copy(),
+                self.inverse[first:last].copy(),
                 self.sizes[i : i + 1].copy(),
             )
             for i, (start, stop, first, last) in enumerate(bounds)
         ]
+
+    def select(self, images: np.ndarray) -> PreparedReferences:
+        """Some of the images, in that order."""
+        every = Numbered(self.words, self.lengths)
+        chosen = Numbered(np.arange(len(self.lengths)), self.sizes).places(images)
+        return PreparedReferences(*every.select(chosen), self.inverse[chosen], self.sizes[images])
 
     @staticmethod
     def join(parts: Sequence[PreparedReferences]) -> PreparedReferences:
         """The references of all images together, in order."""
         return PreparedReferences(
             np.concatenate([part.words for part in parts]),
-            np.concatenate([part.counts for part in parts], axis=1),
-            np.concatenate([part.shares for part in parts], axis=1),
             np.concatenate([part.lengths for part in parts]),
+            np.concatenate([part.inverse for part in parts]),
             np.concatenate([part.sizes for part in parts]),
         )
-
-
-class _Matches(NamedTuple):
-    """N-grams of references that captions have too.
-
-    Args:
-        orders: ``[M]``, words of the n-gram less one.
-        rows: ``[M]``, the caption.
-        places: ``[M]``, where the n-gram begins among the words of all references.
-        found: ``[M]``, how often the caption has it.
-    """
-
-    orders: np.ndarray
-    rows: np.ndarray
-    places: np.ndarray
-    found: np.ndarray
 
 
 class CiderDScorer:
@@ -107,11 +87,14 @@ class CiderDScorer:
     Args:
         frequencies: of n-grams in references; corpus references for the metric, training references for a reward.
         clipped: False for the older CIDEr: neither clipping nor penalty.
+
+    Attributes:
+        vocabulary: word -> its number.
     """
 
     def __init__(self, frequencies: DocumentFrequencies, *, clipped: bool = True) -> None:
         self.frequencies, self.clipped = frequencies, clipped
-        self._vocabulary = dict(frequencies.words)  # grows with references, never with captions
+        self.vocabulary = dict(frequencies.words)  # grows with references, never with captions
         self._scratch = Scratch()
 
     def prepare(self, references: Sequence[Sequence[Sequence[str]]]) -> PreparedReferences:
@@ -123,19 +106,20 @@ class CiderDScorer:
         if not all(references):
             raise ValueError("CIDEr compares captions with references, but an image has none")
         rows = [words for captions in references for words in captions]
-        add_words(self._vocabulary, rows)
-        own = number_words(rows, self._vocabulary)
-        idf, counts = self.frequencies.idf(own), own_counts(own, len(ORDERS), self._scratch)
-        inverse = _inverse_norms(own, idf, counts)
-        places = np.arange(len(own.words)) + own.owners
-        words = np.full(len(own.words) + len(rows), BREAK, np.int32)
-        words[places] = own.words
-        every_count, shares = np.zeros((len(ORDERS), len(words)), counts.dtype), np.zeros((len(ORDERS), len(words)))
-        every_count[:, places] = counts
-        shares[:, places] = idf * idf * np.repeat(inverse, own.lengths, axis=1)
-        return PreparedReferences(
-            words, every_count, shares, own.lengths, np.array([len(r) for r in references], np.int64)
-        )
+        add_words(self.vocabulary, rows)
+        sizes = np.array([len(captions) for captions in references], np.int64)
+        return self.prepare_numbered(number_words(rows, self.vocabulary), sizes)
+
+    def prepare_numbered(self, references: Numbered, sizes: np.ndarray) -> PreparedReferences:
+        """The same for references whose words have this scorer's numbers.
+
+        Args:
+            references: of all images.
+            sizes: ``[B]``, references of each image, at least one.
+        """
+        counts = own_counts(references, len(ORDERS), self._scratch)
+        inverse = _inverse_norms(references, self.frequencies.idf(references) ** 2, counts)
+        return PreparedReferences(references.words, references.lengths, inverse.T.copy(), sizes)
 
     def score(self, captions: Sequence[Sequence[str]], image: np.ndarray, references: PreparedReferences) -> np.ndarray:
         """``[N]`` float64, 0 to 10: CIDEr-D of each caption against the references of its image.
@@ -145,84 +129,92 @@ class CiderDScorer:
             image: ``[N]``, which of the prepared images each caption is of.
             references: of B images, each with at least one.
         """
-        own = number_words(captions, self._vocabulary)
-        counts = own_counts(own, len(ORDERS), self._scratch)
-        inverse = _inverse_norms(own, self.frequencies.idf(own), counts)
-        order, each = np.argsort(image, kind="stable"), np.bincount(image, minlength=len(references.sizes))
-        first = np.cumsum(each) - each
-        scores = np.zeros(len(captions))
-        for count in np.unique(each[each > 0]).tolist():  # images with equally many captions together
-            images = np.flatnonzero(each == count)
-            rows = order[first[images] + np.arange(count)[:, None]]
-            for matches in self._matches(own, rows, references, images):
-                scores += self._weigh(matches, own, inverse, references)
-        return scores * (10.0 / len(ORDERS)) / references.sizes[image]
+        return self.score_numbered(number_words(captions, self.vocabulary), image, references)
 
-    def _matches(
-        self, own: Numbered, rows: np.ndarray, references: PreparedReferences, images: np.ndarray
-    ) -> Iterator[_Matches]:
-        """The n-grams of references that captions of their image have, some images at a time.
+    def score_numbered(self, captions: Numbered, image: np.ndarray, references: PreparedReferences) -> np.ndarray:
+        """The same for captions whose words have this scorer's numbers, and others where it has none."""
+        image = np.asarray(image, np.int64)
+        if len(references.sizes) <= _IMAGES:
+            return self._score(captions, image, references)
+        scores = np.zeros(len(image))
+        by_size = np.argsort(
+            references.sizes, kind="stable"
+        )  # images with many references do not widen the tables of others
+        rank = np.empty(len(by_size), np.int64)
+        rank[by_size] = np.arange(len(by_size))
+        place = rank[image]
+        order = np.argsort(place, kind="stable")
+        bounds = np.searchsorted(place[order], np.arange(0, len(by_size) + _IMAGES, _IMAGES))
+        for first, (start, stop) in zip(range(0, len(by_size), _IMAGES), pairwise(bounds.tolist()), strict=False):
+            rows = order[start:stop]
+            some = references.select(by_size[first : first + _IMAGES])
+            scores[rows] = self._score(captions.select(rows), place[rows] - first, some)
+        return scores
 
-        An image's references lie in one column, one after the other, so that one table compares them all.
-
-        Args:
-            own: all captions.
-            rows: ``[count, I]``, which captions are of each image.
-            references: of all images.
-            images: ``[I]``, which of these.
-        """
-        begin = np.cumsum(references.sizes) - references.sizes
-        ours, theirs = narrow(own.words, references.words)
-        spans = Numbered(theirs, np.add.reduceat(references.lengths + 1, begin))
-        captions, _ = columns(Numbered(ours, own.lengths))
-        tops = own.lengths[rows].max(axis=0)
-        cells = tops * spans.lengths[images] * len(rows)
-        order = np.argsort(-cells, kind="stable")
-        for part in chunks(cells[order]):
-            some = order[part]
-            left = captions[: tops[some].max()].take(rows[:, some], axis=1)
-            right, _ = columns(spans.select(images[some]))
-            shape = (len(right), *left.shape[1:])
-            places = spans.starts[images[some]] + np.arange(len(right))[:, None]
-            hits, found = [], []
-            for same in same_ngrams(left, other_side(right)[:, None], len(ORDERS), self._scratch):
-                times = same.sum(axis=0, dtype=count_dtype(len(left))).reshape(-1)
-                hits.append(np.flatnonzero(times > 0))
-                found.append(times.take(hits[-1]))
-            at = np.concatenate(hits)
-            yield _Matches(
-                np.repeat(np.arange(len(ORDERS)), [len(hit) for hit in hits]),
-                np.broadcast_to(rows[:, some], shape).reshape(-1).take(at),
-                np.broadcast_to(places[:, None], shape).reshape(-1).take(at),
-                np.concatenate(found),
-            )
-
-    def _weigh(
-        self, matches: _Matches, own: Numbered, inverse: np.ndarray, references: PreparedReferences
-    ) -> np.ndarray:
-        """``[N]``: the cosines of each caption with its references, summed over references and orders."""
-        orders, rows, places, found = matches
-        at = orders * len(references.words) + places
+    def _score(self, captions: Numbered, image: np.ndarray, references: PreparedReferences) -> np.ndarray:
+        """The same for few images."""
+        said = captions.lengths > 0
+        if not said.all():
+            scores = np.zeros(len(image))
+            if said.any():
+                spoken = Numbered(captions.words, captions.lengths[said])
+                scores[said] = self._score(spoken, image[said], references)
+            return scores
+        own = own_counts(captions, len(ORDERS), self._scratch)
+        weights = self.frequencies.idf(captions)
+        weights *= weights
+        inverse = _inverse_norms(captions, weights, own)
         if self.clipped:
-            found = np.minimum(found, references.counts.reshape(-1).take(at))
-        weights = (
-            found * references.shares.reshape(-1).take(at) * inverse.reshape(-1).take(orders * len(own.lengths) + rows)
-        )
+            weights /= np.maximum(own, 1)  # each of c equal n-grams has its share
+        lanes = _Lanes(references.sizes)
+        every, starts = Numbered(references.words, references.lengths), captions.starts
+        scores = np.zeros((lanes.count, len(image)))
+        for n, found in enumerate(occurrences(captions, image, every, references.sizes, len(ORDERS))):
+            counted = np.minimum(found, own[n]) if self.clipped else own[n] > 0
+            sums = np.add.reduceat(counted * weights[n] * found, starts, axis=1)
+            sums *= lanes.spread(references.inverse[:, n]).take(image, axis=1)
+            sums *= inverse[n]
+            scores += sums
         if self.clipped:
-            bigrams = np.repeat(np.maximum(references.lengths - 1, 0), references.lengths + 1)
-            difference = np.abs(bigrams.take(places) - np.maximum(own.lengths - 1, 0).take(rows))
+            bigrams = lanes.spread(np.maximum(references.lengths - 1, 0)).take(image, axis=1)
+            difference = np.abs(bigrams - np.maximum(captions.lengths - 1, 0))
             penalties = np.exp(-(np.arange(difference.max(initial=0) + 1.0) ** 2) / (2 * SIGMA**2))
-            weights *= penalties.take(difference)
-        return np.bincount(rows, weights, minlength=len(own.lengths))
+            scores *= penalties.take(difference)
+        total = np.zeros(len(image))
+        for lane in scores:  # one after the other, so that a caption's sum does not depend on the batch's largest image
+            total += lane
+        return total * (10.0 / len(ORDERS)) / references.sizes[image]
 
 
-def _inverse_norms(words: Numbered, idf: np.ndarray, counts: np.ndarray) -> np.ndarray:
+class _Lanes:
+    """Values of all references as a table with one column for each image.
+
+    Args:
+        sizes: ``[B]``, references of each image.
+    """
+
+    def __init__(self, sizes: np.ndarray) -> None:
+        self.count, self.images = int(sizes.max(initial=0)), len(sizes)
+        lane = np.arange(int(sizes.sum())) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+        self._cells = lane * self.images + np.repeat(np.arange(self.images), sizes)
+
+    def spread(self, values: np.ndarray) -> np.ndarray:
+        """``[R, B]``, 0 where an image has fewer references, of ``values``, one for each reference."""
+        table = np.zeros(self.count * self.images, values.dtype)
+        table[self._cells] = values
+        return table.reshape(self.count, self.images)
+
+
+def _inverse_norms(words: Numbered, squares: np.ndarray, counts: np.ndarray) -> np.ndarray:
     """``[4, N]``: one over the norms of tf-idf vectors, 0 for 0; each of ``c`` equal n-grams adds ``c`` to the square of
     ``c``."""
-    norms = np.zeros((len(ORDERS), len(words.lengths)))
-    some = words.lengths > 0
-    if some.any():
-        norms[:, some] = np.add.reduceat(idf * idf * counts, words.starts[some], axis=1)
+    some, starts = words.lengths > 0, words.starts
+    if some.all() and len(some):
+        norms = np.add.reduceat(squares * counts, starts, axis=1)
+    else:
+        norms = np.zeros((len(ORDERS), len(some)))
+        if some.any():
+            norms[:, some] = np.add.reduceat(squares * counts, starts[some], axis=1)
     return np.divide(1.0, np.sqrt(norms), out=norms, where=norms > 0)
 
 
@@ -266,10 +258,15 @@ def _of_images(
 ) -> dict[str, float]:
     if not captions:
         return {}
-    scorer = CiderDScorer(frequencies or _corpus_frequencies(references), clipped=clipped)
-    prepared = scorer.prepare([[text.split() for text in references[name]] for name in captions])
-    scores = scorer.score([caption.split() for caption in captions.values()], np.arange(len(captions)), prepared)
-    return dict(zip(captions, scores.tolist(), strict=True))
+    frequencies = frequencies or _corpus_frequencies(references)
+    scores: dict[str, float] = {}
+    names = iter(captions)
+    while some := [*islice(names, _AT_ONCE)]:
+        scorer = CiderDScorer(frequencies, clipped=clipped)  # a new one: its words are those of these images
+        prepared = scorer.prepare([[text.split() for text in references[name]] for name in some])
+        found = scorer.score([captions[name].split() for name in some], np.arange(len(some)), prepared)
+        scores |= zip(some, found.tolist(), strict=True)
+    return scores
 
 
 def _corpus_frequencies(references: Mapping[str, Sequence[str]]) -> DocumentFrequencies:

@@ -9,7 +9,7 @@ import pickle
 from collections import OrderedDict, defaultdict
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from itertools import islice
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any
 from zipfile import BadZipFile
@@ -198,24 +198,45 @@ def _count(captions: Numbered, images: np.ndarray, vocabulary: int) -> tuple[np.
         images: ``[N]``, the image each caption is of; captions of an image follow one another.
         vocabulary: V, number of words.
     """
-    remaining, image = captions.remaining, images[captions.owners]
+    remaining = captions.remaining.astype(np.int32)
+    image = np.repeat(images.astype(np.int32), captions.lengths)
     size = int(images.max(initial=0)) + 1
-    places, ngrams = np.arange(len(captions.words)), captions.words.astype(np.int64)
-    totals = [np.bincount(_distinct(ngrams * size + image) // size, minlength=vocabulary)]
+    places, ngrams = np.arange(len(captions.words), dtype=np.int64), captions.words
+    totals = [_images_of(ngrams, image, vocabulary, size)]
     pairs, numbered = [np.empty((0, 2), np.int32)], vocabulary
     for order in range(2, len(ORDERS) + 1):
         on = np.flatnonzero((totals[-1][ngrams - (numbered - len(totals[-1]))] > 1) & (remaining[places] >= order))
         places, prefix = places[on], ngrams[on]
-        keys, which = np.unique(prefix * vocabulary + captions.words[places + order - 1], return_inverse=True)
-        counts = np.bincount(_distinct(which * size + image[places]) // size, minlength=len(keys))
+        keys, which = np.unique(
+            prefix.astype(np.int64) * vocabulary + captions.words[places + order - 1], return_inverse=True
+        )
+        which = which.astype(np.int32)
+        counts = _images_of(which, image[places], len(keys), size)
         kept = counts > 1
-        number = np.cumsum(kept) - 1
+        number = np.cumsum(kept, dtype=np.int32) - 1
         on = np.flatnonzero(kept[which])
         places, ngrams = places[on], numbered + number[which[on]]
         pairs.append(np.stack([keys[kept] // vocabulary, keys[kept] % vocabulary], axis=1).astype(np.int32))
         totals.append(counts[kept])
         numbered += int(kept.sum())
     return np.concatenate(pairs), np.concatenate(totals)
+
+
+def _images_of(ngrams: np.ndarray, image: np.ndarray, count: int, size: int) -> np.ndarray:
+    """``[count]``: in how many images each n-gram is.
+
+    Args:
+        ngrams: ``[T]``, below ``count``.
+        image: ``[T]``, below ``size``, rising.
+        count: number of n-grams.
+        size: number of images.
+    """
+    totals = np.zeros(count, np.int64)
+    cut = np.searchsorted(image, np.arange(0, size + _IMAGES_AT_ONCE, _IMAGES_AT_ONCE)).tolist()
+    for start, stop in pairwise(cut):  # an image lies in one part
+        keys = _distinct(ngrams[start:stop].astype(np.int64) * size + image[start:stop])
+        totals += np.bincount(keys // size, minlength=count)
+    return totals
 
 
 def _distinct(numbers: np.ndarray) -> np.ndarray:

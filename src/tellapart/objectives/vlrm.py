@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 import torch
 from torch import Tensor
 
 from tellapart.captioners.base import Captioner, Encoded
-from tellapart.captioners.critic import Critic
 from tellapart.listeners.remember import RememberingTexts
 from tellapart.objectives.common import rollout_logs, score
 from tellapart.ops import Reduction, masked, reduce
@@ -18,6 +17,9 @@ from tellapart.rewards.contrastive import text_keys
 from tellapart.rewards.penalties import token_returns
 from tellapart.rewards.phi import phi
 from tellapart.types import Batch, Decoding, Gather, Listener, ObjectiveModule, Reward, Rollout, StepOutput
+
+if TYPE_CHECKING:
+    from tellapart.captioners.critic import Critic
 
 # What an actor-critic learns from: drawn captions with a return and an expectation for every token.
 

@@ -24,7 +24,6 @@ from tellapart.recipe import own_listener as owned
 from tellapart.recipe.feature_inputs import collate_of, features_at, start_captioner
 from tellapart.recipe.images import check_selection, training_data, training_images, watched_images
 from tellapart.recipe.models import (
-    as_usage_errors,
     decoding,
     device,
     load_grammar,
@@ -33,6 +32,7 @@ from tellapart.recipe.models import (
     load_scorers,
     truth_of,
 )
+from tellapart.recipe.options import as_usage_errors
 from tellapart.recipe.parts import OWN_LISTENER, Parts, check_parts
 from tellapart.recipe.recipe import Recipe
 from tellapart.recipe.rewards import build_reward, check_reward

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from tellapart.captioners.adapters import LoraOptions
 from tellapart.errors import UsageError
 from tellapart.metrics.phrases import EXEMPT, read_phrases, vlrm_phrases
-from tellapart.recipe.models import as_usage_errors
+from tellapart.recipe.options import as_usage_errors
 
 if TYPE_CHECKING:
     from tellapart.captioners.critic import Critic

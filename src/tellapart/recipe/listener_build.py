@@ -118,7 +118,7 @@ def _objective(
     from tellapart.objectives.contrastive_grammar import ContrastiveGrammar
     from tellapart.objectives.hinge import Hinge
     from tellapart.objectives.positive_augmented import PositiveAugmented
-    from tellapart.recipe.models import as_usage_errors
+    from tellapart.recipe.options import as_usage_errors
     from tellapart.rewards.grammar import make_head
 
     if recipe.loss == "hinge":

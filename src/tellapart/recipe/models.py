@@ -14,7 +14,6 @@ import torch
 from safetensors import SafetensorError, safe_open
 
 from tellapart.captioners.adapters import LoraOptions
-from tellapart.captioners.huggingface import HuggingFaceCaptioner
 from tellapart.data.load import load_dataset
 from tellapart.errors import UsageError
 from tellapart.files import trained_part
@@ -22,12 +21,14 @@ from tellapart.listeners.clip import ClipListener
 from tellapart.listeners.kinds import is_late, is_vse, trained_folder
 from tellapart.objectives import METHODS
 from tellapart.ops import current_device
+from tellapart.recipe.options import as_usage_errors
 from tellapart.recipe.sections import CaptionerSection
 from tellapart.rewards.grammar import Grammar
 from tellapart.rewards.language_model import LanguageModel
 from tellapart.types import Decoding
 
 if TYPE_CHECKING:
+    from tellapart.captioners.huggingface import HuggingFaceCaptioner
     from tellapart.data.dataset import CaptionDataset
     from tellapart.evaluation.measures import Measure
     from tellapart.evaluation.scorers import Scorer
@@ -67,6 +68,8 @@ def load_captioner(
         >>> batch = Collate({captioner.name: captioner.process})(load_dataset("photos/").examples)
         >>> captioner.generate(batch, Decoding(num_beams=5)).texts
     """
+    from tellapart.captioners.huggingface import HuggingFaceCaptioner  # and transformers, which names do without
+
     section = CaptionerSection(model_name_or_path=section) if isinstance(section, str) else section
     if section.quantization is not None and section.lora is None:
         raise UsageError(
@@ -413,12 +416,3 @@ def decoding(
             min_new_tokens=min_new_tokens,
             no_repeat_ngram_size=no_repeat_ngram_size,
         )
-
-
-@contextmanager
-def as_usage_errors(what: str) -> Iterator[None]:
-    """Turn a constructor's complaint about its arguments into a sentence for the user."""
-    try:
-        yield
-    except ValueError as error:
-        raise UsageError(f"{what}: {str(error).rstrip('.')}; change the recipe or the flag.") from error

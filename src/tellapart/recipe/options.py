@@ -12,6 +12,7 @@ import json
 import typing
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from textwrap import TextWrapper
@@ -350,3 +351,12 @@ def help_lines(options: Mapping[str, Option], prefix: str = "") -> list[str]:
         lines += first.wrap(f"{name}  ({kind}; {shown})")
         lines += wrap.wrap(". ".join(filter(None, told)) + ".") if any(told) else []
     return lines
+
+
+@contextmanager
+def as_usage_errors(what: str) -> Iterator[None]:
+    """Turn a constructor's complaint about its arguments into a sentence for the user."""
+    try:
+        yield
+    except ValueError as error:
+        raise UsageError(f"{what}: {str(error).rstrip('.')}; change the recipe or the flag.") from error

@@ -363,7 +363,7 @@ def noise(parts: Parts, section: Any) -> ImageNoise | None:
         return None
     from tellapart.captioners.noise import ImageNoise
     from tellapart.draws import seeded
-    from tellapart.recipe.models import as_usage_errors
+    from tellapart.recipe.options import as_usage_errors
 
     device = parts.captioner.device
     states = parts.captioner.encode(parts.collate([parts.dataset[0]]).to(device)).states

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tellapart.errors import UsageError
-from tellapart.recipe.models import as_usage_errors, require_fit
+from tellapart.recipe.models import require_fit
+from tellapart.recipe.options import as_usage_errors
 from tellapart.rewards.mix import Mix
 
 if TYPE_CHECKING:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from tellapart.listeners.clip import ClipListener
-from tellapart.listeners.late import LateListener
 from tellapart.types import Rollout
+
+if TYPE_CHECKING:
+    from tellapart.listeners.clip import ClipListener
+    from tellapart.listeners.late import LateListener
 
 
 class Likelihood:
@@ -36,6 +39,8 @@ class Likelihood:
     """
 
     def __init__(self, listener: ClipListener | LateListener, gallery: Sequence[str], *, floor: float = -12.0) -> None:
+        from tellapart.listeners.late import LateListener  # and transformers, which the options of a recipe do without
+
         if floor >= 0:
             raise ValueError(f"floor={floor} must be below 0")
         self.listener, self.floor = listener, floor

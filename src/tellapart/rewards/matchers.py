@@ -4,22 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from tellapart.errors import UsageError
-from tellapart.listeners.clip import ClipListener
-from tellapart.listeners.dual import DualMatcher
 from tellapart.listeners.kinds import VSE, is_late, trained_folder
-from tellapart.listeners.late import LateListener
 from tellapart.listeners.loading import CHECKPOINTS, existing, first_line
-from tellapart.listeners.matcher import ItmMatcher
 from tellapart.listeners.matching import MATCHING_FAMILIES
 from tellapart.listeners.pairs import Precision
 from tellapart.listeners.texts import TEXT_FAMILIES
-from tellapart.rewards.yes_no import QUESTION, YesNoMatcher
+
+if TYPE_CHECKING:
+    from tellapart.listeners.dual import DualMatcher
+    from tellapart.listeners.late import LateListener
+    from tellapart.listeners.matcher import ItmMatcher
+    from tellapart.rewards.yes_no import YesNoMatcher
+
+    AnyMatcher = ItmMatcher | DualMatcher | LateListener | YesNoMatcher
 
 Kind = Literal["auto", "itm", "dual", "late", "yes_no"]
-AnyMatcher = ItmMatcher | DualMatcher | LateListener | YesNoMatcher
 
 _OF_TYPE = {**dict.fromkeys(MATCHING_FAMILIES, "itm"), **dict.fromkeys(TEXT_FAMILIES, "dual")}
 """``model_type`` of a configuration -> kind of matcher; every other one is asked."""
@@ -53,6 +55,13 @@ def open_matcher(
     Raises:
         UsageError: there is no such model, it is of another kind, or an option is not for its kind.
     """
+    # Here and not above: the options of a recipe are read from this module without transformers.
+    from tellapart.listeners.clip import ClipListener
+    from tellapart.listeners.dual import DualMatcher
+    from tellapart.listeners.late import LateListener
+    from tellapart.listeners.matcher import ItmMatcher
+    from tellapart.rewards.yes_no import QUESTION, YesNoMatcher
+
     found = _kind_of(path) if kind == "auto" else kind
     if question is not None and found != "yes_no":
         raise UsageError(f"matcher.question is for models that are asked, but {path} is of kind {found}: leave it out.")

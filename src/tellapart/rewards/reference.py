@@ -12,7 +12,7 @@ from torch import Tensor
 from tellapart.errors import UsageError
 from tellapart.metrics.cider import CiderDScorer, PreparedReferences
 from tellapart.metrics.frequencies import FEW_IMAGES, DocumentFrequencies
-from tellapart.metrics.ptb import ptb_tokenize
+from tellapart.metrics.numbering import WordNumbers
 from tellapart.types import Batch, Rollout
 
 __all__ = ["CiderD", "DocumentFrequencies"]
@@ -30,7 +30,7 @@ class CiderD:
 
     Args:
         document_frequencies: ``DocumentFrequencies.from_references(train.references)``.
-        prepared_images: keep the vectors of this many images, some 3 kB each.
+        prepared_images: keep the vectors of this many images, about 1 kB each.
 
     Raises:
         UsageError: the document frequencies are of a single image, of which every n-gram weighs nothing.
@@ -49,7 +49,7 @@ class CiderD:
             )
         self.document_frequencies, self.prepared_images = document_frequencies, prepared_images
         self._scorer = CiderDScorer(document_frequencies)
-        self._closing = [document_frequencies.end] if document_frequencies.end else []
+        self._numbers = WordNumbers(self._scorer.vocabulary)
         self._prepared: dict[tuple[str, ...], PreparedReferences] = {}
 
     def __call__(self, rollout: Rollout) -> Tensor:
@@ -66,30 +66,38 @@ class CiderD:
         Raises:
             UsageError: an image has no references.
         """
-        rows, image = np.unique(rollout.image.cpu().numpy(), return_inverse=True)
-        if not len(rows):
+        if not len(rollout):
             return np.zeros(0)
+        image = rollout.image.cpu().numpy()
+        rows = np.flatnonzero(np.bincount(image, minlength=len(rollout.batch)))
+        if len(rows) < len(rollout.batch):
+            image = np.searchsorted(rows, image)
         references = PreparedReferences.join(self._references(rollout.batch, rows.tolist()))
-        ended = zip(ptb_tokenize(rollout.texts, alone=True), rollout.finished.tolist(), strict=True)
-        captions = [text.split() + self._closing if finished else text.split() for text, finished in ended]
-        return self._scorer.score(captions, image, references)
+        end = self.document_frequencies.end
+        closing = [end if finished else "" for finished in rollout.finished.tolist()] if end else ()
+        return self._scorer.score_numbered(self._numbers.number(rollout.texts, closing=closing), image, references)
 
     def _references(self, batch: Batch, rows: Sequence[int]) -> list[PreparedReferences]:
         """The prepared references of some images; those not seen before are prepared together and kept."""
         keys = [tuple(batch.references[row]) for row in rows]
-        found = {key: self._prepared.get(key) for key in keys}
-        new = [key for key, prepared in found.items() if prepared is None]
-        for key, row in zip(keys, rows, strict=True):
-            if found[key] is None and not any(reference.strip() for reference in key):
-                raise UsageError(
-                    f"the CIDEr-D reward needs references, but image {batch.ids[row]!r} has none: "
-                    "leave such images out of training, or choose a reward that reads the image."
-                )
-        if new:
-            words = [[text.split() + self._closing for text in ptb_tokenize(key, alone=True)] for key in new]
-            found |= dict(zip(new, self._scorer.prepare(words).images(), strict=True))
-            self._keep({key: prepared for key in new if (prepared := found[key]) is not None})
-        return [prepared for key in keys if (prepared := found[key]) is not None]
+        found = [self._prepared.get(key) for key in keys]
+        if None in found:
+            new = {key: row for key, prepared, row in zip(keys, found, rows, strict=True) if prepared is None}
+            for key, row in new.items():
+                if not any(reference.strip() for reference in key):
+                    raise UsageError(
+                        f"the CIDEr-D reward needs references, but image {batch.ids[row]!r} has none: "
+                        "leave such images out of training, or choose a reward that reads the image."
+                    )
+            prepared = dict(zip(new, self._prepare([*new]), strict=True))
+            found = [prepared.get(key, one) for key, one in zip(keys, found, strict=True)]
+            self._keep(prepared)
+        return [one for one in found if one is not None]
+
+    def _prepare(self, references: Sequence[Sequence[str]]) -> list[PreparedReferences]:
+        texts, end = [text for captions in references for text in captions], self.document_frequencies.end
+        words = self._numbers.number(texts, closing=[end] * len(texts) if end else (), add=True)
+        return self._scorer.prepare_numbered(words, np.array([len(captions) for captions in references])).images()
 
     def _keep(self, prepared: dict[tuple[str, ...], PreparedReferences]) -> None:
         self._prepared |= prepared
