@@ -17,7 +17,7 @@ from tellapart.captioners.continuing import Prefixes, continue_captions
 from tellapart.captioners.drawing import draw_captions, draw_with_greedy
 from tellapart.captioners.families import family_of
 from tellapart.captioners.families.base import Family, Processors
-from tellapart.captioners.fused import fuse_activations
+from tellapart.captioners.fused import fuse
 from tellapart.captioners.learning import Train, checkpoint_layers, freeze, parts_to_train
 from tellapart.captioners.loading import read_parts
 from tellapart.captioners.modes import eval_mode, evaluating, layers_checkpointed
@@ -64,7 +64,7 @@ class HuggingFaceCaptioner(Captioner):
         self.image_processor, self.tokenizer = family.processors.image, family.processors.tokenizer
         self.text = CaptionText(self.tokenizer, family, max_caption_tokens)
         self.trains = train if isinstance(train, str) else list(train)
-        fuse_activations(family.model)
+        fuse(family.model)
         freeze(family, train, adapted=self.has_lora)
         self.changed_parts = tuple(dict.fromkeys((*changed_parts, *parts_to_train(family, train))))
         self.checkpoints_layers = gradient_checkpointing

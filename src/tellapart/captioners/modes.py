@@ -16,7 +16,8 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 def eval_mode(module: nn.Module) -> Iterator[None]:
     """Eval mode inside, gradients as they are; every submodule's own mode afterwards."""
     training = [part for part in module.modules() if part.training]
-    module.eval()
+    if training:
+        module.eval()
     try:
         yield
     finally:
