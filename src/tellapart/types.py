@@ -95,6 +95,19 @@ class Decoding:
         if self.temperature <= 0 or not 0 < self.top_p <= 1 or self.top_k < 0:
             raise ValueError("temperature must be positive, top_p in (0, 1] and top_k at least 0")
 
+    def greedy(self) -> Decoding:
+        """Greedy search with the same restrictions and longest length."""
+        return replace(
+            self,
+            num_beams=1,
+            num_return_sequences=1,
+            do_sample=False,
+            temperature=1.0,
+            top_k=0,
+            top_p=1.0,
+            length_penalty=1.0,
+        )
+
 
 @dataclass(frozen=True)
 class Rollout:

@@ -106,10 +106,10 @@ def test_samples_and_greedy_captions_of_one_loop_are_those_of_two(make, settings
     batch = batch_of(captioner, 6)
     decoding = Decoding(do_sample=True, num_return_sequences=3, max_new_tokens=20, **settings)
     torch.manual_seed(3)
-    samples, greedy = captioner.sample_with_greedy(batch, decoding)
+    samples, greedy = captioner.generate_with_greedy(batch, decoding)
     after = torch.rand(1)
     torch.manual_seed(3)
-    apart = Captioner.sample_with_greedy(captioner, batch, decoding)
+    apart = Captioner.generate_with_greedy(captioner, batch, decoding)
     assert torch.equal(after, torch.rand(1)), "one number of the global generator, as for samples alone"
     for one, other in zip((samples, greedy), apart, strict=True):
         assert rows_of(one) == rows_of(other)
@@ -117,6 +117,21 @@ def test_samples_and_greedy_captions_of_one_loop_are_those_of_two(make, settings
         assert one.texts == other.texts
         assert torch.equal(one.finished, other.finished)
     assert rows_of(samples)[::3] != rows_of(greedy)
+
+
+@pytest.mark.parametrize("make", MAKERS)
+@pytest.mark.parametrize("settings", [{}, {"num_beams": 3, "num_return_sequences": 3}, {"no_repeat_ngram_size": 2}])
+def test_beams_and_greedy_captions_of_one_loop_are_those_of_two(make, settings):
+    captioner = make()
+    batch = batch_of(captioner, 6)
+    decoding = Decoding(**({"num_beams": 5, "max_new_tokens": 20} | settings))
+    for greedy in (None, Decoding(max_new_tokens=20, min_new_tokens=3), Decoding(max_new_tokens=9)):
+        together = captioner.generate_with_greedy(batch, decoding, greedy=greedy)
+        apart = Captioner.generate_with_greedy(captioner, batch, decoding, greedy=greedy)
+        for one, other in zip(together, apart, strict=True):
+            assert rows_of(one) == rows_of(other)
+            assert one.texts == other.texts
+            assert torch.equal(one.finished, other.finished)
 
 
 @pytest.mark.parametrize("make", MAKERS)

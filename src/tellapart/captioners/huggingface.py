@@ -236,14 +236,19 @@ class HuggingFaceCaptioner(Captioner):
         """Draw captions by a loop of our own, with the decisions of Hugging Face's ``generate``."""
         return self._generate(batch, decoding, encoded, logprobs=False)[0]
 
-    def sample_with_greedy(
-        self, batch: Batch, decoding: Decoding, *, encoded: Encoded | None = None
+    def generate_with_greedy(
+        self, batch: Batch, decoding: Decoding, *, encoded: Encoded | None = None, greedy: Decoding | None = None
     ) -> tuple[Rollout, Rollout]:
-        """Samples and greedy captions, drawn in one loop."""
+        """Samples or beams and greedy captions, drawn in one loop where the longest lengths are the same and, next to samples,
+        the restrictions."""
+        alone = decoding.greedy() if greedy is None else greedy
+        beams = decoding.num_beams > 1 and alone.max_new_tokens == decoding.max_new_tokens
+        if not beams and alone != decoding.greedy():
+            return super().generate_with_greedy(batch, decoding, encoded=encoded, greedy=alone)
         with evaluating(self):
             encoded = self.encode(batch) if encoded is None else encoded
-            samples, greedy = draw_with_greedy(self.family, encoded, batch.ids, decoding)
-        return self.text.write(batch, samples, decoding.num_return_sequences), self.text.write(batch, greedy, 1)
+            drawn, greedily = draw_with_greedy(self.family, encoded, batch.ids, decoding, alone)
+        return self.text.write(batch, drawn, decoding.num_return_sequences), self.text.write(batch, greedily, 1)
 
     def draw(self, batch: Batch, decoding: Decoding, *, encoded: Encoded | None = None) -> tuple[Rollout, Tensor]:
         """``generate`` with the ``[N, T]`` raw log-probabilities met while drawing, 0 where masked."""
