@@ -120,6 +120,8 @@ class Rollout:
         tokens: ``[N, T]`` long, caption tokens only: no start token, no prompt; EOS included.
         mask: ``[N, T]`` bool, true on every real token up to and including the first EOS.
         finished: ``[N]`` bool, whether the caption ends in EOS (false when it was cut at the longest length).
+        dtype_difference: ``[n]`` nats for the first n captions: the mean over a caption's tokens of the absolute difference of
+            log-probabilities between the dtype of drawing and float32; none where drawing was in float32.
     """
 
     batch: Batch
@@ -128,6 +130,7 @@ class Rollout:
     tokens: Tensor
     mask: Tensor
     finished: Tensor
+    dtype_difference: Tensor | None = None
 
     def __len__(self) -> int:
         return len(self.texts)

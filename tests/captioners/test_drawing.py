@@ -8,6 +8,8 @@ from transformers.modeling_outputs import BaseModelOutput
 
 from tellapart.captioners.base import Captioner
 from tellapart.captioners.drawing import block_repeated_ngrams, inverse_cdf
+from tellapart.errors import UsageError
+from tellapart.objectives.common import rollout_logs
 from tellapart.types import Decoding
 from tiny_models import batch_of, tiny_blip, tiny_ved
 
@@ -245,3 +247,38 @@ def test_a_checkpoints_decoding_defaults_do_not_leak():
     batch = batch_of(plain, 4)
     for decoding in (Decoding(max_new_tokens=16), Decoding(num_beams=3, max_new_tokens=16)):
         assert rows_of(loaded.generate(batch, decoding)) == rows_of(plain.generate(batch, decoding))
+
+
+@pytest.mark.parametrize("make", MAKERS)
+def test_drawing_in_bfloat16_leaves_scores_in_float32_and_tells_the_difference(make):
+    exact, rounded = make(), make()
+    rounded.rollout_dtype = "bfloat16"
+    batch = batch_of(exact, 4)
+    decoding = Decoding(do_sample=True, num_return_sequences=3, max_new_tokens=12)
+    torch.manual_seed(0)
+    assert exact.generate(batch, decoding).dtype_difference is None
+    torch.manual_seed(0)
+    drawn = rounded.generate(batch, decoding)
+    scores = rounded(drawn).logprobs
+    assert scores.dtype is torch.float32
+    assert torch.equal(scores, exact(drawn).logprobs)
+    encoded = exact.encode(batch)  # in float32 as the states that are shared with scoring
+    with torch.autocast("cpu", torch.bfloat16), torch.no_grad():
+        below = exact(drawn, encoded=encoded).logprobs
+    gaps = (below - scores).abs()
+    wanted = [float(gaps[row][drawn.mask[row]].mean()) for row in range(6)]  # of two images with three captions each
+    torch.testing.assert_close(drawn.dtype_difference, torch.tensor(wanted), rtol=0.05, atol=1e-4)
+    assert 0 < float(drawn.dtype_difference.mean()) < 0.1
+    beams, _ = rounded.generate_with_greedy(batch, Decoding(num_beams=3, max_new_tokens=12))
+    assert len(beams.dtype_difference) == 2
+    _, met = rounded.draw(batch, decoding)
+    assert met.dtype is torch.float32
+    assert rollout_logs(drawn, torch.rand(12))["rollout_dtype_difference"] is drawn.dtype_difference
+
+
+def test_tf32_needs_cuda():
+    captioner = MAKERS[0]()
+    captioner.rollout_dtype = "tf32"
+    with pytest.raises(UsageError, match="needs a CUDA device"):
+        captioner.generate(batch_of(captioner, 2), Decoding(max_new_tokens=4))
+    assert not torch.backends.cuda.matmul.allow_tf32
