@@ -195,6 +195,7 @@ class _Beams:
         ended: ``[b, k]`` scores of those that ended, divided by length to the power of the length penalty.
         captions: ``[b, k, max_new_tokens]`` tokens of those that ended.
         found: ``[b, k]`` bool, whether a place holds one.
+        eos: ids that end a caption.
         pad: id that fills captions after their end.
     """
 
@@ -203,6 +204,7 @@ class _Beams:
     ended: Tensor
     captions: Tensor
     found: Tensor
+    eos: Tensor
     pad: int
 
     def select(self, images: Tensor) -> _Beams:
@@ -213,6 +215,7 @@ class _Beams:
             self.ended[images],
             self.captions[images],
             self.found[images],
+            self.eos,
             self.pad,
         )
 
@@ -327,6 +330,7 @@ def _begin(family: Family, decoding: Decoding, size: int, device: torch.device) 
         torch.full((size, beams), NEVER, device=device),
         torch.full((size, beams, decoding.max_new_tokens), family.pad, dtype=torch.long, device=device),
         torch.zeros((size, beams), dtype=torch.bool, device=device),
+        torch.tensor(family.eos, device=device),
         family.pad,
     )
 
@@ -341,7 +345,7 @@ def _advance(family: Family, decoding: Decoding, state: _Beams, logprobs: Tensor
     most = max(2, 1 + len(family.eos)) * beams
     likeliest, parent, token = _likeliest(state.running, logprobs.unflatten(0, (-1, beams)), most)
     tokens = torch.cat([_beams_at(state.tokens, parent), token[:, :, None]], dim=2)
-    ends = torch.isin(token, token.new_tensor(family.eos)) | (step + 1 == decoding.max_new_tokens)
+    ends = torch.isin(token, state.eos) | (step + 1 == decoding.max_new_tokens)
     _collect(state, tokens[:, :beams], likeliest[:, :beams] / (step + 1) ** decoding.length_penalty, ends[:, :beams])
     running = (likeliest + ends * NEVER).topk(beams)
     state.running, state.tokens = running.values, _beams_at(tokens, running.indices)
