@@ -28,7 +28,7 @@ def through_modules(monkeypatch):
     """Let the family draw and score as those do that are not read by their parts."""
 
     def steps(family, encoded, count, longest, *, beams=False):
-        return CachedSteps(family, encoded, count)
+        return CachedSteps(family, encoded, count, longest)
 
     monkeypatch.setattr(EncoderDecoder, "steps", steps)
     monkeypatch.setattr(EncoderDecoder, "read_captions", lambda *given: None)
