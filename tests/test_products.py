@@ -19,7 +19,7 @@ def seed():
     torch.manual_seed(0)
 
 
-def large(*, transposed=False, shape=(300,)):
+def large(*, transposed=False, shape=(900,)):
     rows, bias = torch.randn(*shape, 64), torch.randn(48)
     weight = torch.randn(64, 48).t() if transposed else torch.randn(48, 64)
     return rows, weight, bias
@@ -27,7 +27,7 @@ def large(*, transposed=False, shape=(300,)):
 
 @needs_onednn
 @pytest.mark.parametrize("transposed", [False, True])
-@pytest.mark.parametrize("shape", [(300,), (20, 15)])
+@pytest.mark.parametrize("shape", [(900,), (60, 15)])
 @pytest.mark.parametrize("biased", [False, True])
 def test_values_and_gradients_are_those_of_linear(transposed, shape, biased):
     rows, weight, bias = large(transposed=transposed, shape=shape)
@@ -55,7 +55,7 @@ def test_the_gradient_of_a_plain_sum_is_read():
 @needs_onednn
 def test_sums_and_gelu_in_one_operation_are_those_in_two():
     rows, weight, bias = large(transposed=True)
-    to = torch.randn(300, 48)
+    to = torch.randn(900, 48)
     with torch.no_grad():
         plain = functional.linear(rows, weight, bias)
         torch.testing.assert_close(added(to, rows, weight, bias), to + plain, rtol=0, atol=1e-4)
@@ -85,7 +85,7 @@ def test_layers_get_another_class_and_keep_their_parameters():
         pass
 
     model = nn.Sequential(nn.Linear(64, 48), NewGELUActivation(), Conv1D(64, 48), Own(64, 48))
-    rows, before = torch.randn(300, 64), dict(model.named_parameters())
+    rows, before = torch.randn(900, 64), dict(model.named_parameters())
     wanted = model(rows)
     fuse(model)
     assert [type(part) for part in model] == [FastLinear, nn.GELU, FastConv1D, Own]
