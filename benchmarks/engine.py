@@ -6,14 +6,17 @@ Weights are random, so captions run to the longest length, 20 words. Hugging Fac
 its own modules, fed the same image states. Ways are interleaved; times are medians of CPU milliseconds on one thread, ratios are
 medians over the rounds with their least and greatest. ``--docs`` writes the table into a page between its marks.
 
+BLIP and BLIP-2 with OPT, at world-like widths, are drawn from pixels to captions on both sides.
+
 The share of the GEMM rate is what the step's matrix products need at the rate of one product of 1024 x 1024 x 1024,
-measured in the same run, divided by the step's time.
+measured in the same run by the faster of torch's own and oneDNN's, divided by the step's time.
 """
 
 from __future__ import annotations
 
 import argparse
 import copy
+import math
 import statistics
 import time
 from collections.abc import Callable, Iterator
@@ -25,11 +28,16 @@ import torch
 from tokenizers import Tokenizer, models, pre_tokenizers
 from torch import Tensor, nn
 from torch.nn import functional
-from torch.utils.flop_counter import FlopCounterMode
+from torch.utils.flop_counter import FlopCounterMode, register_flop_formula
 from transformers import (
+    Blip2Config,
+    Blip2ForConditionalGeneration,
+    BlipConfig,
+    BlipForConditionalGeneration,
     CLIPImageProcessorPil,
     GPT2Config,
     GPT2LMHeadModel,
+    OPTConfig,
     PreTrainedTokenizerFast,
     VisionEncoderDecoderModel,
     ViTConfig,
@@ -39,6 +47,7 @@ from transformers.modeling_outputs import BaseModelOutput
 
 from tellapart.captioners.huggingface import HuggingFaceCaptioner
 from tellapart.objectives.dico import DiCO, classify
+from tellapart.products import product
 from tellapart.types import Batch, Decoding
 
 LONGEST = 20
@@ -132,15 +141,19 @@ def build(setting: Setting) -> VisionEncoderDecoderModel:
     return model.eval()
 
 
-def captioner_of(model: VisionEncoderDecoderModel, setting: Setting) -> HuggingFaceCaptioner:
+def captioner_of(model: Any, setting: Setting, processor: Any = None) -> HuggingFaceCaptioner:
+    side = {"height": setting.picture[0], "width": setting.picture[0]}
+    pixels = CLIPImageProcessorPil(size=side, do_center_crop=False)
+    return HuggingFaceCaptioner.from_parts(model, pixels, tokenizer_of(setting), processor=processor).eval()
+
+
+def tokenizer_of(setting: Setting) -> PreTrainedTokenizerFast:
     words = ["<pad>", "<s>", "<unk>", "</s>", *(f"w{i}" for i in range(setting.vocabulary - 4))]
     tokenizer = Tokenizer(models.WordLevel({word: i for i, word in enumerate(words)}, unk_token="<unk>"))
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    fast = PreTrainedTokenizerFast(
+    return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer, pad_token="<pad>", bos_token="<s>", unk_token="<unk>", eos_token="</s>"
     )
-    side = {"height": setting.picture[0], "width": setting.picture[0]}
-    return HuggingFaceCaptioner.from_parts(model, CLIPImageProcessorPil(size=side, do_center_crop=False), fast).eval()
 
 
 def batch(setting: Setting, count: int) -> Batch:
@@ -159,7 +172,9 @@ def compare(name: str, peer: Callable[[], Any], ours: Callable[[], Any], repeats
 
 
 def equal(theirs: Tensor, ours: Tensor) -> str:
-    """How many captions are the same; theirs begin with a start token."""
+    """How many captions are the same; theirs begin with a start token, and may be padded with EOS."""
+    ended = (theirs[:, 1:-1] == 3).cumsum(dim=1) > 0
+    theirs = torch.cat([theirs[:, :2], theirs[:, 2:].masked_fill(ended, 0)], dim=1)
     width = max(theirs.shape[1] - 1, ours.shape[1])
     one, other = (functional.pad(rows, (0, width - rows.shape[1])) for rows in (theirs[:, 1:], ours))
     return f"{int((one == other).all(dim=1).sum())} of {len(one)} captions equal"
@@ -170,17 +185,8 @@ def drawing(setting: Setting, repeats: int) -> Iterator[Row]:
     model = build(setting)
     peer = copy.deepcopy(model)
     captioner = captioner_of(model, setting)
-    ways: dict[str, tuple[int, dict[str, Any], dict[str, Any]]] = {
-        "greedy": (0, {"do_sample": False}, {}),
-        "5 samples": (
-            0,
-            {"do_sample": True, "top_k": 0, "num_return_sequences": 5},
-            {"do_sample": True, "num_return_sequences": 5},
-        ),
-        "5 beams": (1, BEAMS | {"do_sample": False, "early_stopping": False}, BEAMS),
-    }
-    for name, (which, theirs, ours) in ways.items():
-        images = batch(setting, setting.images[which])
+    for name, (theirs, ours) in WAYS.items():
+        images = batch(setting, setting.images[name == "5 beams"])
         with torch.no_grad():
             encoded = captioner.encode(images)
 
@@ -197,15 +203,116 @@ def drawing(setting: Setting, repeats: int) -> Iterator[Row]:
         yield compare(name, generate, own, repeats, note if name == "5 samples" else f"{note}, {equal(*found)}")
 
 
+WAYS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "greedy": ({"do_sample": False}, {}),
+    "5 samples": (
+        {"do_sample": True, "top_k": 0, "num_return_sequences": 5},
+        {"do_sample": True, "num_return_sequences": 5},
+    ),
+    "5 beams": (BEAMS | {"do_sample": False, "early_stopping": False}, BEAMS),
+}
+
+
+def families(setting: Setting, repeats: int) -> Iterator[Row]:
+    """BLIP, and BLIP-2 with OPT, at the widths of the setting, from pixels to captions."""
+    images = batch(setting, setting.images[1])
+    pixels = images.inputs["captioner"]["pixel_values"]
+    for name, make in {"BLIP": blip, "BLIP-2": blip2}.items():
+        model = make(setting)
+        peer = copy.deepcopy(model)
+        captioner = captioner_of(model, setting)
+        for way, (theirs, ours) in WAYS.items():
+
+            def generate(
+                name: str = name, peer: Any = peer, captioner: Any = captioner, theirs: Any = theirs
+            ) -> Tensor:
+                further = theirs | {"max_new_tokens": LONGEST, "eos_token_id": 3, "pad_token_id": 0}
+                with torch.no_grad():
+                    if name == "BLIP":
+                        states = peer.vision_model(pixel_values=pixels).last_hidden_state
+                        start = torch.full((len(pixels), 1), 1)
+                        return peer.text_decoder.generate(input_ids=start, encoder_hidden_states=states, **further)
+                    words = torch.tensor([captioner.family.image_token] * 8 + captioner.family.words)
+                    ids = words.expand(len(pixels), -1)
+                    found = peer.generate(
+                        pixel_values=pixels, input_ids=ids, attention_mask=torch.ones_like(ids), **further
+                    )
+                    return found[:, ids.shape[1] - 1 :]
+
+            def own(captioner: Any = captioner, ours: dict[str, Any] = ours) -> Tensor:
+                return captioner.generate(images, Decoding(max_new_tokens=LONGEST, **ours)).tokens
+
+            found = generate(), own()
+            note = f"mean length {float((found[1] != 0).sum(dim=1).float().mean()):.1f}"
+            note = note if way == "5 samples" else f"{note}, {equal(*found)}"
+            yield compare(f"{name}, {way}", generate, own, repeats, note)
+
+
+def blip(setting: Setting) -> BlipForConditionalGeneration:
+    """A BLIP with random weights."""
+    torch.manual_seed(0)
+    sizes = {"hidden_size": setting.width, "intermediate_size": 4 * setting.width, "num_attention_heads": setting.heads}
+    tower, layers = setting.layers
+    text = sizes | {"num_hidden_layers": layers, "vocab_size": setting.vocabulary, "encoder_hidden_size": setting.width}
+    text |= {"bos_token_id": 1, "sep_token_id": 3, "pad_token_id": 0, "is_decoder": True}
+    vision = sizes | {"num_hidden_layers": tower, "image_size": setting.picture[0], "patch_size": setting.picture[1]}
+    return _random(BlipForConditionalGeneration(BlipConfig(text_config=text, vision_config=vision)), setting)
+
+
+def blip2(setting: Setting) -> Blip2ForConditionalGeneration:
+    """A BLIP-2 with 8 queries, a Q-Former of 2 layers and an OPT, all with random weights."""
+    torch.manual_seed(0)
+    width, (tower, layers) = setting.width, setting.layers
+    sizes = {"hidden_size": width, "intermediate_size": 4 * width, "num_attention_heads": setting.heads}
+    vision = sizes | {"num_hidden_layers": tower, "image_size": setting.picture[0], "patch_size": setting.picture[1]}
+    qformer = sizes | {"num_hidden_layers": 2, "vocab_size": 50, "encoder_hidden_size": width}
+    text = OPTConfig(
+        vocab_size=setting.vocabulary,
+        hidden_size=width,
+        word_embed_proj_dim=width,
+        ffn_dim=4 * width,
+        num_hidden_layers=layers,
+        num_attention_heads=setting.heads,
+        max_position_embeddings=64,
+        bos_token_id=1,
+        eos_token_id=3,
+        pad_token_id=0,
+    )
+    config = Blip2Config(
+        vision_config=vision, qformer_config=qformer, text_config=text, num_query_tokens=8, image_token_index=4
+    )
+    return _random(Blip2ForConditionalGeneration(config), setting)
+
+
+def _random(model: Any, setting: Setting) -> Any:
+    decoder = model.text_decoder if hasattr(model, "text_decoder") else model.language_model
+    for parameter in decoder.parameters():
+        if parameter.dim() > 1:
+            nn.init.normal_(parameter, std=setting.std)
+    for part in model.modules():
+        if isinstance(part, nn.Dropout):
+            part.p = 0.0
+    return model.eval()
+
+
 def gemm_rate() -> float:
-    """Operations per second of a large product in float32."""
+    """Operations per second of a large product in float32, by the fastest library that the captioner uses."""
     one, other = torch.randn(1024, 1024), torch.randn(1024, 1024)
-    times = []
-    for _ in range(7):
-        start = time.process_time()
-        one @ other
-        times.append(time.process_time() - start)
-    return 2 * 1024**3 / statistics.median(times[1:])
+    rates = []
+    for way in (functional.linear, product):
+        times = []
+        for _ in range(7):
+            start = time.process_time()
+            way(one, other)
+            times.append(time.process_time() - start)
+        rates.append(2 * 1024**3 / statistics.median(times[1:]))
+    return max(rates)
+
+
+@register_flop_formula(torch.ops.mkldnn._linear_pointwise)
+def counted(rows: Any, *further: Any, out_shape: Any = None, **named: Any) -> int:
+    """Operations of oneDNN's product, which torch's counter does not know."""
+    return 2 * math.prod(rows) * int(out_shape[-1])
 
 
 def dico(setting: Setting, repeats: int) -> Iterator[Row]:
@@ -272,7 +379,7 @@ def main() -> None:
     lines = ["| setting | row | Hugging Face, ms | ours, ms | ratio | |", "|---|---|---|---|---|---|"]
     print(*lines, sep="\n")
     for name in options.setting:
-        for rows in (drawing, dico):
+        for rows in (drawing, dico, families) if name == "world-like" else (drawing, dico):
             for row in rows(SETTINGS[name], options.repeats):
                 lines.append(f"| {' | '.join([name, *row.cells()])} |")
                 print(lines[-1], flush=True)

@@ -34,6 +34,7 @@ class GivenCaptioner(Captioner):
         super().__init__()
         self.logprobs = nn.Parameter(logprobs.clone())
         self.given_mask, self.image, self.reference_logprobs = mask.bool(), image, reference_logprobs
+        self.scored = 0
 
     def rollout(self, batch: Batch, kind: str = "") -> Rollout:
         if kind:
@@ -68,6 +69,7 @@ class GivenCaptioner(Captioner):
         return self.rollout(batch)
 
     def forward(self, rollout, *, encoded=None, want=()):
+        self.scored += 1
         return Scores(self.logprobs)
 
     def reference(self):

@@ -43,6 +43,13 @@ class Batch:
         }
         return Batch([self.ids[i] for i in chosen], [self.references[i] for i in chosen], inputs)
 
+    def pin_memory(self) -> Batch:
+        """The same images with their tensors in page-locked memory, from which a copy to a GPU does not wait."""
+        inputs = {
+            name: {key: value.pin_memory() for key, value in tensors.items()} for name, tensors in self.inputs.items()
+        }
+        return replace(self, inputs=inputs)
+
     def to(self, device: torch.device | str) -> Batch:
         """The same images with their tensors on ``device``."""
         inputs = {
@@ -95,6 +102,19 @@ class Decoding:
         if self.temperature <= 0 or not 0 < self.top_p <= 1 or self.top_k < 0:
             raise ValueError("temperature must be positive, top_p in (0, 1] and top_k at least 0")
 
+    def greedy(self) -> Decoding:
+        """Greedy search with the same restrictions and longest length."""
+        return replace(
+            self,
+            num_beams=1,
+            num_return_sequences=1,
+            do_sample=False,
+            temperature=1.0,
+            top_k=0,
+            top_p=1.0,
+            length_penalty=1.0,
+        )
+
 
 @dataclass(frozen=True)
 class Rollout:
@@ -107,6 +127,8 @@ class Rollout:
         tokens: ``[N, T]`` long, caption tokens only: no start token, no prompt; EOS included.
         mask: ``[N, T]`` bool, true on every real token up to and including the first EOS.
         finished: ``[N]`` bool, whether the caption ends in EOS (false when it was cut at the longest length).
+        dtype_difference: ``[n]`` nats for the first n captions: the mean over a caption's tokens of the absolute difference of
+            log-probabilities between the dtype of drawing and float32; none where drawing was in float32.
     """
 
     batch: Batch
@@ -115,6 +137,7 @@ class Rollout:
     tokens: Tensor
     mask: Tensor
     finished: Tensor
+    dtype_difference: Tensor | None = None
 
     def __len__(self) -> int:
         return len(self.texts)

@@ -8,6 +8,8 @@ from transformers.modeling_outputs import BaseModelOutput
 
 from tellapart.captioners.base import Captioner
 from tellapart.captioners.drawing import block_repeated_ngrams, inverse_cdf
+from tellapart.errors import UsageError
+from tellapart.objectives.common import rollout_logs
 from tellapart.types import Decoding
 from tiny_models import batch_of, tiny_blip, tiny_ved
 
@@ -106,10 +108,10 @@ def test_samples_and_greedy_captions_of_one_loop_are_those_of_two(make, settings
     batch = batch_of(captioner, 6)
     decoding = Decoding(do_sample=True, num_return_sequences=3, max_new_tokens=20, **settings)
     torch.manual_seed(3)
-    samples, greedy = captioner.sample_with_greedy(batch, decoding)
+    samples, greedy = captioner.generate_with_greedy(batch, decoding)
     after = torch.rand(1)
     torch.manual_seed(3)
-    apart = Captioner.sample_with_greedy(captioner, batch, decoding)
+    apart = Captioner.generate_with_greedy(captioner, batch, decoding)
     assert torch.equal(after, torch.rand(1)), "one number of the global generator, as for samples alone"
     for one, other in zip((samples, greedy), apart, strict=True):
         assert rows_of(one) == rows_of(other)
@@ -117,6 +119,21 @@ def test_samples_and_greedy_captions_of_one_loop_are_those_of_two(make, settings
         assert one.texts == other.texts
         assert torch.equal(one.finished, other.finished)
     assert rows_of(samples)[::3] != rows_of(greedy)
+
+
+@pytest.mark.parametrize("make", MAKERS)
+@pytest.mark.parametrize("settings", [{}, {"num_beams": 3, "num_return_sequences": 3}, {"no_repeat_ngram_size": 2}])
+def test_beams_and_greedy_captions_of_one_loop_are_those_of_two(make, settings):
+    captioner = make()
+    batch = batch_of(captioner, 6)
+    decoding = Decoding(**({"num_beams": 5, "max_new_tokens": 20} | settings))
+    for greedy in (None, Decoding(max_new_tokens=20, min_new_tokens=3), Decoding(max_new_tokens=9)):
+        together = captioner.generate_with_greedy(batch, decoding, greedy=greedy)
+        apart = Captioner.generate_with_greedy(captioner, batch, decoding, greedy=greedy)
+        for one, other in zip(together, apart, strict=True):
+            assert rows_of(one) == rows_of(other)
+            assert one.texts == other.texts
+            assert torch.equal(one.finished, other.finished)
 
 
 @pytest.mark.parametrize("make", MAKERS)
@@ -230,3 +247,38 @@ def test_a_checkpoints_decoding_defaults_do_not_leak():
     batch = batch_of(plain, 4)
     for decoding in (Decoding(max_new_tokens=16), Decoding(num_beams=3, max_new_tokens=16)):
         assert rows_of(loaded.generate(batch, decoding)) == rows_of(plain.generate(batch, decoding))
+
+
+@pytest.mark.parametrize("make", MAKERS)
+def test_drawing_in_bfloat16_leaves_scores_in_float32_and_tells_the_difference(make):
+    exact, rounded = make(), make()
+    rounded.rollout_dtype = "bfloat16"
+    batch = batch_of(exact, 4)
+    decoding = Decoding(do_sample=True, num_return_sequences=3, max_new_tokens=12)
+    torch.manual_seed(0)
+    assert exact.generate(batch, decoding).dtype_difference is None
+    torch.manual_seed(0)
+    drawn = rounded.generate(batch, decoding)
+    scores = rounded(drawn).logprobs
+    assert scores.dtype is torch.float32
+    assert torch.equal(scores, exact(drawn).logprobs)
+    encoded = exact.encode(batch)  # in float32 as the states that are shared with scoring
+    with torch.autocast("cpu", torch.bfloat16), torch.no_grad():
+        below = exact(drawn, encoded=encoded).logprobs
+    gaps = (below - scores).abs()
+    wanted = [float(gaps[row][drawn.mask[row]].mean()) for row in range(6)]  # of two images with three captions each
+    torch.testing.assert_close(drawn.dtype_difference, torch.tensor(wanted), rtol=0.05, atol=1e-4)
+    assert 0 < float(drawn.dtype_difference.mean()) < 0.1
+    beams, _ = rounded.generate_with_greedy(batch, Decoding(num_beams=3, max_new_tokens=12))
+    assert len(beams.dtype_difference) == 2
+    _, met = rounded.draw(batch, decoding)
+    assert met.dtype is torch.float32
+    assert rollout_logs(drawn, torch.rand(12))["rollout_dtype_difference"] is drawn.dtype_difference
+
+
+def test_tf32_needs_cuda():
+    captioner = MAKERS[0]()
+    captioner.rollout_dtype = "tf32"
+    with pytest.raises(UsageError, match="needs a CUDA device"):
+        captioner.generate(batch_of(captioner, 2), Decoding(max_new_tokens=4))
+    assert not torch.backends.cuda.matmul.allow_tf32

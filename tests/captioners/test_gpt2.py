@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
+from tellapart import products
 from tellapart.captioners import drawing, scoring
 from tellapart.captioners.adapters import LoraOptions
 from tellapart.captioners.drawing import largest
@@ -27,7 +28,7 @@ def through_modules(monkeypatch):
     """Let the family draw and score as those do that are not read by their parts."""
 
     def steps(family, encoded, count, longest, *, beams=False):
-        return CachedSteps(family, encoded, count)
+        return CachedSteps(family, encoded, count, longest)
 
     monkeypatch.setattr(EncoderDecoder, "steps", steps)
     monkeypatch.setattr(EncoderDecoder, "read_captions", lambda *given: None)
@@ -97,6 +98,24 @@ def test_scores_and_gradients_are_those_of_its_modules_for_any_lengths_and_order
                 other = before[name][1][key]
                 assert (gradient - other).norm() <= 2e-5 * (other.norm() + 1e-3), (name, key)
         through_modules(monkeypatch)
+
+
+@pytest.mark.skipif(not products.BUILT, reason="this torch has no oneDNN on this processor")
+def test_captions_scores_and_gradients_through_onednn_are_those_without(tmp_path, monkeypatch):
+    monkeypatch.setattr(products, "SMALLEST", 1)
+    for name, captioner in makers(tmp_path).items():
+        batch, found = batch_of(captioner, 9), []
+        for enabled in (True, False):
+            with torch.backends.mkldnn.flags(enabled=enabled):
+                torch.manual_seed(1)
+                drawn = [captioner.generate(batch, decoding) for decoding in DECODINGS]
+                found.append(([rollout.tokens for rollout in drawn], *scored(captioner, drawn[1])))
+        (tokens, logprobs, gradients), (others, before, wanted) = found
+        assert all(torch.equal(one, other) for one, other in zip(tokens, others, strict=True)), name
+        torch.testing.assert_close(logprobs, before, rtol=0, atol=1e-4)
+        for key, gradient in gradients.items():
+            # both ways are up to 5e-5 from float64 here
+            assert (gradient - wanted[key]).norm() <= 1e-4 * (wanted[key].norm() + 1e-3), (name, key)
 
 
 def test_captions_of_one_word_and_images_with_masks_are_scored(monkeypatch):

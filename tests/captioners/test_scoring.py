@@ -10,7 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tellapart.captioners import scoring
-from tellapart.captioners.scoring import length_buckets, token_logprobs
+from tellapart.captioners.huggingface import HuggingFaceCaptioner
+from tellapart.captioners.scoring import length_buckets, logits_alive, token_logprobs
+from tellapart.errors import UsageError
 from tellapart.types import Decoding, Rollout
 from tiny_models import CAPTIONS, batch_of, tiny_blip, tiny_ved
 
@@ -252,3 +254,26 @@ def test_autocast_leaves_the_head_exact():
     with torch.autocast("cpu", torch.bfloat16):
         assert torch.equal(captioner.family.exact_logits(hidden), exact)
         assert not torch.equal(captioner.family.logits(hidden).float(), exact), "autocast does round here"
+
+
+def test_the_budget_of_logits_is_the_captioners():
+    """6 captions of 4 words over 100 words are 2,400 logits or 9,600 bytes, four times that with entropies."""
+    bytes_of = 6 * 4 * 100 * 4
+    for budget, kept in ((None, True), (bytes_of / 2**30, True), ((bytes_of - 1) / 2**30, False), (0.0, False)):
+        found, alive = logits_alive(2400, torch.device("cpu"), budget=budget)
+        assert (found, alive) == (kept, 2400)
+    assert logits_alive(2400, torch.device("cpu"), entropy=True, budget=bytes_of / 2**30)[0] is False
+    captioner = tiny_ved()
+    rollout = captioner.generate(batch_of(captioner, 3), Decoding(max_new_tokens=8))
+    wanted = gradients_of(captioner, rollout)
+    captioner.logits_budget = 0.0
+    for one, other in zip(gradients_of(captioner, rollout), wanted, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-6)
+    with pytest.raises(UsageError, match="logits_budget=-1 is not an amount"):
+        HuggingFaceCaptioner(captioner.network, captioner.family, logits_budget=-1)
+
+
+def gradients_of(captioner, rollout):
+    captioner.zero_grad()
+    captioner(rollout).logprobs.sum().backward()
+    return [parameter.grad.clone() for parameter in captioner.parameters() if parameter.grad is not None]

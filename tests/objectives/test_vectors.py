@@ -121,10 +121,11 @@ def test_scst_kl_regularised(kl_in, reduction, loss_key, grad_key):
         kl_coef=inputs["kl_coef"],
         kl_in=kl_in,
     )
-    loss, experience, _ = run(objective, images(2))
-    close(experience.logs["kl"], expected["kl_k1_per_sequence"], tolerance)
-    if kl_in == "reward":
-        close(experience.advantage, expected["advantage_kl_in_reward"], tolerance)
+    loss, _, [output] = run(objective, images(2))
+    assert captioner.scored == 1, "the loss's pass gives the KL term too"
+    close(output.logs["kl"], expected["kl_k1_per_sequence"], tolerance)
+    if kl_in == "reward":  # a first token's gradient is -advantage over the weight
+        close(-captioner.logprobs.grad[:, 0] * float(output.weight), expected["advantage_kl_in_reward"], tolerance)
     close(loss, expected[loss_key], tolerance)
     if grad_key:
         close(captioner.logprobs.grad, expected[grad_key], tolerance)

@@ -57,3 +57,16 @@ assert not undocumented, undocumented
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+def test_images_are_read_ahead_by_default_on_cuda_only(tmp_path, monkeypatch):
+    monkeypatch.setattr("os.cpu_count", lambda: 16)
+    monkeypatch.setattr("sys.platform", "linux")
+    by_default = TrainConfig(output_dir=tmp_path)
+    assert [by_default.workers(device) for device in ("cuda", "cpu", "mps")] == [4, 0, 0]
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    assert by_default.workers("cuda") == 2
+    monkeypatch.setattr("sys.platform", "win32")
+    assert by_default.workers("cuda") == 0
+    for given in (0, 3):
+        assert TrainConfig(output_dir=tmp_path, dataloader_num_workers=given).workers("cuda") == given

@@ -97,3 +97,16 @@ def test_weights_in_half_precision_cannot_learn(kind, tmp_path):
     objective["adapter"] = nn.Linear(2, 2)
     objective["captioner"].requires_grad_(False)
     assert list(Optimizer(objective, TrainConfig(output_dir=tmp_path), 1).parts) == ["adapter"]
+
+
+def test_all_gradients_are_divided_and_absent_ones_stay_absent(tmp_path):
+    objective = nn.ModuleDict({"captioner": nn.Linear(3, 2)})
+    optimizer = Optimizer(objective, TrainConfig(output_dir=tmp_path), 10)
+    assert not optimizer._adamw.defaults["fused"], "fused AdamW is for CUDA"
+    optimizer.divide(3.0)
+    weight, bias = optimizer.parameters
+    weight.grad = torch.tensor([[3.0, -1.0, 7.0], [0.5, 2.0, 1e-30]])
+    before = weight.grad.clone()
+    optimizer.divide(3.0)
+    assert torch.equal(weight.grad, before / 3.0)
+    assert bias.grad is None

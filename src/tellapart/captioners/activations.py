@@ -49,6 +49,7 @@ def activations(
     checkpointed: bool,
     encoder: Any = None,
     head: ValueHead | None = None,
+    logits_budget: float | None = None,
 ) -> Activations:
     """What one pass over captions keeps: it is run over one image's caption and over two, and what autograd saves is counted,
     each piece of memory once, weights left out.
@@ -65,6 +66,7 @@ def activations(
         checkpointed: whether layers are computed again on the way back.
         encoder: the family that encodes the images, where ``family`` has no image tower: a critic's reads the captioner's states.
         head: what reads the states instead of the output embedding: a critic's head.
+        logits_budget: GiB of logits that scoring keeps; none takes the default.
 
     Raises:
         RuntimeError: on ``meta``, where this family looks at numbers of the image.
@@ -78,7 +80,8 @@ def activations(
         with _PlausibleNumbers(), _without_checkpoints(family.model):
             passing = _Saved(family.model, head).during(run, two).largest_layer // 2
     device = next(iter(inputs.values())).device
-    logits = logits_alive(captions * tokens * family.vocab_size, device)[1] if head is None else 0
+    count = captions * tokens * family.vocab_size
+    logits = logits_alive(count, device, budget=logits_budget)[1] if head is None else 0
     return Activations(max(kept[0] - each, 0), each, passing, 4 * logits)
 
 

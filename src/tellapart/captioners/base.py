@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -101,18 +101,19 @@ class Captioner(nn.Module, ABC):
         depend on how images are batched.
         """
 
-    def sample_with_greedy(
-        self, batch: Batch, decoding: Decoding, *, encoded: Encoded | None = None
+    def generate_with_greedy(
+        self, batch: Batch, decoding: Decoding, *, encoded: Encoded | None = None, greedy: Decoding | None = None
     ) -> tuple[Rollout, Rollout]:
-        """Samples, as :meth:`generate` draws them, and the greedy caption of each image under the same restrictions.
+        """Samples or beams, as :meth:`generate` draws them, and the greedy caption of each image.
 
         Args:
             batch: B images.
-            decoding: of the samples.
+            decoding: of the samples or beams.
             encoded: of the batch, if it is known.
+            greedy: of the greedy captions; none: under the same restrictions as the samples or beams.
         """
         encoded = self.encode(batch) if encoded is None else encoded
-        alone = replace(decoding, do_sample=False, num_return_sequences=1, temperature=1.0, top_k=0, top_p=1.0)
+        alone = decoding.greedy() if greedy is None else greedy
         return self.generate(batch, decoding, encoded=encoded), self.generate(batch, alone, encoded=encoded)
 
     def draw(self, batch: Batch, decoding: Decoding, *, encoded: Encoded | None = None) -> tuple[Rollout, Tensor]:

@@ -196,6 +196,7 @@ class _Beams:
         ended: ``[b, k]`` scores of those that ended, divided by length to the power of the length penalty.
         captions: ``[b, k, max_new_tokens]`` tokens of those that ended.
         found: ``[b, k]`` bool, whether a place holds one.
+        eos: ids that end a caption.
         pad: id that fills captions after their end.
     """
 
@@ -204,6 +205,7 @@ class _Beams:
     ended: Tensor
     captions: Tensor
     found: Tensor
+    eos: Tensor
     pad: int
 
     def select(self, images: Tensor) -> _Beams:
@@ -214,6 +216,7 @@ class _Beams:
             self.ended[images],
             self.captions[images],
             self.found[images],
+            self.eos,
             self.pad,
         )
 
@@ -231,33 +234,94 @@ def beam_search(family: Decodable, encoded: Encoded, decoding: Decoding) -> Tens
         encoded: states of B images.
         decoding: how; ``num_beams`` above 1.
     """
+    return _searched(family, encoded, decoding, None)[0]
+
+
+def beams_with_greedy(
+    family: Decodable, encoded: Encoded, decoding: Decoding, greedy: Decoding
+) -> tuple[Tensor, Tensor]:
+    """The beams of :func:`beam_search`, and the greedy caption of every image, in one loop.
+
+    Args:
+        family: the model.
+        encoded: states of B images.
+        decoding: of the beams.
+        greedy: of the greedy captions; its ``max_new_tokens`` is that of the beams.
+
+    Returns:
+        ``[B * num_return_sequences, max_new_tokens]`` and ``[B, max_new_tokens]`` tokens, padded after EOS.
+    """
+    tokens, alone = _searched(family, encoded, decoding, greedy)
+    assert alone is not None
+    return tokens, alone
+
+
+class _Alone:
+    """The greedy caption of each of B images, read next to the image's beams.
+
+    Args:
+        family: the model.
+        decoding: how.
+        size: B.
+        logits: those of the first words, for the vocabulary's size and the device.
+    """
+
+    def __init__(self, family: Decodable, decoding: Decoding, size: int, logits: Tensor) -> None:
+        device = logits.device
+        self.tokens = torch.full((size, decoding.max_new_tokens), family.pad, device=device)
+        self.ended = torch.zeros(size, dtype=torch.bool, device=device)
+        self._family, self._eos = family, torch.tensor(family.eos, device=device)
+        self._choose = Chooser(family, decoding, None, logits.shape[1])
+
+    def __call__(self, logits: Tensor, images: Tensor, step: int) -> Tensor:
+        """``[b]`` next words of the images that are still in the batch, given ``logits [b, V]``."""
+        chosen = self._choose(logits, self.tokens, images, step)
+        ended = self.ended[images]
+        self.tokens[images, step] = chosen.masked_fill(ended, self._family.pad)
+        self.ended[images] = ended | torch.isin(chosen, self._eos)
+        return chosen
+
+
+def _searched(
+    family: Decodable, encoded: Encoded, decoding: Decoding, greedy: Decoding | None
+) -> tuple[Tensor, Tensor | None]:
+    """Rows of an image are its beams and, if asked for, its greedy caption after them."""
     size, beams = len(encoded.states), decoding.num_beams
-    steps = family.steps(encoded, beams, decoding.max_new_tokens, beams=True)
-    scores = family.exact_logits(steps.first)[steps.image]
-    device = scores.device
+    count = beams if greedy is None else beams + 1
+    steps = family.steps(encoded, count, decoding.max_new_tokens, beams=True)
+    logits = family.exact_logits(steps.first)[steps.image]
+    device = logits.device
     state = _begin(family, decoding, size, device)
+    alone = None if greedy is None else _Alone(family, greedy, size, logits)
     best = torch.full((size, decoding.num_return_sequences, decoding.max_new_tokens), family.pad, device=device)
     images = torch.arange(size, device=device)  # those in the batch
     searched = torch.ones(size, dtype=torch.bool, device=device)  # of these, those that are not finished
     for step in range(decoding.max_new_tokens):
-        logprobs = restricted(scores.log_softmax(dim=1), state.tokens.flatten(0, 1), family, decoding)
+        rows = logits.unflatten(0, (-1, count))
+        scores = rows[:, :beams].flatten(0, 1).log_softmax(dim=1)
+        logprobs = restricted(scores, state.tokens.flatten(0, 1), family, decoding)
         parent = _advance(family, decoding, state, logprobs, step)
         best[images] = torch.where(
             searched[:, None, None], state.captions[:, : decoding.num_return_sequences], best[images]
         )
         searched = searched & _can_improve(state, step + 1, decoding.length_penalty)
+        words = state.tokens[:, :, -1]
+        if alone is not None:
+            words = torch.cat([words, alone(rows[:, -1], images, step)[:, None]], dim=1)
+            parent = torch.nn.functional.pad(parent, (0, 1), value=beams)
         if step + 1 == decoding.max_new_tokens:
             break
-        steps.follow((parent + torch.arange(len(images), device=device)[:, None] * beams).flatten())
+        steps.follow((parent + torch.arange(len(images), device=device)[:, None] * count).flatten())
         if _looks(step, device):
-            going = searched.nonzero().squeeze(1)
+            runs = searched if alone is None else searched | ~alone.ended[images]
+            going = runs.nonzero().squeeze(1)
             if len(going) == 0:
                 break
             if len(going) <= FEW * len(images):
-                steps.keep((going[:, None] * beams + torch.arange(beams, device=device)).flatten())
-                state, images, searched = state.select(going), images[going], searched[going]
-        scores = family.exact_logits(steps.read(state.tokens[:, :, -1].flatten()))
-    return best.flatten(0, 1)
+                steps.keep((going[:, None] * count + torch.arange(count, device=device)).flatten())
+                state, images, searched, words = state.select(going), images[going], searched[going], words[going]
+        logits = family.exact_logits(steps.read(words.flatten()))
+    return best.flatten(0, 1), None if alone is None else alone.tokens
 
 
 def _begin(family: Decodable, decoding: Decoding, size: int, device: torch.device) -> _Beams:
@@ -270,6 +334,7 @@ def _begin(family: Decodable, decoding: Decoding, size: int, device: torch.devic
         torch.full((size, beams), NEVER, device=device),
         torch.full((size, beams, decoding.max_new_tokens), family.pad, dtype=torch.long, device=device),
         torch.zeros((size, beams), dtype=torch.bool, device=device),
+        torch.tensor(family.eos, device=device),
         family.pad,
     )
 
@@ -284,7 +349,7 @@ def _advance(family: Decodable, decoding: Decoding, state: _Beams, logprobs: Ten
     most = max(2, 1 + len(family.eos)) * beams
     likeliest, parent, token = _likeliest(state.running, logprobs.unflatten(0, (-1, beams)), most)
     tokens = torch.cat([_beams_at(state.tokens, parent), token[:, :, None]], dim=2)
-    ends = torch.isin(token, token.new_tensor(family.eos)) | (step + 1 == decoding.max_new_tokens)
+    ends = torch.isin(token, state.eos) | (step + 1 == decoding.max_new_tokens)
     _collect(state, tokens[:, :beams], likeliest[:, :beams] / (step + 1) ** decoding.length_penalty, ends[:, :beams])
     running = (likeliest + ends * NEVER).topk(beams)
     state.running, state.tokens = running.values, _beams_at(tokens, running.indices)
@@ -356,22 +421,25 @@ def draw_captions(
 
 
 def draw_with_greedy(
-    family: Decodable, encoded: Encoded, ids: Sequence[str], decoding: Decoding
+    family: Decodable, encoded: Encoded, ids: Sequence[str], decoding: Decoding, greedy: Decoding
 ) -> tuple[Tensor, Tensor]:
-    """Samples as :func:`draw_captions` draws them, and the greedy caption of every image, in one loop.
+    """Samples or beams as :func:`draw_captions` draws them, and the greedy caption of every image, in one loop.
 
     Args:
         family: the model.
         encoded: states of B images.
         ids: of these images.
-        decoding: of the samples.
+        decoding: of the samples or beams.
+        greedy: of the greedy captions; of the same longest length, and next to samples of the same restrictions.
 
     Returns:
         ``[B * num_return_sequences, max_new_tokens]`` and ``[B, max_new_tokens]`` tokens, padded after EOS.
     """
+    if decoding.num_beams > 1:
+        return beams_with_greedy(family, encoded, decoding, greedy)
     numbers = _numbers(encoded, ids, decoding)
-    greedy = torch.full_like(numbers[:, :1], torch.nan)
-    tokens, _ = draw(family, encoded, decoding, torch.cat([numbers, greedy], dim=1).flatten(0, 1))
+    nothing = torch.full_like(numbers[:, :1], torch.nan)
+    tokens, _ = draw(family, encoded, decoding, torch.cat([numbers, nothing], dim=1).flatten(0, 1))
     rows = tokens.unflatten(0, (len(ids), -1))
     return rows[:, :-1].flatten(0, 1), rows[:, -1]
 

@@ -13,19 +13,36 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention as attend
-from transformers.pytorch_utils import Conv1D
 
+from tellapart.captioners.fused import FastConv1D
 from tellapart.captioners.steps import Steps
+from tellapart.products import added, gelu, product
 
 Affine = Callable[[Tensor], Tensor]
 
 
 def _affine(module: Any) -> Affine:
     """``module`` on ``[n, D]``: one operation where it is a plain ``Conv1D``, else as adapters and quantisation have it."""
-    if type(module) is not Conv1D:
+    if type(module) is not FastConv1D:
         return module
-    weight, bias = module.weight, module.bias
-    return lambda rows: torch.addmm(bias, rows, weight)
+    weight, bias = module.weight.t(), module.bias
+    return lambda rows: product(rows, weight, bias)
+
+
+def _added(module: Any) -> Callable[[Tensor, Tensor], Tensor]:
+    """The sum of ``[n, D]`` and ``module`` on ``[n, D']``."""
+    if type(module) is not FastConv1D:
+        return lambda to, rows: to + module(rows)
+    weight, bias = module.weight.t(), module.bias
+    return lambda to, rows: added(to, rows, weight, bias)
+
+
+def _activated(module: Any, act: nn.Module) -> Affine:
+    """``act`` of ``module`` on ``[n, D]``."""
+    if type(module) is not FastConv1D or type(act) is not nn.GELU or act.approximate != "tanh":
+        return lambda rows: act(module(rows))
+    weight, bias = module.weight.t(), module.bias
+    return lambda rows: gelu(rows, weight, bias)
 
 
 def _normed(module: nn.LayerNorm) -> Affine:
@@ -42,16 +59,11 @@ class _Block:
         self.word_norm, self.word_in, self.word_out = (
             _normed(block.ln_1),
             _affine(attention.c_attn),
-            _affine(attention.c_proj),
+            _added(attention.c_proj),
         )
         self.image_norm, self.image_in = _normed(block.ln_cross_attn), _affine(cross.q_attn)
-        self.image_out = _affine(cross.c_proj)
-        self.norm, self.widen, self.act, self.narrow = (
-            _normed(block.ln_2),
-            _affine(mlp.c_fc),
-            mlp.act,
-            _affine(mlp.c_proj),
-        )
+        self.image_out = _added(cross.c_proj)
+        self.norm, self.widen, self.narrow = _normed(block.ln_2), _activated(mlp.c_fc, mlp.act), _added(mlp.c_proj)
 
     def read(self, hidden: Tensor, attend_words: Affine, attend_image: Affine) -> Tensor:
         """``hidden`` after the block.
@@ -61,9 +73,9 @@ class _Block:
             attend_words: ``[n, 3 D]`` queries, keys and values -> ``[n, D]``.
             attend_image: ``[n, D]`` queries -> ``[n, D]``.
         """
-        hidden = hidden + self.word_out(attend_words(self.word_in(self.word_norm(hidden))))
-        hidden = hidden + self.image_out(attend_image(self.image_in(self.image_norm(hidden))))
-        return hidden + self.narrow(self.act(self.widen(self.norm(hidden))))
+        hidden = self.word_out(hidden, attend_words(self.word_in(self.word_norm(hidden))))
+        hidden = self.image_out(hidden, attend_image(self.image_in(self.image_norm(hidden))))
+        return self.narrow(hidden, self.widen(self.norm(hidden)))
 
 
 class _Slots:

@@ -18,10 +18,10 @@ from tellapart.captioners.contrastive import Contrast, Contrasted
 from tellapart.captioners.drawing import draw_captions, draw_with_greedy
 from tellapart.captioners.families import family_of
 from tellapart.captioners.families.base import Family, Processors
-from tellapart.captioners.fused import fuse_activations
+from tellapart.captioners.fused import fuse
 from tellapart.captioners.learning import Train, checkpoint_layers, freeze, parts_to_train
 from tellapart.captioners.loading import read_parts
-from tellapart.captioners.modes import eval_mode, evaluating, layers_checkpointed
+from tellapart.captioners.modes import RolloutDtype, drawing_in, eval_mode, evaluating, layers_checkpointed
 from tellapart.captioners.saving import read_changed_parts, read_weights, write_parts
 from tellapart.captioners.scheduled import caption_keys, words_to_read
 from tellapart.captioners.scoring import score
@@ -35,6 +35,10 @@ from tellapart.types import Batch, Decoding, Rollout, Scores
 
 if TYPE_CHECKING:
     from PIL import Image
+
+
+COMPARED = 2
+"""Images whose captions show what drawing in another dtype changes."""
 
 
 class HuggingFaceCaptioner(Captioner):
@@ -58,15 +62,20 @@ class HuggingFaceCaptioner(Captioner):
         gradient_checkpointing: bool = False,
         max_caption_tokens: int = 64,
         changed_parts: Sequence[str] = (),
+        logits_budget: float | None = None,
+        rollout_dtype: RolloutDtype = "float32",
     ) -> None:
         super().__init__()
+        if logits_budget is not None and not logits_budget >= 0:
+            raise UsageError(f"logits_budget={logits_budget} is not an amount of memory: give GiB, 0 or more.")
+        self.logits_budget, self.rollout_dtype = logits_budget, rollout_dtype
         if max_caption_tokens < 1:
             raise UsageError(f"max_caption_tokens={max_caption_tokens} leaves no caption: give at least 1.")
         self.network, self.family, self.feature_size = network, family, family.feature_size
         self.image_processor, self.tokenizer = family.processors.image, family.processors.tokenizer
         self.text = CaptionText(self.tokenizer, family, max_caption_tokens)
         self.trains = train if isinstance(train, str) else list(train)
-        fuse_activations(family.model)
+        fuse(family.model)
         freeze(family, train, adapted=self.has_lora)
         self.changed_parts = tuple(dict.fromkeys((*changed_parts, *parts_to_train(family, train))))
         self.checkpoints_layers = gradient_checkpointing
@@ -93,6 +102,8 @@ class HuggingFaceCaptioner(Captioner):
         max_caption_tokens: int | None = None,
         prompt: str | None = None,
         quantization: str | None = None,
+        logits_budget: float | None = None,
+        rollout_dtype: RolloutDtype = "float32",
     ) -> HuggingFaceCaptioner:
         """Load a captioner from a folder (also one with a LoRA adapter) or from the hub.
 
@@ -108,6 +119,10 @@ class HuggingFaceCaptioner(Captioner):
             max_caption_tokens: human captions are cut to this many tokens; none takes the saved value, else 64.
             prompt: words the model reads before it writes a caption; none takes the saved ones, else the family's.
             quantization: ``int8`` or ``nf4``: hold the language model's weights so, for training an adapter.
+            logits_budget: GiB of logits that scoring with gradients keeps, beyond which it computes them twice; none: 1 on a CPU,
+                a tenth of a GPU's memory.
+            rollout_dtype: ``float32``; ``bfloat16``: draw captions under autocast; ``tf32``: draw with the factors of products
+                rounded to TF32, on CUDA. Scores and their gradients stay as they are, and so does :meth:`draw`.
 
         Raises:
             UsageError: something is missing or unreadable, the model is of an unknown family, or options conflict.
@@ -124,6 +139,8 @@ class HuggingFaceCaptioner(Captioner):
             adapter=parts.adapter,
             gradient_checkpointing=gradient_checkpointing,
             max_caption_tokens=max_caption_tokens or parts.manifest.get("max_caption_tokens", 64),
+            logits_budget=logits_budget,
+            rollout_dtype=rollout_dtype,
         )
 
     @classmethod
@@ -140,6 +157,8 @@ class HuggingFaceCaptioner(Captioner):
         adapter: Path | None = None,
         gradient_checkpointing: bool = False,
         max_caption_tokens: int = 64,
+        logits_budget: float | None = None,
+        rollout_dtype: RolloutDtype = "float32",
     ) -> HuggingFaceCaptioner:
         """A captioner around a model that is already in memory.
 
@@ -154,6 +173,8 @@ class HuggingFaceCaptioner(Captioner):
             adapter: folder of a saved adapter to continue training.
             gradient_checkpointing: as in :meth:`from_pretrained`.
             max_caption_tokens: as in :meth:`from_pretrained`.
+            logits_budget: as in :meth:`from_pretrained`.
+            rollout_dtype: as in :meth:`from_pretrained`.
 
         Raises:
             UsageError: the model is of an unknown family, or options conflict.
@@ -171,6 +192,8 @@ class HuggingFaceCaptioner(Captioner):
             gradient_checkpointing=gradient_checkpointing,
             max_caption_tokens=max_caption_tokens,
             changed_parts=() if adapter is None else read_changed_parts(family, adapter),
+            logits_budget=logits_budget,
+            rollout_dtype=rollout_dtype,
         )
 
     def set_prompt(self, prompt: str) -> None:
@@ -249,39 +272,74 @@ class HuggingFaceCaptioner(Captioner):
         names, and the rollout's batch is these.
         """
         if contrast is None:
-            return self._generate(batch, decoding, encoded, logprobs=False)[0]
+            return self._ordinary(batch, decoding, encoded)
         described = batch.select(range(len(contrast.distractors)))
         with evaluating(self):
             encoded = self.encode(batch) if encoded is None else encoded
             contrasted, own = Contrasted(self.family, contrast, encoded), encoded.select(range(len(described)))
-            tokens, _ = draw_captions(contrasted, own, described.ids, decoding, logprobs=False)
+            with drawing_in(self.rollout_dtype, self.device):
+                tokens, _ = draw_captions(contrasted, own, described.ids, decoding, logprobs=False)
         return self.text.write(described, tokens, decoding.num_return_sequences)
 
-    def sample_with_greedy(
-        self, batch: Batch, decoding: Decoding, *, encoded: Encoded | None = None
-    ) -> tuple[Rollout, Rollout]:
-        """Samples and greedy captions, drawn in one loop."""
+    def _ordinary(self, batch: Batch, decoding: Decoding, encoded: Encoded | None) -> Rollout:
         with evaluating(self):
             encoded = self.encode(batch) if encoded is None else encoded
-            samples, greedy = draw_with_greedy(self.family, encoded, batch.ids, decoding)
-        return self.text.write(batch, samples, decoding.num_return_sequences), self.text.write(batch, greedy, 1)
+        rollout, _ = self._generate(batch, decoding, encoded, dtype=self.rollout_dtype)
+        return self._compared(rollout, encoded)
+
+    def generate_with_greedy(
+        self, batch: Batch, decoding: Decoding, *, encoded: Encoded | None = None, greedy: Decoding | None = None
+    ) -> tuple[Rollout, Rollout]:
+        """Samples or beams and greedy captions, drawn in one loop where the longest lengths are the same and, next to samples,
+        the restrictions."""
+        alone = decoding.greedy() if greedy is None else greedy
+        beams = decoding.num_beams > 1 and alone.max_new_tokens == decoding.max_new_tokens
+        if not beams and alone != decoding.greedy():
+            return super().generate_with_greedy(batch, decoding, encoded=encoded, greedy=alone)
+        with evaluating(self):
+            encoded = self.encode(batch) if encoded is None else encoded
+            with drawing_in(self.rollout_dtype, self.device):
+                drawn, greedily = draw_with_greedy(self.family, encoded, batch.ids, decoding, alone)
+        rollout = self.text.write(batch, drawn, decoding.num_return_sequences)
+        return self._compared(rollout, encoded), self.text.write(batch, greedily, 1)
 
     def draw(self, batch: Batch, decoding: Decoding, *, encoded: Encoded | None = None) -> tuple[Rollout, Tensor]:
         """``generate`` with the ``[N, T]`` raw log-probabilities met while drawing, 0 where masked."""
         if decoding.num_beams > 1:
             raise ValueError("beam search gives no log-probabilities of drawing: score the rollout instead")
-        rollout, logprobs = self._generate(batch, decoding, encoded, logprobs=True)
+        rollout, logprobs = self._generate(batch, decoding, encoded, dtype="float32", logprobs=True)
         assert logprobs is not None
         return rollout, logprobs
 
     def _generate(
-        self, batch: Batch, decoding: Decoding, encoded: Encoded | None, *, logprobs: bool
+        self,
+        batch: Batch,
+        decoding: Decoding,
+        encoded: Encoded | None,
+        *,
+        dtype: RolloutDtype,
+        logprobs: bool = False,
     ) -> tuple[Rollout, Tensor | None]:
         with evaluating(self):
             encoded = self.encode(batch) if encoded is None else encoded
-            tokens, scored = draw_captions(self.family, encoded, batch.ids, decoding, logprobs=logprobs)
+            with drawing_in(dtype, self.device):
+                tokens, scored = draw_captions(self.family, encoded, batch.ids, decoding, logprobs=logprobs)
         rollout = self.text.write(batch, tokens, decoding.num_return_sequences)
         return rollout, None if scored is None else scored[:, : rollout.tokens.shape[1]]
+
+    def _compared(self, rollout: Rollout, encoded: Encoded) -> Rollout:
+        """The rollout with what drawing in another dtype changed, measured on the captions of the first two images."""
+        rows = (rollout.image < COMPARED).nonzero().squeeze(1)
+        if self.rollout_dtype == "float32" or not len(rows):
+            return rollout
+        image, tokens, mask = rollout.image[rows], rollout.tokens[rows], rollout.mask[rows]
+        found = []
+        with evaluating(self):
+            for dtype in ("float32", self.rollout_dtype):
+                with drawing_in(dtype, self.device):
+                    found.append(score(self.family, encoded, image, tokens, mask).logprobs)
+        difference = (found[0] - found[1]).abs().sum(dim=1) / mask.sum(dim=1)
+        return replace(rollout, dtype_difference=difference)
 
     def continue_from(
         self, rollout: Rollout, decoding: Decoding, *, shortest: int = 1, encoded: Encoded | None = None
@@ -298,7 +356,8 @@ class HuggingFaceCaptioner(Captioner):
             return Continuations(rollout.select([]), prefixes.caption, prefixes.length)
         with evaluating(self):
             encoded = self.encode(rollout.batch) if encoded is None else encoded
-            tokens = continue_captions(self.family, encoded, rollout, prefixes, decoding)
+            with drawing_in(self.rollout_dtype, self.device):
+                tokens = continue_captions(self.family, encoded, rollout, prefixes, decoding)
         image = rollout.image.to(self.device)[prefixes.caption]
         continued = replace(self.text.write(rollout.batch, tokens, 1), image=image)
         return Continuations(continued, prefixes.caption, prefixes.length)
@@ -368,6 +427,7 @@ class HuggingFaceCaptioner(Captioner):
                 want=want,
                 share_prefix=not checkpointed,
                 read=read,
+                budget=self.logits_budget,
             )
 
     def reference(self) -> ReferenceCaptioner:

@@ -5,18 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
+from typing import Literal
 
 import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 from transformers.modeling_layers import GradientCheckpointingLayer
 
+from tellapart.errors import UsageError
+
 
 @contextmanager
 def eval_mode(module: nn.Module) -> Iterator[None]:
     """Eval mode inside, gradients as they are; every submodule's own mode afterwards."""
     training = [part for part in module.modules() if part.training]
-    module.eval()
+    if training:
+        module.eval()
     try:
         yield
     finally:
@@ -45,6 +49,36 @@ def evaluating(module: nn.Module) -> Iterator[None]:
     """
     with eval_mode(module), torch.no_grad():
         yield
+
+
+RolloutDtype = Literal["float32", "bfloat16", "tf32"]
+"""What captions may be drawn in."""
+
+
+@contextmanager
+def drawing_in(dtype: RolloutDtype, device: torch.device) -> Iterator[None]:
+    """Matrix products of the block in ``dtype``.
+
+    Args:
+        dtype: ``float32`` changes nothing, so a caller's autocast holds; ``bfloat16`` is autocast, which leaves the
+            captioner's head in float32; ``tf32`` rounds the factors of all products.
+        device: where the captioner is.
+
+    Raises:
+        UsageError: ``tf32`` away from CUDA.
+    """
+    if dtype == "bfloat16":
+        with torch.autocast(device.type, torch.bfloat16):
+            yield
+        return
+    if dtype == "tf32" and device.type != "cuda":
+        raise UsageError("rollout_dtype=tf32 needs a CUDA device: set rollout_dtype to bfloat16, or leave it out.")
+    before = torch.backends.cuda.matmul.allow_tf32
+    torch.backends.cuda.matmul.allow_tf32 = before or dtype == "tf32"
+    try:
+        yield
+    finally:
+        torch.backends.cuda.matmul.allow_tf32 = before
 
 
 @contextmanager

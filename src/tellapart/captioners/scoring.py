@@ -23,7 +23,7 @@ measured where 0.3 GB were in use).
 """
 
 LOGITS_BUDGET = 1.0
-"""GiB of logits that one scoring keeps for the way back, on a CPU; on a GPU it is a tenth of its memory."""
+"""GiB of logits that one scoring keeps for the way back unless told otherwise, on a CPU; on a GPU it is a tenth of its memory."""
 
 COPIES = 4
 """Arrays as large as the logits while they are differentiated by autograd, as for entropies: logits, log-probabilities, and the
@@ -81,23 +81,39 @@ class _ChosenLogprobs(torch.autograd.Function):
         return spread.mul_(-column).scatter_add_(1, place, column), None
 
 
-def logits_alive(count: int, device: torch.device, *, entropy: bool = False) -> tuple[bool, int]:
+def logits_alive(
+    count: int, device: torch.device, *, entropy: bool = False, budget: float | None = None
+) -> tuple[bool, int]:
     """Whether ``count`` logits are kept for the way back, and how many floats of logits are alive at once if they are
-    differentiated."""
-    gpu = device.type == "cuda"
-    budget = torch.cuda.get_device_properties(device).total_memory // 10 if gpu else int(LOGITS_BUDGET * 2**30)
+    differentiated.
+
+    Args:
+        count: of logits.
+        device: where they are.
+        entropy: whether autograd differentiates them, as for entropies.
+        budget: GiB that may be kept; none: :data:`LOGITS_BUDGET`, on a GPU a tenth of its memory.
+    """
+    if budget is None:
+        gpu = device.type == "cuda"
+        budget = torch.cuda.get_device_properties(device).total_memory / 10 / 2**30 if gpu else LOGITS_BUDGET
     copies = COPIES if entropy else 1
-    kept = 4 * copies * count <= budget
+    kept = 4 * copies * count <= int(budget * 2**30)
     return kept, copies * (count if kept else min(count, CHUNK_ELEMENTS))
 
 
 def token_logprobs(
-    head: Callable[[Tensor], Tensor], hidden: Tensor, targets: Tensor, vocabulary: int, *, entropy: bool
+    head: Callable[[Tensor], Tensor],
+    hidden: Tensor,
+    targets: Tensor,
+    vocabulary: int,
+    *,
+    entropy: bool,
+    budget: float | None = None,
 ) -> tuple[Tensor, Tensor | None]:
     """``(log p [M], entropy [M] or None)`` of ``targets [M]`` given ``hidden [M, D]``, in float32.
 
-    With gradients, logits are kept up to :data:`LOGITS_BUDGET`. Beyond it, and without gradients, they are computed a chunk of
-    rows at a time; with gradients a chunk's logits are then dropped and computed again on the way back.
+    With gradients, logits are kept up to the ``budget`` of :func:`logits_alive`. Beyond it, and without gradients, they are
+    computed a chunk of rows at a time; with gradients a chunk's logits are then dropped and computed again on the way back.
     """
 
     def chunk(states: Tensor, chosen: Tensor) -> tuple[Tensor, Tensor]:
@@ -109,7 +125,7 @@ def token_logprobs(
         return logprobs.gather(-1, chosen[:, None]).squeeze(-1), spread
 
     learns, rows = torch.is_grad_enabled(), max(1, CHUNK_ELEMENTS // vocabulary)
-    kept, _ = logits_alive(len(targets) * vocabulary, hidden.device, entropy=entropy)
+    kept, _ = logits_alive(len(targets) * vocabulary, hidden.device, entropy=entropy, budget=budget)
     if (learns and kept) or len(targets) <= rows:
         chosen, spread = chunk(hidden, targets)
         return chosen, spread if entropy else None
@@ -189,6 +205,7 @@ def score(
     want: Collection[str] = (),
     share_prefix: bool = True,
     read: Tensor | None = None,
+    budget: float | None = None,
 ) -> Scores:
     """Score captions under the raw distribution.
 
@@ -202,6 +219,7 @@ def score(
         share_prefix: compute what captions of an image have in common once; layers that are checkpointed keep no cache,
             so they need it off.
         read: ``[N, T]`` words that the model reads in place of ``tokens``, which stay those that are scored; none: the same.
+        budget: as for :func:`logits_alive`.
 
     Raises:
         ValueError: ``want`` names something else.
@@ -217,7 +235,7 @@ def score(
         return values.new_zeros(*mask.shape, *values.shape[1:]).index_put(place, values)
 
     chosen, entropy = token_logprobs(
-        family.exact_logits, states, tokens[place], family.vocab_size, entropy="entropy" in want
+        family.exact_logits, states, tokens[place], family.vocab_size, entropy="entropy" in want, budget=budget
     )
     return Scores(
         spread(chosen),

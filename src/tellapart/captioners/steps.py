@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Protocol
 
 import torch
 from torch import Tensor
-from transformers import EncoderDecoderCache
 
 from tellapart.captioners.base import Encoded
-from tellapart.captioners.cache import select_rows
+from tellapart.captioners.cache import follow, select_rows, written
 
 if TYPE_CHECKING:
     from tellapart.captioners.families.base import Family
@@ -80,27 +79,24 @@ class CachedSteps(Steps):
         family: the model.
         encoded: states of B images.
         count: rows per image.
+        longest: most words of a caption.
     """
 
-    def __init__(self, family: Family, encoded: Encoded, count: int) -> None:
+    def __init__(self, family: Family, encoded: Encoded, count: int, longest: int) -> None:
         self._family, self._encoded = family, encoded
         self._cache = family.new_cache()
         self.first = family.prefix(encoded, self._cache)
         self.image = torch.arange(len(encoded.states), device=self.first.device).repeat_interleave(count)
-        if count > 1:
-            self._cache = select_rows(self._cache, self.image)
+        self._cache = written(self._cache, self.image, longest)
 
     def read(self, words: Tensor) -> Tensor:
         """Through :meth:`Family.decode`."""
         return self._family.decode(words[:, None], self._encoded, self.image, self._cache)[:, -1]
 
     def keep(self, rows: Tensor) -> None:
-        """The cache is copied."""
+        """What is left is copied."""
         self._cache, self.image = select_rows(self._cache, rows), self.image[rows]
 
     def follow(self, parent: Tensor) -> None:
-        """Keys and values of words are copied; those of a cross-attended image stay where they are."""
-        if isinstance(self._cache, EncoderDecoderCache):
-            self._cache.self_attention_cache = select_rows(self._cache.self_attention_cache, parent)
-        else:
-            self._cache = select_rows(self._cache, parent)
+        """Keys and values of words are copied where the parent is another row; those of prefix and image stay."""
+        self._cache = follow(self._cache, parent)

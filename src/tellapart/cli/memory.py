@@ -128,6 +128,7 @@ def _activations(recipe: Recipe, objective: Any, inputs: dict[str, Tensor]) -> d
     captioner = objective.captioner
     captions, tokens = shape_of(recipe, objective)
     common: dict[str, Any] = {"tokens": tokens, "captions": captions, "checkpointed": captioner.checkpoints_layers}
+    common["logits_budget"] = captioner.logits_budget
     inputs = {k: v.to(captioner.family.input_dtype) if v.is_floating_point() else v for k, v in inputs.items()}
     passes: dict[str, dict[str, Any]] = {}
     if any(p.requires_grad for p in captioner.parameters()):

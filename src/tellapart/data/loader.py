@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
+import torch
 from torch.utils.data import DataLoader, Dataset
 
 from tellapart.data.center_crop import is_center_cropped
@@ -76,6 +77,10 @@ class Loaded:
 
     batch: Batch
     replaced: dict[str, str] = field(default_factory=dict)
+
+    def pin_memory(self) -> Loaded:
+        """The same in page-locked memory, from which a copy to a GPU does not wait; a ``DataLoader`` asks for it."""
+        return Loaded(self.batch.pin_memory(), self.replaced)
 
 
 class TrainingData:
@@ -190,6 +195,7 @@ class TrainingData:
                 sampler=places,  # what it gives is handed on as it is
                 collate_fn=_as_it_is,  # type: ignore[arg-type]  # without batch_size it is given one
                 num_workers=num_workers,
+                pin_memory=torch.cuda.is_available(),
                 multiprocessing_context="fork" if sys.platform == "linux" else None,
             )
         )

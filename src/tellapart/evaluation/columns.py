@@ -236,6 +236,14 @@ TRAINING_COLUMNS = {
         Column("entropy", "entropy", 1, 4, 0, "Of the next word, along the captions."),
         Column("margin", "margin", 1, 4, 0, "How far the winner is ahead of the others, relative to the start model."),
         Column("completions/mean_length", "drawn length", 1, 1, 0, "Tokens of the captions drawn for training."),
+        Column(
+            "rollout_dtype_difference",
+            "dtype difference",
+            1,
+            4,
+            0,
+            "Nats per token between log-probabilities in the dtype of drawing and in float32, mean of absolute values.",
+        ),
         Column("completions/clipped_ratio", "drawn, cut %", 100, 1, -1, "Drawn captions cut at the longest length."),
         Column("reference/reward", "reward of human captions", 1, 4, 0, "Mean reward of the captions people wrote."),
         Column(

@@ -21,12 +21,15 @@ def rollout_logs(rollout: Rollout, rewards: Tensor) -> dict[str, Tensor]:
 
     ``reward_std`` is the unbiased deviation among the captions of one image; ``frac_reward_zero_std`` the share of
     captions in groups without any, which teach nothing. Both are left out where every image has one caption.
+    ``rollout_dtype_difference``, in nats per token, is there where captions are drawn in another dtype than float32.
     """
     logs = {
         "reward": rewards,
         "completions/mean_length": rollout.lengths.to(rewards.dtype),
         "completions/clipped_ratio": (~rollout.finished).to(rewards.dtype),
     }
+    if rollout.dtype_difference is not None:
+        logs["rollout_dtype_difference"] = rollout.dtype_difference
     if len(rollout.image.unique()) == len(rollout):
         return logs
     spread = group_std(rewards, rollout.image)

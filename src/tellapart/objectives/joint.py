@@ -93,7 +93,7 @@ class Luo2018(ObjectiveModule):
     def collect(self, batch: Batch, step: int) -> Spoken:
         """Draw a caption and the greedy one, and let the listener hear both."""
         encoded = self.captioner.encode(batch)
-        drawn, greedy = self.captioner.sample_with_greedy(batch, self.sampled, encoded=encoded)
+        drawn, greedy = self.captioner.generate_with_greedy(batch, self.sampled, encoded=encoded)
         baseline = heard(self._listener.module, greedy, self.margin)[0]
         return self.spoken(self._listener.module, encoded, drawn, greedy, baseline)
 
@@ -177,7 +177,7 @@ class ReinforceJoint(Luo2018):
         if step % 2:
             return Heard(self.captioner.generate(batch, self.sampled, encoded=encoded))
         human = heard(self.own_listener, drawn_references(self.captioner, batch), self.margin)[0]
-        drawn, greedy = self.captioner.sample_with_greedy(batch, self.sampled, encoded=encoded)
+        drawn, greedy = self.captioner.generate_with_greedy(batch, self.sampled, encoded=encoded)
         return self.spoken(self.own_listener, encoded, drawn, greedy, human)
 
     def losses(self, experience: Spoken | Heard) -> Iterator[StepOutput]:

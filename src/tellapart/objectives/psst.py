@@ -120,7 +120,7 @@ class PSST(ObjectiveModule):
         if self.reuses_words:
             drawn, greedy = None, self.captioner.generate(batch, self.greedy, encoded=encoded)
         else:
-            drawn, greedy = self.captioner.sample_with_greedy(batch, self.sampled, encoded=encoded)
+            drawn, greedy = self.captioner.generate_with_greedy(batch, self.sampled, encoded=encoded)
         rewards = score(self.reward, greedy)[0]
         spoken = None if drawn is None else natural(self.reward, drawn, rewards)
         return Experience(batch, self.captioner.reusable(encoded), self.relaxation_at(step), rewards, spoken)

@@ -18,7 +18,7 @@ GROUP_BASELINES = {"leave_one_out": leave_one_out_mean, "beam_mean": group_mean}
 
 @dataclass(frozen=True)
 class Experience:
-    """Drawn captions with ``[N]`` advantages and, if the KL term is in the loss, ``[N, T]`` reference log-probabilities."""
+    """Drawn captions with ``[N]`` advantages without the KL term and, if there is one, ``[N, T]`` reference log-probabilities."""
 
     rollout: Rollout
     encoded: Encoded | None
@@ -37,7 +37,8 @@ class SCST(ObjectiveModule):
     Departures: beams are not samples of the policy, so ``beam_mean`` is biased (as in the group's own code). With
     truncated or tempered sampling the gradient is that of the raw distribution. Papers state no KL term: ``kl_in="reward"``
     subtracts ``kl_coef * sum_t (log p - log p_ref)`` from each caption's reward as RLOO does (the greedy reward carries
-    none); ``kl_in="loss"`` adds ``kl_coef`` times the k3 estimate per token as GRPO does, under the same reduction.
+    none); ``kl_in="loss"`` adds ``kl_coef`` times the k3 estimate per token as GRPO does, under the same reduction. Its ``log
+    p`` is that of the loss's own pass, without gradient in the reward: where dropout is on, the KL term has it too.
 
     Args:
         captioner: the model to train.
@@ -99,33 +100,39 @@ class SCST(ObjectiveModule):
         rollout, greedy = self._drawn(batch, encoded)
         rewards, logs = score(self.reward, rollout)
         logs |= rollout_logs(rollout, rewards)
-        reference_logprobs = None
+        reference = None
         if self.reference is not None:
-            reference_logprobs = self.reference(rollout, encoded=encoded).logprobs
-            policy = self.captioner(rollout, encoded=encoded).logprobs
-            logs["kl"] = sequence_logprob(policy - reference_logprobs, rollout.mask)
-            if self.kl_in == "reward":
-                rewards = rewards - self.kl_coef * logs["kl"].to(rewards.dtype)
+            reference = self.reference(rollout, encoded=encoded).logprobs
         advantage = rewards - self._baseline(rollout, rewards, greedy)
-        return Experience(rollout, self.captioner.reusable(encoded), advantage, reference_logprobs, logs)
+        return Experience(rollout, self.captioner.reusable(encoded), advantage, reference, logs)
 
     def _drawn(self, batch: Batch, encoded: Encoded) -> tuple[Rollout, Rollout | None]:
         """The captions to learn from, and the greedy ones if they are the baseline."""
         if self.baseline in GROUP_BASELINES:
             return self.captioner.generate(batch, self.decoding, encoded=encoded), None
-        return self.captioner.sample_with_greedy(batch, self.decoding, encoded=encoded)
+        return self.captioner.generate_with_greedy(batch, self.decoding, encoded=encoded)
 
     def _baseline(self, rollout: Rollout, rewards: Tensor, greedy: Rollout | None) -> Tensor:
         if greedy is None:
             return GROUP_BASELINES[self.baseline](rewards, rollout.image)
         return score(self.reward, greedy)[0][rollout.image]
 
+    def _penalty(self, rollout: Rollout, kl: Tensor) -> Tensor:
+        """``[N]``: what ``[N]`` log-ratios to the start model, taken off the rewards, take off the advantages."""
+        baseline = GROUP_BASELINES.get(self.baseline)
+        return self.kl_coef * (kl if baseline is None else kl - baseline(kl, rollout.image))
+
     def losses(self, experience: Experience) -> Iterator[StepOutput]:
-        """One piece: the score-function loss, with the k3 penalty if the KL term is in the loss."""
-        rollout = experience.rollout
+        """One piece: the score-function loss, with the KL term where it belongs."""
+        rollout, reference, logs = experience.rollout, experience.reference_logprobs, experience.logs
         logprobs = self.captioner(rollout, encoded=experience.encoded).logprobs
-        values = -experience.advantage[:, None].to(logprobs.dtype) * logprobs
-        if self.kl_in == "loss" and experience.reference_logprobs is not None:
-            values = values + self.kl_coef * kl_k3(logprobs, experience.reference_logprobs)
+        advantage = experience.advantage
+        if reference is not None:
+            logs = logs | {"kl": sequence_logprob(logprobs.detach() - reference, rollout.mask)}
+            if self.kl_in == "reward":
+                advantage = advantage - self._penalty(rollout, logs["kl"]).to(advantage.dtype)
+        values = -advantage[:, None].to(logprobs.dtype) * logprobs
+        if self.kl_in == "loss" and reference is not None:
+            values = values + self.kl_coef * kl_k3(logprobs, reference)
         loss, weight = reduce(values, rollout.mask, self.reduction)
-        yield StepOutput(loss, weight, experience.logs)
+        yield StepOutput(loss, weight, logs)

@@ -116,7 +116,7 @@ class SRPL(ObjectiveModule):
 
     def _group(self, prefix: str, batch: Batch) -> Group:
         encoded, listener = self.captioner.encode(batch), self._listener.module
-        drawn, greedy = self.captioner.sample_with_greedy(batch, self.sampled, encoded=encoded)
+        drawn, greedy = self.captioner.generate_with_greedy(batch, self.sampled, encoded=encoded)
         images = listener.embed_images(batch)
         captions = tuple(embed_captions(listener, rollout).detach() for rollout in (drawn, greedy))
         (natural, parts), (baseline, _) = (self._natural(rollout) for rollout in (drawn, greedy))

@@ -177,6 +177,8 @@ def _logs(experience: Experience) -> dict[str, Tensor]:
     rollout = experience.rollouts[POLICY]
     logs["completions/mean_length"] = rollout.lengths.float()
     logs["completions/clipped_ratio"] = (~rollout.finished).float()
+    if rollout.dtype_difference is not None:
+        logs["rollout_dtype_difference"] = rollout.dtype_difference
     return logs
 
 

@@ -9,7 +9,7 @@ from typing import Literal, Protocol
 import torch
 from torch import Tensor
 
-from tellapart.captioners.base import Captioner
+from tellapart.captioners.base import Captioner, Encoded
 from tellapart.errors import UsageError
 from tellapart.objectives.trajectories import (
     GREEDY,
@@ -130,13 +130,19 @@ class WTFRL(WeightedTrajectories):
         """
         self.begin(step)
         encoded = self.captioner.encode(batch)
-        rollouts = {POLICY: self.captioner.generate(batch, self.decoding, encoded=encoded)}
-        rollouts[REFERENCE] = drawn_references(self.captioner, batch)
-        if self.greedy is not None:
-            rollouts[GREEDY] = self.captioner.generate(batch, self.greedy, encoded=encoded)
+        drawn, greedy = self._drawn(batch, encoded)
+        rollouts = {POLICY: drawn, REFERENCE: drawn_references(self.captioner, batch)}
+        if greedy is not None:
+            rollouts[GREEDY] = greedy
         embeddings = self._embedded(batch, rollouts)
         parts = self.scored_at_once(rollouts)
         return Experience(rollouts, self.captioner.reusable(encoded), parts, embeddings)
+
+    def _drawn(self, batch: Batch, encoded: Encoded) -> tuple[Rollout, Rollout | None]:
+        """The policy's captions, and the greedy ones if they are candidates, in one loop."""
+        if self.greedy is None:
+            return self.captioner.generate(batch, self.decoding, encoded=encoded), None
+        return self.captioner.generate_with_greedy(batch, self.decoding, encoded=encoded, greedy=self.greedy)
 
     def _embedded(self, batch: Batch, rollouts: dict[str, Rollout]) -> dict[str, Tensor]:
         """Texts of all kinds, in the order of ``rollouts``, and images, with their keys."""

@@ -183,7 +183,7 @@ def _watch(
     features = features_at(section.features or data.features)
     watched, skipped = watched_images(recipe, dataset, features, split) if held is None else (held, [])
     check_selection(recipe, watched)
-    workers = recipe.training.dataloader_num_workers
+    workers = recipe.training.workers(parts.captioner.device.type)
     scorers = load_scorers(watched, pac=section.pac, pac_base=section.pac_base, itm=section.itm, size=data.size)
     evaluation = Evaluation(
         watched,

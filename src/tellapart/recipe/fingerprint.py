@@ -52,6 +52,7 @@ IDLE = frozenset(
         "training.save_steps",
         "training.save_total_limit",
         "training.dataloader_num_workers",
+        "captioner.logits_budget",
         "matcher.device",
         "matcher.batch_size",
     }

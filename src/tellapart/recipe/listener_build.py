@@ -181,7 +181,9 @@ def _watch(
     watched, skipped = _data(recipe, path, section.split, section.limit, images=section.images)
     if knows_images(learner):
         learner.cache_images(watched)
-    workers = recipe.training.dataloader_num_workers
+    from tellapart.recipe.models import device
+
+    workers = recipe.training.workers(device().type)
     retriever = learner.listener if isinstance(learner, TrainedListener) else learner
     known = learner if isinstance(learner, ProjectionsListener) else None
     watch = ListenerEvaluation(watched, retriever, head=head, vocabulary=vocabulary, images=known, num_workers=workers)

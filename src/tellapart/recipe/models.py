@@ -85,6 +85,8 @@ def load_captioner(
             gradient_checkpointing=section.gradient_checkpointing,
             prompt=section.prompt,
             quantization=section.quantization,
+            logits_budget=section.logits_budget,
+            rollout_dtype=section.rollout_dtype,
         )
 
 

@@ -102,6 +102,9 @@ class CaptionerSection:
             'tellapart[quantization]'.
         gradient_checkpointing: recompute activations in the backward pass, which saves memory and costs time.
         prompt: words the model reads before it writes a caption; null takes the saved prompt, else the family's default.
+        logits_budget: GiB of logits that scoring keeps for the backward pass; beyond it they are computed twice. null takes 1
+            on a CPU and a tenth of the memory of a GPU.
+        rollout_dtype: precision of drawing captions (bfloat16 by autocast, tf32 on CUDA only); scores and gradients keep theirs.
     """
 
     model_name_or_path: str
@@ -113,6 +116,8 @@ class CaptionerSection:
     quantization: Literal["int8", "nf4"] | None = None
     gradient_checkpointing: bool = False
     prompt: str | None = None
+    logits_budget: float | None = None
+    rollout_dtype: Literal["float32", "bfloat16", "tf32"] = "float32"
 
 
 @dataclass(frozen=True, kw_only=True)

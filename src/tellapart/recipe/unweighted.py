@@ -71,6 +71,7 @@ def unweighted_captioner(
             train=section.train,
             lora=None if section.lora is None else LoraOptions(**vars(section.lora)),
             gradient_checkpointing=section.gradient_checkpointing,
+            logits_budget=section.logits_budget,
         )
     except (OSError, ValueError, AttributeError, TypeError) as error:
         reason = str(error).strip().split("\n")[0].rstrip(".")

@@ -135,7 +135,7 @@ class _Training:
 
     def steps(self) -> Iterator[int]:
         """Take the remaining steps; gives the number of steps done after each."""
-        seed, workers = self.config.seed, self.config.dataloader_num_workers
+        seed, workers = self.config.seed, self.config.workers(self.devices.device.type)
         batches = self.data.batches(self.cut, seed=seed, start=self.start, stop=self.total_steps, num_workers=workers)
         for step in range(self.start, self.total_steps):
             watch = Stopwatch()
@@ -206,9 +206,7 @@ class _Training:
         loss, weight = self.devices.sum(sums).tolist()
         self.devices.sum_gradients(parameters)
         divisor = weight or 1.0  # every piece was on a scale of its own
-        for parameter in parameters:
-            if parameter.grad is not None:
-                parameter.grad.div_(divisor)
+        self.optimizer.divide(divisor)
         norms = self.optimizer.clip()
         figures = {"loss": loss / divisor}
         figures |= {f"grad_norm/{part}": float(norm) for part, norm in norms.items()}

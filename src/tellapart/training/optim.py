@@ -168,8 +168,12 @@ class Optimizer:
             interval=lr_interval,
             gamma=config.lr_step_gamma or 1.0,
         )
+        # One kernel for all parameters of a device; torch's default launches some for each operation of the update.
+        fused = all(parameter.device.type == "cuda" for parameter in self.parameters)
+        self._fused = fused and bool(self.parameters)
         self._adamw = torch.optim.AdamW(
             [{"params": list(named.values()), "name": part} for part, named in self.parts.items() if named],
+            fused=self._fused or None,
             betas=(config.adam_beta1, config.adam_beta2),
             eps=config.adam_epsilon,
             weight_decay=config.weight_decay,
@@ -179,6 +183,12 @@ class Optimizer:
     def parameters(self) -> list[Parameter]:
         """Every parameter that learns, once."""
         return [parameter for named in self.parts.values() for parameter in named.values()]
+
+    def divide(self, divisor: float) -> None:
+        """Divide all gradients."""
+        gradients = [parameter.grad for parameter in self.parameters if parameter.grad is not None]
+        if gradients:
+            torch._foreach_div_(gradients, divisor)
 
     def clip(self) -> dict[str, Tensor]:
         """Clip each part; returns the norms before (see :func:`clip_gradients`)."""
@@ -218,9 +228,10 @@ class Optimizer:
                     "resume with the model and the objective of the run that wrote it."
                 )
             parameter = known[name]
-            # AdamW keeps its step count in float32 on the CPU, whatever the parameter is.
+            # AdamW keeps its step count in float32, on the CPU unless it is fused, whatever the parameter is.
+            counted = parameter.device if self._fused else torch.device("cpu")
             self._adamw.state[parameter] = {
-                key: value if key == "step" else value.to(parameter.device, parameter.dtype)
+                key: value.to(counted) if key == "step" else value.to(parameter.device, parameter.dtype)
                 for key, value in state.items()
             }
 

@@ -201,7 +201,7 @@ class Family(ABC):
             longest: most words of a caption.
             beams: whether captions of an image are beams, which may continue one another.
         """
-        return CachedSteps(self, encoded, count)
+        return CachedSteps(self, encoded, count, longest)
 
     def read_captions(
         self, encoded: Encoded, image: Tensor, tokens: Tensor, mask: Tensor, cache: Cache

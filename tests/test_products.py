@@ -1,0 +1,93 @@
+"""Products through oneDNN: values and gradients of the usual way, and no other way where it does not suit."""
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+from transformers.activations import NewGELUActivation
+from transformers.pytorch_utils import Conv1D
+
+from tellapart import products
+from tellapart.captioners.fused import FastConv1D, FastLinear, fuse
+from tellapart.products import added, gelu, product
+
+needs_onednn = pytest.mark.skipif(not products.BUILT, reason="this torch has no oneDNN on this processor")
+
+
+@pytest.fixture(autouse=True)
+def seed():
+    torch.manual_seed(0)
+
+
+def large(*, transposed=False, shape=(900,)):
+    rows, bias = torch.randn(*shape, 64), torch.randn(48)
+    weight = torch.randn(64, 48).t() if transposed else torch.randn(48, 64)
+    return rows, weight, bias
+
+
+@needs_onednn
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize("shape", [(900,), (60, 15)])
+@pytest.mark.parametrize("biased", [False, True])
+def test_values_and_gradients_are_those_of_linear(transposed, shape, biased):
+    rows, weight, bias = large(transposed=transposed, shape=shape)
+    assert products.suits(rows, weight)
+    found = []
+    for way in (product, functional.linear):
+        given = [tensor.clone().requires_grad_() for tensor in (rows, weight, bias)]
+        out = way(given[0], given[1], given[2] if biased else None)
+        # a sum's gradient is one number spread over no memory, which oneDNN cannot read
+        (out.sum() + (out * torch.linspace(-1, 1, out.numel()).view_as(out)).sum()).backward()
+        found.append([out, *(tensor.grad for tensor in given if tensor.grad is not None)])
+    assert len(found[0]) == 3 + biased
+    for one, other in zip(*found, strict=True):
+        assert (one - other).norm() <= 1e-6 * other.norm()
+
+
+@needs_onednn
+def test_the_gradient_of_a_plain_sum_is_read():
+    rows, weight, bias = large()
+    weight.requires_grad_()
+    product(rows, weight, bias).sum().backward()
+    torch.testing.assert_close(weight.grad, rows.sum(dim=0).expand(48, -1), rtol=1e-5, atol=1e-4)
+
+
+@needs_onednn
+def test_sums_and_gelu_in_one_operation_are_those_in_two():
+    rows, weight, bias = large(transposed=True)
+    to = torch.randn(900, 48)
+    with torch.no_grad():
+        plain = functional.linear(rows, weight, bias)
+        torch.testing.assert_close(added(to, rows, weight, bias), to + plain, rtol=0, atol=1e-4)
+        fused = gelu(rows / 8, weight, bias)
+        torch.testing.assert_close(
+            fused, functional.gelu(functional.linear(rows / 8, weight, bias), approximate="tanh"), rtol=0, atol=2e-6
+        )
+    assert added(to, rows, weight.requires_grad_(), bias).requires_grad
+    assert gelu(rows, weight, bias).requires_grad
+
+
+def test_what_does_not_suit_goes_the_usual_way():
+    rows, weight, _ = large()
+    assert not products.suits(rows.double(), weight.double())
+    assert not products.suits(rows[:10], weight)
+    assert not products.suits(rows.bfloat16(), weight.bfloat16())
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert not products.suits(rows, weight)
+        assert product(rows, weight).dtype is torch.bfloat16
+    with torch.backends.mkldnn.flags(enabled=False):
+        assert not products.suits(rows, weight)
+    assert products.suits(rows, weight) is products.BUILT
+
+
+def test_layers_get_another_class_and_keep_their_parameters():
+    class Own(nn.Linear):
+        pass
+
+    model = nn.Sequential(nn.Linear(64, 48), NewGELUActivation(), Conv1D(64, 48), Own(64, 48))
+    rows, before = torch.randn(900, 64), dict(model.named_parameters())
+    wanted = model(rows)
+    fuse(model)
+    assert [type(part) for part in model] == [FastLinear, nn.GELU, FastConv1D, Own]
+    assert all(parameter is before[name] for name, parameter in model.named_parameters())
+    torch.testing.assert_close(model(rows), wanted, rtol=0, atol=1e-5)
