@@ -60,7 +60,7 @@ def test_special_tokens_in_a_caption_are_no_special_tokens():
 def test_impossible_demands_are_one_sentence():
     with pytest.raises(UsageError, match=r"captioner\.new\.min_count"):
         build_tokenizer(CAPTIONS, min_count=9)
-    with pytest.raises(UsageError, match="new/lstm is no captioner to start from"):
+    with pytest.raises(UsageError, match="new/lstm is not a captioner that can be made"):
         fresh_captioner("lstm", CAPTIONS, feature_size=4)
     with pytest.raises(UsageError, match="hidden_size 0"):
         fresh_captioner("fc_lstm", CAPTIONS, feature_size=4, hidden_size=0, min_count=1)
