@@ -123,7 +123,7 @@ class _Training:
         devices.wait()  # every rank has seen what was in the folder before it is written to
         if devices.is_main:
             checkpoint.tidy(config.output_dir)
-            write_json(config.output_dir / "run.json", describe(fresh, state.step, total, recipe))
+            write_json(config.output_dir / "run.json", describe(fresh, state.step, total, recipe), durable=True)
         log, selection = RunLog(config, devices, state.step), Selection(config, state.selection)
         doctor = Doctor(config, state.doctor, log.history, speaks=devices.is_main)
         ended = state.ended if config.on_hack != "warn" else ""
@@ -275,12 +275,13 @@ class _Training:
                 doctor=self.doctor.state(),
                 ended=self.ended,
             )
+            self.log.flush()
             try:
                 checkpoint.save(self.config.output_dir / name, self.optimizer, state)
             except NonFiniteError:
                 self._write(step, {NON_FINITE: 1.0})
                 raise
-            write_json(self.config.output_dir / checkpoint.STATE, vars(state))
+            write_json(self.config.output_dir / checkpoint.STATE, vars(state), durable=True)
         self.devices.wait()
 
     def _epoch(self, step: int) -> float:
