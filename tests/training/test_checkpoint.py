@@ -272,7 +272,7 @@ def test_a_full_disk_is_one_error_and_the_run_resumes(tmp_path, size):
     before, about = sorted(folder.iterdir()), {"max_steps": 4, "save_steps": 2, "resume_from_checkpoint": "last"}
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
     try:
-        with pytest.raises(OSError, match="File too large|No space left") as caught:
+        with pytest.raises(OSError, match=r"File too large|No space left") as caught:
             trained(folder, Toy(), **about)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
