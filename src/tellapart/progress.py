@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
+from tellapart.errors import printable
+
 T = TypeVar("T")
 
 
@@ -22,13 +24,16 @@ class Bar:
 
     def note(self, text: str) -> None:
         """Show ``text`` at the end of the bar."""
-        self._progress.update(self._task, note=text)
+        from rich.markup import escape
+
+        self._progress.update(self._task, note=escape(printable(text)))
 
 
 @contextmanager
 def bar(description: str, total: int | None, *, done: int = 0) -> Iterator[Bar]:
     """A progress bar while the block runs; silent where standard error is not a terminal."""
     from rich.console import Console
+    from rich.markup import escape
     from rich.progress import (
         BarColumn,
         MofNCompleteColumn,
@@ -48,7 +53,7 @@ def bar(description: str, total: int | None, *, done: int = 0) -> Iterator[Bar]:
     )
     console = Console(stderr=True)
     with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
-        yield Bar(progress, progress.add_task(description, total=total, completed=done, note=""))
+        yield Bar(progress, progress.add_task(escape(printable(description)), total=total, completed=done, note=""))
 
 
 def track(items: Iterable[T], description: str, *, total: int | None = None) -> Iterator[T]:

@@ -6,6 +6,8 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from tellapart.errors import printable
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -15,6 +17,7 @@ WIDTH = 160
 
 def say(text: str) -> None:
     """One result line on standard output."""
+    text = printable(text)
     try:
         sys.stdout.write(text + "\n")
     except UnicodeEncodeError:  # a name in another encoding, or a terminal that has not all letters
@@ -24,7 +27,7 @@ def say(text: str) -> None:
 
 def note(text: str) -> None:
     """A remark on standard error, so that it never mixes with results."""
-    sys.stderr.write(text + "\n")
+    sys.stderr.write(printable(text) + "\n")
 
 
 def result_console() -> Console:

@@ -88,12 +88,19 @@ def decode(data: bytes, name: str) -> Image.Image:
 def examine(data: bytes, name: str) -> Examined:
     """The same as :func:`decode`, with what is unusual about the image.
 
+    It is decoded first, from the start, and by the same function: a decoder that was asked for something else before, such as the
+    number of frames, may accept damaged bytes that it otherwise refuses.
+
     Raises:
         ImageError: as :func:`decode`.
     """
-    with _opened(data, name) as image:
-        kinds = tuple(_kinds(image, Path(name).suffix.lower()))
-        return Examined(_upright(image), kinds)
+    image = decode(data, name)
+    try:
+        with _opened(data, name) as header:
+            kinds = tuple(_kinds(header, Path(name).suffix.lower()))
+    except ImageError:  # damage behind the picture, which hides what is odd about the file
+        kinds = ()
+    return Examined(image, kinds)
 
 
 def max_pixels() -> int:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tellapart.errors import printable
 from tellapart.evaluation.aggregate import Aggregate
 from tellapart.evaluation.bootstrap import p_values, percentile_interval, resampled_sums
 from tellapart.evaluation.columns import Column, all_columns, main_columns, markdown_cell
@@ -69,7 +70,7 @@ class Comparison:
     def print(self, console: Console, *, every_metric: bool = False) -> None:
         """Show the table, what the brackets mean and how it was measured."""
         console.print(self.table(every_metric=every_metric))
-        console.print(self.caption(), style="dim", highlight=False, markup=False)
+        console.print(printable(self.caption()), style="dim", highlight=False, markup=False)
 
     def caption(self) -> str:
         """What the differences mean, and the protocol."""
@@ -90,12 +91,12 @@ class Comparison:
         table = Table()
         table.add_column("metric")
         for result in self.results:
-            table.add_column(Text(result.name), justify="right")
+            table.add_column(Text(printable(result.name)), justify="right")
         alone = self.results[0].intervals if len(self.results) == 1 else {}
         if alone:
             table.add_column("95 % interval")
         for column in all_columns(self.keys) if every_metric else main_columns(self.keys):
-            row = [Text(column.label + {1: " ↑", -1: " ↓", 0: ""}[column.better])]
+            row = [Text(printable(column.label) + {1: " ↑", -1: " ↓", 0: ""}[column.better])]
             for result, differences in zip(self.results, self.differences, strict=True):
                 cell = Text(column.text(result.metrics.get(column.key)))
                 if column.key in differences:
