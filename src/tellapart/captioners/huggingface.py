@@ -19,7 +19,7 @@ from tellapart.captioners.families import family_of
 from tellapart.captioners.families.base import Family, Processors
 from tellapart.captioners.fused import fuse_activations
 from tellapart.captioners.learning import Train, checkpoint_layers, freeze, parts_to_train
-from tellapart.captioners.loading import read_parts
+from tellapart.captioners.loading import read_parts, require_finite
 from tellapart.captioners.modes import eval_mode, evaluating, layers_checkpointed
 from tellapart.captioners.saving import read_changed_parts, read_weights, write_parts
 from tellapart.captioners.scheduled import caption_keys, words_to_read
@@ -105,7 +105,7 @@ class HuggingFaceCaptioner(Captioner):
             UsageError: something is missing or unreadable, the model is of an unknown family, or options conflict.
         """
         parts = read_parts(name_or_path, dtype=dtype, revision=revision, quantization=quantization)
-        return cls.from_parts(
+        captioner = cls.from_parts(
             parts.model,
             parts.processors.image,
             parts.processors.tokenizer,
@@ -117,6 +117,8 @@ class HuggingFaceCaptioner(Captioner):
             gradient_checkpointing=gradient_checkpointing,
             max_caption_tokens=max_caption_tokens or parts.manifest.get("max_caption_tokens", 64),
         )
+        require_finite(captioner, str(name_or_path))
+        return captioner
 
     @classmethod
     def from_parts(

@@ -83,7 +83,19 @@ class Family(ABC):
         self.model, self.processors, self.tokenizer = model, processors, processors.tokenizer
         self.prompt = self.default_prompt if prompt is None else prompt
         self.start, self.eos, self.pad = self.special_tokens()
+        self._require_known_tokens()
         self.neutralise()
+
+    def _require_known_tokens(self) -> None:
+        """Raise where an id names no word: reading it would end in an index error, on a GPU without saying where."""
+        known = self.vocab_size
+        for what, ids in {"start": self.start, "end": self.eos, "padding": [self.pad]}.items():
+            for token in ids:
+                if not 0 <= token < known:
+                    raise UsageError(
+                        f"the {what} token's id is {token}, but the captioner knows ids from 0 to {known - 1}: correct it in "
+                        "config.json or generation_config.json."
+                    )
 
     @classmethod
     def never_used(cls, config: Any) -> str:
