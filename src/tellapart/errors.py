@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 
 class UsageError(Exception):
     """Something the user gave cannot be used.
@@ -25,6 +27,16 @@ def printable(text: str) -> str:
     writing is escaped, too.
     """
     return text.translate(_ESCAPED)
+
+
+_SECRETS = re.compile(
+    r"\b(hf_|github_pat_|gh[pousr]_|sk-)[A-Za-z0-9]{16,}|(?i:(bearer |token=))[A-Za-z0-9._-]{12,}",
+)
+
+
+def without_secrets(text: str) -> str:
+    """The text with three dots in place of what looks like a token: libraries quote requests and addresses in their errors."""
+    return _SECRETS.sub(lambda found: f"{found[1] or found[2]}...", text)
 
 
 def brief(text: str) -> str:

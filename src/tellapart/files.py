@@ -10,14 +10,21 @@ import shutil
 import tempfile
 import uuid
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 
 def cache_dir() -> Path:
-    """Where built and derived things live: ``$TELLAPART_CACHE``, else ``~/.cache/tellapart``."""
-    return Path(os.environ.get("TELLAPART_CACHE") or Path.home() / ".cache" / "tellapart")
+    """Where built and derived things live: ``$TELLAPART_CACHE``, else ``~/.cache/tellapart``.
+
+    A new one is its owner's alone, since whoever writes to it decides which weights are loaded.
+    """
+    folder = Path(os.environ.get("TELLAPART_CACHE") or Path.home() / ".cache" / "tellapart")
+    with suppress(OSError):  # whoever writes to it says what is wrong
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(mode=0o700)
+    return folder
 
 
 _LONGEST_NAME = 255 - 10
@@ -135,7 +142,7 @@ def fresh_folder(path: Path, *, durable: bool = False) -> Iterator[Path]:
     temporary = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}."))
     try:
         yield temporary
-        os.chmod(temporary, 0o755)
+        os.chmod(temporary, 0o755)  # noqa: S103  # as a folder made in the usual way
         if durable:
             to_disk(temporary)
         old = path.with_name(f".{path.name}.replaced")

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from tellapart.errors import printable
+from tellapart.errors import printable, without_secrets
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -26,8 +26,8 @@ def say(text: str) -> None:
 
 
 def note(text: str) -> None:
-    """A remark on standard error, so that it never mixes with results."""
-    sys.stderr.write(printable(text) + "\n")
+    """A remark on standard error, so that it never mixes with results; without tokens."""
+    sys.stderr.write(printable(without_secrets(text)) + "\n")
 
 
 def result_console() -> Console:

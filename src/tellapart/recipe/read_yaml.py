@@ -154,7 +154,7 @@ def _lines(node: yaml.Node, prefix: str = "") -> dict[str, int]:
 def read_scalar(text: str) -> Any:
     """A value as it is typed on a command line: a YAML scalar, list or mapping; what is no YAML is text."""
     try:
-        value = yaml.load(text, _Loader)
+        value = yaml.load(text, _Loader)  # noqa: S506  # made of SafeLoader
     except (yaml.YAMLError, ValueError, RecursionError):
         return str(text)
     return str(text) if value is None and text.strip() not in ("null", "~", "Null", "NULL") else value

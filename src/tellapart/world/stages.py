@@ -155,7 +155,7 @@ def _beside(names: Sequence[str], size: str) -> Iterator[None]:
         return
     what = " and ".join(missing)
     command = [sys.executable, "-m", __spec__.name, "--size", size, "--stage", *missing]
-    process = subprocess.Popen(
+    process = subprocess.Popen(  # noqa: S603  # this program
         command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"}
     )
     try:

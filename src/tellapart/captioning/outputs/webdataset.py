@@ -132,7 +132,7 @@ class WebDataset(Output):
     def _recaptioned(self, archive: Path, rows: Sequence[Row]) -> Members:
         """The members of a shard in their order, where each captioned sample has the new caption."""
         by_place = {item.image.offset: (item, caption) for item, caption in rows if isinstance(item.image, PackedImage)}
-        with tarfile.open(archive) as tar:
+        with tarfile.open(archive, "r:") as tar:
             members = [member for member in tar.getmembers() if member.isfile()]
             keys = {member.offset_data: _split(member.name)[0] for member in members}
             rows_of = {keys[place]: row for place, row in by_place.items() if place in keys}
