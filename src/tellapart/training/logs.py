@@ -30,6 +30,10 @@ class Means:
         for name, values in logs.items():
             self._values.setdefault(name, []).append(values.detach().reshape(-1))
 
+    def not_finite(self, name: str) -> bool:
+        """Whether a value of this name, on this device, is not finite."""
+        return any(not bool(values.isfinite().all()) for values in self._values.get(name, ()))
+
     def result(self, devices: Devices) -> dict[str, float]:
         """Name -> mean; a name without any item is left out. Every device must call this."""
         own = {}

@@ -209,7 +209,9 @@ class _Training:
         norms = self.optimizer.clip()
         figures = {"loss": loss / divisor}
         figures |= {f"grad_norm/{part}": float(norm) for part, norm in norms.items()}
-        if not np.isfinite(list(figures.values())).all():
+        # A method that only ranks by the reward has a finite loss all the same, of a step in no direction.
+        nonsense = self.devices.any(means.not_finite("reward"))
+        if nonsense or not np.isfinite(list(figures.values())).all():
             self._refuse(step + 1, figures | means.result(self.devices), micro_batches)
         rates = self.optimizer.step(step)
         return figures | {f"learning_rate/{part}": rate for part, rate in rates.items()}

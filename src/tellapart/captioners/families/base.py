@@ -83,11 +83,14 @@ class Family(ABC):
         self.model, self.processors, self.tokenizer = model, processors, processors.tokenizer
         self.prompt = self.default_prompt if prompt is None else prompt
         self.start, self.eos, self.pad = self.special_tokens()
-        self._require_known_tokens()
         self.neutralise()
 
-    def _require_known_tokens(self) -> None:
-        """Raise where an id names no word: reading it would end in an index error, on a GPU without saying where."""
+    def require_known_tokens(self) -> None:
+        """Raise where an id names no word: reading it would end in an index error, on a GPU without saying where.
+
+        Raises:
+            UsageError: naming the id.
+        """
         known = self.vocab_size
         for what, ids in {"start": self.start, "end": self.eos, "padding": [self.pad]}.items():
             for token in ids:
