@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 
 class UsageError(Exception):
     """Something the user gave cannot be used.
@@ -9,3 +11,38 @@ class UsageError(Exception):
     The message is one sentence that names the file or option, the value found and the remedy. The command line prints it
     without a traceback (unless ``--debug``) and exits with code 2.
     """
+
+
+LONGEST, LONGEST_WORD = 300, 80
+"""Characters of a message from which its overlong words are cut, and of such a word: an id or a name may have thousands."""
+
+_CONTROLS = (*range(0x09), *range(0x0B, 0x20), *range(0x7F, 0xA0), *range(0x202A, 0x202F), *range(0x2066, 0x206A))
+_ESCAPED = {code: f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" for code in _CONTROLS}
+
+
+def printable(text: str) -> str:
+    r"""The text as it may go to a terminal: control characters, of which escape sequences are made, as ``\x1b``.
+
+    File names, captions, ids and the names of runs come from anybody. Line feeds and tabs stay; what reverses the direction of
+    writing is escaped, too.
+    """
+    return text.translate(_ESCAPED)
+
+
+_SECRETS = re.compile(
+    r"\b(hf_|github_pat_|gh[pousr]_|sk-)[A-Za-z0-9]{16,}|(?i:(bearer |token=))[A-Za-z0-9._-]{12,}",
+)
+
+
+def without_secrets(text: str) -> str:
+    """The text with three dots in place of what looks like a token: libraries quote requests and addresses in their errors."""
+    return _SECRETS.sub(lambda found: f"{found[1] or found[2]}...", text)
+
+
+def brief(text: str) -> str:
+    """A message on one line; in a long one, overlong words without their middle."""
+    words = text.split()
+    if sum(map(len, words)) + len(words) > LONGEST:
+        half = LONGEST_WORD // 2
+        words = [word if len(word) <= LONGEST_WORD else f"{word[:half]}...{word[-half:]}" for word in words]
+    return " ".join(words)

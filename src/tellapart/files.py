@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import re
 import shutil
 import tempfile
 import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 
 def cache_dir() -> Path:
-    """Where built and derived things live: ``$TELLAPART_CACHE``, else ``~/.cache/tellapart``."""
-    return Path(os.environ.get("TELLAPART_CACHE") or Path.home() / ".cache" / "tellapart")
+    """Where built and derived things live: ``$TELLAPART_CACHE``, else ``~/.cache/tellapart``.
+
+    A new one is its owner's alone, since whoever writes to it decides which weights are loaded.
+    """
+    folder = Path(os.environ.get("TELLAPART_CACHE") or Path.home() / ".cache" / "tellapart")
+    with suppress(OSError):  # whoever writes to it says what is wrong
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(mode=0o700)
+    return folder
 
 
 _LONGEST_NAME = 255 - 10
@@ -23,8 +32,12 @@ _LONGEST_NAME = 255 - 10
 
 
 @contextmanager
-def beside(path: Path) -> Iterator[Path]:
+def beside(path: Path, *, durable: bool = False) -> Iterator[Path]:
     """A temporary file that becomes ``path`` when the block ends without an error.
+
+    Args:
+        path: the file.
+        durable: survive a power cut, too: without it, the new name may come to disk before what it names.
 
     Raises:
         OSError: it cannot be written; the error names ``path``.
@@ -36,7 +49,11 @@ def beside(path: Path) -> Iterator[Path]:
         os.close(handle)
         yield Path(name)
         os.chmod(name, 0o644)
+        if durable:
+            to_disk(Path(name))
         os.replace(name, path)
+        if durable:
+            to_disk(path.parent, within=False)
     except BaseException as error:
         if name is not None:
             Path(name).unlink(missing_ok=True)
@@ -52,38 +69,94 @@ def temporary_stem(name: str) -> str:
     return name
 
 
-def write_bytes(path: Path, content: bytes) -> None:
+def to_disk(path: Path, *, within: bool = True) -> None:
+    """Have a file, or a folder with everything in it, on disk and not only in the system's memory.
+
+    Args:
+        path: file or folder.
+        within: whether a folder's content counts, too, or only the names in it.
+    """
+    if within and path.is_dir():
+        for entry in path.iterdir():
+            to_disk(entry)
+    if path.is_dir() and os.name == "nt":  # which opens no folders
+        return
+    opened = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR)
+    try:
+        os.fsync(opened)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # file systems that cannot
+            raise OSError(error.errno, error.strerror, str(path)) from error
+    finally:
+        os.close(opened)
+
+
+def write_bytes(path: Path, content: bytes, *, durable: bool = False) -> None:
     """Write ``content`` beside ``path`` and rename it into place."""
-    with beside(path) as temporary:
+    with beside(path, durable=durable) as temporary:
         temporary.write_bytes(content)
 
 
-def write_text(path: Path, text: str) -> None:
+def write_text(path: Path, text: str, *, durable: bool = False) -> None:
     """Write ``text`` as UTF-8, in one rename; what UTF-8 cannot hold (file names of other encodings) as JSON escapes it."""
-    write_bytes(path, text.encode("utf-8", errors="backslashreplace"))
+    write_bytes(path, text.encode("utf-8", errors="backslashreplace"), durable=durable)
 
 
-def write_json(path: Path, value: Any) -> None:
+def write_json(path: Path, value: Any, *, durable: bool = False) -> None:
     """``value`` as readable JSON, in one rename."""
-    write_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
+    write_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n", durable=durable)
+
+
+def remove_half_written(folder: Path, names: Iterable[str] | None = None) -> None:
+    """Remove the temporary files and folders that kills left.
+
+    Args:
+        folder: where to look.
+        names: of the files and folders that they were to become; by default any.
+    """
+    if not folder.is_dir():
+        return
+    stems = None if names is None else set(map(temporary_stem, names))
+    for entry in list(os.scandir(folder)):
+        temporary = re.fullmatch(r"\.(.+)\.[a-z0-9_]{8}", entry.name)
+        if temporary is None or (stems is not None and temporary[1] not in stems):
+            continue
+        if entry.is_dir(follow_symlinks=False):
+            shutil.rmtree(entry.path, ignore_errors=True)
+        else:
+            Path(entry.path).unlink(missing_ok=True)
 
 
 @contextmanager
-def fresh_folder(path: Path) -> Iterator[Path]:
-    """A temporary folder that becomes ``path`` (replacing it) when the block ends without an error."""
+def fresh_folder(path: Path, *, durable: bool = False) -> Iterator[Path]:
+    """A temporary folder that becomes ``path`` (replacing it) when the block ends without an error.
+
+    Args:
+        path: the folder.
+        durable: survive a power cut, too.
+
+    Raises:
+        OSError: something cannot be written; the error names ``path``.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}."))
     try:
         yield temporary
-        os.chmod(temporary, 0o755)
+        os.chmod(temporary, 0o755)  # noqa: S103  # as a folder made in the usual way
+        if durable:
+            to_disk(temporary)
         old = path.with_name(f".{path.name}.replaced")
         if path.exists():
             shutil.rmtree(old, ignore_errors=True)
             path.rename(old)
         temporary.rename(path)
+        if durable:
+            to_disk(path.parent, within=False)
         shutil.rmtree(old, ignore_errors=True)
-    except BaseException:
+    except BaseException as error:
         shutil.rmtree(temporary, ignore_errors=True)
+        if isinstance(error, OSError) and error.errno is not None and str(error.filename).startswith(str(temporary)):
+            raise OSError(error.errno, error.strerror, str(path)) from error
         raise
 
 

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress, TaskID
 
+from tellapart.errors import printable
+
 T = TypeVar("T")
 
 INTERVAL = 30.0
@@ -42,7 +44,9 @@ class _Drawn:
 
     def note(self, text: str) -> None:
         """Show ``text`` at the end of the bar."""
-        self._progress.update(self._task, note=text)
+        from rich.markup import escape
+
+        self._progress.update(self._task, note=escape(printable(text)))
 
 
 class _Written:
@@ -98,7 +102,7 @@ class _Written:
         if self._total is not None and fresh > 0 and self._done < self._total:
             parts.append(f"{clock(elapsed / fresh * (self._total - self._done))} left")
         told = f"{self._description}: {', '.join(parts)}"
-        return f"{told}; {self._note}" if self._note else told
+        return printable(f"{told}; {self._note}" if self._note else told)
 
 
 def clock(seconds: float) -> str:
@@ -135,6 +139,7 @@ def bar(description: str, total: int | None, *, done: int = 0) -> Iterator[Bar]:
 
 @contextmanager
 def _drawn(console: Console, description: str, total: int | None, done: int) -> Iterator[_Drawn]:
+    from rich.markup import escape
     from rich.progress import (
         BarColumn,
         MofNCompleteColumn,
@@ -153,7 +158,7 @@ def _drawn(console: Console, description: str, total: int | None, done: int) -> 
         TextColumn("{task.fields[note]}"),
     )
     with Progress(*columns, console=console) as progress:
-        yield _Drawn(progress, progress.add_task(description, total=total, completed=done, note=""))
+        yield _Drawn(progress, progress.add_task(escape(printable(description)), total=total, completed=done, note=""))
 
 
 def track(items: Iterable[T], description: str, *, total: int | None = None) -> Iterator[T]:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import subprocess
 import sys
+from contextlib import suppress
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from captioning.captioning_fakes import items, read
-from tellapart.captioning.collection import Pace, caption_items
+from captioning.captioning_fakes import draw, items, read
+from tellapart.captioning.collection import Pace, Progress, caption_items, captioned
 from tellapart.captioning.journal import Journal, read_journal
 from tellapart.captioning.records import Caption
 from tellapart.captioning.serve import Station
@@ -128,7 +131,7 @@ def test_two_processes_never_write_one_journal(tmp_path, monkeypatch):
     holder = subprocess.Popen([sys.executable, "-c", HOLDER, path, "600"], stdout=subprocess.PIPE, text=True)
     try:
         assert holder.stdout.readline() == "held\n"
-        monkeypatch.setattr("tellapart.captioning.journal.lock.__kwdefaults__", {"patience": 0.2})
+        monkeypatch.setattr("tellapart.captioning.journal.PATIENCE", 0.2)
         with pytest.raises(UsageError, match=r"another process is captioning into"):
             Journal(path)
     finally:
@@ -171,3 +174,49 @@ def test_a_kill_before_anything_was_drawn_is_no_hindrance(tmp_path):
     (tmp_path / "w" / "lock").touch()
     Work(tmp_path / "w", {"num_beams": 1}).close()
     assert json.loads((tmp_path / "w" / "settings.json").read_text()) == {"num_beams": 1}
+
+
+def test_a_journal_that_somebody_removed_is_told_at_the_next_batch(tmp_path):
+    """An open file takes what is written to it after it was removed: all of it would be lost."""
+    (tmp_path / "w").mkdir()
+    with Journal(tmp_path / "w" / "journal-0.jsonl") as journal:
+        journal.append(CAPTIONS[:2])
+        shutil.rmtree(tmp_path / "w")
+        with pytest.raises(FileNotFoundError, match=r"journal-0\.jsonl"):
+            journal.append(CAPTIONS[2:])
+
+
+def test_captions_that_were_drawn_must_be_found(tmp_path):
+    some = items(6)
+    work, progress = Work(tmp_path / "w", {}), Progress()
+    caption_items(
+        some, lambda *_: Station(read, draw), Pace(batch_size=2), report=lambda _: None, work=work, progress=progress
+    )
+    assert len(captioned(some, work, progress)) == 6
+    work.journal(0).write_bytes(b"".join(work.journal(0).read_bytes().splitlines(keepends=True)[:4]))
+    with pytest.raises(UsageError, match=r"holds 4 of 6 captions, and nothing was written"):
+        captioned(some, work, progress)
+
+
+@pytest.mark.parametrize("point", range(6))
+def test_a_kill_while_a_finished_run_is_removed_leaves_all_or_nothing(tmp_path, monkeypatch, point):
+    """Stopped after ``point`` removals: the same options find a whole run or none, never a half."""
+    work = Work(tmp_path / "w", {"num_beams": 5})
+    with Journal(work.journal(0)) as journal:
+        journal.append(CAPTIONS)
+    removed, unlink = [], os.unlink
+
+    def killed(path, **options):
+        if len(removed) == point:
+            raise KeyboardInterrupt
+        removed.append(path)
+        unlink(path, **options)
+
+    with monkeypatch.context() as patch, suppress(KeyboardInterrupt):
+        patch.setattr(os, "unlink", killed)
+        work.remove()
+    work.close()
+    again = Work(tmp_path / "w", {"num_beams": 5})
+    assert len(again.done) in (0, 4)
+    again.close()
+    assert [path.name for path in tmp_path.iterdir()] == ["w"], "what the kill left is tidied"

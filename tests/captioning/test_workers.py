@@ -44,7 +44,7 @@ def test_two_processes_share_the_images(tmp_path):
     broken = {f"i{number}" for number in range(7, 60, 10)}
     assert (progress.drawn, set(progress.errors)) == (54, broken)
     assert drawn(work) == Counter(item.id for item in items(60) if item.id not in broken)
-    rows = captioned(items(60), work)
+    rows = captioned(items(60), work, progress)
     assert [item.id for item, _ in rows] == [item.id for item in items(60) if item.id not in broken]
     assert all(caption.caption == f"caption of {item.id}" for item, caption in rows)
     assert Counter(caption.id for caption in reported) == Counter(item.id for item in items(60))

@@ -402,7 +402,10 @@ def test_pillow_warns_of_nothing():
         warnings.simplefilter("error")
         for kind, (_, make) in (READABLE | BROKEN).items():
             assert outcome(make(RNG)) == ("fine" if kind in READABLE else "refused")
-        large = encode(Image.new("1", (10_000, 10_000)), "PNG")  # above Pillow's limit for warnings
+        image = Image.new("1", (10_000, 10_000))
+        noise = np.random.default_rng(0).integers(0, 2, (1500, 1500)).astype(bool)  # all of one colour, it were a bomb
+        image.paste(Image.fromarray(noise), (0, 0))
+        large = encode(image, "PNG")  # above Pillow's limit for warnings
         assert decode(large, "large.png").size == (10_000, 10_000)
 
 

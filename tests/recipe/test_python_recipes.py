@@ -111,7 +111,7 @@ def test_a_training_that_was_stopped_before_its_first_checkpoint_begins_again(ma
     (folder / "run.json").write_text(json.dumps({"recipe": recipe.resolved}))
     (folder / "metrics.jsonl").write_text('{"step": 0}\n')
     with pytest.raises(UsageError, match="already holds a run"):
-        recipe.train(folder)
+        recipe.replaced({"training.learning_rate": 1e-5}).train(folder)
     assert recipe.train(folder, resume=True).step == 2
     # a refused resume leaves what is there as it is
     kept = (folder / "recipe.yaml").read_text()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from dataclasses import fields
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from tellapart.captioners.fresh import fresh_captioner
 from tellapart.captioners.huggingface import HuggingFaceCaptioner
 from tellapart.cli.main import main
 from tellapart.cli.train import recipe_of
-from tellapart.errors import UsageError
+from tellapart.errors import UsageError, brief
 from tellapart.objectives import METHODS
 from tellapart.recipe.read_yaml import read_yaml
 from tellapart.recipe.sections import CaptionerLoraSection, CaptionerSection, LoraSection, NewSection
@@ -248,6 +249,53 @@ def test_yaml_is_read_within_bounds(tmp_path):
     path.write_text("a: " + "x" * 1_000_001)
     with pytest.raises(UsageError, match="is larger than any recipe"):
         read_yaml(path)
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("seed: !!int abc", "the tag 'tag:yaml.org,2002:int' is not read"),
+        ("seed: !!int ''", "is not read"),
+        ("seed: !!float ''", "is not read"),
+        ("seed: !!bool maybe", "is not read"),
+        ("seed: !!timestamp 2024-13-45", "is not read"),
+        ("seed: !!timestamp x", "is not read"),
+        ("seed: !!binary '\u00e9'", "is not read"),
+        ("method: !!python/object/apply:os.system ['touch x']", "is not read"),
+        ("method: !!python/name:os.system", "is not read"),
+        ("method: !!set {a, b}", "is not read"),
+        ("method: !own x", "the tag '!own' is not read"),
+        ("seed: " + "9" * 5000, "Exceeds the limit"),
+        ('output_dir: "a\\0b"', "a value holds a zero byte"),
+        ("method: \x1b[31m", "not a valid recipe"),
+        ("a: &a [*a]", "its aliases unfold to too much"),
+        ("'" + "k" * 900 + "': 1\n'" + "k" * 900 + "': 1", "is given twice"),
+        ("a: *nobody", "undefined alias"),
+        ("a: {<<: [1, 2]}", "expected a mapping"),
+        ("a: \ud800", "cannot be read"),
+        ("%YAML 3.0\n---\na: 1", "found incompatible YAML document"),
+        ("a: 1\n---\nb: 2", "but found another document"),
+        ("a: " + "{b: " * 2000, "it is nested too deeply"),
+        ("\n".join(" " * i + "- " for i in range(1000)), "it is nested too deeply"),
+    ],
+)
+def test_any_yaml_is_read_or_refused_in_one_sentence(tmp_path, monkeypatch, text, why):
+    """``!!int abc`` and 10 others were tracebacks."""
+    monkeypatch.chdir(tmp_path)
+    path = Path("a.yaml")
+    path.write_bytes(text.encode("utf-8", errors="surrogatepass"))
+    with pytest.raises(UsageError, match=re.escape(why)) as caught:
+        read_yaml(path)
+    assert len(brief(str(caught.value))) <= 300
+    assert [found.name for found in tmp_path.iterdir()] == ["a.yaml"]
+
+
+def test_nested_merges_end(tmp_path):
+    """Nine lines of them took more than a minute."""
+    lines = ["a0: &a0 {x: 1}"] + [f"a{i}: &a{i} {{<<: [{', '.join([f'*a{i - 1}'] * 9)}]}}" for i in range(1, 9)]
+    (tmp_path / "a.yaml").write_text("\n".join([*lines, "method: *a8"]))
+    with pytest.raises(UsageError, match="its aliases unfold to too much"):
+        read_yaml(tmp_path / "a.yaml")
 
 
 @pytest.mark.parametrize(

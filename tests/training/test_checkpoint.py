@@ -1,6 +1,9 @@
+import errno
 import json
 import os
 import random
+import re
+import resource
 import shutil
 import signal
 import subprocess
@@ -11,6 +14,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors import SafetensorError
 from training_toys import KILLED_OPTIONS, Toy, digest, mortal, toy_config, toy_data
 
 from tellapart.errors import UsageError
@@ -247,3 +251,75 @@ def test_tidying_puts_back_what_was_about_to_be_replaced(tmp_path):
     (tmp_path / ".checkpoint-1.pruned").mkdir()
     checkpoint.tidy(tmp_path)
     assert [str(p.relative_to(tmp_path)) for p in sorted(tmp_path.rglob("*"))] == ["best", "best/x"]
+
+
+def test_tidying_removes_half_written_files_and_nothing_else(tmp_path):
+    """They stayed for good."""
+    stays = [".metrics.jsonl.a", ".run.json.notours1x", ".vimrc.abcdefgh", "run.json", ".lock"]
+    for name in [".metrics.jsonl.abcd_123", ".run.json.abcdefgh", ".trainer_state.json.00000000", *stays]:
+        (tmp_path / name).touch()
+    checkpoint.tidy(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(stays)
+
+
+@pytest.mark.parametrize("size", [100, 2500])
+def test_a_full_disk_is_one_error_and_the_run_resumes(tmp_path, size):
+    """A limit on the size of files stands for the disk; safetensors and torch raise errors of their own over it."""
+    whole, _ = trained(tmp_path / "whole", Toy(), max_steps=4, save_steps=2)
+    folder = tmp_path / "full"
+    trained(folder, Toy(), max_steps=2, save_steps=2)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    before, about = sorted(folder.iterdir()), {"max_steps": 4, "save_steps": 2, "resume_from_checkpoint": "last"}
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        with pytest.raises(OSError, match=r"File too large|No space left") as caught:
+            trained(folder, Toy(), **about)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert str(caught.value.filename).startswith(str(folder))
+    assert sorted(folder.iterdir()) == before
+    again, _ = trained(folder, Toy(), **about)
+    assert digest(again) == digest(whole)
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)"), errno.ENOSPC),
+        (SafetensorError("I/O error: File too large (os error 27)"), errno.EFBIG),
+        (RuntimeError("[enforce fail at inline_container.cc:672] . unexpected pos 64 vs 0"), errno.ENOSPC),
+    ],
+)
+def test_errors_of_writers_are_errors_of_the_disk(tmp_path, monkeypatch, error, code):
+    def fails(*_):
+        raise error
+
+    monkeypatch.setattr(torch, "save", fails)
+    with pytest.raises(OSError, match=re.escape(os.strerror(code))) as caught:
+        trained(tmp_path / "x", max_steps=1)
+    assert (caught.value.errno, caught.value.filename) == (code, str(tmp_path / "x" / "checkpoint-1"))
+    monkeypatch.setattr(torch, "save", lambda *_: (_ for _ in ()).throw(RuntimeError("a mistake of ours")))
+    with pytest.raises(RuntimeError, match="of ours"):
+        trained(tmp_path / "y", max_steps=1)
+
+
+def test_a_checkpoint_is_on_disk_before_it_has_its_name(tmp_path, monkeypatch):
+    """A power cut keeps names whose content it loses, unless that was flushed first."""
+    synced, renamed, fsync, rename = set(), [], os.fsync, Path.rename
+
+    def noted(opened):
+        synced.add(os.readlink(f"/proc/self/fd/{opened}"))
+        fsync(opened)
+
+    def checked(path, target):
+        files = {str(file) for file in path.rglob("*") if file.is_file()}
+        renamed.append((Path(target).name, files <= synced))
+        return rename(path, target)
+
+    monkeypatch.setattr(os, "fsync", noted)
+    monkeypatch.setattr(Path, "rename", checked)
+    folder = tmp_path / "run"
+    trained(folder, max_steps=2)
+    assert ("checkpoint-2", True) in renamed
+    assert all(whole for _, whole in renamed)
+    assert {str(folder), str(folder / "metrics.jsonl")} <= synced

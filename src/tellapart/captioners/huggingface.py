@@ -20,7 +20,7 @@ from tellapart.captioners.families import family_of
 from tellapart.captioners.families.base import Family, Processors
 from tellapart.captioners.fused import fuse
 from tellapart.captioners.learning import Train, checkpoint_layers, freeze, parts_to_train
-from tellapart.captioners.loading import read_parts
+from tellapart.captioners.loading import read_parts, require_finite
 from tellapart.captioners.modes import RolloutDtype, drawing_in, eval_mode, evaluating, layers_checkpointed
 from tellapart.captioners.saving import read_changed_parts, read_weights, write_parts
 from tellapart.captioners.scheduled import caption_keys, words_to_read
@@ -128,7 +128,7 @@ class HuggingFaceCaptioner(Captioner):
             UsageError: something is missing or unreadable, the model is of an unknown family, or options conflict.
         """
         parts = read_parts(name_or_path, dtype=dtype, revision=revision, quantization=quantization)
-        return cls.from_parts(
+        captioner = cls.from_parts(
             parts.model,
             parts.processors.image,
             parts.processors.tokenizer,
@@ -142,6 +142,8 @@ class HuggingFaceCaptioner(Captioner):
             logits_budget=logits_budget,
             rollout_dtype=rollout_dtype,
         )
+        require_finite(captioner, str(name_or_path))
+        return captioner
 
     @classmethod
     def from_parts(

@@ -17,6 +17,7 @@ from tellapart.captioners.families.base import Family, Processors
 from tellapart.captioners.modes import quiet
 from tellapart.captioners.quantized import device_map, keep_differentiable, quantization_config
 from tellapart.errors import UsageError
+from tellapart.model_size import require_possible
 from tellapart.progress import quiet_loading
 
 MANIFEST = "tellapart.json"
@@ -102,6 +103,7 @@ def _base_of(adapter: Path) -> tuple[str, str | None]:
 def _read_model(name: str, dtype: str, revision: str | None, quantization: Any = None) -> Any:
     from transformers import AutoConfig, AutoModelForImageTextToText
 
+    require_possible(name, revision)
     config = _read("model configuration", "config.json", name, AutoConfig.from_pretrained, revision=revision)
     unused = re.compile(family_class(config).never_used(config))
     load = AutoModelForImageTextToText.from_pretrained
@@ -145,6 +147,21 @@ def read_parts(
     # An adapter's folder usually holds the processors too; what it lacks is read beside the model.
     places = [(name, revision), (base, base_revision)]
     return Parts(model, _read_processors(family_class(model.config), places), read_manifest(name), adapter)
+
+
+def require_finite(model: torch.nn.Module, name: str) -> None:
+    """Raise where weights are NaN or infinite: such a model writes captions all the same, of nothing.
+
+    Raises:
+        UsageError: naming the first such weight.
+    """
+    for key, weight in model.named_parameters():
+        if (
+            weight.is_floating_point()
+            and weight.numel()
+            and not torch.stack(weight.detach().aminmax()).isfinite().all()
+        ):
+            raise UsageError(f"captioner {name} holds weights that are not finite, first {key}: restore or replace it.")
 
 
 def _read_processors(family: type[Family], places: list[tuple[str, str | None]]) -> Processors:

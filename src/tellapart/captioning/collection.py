@@ -14,6 +14,7 @@ from tellapart.captioning.records import Caption, Item, Row
 from tellapart.captioning.serve import Build, Tell, serve
 from tellapart.captioning.work import Work
 from tellapart.captioning.workers import Orders, in_processes
+from tellapart.errors import UsageError
 from tellapart.progress import bar
 
 
@@ -149,7 +150,18 @@ def _write_again(items: Sequence[Item], output: Output, work: Work) -> None:
             output.apply(by_id[caption.id], caption)
 
 
-def captioned(items: Sequence[Item], work: Work) -> list[Row]:
-    """All images of the collection that have a caption, in order."""
+def captioned(items: Sequence[Item], work: Work, progress: Progress) -> list[Row]:
+    """All images of the collection that have a caption, in order.
+
+    Raises:
+        UsageError: the journals hold fewer captions than were drawn, because somebody removed or changed them.
+    """
     drawn = work.drawn()
-    return [(item, drawn[item.id]) for item in items if item.id in drawn and drawn[item.id].error is None]
+    rows = [(item, drawn[item.id]) for item in items if item.id in drawn and drawn[item.id].error is None]
+    expected = progress.before + progress.drawn
+    if len(rows) != expected:
+        raise UsageError(
+            f"{work.folder} holds {len(rows)} of {expected} captions, and nothing was written: its files were removed or "
+            "changed while it ran; run the same command again to draw what is missing."
+        )
+    return rows

@@ -7,9 +7,9 @@ opened again. One process writes a journal, which the lock on it enforces.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
-import time
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
@@ -17,8 +17,9 @@ from types import TracebackType
 
 from tellapart.captioning.records import Caption
 from tellapart.errors import UsageError
+from tellapart.locks import Lock
 
-_PATIENCE = 20.0  # seconds; the workers of a killed run notice it within about one
+PATIENCE = 20.0  # seconds; the workers of a killed run notice it within about one
 TURN, OF = "turn", "of"
 """Which batch of its journal a line belongs to, and how many lines that batch has."""
 
@@ -35,12 +36,13 @@ class Journal:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+        self._lock = Lock(path.with_name(f".{path.name}.lock"), "captioning into", patience=PATIENCE, tells=False)
+        self._file = -1
         try:
-            lock(self._file, path)
+            self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0), 0o644)
             self._turn = _trim(self._file, path)
         except BaseException:
-            os.close(self._file)
+            self.close()
             raise
 
     def __enter__(self) -> Journal:
@@ -55,14 +57,17 @@ class Journal:
         """Write the captions of one batch, in one piece.
 
         Raises:
-            OSError: the disk is full or gone; it names the file.
+            OSError: the disk is full, or the file is gone; it names the file.
         """
+        if not self.path.exists():  # an open file is written to even when nobody can find it any more
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(self.path))
         batch, self._turn = list(captions), self._turn + 1
         about = {TURN: self._turn, OF: len(batch)}
         rest = memoryview("".join(json.dumps(caption.as_json() | about) + "\n" for caption in batch).encode())
         try:
             while rest:
                 rest = rest[os.write(self._file, rest) :]
+            os.fsync(self._file)
         except OSError as error:
             raise OSError(error.errno, error.strerror, str(self.path)) from error
 
@@ -71,31 +76,7 @@ class Journal:
         if self._file >= 0:
             os.close(self._file)
             self._file = -1
-
-
-def lock(file: int, path: Path, *, patience: float = _PATIENCE) -> None:
-    """Hold the open file alone until it is closed; where the system has no such locks, nothing happens.
-
-    Raises:
-        UsageError: another process holds it, for longer than ``patience`` seconds.
-    """
-    try:
-        import fcntl
-    except ImportError:  # Windows
-        return
-    until = time.monotonic() + patience
-    while True:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return
-        except BlockingIOError:
-            if time.monotonic() > until:
-                raise UsageError(
-                    f"another process is captioning into {path.parent}: wait for it, or choose another output."
-                ) from None
-            time.sleep(0.1)
-        except OSError:  # a file system without locks
-            return
+        self._lock.release()
 
 
 def read_journal(path: Path) -> tuple[list[Caption], list[Caption]]:

@@ -6,13 +6,15 @@ import json
 import os
 import shutil
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from tellapart.captioning.journal import Journal, lock, read_journal
+from tellapart.captioning.journal import Journal, read_journal
 from tellapart.captioning.records import Caption
 from tellapart.errors import UsageError
 from tellapart.files import write_json
+from tellapart.locks import Lock
 
 SETTINGS, LOCK = "settings.json", "lock"
 
@@ -37,20 +39,24 @@ class Work:
     def __init__(self, folder: Path, settings: Mapping[str, Any], *, overwrite: bool = False) -> None:
         self.folder = folder
         begun = folder.is_dir()
-        folder.mkdir(parents=True, exist_ok=True)
-        self._lock = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
+        self._lock = Lock(folder / LOCK, "captioning into")
         try:
-            lock(self._lock, folder / LOCK, patience=1.0)
+            shutil.rmtree(self._finished, ignore_errors=True)  # left by a kill
             if begun:
                 self._go_on(settings, overwrite)
             if not (folder / SETTINGS).is_file():
-                write_json(folder / SETTINGS, dict(settings))
+                write_json(folder / SETTINGS, dict(settings), durable=True)
             self.done: dict[str, Caption] = {}
             self.last: list[Caption] = []
             self._recover()
         except BaseException:
-            os.close(self._lock)
+            self._lock.release()
             raise
+
+    @property
+    def _finished(self) -> Path:
+        """What the folder is called while it is removed."""
+        return self.folder.with_name(f".{self.folder.name}.finished")
 
     def _go_on(self, settings: Mapping[str, Any], overwrite: bool) -> None:
         """Keep what is there if it was made alike, else remove it or refuse."""
@@ -96,14 +102,20 @@ class Work:
 
     def close(self) -> None:
         """Let others work on it; a second call does nothing."""
-        if self._lock >= 0:
-            os.close(self._lock)
-            self._lock = -1
+        self._lock.release()
 
     def remove(self) -> None:
-        """The run is finished: nothing is left to resume."""
-        shutil.rmtree(self.folder, ignore_errors=True)
+        """The run is finished: nothing is left to resume.
+
+        Renamed first: a folder of that name holds a whole run, whenever this process is killed.
+        """
+        if os.name == "nt":  # which renames no folder with an open file
+            self.close()
+        with suppress(OSError):
+            self.folder.rename(self._finished)
         self.close()
+        for folder in (self.folder, self._finished):
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _shown(key: str, value: Any) -> str:

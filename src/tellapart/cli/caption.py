@@ -214,9 +214,8 @@ def _finish(items: Sequence[Item], options: CaptionOptions, output: Output, work
     """Put the output together, write the review, and say what came out."""
     from tellapart.captioning.collection import captioned
 
-    rows = _judged(captioned(items, work), options)
-    if rows:
-        output.assemble(rows)
+    rows = _judged(captioned(items, work, progress), options)
+    lost = len(rows) - output.assemble(rows) if rows else 0
     listed = 0
     if rows or progress.errors:
         listed = write_review(output.review, rows, progress.errors, items)
@@ -226,6 +225,9 @@ def _finish(items: Sequence[Item], options: CaptionOptions, output: Output, work
             note(f"the images that stay confused are shown in {page}.")
     code = _tell_broken(progress, len(items), "repair them and run the same command again", strict=options.strict)
     note(summary(progress, rows, str(output.review) if listed else ""))
+    if lost:
+        note(f"error: {lost} of {len(rows)} captions were not written (see above): run the same command again.")
+        return 2
     if not progress.errors:
         work.remove()
     return code

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from textwrap import wrap
 from typing import TYPE_CHECKING
 
+from tellapart.errors import printable, without_secrets
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -19,6 +21,7 @@ NARROWEST = 20
 
 def say(text: str) -> None:
     """One result line on standard output."""
+    text = printable(text)
     try:
         sys.stdout.write(text + "\n")
     except UnicodeEncodeError:  # a name in another encoding, or a terminal that has not all letters
@@ -27,8 +30,8 @@ def say(text: str) -> None:
 
 
 def note(text: str) -> None:
-    """A remark on standard error, so that it never mixes with results."""
-    sys.stderr.write(text + "\n")
+    """A remark on standard error, so that it never mixes with results; without tokens."""
+    sys.stderr.write(printable(without_secrets(text)) + "\n")
 
 
 def result_console() -> Console:

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 from tellapart import __version__
 from tellapart.cli.console import note, say
-from tellapart.errors import UsageError
+from tellapart.errors import UsageError, brief
 from tellapart.names import require_known, resolve
 
 COMMANDS = {
@@ -158,9 +158,9 @@ def usage() -> str:
 def explain(error: Exception) -> str:
     """An error as one sentence with its remedy."""
     if not isinstance(error, OSError) or error.errno is None:
-        return " ".join(str(error).split())
+        return brief(str(error))
     what = f"{error.filename}: {error.strerror}" if error.filename else str(error.strerror)
-    return f"{what}: {REMEDIES.get(error.errno, '--debug shows where it happened')}."
+    return brief(f"{what}: {REMEDIES.get(error.errno, '--debug shows where it happened')}.")
 
 
 if __name__ == "__main__":

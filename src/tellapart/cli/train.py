@@ -31,18 +31,19 @@ def run(argv: Sequence[str]) -> int:
         say(recipe.to_yaml().rstrip())
         return 0
     from tellapart.recipe.rewards import refuse_controls
-    from tellapart.recipe.run import check_output_dir
+    from tellapart.recipe.run import check_output_dir, held, is_main, train_held
 
     refuse_controls(recipe)
-    check_output_dir(recipe, overwrite=flags.overwrite_output_dir)
-    check_push(flags)
     if flags.dry_run:
+        check_output_dir(recipe, overwrite=flags.overwrite_output_dir)
+        check_push(flags)
         return _dry_run(recipe)
-    from tellapart.recipe.run import is_main, train
-
-    built = recipe.build()
-    with telling_how_to_resume("train", argv, recipe.training.output_dir):
-        done = train(recipe, overwrite=flags.overwrite_output_dir, built=built)
+    with held(recipe.training.output_dir):  # from now on: building may take minutes
+        check_output_dir(recipe, overwrite=flags.overwrite_output_dir)
+        check_push(flags)
+        built = recipe.build()
+        with telling_how_to_resume("train", argv, recipe.training.output_dir):
+            done = train_held(recipe, overwrite=flags.overwrite_output_dir, built=built)
     if is_main():
         _conclude(built, done)
         if flags.push_to_hub:

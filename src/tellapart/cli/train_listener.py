@@ -44,19 +44,20 @@ def run(argv: Sequence[str]) -> int:
         raise UsageError("--push_to_hub is for captioners: upload a listener's folder with hf upload.")
     if flags.plugin:
         raise UsageError("--plugin brings methods and rewards of captioners: leave it out.")
-    from tellapart.recipe.run import check_output_dir
+    from tellapart.recipe.run import check_output_dir, held, is_main
 
-    check_output_dir(recipe, overwrite=flags.overwrite_output_dir)
-    built = recipe.build()
     if flags.dry_run:
+        check_output_dir(recipe, overwrite=flags.overwrite_output_dir)
         say(recipe.to_yaml().rstrip())
-        note(_summary(recipe, built))
+        note(_summary(recipe, recipe.build()))
         return 0
-    from tellapart.recipe.listener_build import train
-    from tellapart.recipe.run import is_main
+    from tellapart.recipe.listener_build import train_held
 
-    with telling_how_to_resume("train-listener", argv, recipe.training.output_dir):
-        done = train(recipe, overwrite=flags.overwrite_output_dir, built=built)
+    with held(recipe.training.output_dir):  # from now on: building may take minutes
+        check_output_dir(recipe, overwrite=flags.overwrite_output_dir)
+        built = recipe.build()
+        with telling_how_to_resume("train-listener", argv, recipe.training.output_dir):
+            done = train_held(recipe, overwrite=flags.overwrite_output_dir, built=built)
     if is_main():
         _conclude(done)
     return 0

@@ -87,6 +87,10 @@ def parse_json(
         raise UsageError(
             f"{path}, {where}: not valid JSON ({error.msg}): repair or download the file again."
         ) from error
+    except ValueError as error:  # a number of thousands of digits
+        raise UsageError(
+            f"{path} holds a number with more digits than can be read: check that it is the right file."
+        ) from error
 
 
 def field(record: Any, key: str, path: Path, what: str, kind: type | tuple[type, ...] = object) -> Any:
@@ -113,7 +117,7 @@ def texts(captions: Any, path: Path, what: str) -> tuple[str, ...]:
     found = tuple(captions) if isinstance(captions, list | tuple) else (captions,)
     for caption in found:
         if not isinstance(caption, str):
-            raise UsageError(f"{path}: a caption of {what} is {caption!r}: captions must be strings.")
+            raise UsageError(f"{path}: a caption of {what} is {repr(caption)[:80]}: captions must be strings.")
         require_unicode(caption, path, f"a caption of {what}")
     return found
 

@@ -43,6 +43,9 @@ MAX_PIXELS_VARIABLE = "TELLAPART_MAX_IMAGE_PIXELS"
 TINY, THIN, HUGE = 32, 10, 50_000_000
 """Sides in pixels below which an image is remarked upon as tiny, length by breadth from which as thin, pixels as huge."""
 
+MOST_PER_BYTE = 500
+"""Pixels per byte of a file; larger ones of more than :data:`HUGE` pixels are refused: no photo is so uniform."""
+
 _TURNS = {
     2: "FLIP_LEFT_RIGHT",
     3: "ROTATE_180",
@@ -98,12 +101,19 @@ def require_header(data: bytes, name: str) -> None:
 def examine(data: bytes, name: str) -> Examined:
     """The same as :func:`decode`, with what is unusual about the image.
 
+    It is decoded first, from the start, and by the same function: a decoder that was asked for something else before, such as the
+    number of frames, may accept damaged bytes that it otherwise refuses.
+
     Raises:
         ImageError: as :func:`decode`.
     """
-    with _opened(data, name) as image:
-        kinds = tuple(_kinds(image, Path(name).suffix.lower()))
-        return Examined(_upright(image), kinds)
+    image = decode(data, name)
+    try:
+        with _opened(data, name) as header:
+            kinds = tuple(_kinds(header, Path(name).suffix.lower()))
+    except ImageError:  # damage behind the picture, which hides what is odd about the file
+        kinds = ()
+    return Examined(image, kinds)
 
 
 def max_pixels() -> int:
@@ -149,6 +159,10 @@ def _check_header(image: Image.Image, data: bytes, name: str, limit: int) -> Non
     width, height = image.size
     if width * height > limit:
         raise _too_large(name, f"{width} x {height} = {width * height:,}", limit)
+    if width * height > max(HUGE, len(data) * MOST_PER_BYTE):
+        raise unreadable(
+            name, f"its {len(data):,} bytes unfold to {width * height:,} pixels, as those of a decompression bomb do"
+        )
     if width < 1 or height < 1:
         raise unreadable(name, f"it has {width} x {height} pixels")
     if image.format == "PNG" and not intact_png(data):

@@ -69,7 +69,7 @@ def inspect(image: ImageSource) -> Inspected:
 # path, size and time of change, images in archives by these of the archive, all others by content. Broken images are not
 # remembered: they may have been out of reach only.
 
-VERSION = 1
+VERSION = 2
 """To be raised when images are decoded, described or hashed otherwise."""
 
 

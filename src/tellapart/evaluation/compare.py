@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tellapart.errors import printable
 from tellapart.evaluation.aggregate import Aggregate
 from tellapart.evaluation.bootstrap import p_values, percentile_interval, resampled_sums
 from tellapart.evaluation.columns import Column, all_columns, explain_words, main_columns
@@ -102,12 +103,12 @@ class Comparison:
         table = Table()
         table.add_column("metric")
         for result in self.results:
-            table.add_column(Text(result.name), justify="right")
+            table.add_column(Text(printable(result.name)), justify="right")
         alone = self.results[0].intervals if len(self.results) == 1 else {}
         if alone:
             table.add_column("95 % interval")
         for column in self.columns(every_metric=every_metric):
-            row = [Text(column.heading)]
+            row = [Text(printable(column.heading))]
             for result, differences in zip(self.results, self.differences, strict=True):
                 cell = Text(column.text(result.metrics.get(column.key)))
                 if column.key in differences:
@@ -185,7 +186,7 @@ def _differences(
 def print_below(console: Console, columns: Sequence[Column], caption: str) -> None:
     """Show what the headings' words mean and how a table was measured."""
     for text in filter(None, [explain_words(columns), caption]):
-        console.print(text, style="dim", highlight=False, markup=False)
+        console.print(printable(text), style="dim", highlight=False, markup=False)
 
 
 def chosen_on(results: Sequence[EvaluationResult]) -> str:

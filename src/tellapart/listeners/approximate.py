@@ -97,7 +97,7 @@ def _in_child(folder: Path, advance: Callable[[int], None]) -> dict[str, Any]:
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
     figures: dict[str, Any] = {}
     with TemporaryFile("w+") as complaints:
-        child = subprocess.Popen(
+        child = subprocess.Popen(  # noqa: S603  # this program
             command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=complaints, text=True, env=environment
         )
         try:

@@ -13,6 +13,7 @@ from torch import nn
 
 from tellapart.errors import UsageError
 from tellapart.listeners.openai_layout import convert_openai_clip, read_state_dict
+from tellapart.model_size import require_possible
 from tellapart.progress import quiet_loading
 
 CHECKPOINTS = (".pth", ".pt")
@@ -83,6 +84,7 @@ def complete(kind: Any, source: str, dtype: str) -> Any:
     Raises:
         UsageError: weights are missing.
     """
+    require_possible(source)
     with quiet_loading(source):
         model, report = kind.from_pretrained(source, dtype=dtype, output_loading_info=True)
     if missing := sorted(report["missing_keys"]):

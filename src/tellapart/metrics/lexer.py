@@ -74,36 +74,40 @@ class Lexer:
             first, last = _Parser(f"({rule.pattern})({rule.context})").parse()
             start.skips.append(first)
             last.accepts = number
-        self._start = _State(start.without_reading())
-        self._known = {self._start.nodes: self._start}
+        self.start = _State(start.without_reading())
+        self._known = {self.start.nodes: self.start}
+        self._tokens: dict[int, Lexer] = {}
 
-    def match(self, text: str, start: int) -> tuple[int, int]:
-        """The longest token at a position.
+    def scan(self, text: str) -> Scan:
+        """A reader of one text, whose tokens together take time linear in its length."""
+        return Scan(self, text)
 
-        Returns:
-            The number of its rule and where the token ends (its context is behind that); (-1, start) if no rule fits.
-        """
-        state, rule, end = self._start, -1, start
-        for position in range(start, len(text)):
-            character = text[position]
-            try:
-                following = state.moves[character]
-            except KeyError:
-                following = self._move(state, character)
+    def ends(self, text: str, start: int, end: int) -> list[int]:
+        """Where tokens that start at a position and lie before ``end`` can end, the last first."""
+        found: list[int] = []
+        state = self.start
+        for position in range(start, end):
+            following = self.step(state, text[position])
             if following is None:
                 break
             state = following
             if state.accepts >= 0:
-                rule, end = state.accepts, position + 1
-        if rule >= 0 and self.rules[rule].context:
-            end = self._token_end(self.rules[rule], text, start, end)
-        return rule, end
+                found.append(position + 1)
+        return found[::-1]
 
-    def _token_end(self, rule: Rule, text: str, start: int, end: int) -> int:
-        """Where the context begins: as late as it can."""
-        token, context = re.compile(rule.pattern, re.DOTALL), re.compile(rule.context, re.DOTALL)
-        cuts = range(end, start, -1)
-        return next(cut for cut in cuts if context.fullmatch(text, cut, end) and token.fullmatch(text, start, cut))
+    def cut(self, rule: int, text: str, start: int, end: int) -> int:
+        """Where the token of a match ends and its context begins: as late as it can."""
+        _, pattern, context = self.rules[rule]
+        if rule not in self._tokens:
+            self._tokens[rule] = Lexer([Rule("", pattern)])
+        behind = re.compile(context, re.DOTALL)
+        return next(cut for cut in self._tokens[rule].ends(text, start, end) if behind.fullmatch(text, cut, end))
+
+    def step(self, state: _State, character: str) -> _State | None:
+        """The state behind one more character; none where nothing can follow."""
+        if character not in state.moves:
+            state.moves[character] = self._move(state, character)
+        return state.moves[character]
 
     def _move(self, state: _State, character: str) -> _State | None:
         targets = {
@@ -112,15 +116,60 @@ class Lexer:
             for characters, inside, target in node.reads
             if (character in characters) is inside
         }
-        following = (
-            self._state(frozenset().union(*(target.without_reading() for target in targets))) if targets else None
-        )
-        state.moves[character] = following
-        return following
+        return self._state(frozenset().union(*(target.without_reading() for target in targets))) if targets else None
 
     def _state(self, nodes: frozenset[_Node]) -> _State:
         known = self._known.get(nodes)
         return known if known is not None else self._known.setdefault(nodes, _State(nodes))
+
+
+class Scan:
+    """Finds the tokens of one text.
+
+    To know that a token is the longest, a lexer reads on until nothing can follow; over ``&&&&...``, which might yet become an
+    address, that is to the end of the text for every token. So the states are remembered from which reading on found nothing,
+    and no position is read twice in the same state.
+
+    Args:
+        lexer: the rules.
+        text: the text.
+
+    Source:
+        Reps, "Maximal-Munch" Tokenization in Linear Time, TOPLAS 20(2), 1998.
+    """
+
+    def __init__(self, lexer: Lexer, text: str) -> None:
+        self._lexer, self._text = lexer, text
+        self._vain: set[tuple[_State, int]] = set()
+
+    def match(self, start: int) -> tuple[int, int]:
+        """The longest token at a position.
+
+        Returns:
+            The number of its rule and where the token ends (its context is behind that); (-1, start) if no rule fits.
+        """
+        lexer, text, vain = self._lexer, self._text, self._vain
+        state, rule, end = lexer.start, -1, start
+        read: list[_State] = []  # since the last acceptance
+        for position in range(start, len(text)):
+            try:
+                following = state.moves[text[position]]
+            except KeyError:
+                following = lexer.step(state, text[position])
+            if following is None:
+                break
+            state = following
+            if state.accepts >= 0:
+                rule, end = state.accepts, position + 1
+                if read:
+                    read.clear()
+            elif vain and (state, position) in vain:
+                break
+            else:
+                read.append(state)
+        if read:
+            vain.update(zip(read, range(end, len(text)), strict=False))
+        return rule, lexer.cut(rule, text, start, end) if lexer.rules[rule].context and rule >= 0 else end
 
 
 _COUNTS = {"*": (0, True), "+": (1, True), "?": (0, False)}

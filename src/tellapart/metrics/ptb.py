@@ -396,11 +396,11 @@ def _behind(captions: Sequence[str], place: int, caption: str) -> str:
 def _tokens(line: str, behind: str) -> list[str]:
     """All tokens of a line, punctuation included, as the reference prints them."""
     lexer, kinds = _tables()
-    text = line.translate(kinds) + behind.translate(kinds)
+    scan = lexer.scan(line.translate(kinds) + behind.translate(kinds))
     found: list[str] = []
     position, end = 0, len(line)
     while position < end:
-        rule, after = lexer.match(text, position)
+        rule, after = scan.match(position)
         if rule < 0:  # the reference warns and drops the character
             position += 1
             continue

@@ -121,7 +121,7 @@ class SpiceProgram:
         command = [self.java, f"-Xmx{self.heap}", "-jar", str(self.jar), *words]
         with log.open("wb") as file:
             try:
-                process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT)
+                process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT)  # noqa: S603  # a list of words, no shell
             except OSError as error:
                 raise UsageError(
                     f"SPICE is left out, because {self.java} cannot be started ({error}): reinstall Java."
@@ -287,7 +287,7 @@ class ScoreStore:
         with self._open() as connection:
             for start in range(0, len(keys), _AT_ONCE):
                 some = keys[start : start + _AT_ONCE]
-                query = f"SELECT key, value FROM scores WHERE key IN ({', '.join('?' * len(some))})"
+                query = f"SELECT key, value FROM scores WHERE key IN ({', '.join('?' * len(some))})"  # noqa: S608  # question marks
                 found |= {key: json.loads(value) for key, value in connection.execute(query, some)}
         return found
 

@@ -12,7 +12,7 @@ from tellapart.errors import UsageError
 from tellapart.files import fresh_folder
 from tellapart.listeners.kinds import FOLDER
 from tellapart.recipe.listener import ListenerRecipe
-from tellapart.recipe.run import SKIPPED_FILE, check_output_dir, clear, is_main, run_loop
+from tellapart.recipe.run import SKIPPED_FILE, checked, clear, held, is_main, run_loop
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -199,11 +199,17 @@ def train(recipe: ListenerRecipe, *, overwrite: bool = False, built: BuiltListen
         built: the recipe, built before.
 
     Raises:
-        UsageError: the folder holds another training, or a part is missing or broken.
+        UsageError: the folder holds another training, another process trains into it, or a part is missing or broken.
     """
+    with held(recipe.training.output_dir):
+        return train_held(recipe, overwrite=overwrite, built=built)
+
+
+def train_held(recipe: ListenerRecipe, *, overwrite: bool = False, built: BuiltListener | None = None) -> Run:
+    """The same as :func:`train`, into a folder that :func:`~tellapart.recipe.run.held` holds."""
     from tellapart.recipe.images import keep_list
 
-    check_output_dir(recipe, overwrite=overwrite)
+    recipe, overwrite = checked(recipe, overwrite=overwrite)
     built = recipe.build() if built is None else built
     output_dir = recipe.training.output_dir
     if overwrite:

@@ -133,7 +133,7 @@ def _arguments(target: Any) -> Callable[[Sequence[str]], Iterator[tuple[str, Any
 
 def _evaluated(annotation: str, name: str, function: Any) -> Any:
     try:
-        return eval(annotation, function.__globals__)
+        return eval(annotation, function.__globals__)  # noqa: S307  # the code of a function that is imported already
     except Exception as error:
         raise UsageError(
             f"the type {annotation!r} of the option {name!r} of {function.__qualname__} cannot be read ({error}): correct it."

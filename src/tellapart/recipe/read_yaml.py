@@ -22,15 +22,28 @@ MOST = 100_000
 """Values that a file may hold once its aliases are unfolded: nine lines of them can stand for a billion."""
 
 
+LONGEST = 80
+"""Characters of a value that a message quotes."""
+
+
 class _Loader(yaml.SafeLoader):
     """YAML 1.2's idea of plain words: ``1e-6`` is a number, ``no`` a word; a key given twice is refused."""
 
     depth = 0
 
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
-        """The next node, unless it is too deep."""
-        if self.depth > DEEPEST:
-            raise yaml.composer.ComposerError(None, None, "it is nested too deeply", self.peek_event().start_mark)
+        """The next node, unless it is too deep, has a tag, or holds a zero byte.
+
+        Tags (``!!python/object``, ``!!binary``, ``!!int``) make other values than options have; no recipe needs one.
+        """
+        event: Any = self.peek_event()
+        for holds, why in (
+            (self.depth > DEEPEST, "it is nested too deeply"),
+            (getattr(event, "tag", None) is not None, f"the tag {_shown(getattr(event, 'tag', None))} is not read"),
+            ("\0" in str(getattr(event, "value", "")), "a value holds a zero byte, which no name and no path may"),
+        ):
+            if holds:
+                raise yaml.composer.ComposerError(None, None, why, event.start_mark)
         self.depth += 1
         try:
             return super().compose_node(parent, index)
@@ -44,9 +57,17 @@ class _Loader(yaml.SafeLoader):
             if not isinstance(key, yaml.ScalarNode):
                 raise yaml.constructor.ConstructorError(None, None, "a key is not a word", key.start_mark)
             if key.value in seen:
-                raise yaml.constructor.ConstructorError(None, None, f"{key.value!r} is given twice", key.start_mark)
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"{_shown(key.value)} is given twice", key.start_mark
+                )
             seen.add(key.value)
         return super().construct_mapping(node, deep)
+
+
+def _shown(value: Any) -> str:
+    """A value as messages quote it, cut where it is long."""
+    text = repr(value)
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]}..."
 
 
 _OWN_WORDS = {
@@ -135,7 +156,7 @@ def _lines(node: yaml.Node, prefix: str = "") -> dict[str, int]:
 def read_scalar(text: str) -> Any:
     """A value as it is typed on a command line: a YAML scalar, list or mapping; what is no YAML is text."""
     try:
-        value = yaml.load(text, _Loader)
+        value = yaml.load(text, _Loader)  # noqa: S506  # made of SafeLoader
     except (yaml.YAMLError, ValueError, RecursionError):
         return str(text)
     return str(text) if value is None and text.strip() not in ("null", "~", "Null", "NULL") else value

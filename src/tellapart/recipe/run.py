@@ -6,13 +6,17 @@ import json
 import logging
 import os
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from tellapart.errors import UsageError
-from tellapart.files import write_text
+from tellapart.files import checkpoints, remove_half_written, write_text
+from tellapart.locks import NAME as LOCK
+from tellapart.locks import Lock
+from tellapart.recipe.schema import TRAINING
 
 if TYPE_CHECKING:
     from tellapart.data.loader import TrainingData
@@ -22,6 +26,8 @@ if TYPE_CHECKING:
     from tellapart.training.run import Run
 
 logger = logging.getLogger(__name__)
+
+AnyRecipe = TypeVar("AnyRecipe", "Recipe", "ListenerRecipe")
 
 RECIPE_FILE = "recipe.yaml"
 SKIPPED_FILE = "skipped_images.txt"
@@ -52,17 +58,25 @@ def train(recipe: Recipe, *, overwrite: bool = False, built: Built | None = None
         controls: allow rewards that are controls of studies.
 
     Raises:
-        UsageError: the folder holds another training, or a part is missing or broken.
+        UsageError: the folder holds another training, another process trains into it, or a part is missing or broken.
     """
+    with held(recipe.training.output_dir):
+        return train_held(recipe, overwrite=overwrite, built=built, controls=controls)
+
+
+def train_held(recipe: Recipe, *, overwrite: bool = False, built: Built | None = None, controls: bool = False) -> Run:
+    """The same as :func:`train`, into a folder that :func:`held` holds."""
     from tellapart.evaluation.card import CARD_FILE, write_card
     from tellapart.recipe.images import keep_list, tell_replaced
     from tellapart.recipe.rewards import refuse_controls
 
     if not controls:
         refuse_controls(recipe)
-    check_output_dir(recipe, overwrite=overwrite)
+    recipe, overwrite = checked(recipe, overwrite=overwrite)
     built = recipe.build() if built is None else built
     output_dir = recipe.training.output_dir
+    if is_main():
+        tidy(output_dir)
     if overwrite:
         clear(output_dir)
     fresh = not recipe.training.resume_from_checkpoint
@@ -131,6 +145,57 @@ def _measure_selected(built: Built, done: Run) -> None:
     result.save(done.output_dir)
 
 
+@contextmanager
+def held(output_dir: Path) -> Iterator[None]:
+    """Hold an output folder against other trainings while the block runs; the main process does, for all of its launch.
+
+    Raises:
+        TakenError: another process trains into it.
+    """
+    if not is_main() or (
+        output_dir.exists() and not output_dir.is_dir()
+    ):  # the latter is told with a remedy of its own
+        yield
+        return
+    with Lock(output_dir / LOCK, "training into"):
+        yield
+
+
+def checked(recipe: AnyRecipe, *, overwrite: bool) -> tuple[AnyRecipe, bool]:
+    """The recipe and whether to clear the folder, where training would neither lose a run nor continue another one.
+
+    The same recipe begins anew in the folder of a run that was stopped before its first checkpoint, which left nothing but a log.
+
+    Raises:
+        UsageError: see :func:`check_output_dir`.
+    """
+    output_dir = recipe.training.output_dir
+    check_output_dir(recipe, overwrite=overwrite)
+    if not overwrite and _was_stopped_early(recipe):
+        logger.warning("note: the run in %s was stopped before its first checkpoint and begins anew.", output_dir)
+        resolved = recipe.resolved | {TRAINING: recipe.resolved[TRAINING] | {"resume_from_checkpoint": None}}
+        fresh = replace(recipe.training, resume_from_checkpoint=None)
+        return replace(recipe, training=fresh, resolved=resolved), True
+    return recipe, overwrite
+
+
+def _was_stopped_early(recipe: Recipe | ListenerRecipe) -> bool:
+    """Whether the folder holds the beginning of this run, and no checkpoint of it; one that diverged has an end."""
+    output_dir = recipe.training.output_dir
+    before = recorded(output_dir)
+    if not before or checkpoints(output_dir) or (output_dir / "nonfinite.json").exists():
+        return False
+    if recipe.training.resume_from_checkpoint not in (None, False, True, "last") or _processes() > 1:
+        return False  # several processes would not see the same folder
+    return _without_folder(before) == _without_folder(json.loads(json.dumps(recipe.resolved)))
+
+
+def _without_folder(resolved: Mapping[str, Any]) -> dict[str, Any]:
+    """A recipe without what says where it runs."""
+    loop = {k: v for k, v in resolved.get(TRAINING, {}).items() if k not in ("output_dir", "resume_from_checkpoint")}
+    return {**resolved, TRAINING: loop}
+
+
 def check_output_dir(recipe: Recipe | ListenerRecipe, *, overwrite: bool = False) -> None:
     """Raise where training would lose a run, or continue another one.
 
@@ -141,35 +206,42 @@ def check_output_dir(recipe: Recipe | ListenerRecipe, *, overwrite: bool = False
     if output_dir.exists() and not output_dir.is_dir():
         raise UsageError(f"--output_dir {output_dir} is a file: name a folder.")
     if overwrite:
-        if resumes:
-            raise UsageError("--overwrite_output_dir and --resume_from_checkpoint exclude each other: give one.")
-        if int(os.environ.get("WORLD_SIZE", "1")) > 1:
-            raise UsageError(f"--overwrite_output_dir needs a single process: remove {output_dir} yourself.")
+        _check_overwrite(recipe)
         return
     before = recorded(output_dir)
-    if before is None:
+    if before is None or _was_stopped_early(recipe):
         return
     if not resumes:
+        resume = "continue it with --resume_from_checkpoint last, " if checkpoints(output_dir) else ""
         raise UsageError(
-            f"--output_dir {output_dir} already holds a run: name another folder, continue it with "
-            "--resume_from_checkpoint last, or delete it with --overwrite_output_dir."
+            f"--output_dir {output_dir} already holds a run: name another folder, {resume}or delete it with "
+            "--overwrite_output_dir."
         )
-    if before:
-        _require_same(recipe, before, output_dir)
+    if before and (difference := _difference(recipe, before)):
+        raise UsageError(
+            f"the run in {output_dir} has {difference}: resume it with its own recipe, or name another --output_dir."
+        )
 
 
-def _require_same(recipe: Recipe | ListenerRecipe, before: Mapping[str, Any], output_dir: Path) -> None:
-    """Raise where a recorded recipe differs in what makes a run; how long it goes and how it is evaluated may change."""
+def _check_overwrite(recipe: Recipe | ListenerRecipe) -> None:
+    if recipe.training.resume_from_checkpoint:
+        raise UsageError("--overwrite_output_dir and --resume_from_checkpoint exclude each other: give one.")
+    if _processes() > 1:
+        raise UsageError(
+            f"--overwrite_output_dir needs a single process: remove {recipe.training.output_dir} yourself."
+        )
+
+
+def _difference(recipe: Recipe | ListenerRecipe, before: Mapping[str, Any]) -> str | None:
+    """Where a recorded recipe differs in what makes a run; how long it goes and how it is evaluated may change."""
     from tellapart.recipe.fingerprint import run_decisions
 
     was, asked = run_decisions(before, recipe.schema), run_decisions(recipe.resolved, recipe.schema)
     for name in sorted({*was, *asked}):
         if was.get(name) != asked.get(name):
             default = recipe.schema.defaults.get(name)
-            raise UsageError(
-                f"the run in {output_dir} has {name} {was.get(name, default)!r}, not {asked.get(name, default)!r}: resume it "
-                "with its own recipe, or name another --output_dir."
-            )
+            return f"{name} {was.get(name, default)!r}, not {asked.get(name, default)!r}"
+    return None
 
 
 def recorded(output_dir: Path) -> dict[str, Any] | None:
@@ -180,6 +252,15 @@ def recorded(output_dir: Path) -> dict[str, Any] | None:
         return json.loads((output_dir / "run.json").read_text(encoding="utf-8"))["recipe"] or {}
     except (OSError, ValueError, KeyError, TypeError):
         return {}
+
+
+def tidy(output_dir: Path) -> None:
+    """Remove what killed processes left half-written."""
+    from tellapart.evaluation.card import CARD_FILE
+
+    remove_half_written(output_dir, (*RUN_FILES, CARD_FILE))
+    for folder in ("eval", "start/eval"):
+        remove_half_written(output_dir / folder)
 
 
 def clear(output_dir: Path) -> None:
@@ -193,6 +274,11 @@ def clear(output_dir: Path) -> None:
     for pattern in RUN_FOLDERS:
         for folder in output_dir.glob(pattern):
             shutil.rmtree(folder)
+
+
+def _processes() -> int:
+    """Processes of this launch."""
+    return int(os.environ.get("WORLD_SIZE", "1"))
 
 
 def is_main() -> bool:

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from tellapart.captioners.huggingface import HuggingFaceCaptioner
 from tellapart.captioners.loading import DTYPES
 from tellapart.errors import UsageError
+from tellapart.model_size import require_possible
 from tellapart.recipe.models import build_stage, is_world
 
 if TYPE_CHECKING:
@@ -53,8 +54,10 @@ def unweighted_captioner(
     from tellapart.captioners.adapters import LoraOptions
 
     name = section.model_name_or_path
+    given = known.get(name)
+    if given is None:
+        require_possible(str(Path(name).expanduser()))
     try:
-        given = known.get(name)
         config = (
             AutoConfig.from_pretrained(str(Path(name).expanduser()))
             if given is None

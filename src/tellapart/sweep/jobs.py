@@ -52,7 +52,7 @@ class Job:
         environment = os.environ | {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
         with open(self.folder / "log.txt", "ab") as log:
             # in a group of its own: Ctrl-C reaches it once, through run_jobs, and a second signal would cost its checkpoint
-            return subprocess.Popen(
+            return subprocess.Popen(  # noqa: S603  # this program
                 command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, env=environment, process_group=0
             )
 

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from tellapart.errors import UsageError
+from tellapart.errors import UsageError, brief, printable, without_secrets
 from tellapart.sweep.claims import Claim
 from tellapart.sweep.references import reference_rows
 from tellapart.sweep.study import Derive, Study
@@ -58,7 +58,7 @@ def run(
         page = write or (lambda done, docs: _page(done, docs, claims if whole else None, sections if whole else None))
         sys.stdout.write(f"{page(study, options.docs)}\n")
     except UsageError as error:
-        sys.exit(f"error: {error}")
+        sys.exit(printable(without_secrets(f"error: {brief(str(error))}")))
     except KeyboardInterrupt as stopped:
         sys.stderr.write(f"{stopped or 'interrupted'}\n")
         sys.exit(130)

@@ -12,6 +12,8 @@ from typing import Any
 
 from tellapart.errors import UsageError
 from tellapart.files import write_json
+from tellapart.locks import NAME as LOCK
+from tellapart.locks import Lock
 from tellapart.sweep.jobs import Job, run_jobs
 from tellapart.sweep.records import DONE_FILE, START, Measured, measure_again
 from tellapart.sweep.trainings import (
@@ -241,10 +243,16 @@ class Sweep:
         """Do what is not done; returns the jobs that failed.
 
         Raises:
-            UsageError: a reward's listener fails its probe.
+            UsageError: a reward's listener fails its probe, or another process runs trainings in the folder.
             KeyboardInterrupt: stopped on request; what is done is kept, and each training leaves a checkpoint.
         """
         each = distinct(tasks)
+        if all(task.done() for task in each):
+            return []
+        with Lock(self.root / LOCK, "running trainings in"):
+            return self._run(each, description, workers)
+
+    def _run(self, each: Sequence[Task], description: str, workers: int) -> list[Job]:
         waiting = [task for task in each if not task.done()]
         measures = ((task.recipe, how) for task in waiting for how in task.measures.values())
         reranking = [(recipe, self._reranking(how)) for recipe, how in measures]

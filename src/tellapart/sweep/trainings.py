@@ -95,10 +95,6 @@ def train(recipe: Resolved, folder: Path) -> dict[str, int | None]:
     Raises:
         UsageError: the recipe cannot be carried out.
     """
-    from tellapart.recipe.run import clear
-
-    if not any(folder.glob("checkpoint-*")):
-        clear(folder)  # left by a process that was killed before its first checkpoint
     run = Recipe.load(recipe).train(folder, resume=True, controls=True)
     return {"selected": run.best.step if run.best else None, "last": run.step}
 

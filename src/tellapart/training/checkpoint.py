@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import pickle
+import re
 import shutil
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,13 +21,15 @@ from safetensors.torch import load_model, save_model
 from torch import nn
 
 from tellapart.errors import UsageError
-from tellapart.files import checkpoints, fresh_folder, write_json
+from tellapart.files import checkpoints, fresh_folder, remove_half_written, write_json
 from tellapart.training.config import TrainConfig
 from tellapart.training.optim import Optimizer
 
 STATE = "trainer_state.json"
 OPTIMIZER = "optimizer.pt"
 WEIGHTS = "model.safetensors"
+FILES = ("run.json", "metrics.jsonl", STATE, "nonfinite.json")
+"""What the loop writes beside the checkpoints."""
 
 # Options that may differ on resuming without a word: they do not touch what is computed.
 _LENGTH = {"max_steps", "num_train_epochs"}
@@ -81,6 +88,7 @@ def save(folder: Path, optimizer: Optimizer, state: State) -> None:
 
     Raises:
         NonFiniteError: a weight is not finite.
+        OSError: the disk is full, or cannot be written to; it names the checkpoint.
     """
     for part, named in optimizer.parts.items():
         for name, parameter in named.items():
@@ -89,12 +97,25 @@ def save(folder: Path, optimizer: Optimizer, state: State) -> None:
                     f"{part}.{name} holds values that are not finite at step {state.step}, so {folder} was not "
                     "written: lower learning_rate and resume from the last checkpoint."
                 )
-    with fresh_folder(folder) as temporary:
+    with fresh_folder(folder, durable=True) as temporary, _disk_errors(folder):
         for part, module in optimizer.modules.items():
             (temporary / part).mkdir()
             _save_part(module, temporary / part)
         torch.save(optimizer.state(), temporary / OPTIMIZER)
         write_json(temporary / STATE, vars(state))
+
+
+@contextmanager
+def _disk_errors(folder: Path) -> Iterator[None]:
+    """Give what safetensors and torch raise when they cannot write the type that such errors have elsewhere."""
+    try:
+        yield
+    except (SafetensorError, RuntimeError) as error:
+        told = re.search(r"os error (\d+)", str(error))
+        if told is None and not re.search("inline_container|PytorchStreamWriter|iostream", str(error)):
+            raise
+        code = int(told[1]) if told else errno.ENOSPC  # torch does not say what the system said
+        raise OSError(code, os.strerror(code), str(folder)) from error
 
 
 def _save_part(module: nn.Module, folder: Path) -> None:
@@ -243,6 +264,7 @@ def tidy(output_dir: Path) -> None:
     for pattern in (".checkpoint-*", ".best.*"):
         for left in output_dir.glob(pattern):
             shutil.rmtree(left, ignore_errors=True)
+    remove_half_written(output_dir, FILES)
 
 
 def prune(output_dir: Path, limit: int | None) -> None:

@@ -95,6 +95,10 @@ class Doctor:
         return self._examination.state()
 
 
+MOST_TOLD = 6
+"""Figures that the sentence about a step that is not finite quotes."""
+
+
 def refuse(
     step: int, figures: Mapping[str, float], ids: Sequence[Any], output_dir: Path, *, writes: bool
 ) -> NonFiniteError:
@@ -111,7 +115,9 @@ def refuse(
     if writes:
         values = {name: value if np.isfinite(value) else str(value) for name, value in figures.items()}
         write_json(path, {"step": step, "logs": values, "ids": list(ids)})
-    told = ", ".join(f"{name} {value:.4g}" for name, value in figures.items())
+    # The file has all of them; what is not finite comes first.
+    order = sorted(figures, key=lambda name: (bool(np.isfinite(figures[name])), name not in ("loss", "reward")))
+    told = ", ".join(f"{name} {figures[name]:.4g}" for name in order[:MOST_TOLD])
     by_reward = any(name.startswith("reward") and not np.isfinite(value) for name, value in figures.items())
     remedy = (
         "correct the reward, which is not finite for them"

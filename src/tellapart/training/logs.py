@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tellapart.files import write_text
+from tellapart.files import to_disk, write_text
 from tellapart.progress import Bar, bar
 from tellapart.training.config import TrainConfig
 from tellapart.training.devices import Devices
@@ -29,6 +29,10 @@ class Means:
         """Take in values, one an item, in any shape."""
         for name, values in logs.items():
             self._values.setdefault(name, []).append(values.detach().reshape(-1))
+
+    def not_finite(self, name: str) -> bool:
+        """Whether a value of this name, on this device, is not finite."""
+        return any(not bool(values.isfinite().all()) for values in self._values.get(name, ()))
 
     def result(self, devices: Devices) -> dict[str, float]:
         """Name -> mean; a name without any item is left out. Every device must call this."""
@@ -94,13 +98,20 @@ class RunLog:
         self.history.append(line)
         if not self._devices.is_main:
             return
-        with self._path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(line, ensure_ascii=False) + "\n")
+        try:
+            with self._path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(line, ensure_ascii=False) + "\n")
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, str(self._path)) from error
         self._devices.accelerator.log({key: value for key, value in line.items() if value is not None}, step=step)
         if self._bar is not None:
             shown = [f"{name} {values[name]:.4g}" for name in ("loss", "reward") if name in values]
             if shown:
                 self._bar.note("  ".join(shown))
+
+    def flush(self) -> None:
+        """Have the lines on disk, since a checkpoint that is on disk counts on them."""
+        to_disk(self._path)
 
     def advance(self) -> None:
         """Move the progress bar on by one step."""

@@ -123,7 +123,7 @@ class _Training:
         devices.wait()  # every rank has seen what was in the folder before it is written to
         if devices.is_main:
             checkpoint.tidy(config.output_dir)
-            write_json(config.output_dir / "run.json", describe(fresh, state.step, total, recipe))
+            write_json(config.output_dir / "run.json", describe(fresh, state.step, total, recipe), durable=True)
         log, selection = RunLog(config, devices, state.step), Selection(config, state.selection)
         doctor = Doctor(config, state.doctor, log.history, speaks=devices.is_main)
         ended = state.ended if config.on_hack != "warn" else ""
@@ -210,7 +210,9 @@ class _Training:
         norms = self.optimizer.clip()
         figures = {"loss": loss / divisor}
         figures |= {f"grad_norm/{part}": float(norm) for part, norm in norms.items()}
-        if not np.isfinite(list(figures.values())).all():
+        # A method that only ranks by the reward has a finite loss all the same, of a step in no direction.
+        nonsense = self.devices.any(means.not_finite("reward"))
+        if nonsense or not np.isfinite(list(figures.values())).all():
             self._refuse(step + 1, figures | means.result(self.devices), micro_batches)
         rates = self.optimizer.step(step)
         return figures | {f"learning_rate/{part}": rate for part, rate in rates.items()}
@@ -276,12 +278,13 @@ class _Training:
                 doctor=self.doctor.state(),
                 ended=self.ended,
             )
+            self.log.flush()
             try:
                 checkpoint.save(self.config.output_dir / name, self.optimizer, state)
             except NonFiniteError:
                 self._write(step, {NON_FINITE: 1.0})
                 raise
-            write_json(self.config.output_dir / checkpoint.STATE, vars(state))
+            write_json(self.config.output_dir / checkpoint.STATE, vars(state), durable=True)
         self.devices.wait()
 
     def _epoch(self, step: int) -> float:

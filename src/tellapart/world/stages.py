@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -22,6 +23,7 @@ from typing import Any
 
 from tellapart.errors import UsageError
 from tellapart.files import cache_dir, first_folder, write_json
+from tellapart.locks import in_turn
 from tellapart.progress import bar
 from tellapart.world import spec
 from tellapart.world.schedules import ALIASES, SEEDED, STAGES, Stage
@@ -107,10 +109,18 @@ def _stage_and_seed(path: str, seed: int) -> tuple[str, int]:
 
 
 def _build(name: str, folder: Path, needs: dict[str, Path], size: str, seed: int) -> None:
-    """Train the stage into ``folder``; if another process was first, its result is kept."""
+    """Train the stage into ``folder``, unless another process does so meanwhile, which is waited for."""
+    with in_turn(folder.with_name(f".{folder.name}.lock"), folder):
+        if not folder.is_dir():
+            _build_alone(name, folder, needs, size, seed)
+
+
+def _build_alone(name: str, folder: Path, needs: dict[str, Path], size: str, seed: int) -> None:
     from tellapart.captioners.modes import quiet
     from tellapart.world.schedule import Schedule, Task, one_thread
 
+    for left in folder.parent.glob(f".{folder.name}-*"):  # of builds that were killed
+        shutil.rmtree(left, ignore_errors=True)
     stage, began = STAGES[name], time.process_time()
     with first_folder(folder) as temporary, quiet():
         task = Task(name, temporary / "model", Schedule(**stage.schedules[size]), needs, size, seed)
@@ -145,7 +155,7 @@ def _beside(names: Sequence[str], size: str) -> Iterator[None]:
         return
     what = " and ".join(missing)
     command = [sys.executable, "-m", __spec__.name, "--size", size, "--stage", *missing]
-    process = subprocess.Popen(
+    process = subprocess.Popen(  # noqa: S603  # this program
         command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"}
     )
     try:

@@ -55,4 +55,6 @@ def family_of(model: Any, processors: Processors, prompt: str | None = None) -> 
     Raises:
         UsageError: no family knows this type of model, or its configuration lacks a token id.
     """
-    return family_class(model.config)(model, processors, prompt)
+    family = family_class(model.config)(model, processors, prompt)
+    family.require_known_tokens()
+    return family

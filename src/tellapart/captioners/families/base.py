@@ -85,6 +85,21 @@ class Family(ABC):
         self.start, self.eos, self.pad = self.special_tokens()
         self.neutralise()
 
+    def require_known_tokens(self) -> None:
+        """Raise where an id names no word: reading it would end in an index error, on a GPU without saying where.
+
+        Raises:
+            UsageError: naming the id.
+        """
+        known = self.vocab_size
+        for what, ids in {"start": self.start, "end": self.eos, "padding": [self.pad]}.items():
+            for token in ids:
+                if not 0 <= token < known:
+                    raise UsageError(
+                        f"the {what} token's id is {token}, but the captioner knows ids from 0 to {known - 1}: correct it in "
+                        "config.json or generation_config.json."
+                    )
+
     @classmethod
     def never_used(cls, config: Any) -> str:
         """Regular expression of the parameters that no caption loss reaches, matched against the start of names."""

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import os
-import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from tellapart.captioning.records import Caption, Item, Row
 from tellapart.data.formats.ids import image_id
-from tellapart.files import temporary_stem
+from tellapart.files import remove_half_written
 
 
 class Output(ABC):
@@ -61,19 +60,8 @@ class Output(ABC):
         remove_half_written(self.place.parent, {self.place.name, self.review.name})
 
     @abstractmethod
-    def assemble(self, rows: Sequence[Row]) -> None:
-        """Write the whole from all images that have a caption, in the order of the input."""
-
-
-def remove_half_written(folder: Path, names: Iterable[str]) -> None:
-    """Remove temporary files beside the files of these names, as :mod:`tellapart.files` calls them."""
-    if not folder.is_dir():
-        return
-    stems = set(map(temporary_stem, names))
-    for entry in list(os.scandir(folder)):
-        temporary = re.fullmatch(r"\.(.+)\.[a-z0-9_]{8}", entry.name)
-        if temporary and temporary[1] in stems and entry.is_file(follow_symlinks=False):
-            Path(entry.path).unlink(missing_ok=True)
+    def assemble(self, rows: Sequence[Row]) -> int:
+        """Write the whole from all images that have a caption, in the order of the input; how many captions it holds."""
 
 
 def record(item: Item, caption: Caption, base: Path) -> dict[str, Any]:

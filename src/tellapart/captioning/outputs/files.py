@@ -26,26 +26,28 @@ class JsonLines(_OneFile):
     """One object a line: ``id``, ``file_name``, ``caption``, and where known ``score``, ``match``, ``margin``,
     ``rival``, ``flags``, ``candidates``."""
 
-    def assemble(self, rows: Sequence[Row]) -> None:
+    def assemble(self, rows: Sequence[Row]) -> int:
         """Write the file."""
         lines = (json.dumps(record(item, caption, self.place.parent), ensure_ascii=False) for item, caption in rows)
         write_text(self.place, "".join(line + "\n" for line in lines))
+        return len(rows)
 
 
 class CocoResults(_OneFile):
     """COCO's results format: a list of ``image_id`` and ``caption``."""
 
-    def assemble(self, rows: Sequence[Row]) -> None:
+    def assemble(self, rows: Sequence[Row]) -> int:
         """Write the file."""
         ids = image_ids([item for item, _ in rows])
         pairs = zip(ids, rows, strict=True)
         write_json(self.place, [{"image_id": name, "caption": caption.caption} for name, (_, caption) in pairs])
+        return len(rows)
 
 
 class Parquet(_OneFile):
     """A table with the columns of :class:`JsonLines`."""
 
-    def assemble(self, rows: Sequence[Row]) -> None:
+    def assemble(self, rows: Sequence[Row]) -> int:
         """Write the file."""
         import pyarrow as pa
         import pyarrow.parquet as pq
@@ -58,3 +60,4 @@ class Parquet(_OneFile):
         values = [{"flags": [], **record(item, caption, self.place.parent)} for item, caption in rows]
         with beside(self.place) as temporary:
             pq.write_table(pa.Table.from_pylist(values, schema=pa.schema(list(kinds.items()))), temporary)
+        return len(rows)

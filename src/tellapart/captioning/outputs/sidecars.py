@@ -8,10 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
-from tellapart.captioning.outputs.base import Output, remove_half_written
+from tellapart.captioning.outputs.base import Output
 from tellapart.captioning.records import Caption, Item, Row
 from tellapart.errors import UsageError
-from tellapart.files import write_bytes
+from tellapart.files import remove_half_written, write_bytes
 
 Existing = Literal["keep", "overwrite", "append", "backup"]
 
@@ -97,8 +97,12 @@ class Sidecars(Output):
                 _back_up(target)
         write_bytes(target, text.encode("utf-8", errors="surrogateescape"))
 
-    def assemble(self, rows: Sequence[Row]) -> None:
-        """Nothing is left to do."""
+    def assemble(self, rows: Sequence[Row]) -> int:
+        """Write the sidecars that somebody removed meanwhile; the others are there."""
+        for item, caption in rows:
+            if not self.target(item).exists():
+                self.apply(item, caption)
+        return len(rows)
 
 
 def _back_up(path: Path) -> None:

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from tellapart.captioning.outputs.base import Output, record, remove_half_written
+from tellapart.captioning.outputs.base import Output, record
 from tellapart.captioning.records import Caption, Item, Row
 from tellapart.data.images import ImageError, PackedImage
 from tellapart.errors import UsageError
-from tellapart.files import beside, write_text
+from tellapart.files import beside, remove_half_written, write_text
 
 logger = logging.getLogger(__name__)
 
@@ -48,6 +48,7 @@ class WebDataset(Output):
     def __init__(self, place: Path) -> None:
         super().__init__(place)
         self.review = place / "review.csv"
+        self._left_out = 0
 
     def exists(self) -> bool:
         """Whether the folder holds shards."""
@@ -77,24 +78,28 @@ class WebDataset(Output):
         shards |= {archive.name for item in items if (archive := _archive(item)) is not None}
         remove_half_written(self.place, shards | {self.review.name})
 
-    def assemble(self, rows: Sequence[Row]) -> None:
+    def assemble(self, rows: Sequence[Row]) -> int:
         """Write the shards that are not there yet; those that a larger collection left are named, not removed."""
         written = set()
+        self._left_out = 0
         for shard in self._shards(rows):
             written.add(shard.name)
             target, mark = self.place / shard.name, self.work / f"{shard.name}.written"
             if target.is_file() and mark.is_file() and mark.read_text(encoding="utf-8") == shard.key:
                 continue
             mark.unlink(missing_ok=True)
+            left_out = self._left_out
             with beside(target) as temporary, tarfile.open(temporary, "w") as tar:
                 for name, data in shard.members():
                     _add(tar, name, data)
-            write_text(mark, shard.key)
+            if self._left_out == left_out:
+                write_text(mark, shard.key)
         left = sorted(shard.name for shard in self.place.glob("*.tar") if shard.name not in written)
         if left:
             logger.warning(
                 "%s also holds %s, which this run did not write: remove what is old.", self.place, ", ".join(left)
             )
+        return len(rows) - self._left_out
 
     def _shards(self, rows: Sequence[Row]) -> Iterator[_Shard]:
         packed: dict[Path, list[Row]] = {}
@@ -118,6 +123,7 @@ class WebDataset(Output):
                 data = item.image.read()
             except ImageError as error:  # gone since it was captioned
                 logger.warning("%s It is left out of the shard.", error)
+                self._left_out += 1
                 continue
             key = f"{index:09}"
             yield f"{key}{PurePosixPath(item.relative).suffix.lower() or '.jpg'}", data
@@ -126,10 +132,13 @@ class WebDataset(Output):
     def _recaptioned(self, archive: Path, rows: Sequence[Row]) -> Members:
         """The members of a shard in their order, where each captioned sample has the new caption."""
         by_place = {item.image.offset: (item, caption) for item, caption in rows if isinstance(item.image, PackedImage)}
-        with tarfile.open(archive) as tar:
+        with tarfile.open(archive, "r:") as tar:
             members = [member for member in tar.getmembers() if member.isfile()]
             keys = {member.offset_data: _split(member.name)[0] for member in members}
             rows_of = {keys[place]: row for place, row in by_place.items() if place in keys}
+            if gone := sum(place not in keys for place in by_place):
+                logger.warning("%s has changed since it was captioned: %d captions are left out.", archive, gone)
+                self._left_out += gone
             left = dict(rows_of)
             before: dict[str, dict[str, Any]] = {}
             for member in members:

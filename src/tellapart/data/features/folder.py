@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from tellapart.data.archives import require_modest
 from tellapart.data.features.base import checked, missing
 from tellapart.errors import UsageError
 
@@ -65,6 +66,7 @@ def _read(file: Path) -> np.ndarray:
         UsageError: it cannot be read, or has no array of a known name.
     """
     try:
+        require_modest(file)
         loaded = np.load(file, allow_pickle=False)
         if isinstance(loaded, np.ndarray):
             return loaded

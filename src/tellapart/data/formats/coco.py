@@ -41,6 +41,10 @@ class Coco(FilePerSplit):
     def read_file(self, path: Path) -> list[Example]:
         """All images of a file, in its order."""
         content = self.place.content(path)
+        if not isinstance(content, dict):
+            raise UsageError(f"{path} is not a JSON object with 'images' and 'annotations': choose another format.")
+        if "annotations" in content:
+            field(content, "annotations", path, "the file", list)
         bare = self.place.captions_only and not content.get("images")
         records = _of_annotations(content) if bare else field(content, "images", path, "the file", list)
         if not records:

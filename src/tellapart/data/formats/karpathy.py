@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from tellapart.data.captions import field, texts
+from tellapart.data.captions import field, require_unicode, texts
 from tellapart.data.dataset import Example
 from tellapart.data.folder import TRIED
 from tellapart.data.formats.base import InFile, identifier
@@ -48,7 +48,7 @@ class Karpathy(InFile):
         """The images of the file, which all have a split."""
         records = field(self.place.content(self.file), "images", self.file, "the file", list)
         for record in records:
-            field(record, "split", self.file, "an image", str)
+            require_unicode(field(record, "split", self.file, "an image", str), self.file, "'split' of an image")
         return records
 
     def splits(self) -> list[str]:

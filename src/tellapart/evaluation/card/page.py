@@ -329,7 +329,10 @@ def _render(**values: Any) -> str:
     import jinja2
 
     environment = jinja2.Environment(
-        autoescape=False, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+        autoescape=False,  # noqa: S701  # Markdown, whose values are escaped where they are put in
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
     )
     environment.filters["text"] = _plain
     source = files("tellapart.evaluation.card").joinpath("card.md").read_text(encoding="utf-8").replace("\r\n", "\n")

@@ -1,0 +1,134 @@
+"""Two commands at one output: the second is refused with the first one's process; a stopped run begins anew by itself."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tellapart.cli.main import main
+from tellapart.locks import Lock
+
+ME = f"(process {os.getpid()} on {socket.gethostname()})"
+
+
+def error_of(capsys, *words) -> str:
+    capsys.readouterr()
+    assert main([str(word) for word in words]) == 2
+    said = capsys.readouterr().err
+    assert "Traceback" not in said
+    return said.splitlines()[-1]
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("flags", [(), ("--overwrite_output_dir",), ("--resume_from_checkpoint", "last")])
+def test_a_second_training_is_refused_and_touches_nothing(materials, tmp_path, capsys, flags):
+    recipe = materials.recipe(tmp_path, "xe", evaluation={"split": None})
+    assert main(["train", str(recipe)]) == 0
+    with Lock(tmp_path / "xe" / ".lock", "training into"):
+        before = files(tmp_path / "xe")
+        said = error_of(capsys, "train", recipe, *flags)
+        assert said == (
+            f"error: another process is training into {tmp_path / 'xe'} {ME}: wait for it, or choose another output."
+        )
+        assert files(tmp_path / "xe") == before
+    assert not (tmp_path / "xe" / ".lock").exists()
+
+
+def test_a_second_training_of_a_listener_is_refused(materials, tmp_path, capsys):
+    recipe = {"listener": {"path": str(materials.listener)}, "data": {"path": str(materials.data), "split": "train"}}
+    (tmp_path / "l.yaml").write_text(json.dumps(recipe | {"max_steps": 1, "per_device_train_batch_size": 4}))
+    with Lock(tmp_path / "run" / ".lock", "training into"):
+        said = error_of(capsys, "train-listener", tmp_path / "l.yaml", "--output_dir", tmp_path / "run")
+        assert said.startswith(f"error: another process is training into {tmp_path / 'run'} {ME}")
+
+
+def test_a_second_frontier_is_refused(materials, tmp_path, capsys):
+    recipe = materials.recipe(tmp_path, "dico", output_dir=None)
+    words = ("frontier", recipe, "--grid", "objective.beta=0.1", "--output_dir", tmp_path / "f", "--seeds", "1")
+    with Lock(tmp_path / "f" / ".lock", "running trainings in"):
+        said = error_of(capsys, *words)
+    assert said.startswith(f"error: another process is running trainings in {tmp_path / 'f'} {ME}")
+
+
+def test_a_second_captioning_is_refused(materials, tmp_path, capsys):
+    with Lock(tmp_path / "c.jsonl.work" / "lock", "captioning into"):
+        words = ("caption", materials.photos, "--captioner", materials.captioner, "--output", tmp_path / "c.jsonl")
+        said = error_of(capsys, *words)
+    assert said.startswith(f"error: another process is captioning into {tmp_path / 'c.jsonl.work'} {ME}")
+
+
+@pytest.mark.parametrize("flags", [(), ("--resume_from_checkpoint", "last")])
+def test_a_run_that_was_killed_before_its_first_checkpoint_begins_anew(materials, tmp_path, capsys, flags):
+    """Each of the two commands told the user to give the other."""
+    recipe, run = materials.recipe(tmp_path, "xe", evaluation={"split": None}), tmp_path / "xe"
+    assert main(["train", str(recipe)]) == 0
+    whole = files(run)
+    shutil.rmtree(run / "checkpoint-2")
+    capsys.readouterr()
+    assert main(["train", str(recipe), *flags]) == 0
+    assert f"note: the run in {run} was stopped before its first checkpoint and begins anew." in capsys.readouterr().err
+    again = files(run)
+    weights = "checkpoint-2/captioner/model.safetensors"
+    assert again.keys() == whole.keys()
+    assert again[weights] == whole[weights]
+    assert len(again["metrics.jsonl"].splitlines()) == len(whole["metrics.jsonl"].splitlines())
+
+
+def test_only_the_same_recipe_begins_anew(materials, tmp_path, capsys):
+    """The log of another one may be wanted."""
+    recipe, run = materials.recipe(tmp_path, "xe", evaluation={"split": None}), tmp_path / "xe"
+    assert main(["train", str(recipe)]) == 0
+    shutil.rmtree(run / "checkpoint-2")
+    said = error_of(capsys, "train", recipe, "--learning_rate", "1e-5")
+    assert said.endswith("already holds a run: name another folder, or delete it with --overwrite_output_dir.")
+
+
+PROGRAM = [sys.executable, "-m", "tellapart.cli"]
+
+
+@pytest.mark.slow
+def test_captioning_into_a_folder_that_is_removed_fails(materials, tmp_path):
+    """It ended with code 0 and "captioned 128 images", and nothing was written."""
+    photos = tmp_path / "photos"
+    photos.mkdir()
+    for number in range(300):
+        (photos / f"{number:03}.png").symlink_to(materials.photos / f"{number % 14:02}.png")
+    options = ("--captioner", str(materials.captioner), "--max_new_tokens", "8", "--batch_size", "1", "--gate", "none")
+    words = [*PROGRAM, "caption", str(photos), *options, "--output", str(tmp_path / "o" / "c.jsonl")]
+    process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    journal, until = tmp_path / "o" / "c.jsonl.work" / "journal-0.jsonl", time.monotonic() + 120
+    while not (journal.exists() and journal.stat().st_size) and time.monotonic() < until:
+        time.sleep(0.005)
+    shutil.rmtree(tmp_path / "o")
+    said = process.communicate(timeout=120)[1]
+    assert process.returncode == 2
+    assert said.splitlines()[-1] == f"error: {journal}: No such file or directory: check the path."
+
+
+@pytest.mark.slow
+def test_two_trainings_started_together(materials, tmp_path):
+    """One ends with its own weights, log and seed; the other is refused with a sentence."""
+    recipe = materials.recipe(tmp_path, "xe", evaluation={"split": None}, max_steps=20)
+    started = [
+        subprocess.Popen([*PROGRAM, "train", str(recipe), "--seed", str(seed)], stderr=subprocess.PIPE, text=True)
+        for seed in (1, 2)
+    ]
+    said = [process.communicate(timeout=200)[1] for process in started]
+    codes = [process.returncode for process in started]
+    assert sorted(codes) == [0, 2]
+    refused, seed = said[codes.index(2)].splitlines()[-1], codes.index(0) + 1
+    assert "another process is training into" in refused or "already holds a run" in refused
+    assert "Traceback" not in "".join(said)
+    assert json.loads((tmp_path / "xe" / "run.json").read_text())["seed"] == seed
+    assert len((tmp_path / "xe" / "metrics.jsonl").read_text().splitlines()) == 20
