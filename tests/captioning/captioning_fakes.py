@@ -32,7 +32,7 @@ def read(some: Sequence[Item]) -> Read:
     return Read(good, Batch([item.id for item in good], [[] for _ in good]) if good else None, errors)
 
 
-def draw(batch: Batch) -> list[Caption]:
+def draw(batch: Batch, described: int) -> list[Caption]:
     return [Caption(name, f"caption of {name}", raw=f"caption of {name}") for name in batch.ids]
 
 
@@ -66,7 +66,7 @@ class Build:
                 os.kill(os.getpid(), signal.SIGKILL)
             if self.fails in batch.ids:
                 raise UsageError("the model is too large: choose a smaller one.")
-            return draw(batch)
+            return draw(batch, described)
 
         return Station(read, slow_draw)
 

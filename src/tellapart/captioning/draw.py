@@ -84,19 +84,24 @@ class Drawer:
                 ) from error
         if self.device.type == "cuda":
             torch.cuda.empty_cache()
-        half, rest = described // 2, range(described, len(batch))
-        left, right = ([*some, *rest] for some in (range(half), range(half, described)))
-        return [*self(batch.select(left), half), *self(batch.select(right), described - half)]
+        half = described // 2
+        left, right = self._part(batch, range(half)), self._part(batch, range(half, described))
+        return [*self(left, half), *self(right, described - half)]
+
+    def _part(self, batch: Batch, rows: Sequence[int]) -> Batch:
+        """The images at these rows, and after them those that contrastive decoding rules out for them."""
+        names = [batch.ids[row] for row in rows]
+        wanted = set() if self.how.apart is None else set(self.how.apart.distractors(names))
+        return batch.select([*rows, *(row for row, name in enumerate(batch.ids) if name in wanted)])
 
     def _captions(self, batch: Batch, described: int) -> list[Caption]:
         chosen = self._draw(batch, described, self.how.decoding, 0)
-        rest = range(described, len(batch))
         for attempt in range(1, self.how.resample + 1):
             failing = [row for row, caption in enumerate(chosen) if set(caption.flags) & set(self.how.resample_on)]
             if not failing:
                 break
             sampling = self.how.sampling if self.how.apart is None else warmer(self.how.sampling, attempt)
-            again = self._draw(batch.select([*failing, *rest]), len(failing), sampling, attempt)
+            again = self._draw(self._part(batch, failing), len(failing), sampling, attempt)
             for row, caption in zip(failing, again, strict=True):
                 chosen[row] = self._after(chosen[row], caption)
         return [replace(caption, caption=self.how.finish.written(caption.caption)) for caption in chosen]

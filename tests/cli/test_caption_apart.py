@@ -1,0 +1,144 @@
+"""``tellapart caption --apart``: what it writes, how it goes on after a stop, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tellapart.captioning.draw import Drawer
+from tellapart.cli.main import main
+from tiny.matchers import tiny_blip_itm
+
+
+@pytest.fixture
+def caption(materials, capsys):
+    def run(*words) -> tuple[int, str, str]:
+        capsys.readouterr()
+        options = [
+            "--captioner",
+            materials.captioner,
+            "--n",
+            "4",
+            "--resample",
+            "1",
+            "--max_new_tokens",
+            "8",
+            "--batch_size",
+            "4",
+        ]
+        code = main(["caption", *map(str, (materials.photos, "--format", "unlabelled", *options, *words))])
+        said = capsys.readouterr()
+        assert "Traceback" not in said.err
+        return code, said.out, said.err
+
+    return run
+
+
+def rows(path):
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_each_caption_names_its_rival(materials, tmp_path, caption):
+    out = tmp_path / "c.jsonl"
+    code, _, said = caption("--apart", "--listener", materials.listener, "--output", out)
+    assert code == 0
+    found = {row["id"]: row for row in rows(out)}
+    assert len(found) >= 6
+    for name, row in found.items():
+        assert row["rival"] in found
+        assert row["rival"] != name
+        assert ("confused" in row.get("flags", ())) == (row["margin"] <= 0)
+    confused = sum(row["margin"] <= 0 for row in found.values())
+    page = tmp_path / "c.review.html"
+    assert page.is_file() == bool(confused)
+    if confused:
+        assert f"confused {confused}" in said
+        assert f"{confused} of {len(found)} captions" in page.read_text()
+    assert not list(tmp_path.glob("*.work"))
+
+
+def test_a_stopped_run_goes_on_to_the_same_captions(materials, tmp_path, caption, monkeypatch):
+    words = (
+        "--apart",
+        "--listener",
+        materials.listener,
+        "--apart_strength",
+        "1",
+        "--lookalikes",
+        "5",
+        "--num_distractors",
+        "2",
+    )
+    caption(*words, "--output", tmp_path / "whole.jsonl")
+    calls, draw = [], Drawer.__call__
+
+    def stopping(self, *given):
+        calls.append(1)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return draw(self, *given)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Drawer, "__call__", stopping)
+        code, _, said = caption(*words, "--output", tmp_path / "c.jsonl")
+    assert code == 130
+    assert "stopped with 4 of" in said
+    code, _, said = caption(*words, "--output", tmp_path / "c.jsonl")
+    assert code == 0
+    assert "4 before" in said
+    assert rows(tmp_path / "c.jsonl") == rows(tmp_path / "whole.jsonl")
+
+
+@pytest.mark.slow
+def test_processes_share_the_lookalikes(materials, tmp_path, caption):
+    words = ("--apart", "--listener", materials.listener, "--apart_strength", "0.5")
+    caption(*words, "--output", tmp_path / "one.jsonl")
+    code, _, _ = caption(*words, "--output", tmp_path / "two.jsonl", "--num_processes", "2")
+    assert code == 0
+    assert [row["caption"] for row in rows(tmp_path / "two.jsonl")] == [
+        row["caption"] for row in rows(tmp_path / "one.jsonl")
+    ]
+
+
+def test_a_verifier_changes_what_is_chosen_and_is_part_of_the_settings(materials, tmp_path, caption):
+    itm = tiny_blip_itm(tmp_path / "itm")
+    listened = ("--apart", "--listener", materials.listener)
+    caption(*listened, "--output", tmp_path / "a.jsonl")
+    caption(*listened, "--verifier", itm, "--apart_weights", "truth=50", "--output", tmp_path / "b.jsonl")
+    scores = [[row["score"] for row in rows(tmp_path / name)] for name in ("a.jsonl", "b.jsonl")]
+    assert scores[0] != scores[1]
+
+
+def test_without_files_and_for_the_first_images_only(materials, caption):
+    code, printed, _ = caption("--apart", "--listener", materials.listener)
+    assert code == 0
+    code, shown, _ = caption("--apart", "--listener", materials.listener, "--dry_run", "2")
+    assert code == 0
+    assert shown.count("written:") == 2
+    for line in shown.splitlines():
+        if "written:" in line:  # compared with the whole folder, not with each other alone
+            assert line.partition("written: ")[2] in printed
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["--apart"], "--apart needs a listener"),
+        (["--lookalikes", "5"], "--lookalikes is for telling look-alikes apart: add --apart"),
+        (["--verifier", "x"], "--verifier is for telling look-alikes apart"),
+        (["--apart", "--listener", "x", "--rerank", "clip_s"], "does not go with --rerank"),
+        (["--apart", "--listener", "x", "--lookalikes", "0"], "--lookalikes is 0"),
+        (["--apart", "--listener", "x", "--apart_strength", "-1"], "--apart_strength is -1"),
+        (["--apart", "--listener", "x", "--apart_weights", "truth"], "write NAME=NUMBER"),
+        (
+            ["--apart", "--listener", "x", "--apart_weights", "turth=1"],
+            "with a name of truth, likelihood, clip_s, fluency",
+        ),
+        (["--apart", "--listener", "x", "--apart_weights", "truth=nan"], "write NAME=NUMBER"),
+    ],
+)
+def test_what_does_not_go_together_is_one_sentence(caption, words, sentence):
+    code, _, said = caption(*words)
+    assert code == 2
+    assert sentence in said
