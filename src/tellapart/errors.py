@@ -13,7 +13,7 @@ class UsageError(Exception):
     """
 
 
-LONGEST, LONGEST_WORD = 300, 80
+LONGEST, LONGEST_WORD = 300, 160
 """Characters of a message from which its overlong words are cut, and of such a word: an id or a name may have thousands."""
 
 _CONTROLS = (*range(0x09), *range(0x0B, 0x20), *range(0x7F, 0xA0), *range(0x202A, 0x202F), *range(0x2066, 0x206A))

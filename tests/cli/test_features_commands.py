@@ -200,7 +200,7 @@ def test_an_image_without_features_stops_or_is_left_out(album, tmp_path, capsys)
         ({"data.features": "none"}, "features none do not exist"),
         (
             {"captioner.model_name_or_path": "new/gru"},
-            "new/gru is no captioner to start from: choose new/fc_lstm, new/att2in2, new/updown.",
+            "new/gru is not a captioner that can be made: choose new/fc_lstm, new/att2in2, new/updown.",
         ),
         ({"captioner.new": '{"min_count": 99}'}, "lower captioner.new.min_count"),
         ({"captioner.lora.r": "4"}, "new/fc_lstm begins with random ones: leave lora out"),

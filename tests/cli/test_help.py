@@ -26,7 +26,8 @@ from tellapart.recipe.options import REQUIRED, Option, help_lines
 from tellapart.recipe.score_options import ScoreOptions
 from tellapart.recipe.shipped import is_recipe
 
-VERBS = [[name] for name in COMMANDS if name != "data"] + [["data", "check"], ["data", "convert"]]
+VERBS = [[name] for name in COMMANDS if name not in ("data", "bench")]
+VERBS += [["data", "check"], ["data", "convert"], ["bench", "people"]]
 
 
 def shown(capsys, *words: str) -> str:

@@ -25,7 +25,7 @@ def test_control_characters_are_written_out():
 
 def test_only_overlong_words_of_long_messages_are_cut():
     assert brief("one  sentence\n" + "w" * 100) == "one sentence " + "w" * 100
-    assert brief(f"x {'w' * 70_000}: y") == f"x {'w' * 40}...{'w' * 39}: y"
+    assert brief(f"x {'w' * 70_000}: y") == f"x {'w' * 80}...{'w' * 79}: y"
     assert len(brief(" ".join(["word"] * 100))) == 499, "ordinary words are left"
 
 

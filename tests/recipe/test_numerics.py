@@ -31,7 +31,15 @@ def models(materials, tmp_path_factory) -> dict[str, str]:
     listener = ClipListener.from_pretrained(materials.listener)
     listener.save(root / "grammar")
     make_head(listener).save(root / "grammar")
-    return {"own_listener": str(root / "own"), "grammar": str(root / "grammar"), "photos": str(materials.photos)}
+    pairs = [{"image": f"{i}.png", "chosen": CAPTIONS[i], "rejected": CAPTIONS[i + 9]} for i in range(8)]
+    (root / "pairs.jsonl").write_text("".join(json.dumps(pair) + "\n" for pair in pairs))
+    folders = {name: str(root / name) for name in ("own", "grammar")}
+    return {
+        "own_listener": folders["own"],
+        "grammar": folders["grammar"],
+        "photos": str(materials.photos),
+        "preferences": str(root / "pairs.jsonl"),
+    }
 
 
 @pytest.fixture(scope="module")
@@ -59,6 +67,7 @@ SECTIONS: dict[str, Callable[[Any, dict[str, str]], dict[str, Any]]] = {
     "own_listener": lambda materials, models: {"own_listener": {"path": models["own_listener"]}},
     "grammar": lambda materials, models: {"grammar": {"path": models["grammar"]}},
     "unlabelled": lambda materials, models: {"unlabelled": {"path": models["photos"], "ranks": [2, 5]}},
+    "preferences": lambda materials, models: {"preferences": {"path": models["preferences"]}},
     "discriminator": lambda materials, models: {
         "discriminator": {"kind": "mlp", "pretraining_steps": 1, "batch_size": 4, "max_new_tokens": 4}
     },
@@ -75,7 +84,7 @@ def recipe_of(method: str, materials, models, path: str, **changes) -> Recipe:
         written |= SECTIONS.get(need, lambda *_: {})(materials, models)
     if "reward" in needs:
         written |= {"reward": {"clip_s": 1.0}} | SECTIONS["listener"](materials, models)
-    written["objective"] = {} if method == "xe" else {"max_new_tokens": 6}
+    written["objective"] = {} if method == "xe" or "preferences" in needs else {"max_new_tokens": 6}
     return Recipe.load(written | changes)
 
 

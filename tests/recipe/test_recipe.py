@@ -343,7 +343,7 @@ def test_a_recipe_is_found_by_its_name_or_path(tmp_path):
         (["--objective.num_beans", "3"], "--objective.num_beans is not an option: did you mean --objective.num_beams?"),
         (
             ["--method", "scst", "--objective.beta", "0.1"],
-            "--objective.beta is not an option of this method: it belongs to dico, dpo.",
+            "--objective.beta is not an option of this method: it belongs to dico, dpo, offline_dpo, ipo, kto.",
         ),
         (["--objective.qqqqqq", "3"], "--objective.qqqqqq is not an option: see --help for the options."),
     ],

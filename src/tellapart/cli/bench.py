@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from tellapart.cli.command import options_of
 from tellapart.cli.console import note, say, table
@@ -40,6 +40,10 @@ class PeopleOptions:
         json: print the figures as JSON instead of tables.
     """
 
+    examples: ClassVar[tuple[str, ...]] = (
+        "tellapart bench people judgements/ --references captions_val2017.json",
+        "tellapart bench people judgements/ --only flickr8k-expert --limit 100",
+    )
     only: str | None = None
     references: str | None = None
     images: Path | None = None

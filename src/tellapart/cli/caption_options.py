@@ -94,7 +94,7 @@ class CaptionOptions:
     examples: ClassVar[tuple[str, ...]] = (
         "tellapart caption photos/ --captioner Salesforce/blip-image-captioning-base",
         "tellapart caption photos/ --captioner runs/x --output captions.jsonl --num_processes 2",
-        "tellapart caption photos/ --captioner runs/x --apart --listener openai/clip-vit-base-patch32 --output apart.jsonl",
+        "tellapart caption photos/ --captioner runs/x --apart --listener world/listener",
         "tellapart caption photos/ --captioner runs/x --n 8 --rerank clip_s --listener world/listener",
     )
     groups: ClassVar[dict[str, tuple[str, ...]]] = {

@@ -79,10 +79,10 @@ def candidates(words: Sequence[str]) -> list[str]:
     *before, last = words or [""]
     if not before or before == ["help"]:
         found = [*COMMANDS, *([] if before else ["help"])]
-    elif before == ["data"]:
-        from tellapart.cli.data import ACTIONS
+    elif before in (["data"], ["bench"]):
+        from tellapart.cli import bench, data
 
-        found = list(ACTIONS)
+        found = list({"data": data.ACTIONS, "bench": bench.ACTIONS}[before[0]])
     elif before[0] == "completion":
         found = list(SCRIPTS)
     elif last.startswith("--"):
@@ -123,7 +123,11 @@ class Options:
         from tellapart.recipe.shipped import is_recipe
 
         method = [word for pair in pairwise(words) if pair[0] == "--method" for word in pair]
-        kept = [*words[:1], *(word for word in words[1:] if is_recipe(word) or word in ("check", "convert")), *method]
+        kept = [
+            *words[:1],
+            *(word for word in words[1:] if is_recipe(word) or word in ("check", "convert", "people")),
+            *method,
+        ]
         shown = io.StringIO()
         try:
             with redirect_stdout(shown), redirect_stderr(io.StringIO()):
