@@ -151,7 +151,7 @@ def claims(found: Mapping[str, Sequence[Mapping[str, float]]]) -> list[Claim]:
     for metric, bar, goal in (("exact_recall@1", 62, 72), ("truthful", 94, 97), ("grammatical", 99, 99.5)):
         values = read("apart", metric)
         for name, least in (("bar", bar), ("goal", goal)):
-            text = f"`apart` reaches {least} % {describe(metric).label} in every seed ({name})."
+            text = f"`apart` reaches {least} % {describe(metric).label.removesuffix(' %')} in every seed ({name})."
             out.append(Claim(text, min(values.values) >= least, f"{values}, lowest {min(values.values):.1f}."))
     recall, contrast = "exact_recall@1", "contrastive decoding, 10 beams"
     for text, one, other, metric in (
@@ -172,7 +172,9 @@ def claims(found: Mapping[str, Sequence[Mapping[str, float]]]) -> list[Claim]:
         ("It adds to comparing.", "apart by contrastive decoding, 10 beams", "apart, 10 beams", recall),
     ):
         left, right = read(one, metric), read(other, metric)
-        out.append(Claim(text, left.above(right), f"{left} against {right} ({describe(metric).label})."))
+        out.append(
+            Claim(text, left.above(right), f"{left} against {right} ({describe(metric).label.removesuffix(' %')}).")
+        )
     return out
 
 
