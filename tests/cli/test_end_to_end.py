@@ -177,6 +177,22 @@ def test_processes_share_a_run(materials, tmp_path):
     assert (tmp_path / "scst" / "recipe.yaml").is_file()
 
 
+def test_a_command_leaves_the_process_group(monkeypatch):
+    """Else gloo's threads outlive the work, and the process may abort while it ends."""
+    import torch.distributed as dist
+
+    monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
+    store = dist.HashStore()
+    dist.init_process_group("gloo", store=store, rank=0, world_size=1)
+    try:
+        assert main(["--version"]) == 0
+        assert not dist.is_initialized()
+        assert main(["--version"]) == 0
+    finally:
+        if dist.is_initialized():
+            dist.destroy_process_group()
+
+
 def test_the_program_ends_with_the_code_and_survives_a_reader_that_leaves(materials):
     program = [sys.executable, "-m", "tellapart.cli"]
     failed = subprocess.run([*program, "trian"], capture_output=True, text=True, check=False)

@@ -87,6 +87,18 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise
         note(f"error: {explain(error)}")
         return BAD_USAGE
+    finally:
+        leave_process_group()
+
+
+def leave_process_group() -> None:
+    """End what torchrun's processes share, if this is one of them.
+
+    Its threads would else still run while the interpreter ends, which now and then aborts a process whose work is done.
+    """
+    distributed = sys.modules.get("torch.distributed")
+    if distributed is not None and distributed.is_available() and distributed.is_initialized():
+        distributed.destroy_process_group()
 
 
 def dispatch(words: Sequence[str]) -> int:
