@@ -43,7 +43,7 @@ _VERIFIER = {
 }
 _JUDGE = {"full": _VERIFIER["full"] | {"steps": 750}, "small": _VERIFIER["small"]}
 _PAC = {
-    "full": {"steps": 150, "batch_size": 256, "learning_rate": 1e-3},
+    "full": {"steps": 150, "batch_size": 256, "learning_rate": 3e-4},
     "small": {"steps": 60, "batch_size": 128, "learning_rate": 1e-3},
 }
 
