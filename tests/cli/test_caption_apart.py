@@ -90,6 +90,16 @@ def test_a_stopped_run_goes_on_to_the_same_captions(materials, tmp_path, caption
     assert rows(tmp_path / "c.jsonl") == rows(tmp_path / "whole.jsonl")
 
 
+def test_new_tries_add_to_the_candidates(materials, tmp_path, caption):
+    out = tmp_path / "c.jsonl"
+    caption("--apart", "--listener", materials.listener, "--keep_all", "--gate", "confused", "--output", out)
+    counts = [len(row["candidates"]) for row in rows(out)]
+    assert set(counts) <= {4, 8}  # four beams, and four samples where these stay confused
+    assert 8 in counts
+    for row in rows(out):
+        assert max(candidate["score"] for candidate in row["candidates"]) == row["score"]
+
+
 @pytest.mark.slow
 def test_processes_share_the_lookalikes(materials, tmp_path, caption):
     words = ("--apart", "--listener", materials.listener, "--apart_strength", "0.5")

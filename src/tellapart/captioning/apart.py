@@ -15,7 +15,7 @@ from tellapart.captioning.defaults import LOOKALIKES, NUM_BEAMS, NUM_DISTRACTORS
 from tellapart.errors import UsageError
 from tellapart.listeners.among import Among, AmongLookalikes, EmbedIds
 from tellapart.listeners.dual import DualMatcher
-from tellapart.listeners.mining import Engine, mine
+from tellapart.listeners.mining import mine
 from tellapart.listeners.neighbours import Neighbours
 from tellapart.rewards.similarity import Similarity
 from tellapart.rewards.truth import Truth
@@ -138,15 +138,13 @@ def warmer(sampling: Decoding, attempt: int) -> Decoding:
     )
 
 
-def find_lookalikes(
-    listener: ClipListener, images: Iterable[NamedPicture], k: int = LOOKALIKES, *, engine: Engine = "auto"
-) -> Neighbours:
+def find_lookalikes(listener: ClipListener, images: Iterable[NamedPicture], k: int = LOOKALIKES) -> Neighbours:
     """The ``k`` pictures of a collection that look most like each, copies of a picture left out.
 
     Raises:
         UsageError: an image cannot be read, or all are one picture.
     """
-    return mine(listener, images, k, engine=engine, fewer=True)
+    return mine(listener, images, k, fewer=True)
 
 
 class Apart:
@@ -205,14 +203,14 @@ class Apart:
         self.beams = Decoding(num_beams=num_beams, num_return_sequences=num_beams, max_new_tokens=max_new_tokens)
         self.samples = replace(self.beams, num_beams=1, do_sample=True)
 
-    def __call__(self, images: str | Sequence[NamedPicture] | Iterable[NamedPicture]) -> list[Caption]:
+    def __call__(self, images: str | Iterable[NamedPicture]) -> list[Caption]:
         """One caption per image, in order; images that cannot be read have an ``error`` instead.
 
         Args:
             images: a data set, or the path of an image folder or of a data set.
 
         Raises:
-            UsageError: there are no images, or all are one picture.
+            UsageError: fewer than two different pictures can be read.
         """
         from tellapart.captioning.collection import Pace, caption_items
         from tellapart.captioning.draw import Drawer, Drawing
@@ -221,7 +219,7 @@ class Apart:
         from tellapart.captioning.serve import Station
 
         items = _items(images)
-        near, _ = readable_lookalikes(self.listener, items, self.lookalikes)
+        near = readable_lookalikes(self.listener, items, self.lookalikes)
         comparison = Comparison.by(
             self.listener,
             dict(zip(near.ids, near.of(near.ids), strict=True)),
@@ -258,10 +256,8 @@ def _items(images: str | Iterable[NamedPicture]) -> list[Item]:
     return [Item(example.id, example.image, example.id) for example in images]  # type: ignore[arg-type]
 
 
-def readable_lookalikes(
-    listener: ClipListener, items: Sequence[Item], k: int, *, engine: Engine = "auto"
-) -> tuple[Neighbours, dict[str, str]]:
-    """Look-alikes of the images that can be read, and why the others cannot: image id -> sentence.
+def readable_lookalikes(listener: ClipListener, items: Sequence[Item], k: int) -> Neighbours:
+    """Look-alikes of the images that can be read.
 
     Raises:
         UsageError: no two different pictures can be read.
@@ -269,13 +265,12 @@ def readable_lookalikes(
     from tellapart.data.inspection import inspect_all
 
     found = inspect_all([item.image for item in items])
-    broken = {item.id: one.broken for item, one in zip(items, found, strict=True) if one.broken is not None}
-    readable = [item for item in items if item.id not in broken]
+    readable = [item for item, one in zip(items, found, strict=True) if one.broken is None]
     if len(readable) < 2:
         raise UsageError(
             f"telling images apart needs at least two that can be read, but there are {len(readable)}: name more images."
         )
-    return find_lookalikes(listener, readable, k, engine=engine), broken
+    return find_lookalikes(listener, readable, k)
 
 
 def distractor_items(comparison: Comparison, items: Sequence[Item]) -> Distractors | None:

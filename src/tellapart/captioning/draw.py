@@ -110,7 +110,8 @@ class Drawer:
         """What stays after a new try: a caption without faults; compared with look-alikes, the better one."""
         if self.how.apart is None:
             return before if again.flags else again
-        return self._best([before, again])
+        better, worse = self._ranked([before, again])
+        return replace(better, candidates=(*better.candidates, *worse.candidates))
 
     def _draw(self, batch: Batch, described: int, decoding: Decoding, attempt: int) -> list[Caption]:
         """The best caption of each described image in one try, without prefix and suffix."""
@@ -167,18 +168,22 @@ class Drawer:
         return written, [tuple((text, None) for text in group) for group in groups]
 
     def _best(self, captions: Sequence[Caption]) -> Caption:
-        """The highest score among those without faults, else among all; the first of equals.
+        """The highest score among those without faults, else among all; the first of equals."""
+        if len(captions) == 1 or (self.how.reward is None and self.how.apart is None):
+            return captions[0]
+        ranked = self._ranked(captions)
+        if not self.how.keep_all:
+            return ranked[0]
+        return replace(ranked[0], candidates=tuple((caption.caption, caption.score or 0.0) for caption in ranked))
+
+    def _ranked(self, captions: Sequence[Caption]) -> list[Caption]:
+        """Those without faults first, then by score; equals keep their order.
 
         Compared with look-alikes, a caption that suits one of them better is not worse for that: its score says so already, and a
         retriever that cannot see what tells the images apart would choose what is false.
         """
-        if len(captions) == 1 or (self.how.reward is None and self.how.apart is None):
-            return captions[0]
         excused = set() if self.how.apart is None else {CONFUSED}
-        ranked = sorted(captions, key=lambda caption: (bool(set(caption.flags) - excused), -(caption.score or 0.0)))
-        if not self.how.keep_all:
-            return ranked[0]
-        return replace(ranked[0], candidates=tuple((caption.caption, caption.score or 0.0) for caption in ranked))
+        return sorted(captions, key=lambda caption: (bool(set(caption.flags) - excused), -(caption.score or 0.0)))
 
 
 def _values(reward: Reward | None, rollout: Rollout) -> list[float | None]:

@@ -61,7 +61,7 @@ def plan(
         split: the part of the data sets; folders are then data sets too.
         format: how to read data sets; folders are then data sets too.
         pictures: whether a data set's pictures must be there.
-        frames: take key-frames of videos that are at least so many seconds apart; None takes no videos.
+        frames: seconds between the key-frames taken of a video, at least; None leaves videos out.
         columns: ``image_column``, ``id_column`` and ``allow_private``, as :func:`~tellapart.data.load.load_dataset` takes them.
 
     Raises:

@@ -63,12 +63,13 @@ class Reader:
 
     def __call__(self, items: Sequence[Item]) -> Read:
         """The images as one batch. Without references: nothing here looks at them."""
-        wanted = self._read(items)
-        if self.distractors is None or not wanted.items:
-            return wanted
-        further = self.distractors(wanted.items)
-        whole = self._read([*wanted.items, *further])  # together, so that processors pad them alike
-        return Read(wanted.items, whole.batch, wanted.errors)
+        if self.distractors is None:
+            return self._read(items)
+        own = {item.id for item in items}
+        whole = self._read([*items, *self.distractors(items)])  # together, so that processors pad them alike
+        read = [item for item in whole.items if item.id in own]
+        errors = {name: error for name, error in whole.errors.items() if name in own}
+        return Read(read, whole.batch if read else None, errors)
 
     def _read(self, items: Sequence[Item]) -> Read:
         opened: list[Opened] = []

@@ -65,7 +65,7 @@ def run_people(argv: Sequence[str]) -> int:
         usage="bench people DATA",
         description="Correlate metrics with people's judgements of captions (Flickr8k-Expert, Flickr8k-CF, Composite, THumB, "
         "Polaris, Nebula), and count how often they prefer the caption that people prefer (SugarCrepe, CapArena). DATA is "
-        "a file or a folder of published files. Published values are printed beside ours, and differences are marked.",
+        "a file or a folder of published files. Published values are printed next to ours, and differences are marked.",
     )
     if chosen is None:
         return 0

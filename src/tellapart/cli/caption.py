@@ -392,7 +392,7 @@ def lookalikes_of(items: Sequence[Item], options: CaptionOptions, folder: Path |
         kept = Path(temporary) / "lookalikes" if folder is None else folder
         listener = load_listener(str(options.listener), name="listener")
         cropped = _cropped(items) if center_crops(options) else items
-        near, _ = readable_lookalikes(listener, cropped, options.lookalikes)
+        near = readable_lookalikes(listener, cropped, options.lookalikes)
         Lookalikes.write(kept, near, listener)
         del listener
         yield kept

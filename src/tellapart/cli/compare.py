@@ -55,7 +55,7 @@ class CompareOptions:
 
 
 def run(argv: Sequence[str]) -> int:
-    """Print the table; the first row is what the others are compared to."""
+    """Print the table; the others are compared to the first row."""
     chosen = options_of(
         argv,
         CompareOptions,

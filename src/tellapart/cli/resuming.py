@@ -35,7 +35,7 @@ def telling_how_to_resume(command: str, argv: Sequence[str], output_dir: Path) -
 
 
 def resuming_command(command: str, argv: Sequence[str]) -> str:
-    """The command line that goes on from the last checkpoint, ready to paste.
+    """The command line that resumes from the last checkpoint, ready to paste.
 
     A launcher's own words (torchrun, accelerate) are not known here, so such a command begins with what it launched.
     """

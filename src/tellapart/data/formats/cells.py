@@ -1,4 +1,4 @@
-"""What the image's cell of a table names: a path, an address, or a file beside a remote table."""
+"""What the image's cell of a table names: a path, an address, or a file next to a remote table."""
 
 from __future__ import annotations
 
