@@ -11,27 +11,38 @@ from tellapart.sweep.study import Study
 RHO = {f"psst, rho {rho}": rho for rho in ("0", "0.5", "0.75", "1")} | {"psst": "0.25"}
 ENDS = ("0", "1")
 OWN = "own_listener_R@1"
+WORDING = {"Bleu_4": "BLEU-4", "METEOR": "METEOR", "ROUGE_L": "ROUGE-L"}
 READ = {OWN: "own R@1", "listener_R@1": "listener R@1", "exact_recall@1": "exact_recall@1"}
-SHARES = (0.9, 1.0, 1.1, 1.2)
+CIDER = (0.9, 1.0, 1.1, 1.2)
 """CIDEr that curves are read at, as a share of the start captioner's."""
+
+RECALL = (1.1, 1.3, 1.5, 1.7)
+"""Own R@1 that curves are read at, as a share of the start captioner's listener R@1: its listener has not learned yet."""
 
 
 def sections(study: Study) -> Iterator[str]:
-    """What each curve reads at fixed CIDEr, at the last step."""
-    start = study.read("xe", "CIDEr", factor=1).mean
-    heads = ["method", *(f"CIDEr {100 * share * start:.0f}" for share in SHARES)]
-    text = "Each seed is read on its own curve, on a line between neighbouring weights;"
-    for metric, heading in READ.items():
-        lines = [
-            [name, *(said(study.at_fixed(name, "CIDEr", share * start, metric)) for share in SHARES)]
-            for name, row in study.file.rows.items()
-            if row.curve
-        ]
-        table = markdown_table(heads, lines)
-        yield (
-            f"## {heading} at fixed CIDEr (test, greedy, last step)\n\n{table}\n\n{text} *unreached* where a seed's curve "
-            "does not enclose the value."
-        )
+    """What each curve reads at fixed CIDEr, and at fixed own recall, at the last step."""
+    cider = study.read("xe", "CIDEr", factor=1).mean
+    for metric, heading in (READ | WORDING).items():
+        yield _at_fixed(study, ("CIDEr", "CIDEr", 100), [share * cider for share in CIDER], metric, heading)
+    recall = study.read("xe", "listener_R@1", factor=1).mean
+    for metric, heading in ({"CIDEr": "CIDEr"} | WORDING | {"truthful": "truthful"}).items():
+        yield _at_fixed(study, (OWN, READ[OWN], 1), [share * recall for share in RECALL], metric, heading)
+
+
+def _at_fixed(study: Study, fixed: tuple[str, str, float], values: list[float], metric: str, heading: str) -> str:
+    """A table of one metric: a line per curve, a column per value of the fixed one (its key, name and factor in print)."""
+    key, name, factor = fixed
+    lines = [
+        [row, *(said(study.at_fixed(row, key, value, metric)) for value in values)]
+        for row, description in study.file.rows.items()
+        if description.curve
+    ]
+    table = markdown_table(["method", *(f"{name} {factor * value:.0f}" for value in values)], lines)
+    return (
+        f"## {heading} at fixed {name} (test, greedy, last step)\n\n{table}\n\nEach seed is read on its own curve, on a line "
+        "between neighbouring weights; *unreached* where a seed's curve does not enclose the value."
+    )
 
 
 def claims(study: Study) -> Iterator[Claim]:
@@ -54,17 +65,16 @@ def _above(study: Study, higher: str, lower: str) -> Claim:
 
 
 def _interior(study: Study) -> Claim:
-    """First seeds, since the ends have no others; between the two weights that all have, for a curve with more bends."""
+    """Between the two weights that all have, for a curve with more points bends."""
     weights = list(study.curve("psst, rho 0"))
-    seed = study.as_curve("psst, rho 0", weights).seeds("last")[0]
-    text = f"Some rho between 0 and 1 beats both ends (seed {seed}, own R@1 at equal CIDEr)."
+    text = "Some rho between 0 and 1 beats both ends (own R@1 at equal CIDEr)."
     value = study.common_middle(tuple(RHO), "CIDEr", values=weights)
     if value is None:
         return Claim(text, False, "no CIDEr is enclosed by all of them.")
     read = {rho: study.at_fixed(row, "CIDEr", value, OWN, values=weights) for row, rho in RHO.items()}
-    first = {rho: found.values[0] for rho, found in read.items() if found is not None}
-    holds = max(value for rho, value in first.items() if rho not in ENDS) > max(first[rho] for rho in ENDS)
-    evidence = ", ".join(f"rho {rho}: {first[rho]:.1f}" for rho in sorted(first, key=float))
+    found = {rho: seeds for rho, seeds in read.items() if seeds is not None}
+    holds = any(all(found[rho].above(found[end]) for end in ENDS) for rho in found if rho not in ENDS)
+    evidence = ", ".join(f"rho {rho}: {said(found[rho])}" for rho in sorted(found, key=float))
     return Claim(text, holds, f"{evidence} at CIDEr {100 * value:.0f}.")
 
 

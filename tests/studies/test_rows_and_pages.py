@@ -17,7 +17,12 @@ from tellapart.sweep.trainings import option
 FILES = sorted(STUDIES.glob("*.yaml"))
 TABLE = read_study(STUDIES / "table.yaml")
 PLANNED = {
-    "psst": {"listener_only, luo2018"},
+    "psst": {
+        "listener_only, luo2018",
+        "g_gan",
+        *(f"sr_pl ({weight})" for weight in (1, 4, 16, 64)),
+        *(f"{row}, EOS constant ({weight})" for row in ("psst", "st_multinomial") for weight in (0.0133, 0.5)),
+    },
     "sle": {f"{kind} {method}" for kind in ("att2in2", "updown") for method in ("xe", "sll", "sll_me", "sle")},
     "vlrm": {"vlrm, published"},
 }
