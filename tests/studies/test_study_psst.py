@@ -20,7 +20,7 @@ BETTER = {"psst, rho 0": 44.0, "psst, rho 0.5": 61.0, "psst, rho 1": 43.0}
 
 
 def build(folder, changed=None):
-    """The finished study, where some points have another CIDEr; the higher the rate the better on val, but for reinforce_joint."""
+    """The finished study with another CIDEr at some points; the higher the rate the better on val, except for reinforce_joint."""
 
     def on_val(row, task):
         better = -rate(task) if row == "reinforce_joint" else rate(task)
