@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 PIP_OPTIONS ?=
 # test files run in this many processes
 JOBS ?= 2
-# which results make study regenerates: a file of studies/ (docs/studies.md)
+# which results make study regenerates: a file of studies/ (docs/how-to/studies.md)
 STUDY ?= world
 # UV=1 installs with uv (must be on the PATH) instead of pip: ten times faster from a cold start
 ifdef UV

@@ -160,7 +160,7 @@ def page(data: Path) -> str:
     lines = [
         "# Published captioners under the doctor",
         "",
-        "Made by `benchmarks/captioners.py`. [What the rules are](../doctor.md#captions-in-a-file).",
+        "Made by `benchmarks/captioners.py`. [What the rules are](../how-to/doctor.md#captions-in-a-file).",
         "",
         "## Captioners",
         "",

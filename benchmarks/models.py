@@ -1,6 +1,6 @@
-"""Fill the table of docs/models.md: every check of tests/family_checks.py on every family's tiny model.
+"""Fill the table of docs/reference/models.md: every check of tests/family_checks.py on every family's tiny model.
 
-    OMP_NUM_THREADS=1 python benchmarks/models.py [--family BLIP] [--docs docs/models.md]
+    OMP_NUM_THREADS=1 python benchmarks/models.py [--family BLIP] [--docs docs/reference/models.md]
 
 Each family runs in a process of its own. Memory is what the process's peak resident size rises by during a training,
 reset before each by the kernel's ``clear_refs`` (Linux).

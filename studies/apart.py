@@ -190,7 +190,7 @@ def page(found: Mapping[str, Sequence[Mapping[str, float]]], images: int) -> str
     expected = "\n".join(claim.to_markdown() for claim in claims(found))
     return f"""# Telling images apart without training
 
-Made by `python studies/apart.py`; what the options mean is in [the guide](../apart.md).
+Made by `python studies/apart.py`; what the options mean is in [the guide](../how-to/apart.md).
 
 The start captioner `world/xe` captions the {images} test images of the built-in world, for seeds
 {", ".join(map(str, SEEDS))} of that captioner (mean ± standard deviation). Each image has 20 look-alikes by `world/listener`.

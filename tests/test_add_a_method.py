@@ -1,4 +1,4 @@
-"""docs/add_a_method.md, followed word for word in a folder of its own; and what an installed method must be."""
+"""docs/how-to/add_a_method.md, followed word for word in a folder of its own; and what an installed method must be."""
 
 import os
 import re
@@ -14,7 +14,7 @@ from tellapart.installed import Offers
 from tellapart.objectives import METHODS, SHIPPED, Method
 
 GROUP = "tellapart.methods"
-PAGE = Path(__file__).parents[1] / "docs" / "add_a_method.md"
+PAGE = Path(__file__).parents[1] / "docs" / "how-to" / "add_a_method.md"
 FILES = re.compile(r"^`([\w.]+)`:\n\n```\w+\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 END = "(end of the methods)"

@@ -1,4 +1,4 @@
-"""What docs/safety.md promises: how files are read, what is started, who may read the cache, and that no token is told."""
+"""What docs/explanation/safety.md promises: how files are read, what is started, who reads the cache, that tokens are hidden."""
 
 from __future__ import annotations
 

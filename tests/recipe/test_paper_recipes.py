@@ -1,4 +1,4 @@
-"""The recipes that docs/papers.md names for the rows of the papers build, with tiny models of the same families."""
+"""The recipes that docs/explanation/papers.md names for the rows of the papers build, with tiny models of the same families."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tiny_lstm import WIDTH, tiny_lstm
 from tiny_models import CAPTIONS, tiny_blip, tiny_ved
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = (ROOT / "docs" / "papers.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "explanation" / "papers.md").read_text(encoding="utf-8")
 HEADING = "| row | recipe for a real model |"
 ON_COCO = sorted(path for path in (ROOT / "recipes").glob("coco_*.yaml") if "\nmethod:" in path.read_text())
 

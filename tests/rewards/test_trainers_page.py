@@ -1,4 +1,4 @@
-"""The scripts of docs/trainers.md run, with a stand-in for the trainers that calls rewards as they do."""
+"""The scripts of docs/how-to/trainers.md run, with a stand-in for the trainers that calls rewards as they do."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tellapart.listeners.clip import ClipListener
 from tiny.language_models import saved
 from tiny_models import images
 
-PAGE = (Path(__file__).resolve().parents[2] / "docs" / "trainers.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).resolve().parents[2] / "docs" / "how-to" / "trainers.md").read_text(encoding="utf-8")
 SCRIPTS = re.findall(r"^```python\n(.*?)^```", PAGE, flags=re.DOTALL | re.MULTILINE)
 
 
@@ -65,7 +65,7 @@ def test_the_script_for_trl(at_home, monkeypatch):
     module.GRPOConfig, module.GRPOTrainer = dict, Trainer
     monkeypatch.setitem(sys.modules, "trl", module)
     names: dict = {}
-    exec(compile(SCRIPTS[0], "docs/trainers.md", "exec"), names)
+    exec(compile(SCRIPTS[0], "docs/how-to/trainers.md", "exec"), names)
     rewards = names["trainer"].rewards
     assert set(rewards) == {"clip_s", "language_model"}
     assert all(len(values) == 24 and all(isinstance(value, float) for value in values) for values in rewards.values())
@@ -74,7 +74,7 @@ def test_the_script_for_trl(at_home, monkeypatch):
 
 def test_the_script_for_verl(at_home):
     names: dict = {}
-    exec(compile(SCRIPTS[1], "docs/trainers.md", "exec"), names)
+    exec(compile(SCRIPTS[1], "docs/how-to/trainers.md", "exec"), names)
     info = {"image": str(at_home / "photos" / "0.png"), "references": ["a red car"]}
     assert isinstance(names["compute_score"]("photos", SAID[0], "", info), float)
     assert len(SCRIPTS) == 2

@@ -231,7 +231,7 @@ def test_a_resumed_log_counts_its_later_line(study):
 
 
 def test_every_key_of_a_study_file_is_documented():
-    text = (ROOT / "docs" / "studies.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "how-to" / "studies.md").read_text(encoding="utf-8")
     for kind, heading in ((StudyFile, "key of the file"), (Row, "key of a row")):
         table = text.partition(f"| {heading} |")[2].partition("\n\n")[0]
         listed = re.findall(r"^\| `(\w+)", table, flags=re.MULTILINE)

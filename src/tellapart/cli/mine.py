@@ -85,7 +85,7 @@ def run(argv: Sequence[str]) -> int:
         MineOptions,
         usage="mine DATA --listener CLIP",
         description="Find the k other pictures nearest to each image by a listener's image embeddings. Copies of a picture "
-        "are never its neighbours. DATA is `world`, or data in any layout of docs/data.md. The result is cached, and a "
+        "are never its neighbours. DATA is `world`, or data in any layout of docs/reference/data.md. The result is cached, and a "
         "training with the same listener, images and options reuses it.",
     )
     if chosen is None:

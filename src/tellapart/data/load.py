@@ -46,8 +46,8 @@ def load_dataset(
     are dropped and counted in the log.
 
     Args:
-        path: data in one of the layouts of ``docs/data.md``, a folder of images, image files or shards by a pattern, a data set
-            on the Hugging Face hub (``owner/name``), or an address of HTTP or of a file system that fsspec knows.
+        path: data in one of the layouts of ``docs/reference/data.md``, a folder of images, image files or shards by a pattern, a
+            data set on the Hugging Face hub (``owner/name``), or an address of HTTP or of a file system that fsspec knows.
         split: which split; ``train`` includes ``restval``, and ``val`` also finds ``validation``, ``valid`` or ``dev``.
             Data that are not divided into splits answer to any name, and need none.
         images: folder of the images, when it cannot be guessed from the path.

@@ -15,7 +15,7 @@ from tellapart.errors import UsageError
 IMAGE_FIELDS = ("image_id", "file_name", "image_path", "image", "images")
 """Fields that name the image, the first that is there counts."""
 
-LAYOUTS = "rows of an image, chosen and rejected, as .jsonl, .json or .parquet (docs/methods/preferences.md)"
+LAYOUTS = "rows of an image, chosen and rejected, as .jsonl, .json or .parquet (docs/reference/methods/preferences.md)"
 
 
 @dataclass(frozen=True)

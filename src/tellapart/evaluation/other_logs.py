@@ -50,8 +50,8 @@ def read_other_log(path: Path) -> dict[str, Curve] | None:
         path: a ``.jsonl`` of log lines, a ``trainer_state.json``, a tensorboard file, or a folder with one of these (or with
             checkpoints that have one).
 
-    Names are mapped: TRL's are ours, apart from ``rewards/<name>/mean``; verl's are listed in docs/doctor.md. The length of
-    completions also serves the rules on length, averaged over ten logged values. A loss, gradient norm or reward that is not
+    Names are mapped: TRL's are ours, apart from ``rewards/<name>/mean``; verl's are listed in docs/how-to/doctor.md. The length
+    of completions also serves the rules on length, averaged over ten logged values. A loss, gradient norm or reward that is not
     finite is kept as the sign of ``non finite``.
 
     Raises:

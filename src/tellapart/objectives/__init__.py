@@ -262,4 +262,4 @@ SHIPPED: dict[str, Method] = {
 """Name -> method of this package."""
 
 METHODS: Offers[Method] = Offers(SHIPPED, "tellapart.methods", "method", Method.of)
-"""The same, and those that installed packages bring (docs/add_a_method.md)."""
+"""The same, and those that installed packages bring (docs/how-to/add_a_method.md)."""

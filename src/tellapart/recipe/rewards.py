@@ -41,8 +41,8 @@ def refuse_controls(recipe: Recipe) -> None:
     for entry in recipe.reward:
         if recipe.catalogue.rewards[entry.name].control:
             raise UsageError(
-                f"reward {entry.name} is a control for studies of the built-in world (docs/studies.md), not a reward to train "
-                "with: use truth with a matcher instead."
+                f"reward {entry.name} is a control for studies of the built-in world (docs/how-to/studies.md), not a reward to "
+                "train with: use truth with a matcher instead."
             )
 
 

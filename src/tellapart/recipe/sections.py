@@ -125,7 +125,8 @@ class DataSection:
     """The images and captions to train on.
 
     Args:
-        path: ``world`` (the built-in one), images with captions in any layout of docs/data.md, or owner/name on the hub.
+        path: ``world`` (the built-in one), images with captions in any layout of docs/reference/data.md, or owner/name on
+            the hub.
         split: which part of the data to train on; data without splits ignore it.
         images: folder that the file's image paths are relative to; null means the file's own folder.
         features: image features for a captioner that reads features instead of images: a folder of tellapart features, a
@@ -310,7 +311,7 @@ class UnlabelledSection:
     ranks is drawn in every step. Captions that they have are not read.
 
     Args:
-        path: ``world``, or images in any layout of docs/data.md; null trains without such images.
+        path: ``world``, or images in any layout of docs/reference/data.md; null trains without such images.
         split: which part of the data; data without splits ignore it.
         images: folder that the file's image paths are relative to; null means the file's own folder.
         format: layout of the data; null detects it.
@@ -382,7 +383,7 @@ class EvaluationSection:
 
 @dataclass(frozen=True, kw_only=True)
 class MatcherSection:
-    """The model that scores how well a caption matches its image, for reward.itm (docs/listeners.md).
+    """The model that scores how well a caption matches its image, for reward.itm (docs/how-to/listeners.md).
 
     Args:
         model: a model folder, a Hugging Face id, world/itm or world/listener; null when no reward needs one.

@@ -53,8 +53,8 @@ class TrainConfig:
         greater_is_better: Whether a higher value of ``metric_for_best_model`` is better.
         best_floor: Fraction of a metric's value at step 0 that a checkpoint must keep to be selected, such as
             ``{CIDEr: 0.6}``.
-        on_hack: What to do once evaluations show reward hacking (docs/doctor.md): print a warning (warn), end the run (stop),
-            or end it with the weights of ``best/`` (rollback).
+        on_hack: What to do once evaluations show reward hacking (docs/how-to/doctor.md): print a warning (warn), end the run
+            (stop), or end it with the weights of ``best/`` (rollback).
         hack_patience: Evaluations in a row that must show reward hacking before ``on_hack`` acts.
 
     Raises:

@@ -2,7 +2,7 @@
 
 A rule holds a logged value against an early one of the same log (see :class:`Rule`), since what is usual differs from data to
 data; some have a limit of their own. Apart from the CIDEr floor, which a run's own ``best_floor`` replaces, the limits are rules
-of thumb: a verdict says where to look, not what is wrong. docs/doctor.md tells where each limit comes from.
+of thumb: a verdict says where to look, not what is wrong. docs/how-to/doctor.md tells where each limit comes from.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Readers of published judgements, one function per layout.
 
-Each takes a file and returns a set, or nothing where the file is of another layout. Sources of the files are in docs/people.md.
+Each takes a file and returns a set, or nothing where the file is of another layout. Sources of the files are in
+docs/how-to/people.md.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ def read_judgements(path: Path, *, references: References | None = None) -> list
             found[read.name] = Judgements(read.name, before.rated + read.rated, before.pairs + read.pairs)
     if not found:
         raise UsageError(
-            f"{path} holds no judgements in a known layout ({_listed(files)}): docs/people.md lists the layouts and sources."
+            f"{path} holds no judgements in a known layout ({_listed(files)}): docs/how-to/people.md lists layouts and sources."
         )
     return list(found.values())
 
