@@ -15,7 +15,7 @@ else
 INSTALL = $(BIN)/python -m pip install --disable-pip-version-check
 endif
 
-.PHONY: help install demo test lint format schema study bench clean
+.PHONY: help install demo test lint format schema study docs bench clean
 help:  ## Show the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
 
@@ -47,6 +47,11 @@ schema: $(VENV)/.stamp  ## Write recipes/schema.json, which editors complete rec
 
 study: $(VENV)/.stamp  ## Regenerate docs/results/world.md, or another with STUDY=name (world: about 40 minutes on 2 cores; others up to three hours)
 	$(BIN)/python studies/$(subst -,_,$(STUDY)).py --output_dir runs/study --docs docs/results
+
+docs: $(VENV)/.stamp  ## Build the site in build/site
+	$(INSTALL) $(PIP_OPTIONS) -c constraints.txt -e '.[docs]'
+	$(BIN)/python site/prepare.py
+	$(BIN)/mkdocs build --strict
 
 bench: $(VENV)/.stamp  ## Measure drawing and a training step against Hugging Face, and write benchmarks/README.md
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/engine.py --docs benchmarks/README.md

@@ -1,4 +1,4 @@
-"""What the README shows is run as it stands there, on small data; links of all pages lead somewhere; every recipe is named."""
+"""What README and tutorials show is run as it stands there, on small data; links lead somewhere; every recipe is named."""
 
 import re
 import shlex
@@ -6,22 +6,36 @@ from pathlib import Path
 
 import pytest
 
-from tellapart.cli.main import COMMANDS
+from tellapart.cli.main import COMMANDS, main
 from tellapart.recipe.shipped import find_recipe
 from tiny_models import tiny_ved
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```", README, flags=re.DOTALL | re.MULTILINE)
-PYTHON = [text for language, text in BLOCKS if language == "python"]
+TUTORIALS = {page.stem: page.read_text(encoding="utf-8") for page in sorted((ROOT / "docs" / "tutorials").glob("*.md"))}
 PAGES = sorted([*(ROOT / "docs").rglob("*.md"), *ROOT.glob("*.md")])
 RECIPES = sorted((ROOT / "recipes").rglob("*.yaml"))
-COMMAND_LINES = [line for language, text in BLOCKS if not language for line in text.splitlines() if line.strip()]
+
+
+def blocks(text: str, language: str) -> list[str]:
+    """Its blocks of code in one language; commands are in none."""
+    found = re.findall(r"^```(\w*)\n(.*?)^```", text, flags=re.DOTALL | re.MULTILINE)
+    return [block for kind, block in found if kind == language]
+
+
+COMMAND_LINES = {
+    line: page
+    for page, text in {"README": README, **TUTORIALS}.items()
+    for block in blocks(text, "")
+    for line in block.replace("\\\n", " ").splitlines()
+    if line.strip()
+}
+PYTHON = blocks(TUTORIALS["post_train"], "python")
 
 
 def shortened(text: str, changes: dict[str, str]) -> str:
     for old, new in changes.items():
-        assert text.count(old) == 1, f"the README no longer says {old!r}"
+        assert text.count(old) == 1, f"the page no longer says {old!r}"
         text = text.replace(old, new)
     return text
 
@@ -30,7 +44,7 @@ def shortened(text: str, changes: dict[str, str]) -> str:
 def test_the_world_in_python(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     short = {'{"objective.beta": 0.1}': '{"objective.beta": 0.1, "data.size": "small", "training.max_steps": 2}'}
-    exec(compile(shortened(PYTHON[0], short), "README.md", "exec"), {})
+    exec(compile(shortened(PYTHON[0], short), "post_train.md", "exec"), {})
     assert "listener_R@1" in capsys.readouterr().out
     assert (tmp_path / "runs" / "z" / "checkpoint-2" / "captioner" / "model.safetensors").is_file()
 
@@ -44,23 +58,45 @@ def test_photos_in_python(tmp_path, monkeypatch, shared_data):
         '"nlpconnect/vit-gpt2-image-captioning"': '"model"',
         "num_train_epochs=1": "max_steps=1",
     }
-    exec(compile(shortened(PYTHON[1], short), "README.md", "exec"), {})
+    exec(compile(shortened(PYTHON[1], short), "post_train.md", "exec"), {})
     assert (tmp_path / "runs" / "scst" / "checkpoint-1").is_dir()
 
 
 @pytest.mark.parametrize("line", COMMAND_LINES)
-def test_commands_exist(line):
+def test_commands_and_their_options_exist(line, capsys):
     program, verb, *rest = shlex.split(line, comments=True)
     if program == "make":
         assert re.search(rf"^{verb}:", (ROOT / "Makefile").read_text(), flags=re.MULTILINE)
         return
-    if program == ".":
-        assert verb == ".venv/bin/activate"
+    if program in ("pip", "python"):
+        assert (verb, rest[0]) in {("install", "."), ("-m", "tellapart.sweep.run_study")}
         return
     assert program == "tellapart"
     assert verb in COMMANDS
+    asked = [rest[0]] if verb in ("train", "frontier", "data") else []
     if verb in ("train", "frontier"):
         assert find_recipe(rest[0]).parent.name == "recipes"
+    assert main([verb, *asked, "--help"]) == 0
+    shown = capsys.readouterr().out
+    for option in (word for word in rest if word.startswith("--")):
+        last = option.removeprefix("--").rpartition(".")[2]
+        assert option in shown or option.startswith("--reward.") or f".{last}" in shown, option
+
+
+def test_the_readmes_table_is_of_the_results():
+    sources = {
+        "usual captioner": ("world", "| xe | - |"),
+        "trained on a CLIP reward that is hacked": ("world", "| scst-CLIP (lr 0.0003) | last |"),
+        "trained with DiCO on truth and likelihood": ("world", "| dico-truth | last |"),
+        "`--apart`, no training": ("world-apart", "| apart |"),
+    }
+    for name, (page, start) in sources.items():
+        lines = (ROOT / "docs" / "results" / f"{page}.md").read_text(encoding="utf-8").splitlines()
+        at = next(i for i, line in enumerate(lines) if line.startswith(start))
+        head = next(line for line in reversed(lines[:at]) if line.startswith("| row |"))
+        cells = dict(zip(head.split(" | "), lines[at].split(" | "), strict=True))
+        row = next(line for line in README.splitlines() if line.startswith(f"| {name} |"))
+        assert row == f"| {name} | {cells['exact_recall@1']} | {cells['truthful']} | {cells['grammatical']} |"
 
 
 def anchors(page: Path) -> set[str]:

@@ -86,6 +86,11 @@ _PUBLIC = _NAMED | {method.target.partition(":")[2]: method.target.partition(":"
 __all__ = sorted([*_PUBLIC, "__version__"])
 
 
+def public_names() -> dict[str, str]:
+    """Public name -> the module that defines it, without importing any."""
+    return dict(_PUBLIC)
+
+
 def __getattr__(name: str) -> Any:
     """A public name, imported now."""
     if name == "rewards":
