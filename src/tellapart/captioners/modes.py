@@ -82,10 +82,12 @@ def drawing_in(dtype: RolloutDtype, device: torch.device) -> Iterator[None]:
 @contextmanager
 def _tf32() -> Iterator[None]:
     matmul = torch.backends.cuda.matmul
+    name = "allow_tf32"
+    wanted: bool | str = True
     try:
-        name, before, wanted = "allow_tf32", matmul.allow_tf32, True
+        before: bool | str = matmul.allow_tf32
     except RuntimeError:  # torch refuses to read it once a program has set fp32_precision, which came later
-        name, before, wanted = "fp32_precision", matmul.fp32_precision, "tf32"
+        name, wanted, before = "fp32_precision", "tf32", matmul.fp32_precision
     if before == wanted:
         yield
         return
