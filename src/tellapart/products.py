@@ -73,7 +73,7 @@ def product(rows: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
     Example::
 
-        product(torch.ones(2, 3), torch.eye(3), torch.ones(3))  # all 2 on the diagonal's columns: [[2, 2, 2], [2, 2, 2]]
+        product(torch.ones(2, 3), torch.eye(3), torch.ones(3))  # [[2, 2, 2], [2, 2, 2]]
     """
     if not suits(rows, weight):
         return functional.linear(rows, weight, bias)

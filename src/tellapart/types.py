@@ -128,7 +128,7 @@ class Rollout:
         mask: ``[N, T]`` bool, true on every real token up to and including the first EOS.
         finished: ``[N]`` bool, whether the caption ends in EOS (false when it was cut at the longest length).
         dtype_difference: ``[n]`` nats for the first n captions: the mean over a caption's tokens of the absolute difference of
-            log-probabilities between the dtype of drawing and float32; none where drawing was in float32.
+            log-probabilities between the dtype of drawing and float32; none where it was not measured, as in float32.
     """
 
     batch: Batch

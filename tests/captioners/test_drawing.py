@@ -8,6 +8,7 @@ from transformers.modeling_outputs import BaseModelOutput
 
 from tellapart.captioners.base import Captioner
 from tellapart.captioners.drawing import block_repeated_ngrams, inverse_cdf
+from tellapart.captioners.modes import drawing_in
 from tellapart.errors import UsageError
 from tellapart.objectives.common import rollout_logs
 from tellapart.types import Decoding
@@ -282,3 +283,38 @@ def test_tf32_needs_cuda():
     with pytest.raises(UsageError, match="needs a CUDA device"):
         captioner.generate(batch_of(captioner, 2), Decoding(max_new_tokens=4))
     assert not torch.backends.cuda.matmul.allow_tf32
+
+
+@pytest.fixture
+def matmul():
+    """Torch's settings of products on CUDA, which it lets be made without CUDA too."""
+    yield torch.backends.cuda.matmul
+    torch.set_float32_matmul_precision("highest")
+
+
+def test_precisions_that_a_program_has_set_stay(matmul):
+    """float32 turned "medium" into "high"."""
+    gpu = torch.device("cuda")
+    torch.set_float32_matmul_precision("medium")
+    for dtype in ("float32", "tf32"):
+        with drawing_in(dtype, gpu):
+            assert torch.get_float32_matmul_precision() == "medium"
+        assert torch.get_float32_matmul_precision() == "medium"
+    torch.set_float32_matmul_precision("highest")
+    with drawing_in("tf32", gpu):
+        assert torch.get_float32_matmul_precision() == "high"
+    assert torch.get_float32_matmul_precision() == "highest"
+
+
+@pytest.mark.skipif(not hasattr(torch.backends.cuda.matmul, "fp32_precision"), reason="this torch has one setting only")
+@pytest.mark.parametrize("given", ["tf32", "ieee"])
+def test_the_newer_setting_of_precision_is_left_as_it_was(matmul, given):
+    """Torch then refuses to read the older one: every drawing failed, in float32 too."""
+    torch.set_float32_matmul_precision("high" if given == "ieee" else "highest")
+    matmul.fp32_precision = given
+    with pytest.raises(RuntimeError, match="mix of the legacy and new APIs"):
+        _ = matmul.allow_tf32
+    for dtype, inside in (("float32", given), ("tf32", "tf32")):
+        with drawing_in(dtype, torch.device("cuda")):
+            assert matmul.fp32_precision == inside
+        assert matmul.fp32_precision == given

@@ -249,6 +249,23 @@ def test_a_table_of_something_else_is_no_file_of_neighbours(tmp_path):
         Neighbours.load(tmp_path / "none.parquet")
 
 
+def test_fewer_pictures_than_asked_for_may_all_be_taken(monkeypatch):
+    """Five images of four pictures: each has three others; who does not ask for fewer is refused, whatever lies on disk."""
+    searches = counted(monkeypatch)
+    vectors = unit([[1, 0], [1, 0.1], [1, 0.5], [1, 0.9]])
+    listener, images = Vectors(dict(zip("abcd", vectors, strict=True))), images_of("abcda")
+    wanted = [[1, 2, 3], [0, 2, 3], [3, 1, 0], [2, 1, 0], [1, 2, 3]]
+    for _ in range(2):
+        found = mine(listener, images, 20, fewer=True)
+        assert found.k == 3
+        assert found.of(found.ids) == [[f"image-{place}" for place in row] for row in wanted]
+        assert np.isfinite(found.similarities(found.ids)).all()
+    assert len(searches) == 1
+    with pytest.raises(UsageError, match="ask for at most 3"):
+        mine(listener, images, 20)
+    assert mine(listener, images, 2, fewer=True).k == 2
+
+
 def test_what_cannot_be_mined_is_told():
     listener, images, _ = odd_collection(0)
     few = images[:6]

@@ -2,12 +2,15 @@
 
 import logging
 import math
+import random
 
 import numpy as np
 import pytest
 
 from metrics.captions import counts_of, every_count, odd_captions
 from tellapart.errors import UsageError
+from tellapart.metrics import bleu, frequencies
+from tellapart.metrics import cider as cider_module
 from tellapart.metrics.cider import CiderDScorer, PreparedReferences, cider, cider_d
 from tellapart.metrics.frequencies import DocumentFrequencies
 
@@ -120,3 +123,31 @@ def test_images_without_references_or_captions():
     assert cider_d({}, {}, frequencies) == {}
     with pytest.raises(ValueError, match="an image has none"):
         cider_d({"0": "a", "1": "a"}, {"0": ["a"], "1": []}, frequencies)
+
+
+def test_images_in_parts_give_the_same_numbers(monkeypatch):
+    """Bit for bit: of 40 images, whatever share is split into words, counted or compared together."""
+    rng = random.Random(0)
+
+    def text(most):
+        return " ".join(rng.choices("abcdef", k=rng.randint(0, most)))
+
+    references = {str(i): [text(12) or "a" for _ in range(rng.randint(1, 4))] for i in range(40)}
+    captions = {name: text(20) for name in references}
+
+    def numbers():
+        counted = DocumentFrequencies.from_tokens(references)
+        tables = [counted.totals.tolist(), counted.pairs.tolist()]
+        found = bleu.count_matches(list(captions.values()), list(references.values()))
+        return tables, cider_d(captions, references), cider(captions, references), [part.tolist() for part in found]
+
+    whole = numbers()
+    for module, name in (
+        (frequencies, "_IMAGES_AT_ONCE"),
+        (cider_module, "_IMAGES"),
+        (cider_module, "_AT_ONCE"),
+        (bleu, "_AT_ONCE"),
+    ):
+        with monkeypatch.context() as patched:
+            patched.setattr(module, name, 7)
+            assert numbers() == whole

@@ -1,6 +1,8 @@
 """Numbers of words against the tokenizer's words."""
 
 import random
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -64,3 +66,25 @@ def test_unknown_words_get_numbers_of_their_own_and_are_not_kept():
     assert closed.lengths.tolist() == [3, 1]
     assert closed.words[2] >= 2
     assert numbers.number([]).lengths.tolist() == []
+
+
+class Yielding(dict):
+    """Lets other threads run wherever its length is asked for."""
+
+    def __len__(self):
+        count = super().__len__()
+        time.sleep(1e-5)
+        return count
+
+
+def test_threads_give_no_two_words_one_number():
+    """Four threads gave 80 words 73 numbers, by which a reward took other words for those of references."""
+    numbers = WordNumbers(Yielding())
+
+    def grow(letter):
+        for count in range(1, 21):
+            numbers.number([letter * count], closing=[letter * 30], add=True)
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(grow, "wxyz"))
+    assert sorted(numbers.vocabulary.values()) == list(range(84))

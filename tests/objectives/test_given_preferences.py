@@ -137,8 +137,9 @@ def test_pairs_are_drawn_by_image_and_seed():
 def test_numbers_that_cannot_be_used(options):
     with pytest.raises(ValueError, match="must be positive"):
         two_pairs(OfflineDPO, **options)
-    with pytest.raises(ValueError, match="two images"):
-        KTO(two_pairs(OfflineDPO)[1], {"0": [PreferencePair("a", "b")]})
+    for pairs in ({"0": [PreferencePair("a", "b")]}, {"0": [PreferencePair("a", "b")], "1": []}):
+        with pytest.raises(ValueError, match="two images"):
+            KTO(two_pairs(OfflineDPO)[1], pairs)
 
 
 def test_memory_counts_both_captions_of_every_pair():
@@ -146,3 +147,25 @@ def test_memory_counts_both_captions_of_every_pair():
     captioner = two_pairs(OfflineDPO)[1]
     for per_image, captions in ((1, 2), (2, 4), (9, 6), (None, 6)):
         assert OfflineDPO(captioner, pairs, pairs_per_image=per_image).num_return_sequences == captions
+
+
+class Scanned(list):
+    """Counts the entries that are read."""
+
+    read = 0
+
+    def __getitem__(self, place):
+        found = super().__getitem__(place)
+        self.read += len(found) if isinstance(place, slice) else 1
+        return found
+
+
+def test_a_caption_of_another_image_is_found_without_reading_all_pairs():
+    """The one at ``place``, or the next of another image; all pairs were copied for each image of each step."""
+    pairs = {str(i): [PreferencePair(f"chosen {i} {n}", "x") for n in range(4)] for i in range(250)}
+    objective = KTO(two_pairs(OfflineDPO)[1], pairs)
+    objective._every = Scanned(objective._every)
+    assert objective._of_another("7", 0.5) == "chosen 125 0"
+    assert objective._of_another("125", 0.5) == "chosen 126 0"
+    assert objective._of_another("249", 0.9999) == "chosen 0 0"
+    assert objective._every.read == 1 + 5 + 2

@@ -9,18 +9,23 @@ from __future__ import annotations
 
 import io
 import math
+import time
+from concurrent.futures import ThreadPoolExecutor
 
+import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 import tellapart
 from listeners.tiny_listeners import clip_parts
+from tellapart.data.decoding import decode
 from tellapart.errors import UsageError
 from tellapart.listeners.clip import ClipListener
 from tellapart.metrics.frequencies import DocumentFrequencies
 from tellapart.rewards import for_trl, for_verl
 from tellapart.rewards.similarity import RefSimilarity, Similarity
-from tellapart.rewards.trainers import KnownImages
+from tellapart.rewards.trainers import KnownImages, Scorer, _opened
 from tellapart.types import Batch, Rollout
 from tiny.language_models import saved
 from tiny.matchers import tiny_blip_itm
@@ -129,8 +134,57 @@ def test_pictures_as_files_and_bytes(listener, tmp_path):
     forms.append({"bytes": None, "path": str(path)})
     found = called_by_trl(reward, [SAID[0]] * len(forms), image=forms)
     assert found == pytest.approx([found[0]] * len(forms), abs=1e-6)
-    with pytest.raises(UsageError, match="cannot be read"):
-        called_by_trl(reward, SAID[:1], image=["no/such.png"])
+    for given, told in (
+        ("no/such.png", "cannot be read"),
+        (b"nonsense", "an image given as bytes is not a"),
+        ({"bytes": None, "path": None}, "an image is given as NoneType"),
+        (torch.zeros(3, 4, 4), "an image is given as Tensor"),
+    ):
+        with pytest.raises(UsageError, match=told):
+            called_by_trl(reward, SAID[:1], image=[given])
+
+
+def encoded(picture, **options):
+    buffer = io.BytesIO()
+    picture.save(buffer, **options)
+    return buffer.getvalue()
+
+
+def test_pictures_are_decoded_as_those_of_a_recipe(tmp_path):
+    """Turned by EXIF, transparent, of 16 bits: the reward saw other pictures than a training's."""
+    left = Image.new("RGB", (8, 4), "red")
+    left.paste("blue", (0, 0, 4, 4))
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    turned = encoded(left, format="JPEG", exif=exif)
+    clear = encoded(Image.new("RGBA", (4, 4), (0, 0, 0, 0)), format="PNG")
+    grey = encoded(Image.fromarray(np.full((4, 4), 40_000, np.uint16)), format="PNG")
+    for number, data in enumerate((turned, clear, grey)):
+        path = tmp_path / str(number)
+        path.write_bytes(data)
+        for given in (data, path, str(path), {"bytes": data, "path": "x"}):
+            assert np.array_equal(_opened(given)[1], decode(data, "x"))
+    assert _opened(turned)[1].size == (4, 8)
+    assert _opened(Image.open(io.BytesIO(clear)))[1].getpixel((0, 0)) == (255, 255, 255)
+    assert _opened(Image.open(io.BytesIO(grey)))[1].getpixel((0, 0)) == (156, 156, 156)
+
+
+def test_threads_take_turns():
+    """verl's reward loop calls from a pool of threads."""
+    inside, most = [], []
+
+    def reward(rollout):
+        inside.append(rollout)
+        most.append(len(inside))
+        time.sleep(0.005)
+        inside.pop()
+        return torch.ones(len(rollout))
+
+    scorer = Scorer("slow", reward)
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda text: scorer([text], None, None), SAID))
+    assert found == [[1.0]] * len(SAID)
+    assert set(most) == {1}
 
 
 def test_other_rewards(listener, tmp_path):

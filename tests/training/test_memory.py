@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -15,7 +16,7 @@ from listeners.tiny_listeners import clip_parts
 from tellapart.captioners.activations import activations
 from tellapart.captioners.base import Encoded
 from tellapart.captioners.learning import checkpoint_layers
-from tellapart.cli.memory import lacks_weights, memory_of_configurations
+from tellapart.cli.memory import _Holder, lacks_weights, memory_of_configurations
 from tellapart.listeners.clip import ClipListener
 from tellapart.training.memory import frozen_models, memory_of, peak
 from tiny_models import tiny_ved
@@ -60,6 +61,8 @@ def test_activations_are_what_the_layers_save(device):
     assert (whole.fixed, whole.each, whole.passing) == (0, 3 * a_layer, 0)
     assert whole.logits == 4 * 3 * TOKENS * stub.vocab_size
     assert whole.of(3) == 9 * a_layer + whole.logits
+    # logits, log-probabilities, and the gradients of both
+    assert activations(stub, pictures, checkpointed=False, entropy=True, **options).logits == 4 * whole.logits
 
     for layer in stub.model:
         layer.gradient_checkpointing = True
@@ -168,6 +171,42 @@ def test_the_start_model_and_a_checkpoint_file_are_counted(tmp_path, method, hel
     assert ("reference" in rows) == held
     if held:
         assert rows["reference"][2] == rows["captioner"][1]
+
+
+@pytest.mark.parametrize(("method", "differentiated"), [("sll", False), ("sll_me", True)])
+def test_entropies_count(tmp_path, monkeypatch, method, differentiated):
+    """Their logits take four times as much, which was left out."""
+    asked = []
+
+    def recorded(*given, **options):
+        asked.append(options["entropy"])
+        return activations(*given, **options)
+
+    monkeypatch.setattr("tellapart.captioners.activations.activations", recorded)
+    tiny_ved(tmp_path / "captioner")
+    for weights in (tmp_path / "captioner").glob("*.safetensors"):
+        weights.unlink()
+    recipe = {
+        "method": method,
+        "captioner": {"model_name_or_path": str(tmp_path / "captioner")},
+        "reward": {"cider_d": 1.0},
+        "evaluation": {"split": None},
+        "output_dir": str(tmp_path / "run"),
+        "learning_rate": 1e-5,
+        "max_steps": 1,
+    }
+    (tmp_path / "recipe.yaml").write_text(json.dumps(recipe))
+    assert not any("unknown" in line for line in _told(tmp_path / "recipe.yaml"))
+    assert asked == [differentiated]
+
+
+@pytest.mark.parametrize(
+    ("objective", "captions"), [({"pairs_per_image": 3}, 6), ({"pairs_per_image": None}, 2), ({}, 1)]
+)
+def test_pairs_count_as_two_captions_without_data(objective, captions):
+    """All pairs counted as one caption."""
+    holder = _Holder({"captioner": nn.Linear(1, 1)}, SimpleNamespace(objective=objective))
+    assert holder.num_return_sequences == captions
 
 
 def _told(path):

@@ -16,6 +16,7 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 from tellapart.captioners.critic import ValueHead
 from tellapart.captioners.modes import layers_checkpointed
 from tellapart.captioners.scoring import logits_alive
+from tellapart.ops import current_device
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,7 @@ def activations(
     checkpointed: bool,
     encoder: Any = None,
     head: ValueHead | None = None,
+    entropy: bool = False,
     logits_budget: float | None = None,
 ) -> Activations:
     """What one pass over captions keeps: it is run over one image's caption and over two, and what autograd saves is counted,
@@ -66,7 +68,9 @@ def activations(
         checkpointed: whether layers are computed again on the way back.
         encoder: the family that encodes the images, where ``family`` has no image tower: a critic's reads the captioner's states.
         head: what reads the states instead of the output embedding: a critic's head.
-        logits_budget: GiB of logits that scoring keeps; none takes the default.
+        entropy: whether the loss has the entropies of the words.
+        logits_budget: GiB of logits that scoring keeps; none takes the default of the device, for ``meta`` of the one that this
+            process would train on.
 
     Raises:
         RuntimeError: on ``meta``, where this family looks at numbers of the image.
@@ -79,9 +83,9 @@ def activations(
     if checkpointed:
         with _PlausibleNumbers(), _without_checkpoints(family.model):
             passing = _Saved(family.model, head).during(run, two).largest_layer // 2
-    device = next(iter(inputs.values())).device
-    count = captions * tokens * family.vocab_size
-    logits = logits_alive(count, device, budget=logits_budget)[1] if head is None else 0
+    given = next(iter(inputs.values())).device
+    device, count = current_device() if given.type == "meta" else given, captions * tokens * family.vocab_size
+    logits = logits_alive(count, device, entropy=entropy, budget=logits_budget)[1] if head is None else 0
     return Activations(max(kept[0] - each, 0), each, passing, 4 * logits)
 
 

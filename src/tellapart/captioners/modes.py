@@ -60,25 +60,42 @@ def drawing_in(dtype: RolloutDtype, device: torch.device) -> Iterator[None]:
     """Matrix products of the block in ``dtype``.
 
     Args:
-        dtype: ``float32`` changes nothing, so a caller's autocast holds; ``bfloat16`` is autocast, which leaves the
-            captioner's head in float32; ``tf32`` rounds the factors of all products.
+        dtype: ``float32`` changes nothing, so a caller's autocast and precision hold; ``bfloat16`` is autocast, which leaves
+            the captioner's head in float32; ``tf32`` rounds the factors of all products.
         device: where the captioner is.
 
     Raises:
         UsageError: ``tf32`` away from CUDA.
     """
-    if dtype == "bfloat16":
+    if dtype == "float32":
+        yield
+    elif dtype == "bfloat16":
         with torch.autocast(device.type, torch.bfloat16):
             yield
-        return
-    if dtype == "tf32" and device.type != "cuda":
+    elif device.type != "cuda":
         raise UsageError("rollout_dtype=tf32 needs a CUDA device: set rollout_dtype to bfloat16, or leave it out.")
-    before = torch.backends.cuda.matmul.allow_tf32
-    torch.backends.cuda.matmul.allow_tf32 = before or dtype == "tf32"
+    else:
+        with _tf32():
+            yield
+
+
+@contextmanager
+def _tf32() -> Iterator[None]:
+    matmul = torch.backends.cuda.matmul
+    name = "allow_tf32"
+    wanted: bool | str = True
+    try:
+        before: bool | str = matmul.allow_tf32
+    except RuntimeError:  # torch refuses to read it once a program has set fp32_precision, which came later
+        name, wanted, before = "fp32_precision", "tf32", matmul.fp32_precision
+    if before == wanted:
+        yield
+        return
+    setattr(matmul, name, wanted)
     try:
         yield
     finally:
-        torch.backends.cuda.matmul.allow_tf32 = before
+        setattr(matmul, name, before)
 
 
 @contextmanager

@@ -115,9 +115,11 @@ class _Holder:
         self.captioner, self.critic = trained["captioner"], trained.get("critic")
         self.scoring_batch_size = recipe.objective.get("scoring_batch_size")
         self.max_new_tokens = recipe.objective.get("max_new_tokens", 40)
-        pairs = 2 * (recipe.objective.get("pairs_per_image") or 0)
+        # All pairs of an image cannot be counted without the data: they count as one.
+        pairs = 2 * (recipe.objective["pairs_per_image"] or 1) if "pairs_per_image" in recipe.objective else 0
         drawn = recipe.objective.get("num_generations") or recipe.objective.get("num_beams")
         self.num_return_sequences = drawn or pairs or 1
+        self.entropy_coef = recipe.objective.get("entropy_coef")
 
 
 def _activations(recipe: Recipe, objective: Any, inputs: dict[str, Tensor]) -> dict[str, int | None]:
@@ -133,6 +135,7 @@ def _activations(recipe: Recipe, objective: Any, inputs: dict[str, Tensor]) -> d
     passes: dict[str, dict[str, Any]] = {}
     if any(p.requires_grad for p in captioner.parameters()):
         passes["captioner"] = {"family": captioner.family, "vision_learns": captioner.trains_vision}
+        passes["captioner"]["entropy"] = getattr(objective, "entropy_coef", None) is not None
     critic = getattr(objective, "critic", None)
     if critic is not None and hasattr(critic.states, "family"):
         passes["critic"] = {"family": critic.states.family, "vision_learns": False, "head": critic.head}

@@ -42,7 +42,7 @@ class WordNumbers:
         """Text between spaces -> the number of its only word, or ``_PAIRS + n`` where it is pair n of words; plus ``_DOTTED``
         where it may only stand last."""
         self._pairs: list[tuple[int, int]] = []
-        self._learning = Lock()
+        self._growing = Lock()
         self._learn([f"{word} {word}." for word in vocabulary if word.isalpha()])
 
     def number(self, captions: Sequence[str], *, closing: Sequence[str] = (), add: bool = False) -> Numbered:
@@ -101,7 +101,10 @@ class WordNumbers:
         kept[breaks] = found[breaks] != _SEPARATOR
 
     def _known(self, word: str, add: bool) -> int:
-        return self.vocabulary.setdefault(word, len(self.vocabulary)) if add else self.vocabulary.get(word, _UNKNOWN)
+        if not add:
+            return self.vocabulary.get(word, _UNKNOWN)
+        with self._growing:
+            return self.vocabulary.setdefault(word, len(self.vocabulary))
 
     def _tokenized(self, captions: Sequence[str], closing: Sequence[str], add: bool) -> Numbered:
         """The same by the tokenizer."""
@@ -109,11 +112,12 @@ class WordNumbers:
         if len(closing):
             rows = [[*row, word] if word else row for row, word in zip(rows, closing, strict=True)]
         numbers, vocabulary = dict[str, int](), self.vocabulary
-        for word in dict.fromkeys(chain.from_iterable(rows)):
-            number = vocabulary.get(word)
-            if number is None and add:
-                number = vocabulary[word] = len(vocabulary)
-            numbers[word] = len(vocabulary) + len(numbers) if number is None else number
+        with self._growing:  # two threads would give one number to two words
+            for word in dict.fromkeys(chain.from_iterable(rows)):
+                number = vocabulary.get(word)
+                if number is None and add:
+                    number = vocabulary[word] = len(vocabulary)
+                numbers[word] = len(vocabulary) + len(numbers) if number is None else number
         self._learn(captions)
         lengths = np.fromiter(map(len, rows), np.int64, len(rows))
         flat = map(numbers.__getitem__, chain.from_iterable(rows))
@@ -128,7 +132,7 @@ class WordNumbers:
             numbers = [number for word in words if (number := self.vocabulary.get(word)) is not None]
             if not len(numbers) == len(words) <= 2 or "".join(words) != piece.rstrip(",.").lower():
                 continue
-            with self._learning:
+            with self._growing:
                 code = numbers[0]
                 if len(words) == 2:
                     code = _PAIRS + len(self._pairs)

@@ -24,7 +24,8 @@ class Experience:
         rollout: ``2 P`` captions, all chosen ones first.
         encoded: the images for the captioner, if they stay valid.
         reference_logprob: ``[2 P]`` log-probability of each caption under the start model.
-        drift: ``[M]`` log-ratios (policy by start model) of captions that belong to other images; empty where none are needed.
+        drift: ``[M]`` log-ratios (policy by start model, in nats) of captions that belong to other images, empty where none are
+            needed; after :meth:`KTO.prepare` ``[1]``, their mean over the whole batch, at least 0.
     """
 
     rollout: Rollout
@@ -182,12 +183,12 @@ class KTO(OfflineDPO):
         undesirable_weight: float = 1.0,
     ) -> None:
         super().__init__(captioner, preferences, beta=beta, pairs_per_image=pairs_per_image)
-        if min(desirable_weight, undesirable_weight) < 0 or len(preferences) < 2:
+        self._every = [(image_id, pair.chosen) for image_id, own in preferences.items() for pair in own]
+        if min(desirable_weight, undesirable_weight) < 0 or len({image_id for image_id, _ in self._every}) < 2:
             raise ValueError(
                 "desirable_weight and undesirable_weight must be at least 0, and two images need preferences"
             )
         self.desirable_weight, self.undesirable_weight = desirable_weight, undesirable_weight
-        self._every = [(image_id, pair.chosen) for image_id, own in preferences.items() for pair in own]
 
     def prepare(self, experiences: list[Experience], gather: Gather) -> list[Experience]:
         """Give every micro-batch the mean log-ratio of the whole batch."""
@@ -205,8 +206,9 @@ class KTO(OfflineDPO):
 
     def _of_another(self, image_id: str, place: float) -> str:
         """A chosen caption of another image: the one at ``place`` (0 to 1) among all, or the next that is of another."""
-        start = int(place * len(self._every))
-        turned = self._every[start:] + self._every[:start]
+        count = len(self._every)
+        start = int(place * count)
+        turned = (self._every[(start + offset) % count] for offset in range(count))
         return next(text for owner, text in turned if owner != image_id)
 
     def _values(self, chosen: Tensor, rejected: Tensor, drift: Tensor) -> Tensor:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import hashlib
-import io
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
+from tellapart.data.decoding import decode
+from tellapart.data.pixels import to_rgb, widened
 from tellapart.errors import UsageError
 from tellapart.names import require_known
 from tellapart.rewards import REWARDS
@@ -70,6 +72,8 @@ class KnownImages:
 class Scorer:
     """Scores captions of images that come as objects, paths or bytes.
 
+    Calls from several threads, as of verl's reward loop, take turns: neither caches nor tokenizers bear two at once.
+
     Args:
         name: of the reward.
         reward: callable of a rollout.
@@ -89,6 +93,7 @@ class Scorer:
     ) -> None:
         self.name, self._reward, self._known, self._process = name, reward, known, process
         self.needs_references, self.needs_images = needs_references, known is not None or process is not None
+        self._turn = Lock()
 
     @torch.no_grad()
     def __call__(
@@ -113,10 +118,12 @@ class Scorer:
         ]
         found: list[float | None] = [None] * len(texts)
         if scored:
-            rollout = self._rollout(
-                [texts[i] for i in scored], [pictures[i] for i in scored], [captions[i] for i in scored]
-            )
-            for place, value in zip(scored, self._reward(rollout).tolist(), strict=True):
+            with self._turn:
+                rollout = self._rollout(
+                    [texts[i] for i in scored], [pictures[i] for i in scored], [captions[i] for i in scored]
+                )
+                values = self._reward(rollout).tolist()
+            for place, value in zip(scored, values, strict=True):
                 found[place] = float(value)
         return found
 
@@ -139,7 +146,7 @@ class Scorer:
         keys, at = [], dict[int, str]()
         for picture in pictures:
             if id(picture) not in at:
-                at[id(picture)], image = _opened(picture, len(at)) if self.needs_images else (str(len(at)), None)
+                at[id(picture)], image = _opened(picture) if self.needs_images else (str(len(at)), None)
                 if image is not None:
                     opened.setdefault(at[id(picture)], image)
             keys.append(at[id(picture)])
@@ -371,18 +378,29 @@ def _listed(value: Any) -> list[str]:
     return [value] if isinstance(value, str) else [str(text) for text in value]
 
 
-def _opened(picture: Any, number: int) -> tuple[str, Image.Image]:
-    """A picture as RGB, and a name that tells it from others: its path, or a hash of its content."""
+def _opened(picture: Any) -> tuple[str, Image.Image]:
+    """A picture as RGB, and a name that tells it from others: its path, or a hash of its content.
+
+    Files and bytes are decoded as a recipe's data are. A PIL image is taken as it stands, since its pixels are what the trainer's
+    model sees.
+    """
     from PIL import Image
 
     if isinstance(picture, dict):
-        picture = picture["bytes"] if picture.get("bytes") is not None else picture["path"]
+        picture = picture["path"] if picture.get("bytes") is None else picture["bytes"]
     if isinstance(picture, str | Path):
-        try:
-            return f"file {picture}", Image.open(picture).convert("RGB")
-        except OSError as error:
-            raise UsageError(f"the image {picture} cannot be read ({error}): check the path in the data.") from error
+        return f"file {picture}", decode(_read(Path(picture)), str(picture))
     if isinstance(picture, bytes):
-        return f"bytes {hashlib.sha256(picture).hexdigest()}", Image.open(io.BytesIO(picture)).convert("RGB")
-    image = picture.convert("RGB")
+        return f"bytes {hashlib.sha256(picture).hexdigest()}", decode(picture, "an image given as bytes")
+    if not isinstance(picture, Image.Image):
+        raise UsageError(f"an image is given as {type(picture).__name__}: give a PIL image, a path, or bytes.")
+    picture.load()
+    image = widened(to_rgb(picture))
     return f"pixels {image.size} {hashlib.sha256(image.tobytes()).hexdigest()}", image
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise UsageError(f"the image {path} cannot be read ({error}): check the path in the data.") from error
