@@ -130,10 +130,12 @@ class _Table(Layout):
             before: images of the files before it.
         """
         found, place = Gathered(path), self.place
-        image, captions = "", None
+        image, captions, known = "", None, set[str]()
         for where, row in self.rows(path):
             if not image:
                 image = choose_column(row, place.image_column, IMAGE_COLUMNS, "image_column", path)
+            if captions is None and not row.keys() <= known:  # lines of JSON may have fields that the first one lacks
+                known |= row.keys()
                 captions = choose_captions(row, place.caption_column, path, needed=place.captions_only)
             cell = require_text(row.get(image), image, path, where)
             texts = () if captions is None else caption_cell(row.get(captions), path, where)
@@ -312,7 +314,7 @@ class Parquet(_Table):
         for number, (group, row, values) in enumerate(rows_of(path, [*named, *used])):
             where = f"row {number + 1}"
             given = id_cell(values, place.id_column, path, where)
-            key = str(before + number if given is None else given)
+            key = found.key(given, before + number, where)
             texts = () if captions is None else caption_cell(values.get(captions), path, where)
             found.add(key, texts, given, where)
             member = str((values.get(image) or {}).get(PATH) or number) if named else str(number)
