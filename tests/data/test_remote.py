@@ -334,3 +334,21 @@ def test_file_systems_that_are_not_there(tmp_path):
     table = write(tmp_path / "x.jsonl", json.dumps({"image": "memory://bucket/secret.png"}) + "\n")
     with pytest.raises(UsageError, match="tables may name paths and addresses of http"):
         load_dataset(table)
+
+
+def test_several_tables_in_a_store_name_images_next_to_themselves(store, photos):
+    """Both tables name "x.png", each the one in its own folder."""
+    for name, number in (("a", 1), ("b", 3)):
+        put(store, f"lists/{name}/x.png", (photos / f"{number} x.png").read_bytes())
+        put(store, f"lists/{name}/list.jsonl", json.dumps({"path": "x.png", "image_id": name}).encode())
+    for pattern in ("*", "{a,b}"):
+        data = load_dataset(f"{store}/lists/{pattern}/list.jsonl")
+        assert (data.ids, shades(data)) == (["a", "b"], [60, 180])
+
+
+def test_folders_of_a_store_by_a_pattern_lose_no_image(store, photos):
+    """Below "some/a", "some/ab/x.png" would be "b/x.png", as is the image in its folder b."""
+    for name, number in (("a/b", 1), ("ab", 2), ("c", 3)):
+        put(store, f"some/{name}/x.png", (photos / f"{number} x.png").read_bytes())
+    data = load_dataset(f"{store}/some/{{a,ab,c}}")
+    assert (data.ids, shades(data)) == (["a/b/x.png", "ab/x.png", "c/x.png"], [60, 120, 180])

@@ -165,7 +165,7 @@ class Datasets(Layout):
             if image in kinds:
                 sources.setdefault(key, RowImage(rows, number, image, f"{path}/{Path(file or where).name}"))
             else:
-                sources.setdefault(key, image_in(str(file), self.place.images or self.place.folder, self.place))
+                sources.setdefault(key, image_in(str(file), self.place.images or self.place.folder, self.place, path))
         return [Example(key, sources[key], tuple(texts)) for key, texts in found.captions.items()]
 
     @classmethod

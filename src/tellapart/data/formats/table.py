@@ -146,7 +146,7 @@ class _Table(Layout):
         roots = [self.place.images] if self.place.images else [path.parent, path.parent / "images"]
         root = root_of(found.captions, roots) or roots[0]
         return [
-            Example(found.ids.get(name, name), image_in(name, root, self.place), tuple(captions))
+            Example(found.ids.get(name, name), image_in(name, root, self.place, path), tuple(captions))
             for name, captions in found.captions.items()
         ]
 
