@@ -102,6 +102,9 @@ def test_image_bytes_as_datasets_writes_them(photos, tmp_path, monkeypatch):
     assert len(list((tmp_path / "cache" / "parquet").glob("*.bin"))) == 3, "three rows a group, three groups"
     with pytest.raises(UsageError, match=r"hf\.parquet/6 is empty: remove the row"):
         data[6].image.read()
+    elsewhere = load_dataset(tmp_path / "hf.parquet", images=tmp_path / "photos")
+    with pytest.raises(UsageError, match=r"3 x\.png is empty"):
+        elsewhere[5].image.read()  # photos/photos/3 x.png
     assert load_dataset(tmp_path / "hf.parquet", id_column="label").ids == data.ids
     assert data[3].image.name.endswith("hf.parquet/3.png")
     as_parquet(

@@ -352,3 +352,14 @@ def test_folders_of_a_store_by_a_pattern_lose_no_image(store, photos):
         put(store, f"some/{name}/x.png", (photos / f"{number} x.png").read_bytes())
     data = load_dataset(f"{store}/some/{{a,ab,c}}")
     assert (data.ids, shades(data)) == (["a/b/x.png", "ab/x.png", "c/x.png"], [60, 120, 180])
+
+
+def test_a_remote_table_cannot_name_files_of_this_machine(store, photos, tmp_path):
+    """Not by a path, which is below the table's own folder, and not by a path that stands next to missing bytes."""
+    own = str(picture(tmp_path / "private" / "x.png", 9))
+    put(store, "tables/paths.jsonl", json.dumps({"path": own.lstrip("/")}).encode())
+    rows = [{"image": {"bytes": data, "path": own}} for data in (None, (photos / "1 x.png").read_bytes())]
+    put(store, "tables/bytes.parquet", WRITERS["parquet"](tmp_path / "t.parquet", rows).read_bytes())
+    for name in ("paths.jsonl", "bytes.parquet"):
+        with pytest.raises(ImageError, match="does not exist|is empty"):
+            load_dataset(f"{store}/tables/{name}")[0].image.read()

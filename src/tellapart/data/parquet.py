@@ -129,6 +129,8 @@ class ParquetImage:
         row: the row in it.
         column: the image's column.
         member: the file name of the image, as the table says, else its row.
+        root: folder that a path beside missing bytes is relative to; None for a table from elsewhere, which must not name files
+            of this machine.
     """
 
     table: Path
@@ -136,6 +138,7 @@ class ParquetImage:
     row: int
     column: str
     member: str
+    root: Path | None = None
 
     @property
     def name(self) -> str:
@@ -160,9 +163,8 @@ class ParquetImage:
             raise ImageError(f"{self.name} cannot be unpacked ({error.strerror}): check {cache_dir()}.") from error
         if data is not None:
             return data
-        file = self.table.parent / self.member
-        if file.is_file():
-            return ImageFile(file).read()
+        if self.root is not None and (self.root / self.member).is_file():
+            return ImageFile(self.root / self.member).read()
         raise ImageError(f"{self.name} is empty: remove the row, or give it an image.")
 
     def open(self) -> Image.Image:

@@ -311,6 +311,7 @@ class Parquet(_Table):
         captions = choose_captions(columns.names, place.caption_column, path, needed=place.captions_only)
         named = [f"{image}.{PATH}"] if image in columns.paths else []
         found, sources = Gathered(path), dict[str, ImageSource]()
+        root = (place.images or path.parent) if place.base_of(path) is None else None
         for number, (group, row, values) in enumerate(rows_of(path, [*named, *used])):
             where = f"row {number + 1}"
             given = id_cell(values, place.id_column, path, where)
@@ -318,5 +319,5 @@ class Parquet(_Table):
             texts = () if captions is None else caption_cell(values.get(captions), path, where)
             found.add(key, texts, given, where)
             member = str((values.get(image) or {}).get(PATH) or number) if named else str(number)
-            sources.setdefault(key, ParquetImage(path, group, row, image, member))
+            sources.setdefault(key, ParquetImage(path, group, row, image, member, root))
         return [Example(key, sources[key], tuple(texts)) for key, texts in found.captions.items()]
