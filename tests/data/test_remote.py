@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import socket
 import time
@@ -48,6 +49,7 @@ def server(photos, monkeypatch):
         *dict.fromkeys(("127.0.0.1", "10.1.2.3", "172.16.0.1", "192.168.1.1", "169.254.169.254"), False).items(),
         *dict.fromkeys(("0.0.0.0", "100.64.0.1", "255.255.255.255", "224.0.0.1", "198.18.0.1"), False).items(),
         *dict.fromkeys(("::1", "::", "fe80::1", "fc00::1", "ff02::1", "::ffff:127.0.0.1"), False).items(),
+        *dict.fromkeys(("fec0::1", "64:ff9b:1::7f00:1", "::7f00:1", "5f00::1", "168.63.129.16"), False).items(),
         *dict.fromkeys(("2002:7f00:1::", "64:ff9b::7f00:1", "::ffff:169.254.169.254", "fe80::1%1"), False).items(),
     ],
 )
@@ -171,6 +173,15 @@ def test_limits_of_size_and_time(server, monkeypatch):
     server.answers["/slow"] = lambda handler: time.sleep(1)
     with pytest.raises(FetchError, match=r"/slow cannot be fetched \(.*\): check the address, or try again later"):
         fetch(f"{server.url}/slow", most=5000, allow_private=True)
+
+
+def test_a_body_that_is_compressed_unasked_is_refused(server):
+    """As object stores send files that were uploaded with an encoding; read as they are, they would be no table."""
+    server.answers["/list.csv"] = (200, {"content-encoding": "gzip"}, gzip.compress(b"path\n1 x.png\n"))
+    with pytest.raises(UsageError, match=r"list\.csv is sent compressed \(gzip\) unasked: copy the file"):
+        load_dataset(f"{server.url}/list.csv", allow_private=True)
+    server.answers["/list.csv"] = (200, {"content-encoding": "aws-chunked"}, b"path\n1 x.png\n")
+    assert len(load_dataset(f"{server.url}/list.csv", allow_private=True)) == 1
 
 
 def test_a_page_in_place_of_an_image_is_not_kept(server):
