@@ -227,7 +227,7 @@ def _answer(here: httpx2.URL, url: str, allow_private: bool, headers: Mapping[st
 def _require_good(status: int, headers: Mapping[str, str], url: str) -> None:
     if status in (200, 304) or status in MOVED:
         if status == 200 and (packed := COMPRESSED & set(re.findall(r"[a-z]+", headers.get("content-encoding", "")))):
-            raise FetchError(f"{url} is sent compressed ({packed.pop()}) unasked: copy the file, and name the copy.")
+            raise FetchError(f"{url} is sent compressed ({min(packed)}) unasked: copy the file, and name the copy.")
         return
     name = HTTPStatus(status).phrase if status in set(HTTPStatus) else ""
     what = f"HTTP {status} {name}".rstrip()
