@@ -270,6 +270,10 @@ def _check_apart(options: CaptionOptions) -> None:
     other = next((name for name in ("rerank", "summarize", "features") if getattr(options, name) is not None), None)
     if other is not None:
         raise UsageError(f"--apart chooses by look-alikes, so it does not go with --{other}: leave one of the two out.")
+    _check_apart_numbers(options)
+
+
+def _check_apart_numbers(options: CaptionOptions) -> None:
     for name in ("lookalikes", "num_distractors"):
         if getattr(options, name) < 1:
             raise UsageError(f"--{name} is {getattr(options, name)}: it must be at least 1.")
