@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import errno
 import io
 import json
 import pickle
@@ -289,3 +290,16 @@ def test_images_without_a_path_have_ids_in_all_rows_or_in_none(ids, tmp_path):
     for row in rows:
         row["image_id"] = None
     assert load_dataset(as_parquet(tmp_path / "y.parquet", rows)).ids == ["0", "1", "2"]
+
+
+def test_bytes_are_unpacked_on_a_disk_without_locks_and_nothing_else_stays(tmp_path, monkeypatch):
+    fcntl = pytest.importorskip("fcntl")
+
+    def flock(*_):
+        raise OSError(errno.ENOTSUP, "Operation not supported")
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    monkeypatch.setenv("TELLAPART_CACHE", str(tmp_path / "cache"))
+    data = load_dataset(as_parquet(tmp_path / "x.parquet", [{"image": encoded(50)}]))
+    assert shades(data) == [50]
+    assert sorted(file.suffix for file in (tmp_path / "cache" / "parquet").iterdir()) == [".bin", ".npy"]

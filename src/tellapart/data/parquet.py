@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from filelock import FileLock
 
 from tellapart.data.decoding import decode
 from tellapart.data.images import ImageFile, printable
 from tellapart.data.sniff import ImageError
 from tellapart.errors import UsageError
 from tellapart.files import beside, cache_dir
+from tellapart.locks import in_turn
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -193,8 +193,7 @@ def unpacked(table: Path, group: int, column: str) -> Path:
     key = json.dumps([VERSION, str(table.absolute()), stat.st_size, stat.st_mtime_ns, group, column])
     stored = cache_dir() / "parquet" / f"{hashlib.sha256(key.encode(errors='surrogatepass')).hexdigest()}.bin"
     if not _ranges(stored).is_file():
-        stored.parent.mkdir(parents=True, exist_ok=True)
-        with FileLock(stored.with_suffix(".lock")):  # other processes wait, and do not unpack the same again
+        with in_turn(stored.with_suffix(".lock"), stored, tells=False):  # others do not unpack the same again
             if not _ranges(stored).is_file():
                 _unpack(_bytes_of(table, group, column), stored)
     return stored
