@@ -100,7 +100,9 @@ class Lock:
         if self._lock is None:
             return
         lock, self._lock = self._lock, None
-        if read_object(self._owner).get("pid", os.getpid()) == os.getpid():  # else these were deleted by hand and are another's
+        if (
+            read_object(self._owner).get("pid", os.getpid()) == os.getpid()
+        ):  # else these were deleted by hand and are another's
             self._owner.unlink(missing_ok=True)
             # Removed while it is held: whoever waits for a file that is gone looks again. Windows keeps a file that is open.
             if os.name != "nt":

@@ -151,7 +151,10 @@ def test_without_files_and_for_the_first_images_only(materials, caption):
         ),
         (["--apart", "--listener", "x", "--apart_weights", "truth=nan"], "write NAME=NUMBER"),
         (["--apart", "--listener", "x", "--apart_weights", "truth=2"], "which only a verifier tells: give --verifier"),
-        (["--apart", "--listener", "x", "--num_distractors", "7"], "is for contrastive decoding: give --apart_strength"),
+        (
+            ["--apart", "--listener", "x", "--num_distractors", "7"],
+            "is for contrastive decoding: give --apart_strength",
+        ),
     ],
 )
 def test_what_does_not_go_together_is_one_sentence(caption, words, sentence):

@@ -112,6 +112,8 @@ def test_a_name_of_several_images_belongs_to_none_of_them():
     examples = [Example(f"{folder}/7.jpg", EncodedImage(b"", f"{folder}/7.jpg")) for folder in "ab"]
     dataset = CaptionDataset(examples, name="data")
     for name in ("7.jpg", "7", "x/7.jpg"):
-        with pytest.raises(UsageError, match=r"several images of that name, such as 'a/7\.jpg' and 'b/7\.jpg': give the"):
+        with pytest.raises(
+            UsageError, match=r"several images of that name, such as 'a/7\.jpg' and 'b/7\.jpg': give the"
+        ):
             preferences_of({name: [PAIR]}, dataset)
     assert preferences_of({"b/7.jpg": [PAIR]}, dataset) == {"b/7.jpg": [PAIR]}

@@ -12,29 +12,23 @@ from tellapart.cli.command import options_of
 from tellapart.cli.console import note, say, table
 from tellapart.errors import UsageError
 from tellapart.names import require_known
+from tellapart.recipe.people import Judges, references_from
 
 if TYPE_CHECKING:
     from tellapart.data.judgements.records import Judgements
     from tellapart.evaluation.people.measure import Figure, Measured
-    from tellapart.recipe.people import Judges
 
 PUBLISHED_CLIP = "clip-vit-base-patch32"
 PUBLISHED_PAC = "clip_ViT-B-32.pth"
 
 
 @dataclass(frozen=True, kw_only=True)
-class PeopleOptions:
+class PeopleOptions(Judges):
     """Options of ``tellapart bench people``.
 
     Args:
         only: names of the sets to measure, with commas between them; null measures all.
         references: human captions by image in any layout, for sets that come without: SugarCrepe, THumB's own file.
-        images: folder with the images (below it, by file name), for metrics that see them.
-        listener: CLIP or SigLIP model for CLIPScore and RefCLIPScore; needs --images.
-        pac: encoder of PAC-S: the authors' .pth file, a folder or a Hugging Face id; needs --images.
-        pac_base: for .pth files, the model that they were trained from.
-        itm: BLIP, BLIP-2 or an instruct model that matches images and texts; needs --images.
-        meteor: also METEOR, whose data come with pycocoevalcap.
         limit: judge only the first N images of each set; null takes all. Published values are then not compared.
         output_dir: folder for people.md, people.json and people.png; null keeps nothing.
         json: print the figures as JSON instead of tables.
@@ -44,14 +38,13 @@ class PeopleOptions:
         "tellapart bench people judgements/ --references captions_val2017.json",
         "tellapart bench people judgements/ --only flickr8k-expert --limit 100",
     )
+    groups: ClassVar[dict[str, tuple[str, ...]]] = {
+        "judgements": ("only", "references", "limit"),
+        "metrics": ("images", "listener", "pac", "pac_base", "itm", "meteor"),
+        "output": ("output_dir", "json"),
+    }
     only: str | None = None
     references: str | None = None
-    images: Path | None = None
-    listener: str | None = None
-    pac: str | None = None
-    pac_base: str | None = None
-    itm: str | None = None
-    meteor: bool = False
     limit: int | None = None
     output_dir: Path | None = None
     json: bool = False
@@ -87,22 +80,13 @@ def run_people(argv: Sequence[str]) -> int:
 def _measured(path: Path, options: PeopleOptions) -> tuple[list[Measured], list[str]]:
     from tellapart.data.judgements.open import read_judgements
     from tellapart.evaluation.people.measure import measure
-    from tellapart.recipe.people import Judges, references_from
 
     references = references_from(options.references) if options.references else None
     sets = _chosen(read_judgements(path, references=references), options)
-    judges = Judges(
-        images=options.images,
-        listener=options.listener,
-        pac=options.pac,
-        pac_base=options.pac_base,
-        itm=options.itm,
-        meteor=options.meteor,
-    )
     found = []
     for judgements in sets:
-        scorers = judges.scorers(judgements)
-        same = judges.as_published(clip=PUBLISHED_CLIP, pac=PUBLISHED_PAC)
+        scorers = options.scorers(judgements)
+        same = options.as_published(clip=PUBLISHED_CLIP, pac=PUBLISHED_PAC)
         own = measure(judgements, scorers, same_models=same, whole=options.limit is None)
         if not own.figures:
             note(f"note: {judgements.name} is left out: no metric can score it without --references or --images.")
@@ -111,7 +95,7 @@ def _measured(path: Path, options: PeopleOptions) -> tuple[list[Measured], list[
         raise UsageError(
             f"no metric can score the captions of {path}: give --references, or --images with a --listener."
         )
-    return found, _how(sets, judges, options)
+    return found, _how(sets, options)
 
 
 def _chosen(sets: Sequence[Judgements], options: PeopleOptions) -> list[Judgements]:
@@ -123,11 +107,11 @@ def _chosen(sets: Sequence[Judgements], options: PeopleOptions) -> list[Judgemen
     return [one if options.limit is None else one.first_images(options.limit) for one in sets]
 
 
-def _how(sets: Sequence[Judgements], judges: Judges, options: PeopleOptions) -> list[str]:
+def _how(sets: Sequence[Judgements], options: PeopleOptions) -> list[str]:
     """Sentences that a reader needs to make the figures again."""
     counts = ", ".join(f"{one.name} ({len(one.rated) or len(one.pairs):,})" for one in sets)
     part = f" Only the first {options.limit} images of each set." if options.limit is not None else ""
-    return [f"Made by `tellapart bench people`. Captions or pairs: {counts}.{part} {judges.described()}".strip()]
+    return [f"Made by `tellapart bench people`. Captions or pairs: {counts}.{part} {options.described()}".strip()]
 
 
 def _tables(figures: Sequence[Figure]) -> str:
@@ -140,7 +124,7 @@ def _tables(figures: Sequence[Figure]) -> str:
                 name,
                 STATISTICS[figure.protocol.statistic],
                 figure.metric,
-                f"{figure.value:.2f}",
+                figure.text,
                 figure.published,
                 "differs" if figure.marked else "",
             ]

@@ -109,7 +109,9 @@ class Gathered:
         numbered = image_id is None
         if self._numbered not in (None, numbered):
             what = "no id" if numbered else f"the id {image_id!r}"
-            raise UsageError(f"{self.path}: {where} has {what}, unlike rows before it: give every image an id, or none.")
+            raise UsageError(
+                f"{self.path}: {where} has {what}, unlike rows before it: give every image an id, or none."
+            )
         self._numbered = numbered
         return str(number if numbered else image_id)
 
