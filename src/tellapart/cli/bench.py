@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from tellapart.cli.command import options_of
+from tellapart.cli.command import options_of, run_action
 from tellapart.cli.console import note, say, table
 from tellapart.errors import UsageError
 from tellapart.names import require_known
@@ -67,6 +67,11 @@ def run_people(argv: Sequence[str]) -> int:
         raise UsageError(f"{len(words)} sources of judgements were named: give one file or folder.")
     if options.limit is not None and options.limit < 1:
         raise UsageError(f"--limit is {options.limit}: keep at least 1 image.")
+    unseen = next((name for name in ("images", "pac_base") if getattr(options, name) is not None), None)
+    if unseen is not None and not options.models:
+        raise UsageError(
+            f"--{unseen} is for metrics that see images: give --listener, --pac or --itm, or leave it out."
+        )
     measured, how = _measured(Path(words[0]), options)
     if options.output_dir is not None:
         from tellapart.evaluation.people.page import write_people
@@ -143,15 +148,4 @@ def run(argv: Sequence[str]) -> int:
     Raises:
         UsageError: it says nothing known.
     """
-    if argv and argv[0] in ("-h", "--help", "help"):
-        lines = [f"  {name}  {line}" for name, (line, _) in ACTIONS.items()]
-        say(
-            "\n".join(
-                ["usage: tellapart bench ACTION ...", "", "actions:", *lines, "", "Each explains itself: --help."]
-            )
-        )
-        return 0
-    if not argv:
-        raise UsageError("bench needs to know what to measure: write tellapart bench people DATA.")
-    require_known(argv[0], ACTIONS, "an action of tellapart bench")
-    return ACTIONS[argv[0]][1](argv[1:])
+    return run_action("bench", ACTIONS, argv)
