@@ -147,3 +147,15 @@ def test_locks_exclude_each_other_under_contention(tmp_path, kind):
         thread.join()
     assert (max(most), len(most)) == (1, 120)
     assert not Path(tmp_path / ".lock").exists()
+
+
+def test_a_lock_that_was_deleted_by_hand_is_not_removed_from_its_next_holder(tmp_path):
+    first = Lock(tmp_path / ".lock", "training into")
+    for path in tmp_path.iterdir():
+        path.unlink()
+    with Lock(tmp_path / ".lock", "training into"):
+        (tmp_path / ".lock.owner").write_text(json.dumps({"pid": -1, "host": "elsewhere"}))
+        first.release()
+        assert sorted(path.name for path in tmp_path.iterdir()) == [".lock", ".lock.owner"]
+        with pytest.raises(TakenError):
+            Lock(tmp_path / ".lock", "training into", patience=0.0)

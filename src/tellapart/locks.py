@@ -100,10 +100,13 @@ class Lock:
         if self._lock is None:
             return
         lock, self._lock = self._lock, None
-        self._owner.unlink(missing_ok=True)
-        # Removed while it is held: whoever waits for a file that is gone looks again. Windows keeps a file that is open.
-        if os.name != "nt":
-            self.path.unlink(missing_ok=True)
+        if (
+            read_object(self._owner).get("pid", os.getpid()) == os.getpid()
+        ):  # else these were deleted by hand and are another's
+            self._owner.unlink(missing_ok=True)
+            # Removed while it is held: whoever waits for a file that is gone looks again. Windows keeps a file that is open.
+            if os.name != "nt":
+                self.path.unlink(missing_ok=True)
         lock.release()
         with suppress(OSError):  # what was made under the lock stays, with its folder
             for folder in self._made:
@@ -122,18 +125,19 @@ class Lock:
 
 
 @contextmanager
-def in_turn(path: Path, making: Path) -> Iterator[None]:
-    """Hold a lock while the block runs; while another process holds it, wait, and log for whom.
+def in_turn(path: Path, making: Path, *, tells: bool = True) -> Iterator[None]:
+    """Hold a lock while the block runs; while another process holds it, wait.
 
     Args:
         path: file of the lock.
         making: what is made under it.
+        tells: whether to log for whom it waits, and that the last holder was killed.
     """
     lock: Lock | None = None
-    told = False
+    told = not tells
     while lock is None:
         try:
-            lock = Lock(path, "making", what=making)
+            lock = Lock(path, "making", what=making, tells=tells)
         except TakenError as taken:
             if not told:
                 logger.warning("waiting for %s, which makes %s.", taken.holder, making)

@@ -235,3 +235,10 @@ def test_the_page_shows_both_pictures_and_goes_when_nothing_is_confused(tmp_path
     assert "1 of 3 captions" in text
     assert write_confused(page, rows[1:], items) == 0
     assert not page.exists()
+
+
+def test_a_rival_that_has_left_the_collection_is_not_shown(tmp_path):
+    """A stopped run was compared with an image that is not there when it is resumed."""
+    items = pictures(2)
+    rows = [(items[0], Caption("i0", "a cup", flags=(CONFUSED,), margin=-0.25, rival="gone"))]
+    assert write_confused(tmp_path / "c.html", rows, items) == 0

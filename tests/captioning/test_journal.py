@@ -220,3 +220,18 @@ def test_a_kill_while_a_finished_run_is_removed_leaves_all_or_nothing(tmp_path, 
     assert len(again.done) in (0, 4)
     again.close()
     assert [path.name for path in tmp_path.iterdir()] == ["w"], "what the kill left is tidied"
+
+
+def test_a_run_that_ends_leaves_the_folder_of_a_run_that_begins(tmp_path, monkeypatch):
+    """The next run may take the name as soon as the lock is released."""
+    work = Work(tmp_path / "c.work", {"n": 1})
+    release = work._lock.release
+
+    def releasing():
+        release()
+        (tmp_path / "c.work").mkdir(exist_ok=True)
+        (tmp_path / "c.work" / "journal-0.jsonl").touch()
+
+    monkeypatch.setattr(work._lock, "release", releasing)
+    work.remove()
+    assert [path.name for path in tmp_path.rglob("*")] == ["c.work", "journal-0.jsonl"]

@@ -42,6 +42,18 @@ def test_images_that_are_missing(materials, judged, tmp_path, capsys):
     assert "lacks 8 of the 8 images of mine, such as 00.png" in capsys.readouterr().err
 
 
+def test_options_of_models_without_a_model(judged, tmp_path, capsys):
+    for words in (("--images", str(tmp_path)), ("--pac_base", "x")):
+        assert main(["bench", "people", str(judged), *words]) == 2
+        assert f"{words[0]} is for metrics that see images: give --listener" in capsys.readouterr().err
+
+
 def test_overview(capsys):
     assert main(["bench", "--help"]) == 0
-    assert "people" in capsys.readouterr().out
+    assert "\n  people  compare metrics with people's judgements" in capsys.readouterr().out
+    for words, sentence in (
+        ((), "write tellapart bench people."),
+        (("people's",), "is not an action of tellapart bench"),
+    ):
+        assert main(["bench", *words]) == 2
+        assert sentence in capsys.readouterr().err

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
+from tellapart.captioning.defaults import NUM_BEAMS
 from tellapart.captioning.draw import Drawer
+from tellapart.cli.caption import decodings
+from tellapart.cli.caption_options import CaptionOptions
 from tellapart.cli.main import main
 from tiny.matchers import tiny_blip_itm
 
@@ -146,9 +150,24 @@ def test_without_files_and_for_the_first_images_only(materials, caption):
             "with a name of truth, likelihood, clip_s, fluency",
         ),
         (["--apart", "--listener", "x", "--apart_weights", "truth=nan"], "write NAME=NUMBER"),
+        (["--apart", "--listener", "x", "--apart_weights", "truth=2"], "which only a verifier tells: give --verifier"),
+        (
+            ["--apart", "--listener", "x", "--num_distractors", "7"],
+            "is for contrastive decoding: give --apart_strength",
+        ),
     ],
 )
 def test_what_does_not_go_together_is_one_sentence(caption, words, sentence):
     code, _, said = caption(*words)
     assert code == 2
     assert sentence in said
+
+
+def test_as_many_candidates_as_beams():
+    options = CaptionOptions(captioner="x", apart=True, listener="x", num_beams=3)
+    first, again = decodings(options)
+    assert (first.num_beams, first.num_return_sequences, again.num_return_sequences) == (3, 3, 3)
+    first, again = decodings(replace(options, num_beams=6, n=4))
+    assert (first.num_beams, first.num_return_sequences, again.num_return_sequences) == (6, 4, 4)
+    first, _ = decodings(replace(options, num_beams=None))
+    assert first.num_beams == first.num_return_sequences == NUM_BEAMS

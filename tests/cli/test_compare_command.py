@@ -72,6 +72,8 @@ def test_seeds_are_pooled_under_the_name_of_the_method(seeds, capsys):
     assert "\nstart model & " in said
     assert run("compare", seeds[0], "--pool", "seeds", "--protocol", "val-6-greedy") == 2
     assert "found no two runs that differ only in the seed" in capsys.readouterr().err
+    assert run("compare", *seeds, "--pool", "seeds", "--samples", "50") == 2
+    assert "--samples does nothing with --pool" in capsys.readouterr().err
 
 
 def test_start_needs_a_run(materials, capsys):

@@ -19,11 +19,11 @@ def rows_of(folder) -> list[dict]:
 
 @pytest.fixture
 def pairs(tmp_path):
-    """Two pairs of each of the first five training images, by file name."""
+    """Two pairs of each of the first five training images, by file name, and two of an image that is not there."""
     path = tmp_path / "pairs.jsonl"
     rows = [
         {"images": [f"{place:02}.png"], "prompt": "", "chosen": f"{text} on a mat", "rejected": f"{text} in a park"}
-        for place in range(5)
+        for place in (*range(5), 99)
         for text in CAPTIONS
     ]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -36,7 +36,9 @@ def test_they_learn_what_is_preferred(materials, pairs, tmp_path, method, capsys
     changes = {"preferences": {"path": str(pairs)}, "evaluation": {"split": None}, "listener": None, "reward": None}
     changes |= {"objective": {"beta": 0.2, "pairs_per_image": None}, "max_steps": 6, "per_device_train_batch_size": 5}
     assert main(["train", str(materials.recipe(tmp_path, method, **changes))]) == 0
-    assert "5 of 8 training images have preferences" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "5 of 8 training images have preferences" in said
+    assert "2 of 12 preferences are not about training images and are left out" in said
     steps = rows_of(tmp_path / method)
     start = {"offline_dpo": math.log(2), "ipo": (1 / 0.4) ** 2}
     assert steps[0]["margin"] == pytest.approx(0, abs=1e-4)

@@ -60,6 +60,8 @@ def test_a_recipe_is_printed_and_copied_with_the_schemas_it_names(tmp_path, caps
     assert "tellapart train " in capsys.readouterr().err
     assert main(words) == 2
     assert "exists: name another folder for --copy" in capsys.readouterr().err
+    assert main(["recipes", "--json", "--copy", str(tmp_path / "other")]) == 2
+    assert "leave one of the two out" in capsys.readouterr().err
 
 
 def test_recipes_are_found_by_name_from_any_folder(tmp_path, monkeypatch, capsys):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import errno
 import io
 import json
 import pickle
@@ -102,6 +103,9 @@ def test_image_bytes_as_datasets_writes_them(photos, tmp_path, monkeypatch):
     assert len(list((tmp_path / "cache" / "parquet").glob("*.bin"))) == 3, "three rows a group, three groups"
     with pytest.raises(UsageError, match=r"hf\.parquet/6 is empty: remove the row"):
         data[6].image.read()
+    elsewhere = load_dataset(tmp_path / "hf.parquet", images=tmp_path / "photos")
+    with pytest.raises(UsageError, match=r"3 x\.png is empty"):
+        elsewhere[5].image.read()  # photos/photos/3 x.png
     assert load_dataset(tmp_path / "hf.parquet", id_column="label").ids == data.ids
     assert data[3].image.name.endswith("hf.parquet/3.png")
     as_parquet(
@@ -264,3 +268,38 @@ def test_processes_share_what_one_of_them_unpacks(tmp_path, monkeypatch):
     for file in (tmp_path / "cache" / "parquet").iterdir():
         file.unlink()
     assert data[7].image.read() == encoded(35), "what was deleted from the cache is unpacked again"
+
+
+def test_braces_count_up_and_down(photos):
+    for pattern, wanted in (("{0..2}", [0, 60, 120]), ("{2..1}", [120, 60]), ("{3..3}", [180])):
+        assert shades(load_dataset(f"{photos}/{pattern} x.png")) == wanted
+
+
+def test_lines_may_have_captions_that_the_first_line_lacks(photos):
+    rows = [{"file": "0 x.png"}, {"file": "1 x.png", "text": "dark"}, {"file": "2 x.png", "text": "grey"}]
+    data = load_dataset(as_jsonl(photos / "t.jsonl", rows))
+    assert data.references == {"0 x.png": [], "1 x.png": ["dark"], "2 x.png": ["grey"]}
+
+
+@pytest.mark.parametrize("ids", [[1, None, 7], [None, 0, 7]])
+def test_images_without_a_path_have_ids_in_all_rows_or_in_none(ids, tmp_path):
+    """Row 1 without an id would be known as "1", which is the id of row 0."""
+    rows = [{"image": encoded(10 * n), "image_id": name} for n, name in enumerate(ids)]
+    with pytest.raises(UsageError, match=r"row 2 has .*, unlike rows before it: give every image an id, or none"):
+        load_dataset(as_parquet(tmp_path / "x.parquet", rows))
+    for row in rows:
+        row["image_id"] = None
+    assert load_dataset(as_parquet(tmp_path / "y.parquet", rows)).ids == ["0", "1", "2"]
+
+
+def test_bytes_are_unpacked_on_a_disk_without_locks_and_nothing_else_stays(tmp_path, monkeypatch):
+    fcntl = pytest.importorskip("fcntl")
+
+    def flock(*_):
+        raise OSError(errno.ENOTSUP, "Operation not supported")
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    monkeypatch.setenv("TELLAPART_CACHE", str(tmp_path / "cache"))
+    data = load_dataset(as_parquet(tmp_path / "x.parquet", [{"image": encoded(50)}]))
+    assert shades(data) == [50]
+    assert sorted(file.suffix for file in (tmp_path / "cache" / "parquet").iterdir()) == [".bin", ".npy"]

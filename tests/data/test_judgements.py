@@ -143,3 +143,23 @@ def test_one_set_in_two_files(tmp_path):
     (tmp_path / "flickr8k.json").write_text(json.dumps({"a": image}))
     with pytest.raises(UsageError, match="holds flickr8k-expert twice"):
         read_judgements(tmp_path)
+
+
+def test_line_breaks_of_unicode_are_part_of_a_text(tmp_path):
+    """U+2028 ends a line for str.splitlines, not for JSON and CSV."""
+    row = {"image": "a.jpg", "candidate": "one\u2028car", "refs": ["a dog"], "ratings": [1]}
+    (tmp_path / "x.jsonl").write_text(json.dumps(row, ensure_ascii=False), encoding="utf-8")
+    assert read(tmp_path / "x.jsonl").rated == (Rated("a.jpg", "one\u2028car", ("a dog",), (1.0,)),)
+    (tmp_path / "x.csv").write_text("imgid,mt,refs,score\na.jpg,one\u2028car,['a dog'],1\n", encoding="utf-8")
+    assert read(tmp_path / "x.csv").rated == (Rated("a.jpg", "one car", ("a dog",), (1.0,)),)
+
+
+@pytest.mark.parametrize(
+    ("caption", "refs", "told"),
+    [(None, ["a dog"], "a field is missing or of another kind"), ("x", "'a dog'", "references that are not a list")],
+)
+def test_broken_cells_are_told(tmp_path, caption, refs, told):
+    rows = [{"cand": "one car", "refs": refs, "human_score": 0.5}, {"cand": caption, "refs": refs, "human_score": 0.5}]
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "x.parquet")
+    with pytest.raises(UsageError, match=told):
+        read_judgements(tmp_path / "x.parquet")

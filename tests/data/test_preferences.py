@@ -83,3 +83,37 @@ def test_images_that_are_not_there(tmp_path):
     dataset = CaptionDataset([Example("8", EncodedImage(b"", "8.jpg"))], name="data")
     with pytest.raises(UsageError, match="none of the 1 images"):
         preferences_of({"7": [PAIR]}, dataset)
+
+
+def test_lines_are_those_of_json_and_not_of_unicode(tmp_path):
+    """U+2028 ends a line for str.splitlines, not for JSON."""
+    path = tmp_path / "rows.ndjson"
+    row = {"image_id": "1", "chosen": "a\u2028b", "rejected": "c"}
+    path.write_text(f"\n{json.dumps(row, ensure_ascii=False)}\n", encoding="utf-8")
+    assert read_preferences(path) == {"1": [PreferencePair("a b", "c")]}
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "told"),
+    [
+        ("rows.json", '["x"]', "row 1 of .* is not a preference"),
+        ("rows.jsonl", '\n["x"]\n', "row 2 of .* is not a preference"),
+        ("rows.jsonl", '{"image_id":\n', "line 1, column 13: not valid JSON"),
+        ("rows.parquet", "PAR1", "is not a readable parquet file"),
+    ],
+)
+def test_files_that_hold_no_preferences(tmp_path, name, content, told):
+    (tmp_path / name).write_text(content)
+    with pytest.raises(UsageError, match=told):
+        read_preferences(tmp_path / name)
+
+
+def test_a_name_of_several_images_belongs_to_none_of_them():
+    examples = [Example(f"{folder}/7.jpg", EncodedImage(b"", f"{folder}/7.jpg")) for folder in "ab"]
+    dataset = CaptionDataset(examples, name="data")
+    for name in ("7.jpg", "7", "x/7.jpg"):
+        with pytest.raises(
+            UsageError, match=r"several images of that name, such as 'a/7\.jpg' and 'b/7\.jpg': give the"
+        ):
+            preferences_of({name: [PAIR]}, dataset)
+    assert preferences_of({"b/7.jpg": [PAIR]}, dataset) == {"b/7.jpg": [PAIR]}

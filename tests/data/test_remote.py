@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import socket
 import time
@@ -48,6 +49,7 @@ def server(photos, monkeypatch):
         *dict.fromkeys(("127.0.0.1", "10.1.2.3", "172.16.0.1", "192.168.1.1", "169.254.169.254"), False).items(),
         *dict.fromkeys(("0.0.0.0", "100.64.0.1", "255.255.255.255", "224.0.0.1", "198.18.0.1"), False).items(),
         *dict.fromkeys(("::1", "::", "fe80::1", "fc00::1", "ff02::1", "::ffff:127.0.0.1"), False).items(),
+        *dict.fromkeys(("fec0::1", "64:ff9b:1::7f00:1", "::7f00:1", "5f00::1", "168.63.129.16"), False).items(),
         *dict.fromkeys(("2002:7f00:1::", "64:ff9b::7f00:1", "::ffff:169.254.169.254", "fe80::1%1"), False).items(),
     ],
 )
@@ -171,6 +173,15 @@ def test_limits_of_size_and_time(server, monkeypatch):
     server.answers["/slow"] = lambda handler: time.sleep(1)
     with pytest.raises(FetchError, match=r"/slow cannot be fetched \(.*\): check the address, or try again later"):
         fetch(f"{server.url}/slow", most=5000, allow_private=True)
+
+
+def test_a_body_that_is_compressed_unasked_is_refused(server):
+    """As object stores send files that were uploaded with an encoding; read as they are, they would be no table."""
+    server.answers["/list.csv"] = (200, {"content-encoding": "gzip"}, gzip.compress(b"path\n1 x.png\n"))
+    with pytest.raises(UsageError, match=r"list\.csv is sent compressed \(gzip\) unasked: copy the file"):
+        load_dataset(f"{server.url}/list.csv", allow_private=True)
+    server.answers["/list.csv"] = (200, {"content-encoding": "aws-chunked"}, b"path\n1 x.png\n")
+    assert len(load_dataset(f"{server.url}/list.csv", allow_private=True)) == 1
 
 
 def test_a_page_in_place_of_an_image_is_not_kept(server):
@@ -334,3 +345,32 @@ def test_file_systems_that_are_not_there(tmp_path):
     table = write(tmp_path / "x.jsonl", json.dumps({"image": "memory://bucket/secret.png"}) + "\n")
     with pytest.raises(UsageError, match="tables may name paths and addresses of http"):
         load_dataset(table)
+
+
+def test_several_tables_in_a_store_name_images_next_to_themselves(store, photos):
+    """Both tables name "x.png", each the one in its own folder."""
+    for name, number in (("a", 1), ("b", 3)):
+        put(store, f"lists/{name}/x.png", (photos / f"{number} x.png").read_bytes())
+        put(store, f"lists/{name}/list.jsonl", json.dumps({"path": "x.png", "image_id": name}).encode())
+    for pattern in ("*", "{a,b}"):
+        data = load_dataset(f"{store}/lists/{pattern}/list.jsonl")
+        assert (data.ids, shades(data)) == (["a", "b"], [60, 180])
+
+
+def test_folders_of_a_store_by_a_pattern_lose_no_image(store, photos):
+    """Below "some/a", "some/ab/x.png" would be "b/x.png", as is the image in its folder b."""
+    for name, number in (("a/b", 1), ("ab", 2), ("c", 3)):
+        put(store, f"some/{name}/x.png", (photos / f"{number} x.png").read_bytes())
+    data = load_dataset(f"{store}/some/{{a,ab,c}}")
+    assert (data.ids, shades(data)) == (["a/b/x.png", "ab/x.png", "c/x.png"], [60, 120, 180])
+
+
+def test_a_remote_table_cannot_name_files_of_this_machine(store, photos, tmp_path):
+    """Not by a path, which is below the table's own folder, and not by a path that stands next to missing bytes."""
+    own = str(picture(tmp_path / "private" / "x.png", 9))
+    put(store, "tables/paths.jsonl", json.dumps({"path": own.lstrip("/")}).encode())
+    rows = [{"image": {"bytes": data, "path": own}} for data in (None, (photos / "1 x.png").read_bytes())]
+    put(store, "tables/bytes.parquet", WRITERS["parquet"](tmp_path / "t.parquet", rows).read_bytes())
+    for name in ("paths.jsonl", "bytes.parquet"):
+        with pytest.raises(ImageError, match=r"does not exist|is empty"):
+            load_dataset(f"{store}/tables/{name}")[0].image.read()

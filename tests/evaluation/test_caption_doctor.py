@@ -82,6 +82,28 @@ def test_captions_in_a_file(tmp_path, capsys):
     assert "compared with their references" in capsys.readouterr().out
 
 
+def test_references_of_different_length_and_images_without_any():
+    """First references have the 1,000 words of a TTR, second ones have not; one image has none."""
+    people = [[f"a dog runs over the grass{place}", f"two dogs{place}"] for place in range(200)]
+    checked = check_captions([f"a dog runs over the park{place}" for place in range(201)], [*people, []])
+    assert checked.human["mean_length"] == pytest.approx((6 + 2) / 2)
+    assert "TTR1" not in checked.human
+
+
+def test_options_that_would_do_nothing(tmp_path, capsys):
+    captions = tmp_path / "captions.json"
+    captions.write_text(json.dumps([{"image_id": 1, "caption": "a dog"}]))
+    log = tmp_path / "log.jsonl"
+    log.write_text('{"step": 1, "reward": 1.0}\n')
+    for words, said in (
+        ((log, "--references", captions), f"--references does nothing to {log}, which is not a file of captions"),
+        ((tmp_path, "--split", "val"), f"--split does nothing to {tmp_path}, which is not a file of captions"),
+        ((captions, "--split", "val"), "--split does nothing without --references"),
+    ):
+        assert main(["doctor", *map(str, words)]) == 2
+        assert said in capsys.readouterr().err
+
+
 @pytest.fixture
 def published(shared_data):
     folder = shared_data / "results"

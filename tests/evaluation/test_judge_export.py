@@ -67,3 +67,5 @@ def test_the_command_writes_what_training_reads(tmp_path, capsys):
     assert path.endswith("preferences.jsonl")
     assert main(["judge", "a", "b", "--export", "preferences"]) == 2
     assert json.loads((study.folder / "preferences.jsonl").read_text())["question"] == READS_BETTER
+    assert main(["judge", str(study.folder), "--export", "preferences", "--port", "8001"]) == 2
+    assert "--port does nothing to the study" in capsys.readouterr().err

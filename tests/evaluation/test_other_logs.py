@@ -130,3 +130,11 @@ def test_the_doctor_reads_them(tmp_path, capsys, trainer, change, found):
         assert "nothing is wrong in what it logs" in told
     else:
         assert f"{found}:" in told
+
+
+def test_a_checkpoint_without_a_number_is_passed_over(tmp_path):
+    for name, reward in (("checkpoint-best", 0.9), ("checkpoint-10", 0.2), ("checkpoint-9", 0.1)):
+        (tmp_path / name).mkdir()
+        state = {"log_history": [{"step": 1, "reward": reward}]}
+        (tmp_path / name / "trainer_state.json").write_text(json.dumps(state))
+    assert read_other_log(tmp_path)["reward"] == [(1, 0.2)]

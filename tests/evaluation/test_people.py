@@ -186,3 +186,18 @@ def test_part_of_the_crowds_judgements(judgements, capsys):
     assert main(["bench", "people", str(judgements), "--only", "pascal"]) == 2
     assert main(["bench"]) == 2
     assert main(["bench", "people"]) == 2
+
+
+def test_ratings_that_are_all_equal_order_nothing(tmp_path, capsys):
+    """No correlation is defined then; JSON has no NaN."""
+    rows = [{"image": f"{n}.jpg", "candidate": f"a dog {n}", "refs": ["a dog runs"], "ratings": [1]} for n in range(3)]
+    path = tmp_path / "mine.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert main(["bench", "people", str(path), "--json", "--output_dir", str(tmp_path / "out")]) == 0
+
+    def refuse(word):
+        raise AssertionError(word)
+
+    for text in (capsys.readouterr().out, (tmp_path / "out" / "people.json").read_text()):
+        assert {row["value"] for row in json.loads(text, parse_constant=refuse)} == {None}
+    assert "| CIDEr | - |" in (tmp_path / "out" / "people.md").read_text()

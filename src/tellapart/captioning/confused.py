@@ -32,13 +32,13 @@ def write_confused(path: Path, rows: Sequence[Row], items: Iterable[Item]) -> in
     """
     import jinja2
 
-    confused = [(item, caption) for item, caption in rows if CONFUSED in caption.flags and caption.rival is not None]
+    by_id = {item.id: item for item in items}  # which may lack a rival of a run that was stopped
+    confused = [(item, caption) for item, caption in rows if CONFUSED in caption.flags and caption.rival in by_id]
     if not confused:
         path.unlink(missing_ok=True)
         return 0
     confused.sort(key=lambda row: row[1].margin or 0.0)
     said = {item.id: caption.caption for item, caption in rows}
-    by_id = {item.id: item for item in items}
     told = f"{len(confused)} of {len(rows)} captions suit a look-alike at least as well as their own image, by the listener."
     told += f" The {MOST} worst are shown." if len(confused) > MOST else ""
     told += " Words that only one of the two captions has are marked."

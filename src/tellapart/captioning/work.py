@@ -111,11 +111,11 @@ class Work:
         """
         if os.name == "nt":  # which renames no folder with an open file
             self.close()
+        done = self.folder
         with suppress(OSError):
-            self.folder.rename(self._finished)
+            done = self.folder.rename(self._finished)
         self.close()
-        for folder in (self.folder, self._finished):
-            shutil.rmtree(folder, ignore_errors=True)
+        shutil.rmtree(done, ignore_errors=True)  # not whatever has that name now: a new run may have begun
 
 
 def _shown(key: str, value: Any) -> str:

@@ -8,33 +8,27 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from tellapart.cli.command import options_of
+from tellapart.cli.command import options_of, run_action
 from tellapart.cli.console import note, say, table
 from tellapart.errors import UsageError
 from tellapart.names import require_known
+from tellapart.recipe.people import Judges, references_from
 
 if TYPE_CHECKING:
     from tellapart.data.judgements.records import Judgements
     from tellapart.evaluation.people.measure import Figure, Measured
-    from tellapart.recipe.people import Judges
 
 PUBLISHED_CLIP = "clip-vit-base-patch32"
 PUBLISHED_PAC = "clip_ViT-B-32.pth"
 
 
 @dataclass(frozen=True, kw_only=True)
-class PeopleOptions:
+class PeopleOptions(Judges):
     """Options of ``tellapart bench people``.
 
     Args:
         only: names of the sets to measure, with commas between them; null measures all.
         references: human captions by image in any layout, for sets that come without: SugarCrepe, THumB's own file.
-        images: folder with the images (below it, by file name), for metrics that see them.
-        listener: CLIP or SigLIP model for CLIPScore and RefCLIPScore; needs --images.
-        pac: encoder of PAC-S: the authors' .pth file, a folder or a Hugging Face id; needs --images.
-        pac_base: for .pth files, the model that they were trained from.
-        itm: BLIP, BLIP-2 or an instruct model that matches images and texts; needs --images.
-        meteor: also METEOR, whose data come with pycocoevalcap.
         limit: judge only the first N images of each set; null takes all. Published values are then not compared.
         output_dir: folder for people.md, people.json and people.png; null keeps nothing.
         json: print the figures as JSON instead of tables.
@@ -44,14 +38,13 @@ class PeopleOptions:
         "tellapart bench people judgements/ --references captions_val2017.json",
         "tellapart bench people judgements/ --only flickr8k-expert --limit 100",
     )
+    groups: ClassVar[dict[str, tuple[str, ...]]] = {
+        "judgements": ("only", "references", "limit"),
+        "metrics": ("images", "listener", "pac", "pac_base", "itm", "meteor"),
+        "output": ("output_dir", "json"),
+    }
     only: str | None = None
     references: str | None = None
-    images: Path | None = None
-    listener: str | None = None
-    pac: str | None = None
-    pac_base: str | None = None
-    itm: str | None = None
-    meteor: bool = False
     limit: int | None = None
     output_dir: Path | None = None
     json: bool = False
@@ -74,6 +67,11 @@ def run_people(argv: Sequence[str]) -> int:
         raise UsageError(f"{len(words)} sources of judgements were named: give one file or folder.")
     if options.limit is not None and options.limit < 1:
         raise UsageError(f"--limit is {options.limit}: keep at least 1 image.")
+    unseen = next((name for name in ("images", "pac_base") if getattr(options, name) is not None), None)
+    if unseen is not None and not options.models:
+        raise UsageError(
+            f"--{unseen} is for metrics that see images: give --listener, --pac or --itm, or leave it out."
+        )
     measured, how = _measured(Path(words[0]), options)
     if options.output_dir is not None:
         from tellapart.evaluation.people.page import write_people
@@ -87,22 +85,13 @@ def run_people(argv: Sequence[str]) -> int:
 def _measured(path: Path, options: PeopleOptions) -> tuple[list[Measured], list[str]]:
     from tellapart.data.judgements.open import read_judgements
     from tellapart.evaluation.people.measure import measure
-    from tellapart.recipe.people import Judges, references_from
 
     references = references_from(options.references) if options.references else None
     sets = _chosen(read_judgements(path, references=references), options)
-    judges = Judges(
-        images=options.images,
-        listener=options.listener,
-        pac=options.pac,
-        pac_base=options.pac_base,
-        itm=options.itm,
-        meteor=options.meteor,
-    )
     found = []
     for judgements in sets:
-        scorers = judges.scorers(judgements)
-        same = judges.as_published(clip=PUBLISHED_CLIP, pac=PUBLISHED_PAC)
+        scorers = options.scorers(judgements)
+        same = options.as_published(clip=PUBLISHED_CLIP, pac=PUBLISHED_PAC)
         own = measure(judgements, scorers, same_models=same, whole=options.limit is None)
         if not own.figures:
             note(f"note: {judgements.name} is left out: no metric can score it without --references or --images.")
@@ -111,7 +100,7 @@ def _measured(path: Path, options: PeopleOptions) -> tuple[list[Measured], list[
         raise UsageError(
             f"no metric can score the captions of {path}: give --references, or --images with a --listener."
         )
-    return found, _how(sets, judges, options)
+    return found, _how(sets, options)
 
 
 def _chosen(sets: Sequence[Judgements], options: PeopleOptions) -> list[Judgements]:
@@ -123,11 +112,11 @@ def _chosen(sets: Sequence[Judgements], options: PeopleOptions) -> list[Judgemen
     return [one if options.limit is None else one.first_images(options.limit) for one in sets]
 
 
-def _how(sets: Sequence[Judgements], judges: Judges, options: PeopleOptions) -> list[str]:
+def _how(sets: Sequence[Judgements], options: PeopleOptions) -> list[str]:
     """Sentences that a reader needs to make the figures again."""
     counts = ", ".join(f"{one.name} ({len(one.rated) or len(one.pairs):,})" for one in sets)
     part = f" Only the first {options.limit} images of each set." if options.limit is not None else ""
-    return [f"Made by `tellapart bench people`. Captions or pairs: {counts}.{part} {judges.described()}".strip()]
+    return [f"Made by `tellapart bench people`. Captions or pairs: {counts}.{part} {options.described()}".strip()]
 
 
 def _tables(figures: Sequence[Figure]) -> str:
@@ -140,7 +129,7 @@ def _tables(figures: Sequence[Figure]) -> str:
                 name,
                 STATISTICS[figure.protocol.statistic],
                 figure.metric,
-                f"{figure.value:.2f}",
+                figure.text,
                 figure.published,
                 "differs" if figure.marked else "",
             ]
@@ -159,15 +148,4 @@ def run(argv: Sequence[str]) -> int:
     Raises:
         UsageError: it says nothing known.
     """
-    if argv and argv[0] in ("-h", "--help", "help"):
-        lines = [f"  {name}  {line}" for name, (line, _) in ACTIONS.items()]
-        say(
-            "\n".join(
-                ["usage: tellapart bench ACTION ...", "", "actions:", *lines, "", "Each explains itself: --help."]
-            )
-        )
-        return 0
-    if not argv:
-        raise UsageError("bench needs to know what to measure: write tellapart bench people DATA.")
-    require_known(argv[0], ACTIONS, "an action of tellapart bench")
-    return ACTIONS[argv[0]][1](argv[1:])
+    return run_action("bench", ACTIONS, argv)

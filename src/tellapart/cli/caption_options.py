@@ -43,7 +43,7 @@ class CaptionOptions:
         on_error: an image that cannot be read is listed and left out (skip), or ends the run (fail).
         strict: exit with code 2 if an image could not be read; otherwise only if none could.
         dry_run: caption N images, show the captions before and after post-processing, and write nothing.
-        num_beams: beams of the search; 1 is greedy; null takes 5 unless captions are sampled.
+        num_beams: beams of the search; 1 is greedy; null takes 5 unless captions are sampled, and with --apart --n, else 20.
         max_new_tokens: longest caption in tokens; null takes the style's, else 40.
         min_new_tokens: shortest caption in tokens; null takes the style's, else 0.
         no_repeat_ngram_size: no sequence of N tokens may occur twice in a caption; 0 allows repetition.
@@ -55,7 +55,7 @@ class CaptionOptions:
         prompt: prompt for a model that takes one; null takes the style's.
         dtype: precision of the model's weights.
         n: captions sampled for each image, of which --rerank keeps the best, or which --summarize makes one of; with --apart,
-            beams or samples, 20 unless given.
+            beams or samples, unless given as many as --num_beams, else 20.
         rerank: the reward that decides which caption is best: clip_s, by --listener.
         listener: a CLIP or SigLIP for --rerank clip_s and the fault low_match: a model folder, a Hugging Face id, or
             world/listener.
@@ -270,12 +270,19 @@ def _check_apart(options: CaptionOptions) -> None:
     other = next((name for name in ("rerank", "summarize", "features") if getattr(options, name) is not None), None)
     if other is not None:
         raise UsageError(f"--apart chooses by look-alikes, so it does not go with --{other}: leave one of the two out.")
+    _check_apart_numbers(options)
+
+
+def _check_apart_numbers(options: CaptionOptions) -> None:
     for name in ("lookalikes", "num_distractors"):
         if getattr(options, name) < 1:
             raise UsageError(f"--{name} is {getattr(options, name)}: it must be at least 1.")
     if options.apart_strength < 0:
         raise UsageError(f"--apart_strength is {options.apart_strength}: it must be at least 0.")
-    weights_of(options)
+    if options.num_distractors != NUM_DISTRACTORS and not options.apart_strength:
+        raise UsageError("--num_distractors is for contrastive decoding: give --apart_strength, or leave it out.")
+    if "truth" in weights_of(options) and options.verifier is None:
+        raise UsageError("--apart_weights weighs truth, which only a verifier tells: give --verifier, or leave it out.")
 
 
 def weights_of(options: CaptionOptions) -> dict[str, float]:
@@ -299,8 +306,10 @@ def weights_of(options: CaptionOptions) -> dict[str, float]:
 
 
 def candidates(options: CaptionOptions) -> int:
-    """Captions drawn per image."""
-    return NUM_BEAMS if options.apart and options.n == 1 else options.n
+    """Captions drawn per image; to tell look-alikes apart, without ``n`` one per beam."""
+    if not options.apart or options.n > 1:
+        return options.n
+    return NUM_BEAMS if options.do_sample else options.num_beams or NUM_BEAMS
 
 
 def _check_choice(options: CaptionOptions) -> None:

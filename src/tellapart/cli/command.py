@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import fields
 from textwrap import wrap
 from typing import TypeVar
 
 from tellapart.cli.console import say
 from tellapart.errors import UsageError
+from tellapart.names import require_known
 from tellapart.recipe import options as reading
 from tellapart.recipe.flags import known_key, split_words
 from tellapart.recipe.words import read_options
@@ -42,6 +43,28 @@ def options_of(argv: Sequence[str], kind: type[T], *, usage: str, description: s
     }
     values = read_options(given, kind.__name__, options)
     return words.positional, kind(**{field.name: getattr(values, field.name) for field in fields(kind)})  # type: ignore[arg-type]
+
+
+Actions = Mapping[str, tuple[str, Callable[[Sequence[str]], int]]]
+"""Action of a command -> (one line, what takes the remaining words and returns the exit code)."""
+
+
+def run_action(command: str, actions: Actions, argv: Sequence[str]) -> int:
+    """Hand the words to the action of a command that the first of them names, or print which actions there are.
+
+    Raises:
+        UsageError: there is no such action.
+    """
+    if argv[:1] and argv[0] in ("-h", "--help", "help"):
+        width = max(map(len, actions))
+        lines = [f"  {name:<{width}}  {line}" for name, (line, _) in actions.items()]
+        usage = f"usage: tellapart {command} ACTION ..."
+        say("\n".join([usage, "", "actions:", *lines, "", f"tellapart {command} ACTION --help explains an action."]))
+        return 0
+    if not argv:
+        raise UsageError(f"{command} needs to know what to do: write tellapart {command} {' or '.join(actions)}.")
+    require_known(argv[0], actions, f"an action of tellapart {command}")
+    return actions[argv[0]][1](argv[1:])
 
 
 def help_head(usage: str, description: str, examples: Sequence[str] = ()) -> list[str]:

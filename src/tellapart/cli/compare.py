@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from tellapart.cli.command import options_of
+from tellapart.cli.command import options_of, refuse_unused
 from tellapart.cli.console import result_console, say
 from tellapart.errors import UsageError
 
@@ -71,6 +71,9 @@ def run(argv: Sequence[str]) -> int:
         raise UsageError("--confidence must lie between 0 and 1, and --samples be at least 1: change them.")
     if options.seed < 0:
         raise UsageError(f"--seed is {options.seed}: give 0 or more.")
+    if options.pool is not None:
+        used = [field.name for field in fields(options) if field.name not in CompareOptions.groups["intervals"]]
+        refuse_unused(options, used, "with --pool, which shows spreads over seeds and no intervals: leave it out")
     found, every = _compared(words, options), options.all_metrics
     printers = {
         "table": lambda: found.print(result_console(), every_metric=every),

@@ -8,12 +8,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from tellapart.cli.command import options_of
+from tellapart.cli.command import options_of, run_action
 from tellapart.cli.console import note, say, table
 from tellapart.data.formats.names import Format, Link, Readable
 from tellapart.errors import UsageError
 from tellapart.files import write_json, write_text
-from tellapart.names import require_known
 
 if TYPE_CHECKING:
     from tellapart.data.check import Group, Report, Spread
@@ -359,17 +358,4 @@ def run(argv: Sequence[str]) -> int:
     Raises:
         UsageError: it says nothing known.
     """
-    if argv and argv[0] in ("-h", "--help", "help"):
-        say(usage())
-        return 0
-    if not argv:
-        raise UsageError(f"data needs to know what to do: write tellapart data {' or '.join(ACTIONS)}.")
-    require_known(argv[0], ACTIONS, "an action of tellapart data")
-    return ACTIONS[argv[0]][1](argv[1:])
-
-
-def usage() -> str:
-    """The overview that ``tellapart data --help`` prints."""
-    width = max(map(len, ACTIONS))
-    lines = [f"  {name:<{width}}  {line}" for name, (line, _) in ACTIONS.items()]
-    return "\n".join(["usage: tellapart data ACTION ...", "", "actions:", *lines, "", "Each explains itself: --help."])
+    return run_action("data", ACTIONS, argv)

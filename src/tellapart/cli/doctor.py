@@ -74,9 +74,10 @@ def _tell(word: str, options: DoctorOptions) -> bool:
 
     path = Path(word)
     curves = None if is_our_run(path) else read_other_log(path)
-    if curves is not None:
-        return _tell_other_log(path, curves)
-    return _tell_captions(word, options) if path.is_file() else _tell_run(path)
+    if curves is None and path.is_file():
+        return _tell_captions(word, options)
+    refuse_unused(options, ("strict",), f"to {path}, which is not a file of captions: leave it out")
+    return _tell_run(path) if curves is None else _tell_other_log(path, curves)
 
 
 def _tell_other_log(path: Path, curves: dict[str, Curve]) -> bool:
@@ -153,6 +154,7 @@ def _tell_captions(word: str, options: DoctorOptions) -> bool:
 
     results = as_results(word)
     if options.references is None:
+        refuse_unused(options, ("strict",), "without --references: give them, or leave it out")
         captions, references = [row.caption for row in results.rows], None
     else:
         given = Given.of(results, as_references(options.references, split=options.split))

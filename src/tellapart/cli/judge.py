@@ -120,9 +120,8 @@ def _check(words: Sequence[str], options: JudgeOptions) -> None:
     if len(words) not in (1, 2):
         raise UsageError(f"{len(words)} runs were named: give two, or the folder of one study to resume.")
     if len(words) == 1:
-        refuse_unused(
-            options, ("port", "export"), f"to the study in {words[0]}, which is made: leave it out, or name two runs"
-        )
+        used = "port" if options.export is None else "export"
+        refuse_unused(options, (used,), f"to the study in {words[0]}, which is made: leave it out, or name two runs")
     if len(words) == 2 and options.export is not None:
         raise UsageError("--export writes the answers of a study: name its folder alone.")
     if options.num_items < 1:

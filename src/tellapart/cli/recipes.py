@@ -47,6 +47,8 @@ def run(argv: Sequence[str]) -> int:
     if chosen is None:
         return 0
     words, options = chosen
+    if options.json and options.copy is not None:
+        raise UsageError("--json lists recipes, and --copy copies them: leave one of the two out.")
     from tellapart.recipe.shipped import describe, shipped_files
 
     named = [describe(word) for word in words or shipped_files()]

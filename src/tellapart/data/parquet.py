@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from filelock import FileLock
 
 from tellapart.data.decoding import decode
 from tellapart.data.images import ImageFile, printable
 from tellapart.data.sniff import ImageError
 from tellapart.errors import UsageError
 from tellapart.files import beside, cache_dir
+from tellapart.locks import in_turn
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -129,6 +129,8 @@ class ParquetImage:
         row: the row in it.
         column: the image's column.
         member: the file name of the image, as the table says, else its row.
+        root: folder that a path beside missing bytes is relative to; None for a table from elsewhere, which must not name files
+            of this machine.
     """
 
     table: Path
@@ -136,6 +138,7 @@ class ParquetImage:
     row: int
     column: str
     member: str
+    root: Path | None = None
 
     @property
     def name(self) -> str:
@@ -160,9 +163,8 @@ class ParquetImage:
             raise ImageError(f"{self.name} cannot be unpacked ({error.strerror}): check {cache_dir()}.") from error
         if data is not None:
             return data
-        file = self.table.parent / self.member
-        if file.is_file():
-            return ImageFile(file).read()
+        if self.root is not None and (self.root / self.member).is_file():
+            return ImageFile(self.root / self.member).read()
         raise ImageError(f"{self.name} is empty: remove the row, or give it an image.")
 
     def open(self) -> Image.Image:
@@ -191,8 +193,7 @@ def unpacked(table: Path, group: int, column: str) -> Path:
     key = json.dumps([VERSION, str(table.absolute()), stat.st_size, stat.st_mtime_ns, group, column])
     stored = cache_dir() / "parquet" / f"{hashlib.sha256(key.encode(errors='surrogatepass')).hexdigest()}.bin"
     if not _ranges(stored).is_file():
-        stored.parent.mkdir(parents=True, exist_ok=True)
-        with FileLock(stored.with_suffix(".lock")):  # other processes wait, and do not unpack the same again
+        with in_turn(stored.with_suffix(".lock"), stored, tells=False):  # others do not unpack the same again
             if not _ranges(stored).is_file():
                 _unpack(_bytes_of(table, group, column), stored)
     return stored

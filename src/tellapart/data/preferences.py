@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tellapart.data.captions import read_json, read_text
+from tellapart.data.captions import read_json
 from tellapart.data.dataset import CaptionDataset
+from tellapart.data.formats.rows import json_rows
+from tellapart.data.parquet import opened
 from tellapart.errors import UsageError
 
 IMAGE_FIELDS = ("image_id", "file_name", "image_path", "image", "images")
@@ -50,8 +52,10 @@ def read_preferences(path: Path) -> dict[str, list[PreferencePair]]:
         [PreferencePair(chosen='a red car', rejected='a car')]
     """
     found: dict[str, list[PreferencePair]] = {}
-    for number, row in enumerate(_rows(path), 1):
+    for number, row in _rows(path):
         try:
+            if not isinstance(row, Mapping):
+                raise TypeError("it is not an object")
             image, pair = _image(row), _pair(row)
         except (KeyError, TypeError, IndexError, ValueError) as error:
             raise UsageError(f"row {number} of {path} is not a preference ({error!r}): give {LAYOUTS}.") from error
@@ -68,20 +72,26 @@ def preferences_of(
     """Image id -> its pairs, of images in ``dataset``: found by id, else by file name, else by file name without ending.
 
     Raises:
-        UsageError: none of the pairs is of an image of the data set.
+        UsageError: none of the pairs is of an image of the data set, or a name is that of several images.
     """
-    ids = {example.id: example.id for example in dataset}
-    names: dict[str, str] = {}
+    ids = {example.id for example in dataset}
+    files: dict[str, list[str]] = {}
+    stems: dict[str, list[str]] = {}
     for example in dataset:
         file = Path(example.image.name).name
-        names.setdefault(file, example.id)
-        names.setdefault(Path(file).stem, example.id)
+        files.setdefault(file, []).append(example.id)
+        stems.setdefault(Path(file).stem, []).append(example.id)
     found: dict[str, list[PreferencePair]] = {}
     for key, own in pairs.items():
         file = Path(key).name
-        image_id = ids.get(key) or names.get(file) or names.get(Path(file).stem)
-        if image_id is not None:
-            found.setdefault(image_id, []).extend(own)
+        named = [key] if key in ids else files.get(file) or stems.get(Path(file).stem, [])
+        if len(named) > 1:
+            raise UsageError(
+                f"preferences are about {key!r}, but {dataset.name} has several images of that name, such as {named[0]!r} and "
+                f"{named[1]!r}: give the images' ids as image_id."
+            )
+        if named:
+            found.setdefault(named[0], []).extend(own)
     if not found:
         raise UsageError(
             f"none of the {len(pairs)} images with preferences (first {next(iter(pairs))!r}) is an image of {dataset.name}: name "
@@ -90,24 +100,19 @@ def preferences_of(
     return found
 
 
-def _rows(path: Path) -> Iterator[Mapping[str, Any]]:
+def _rows(path: Path) -> Iterator[tuple[int, Any]]:
+    """The rows, and their numbers: in JSON lines those of the lines."""
     if path.suffix == ".parquet":
-        import pyarrow.parquet as pq
-
-        for batch in pq.ParquetFile(path).iter_batches(batch_size=256):  # a few hundred, since rows may hold images
-            yield from batch.to_pylist()
-    elif path.suffix == ".jsonl":
-        for number, line in enumerate(read_text(path).splitlines(), 1):
-            if line.strip():
-                try:
-                    yield json.loads(line)
-                except ValueError as error:
-                    raise UsageError(f"line {number} of {path} is not JSON: {error}.") from error
+        with opened(path) as file:
+            batches = file.iter_batches(batch_size=256)  # a few hundred, since rows may hold images
+            yield from enumerate((row for batch in batches for row in batch.to_pylist()), 1)
+    elif path.suffix in (".jsonl", ".ndjson"):
+        yield from json_rows(path)
     else:
         value = read_json(path)
         if not isinstance(value, list):
             raise UsageError(f"{path} is not a list of rows: give {LAYOUTS}.")
-        yield from value
+        yield from enumerate(value, 1)
 
 
 def _image(row: Mapping[str, Any]) -> str:

@@ -41,8 +41,8 @@ def check_captions(captions: Sequence[str], references: Sequence[Sequence[str]] 
 
     Args:
         captions: one per image, as they were written.
-        references: human captions of the same images, in the same order. The figures of the first of each image, of the second
-            and so on are averaged; without them the figures of COCO captions take their place.
+        references: human captions of the same images, in the same order; images without any are passed over. The figures of the
+            first of each image, of the second and so on are averaged; without them the figures of COCO captions take their place.
 
     Example:
         >>> [verdict.rule.name for verdict in check_captions(["a dog on a"] * 2000).verdicts]
@@ -50,9 +50,10 @@ def check_captions(captions: Sequence[str], references: Sequence[Sequence[str]] 
     """
     figures = caption_figures(captions)
     human = None
-    if references and all(references):
-        columns = range(min(map(len, references)))
-        human = _mean([caption_figures([own[column] for own in references]) for column in columns])
+    given = [own for own in references or () if own]
+    if given:
+        columns = range(min(map(len, given)))
+        human = _mean([caption_figures([own[column] for own in given]) for column in columns])
     readable = figures if human is not None or len(captions) >= PIECE else _without_counts(figures)
     return Checked(figures, human, examine_captions(readable, human))
 
@@ -94,4 +95,6 @@ def _without_counts(figures: Mapping[str, float]) -> dict[str, float]:
 
 
 def _mean(columns: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    return {key: float(np.mean([column[key] for column in columns])) for key in columns[0]}
+    """The means of what all have: a set of few words has no TTR."""
+    shared = [key for key in columns[0] if all(key in column for column in columns)]
+    return {key: float(np.mean([column[key] for column in columns])) for key in shared}

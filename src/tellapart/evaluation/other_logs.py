@@ -12,6 +12,7 @@ from typing import Any
 from tellapart.errors import UsageError
 from tellapart.evaluation.alarms import Curve
 from tellapart.evaluation.report.runs import LOG_FILE
+from tellapart.files import checkpoints
 from tellapart.verdicts.rules import EVAL_PREFIX, NON_FINITE
 
 EVENTS = "events.out.tfevents*"
@@ -108,7 +109,7 @@ def _in_folder(folder: Path) -> Path | None:
     """The log of a folder: a state, the last checkpoint's state, a tensorboard file below, or lines of verl."""
     if (folder / STATE).is_file():
         return folder / STATE
-    states = sorted(folder.glob(f"checkpoint-*/{STATE}"), key=lambda file: int(file.parent.name.rpartition("-")[2]))
+    states = [file for checkpoint in checkpoints(folder).values() if (file := checkpoint / STATE).is_file()]
     events = sorted(folder.rglob(EVENTS), key=lambda file: (file.stat().st_mtime, file.name))
     lines = [file for file in sorted(folder.glob("*.jsonl")) if _entries(file) is not None]
     return next((found[-1] for found in (states, lines, events) if found), None)

@@ -76,7 +76,11 @@ def _with_preferences(recipe: Recipe, dataset: CaptionDataset) -> CaptionDataset
     section: Any = recipe.parts.get("preferences")
     if section is None:
         return dataset  # told with the other parts that a method must have
-    known = preferences_of(read_preferences(section.path), dataset)
+    pairs = read_preferences(section.path)
+    known = preferences_of(pairs, dataset)
+    used, given = (sum(map(len, of.values())) for of in (known, pairs))
+    if used < given:
+        logger.warning("%d of %d preferences are not about training images and are left out.", given - used, given)
     if len(known) < len(dataset):
         logger.warning("%d of %d training images have preferences: the others are left out.", len(known), len(dataset))
     return dataset.take([dataset.position[image_id] for image_id in known])

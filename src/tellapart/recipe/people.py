@@ -36,12 +36,12 @@ class Judges:
     """What scores captions.
 
     Args:
-        images: folder with images; needed by models that see them.
-        listener: CLIP or SigLIP, for CLIPScore.
-        pac: encoder of PAC-S.
-        pac_base: whose tokenizer and image processor go with its file.
-        itm: an image-text matcher.
-        meteor: also METEOR.
+        images: folder with the images (below it, by file name), for metrics that see them.
+        listener: CLIP or SigLIP model for CLIPScore and RefCLIPScore; needs --images.
+        pac: encoder of PAC-S: the authors' .pth file, a folder or a Hugging Face id; needs --images.
+        pac_base: for .pth files, the model that they were trained from.
+        itm: BLIP, BLIP-2 or an instruct model that matches images and texts; needs --images.
+        meteor: also METEOR, whose data come with pycocoevalcap.
     """
 
     images: Path | None = None

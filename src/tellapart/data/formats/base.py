@@ -36,7 +36,7 @@ class Place:
         captions_only: whether images are not asked for, so that their files need not be there.
         seconds_between: of a video, key-frames sooner than this after the last one taken are left out.
         allow_private: whether addresses in tables may lead to hosts of a private network.
-        base: for a copy of a remote table, the folder that its paths are relative to, as an address.
+        bases: copy of a remote table -> the folder that its paths are relative to, as an address.
         files: the files, where they are known already; default: those that the path stands for.
     """
 
@@ -50,8 +50,12 @@ class Place:
     captions_only: bool = False
     seconds_between: float = 0.0
     allow_private: bool = False
-    base: str | None = None
+    bases: Mapping[str, str] | None = None
     files: tuple[str, ...] | None = None
+
+    def base_of(self, table: Path) -> str | None:
+        """The folder that the paths in a copied table are relative to, as an address; None for a table of this machine."""
+        return (self.bases or {}).get(str(table))
 
     @cached_property
     def path(self) -> Path:

@@ -27,21 +27,22 @@ def require_text(value: Any, column: str, path: Path, where: str) -> str:
     return value
 
 
-def image_in(cell: str, root: Path, place: Place) -> ImageSource:
+def image_in(cell: str, root: Path, place: Place, table: Path) -> ImageSource:
     """The image that a cell names.
 
     Args:
         cell: a path, or an address of HTTP or of an object store.
-        root: the folder that paths are relative to.
-        place: whether private addresses are allowed, and where the table came from.
+        root: the folder that paths are relative to, where the table was not copied from elsewhere.
+        place: whether private addresses are allowed, and where tables came from.
+        table: the file with the cell.
 
     Raises:
         UsageError: the address is of another kind.
     """
-    scheme = scheme_of(cell)
-    if scheme is None and (place.base is None or place.images is not None):
+    scheme, base = scheme_of(cell), place.base_of(table)
+    if scheme is None and (base is None or place.images is not None):
         return ImageFile(root / cell)
-    address = cell if scheme is not None else f"{place.base}/{cell}"
+    address = cell if scheme is not None else f"{base}/{cell}"
     if is_web(address):
         return UrlImage(address, place.allow_private)
     if scheme is not None and scheme not in STORES:

@@ -160,12 +160,12 @@ class Datasets(Layout):
         for number, (file, row) in enumerate(_light(rows, image, [captions, self.place.id_column, IMAGE_ID])):
             where = f"row {number}"
             given = id_cell(row, self.place.id_column, path, where)
-            key = str(number if given is None else given)
+            key = found.key(given, number, where)
             found.add(key, caption_cell(row.get(captions or ""), path, where), given, where)
             if image in kinds:
                 sources.setdefault(key, RowImage(rows, number, image, f"{path}/{Path(file or where).name}"))
             else:
-                sources.setdefault(key, image_in(str(file), self.place.images or self.place.folder, self.place))
+                sources.setdefault(key, image_in(str(file), self.place.images or self.place.folder, self.place, path))
         return [Example(key, sources[key], tuple(texts)) for key, texts in found.captions.items()]
 
     @classmethod

@@ -90,7 +90,7 @@ class _Metadata(Layout):
         return [
             Example(
                 found.ids.get(name) or (name if os.path.isabs(name) or scheme_of(name) else below(root / name, start)),
-                image_in(name, root, self.place),
+                image_in(name, root, self.place, found.path),
                 tuple(found.captions.get(name, ())),
             )
             for name in [*found.captions, *silent]

@@ -53,8 +53,9 @@ def braced(pattern: str) -> Iterator[str]:
         return
     counted = _RANGE.fullmatch(match[1])
     if counted:
-        first, last = counted[1], counted[2]
-        words = [f"{number:0{len(first)}d}" for number in range(int(first), int(last) + 1)]
+        first, last = int(counted[1]), int(counted[2])
+        step = 1 if first <= last else -1  # a shell, too, counts down
+        words = [f"{number:0{len(counted[1])}d}" for number in range(first, last + step, step)]
     else:
         words = match[1].split(",")
     for word in words:

@@ -59,7 +59,7 @@ def open_remote(place: Place, format: str | None) -> Source:
         return _web(place, format)
     names = list(braced(place.given))
     files = [file for name in names for file in listed(name)]
-    root = folder_of(names[0]) or _root(files)
+    root = (folder_of(names[0]) if len(names) == 1 else None) or _root(files)
     if (table := _metadata(files, root)) is not None:
         return _copied(place, [table], format)
     images = [file for file in files if is_image(file.url)]
@@ -88,8 +88,8 @@ def _copied(place: Place, files: Sequence[StoredFile], format: str | None) -> So
     """Local copies of the files, opened."""
     paths = tuple(map(str, copies(files, allow_private=place.allow_private)))
     given = paths[0] if len(paths) == 1 else place.given
-    base = files[0].url.partition("?")[0].rpartition("/")[0]
-    return open_source(replace(place, given=given, files=paths, base=base), format)
+    folders = (file.url.partition("?")[0].rpartition("/")[0] for file in files)
+    return open_source(replace(place, given=given, files=paths, bases=dict(zip(paths, folders, strict=True))), format)
 
 
 def _metadata(files: Sequence[StoredFile], root: str) -> StoredFile | None:

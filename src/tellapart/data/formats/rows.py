@@ -98,6 +98,22 @@ class Gathered:
         self.path = path
         self.captions: dict[str, list[str]] = {}
         self.ids: dict[str, str] = {}
+        self._numbered: bool | None = None
+
+    def key(self, image_id: Any, number: int, where: str) -> str:
+        """What an image without a path is known by: its id, or its number where no row has an id.
+
+        Raises:
+            UsageError: some rows have ids and others none, whose numbers could be the ids of other images.
+        """
+        numbered = image_id is None
+        if self._numbered not in (None, numbered):
+            what = "no id" if numbered else f"the id {image_id!r}"
+            raise UsageError(
+                f"{self.path}: {where} has {what}, unlike rows before it: give every image an id, or none."
+            )
+        self._numbered = numbered
+        return str(number if numbered else image_id)
 
     def add(self, image: str, captions: Iterable[str], image_id: Any, where: str) -> None:
         """Add the captions of a row.

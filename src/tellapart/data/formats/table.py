@@ -130,10 +130,12 @@ class _Table(Layout):
             before: images of the files before it.
         """
         found, place = Gathered(path), self.place
-        image, captions = "", None
+        image, captions, known = "", None, set[str]()
         for where, row in self.rows(path):
             if not image:
                 image = choose_column(row, place.image_column, IMAGE_COLUMNS, "image_column", path)
+            if captions is None and not row.keys() <= known:  # lines of JSON may have fields that the first one lacks
+                known |= row.keys()
                 captions = choose_captions(row, place.caption_column, path, needed=place.captions_only)
             cell = require_text(row.get(image), image, path, where)
             texts = () if captions is None else caption_cell(row.get(captions), path, where)
@@ -144,7 +146,7 @@ class _Table(Layout):
         roots = [self.place.images] if self.place.images else [path.parent, path.parent / "images"]
         root = root_of(found.captions, roots) or roots[0]
         return [
-            Example(found.ids.get(name, name), image_in(name, root, self.place), tuple(captions))
+            Example(found.ids.get(name, name), image_in(name, root, self.place, path), tuple(captions))
             for name, captions in found.captions.items()
         ]
 
@@ -309,12 +311,13 @@ class Parquet(_Table):
         captions = choose_captions(columns.names, place.caption_column, path, needed=place.captions_only)
         named = [f"{image}.{PATH}"] if image in columns.paths else []
         found, sources = Gathered(path), dict[str, ImageSource]()
+        root = (place.images or path.parent) if place.base_of(path) is None else None
         for number, (group, row, values) in enumerate(rows_of(path, [*named, *used])):
             where = f"row {number + 1}"
             given = id_cell(values, place.id_column, path, where)
-            key = str(before + number if given is None else given)
+            key = found.key(given, before + number, where)
             texts = () if captions is None else caption_cell(values.get(captions), path, where)
             found.add(key, texts, given, where)
             member = str((values.get(image) or {}).get(PATH) or number) if named else str(number)
-            sources.setdefault(key, ParquetImage(path, group, row, image, member))
+            sources.setdefault(key, ParquetImage(path, group, row, image, member, root))
         return [Example(key, sources[key], tuple(texts)) for key, texts in found.captions.items()]

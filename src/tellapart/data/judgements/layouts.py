@@ -7,16 +7,18 @@ docs/how-to/people.md.
 from __future__ import annotations
 
 import ast
-import csv
-import json
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from tellapart.data.captions import read_json, read_text
+from tellapart.data.formats.rows import Row, delimited_rows, find_column, json_rows
 from tellapart.data.judgements.records import Judgements, Preference, Rated
+from tellapart.data.parquet import columns_of, rows_of
 from tellapart.errors import UsageError
 
 EXPERT, CROWD, COMPOSITE, THUMB = "flickr8k-expert", "flickr8k-cf", "composite", "thumb"
@@ -135,21 +137,12 @@ def json_lines(path: Path, references: References) -> Judgements | None:
     """
     if path.suffix != ".jsonl":
         return None
-    rows = list(_lines(path))
+    rows = [row for _, row in json_rows(path)]
     keys = set(rows[0]) if rows else set()
     for needed, read in _LINES.items():
         if keys.issuperset(needed):
             return read(path, rows, references)
     return None
-
-
-def _lines(path: Path) -> Iterator[dict[str, Any]]:
-    for number, line in enumerate(read_text(path).splitlines(), 1):
-        if line.strip():
-            try:
-                yield json.loads(line)
-            except ValueError as error:
-                raise UsageError(f"line {number} of {path} is not JSON: {error}.") from error
 
 
 def _thumb(path: Path, rows: list[dict[str, Any]], references: References) -> Judgements:
@@ -222,11 +215,10 @@ def rated_table(path: Path, references: References) -> Judgements | None:
     if path.suffix not in (".csv", ".parquet"):
         return None
     rows = _table(path)
-    columns = [_column(rows, names) for names in (_CAPTION, _SCORE, _REFERENCES)]
-    if not all(columns):
+    first = next(rows, {})
+    caption, score, listed, image = (find_column(first, names) for names in (_CAPTION, _SCORE, _REFERENCES, _IMAGE))
+    if caption is None or score is None or listed is None:
         return None
-    caption, score, listed = columns
-    image = _column(rows, _IMAGE)
     found = [
         Rated(
             str(row[image]) if image else str(number),
@@ -234,35 +226,29 @@ def rated_table(path: Path, references: References) -> Judgements | None:
             tuple(map(_clean, _list_in(row[listed], path, number))),
             (float(row[score]),),
         )
-        for number, row in enumerate(rows, 1)
+        for number, row in enumerate(chain([first], rows), 1)
     ]
     return Judgements(_named(path), tuple(found))
 
 
-def _table(path: Path) -> list[dict[Any, Any]]:
+def _table(path: Path) -> Iterator[Row]:
     if path.suffix == ".csv":
-        return list(csv.DictReader(read_text(path).splitlines(keepends=True)))
-    import pyarrow.parquet as pq
-
-    known = {*_CAPTION, *_SCORE, *_REFERENCES, *_IMAGE[:-1]}  # images themselves are not read
-    names = [name for name in pq.read_schema(path).names if name in known]
-    rows: list[dict[Any, Any]] = pq.read_table(path, columns=names).to_pylist()
-    return rows
-
-
-def _column(rows: list[dict[Any, Any]], names: Iterable[str]) -> str | None:
-    return next((name for name in names if rows and name in rows[0]), None)
+        yield from (row for _, row in delimited_rows(path, ","))
+        return
+    columns = columns_of(path)
+    known = {*_CAPTION, *_SCORE, *_REFERENCES, *_IMAGE} - {*columns.images}  # images themselves are not read
+    yield from (row for _, _, row in rows_of(path, [name for name in columns.names if name.lower() in known]))
 
 
 def _list_in(cell: Any, path: Path, number: int) -> list[str]:
-    """References as a list, or as text that JSON or Python reads as one."""
+    """References as a list, or as text that Python reads as one."""
     if isinstance(cell, list):
         return cell
-    try:
+    with suppress(ValueError, SyntaxError):
         value = ast.literal_eval(str(cell))  # reads literals only
-    except (ValueError, SyntaxError) as error:
-        raise UsageError(f"row {number} of {path} has references that are not a list: {str(cell)[:60]!r}.") from error
-    return [str(text) for text in value]
+        if isinstance(value, list | tuple):
+            return [str(text) for text in value]
+    raise UsageError(f"row {number} of {path} has references that are not a list: {str(cell)[:60]!r}.")
 
 
 # Pairs: SugarCrepe (Hsieh et al., 2023), CapArena (Cheng et al., 2025).

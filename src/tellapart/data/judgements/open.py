@@ -47,7 +47,7 @@ def read_judgements(path: Path, *, references: References | None = None) -> list
 def _read(file: Path, references: References) -> Judgements | None:
     try:
         return next((read for layout in LAYOUTS if (read := layout(file, references)) is not None), None)
-    except (KeyError, IndexError, TypeError, ValueError) as error:
+    except (AttributeError, KeyError, IndexError, TypeError, ValueError) as error:
         raise UsageError(
             f"{file} looks like judgements, but a field is missing or of another kind ({error!r}): fetch it again."
         ) from error

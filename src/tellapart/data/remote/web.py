@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import ssl
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -10,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
 from http import HTTPStatus
-from ipaddress import IPv4Address, IPv6Address, ip_address
+from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
 from socket import EAI_AGAIN, SOCK_STREAM, gaierror, getaddrinfo
 from typing import TypeVar
 
@@ -32,6 +33,8 @@ REDIRECTS = 5
 PASSING = frozenset({408, 425, 429, 500, 502, 503, 504})
 """HTTP statuses that may be different the next time."""
 MOVED = frozenset({301, 302, 303, 307, 308})
+COMPRESSED = frozenset({"gzip", "deflate", "br", "zstd", "compress"})
+"""Encodings of a body. None is asked for: unpacked, a small body could fill the disk."""
 AGENT = "tellapart"
 
 
@@ -223,6 +226,8 @@ def _answer(here: httpx2.URL, url: str, allow_private: bool, headers: Mapping[st
 
 def _require_good(status: int, headers: Mapping[str, str], url: str) -> None:
     if status in (200, 304) or status in MOVED:
+        if status == 200 and (packed := COMPRESSED & set(re.findall(r"[a-z]+", headers.get("content-encoding", "")))):
+            raise FetchError(f"{url} is sent compressed ({min(packed)}) unasked: copy the file, and name the copy.")
         return
     name = HTTPStatus(status).phrase if status in set(HTTPStatus) else ""
     what = f"HTTP {status} {name}".rstrip()
@@ -304,18 +309,26 @@ def is_public(address: str) -> bool:
         (True, False, False)
     """
     parsed = ip_address(address)
+    if isinstance(parsed, IPv4Address):
+        return parsed.is_global and not parsed.is_multicast and parsed not in _OF_CLOUDS
     inner = _inner(parsed)
-    return parsed.is_global and not parsed.is_multicast and (inner is None or is_public(str(inner)))
+    if inner is not None and not is_public(str(inner)):
+        return False
+    return parsed.is_global and (parsed in _UNICAST or parsed in _NAT64)
 
 
-_NAT64 = bytes.fromhex("0064ff9b") + bytes(8)
+_OF_CLOUDS = frozenset({IPv4Address("168.63.129.16")})
+"""Addresses that look public and lead to the host of a virtual machine: Azure's."""
+
+_UNICAST = IPv6Network("2000::/3")
+"""What RFC 4291 gives to hosts of the internet. Others are local, reserved, multicast or stand for IPv4 addresses."""
+
+_NAT64 = IPv6Network("64:ff9b::/96")
 
 
-def _inner(address: IPv4Address | IPv6Address) -> IPv4Address | None:
+def _inner(address: IPv6Address) -> IPv4Address | None:
     """The IPv4 address that an IPv6 address stands for, if any: mapped, 6to4, Teredo or NAT64."""
-    if isinstance(address, IPv4Address):
-        return None
-    if address.packed.startswith(_NAT64):
+    if address in _NAT64:
         return IPv4Address(address.packed[-4:])
     return address.ipv4_mapped or address.sixtofour or (address.teredo or (None, None))[1]
 

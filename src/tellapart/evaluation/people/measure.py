@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -23,7 +24,7 @@ class Figure:
     Args:
         protocol: what is measured, and its published values.
         metric: its name.
-        value: the statistic times 100.
+        value: the statistic times 100; not a number where all ratings or all scores are equal.
         judgements: how many ratings or pairs.
         published: the published value as printed, or nothing.
     """
@@ -39,13 +40,18 @@ class Figure:
         """Whether it is not the published value."""
         return bool(self.published) and off(self.value, self.published)
 
+    @property
+    def text(self) -> str:
+        """The value as printed, a dash where there is none."""
+        return "-" if math.isnan(self.value) else f"{self.value:.2f}"
+
     def to_json(self) -> dict[str, object]:
         """What the file of figures has."""
         return {
             "protocol": self.protocol.name,
             "statistic": self.protocol.statistic,
             "metric": self.metric,
-            "value": self.value,
+            "value": None if math.isnan(self.value) else self.value,  # JSON has no NaN
             "judgements": self.judgements,
             "published": float(self.published) if self.published else None,
             "marked": self.marked,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -99,10 +100,11 @@ def system_lines(measured: Measured) -> list[str]:
 
 
 def _row(figure: Figure) -> list[str]:
-    difference = f"{figure.value - float(figure.published):+.2f}" if figure.published else ""
+    shown = bool(figure.published) and not math.isnan(figure.value)
+    difference = f"{figure.value - float(figure.published):+.2f}" if shown else ""
     return [
         describe(figure.metric).label,
-        f"{figure.value:.2f}",
+        figure.text,
         figure.published,
         difference,
         MARK if figure.marked else "",
