@@ -5,13 +5,27 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tellapart.cli.main import main
+from tellapart.data.load import load_dataset
+from tellapart.world import load_world
 
 SHIPPED = (Path(__file__).parents[2] / "recipes").glob("world_*.yaml")
 RECIPES = sorted(path for path in SHIPPED if "\nmethod:" in path.read_text())
 SHORT = ["--data.size", "small", "--max_steps", "1", "--eval_steps", "1", "--evaluation.limit", "8"]
+
+
+def test_built_in_images_are_written_to_files(tmp_path, capsys):
+    words = ["data", "convert", "world", str(tmp_path / "out"), "--to", "folder", "--size", "small"]
+    assert main([*words, "--split", "test", "--limit", "4"]) == 0
+    assert "test: 4 images, 20 captions" in capsys.readouterr().out
+    written, world = load_dataset(tmp_path / "out"), load_world("test", size="small")
+    for ours, theirs in zip(written, world, strict=False):
+        assert (ours.id, ours.references) == (theirs.id, theirs.references)
+        assert np.array_equal(np.asarray(ours.image.open()), theirs.image.array)
+    assert len(written) == 4
 
 
 @pytest.mark.slow

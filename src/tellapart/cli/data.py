@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from tellapart.cli.command import options_of, run_action
 from tellapart.cli.console import note, say, table
@@ -34,6 +34,7 @@ class SourceOptions:
         id_column: column with the images' ids; null takes image_id, else the path or URL.
         allow_private: let URLs in tables lead to hosts of a private network.
         caption_extension: ending of the caption files next to the images, when there are several kinds.
+        size: of the built-in images, which are named world.
     """
 
     format: Readable | None = None
@@ -45,13 +46,18 @@ class SourceOptions:
     id_column: str | None = None
     allow_private: bool = False
     caption_extension: str | None = None
+    size: Literal["full", "small"] = "full"
 
     def source(self, path: str) -> Source:
-        """The data at a path.
+        """The data at a path; ``world`` is the built-in images.
 
         Raises:
             UsageError: it does not exist, or is broken.
         """
+        if path == "world":
+            from tellapart.world.source import WorldSource
+
+            return WorldSource(self.size)
         from tellapart.data.load import require_columns, source_at
 
         source = source_at(
@@ -308,7 +314,10 @@ class ConvertOptions(SourceOptions):
         overwrite: replace the folder if it exists.
     """
 
-    examples: ClassVar[tuple[str, ...]] = ("tellapart data convert dataset_coco.json shards --to webdataset",)
+    examples: ClassVar[tuple[str, ...]] = (
+        "tellapart data convert dataset_coco.json shards --to webdataset",
+        "tellapart data convert world photos --split test --limit 80 --to folder",
+    )
     to: Format
     link: Link = "copy"
     overwrite: bool = False
