@@ -169,7 +169,7 @@ def test_gallery_shows_every_model_and_every_reference(tmp_path):
     text = written(tmp_path, views("xe", "dico"), dataset=toy_dataset())
     page = Page(text)
     assert len(page.all("article")) == len(REFERENCES)
-    assert all(image["alt"].startswith("Image ") and "data:image/png" in image["src"] for image in page.all("img"))
+    assert all(image["alt"].startswith("Image ") and "data:image/webp" in image["src"] for image in page.all("img"))
     plain = re.sub(r"</?ins>", "", text)
     for texts in REFERENCES.values():
         assert f"xe says {texts[0]}<" in plain

@@ -30,7 +30,7 @@ def reported(folder, **options):
         ("<b>dico</b>", None, ODD),
     ):
         found = ranks or [2, 4, 7, 1, 50]
-        result = toy_result(name, seed=0, captions=captions)
+        result = toy_result(name, seed=len(runs), captions=captions)
         columns = {"judge_rank": found, "judge_MRR": [1 / rank for rank in found], "CIDEr": [0.1, 0.5, 0.2, 0.4, 0.3]}
         columns["unfinished"] = [0.0, 0.0, 0.0, 100.0 * (ranks is None), 0.0]
         record = None if ranks else Record(recipe={"method": "dico"}, versions={"torch": "2"})
@@ -114,7 +114,7 @@ def test_more_images_come_when_asked_and_take_the_focus(page, tmp_path):  # noqa
 def test_keys_reach_everything_in_order_and_the_focus_is_seen(page, tmp_path):  # noqa: F811
     page.goto(reported(tmp_path).as_uri())
     stops = []
-    for _ in range(24):
+    for _ in range(32):
         page.keyboard.press("Tab")
         stops.append(
             page.evaluate(
@@ -143,6 +143,26 @@ def test_a_phone_needs_no_sideways_scrolling(page, tmp_path):  # noqa: F811
     assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
     small = page.locator("select:visible, input:visible, button:visible")
     assert min(small.evaluate_all("all => all.map(one => one.getBoundingClientRect().height)")) >= 40  # for fingers
+
+
+def test_rows_are_sorted_by_a_click_and_intervals_shown_by_a_tap(page, tmp_path):  # noqa: F811
+    page.goto(reported(tmp_path).as_uri())
+    names = page.locator("#results table").first.locator("tbody th bdi")
+    given, head = names.all_inner_texts(), page.locator("#results th[data-sort]").first
+    values = [
+        float(text) for text in page.locator("#results table").first.locator("td:nth-child(2) .value").all_inner_texts()
+    ]
+    by_value = [name for _, name in sorted(zip(values, given, strict=True), reverse=True)]
+    head.locator("button").click()
+    assert (head.get_attribute("aria-sort"), names.all_inner_texts()) == ("descending", by_value)
+    head.locator("button").click()
+    assert (head.get_attribute("aria-sort"), names.all_inner_texts()) == ("ascending", by_value[::-1])
+    head.locator("button").click()
+    assert (head.get_attribute("aria-sort"), names.all_inner_texts()) == (None, given)
+    difference = page.locator("#results details.difference").first
+    assert not difference.evaluate("part => part.open")
+    difference.locator("summary").click()
+    assert "p=" in difference.inner_text()
 
 
 def test_a_link_into_closed_details_opens_them(page, tmp_path):  # noqa: F811

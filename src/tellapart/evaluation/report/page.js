@@ -38,6 +38,26 @@
     const closed = target && target.closest("details:not([open])");
     if (closed) { closed.open = true; target.scrollIntoView(); }
   };
+  document.querySelectorAll("th[data-sort]").forEach((head) => {
+    const column = Number(head.dataset.sort), body = head.closest("table").tBodies[0];
+    const given = Array.from(body.rows), button = document.createElement("button");
+    button.type = "button";
+    button.className = "sort";
+    button.append(...head.childNodes);
+    head.append(button);
+    const value = (row) => {
+      const text = row.cells[column + 1].dataset.value;
+      return text === "" ? -Infinity : Number(text);
+    };
+    button.addEventListener("click", () => {
+      const next = { none: "descending", descending: "ascending", ascending: "none" }[head.ariaSort || "none"];
+      head.closest("tr").querySelectorAll("[aria-sort]").forEach((other) => other.removeAttribute("aria-sort"));
+      if (next !== "none") head.setAttribute("aria-sort", next);
+      const way = next === "descending" ? -1 : 1;
+      const rows = next === "none" ? given : given.slice().sort((a, b) => way * (value(a) - value(b)) || 0);
+      body.append(...rows);
+    });
+  });
   window.addEventListener("hashchange", reveal);
   drawAll();
   reveal();

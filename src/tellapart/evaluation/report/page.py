@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from tellapart.data.dataset import CaptionDataset
 from tellapart.evaluation.columns import EVAL_PREFIX, Column, all_columns, main_columns
@@ -22,25 +23,46 @@ from tellapart.evaluation.report.curves import (
 )
 from tellapart.evaluation.report.gallery import Gallery, gallery
 from tellapart.evaluation.report.runs import RunView
+from tellapart.evaluation.report.summary import best_of, deciding, pairs, verdict
+
+ARROWS = {"good": "▲ ", "bad": "▼ ", "plain": ""}
+"""Before a difference: better or worse beyond chance, or neither."""
 
 
 @dataclass(frozen=True)
 class Cell:
-    """A number of the table: as printed, whether it is the column's best, and how it differs from the first row."""
+    """A number of the table.
+
+    Args:
+        text: as printed.
+        value: by which rows are sorted; empty where there is none.
+        best: whether it is the column's best.
+        difference: to the first row, as printed; empty in that row.
+        sureness: interval and p-value of the difference.
+        tone: good, bad or plain.
+    """
 
     text: str
+    value: str
     best: bool
     difference: str
+    sureness: str
     tone: str
+
+    @property
+    def arrow(self) -> str:
+        """A sign for readers who do not see the colour."""
+        return ARROWS[self.tone]
 
 
 @dataclass(frozen=True)
 class Row:
-    """A model's line of the table."""
+    """A model's line of the table, with how many warnings last to the end of its log."""
 
     name: str
     colour: str
     swatch: str
+    warnings: int
     cells: list[Cell]
 
 
@@ -59,7 +81,7 @@ def write_report(
     *,
     dataset: CaptionDataset | None = None,
     title: str = "Image captioners compared",
-    images: int = 300,
+    images: int = 100,
     seed: int = 0,
 ) -> Path:
     """Write the page in one rename; returns its path.
@@ -84,6 +106,7 @@ def write_report(
         scripts=("page.js", "gallery.js"),
         **_content(runs, comparison),
         title=title,
+        pairs=pairs(runs, dataset) if images else [],
         gallery=shown,
         unread=_unread(shown, dataset),
     )
@@ -94,11 +117,17 @@ def _content(runs: Sequence[RunView], comparison: Comparison) -> dict[str, Any]:
     main, others = evaluation_figures(runs)
     training, further = training_figures(runs)
     rows = list(enumerate(runs))
+    best, sheet = best_of(runs), comparison.sheet(every_metric=True)
     return {
+        "verdict": verdict(runs),
+        "first": runs[0].name,
+        "best": "" if best is None else runs[best].name,
+        "csv": _download("text/csv", sheet.to_csv()),
+        "latex": _download("text/plain", sheet.to_latex()),
         "protocol": comparison.protocol,
         "notes": [(run.name, run.result.protocol.note) for run in runs if run.result.protocol.note],
         "differences": comparison.caption().split("\n")[0] if len(runs) > 1 else "",
-        "main_table": _table(runs, comparison, main_columns(comparison.keys), "Main metrics"),
+        "main_table": _table(runs, comparison, deciding(runs) or main_columns(comparison.keys), "Metrics that decide"),
         "full_table": _table(runs, comparison, all_columns(comparison.keys), "All metrics"),
         "legend": [(run.name, colour(row), swatch(row)) for row, run in rows],
         "alarms": [(row, run.name, run.alarms) for row, run in rows if run.alarms],
@@ -136,10 +165,18 @@ def _table(runs: Sequence[RunView], comparison: Comparison, columns: list[Column
         for column in columns:
             value, difference = run.result.metrics.get(column.key), differences.get(column.key)
             is_best = value is not None and best[column.key] is not None and column.text(value) == best[column.key]
-            text = difference.text(column) if difference else ""
-            cells.append(Cell(column.text(value), is_best, text, _tone(difference, column)))
-        rows.append(Row(run.name, colour(number), swatch(number), cells))
+            known = "" if value is None or not math.isfinite(value) else f"{value:.9g}"
+            text = column.signed(difference.value) if difference else ""
+            sure = difference.text(column).removeprefix(text).strip() if difference else ""
+            cells.append(Cell(column.text(value), known, is_best, text, sure, _tone(difference, column)))
+        lasting = sum(alarm.lasting for alarm in run.alarms)
+        rows.append(Row(run.name, colour(number), swatch(number), lasting, cells))
     return Table(caption, columns, rows)
+
+
+def _download(kind: str, text: str) -> str:
+    """A file as an address inside the page."""
+    return f"data:{kind};charset=utf-8,{quote(text)}"
 
 
 def _best(column: Column, comparison: Comparison) -> str | None:

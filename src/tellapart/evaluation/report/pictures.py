@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from tellapart.data.images import ImageSource
 
-LONGEST_SIDE = 256
+LONGEST_SIDE = 240
 """Pixels an image is shrunk to at most."""
 
 SMALL_SIDE = 128
@@ -28,14 +28,10 @@ def picture_of(source: ImageSource) -> tuple[str, bool]:
 
 
 def data_uri(image: Image.Image) -> tuple[str, bool]:
-    """``(data: address, whether it is shown pixel by pixel)``; small images as PNG, photos as JPEG."""
+    """``(data: address, whether it is shown pixel by pixel)``, as WebP: a hundred photos take less than a megabyte."""
     small = max(image.size) <= SMALL_SIDE
     picture = image.copy()
     picture.thumbnail((LONGEST_SIDE, LONGEST_SIDE))
     buffer = io.BytesIO()
-    if small:
-        picture.save(buffer, "PNG", optimize=True)
-    else:
-        picture.save(buffer, "JPEG", quality=80, optimize=True)
-    kind = "png" if small else "jpeg"
-    return f"data:image/{kind};base64,{base64.b64encode(buffer.getvalue()).decode()}", small
+    picture.save(buffer, "WEBP", quality=90 if small else 72, method=6)
+    return f"data:image/webp;base64,{base64.b64encode(buffer.getvalue()).decode()}", small
