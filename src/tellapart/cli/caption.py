@@ -12,6 +12,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from tellapart.captioning.confused import write_confused
+from tellapart.captioning.defaults import LOOKALIKES_PROMPT
 from tellapart.captioning.gate import SEVERITY, Gate, load_openers
 from tellapart.captioning.outputs.base import Output
 from tellapart.captioning.outputs.files import CocoResults, JsonLines, Parquet
@@ -33,6 +34,7 @@ from tellapart.cli.caption_options import (
     samples,
     settings_of,
     style_of,
+    top_p_of,
     weights_of,
 )
 from tellapart.cli.command import options_of
@@ -178,7 +180,7 @@ def write_captions(items: Sequence[Item], options: CaptionOptions) -> int:
         with lookalikes_of(items, options, output.work / "lookalikes") as near:
             caption_items(
                 items,
-                BuildStation(options, near, items if options.apart_strength else ()),
+                BuildStation(options, near, items if options.apart_strength or options.lookalikes_in_prompt else ()),
                 pace_of(options),
                 report=_Errors(),
                 output=output,
@@ -330,7 +332,7 @@ def decodings(options: CaptionOptions) -> tuple[Decoding, Decoding]:
             do_sample=True,
             num_return_sequences=candidates(options),
             temperature=options.temperature,
-            top_p=options.top_p,
+            top_p=top_p_of(options),
             top_k=options.top_k,
         )
     return (sampling if samples(options) else searching), sampling
@@ -349,6 +351,7 @@ def drawing_of(
     first, again = decodings(options)
     style = style_of(options)
     openers = tuple(map(tuple, load_openers(options.openers)))
+    asked = captioner.family.prompt if apart is None else apart.asks(captioner)
     clip_s = REWARDS["clip_s"]
     match = None if listener is None else clip_s.load()(listener, **clip_s.fixed)
     return Drawing(
@@ -358,9 +361,7 @@ def drawing_of(
         resample=options.resample,
         resample_on=resampled_faults(options),
         finish=Finish(style, openers, options.prefix, options.suffix),
-        gate=Gate(
-            gate_checks(options), openers, summarize.prompt if summarize else captioner.family.prompt, options.min_match
-        ),
+        gate=Gate(gate_checks(options), openers, summarize.prompt if summarize else asked, options.min_match),
         summarize=summarize,
         reward=match if options.rerank == "clip_s" else None,
         match=match,
@@ -384,6 +385,7 @@ def lookalikes_of(items: Sequence[Item], options: CaptionOptions, folder: Path |
     if not options.apart:
         yield None
         return
+    _require_models(options)
     from tellapart.captioning.apart import readable_lookalikes
     from tellapart.captioning.lookalikes import Lookalikes
     from tellapart.recipe.models import load_listener
@@ -398,6 +400,26 @@ def lookalikes_of(items: Sequence[Item], options: CaptionOptions, folder: Path |
         yield kept
 
 
+def _require_models(options: CaptionOptions) -> None:
+    """Raise, before look-alikes are searched, where captioner or verifier cannot be what --apart needs; loads no weights.
+
+    Raises:
+        UsageError: there is no such model, or it is of another kind.
+    """
+    from tellapart.captioners.families import family_class, require_several_images
+    from tellapart.captioners.loading import read_config
+    from tellapart.captioning.apart import no_verifier
+    from tellapart.recipe.models import captioner_folder, listener_folder
+    from tellapart.rewards.matchers import kind_of
+
+    config = read_config(captioner_folder(options.captioner))
+    family_class(config)
+    if options.lookalikes_in_prompt:
+        require_several_images(config)
+    if options.verifier is not None and kind_of(listener_folder(options.verifier)) == "dual":
+        raise no_verifier(options.verifier)
+
+
 def _cropped(items: Sequence[Item]) -> list[Item]:
     """The images as the models see them."""
     return [replace(item, image=CenterCropped(item.image)) for item in items]
@@ -410,7 +432,7 @@ class BuildStation:
     Args:
         options: of the command.
         lookalikes: folder of the look-alikes, for --apart.
-        items: the collection, where contrastive decoding reads further images of it.
+        items: the collection, where drawing reads look-alikes of it.
     """
 
     options: CaptionOptions
@@ -476,6 +498,8 @@ def comparison_of(options: CaptionOptions, listener: ClipListener, folder: Path)
         weights=weights_of(options),
         strength=options.apart_strength,
         num_distractors=options.num_distractors,
+        lookalikes_in_prompt=options.lookalikes_in_prompt,
+        lookalikes_prompt=options.lookalikes_prompt or LOOKALIKES_PROMPT,
         embed=near.embed,
     )
 

@@ -129,7 +129,7 @@ def test_a_family_of_one_image_says_so(tiny):
 
 def test_more_images_than_the_model_has_places_for_are_refused():
     captioner = tiny_llava()
-    with pytest.raises(UsageError, match="a prompt with 200 images has .* tokens, but the model has places for 512"):
+    with pytest.raises(UsageError, match=r"a prompt with 200 images has .* tokens, but the model has places for 512"):
         captioner.encode_together(batch_of(captioner), [200 * [0]], ASK)
     with pytest.raises(UsageError, match="has 3 places for an image instead of 2: leave <image> out"):
         captioner.encode_together(batch_of(captioner), [[0, 1]], "what is <image>")

@@ -230,8 +230,8 @@ class Prompted(PrefixDecoder):
         places = getattr(self.model.config.get_text_config(), "max_position_embeddings", None)
         if places is not None and length >= places:
             raise UsageError(
-                f"a prompt with {count} images has {length} tokens, but the model has places for {places}: show fewer look-alikes, "
-                "or give smaller images."
+                f"a prompt with {count} images has {length} tokens, but the model has places for {places}: show fewer "
+                "look-alikes, or give smaller images."
             )
 
     @staticmethod
