@@ -39,6 +39,7 @@ from tellapart.cli.caption_options import (
 )
 from tellapart.cli.command import options_of
 from tellapart.cli.console import note, say
+from tellapart.cli.unreadable import Errors, summarize
 from tellapart.data.center_crop import CenterCropped
 from tellapart.data.features.base import FeatureInputs
 from tellapart.errors import UsageError
@@ -75,9 +76,6 @@ IMPORTS = (
     "tellapart.recipe.models",
 )
 """Modules that every worker process needs."""
-
-SHOWN_ERRORS = 20
-"""Images whose errors are told one by one."""
 
 
 def run(argv: Sequence[str]) -> int:
@@ -141,7 +139,7 @@ def _in_order(
     if options.num_processes > 1:
         raise UsageError(f"--num_processes {options.num_processes} needs files to write to: give --output.")
     items = collection[:first]
-    errors, waiting, rows = _Errors(), dict[str, Caption](), list[Row]()
+    errors, waiting, rows = _each(Errors()), dict[str, Caption](), list[Row]()
     following = iter(items)
     heads = [next(following, None)]
 
@@ -182,7 +180,7 @@ def write_captions(items: Sequence[Item], options: CaptionOptions) -> int:
                 items,
                 BuildStation(options, near, items if options.apart_strength or options.lookalikes_in_prompt else ()),
                 pace_of(options),
-                report=_Errors(),
+                report=_each(Errors()),
                 output=output,
                 work=work,
                 progress=progress,
@@ -240,28 +238,13 @@ def _judged(rows: Sequence[Row], options: CaptionOptions) -> list[Row]:
     return judged(rows, checks=checks, max_same=options.max_same, min_match=options.min_match)
 
 
-class _Errors:
-    """Tells of images that cannot be read, of the first ones by name."""
-
-    def __init__(self) -> None:
-        self.told = 0
-
-    def __call__(self, caption: Caption) -> None:
-        if caption.error is None:
-            return
-        self.told += 1
-        if self.told <= SHOWN_ERRORS:
-            note(f"error: {caption.error}")
-        elif self.told == SHOWN_ERRORS + 1:
-            note("error: there are more images that cannot be read.")
+def _each(errors: Errors) -> Callable[[Caption], None]:
+    """Shows the error of a caption that has one."""
+    return lambda caption: None if caption.error is None else errors(caption.error)
 
 
 def _tell_broken(progress: Progress, total: int, remedy: str, *, strict: bool) -> int:
-    """Say how many images could not be read; 2 if these are all of them, or one is too many."""
-    broken = len(progress.errors)
-    if broken:
-        note(f"error: {broken} of {total} images could not be read and have no caption (see above): {remedy}.")
-    return 2 if broken and (strict or broken == total) else 0
+    return summarize(len(progress.errors), total, "have no caption", remedy, strict=strict)
 
 
 def summary(progress: Progress, rows: Sequence[Row], where: str = "") -> str:

@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+UNREADABLE = "unreadable_images"
+"""Key of a result's ``details``: id of each image that could not be read and was left out -> why."""
+
 FILES = (".json", ".jsonl", ".csv", ".tsv", ".parquet")
 """Endings of what is a file of captions and no captioner."""
 
@@ -53,7 +56,7 @@ def measure(word: str, options: ScoreOptions, *, run: Made | None = None) -> Eva
     run = run or made(path)
     named = named_protocol(options.protocol) if options.protocol else None
     options = replace(options, split=options.split or named.split) if named else options
-    where = load(options, run, seen_by=(options.listener, options.judge, options.pac, options.itm))
+    where = load(options, run, seen_by=(options.listener, options.judge, options.pac, options.itm), tell=False)
     where, captions, left_out = fitting(path, where, options) if given else (where, {}, "")
     title = _title(options, where)
     from tellapart.evaluation.evaluate import Evaluation
@@ -69,7 +72,7 @@ def measure(word: str, options: ScoreOptions, *, run: Made | None = None) -> Eva
     parts |= {"measures": _measures(options, run, where), "scorers": _scorers(options, run, where)}
     if given:
         evaluation = Evaluation(where.dataset, **parts)
-        return _titled(evaluation.score(captions, name=options.name or path.stem, note=left_out), title)
+        return _titled(evaluation.score(captions, name=options.name or path.stem, note=left_out), title, where)
     captioner, how = _drawn_by(word, options, named or (run.evaluation if run else None), where)
     parts["scorers"] += _by_own_listener(path, run, where)
     collate = collate_of(captioner, features_at(where.features))
@@ -83,7 +86,7 @@ def measure(word: str, options: ScoreOptions, *, run: Made | None = None) -> Eva
         samples=options.samples or (run.evaluation.samples if run else 0),
         **parts,
     )
-    return _titled(evaluation(captioner, name=options.name or path.stem), title)
+    return _titled(evaluation(captioner, name=options.name or path.stem), title, where)
 
 
 def start_of(word: str) -> str:
@@ -139,9 +142,10 @@ def _by_own_listener(path: Path, run: Made | None, where: Where) -> list[Scorer]
     return trained_scorers(path, run.own_listener, where.dataset, size=where.size, features=features)
 
 
-def _titled(result: EvaluationResult, title: str) -> EvaluationResult:
-    """The result, called by the named protocol that the data are of, if there is one."""
-    return replace(result, protocol=replace(result.protocol, standard=title))
+def _titled(result: EvaluationResult, title: str, where: Where) -> EvaluationResult:
+    """The result, called by the named protocol that the data are of, if there is one; it lists the images that were left out."""
+    details = result.details | ({UNREADABLE: dict(where.unreadable)} if where.unreadable else {})
+    return replace(result, protocol=replace(result.protocol, standard=title), details=details)
 
 
 def _measures(options: ScoreOptions, run: Made | None, where: Where) -> tuple[Measure, ...]:
@@ -202,7 +206,12 @@ def fitting(path: Path, where: Where, options: ScoreOptions) -> tuple[Where, dic
     from tellapart.evaluation.matching import count_of, match
 
     results = read_results(path)
-    matched = match(results, where.dataset, compared=False)
+    matched, readable = match(results, where.whole, compared=False), where.dataset.position
+    matched = replace(
+        matched,
+        captions={name: caption for name, caption in matched.captions.items() if name in readable},
+        missing=[name for name in matched.missing if name in readable],
+    )
     captions, scored = matched.captions, count_of(len(matched.captions), "image")
     if matched.by_name:
         logger.warning("note: captions are matched to images by the names of their files.")

@@ -25,6 +25,7 @@ OF_CAPTIONERS = (
     "limit",
     "center_crop",
     "on_error",
+    "strict",
     "listener",
     "prefix",
     "judge",
@@ -52,6 +53,9 @@ class ScoreOptions(DataOptions):
     """Options of ``tellapart score``; what is null comes from the run's own recipe.
 
     Args:
+        on_error: an image that cannot be read is left out and listed (skip), for which all images are read once beforehand, or
+            is an error (fail).
+        strict: exit with code 2 if an image could not be read; otherwise only if none could.
         references: reference captions for a file of captions, in any layout; the images are not needed.
         start: also measure the model that the run began from, in the same way; compare and report then show it first.
         output_dir: folder for the result; null writes into a run's own folder, and keeps nothing of other captioners and files.
@@ -112,6 +116,7 @@ class ScoreOptions(DataOptions):
             "limit",
             "center_crop",
             "on_error",
+            "strict",
             "on_mismatch",
             "caption_column",
             "protocol",
@@ -151,6 +156,8 @@ class ScoreOptions(DataOptions):
         ),
         "intervals": ("bootstrap", "seed"),
     }
+    on_error: Literal["fail", "skip"] = "skip"
+    strict: bool = False
     references: str | None = None
     start: bool = False
     output_dir: Path | None = None
@@ -197,7 +204,7 @@ class ScoreOptions(DataOptions):
             UsageError: naming the one that does not belong.
         """
         unfit = OF_CAPTIONERS if self.references is not None else OF_FILES
-        given = next((name for name in unfit if getattr(self, name) is not None), None)
+        given = next((name for name in unfit if getattr(self, name) != getattr(ScoreOptions, name)), None)
         if given is not None and self.references is not None:
             raise UsageError(
                 f"--{given} does not go with --references, which compares text only: leave it out, or give --data in place "
