@@ -262,6 +262,8 @@ class Apart:
         lookalikes_in_prompt: look-alikes that an instruct captioner is shown after the image; 0 shows none.
         lookalikes_prompt: what it is then asked.
         max_new_tokens: longest caption in tokens.
+        min_new_tokens: shortest caption in tokens.
+        no_repeat_ngram_size: no sequence of this many tokens may occur twice in a caption; 0 allows repetition.
         seed: of sampling, with the image's id.
         batch_size: images captioned at once.
 
@@ -290,6 +292,8 @@ class Apart:
         lookalikes_in_prompt: int = 0,
         lookalikes_prompt: str = LOOKALIKES_PROMPT,
         max_new_tokens: int = 40,
+        min_new_tokens: int = 0,
+        no_repeat_ngram_size: int = 0,
         seed: int = 42,
         batch_size: int = 16,
     ) -> None:
@@ -317,7 +321,13 @@ class Apart:
         compare({})  # raises what is wrong with these
         self.captioner, self.listener, self.verifier, self._compare = captioner, listener, verifier, compare
         self.lookalikes, self.redraw, self.seed, self.batch_size = lookalikes, redraw, seed, batch_size
-        self.beams = Decoding(num_beams=num_beams, num_return_sequences=num_beams, max_new_tokens=max_new_tokens)
+        self.beams = Decoding(
+            num_beams=num_beams,
+            num_return_sequences=num_beams,
+            max_new_tokens=max_new_tokens,
+            min_new_tokens=min_new_tokens,
+            no_repeat_ngram_size=no_repeat_ngram_size,
+        )
         self.samples = replace(self.beams, num_beams=1, do_sample=True, top_p=TOP_P_APART)
 
     def __call__(self, images: str | Iterable[NamedPicture]) -> list[Caption]:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tellapart.captioning.defaults import NUM_BEAMS
 from tellapart.errors import UsageError
 from tellapart.recipe.feature_inputs import collate_of, features_at
 from tellapart.recipe.measured import Where, load
@@ -15,11 +17,12 @@ from tellapart.recipe.score_options import ScoreOptions, further_measures
 from tellapart.recipe.sections import CaptionerSection, EvaluationSection
 
 if TYPE_CHECKING:
+    from tellapart.captioners.base import Captioner
     from tellapart.captioners.huggingface import HuggingFaceCaptioner
-    from tellapart.data.dataset import Collate
+    from tellapart.data.dataset import CaptionDataset, Collate
     from tellapart.evaluation.measures import Measure
     from tellapart.evaluation.protocol import NamedProtocol
-    from tellapart.evaluation.rerank import Rerank
+    from tellapart.evaluation.rerank import Rerank, Together
     from tellapart.evaluation.results import EvaluationResult
     from tellapart.evaluation.scorers import Scorer
     from tellapart.listeners.clip import ClipListener
@@ -50,9 +53,10 @@ def measure(word: str, options: ScoreOptions, *, run: Made | None = None) -> Eva
     from tellapart.evaluation.protocol import named_protocol
 
     path, given = Path(word), word.lower().endswith(FILES)
-    if given and (options.samples or not path.is_file()):
-        holds = "holds captions, but --samples draws them" if path.is_file() else "does not exist"
-        raise UsageError(f"{path} {holds}: name a run, a model, or a file of captions without --samples.")
+    draws = "samples" if options.samples else "apart"
+    if given and (options.samples or options.apart or not path.is_file()):
+        holds = f"holds captions, but --{draws} draws them" if path.is_file() else "does not exist"
+        raise UsageError(f"{path} {holds}: name a run, a model, or a file of captions without --{draws}.")
     run = run or made(path)
     named = named_protocol(options.protocol) if options.protocol else None
     options = replace(options, split=options.split or named.split) if named else options
@@ -78,6 +82,9 @@ def measure(word: str, options: ScoreOptions, *, run: Made | None = None) -> Eva
     collate = collate_of(captioner, features_at(where.features))
     if options.rerank is not None:
         parts["rerank"], collate = _rerank(options.rerank, captioner, where, collate)
+    if options.apart:
+        how = replace(how, num_beams=options.num_beams or NUM_BEAMS)
+        parts["together"] = _together(options, captioner, how, listeners, where)
     evaluation = Evaluation(
         where.dataset,
         collate,
@@ -130,6 +137,50 @@ def _rerank(name: str, captioner: HuggingFaceCaptioner, where: Where, collate: C
     parts = Parts(recipe, captioner, where.dataset, collate)
     found = Rerank(build_reward(parts), " + ".join(f"{entry.weight:g} {entry.name}" for entry in recipe.reward))
     return found, Collate(collate.processors | parts.processors, features=collate.features)
+
+
+def _together(
+    options: ScoreOptions, captioner: HuggingFaceCaptioner, how: Decoding, listeners: Mapping[str, Any], where: Where
+) -> Together:
+    """What tells the images apart without training.
+
+    Raises:
+        UsageError: there is no listener, one of the models cannot compare, or the captioner reads features.
+    """
+    from tellapart.captioning.apart import Apart
+    from tellapart.evaluation.rerank import Together
+    from tellapart.recipe.models import load_matcher
+    from tellapart.recipe.sections import MatcherSection
+
+    if "listener" not in listeners:
+        raise UsageError(
+            "--apart needs a listener: give --listener, a CLIP model such as openai/clip-vit-base-patch32."
+        )
+    if where.features is not None:
+        raise UsageError("--apart compares pictures, but the captioner reads features: leave --apart out.")
+    verifier, by = None, "the listener"
+    if options.verifier is not None:
+        verifier = load_matcher(MatcherSection(model=options.verifier), name="verifier", size=where.size)
+        by += f" and {options.verifier}"
+    apart = Apart(
+        captioner,
+        listeners["listener"],
+        verifier=verifier,  # type: ignore[arg-type]  # a dual encoder is refused with a sentence
+        num_beams=how.num_beams,
+        max_new_tokens=how.max_new_tokens,
+        min_new_tokens=how.min_new_tokens,
+        no_repeat_ngram_size=how.no_repeat_ngram_size,
+        batch_size=max(1, options.batch_size // how.num_beams),
+    )
+
+    def caption(_: Captioner, images: CaptionDataset) -> dict[str, str]:
+        found = apart(list(images))
+        for one in found:
+            if one.error is not None:
+                raise UsageError(one.error)
+        return {one.id: one.caption for one in found}
+
+    return Together(caption, f"told apart from {apart.lookalikes} look-alikes by {by}")
 
 
 def _by_own_listener(path: Path, run: Made | None, where: Where) -> list[Scorer]:

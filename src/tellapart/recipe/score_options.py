@@ -34,6 +34,8 @@ OF_CAPTIONERS = (
     "itm",
     "num_beams",
     "rerank",
+    "apart",
+    "verifier",
     "no_repeat_ngram_size",
     "min_new_tokens",
     "max_new_tokens",
@@ -85,6 +87,10 @@ class ScoreOptions(DataOptions):
             set; 0 draws none.
         num_beams: beams of the search; 1 is greedy.
         rerank: keep, of the num_beams beams, the caption with the highest reward of this recipe: a file or a shipped name.
+        apart: tell each image from the images of the data that look most like it, as tellapart caption --apart does: candidates
+            are the num_beams beams (null: 20), compared by --listener and, if given, --verifier.
+        verifier: a matcher that tells true captions from false ones, for --apart: a BLIP or BLIP-2 with a matching head, an
+            instruct vision-language model, or world/verifier.
         no_repeat_ngram_size: no sequence of N tokens may occur twice in a caption; 0 allows repetition.
         min_new_tokens: shortest caption in tokens.
         max_new_tokens: longest caption in tokens.
@@ -129,6 +135,8 @@ class ScoreOptions(DataOptions):
             "min_new_tokens",
             "no_repeat_ngram_size",
             "rerank",
+            "apart",
+            "verifier",
             "samples",
             "batch_size",
         ),
@@ -185,6 +193,8 @@ class ScoreOptions(DataOptions):
     samples: int = 0
     num_beams: int | None = None
     rerank: str | None = None
+    apart: bool = False
+    verifier: str | None = None
     no_repeat_ngram_size: int | None = None
     min_new_tokens: int | None = None
     max_new_tokens: int | None = None
@@ -212,6 +222,12 @@ class ScoreOptions(DataOptions):
             )
         if given is not None or (self.cider_df != "corpus" and self.references is None):
             raise UsageError(f"--{given or 'cider_df'} needs --references: give them, or leave it out.")
+        if self.verifier is not None and not self.apart:
+            raise UsageError("--verifier is for telling look-alikes apart: add --apart, or leave it out.")
+        if self.apart and self.rerank is not None:
+            raise UsageError(
+                "--apart chooses by look-alikes, so it does not go with --rerank: leave one of the two out."
+            )
         if self.start and self.references is not None:
             raise UsageError(
                 "--start measures what a run began from, and --references compares text only: leave one out."
