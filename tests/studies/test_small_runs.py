@@ -105,6 +105,6 @@ def test_rows_without_training_search_the_start_captioner(tmp_path):
         (found[row],) = task.measured().values()
     columns = set(study.file.tables[""]) - {"METEOR", "rs5_mBLEU-4"}
     assert all(columns <= set(one.metrics) for one in found.values())
-    captions = {row: one.result.captions for row, one in found.items()}
+    captions = {row: one.result().captions for row, one in found.items()}
     assert captions["xe, 20 beams"].keys() == captions["xe, apart"].keys() == set(load_world("test", size="small").ids)
     assert captions["xe, 20 beams"] != captions["xe, apart"]

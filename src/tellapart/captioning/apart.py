@@ -306,8 +306,6 @@ class Apart:
             ("batch_size", batch_size, 1),
         ):
             require_at_least(name, value, least)
-        if lookalikes_in_prompt:
-            require_several_images(captioner.family.model.config)
         compare = partial(
             Comparison.by,
             listener,
@@ -319,6 +317,8 @@ class Apart:
             lookalikes_prompt=lookalikes_prompt,
         )
         compare({})  # raises what is wrong with these
+        if lookalikes_in_prompt:
+            require_several_images(captioner.family.model.config)
         self.captioner, self.listener, self.verifier, self._compare = captioner, listener, verifier, compare
         self.lookalikes, self.redraw, self.seed, self.batch_size = lookalikes, redraw, seed, batch_size
         self.beams = Decoding(

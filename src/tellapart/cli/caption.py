@@ -102,6 +102,8 @@ def run(argv: Sequence[str]) -> int:
         allow_private=options.allow_private,
     )
     decodings(options)  # raises what only drawing can tell, before a model is loaded
+    if options.apart:
+        _require_models(options)  # before look-alikes are searched, and before a work folder is begun
     items = items[: options.limit]
     if options.dry_run is not None:
         return show_captions(items, options)
@@ -368,7 +370,6 @@ def lookalikes_of(items: Sequence[Item], options: CaptionOptions, folder: Path |
     if not options.apart:
         yield None
         return
-    _require_models(options)
     from tellapart.captioning.apart import readable_lookalikes
     from tellapart.captioning.lookalikes import Lookalikes
     from tellapart.recipe.models import load_listener
@@ -384,7 +385,7 @@ def lookalikes_of(items: Sequence[Item], options: CaptionOptions, folder: Path |
 
 
 def _require_models(options: CaptionOptions) -> None:
-    """Raise, before look-alikes are searched, where captioner or verifier cannot be what --apart needs; loads no weights.
+    """Raise where captioner or verifier cannot be what --apart needs; loads no weights.
 
     Raises:
         UsageError: there is no such model, or it is of another kind.
