@@ -271,6 +271,10 @@ def test_the_words_that_differ_are_marked():
     ours, theirs = marked("A red cup, on a table", "a blue cup on the table")
     assert [word for word, differs in ours if differs] == ["red", "a"]
     assert [word for word, differs in theirs if differs] == ["blue", "the"]
+    assert marked("5 € tea", "5 $ tea") == (
+        [("5", False), ("€", True), ("tea", False)],
+        [("5", False), ("$", True), ("tea", False)],
+    )
     assert marked("", "a cup") == ([], [("a", True), ("cup", True)])
 
 

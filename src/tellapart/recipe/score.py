@@ -180,7 +180,7 @@ def _together(
                 raise UsageError(one.error)
         return {one.id: one.caption for one in found}
 
-    return Together(caption, f"told apart from {apart.lookalikes} look-alikes by {by}")
+    return Together(caption, f"told apart from at most {apart.lookalikes} look-alikes by {by}")
 
 
 def _by_own_listener(path: Path, run: Made | None, where: Where) -> list[Scorer]:
