@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -80,12 +80,20 @@ def _recipes(study: Study) -> str:
     for name, row in study.file.rows.items():
         recipe = study.measured[name][0].recipe
         trained = [f"`{row.recipe}`", f"`{recipe['method']}`"]
-        cells = [markdown_cell(name), *(["start captioner", "-"] if row.start_of else trained)]
+        cells = [markdown_cell(name), *([_search(row.measure), "-"] if row.start_of else trained)]
         cells.append(f"`{option(recipe, 'captioner.model_name_or_path')}`")
         cells += ["-"] * len(keys) if row.start_of else [_text(option(recipe, key)) for key in keys]
         lines.append(cells)
     heads = ["row", "recipe", "method", "begins with", "steps", "images per step", "learning rate"]
     return markdown_table(heads, lines)
+
+
+def _search(measure: Mapping[str, Any]) -> str:
+    """How captions of a start captioner are drawn."""
+    if not measure:
+        return "start captioner"
+    told = f"no training: {measure['num_beams']} beams"
+    return told + (f", told apart by `world/listener` and `{measure['verifier']}`" if measure.get("apart") else "")
 
 
 def _text(value: Any) -> str:

@@ -9,9 +9,11 @@ from damaged_images import make_damaged
 from listeners.tiny_listeners import clip_parts
 from tellapart.captioning.apart import Apart, Comparison, warmer
 from tellapart.captioning.confused import marked, write_confused
-from tellapart.captioning.defaults import WEIGHTS
+from tellapart.captioning.defaults import REDRAW_ON, WEIGHTS
 from tellapart.captioning.gate import CONFUSED, Gate
 from tellapart.captioning.records import Caption, Item
+from tellapart.cli.caption import decodings
+from tellapart.cli.caption_options import CaptionOptions, resampled_faults
 from tellapart.data.images import ArrayImage
 from tellapart.errors import UsageError
 from tellapart.listeners.among import AmongLookalikes
@@ -21,6 +23,7 @@ from tellapart.listeners.matcher import ItmMatcher
 from tellapart.listeners.mining import mine
 from tellapart.types import Batch, Decoding, Rollout
 from tiny.matchers import tiny_blip_itm
+from tiny.qwen2_5_vl import tiny_qwen2_5_vl
 from tiny_models import CAPTIONS, images, tiny_ved, word_tokenizer
 
 
@@ -152,6 +155,41 @@ def test_a_batch_too_large_for_the_memory_is_halved_with_its_distractors(listene
     assert [caption.caption for caption in halved] == [caption.caption for caption in whole]
 
 
+def test_candidates_of_a_prompt_with_lookalikes_are_drawn_and_then_scored_like_others(listener):
+    captioner = tiny_qwen2_5_vl().eval()
+    items = pictures(5)
+    options = {"num_beams": 3, "redraw": 0, "lookalikes": 3, "max_new_tokens": 6}
+    shown = {"lookalikes_in_prompt": 2, "lookalikes_prompt": "a dog on grass"}
+    found = Apart(captioner, listener, batch_size=5, **options, **shown)(items)
+    near = mine(listener, items, 3)
+    lookalikes = dict(zip(near.ids, near.of(near.ids), strict=True))
+    comparison = Comparison.by(listener, lookalikes)
+    names = [item.id for item in items]
+    batch = Batch(names, [[]] * 5, {captioner.name: captioner.process([item.image.open() for item in items])})
+    rows = [[names.index(one) for one in (name, *lookalikes[name][:2])] for name in names]
+    beams = Decoding(num_beams=3, num_return_sequences=3, max_new_tokens=6)
+    together = captioner.encode_together(batch, rows, "a dog on grass")
+    drawn = captioner.generate(batch, beams, encoded=together)
+    value, _ = comparison(captioner, drawn, captioner.encode(batch))  # fluency is that of the image alone
+    for row, caption in enumerate(found):
+        best = max(range(3 * row, 3 * row + 3), key=lambda i: (not faults(drawn, i), value[i].item()))
+        assert caption.caption == drawn.texts[best]
+        assert caption.score == pytest.approx(value[best].item(), abs=1e-3)
+    single = Apart(captioner, listener, batch_size=1, **options, **shown)(items)
+    assert [caption.caption for caption in single] == [caption.caption for caption in found]
+    fewer = Apart(captioner, listener, **options, **(shown | {"lookalikes_in_prompt": 1}))(items)
+    alone = Apart(captioner, listener, **options)(items)
+    for other in (fewer, alone):
+        assert [caption.caption for caption in other] != [caption.caption for caption in found]
+
+
+def test_a_prompt_shows_the_image_first_and_what_could_be_read(listener):
+    near = {"a": ["b", "x", "c"], "b": ["a", "c", "y"]}
+    comparison = Comparison.by(listener, near, lookalikes_in_prompt=2)
+    assert comparison.distractors(["a", "b"]) == ["x", "c"]
+    assert comparison.shown(Batch(["a", "b", "c"], [[]] * 3), 2) == [[0, 1], [1, 0, 2]]  # x could not be read
+
+
 def test_contrast_names_rows_of_the_batch_and_itself_for_what_is_not_there(listener):
     near = {"a": ["b", "x", "c"], "b": ["a", "c", "y"]}
     comparison = Comparison.by(listener, near, strength=1.0, num_distractors=2)
@@ -160,6 +198,17 @@ def test_contrast_names_rows_of_the_batch_and_itself_for_what_is_not_there(liste
     assert contrast.distractors.tolist() == [[1, 0], [0, 2]]  # x could not be read
     assert Comparison.by(listener, near).contrast(Batch(["a"], [[]]), 1) is None
     assert Comparison.by(listener, near).distractors(["a"]) == []
+
+
+def test_new_tries_are_the_same_from_python_and_from_the_command_line(listener):
+    """Numbers, temperature and faults that call for them; the command adds what only it has options for."""
+    apart = Apart(tiny_ved(), listener)
+    options = CaptionOptions(captioner="x", apart=True, listener="y")
+    searching, sampling = decodings(options)
+    assert (apart.beams, apart.samples) == (searching, sampling)
+    assert sampling.top_p == 1.0
+    assert (options.resample, resampled_faults(options)) == (apart.redraw, REDRAW_ON)
+    assert decodings(CaptionOptions(captioner="x"))[1].top_p == 0.9
 
 
 def test_new_tries_draw_more_at_a_higher_temperature():
@@ -187,6 +236,15 @@ def test_a_folder_with_a_broken_image(listener, tmp_path):
 def test_what_cannot_be_compared_is_refused(listener):
     with pytest.raises(UsageError, match="a weight is given for 'clip'"):
         Apart(tiny_ved(), listener, weights={"clip": 1.0})
+    for name, value in {"strength": -1, "num_distractors": 0, "lookalikes": 0, "num_beams": 0, "redraw": -1}.items():
+        with pytest.raises(UsageError, match=f"{name} is {value}: it must be at least"):
+            Apart(tiny_ved(), listener, **{name: value})
+    with pytest.raises(UsageError, match="lookalikes_in_prompt is -1"):
+        Apart(tiny_ved(), listener, lookalikes_in_prompt=-1)
+    with pytest.raises(UsageError, match="reads one image per prompt"):
+        Apart(tiny_ved(), listener, lookalikes_in_prompt=2)
+    with pytest.raises(UsageError, match="strength does not go with lookalikes_in_prompt"):
+        Apart(tiny_qwen2_5_vl(), listener, lookalikes_in_prompt=2, strength=1.0)
     late = LateListener.__new__(LateListener)
     late.name = "late"
     with pytest.raises(UsageError, match="'late' has no cosines"):
@@ -213,6 +271,10 @@ def test_the_words_that_differ_are_marked():
     ours, theirs = marked("A red cup, on a table", "a blue cup on the table")
     assert [word for word, differs in ours if differs] == ["red", "a"]
     assert [word for word, differs in theirs if differs] == ["blue", "the"]
+    assert marked("5 € tea", "5 $ tea") == (
+        [("5", False), ("€", True), ("tea", False)],
+        [("5", False), ("$", True), ("tea", False)],
+    )
     assert marked("", "a cup") == ([], [("a", True), ("cup", True)])
 
 

@@ -13,15 +13,16 @@ from tellapart.cli.caption import decodings
 from tellapart.cli.caption_options import CaptionOptions
 from tellapart.cli.main import main
 from tiny.matchers import tiny_blip_itm
+from tiny.qwen2_5_vl import tiny_qwen2_5_vl
 
 
 @pytest.fixture
 def caption(materials, capsys):
-    def run(*words) -> tuple[int, str, str]:
+    def run(*words, captioner=None) -> tuple[int, str, str]:
         capsys.readouterr()
         options = [
             "--captioner",
-            materials.captioner,
+            captioner or materials.captioner,
             "--n",
             "4",
             "--resample",
@@ -135,6 +136,44 @@ def test_without_files_and_for_the_first_images_only(materials, caption):
             assert line.partition("written: ")[2] in printed
 
 
+def test_an_instruct_captioner_is_shown_lookalikes(materials, tmp_path, caption):
+    model = tmp_path / "qwen"
+    tiny_qwen2_5_vl(model)
+    listened = ("--apart", "--listener", materials.listener, "--resample", "0", "--limit", "6")
+    shown = ("--lookalikes_in_prompt", "2")
+    found = {}
+    for name, more in {
+        "a": shown,
+        "b": (),
+        "c": (*shown, "--lookalikes_prompt", "a dog"),
+        "d": (*shown, "--batch_size", "1"),
+    }.items():
+        out = tmp_path / f"{name}.jsonl"
+        code, _, said = caption(*listened, *more, "--output", out, captioner=model)
+        assert code == 0, said
+        found[name] = [row["caption"] for row in rows(out)]
+    assert len(found["a"]) == 6
+    assert found["a"] != found["b"]
+    assert found["a"] != found["c"]
+    assert found["a"] == found["d"]
+
+
+def test_models_are_refused_before_lookalikes_are_searched(materials, tmp_path, caption, monkeypatch):
+    monkeypatch.setattr("tellapart.captioning.apart.readable_lookalikes", lambda *_: pytest.fail("searched"))
+    listened = ("--apart", "--listener", materials.listener)
+    for words, sentence in (
+        (("--lookalikes_in_prompt", "2"), "a captioner of type 'vision-encoder-decoder' reads one image per prompt"),
+        (("--verifier", materials.listener), "has cosines and does not tell what is true"),
+        (("--verifier", tmp_path / "nothing"), "does not exist"),
+    ):
+        code, _, said = caption(*listened, *words, "--output", tmp_path / "c.jsonl")
+        assert code == 2
+        assert sentence in said
+    code, _, said = caption(*listened, captioner=tmp_path / "nothing")
+    assert code == 2
+    assert "does not exist" in said
+
+
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
@@ -144,6 +183,16 @@ def test_without_files_and_for_the_first_images_only(materials, caption):
         (["--apart", "--listener", "x", "--rerank", "clip_s"], "does not go with --rerank"),
         (["--apart", "--listener", "x", "--lookalikes", "0"], "--lookalikes is 0"),
         (["--apart", "--listener", "x", "--apart_strength", "-1"], "--apart_strength is -1"),
+        (["--apart", "--listener", "x", "--lookalikes_in_prompt", "-1"], "--lookalikes_in_prompt is -1"),
+        (
+            ["--apart", "--listener", "x", "--lookalikes_in_prompt", "1", "--apart_strength", "1"],
+            "does not go with --lookalikes_in_prompt",
+        ),
+        (
+            ["--apart", "--listener", "x", "--lookalikes_prompt", "What?"],
+            "give their number with --lookalikes_in_prompt",
+        ),
+        (["--lookalikes_in_prompt", "1"], "--lookalikes_in_prompt is for telling look-alikes apart: add --apart"),
         (["--apart", "--listener", "x", "--apart_weights", "truth"], "write NAME=NUMBER"),
         (
             ["--apart", "--listener", "x", "--apart_weights", "turth=1"],

@@ -8,7 +8,11 @@ import numpy as np
 import pyarrow.parquet
 import pytest
 
+from tellapart.captioning.apart import Apart
 from tellapart.cli.main import main
+from tellapart.data.load import load_dataset
+from tellapart.listeners.clip import ClipListener
+from tellapart.recipe.models import load_captioner
 
 
 def run(*words) -> int:
@@ -127,3 +131,32 @@ def test_numbers_that_cannot_be_used(words, capsys):
     said = capsys.readouterr().err
     assert said.startswith(f"error: {words[2]} is {words[3]}: give ")
     assert said.count("\n") == 1
+
+
+def test_captions_told_apart_without_training_are_measured(materials, tmp_path, capsys):
+    words = ("score", materials.captioner, "--data", materials.data, "--split", "val", "--max_new_tokens", 6)
+    words += ("--listener", materials.listener, "--bootstrap", 0)
+    apart = ("--apart", "--num_beams", 3, "--batch_size", 6)
+    assert run(*words, *apart, "--output_dir", tmp_path) == 0
+    (folder,) = (tmp_path / "eval").iterdir()
+    decoding = json.loads((folder / "metrics.json").read_text())["protocol"]["decoding"]
+    assert decoding.startswith("beam 3, max_new_tokens=6")
+    assert decoding.endswith("told apart from at most 20 look-alikes by the listener")
+    dataset = load_dataset(materials.data, split="val")
+    captioner, listener = load_captioner(str(materials.captioner)), ClipListener.from_pretrained(materials.listener)
+    wanted = Apart(captioner, listener, num_beams=3, max_new_tokens=6)(list(dataset))
+    written = {row["image_id"]: row["caption"] for row in json.loads((folder / "captions_results.json").read_text())}
+    assert {str(name): said for name, said in written.items()} == {one.id: one.caption for one in wanted}
+    capsys.readouterr()
+    captions = tmp_path / "c.json"
+    captions.write_text("[]")
+    for some, sentence in (
+        ((*words, "--verifier", "x"), "--verifier is for telling look-alikes apart: add --apart"),
+        ((*words, "--apart", "--rerank", "world_ved_scst_clip"), "--apart chooses by look-alikes"),
+        ((*words[:8], "--apart"), "--apart needs a listener"),
+        (("score", captions, *words[2:], "--apart"), "holds captions, but --apart draws them"),
+        (("score", captions, "--references", materials.data, "--apart"), "--apart does not go with --references"),
+        ((*words, "--apart", "--verifier", materials.listener), "has cosines and does not tell what is true"),
+    ):
+        assert run(*some) == 2
+        assert sentence in capsys.readouterr().err

@@ -16,9 +16,12 @@ import pytest
 from PIL import Image
 
 from damaged_images import BROKEN, READABLE, encode, make_damaged, picture
+from materials import materials
 from tellapart.cli.main import main
 from tellapart.data.images import ImageError, ImageFile
 from tiny_models import CAPTIONS, tiny_ved
+
+__all__ = ["materials"]
 
 
 @pytest.fixture(scope="module")
@@ -99,7 +102,7 @@ def test_making_them_again_makes_the_same(tmp_path, data):
 def test_data_check_names_every_broken_one(data, capsys, tmp_path):
     root, kinds = data
     code, out, err = run(capsys, "data", "check", root, "--output_dir", tmp_path / "lists")
-    assert code == 2
+    assert code == 0  # single broken images are listed
     assert err == f"written to {tmp_path / 'lists'}\n"
     told = [line.split()[1] for line in out.splitlines() if line.startswith(("  train  /", "  val  /"))]
     assert sorted(told) == broken(data)
@@ -109,7 +112,7 @@ def test_data_check_names_every_broken_one(data, capsys, tmp_path):
     assert listed[0] == ["split", "id", "image", "why"]
     assert sorted(row[2] for row in listed[1:]) == broken(data)
     assert (tmp_path / "lists" / "duplicates.tsv").read_text() == "group\tkind\tsplit\tid\timage\n"
-    code, out, err = run(capsys, "data", "check", root, "--json", "--split", "val", "--num_workers", "0")
+    code, out, err = run(capsys, "data", "check", root, "--json", "--split", "val", "--num_workers", "0", "--strict")
     found = json.loads(out)
     assert (code, err, found["clean"], list(found["splits"])) == (2, "", False, ["val"])
     assert sorted(image["name"] for image in found["splits"]["val"]["broken"]) == broken(data, "val")
@@ -128,10 +131,11 @@ def test_data_check_of_clean_data(capsys, tmp_path):
     assert (code, err) == (0, "")
     assert out.endswith("\nnothing to repair.\n")
     shutil.copy(tmp_path / "train" / "0.jpg", tmp_path / "val" / "again.jpg")
-    code, out, _ = run(capsys, "data", "check", tmp_path)
+    code, out, _ = run(capsys, "data", "check", tmp_path, "--strict")
     assert code == 2
+    assert run(capsys, "data", "check", tmp_path)[0] == 0
     assert f"the same file: train {tmp_path}/train/0.jpg, val {tmp_path}/val/again.jpg" in out
-    code, out, _ = run(capsys, "data", "check", tmp_path / "train", tmp_path / "val")
+    code, out, _ = run(capsys, "data", "check", tmp_path / "train", tmp_path / "val", "--strict")
     assert code == 2
     assert f"the same file: {tmp_path}/train {tmp_path}/train/0.jpg, {tmp_path}/val {tmp_path}/val/again.jpg" in out
 
@@ -236,16 +240,58 @@ def test_images_that_are_missing_are_skipped_too(captioner, capsys, tmp_path):
     ]
 
 
-def test_score_skips_them(data, captioner, capsys):
+def test_score_and_mine_leave_them_out_and_list_them(data, captioner, materials, capsys, tmp_path):
     root, _ = data
-    options = ("--data", root, "--split", "val", "--max_new_tokens", "6")
-    code, _, err = run(capsys, "score", captioner, *options, "--on_error", "skip")
-    assert code == 0
     bad = broken(data, "val")
-    assert f"{len(bad)} of the 60 images of {root.name} (val) cannot be read and are left out." in err
-    code, _, err = run(capsys, "score", captioner, *options)
-    assert code == 2
-    assert any(f"error: {name} " in err for name in bad)
+    left_out = f"error: {len(bad)} of 60 images could not be read and were left out (see above): repair or remove them."
+    drawn = ("score", captioner, "--data", root, "--split", "val", "--max_new_tokens", "6", "--bootstrap", "0")
+    mined = ("mine", root, "--split", "val", "--listener", materials.listener, "--k", "1")
+    for words in (drawn, mined):
+        code, _, err = run(capsys, *words)
+        assert code == 0
+        assert left_out in err
+        assert sum(err.count(f"error: {name} ") for name in bad) == min(len(bad), 20)
+        assert run(capsys, *words, "--strict")[0] == 2
+        code, _, err = run(capsys, *words, "--on_error", "fail")
+        assert code == 2
+        assert any(f"error: {name} " in err for name in bad)
+        assert left_out not in err
+    code, said, _ = run(capsys, *drawn, "--json")
+    assert len(json.loads(said)["details"]["unreadable_images"]) == len(bad)
+
+
+@pytest.mark.parametrize("key", ["file_name", "image_id"])
+def test_captions_of_images_that_cannot_be_read_are_left_out_with_them(materials, capsys, tmp_path, key):
+    photos = shutil.copytree(materials.photos, tmp_path / "photos")
+    (photos / "09.png").write_bytes(b"no image")
+    rows = [
+        {"filename": f"{i:02}.png", "split": "val", "imgid": i, "sentences": [{"raw": "a dog"}]} for i in range(8, 14)
+    ]
+    (photos / "data.json").write_text(json.dumps({"images": rows}))
+    named = {"file_name": [f"{i:02}.png" for i in range(8, 14)], "image_id": list(range(8, 14))}[key]
+    captions = tmp_path / "captions.json"
+    captions.write_text(json.dumps([{key: name, "caption": "a red dog"} for name in named]))
+    words = ("score", captions, "--data", photos / "data.json", "--listener", materials.listener, "--bootstrap", "0")
+    code, said, err = run(capsys, *words, "--json")
+    assert code == 0
+    assert "error: 1 of 6 images could not be read and were left out (see above): repair or remove them." in err
+    assert "09.png" in err
+    assert len(json.loads(said)["details"]["unreadable_images"]) == 1
+
+
+def test_where_no_image_can_be_read_nothing_works(captioner, materials, capsys, tmp_path):
+    (tmp_path / "val").mkdir()
+    for name in "ab":
+        (tmp_path / "val" / f"{name}.png").write_bytes(b"no image")
+    (tmp_path / "val" / "metadata.jsonl").write_text(
+        "".join(json.dumps({"file_name": f"{name}.png", "text": "a dog"}) + "\n" for name in "ab")
+    )
+    for words in (
+        ("score", captioner, "--data", tmp_path, "--split", "val"),
+        ("mine", tmp_path, "--split", "val", "--listener", materials.listener),
+        ("data", "check", tmp_path),
+    ):
+        assert run(capsys, *words)[0] == 2
 
 
 @pytest.mark.slow

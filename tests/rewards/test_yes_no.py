@@ -87,7 +87,9 @@ def plain_inputs(folder, model, image, question: str) -> dict:
     if tokenizer.chat_template:
         text = tokenizer.apply_chat_template([turn], add_generation_prompt=True, tokenize=False)
     else:
-        text = family_class(model.config).plain_template.format(prompt=question)
+        text = family_class(model.config).plain_template.format(
+            image="<|vision_start|><|image_pad|><|vision_end|>", prompt=question
+        )
     ids = tokenizer(text.replace("<|image_pad|>", "<|image_pad|>" * tokens), return_tensors="pt").input_ids
     types = (ids == model.config.image_token_id).int()
     return seen | {"input_ids": ids, "attention_mask": torch.ones_like(ids), "mm_token_type_ids": types}

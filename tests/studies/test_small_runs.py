@@ -90,3 +90,21 @@ def test_pac_s_is_measured_and_steps_are_timed(tmp_path):
     carry_out(timing.folder, timing.folder / ASKED_FILE)
     assert timing.done()
     assert 0 < timing.seconds < 100
+
+
+def test_rows_without_training_search_the_start_captioner(tmp_path):
+    study = study_of("table", tmp_path, common=COMMON)
+    study.file = replace(study.file, measure={**study.file.measure, "meteor": False})
+    found = {}
+    for row in ("xe, 20 beams", "xe, apart"):
+        (how,) = study.file.measures_of(row)
+        task = study.task(row, study.file.rows[row].setting, 0, [how])
+        assert not task.trains
+        task.write()
+        carry_out(task.folder, task.folder / ASKED_FILE)
+        (found[row],) = task.measured().values()
+    columns = set(study.file.tables[""]) - {"METEOR", "rs5_mBLEU-4"}
+    assert all(columns <= set(one.metrics) for one in found.values())
+    captions = {row: one.result().captions for row, one in found.items()}
+    assert captions["xe, 20 beams"].keys() == captions["xe, apart"].keys() == set(load_world("test", size="small").ids)
+    assert captions["xe, 20 beams"] != captions["xe, apart"]

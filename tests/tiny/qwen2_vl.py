@@ -50,7 +50,7 @@ def qwen_tokenizer(captions: Sequence[str], size: int, *, system: bool) -> Qwen2
     learned = Tokenizer(models.BPE())
     learned.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     trainer = trainers.BpeTrainer(vocab_size=size, special_tokens=SPECIALS, show_progress=False)
-    prompt = Qwen2VL.plain_template.format(prompt=Qwen2VL.default_prompt)
+    prompt = Qwen2VL.plain_template.format(image="", prompt=Qwen2VL.default_prompt)
     for token in SPECIALS:
         prompt = prompt.replace(token, "")
     learned.train_from_iterator([*captions, *[" " + caption for caption in captions], prompt], trainer)

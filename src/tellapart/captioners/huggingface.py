@@ -16,8 +16,9 @@ from tellapart.captioners.base import Captioner, Continuations, Encoded
 from tellapart.captioners.continuing import Prefixes, continue_captions
 from tellapart.captioners.contrastive import Contrast, Contrasted
 from tellapart.captioners.drawing import draw_captions, draw_with_greedy
-from tellapart.captioners.families import family_of
+from tellapart.captioners.families import family_of, require_several_images
 from tellapart.captioners.families.base import Family, Processors
+from tellapart.captioners.families.prompted import Prompted
 from tellapart.captioners.fused import fuse
 from tellapart.captioners.learning import Train, checkpoint_layers, freeze, parts_to_train
 from tellapart.captioners.loading import read_parts, require_finite
@@ -260,6 +261,32 @@ class HuggingFaceCaptioner(Captioner):
         }
         with torch.set_grad_enabled(torch.is_grad_enabled() and self.trains_vision):
             return self.family.encode(inputs)
+
+    def encode_together(
+        self, batch: Batch, shown: Sequence[Sequence[int]], prompt: str, *, encoded: Encoded | None = None
+    ) -> Encoded:
+        """States of rows that show several images each, in order, and then ask a prompt; captions are drawn and scored with
+        them as with those of :meth:`encode`.
+
+        Args:
+            batch: B images.
+            shown: for each of N rows, the images of the batch that it shows.
+            prompt: what is asked after the images.
+            encoded: of the batch, if it is known.
+
+        Raises:
+            UsageError: the captioner reads one image per prompt, or a row is longer than it can read.
+
+        Example:
+            >>> batch = collate([own, other])
+            >>> both = captioner.encode_together(batch, [[0, 1]], "What sets the first image apart from the second?")
+            >>> captioner.generate(batch.select([0]), Decoding(num_beams=5), encoded=both).texts
+        """
+        require_several_images(self.family.model.config)
+        assert isinstance(self.family, Prompted)
+        encoded = self.encode(batch) if encoded is None else encoded
+        inputs = {key: value.to(self.device) for key, value in batch.inputs[self.name].items()}
+        return self.family.together(encoded, inputs, shown, prompt)
 
     def reusable(self, encoded: Encoded) -> Encoded | None:
         """``encoded`` while the image tower is frozen."""

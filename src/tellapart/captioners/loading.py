@@ -100,11 +100,28 @@ def _base_of(adapter: Path) -> tuple[str, str | None]:
         raise UsageError(f"{path} names {base} as its base, which does not exist: correct the path there.") from error
 
 
+def _read_config(name: str, revision: str | None) -> Any:
+    from transformers import AutoConfig
+
+    return _read("model configuration", "config.json", name, AutoConfig.from_pretrained, revision=revision)
+
+
+def read_config(name_or_path: str | Path) -> Any:
+    """The configuration of a captioner's model, or of the model that an adapter sits on; reads no weights.
+
+    Raises:
+        UsageError: it is missing or unreadable.
+    """
+    name = source(name_or_path)
+    adapter = (Path(name) / "adapter_config.json").is_file()
+    return _read_config(*(_base_of(Path(name)) if adapter else (name, None)))
+
+
 def _read_model(name: str, dtype: str, revision: str | None, quantization: Any = None) -> Any:
-    from transformers import AutoConfig, AutoModelForImageTextToText
+    from transformers import AutoModelForImageTextToText
 
     require_possible(name, revision)
-    config = _read("model configuration", "config.json", name, AutoConfig.from_pretrained, revision=revision)
+    config = _read_config(name, revision)
     unused = re.compile(family_class(config).never_used(config))
     load = AutoModelForImageTextToText.from_pretrained
     options: dict[str, Any] = {"revision": revision, "dtype": DTYPES[dtype], "output_loading_info": True}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
@@ -11,7 +12,18 @@ from torch import Tensor
 
 from tellapart.captioners.base import Encoded
 from tellapart.captioners.contrastive import Contrast
-from tellapart.captioning.defaults import LOOKALIKES, NUM_BEAMS, NUM_DISTRACTORS, REDRAW, WEIGHTS
+from tellapart.captioners.families import require_several_images
+from tellapart.captioning.defaults import (
+    LOOKALIKES,
+    LOOKALIKES_PROMPT,
+    NUM_BEAMS,
+    NUM_DISTRACTORS,
+    REDRAW,
+    REDRAW_ON,
+    TOP_P_APART,
+    WEIGHTS,
+)
+from tellapart.captioning.gate import Gate
 from tellapart.errors import UsageError
 from tellapart.listeners.among import Among, AmongLookalikes, EmbedIds
 from tellapart.listeners.dual import DualMatcher
@@ -38,7 +50,7 @@ WARMER = 0.2
 
 @dataclass(frozen=True)
 class Comparison:
-    """How candidates of an image are compared.
+    """How candidates of an image are drawn and compared.
 
     A candidate's value is the weighted sum of
 
@@ -55,6 +67,8 @@ class Comparison:
         weights: of these four by name; 0 leaves one out.
         strength: of contrastive decoding; 0 is ordinary decoding.
         num_distractors: look-alikes that contrastive decoding rules out.
+        lookalikes_in_prompt: look-alikes that an instruct captioner is shown after the image; 0 shows none.
+        lookalikes_prompt: what it is then asked.
         verifier: of the reward ``truth``.
     """
 
@@ -63,6 +77,8 @@ class Comparison:
     weights: Mapping[str, float] = field(default_factory=lambda: WEIGHTS)
     strength: float = 0.0
     num_distractors: int = NUM_DISTRACTORS
+    lookalikes_in_prompt: int = 0
+    lookalikes_prompt: str = LOOKALIKES_PROMPT
     verifier: PairMatcher | None = None
 
     @classmethod
@@ -75,26 +91,87 @@ class Comparison:
         weights: Mapping[str, float] = WEIGHTS,
         strength: float = 0.0,
         num_distractors: int = NUM_DISTRACTORS,
+        lookalikes_in_prompt: int = 0,
+        lookalikes_prompt: str = LOOKALIKES_PROMPT,
         embed: EmbedIds | None = None,
     ) -> Comparison:
         """With a listener and perhaps a verifier.
 
         Raises:
-            UsageError: a weight is of nothing that is compared, or the listener has no cosines.
+            UsageError: a weight is of nothing that is compared, a number is too small, two ways to draw are asked for, or
+                listener or verifier cannot compare.
         """
+        require_at_least("strength", strength, 0)
+        require_at_least("num_distractors", num_distractors, 1)
+        require_at_least("lookalikes_in_prompt", lookalikes_in_prompt, 0)
+        if strength and lookalikes_in_prompt:
+            raise UsageError(
+                "contrastive decoding reads each image in a prompt of its own, so strength does not go with "
+                "lookalikes_in_prompt: leave one of the two out."
+            )
         unknown = [name for name in weights if name not in WEIGHTS]
         if unknown:
             raise UsageError(f"a weight is given for {unknown[0]!r}: choose from {', '.join(WEIGHTS)}.")
         rewards: dict[str, Reward] = {"clip_s": Similarity(listener)}
         if isinstance(verifier, DualMatcher):
-            raise UsageError(
-                f"the verifier {verifier.listener.source} has cosines and does not tell what is true: name a BLIP or "
-                "BLIP-2 with a matching head, or an instruct model."
-            )
+            raise no_verifier(verifier.listener.source)
         if verifier is not None:
             rewards["truth"] = Truth(verifier)
         among = AmongLookalikes(listener, lookalikes, embed=embed)
-        return cls(among, rewards, {**WEIGHTS, **weights}, strength, num_distractors, verifier)
+        return cls(
+            among,
+            rewards,
+            {**WEIGHTS, **weights},
+            strength=strength,
+            num_distractors=num_distractors,
+            lookalikes_in_prompt=lookalikes_in_prompt,
+            lookalikes_prompt=lookalikes_prompt,
+            verifier=verifier,
+        )
+
+    def draw(
+        self,
+        captioner: HuggingFaceCaptioner,
+        batch: Batch,
+        described: int,
+        decoding: Decoding,
+        encoded: Encoded,
+    ) -> Rollout:
+        """Candidates of the first images of a batch: by contrastive decoding, by a prompt with look-alikes, or ordinary ones.
+
+        Args:
+            captioner: draws.
+            batch: the images, and after them those of :meth:`distractors`.
+            described: how many of the first get candidates.
+            decoding: how.
+            encoded: of the batch.
+
+        Raises:
+            UsageError: the captioner's prompts cannot hold these images.
+        """
+        if not self.lookalikes_in_prompt:
+            return captioner.generate(batch, decoding, encoded=encoded, contrast=self.contrast(batch, described))
+        together = captioner.encode_together(
+            batch, self.shown(batch, described), self.lookalikes_prompt, encoded=encoded
+        )
+        return captioner.generate(batch.select(range(described)), decoding, encoded=together)
+
+    def asks(self, captioner: HuggingFaceCaptioner) -> str:
+        """The prompt that candidates answer, which no caption should repeat."""
+        return self.lookalikes_prompt if self.lookalikes_in_prompt else captioner.family.prompt
+
+    def shown(self, batch: Batch, described: int) -> list[list[int]]:
+        """For each described image the rows that its prompt shows: its own, then those of its look-alikes, nearest first."""
+        row = {name: i for i, name in enumerate(batch.ids)}
+        return [
+            [own, *(row[other] for other in self._read_with(name) if other in row)]
+            for own, name in enumerate(batch.ids[:described])
+        ]
+
+    def _read_with(self, name: str) -> Sequence[str]:
+        """The look-alikes that are read to draw candidates of an image."""
+        count = self.num_distractors if self.strength else self.lookalikes_in_prompt
+        return self.among.lookalikes.get(name, ())[:count]
 
     def contrast(self, batch: Batch, described: int) -> Contrast | None:
         """Which rows of a batch contrastive decoding rules out; the image itself stands for a look-alike that is not there."""
@@ -103,15 +180,12 @@ class Comparison:
         row = {name: i for i, name in enumerate(batch.ids)}
         rows = []
         for own, name in enumerate(batch.ids[:described]):
-            others = self.among.lookalikes[name][: self.num_distractors]
-            rows.append([row.get(other, own) for other in others])
+            rows.append([row.get(other, own) for other in self._read_with(name)])
         return Contrast(torch.tensor(rows), self.strength)
 
     def distractors(self, ids: Sequence[str]) -> list[str]:
-        """Ids of the images that a batch of ``ids`` needs for :meth:`contrast`, beyond these."""
-        if not self.strength:
-            return []
-        near = (other for name in ids for other in self.among.lookalikes.get(name, ())[: self.num_distractors])
+        """Ids of the images that a batch of ``ids`` needs for :meth:`draw`, beyond these."""
+        near = (other for name in ids for other in self._read_with(name))
         return [name for name in dict.fromkeys(near) if name not in set(ids)]
 
     @torch.no_grad()
@@ -127,6 +201,24 @@ class Comparison:
         for name, part in parts.items():
             value = value + self.weights[name] * part.to(value)
         return value, among
+
+
+def require_at_least(name: str, value: float, least: int) -> None:
+    """Raise where a number is too small.
+
+    Raises:
+        UsageError: naming it.
+    """
+    if not value >= least:
+        raise UsageError(f"{name} is {value}: it must be at least {least}.")
+
+
+def no_verifier(name: str) -> UsageError:
+    """What is said of a verifier that compares vectors."""
+    return UsageError(
+        f"the verifier {name} has cosines and does not tell what is true: name a BLIP or BLIP-2 with a matching head, or an "
+        "instruct model."
+    )
 
 
 def warmer(sampling: Decoding, attempt: int) -> Decoding:
@@ -151,7 +243,8 @@ class Apart:
     """Captions the images of a collection so that each is told from its look-alikes, without training.
 
     1. The listener finds each image's look-alikes in the collection.
-    2. The captioner searches ``num_beams`` candidates per image, with ``strength`` by contrastive decoding.
+    2. The captioner searches ``num_beams`` candidates per image: with ``strength`` by contrastive decoding, with
+       ``lookalikes_in_prompt`` by a prompt that shows look-alikes.
     3. The candidate with the highest value (:class:`Comparison`) is kept.
     4. Where a look-alike suits the caption at least as well as the image, candidates are sampled and compared up to ``redraw``
        times more.
@@ -166,12 +259,17 @@ class Apart:
         redraw: further tries for a confused image.
         strength: of contrastive decoding; 0 is ordinary decoding.
         num_distractors: look-alikes that contrastive decoding rules out.
+        lookalikes_in_prompt: look-alikes that an instruct captioner is shown after the image; 0 shows none.
+        lookalikes_prompt: what it is then asked.
         max_new_tokens: longest caption in tokens.
+        min_new_tokens: shortest caption in tokens.
+        no_repeat_ngram_size: no sequence of this many tokens may occur twice in a caption; 0 allows repetition.
         seed: of sampling, with the image's id.
         batch_size: images captioned at once.
 
     Raises:
-        UsageError: a weight is of nothing that is compared, or the listener has no cosines.
+        UsageError: a weight is of nothing that is compared, a number is too small, listener or verifier cannot compare, or the
+            captioner's prompts hold one image and ``lookalikes_in_prompt`` is above 0.
 
     Example:
         >>> apart = Apart(load_captioner("Salesforce/blip-image-captioning-base"), load_listener("openai/clip-vit-base-patch32"))
@@ -191,17 +289,46 @@ class Apart:
         redraw: int = REDRAW,
         strength: float = 0.0,
         num_distractors: int = NUM_DISTRACTORS,
+        lookalikes_in_prompt: int = 0,
+        lookalikes_prompt: str = LOOKALIKES_PROMPT,
         max_new_tokens: int = 40,
+        min_new_tokens: int = 0,
+        no_repeat_ngram_size: int = 0,
         seed: int = 42,
         batch_size: int = 16,
     ) -> None:
         """See the class."""
-        Comparison.by(listener, {}, verifier=verifier, weights=weights)  # raises what is wrong with these
-        self.captioner, self.listener, self.verifier, self.weights = captioner, listener, verifier, weights
+        for name, value, least in (
+            ("lookalikes", lookalikes, 1),
+            ("num_beams", num_beams, 1),
+            ("redraw", redraw, 0),
+            ("max_new_tokens", max_new_tokens, 1),
+            ("batch_size", batch_size, 1),
+        ):
+            require_at_least(name, value, least)
+        compare = partial(
+            Comparison.by,
+            listener,
+            verifier=verifier,
+            weights=weights,
+            strength=strength,
+            num_distractors=num_distractors,
+            lookalikes_in_prompt=lookalikes_in_prompt,
+            lookalikes_prompt=lookalikes_prompt,
+        )
+        compare({})  # raises what is wrong with these
+        if lookalikes_in_prompt:
+            require_several_images(captioner.family.model.config)
+        self.captioner, self.listener, self.verifier, self._compare = captioner, listener, verifier, compare
         self.lookalikes, self.redraw, self.seed, self.batch_size = lookalikes, redraw, seed, batch_size
-        self.strength, self.num_distractors = strength, num_distractors
-        self.beams = Decoding(num_beams=num_beams, num_return_sequences=num_beams, max_new_tokens=max_new_tokens)
-        self.samples = replace(self.beams, num_beams=1, do_sample=True)
+        self.beams = Decoding(
+            num_beams=num_beams,
+            num_return_sequences=num_beams,
+            max_new_tokens=max_new_tokens,
+            min_new_tokens=min_new_tokens,
+            no_repeat_ngram_size=no_repeat_ngram_size,
+        )
+        self.samples = replace(self.beams, num_beams=1, do_sample=True, top_p=TOP_P_APART)
 
     def __call__(self, images: str | Iterable[NamedPicture]) -> list[Caption]:
         """One caption per image, in order; images that cannot be read have an ``error`` instead.
@@ -214,26 +341,19 @@ class Apart:
         """
         from tellapart.captioning.collection import Pace, caption_items
         from tellapart.captioning.draw import Drawer, Drawing
-        from tellapart.captioning.gate import CONFUSED
         from tellapart.captioning.read import Reader
         from tellapart.captioning.serve import Station
 
         items = _items(images)
         near = readable_lookalikes(self.listener, items, self.lookalikes)
-        comparison = Comparison.by(
-            self.listener,
-            dict(zip(near.ids, near.of(near.ids), strict=True)),
-            verifier=self.verifier,
-            weights=self.weights,
-            strength=self.strength,
-            num_distractors=self.num_distractors,
-        )
+        comparison = self._compare(dict(zip(near.ids, near.of(near.ids), strict=True)))
         drawing = Drawing(
             decoding=self.beams,
             sampling=self.samples,
             seed=self.seed,
             resample=self.redraw,
-            resample_on=(CONFUSED,),
+            resample_on=REDRAW_ON,
+            gate=Gate(prompt=comparison.asks(self.captioner)),
             match=comparison.rewards["clip_s"],
             apart=comparison,
         )
@@ -274,8 +394,8 @@ def readable_lookalikes(listener: ClipListener, items: Sequence[Item], k: int) -
 
 
 def distractor_items(comparison: Comparison, items: Sequence[Item]) -> Distractors | None:
-    """What a reader reads in addition to a batch: the images that contrastive decoding rules out."""
-    if not comparison.strength:
+    """What a reader reads in addition to a batch: look-alikes that contrastive decoding rules out or a prompt shows."""
+    if not comparison.strength and not comparison.lookalikes_in_prompt:
         return None
     by_id = {item.id: item for item in items}
     return lambda batch: [by_id[name] for name in comparison.distractors([item.id for item in batch]) if name in by_id]

@@ -57,7 +57,7 @@ def marked(caption: str, other: str) -> tuple[list[tuple[str, bool]], list[tuple
         ([('a', False), ('red', True), ('cup', False)], [('a', False), ('blue', True), ('cup', False)])
     """
     left, right = caption.split(), other.split()
-    plain_left, plain_right = ([" ".join(words(word)) for word in side] for side in (left, right))
+    plain_left, plain_right = ([" ".join(words(word)) or word for word in side] for side in (left, right))
     same = SequenceMatcher(None, plain_left, plain_right, autojunk=False)
     kept_left, kept_right = set[int](), set[int]()
     for block in same.get_matching_blocks():

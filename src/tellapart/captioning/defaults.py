@@ -1,4 +1,6 @@
-"""Defaults of telling look-alikes apart, which the command line shows without importing torch."""
+"""Defaults of captioning and of telling look-alikes apart, which the command line shows without importing torch."""
+
+from tellapart.captioning.gate import CONFUSED, EMPTY, LOOP, LOW_MATCH, PROMPT_ECHO
 
 NUM_BEAMS = 20
 """Candidates per image."""
@@ -10,7 +12,22 @@ NUM_DISTRACTORS = 3
 """Look-alikes that contrastive decoding rules out."""
 
 REDRAW = 3
-"""Most further tries for an image that stays confused."""
+"""Most further tries for an image that stays confused, or whose caption has another fault of ``REDRAW_ON``."""
+
+REDRAW_ON = (EMPTY, LOOP, PROMPT_ECHO, LOW_MATCH, CONFUSED)
+"""Faults for which a caption is sampled again; sampling seldom removes the others."""
+
+TOP_P = 0.9
+"""Share of the probability that samples are drawn from where nothing compares them."""
+
+TOP_P_APART = 1.0
+"""The same where look-alikes choose among the samples: what the study of telling apart measured."""
+
+LOOKALIKES_PROMPT = (
+    "The images after the first one look like it. Write one sentence that is true of the first image and false of the others. "
+    "Do not mention the other images."
+)
+"""What an instruct model is asked that is shown look-alikes."""
 
 WEIGHTS = {"truth": 1.0, "likelihood": 0.25, "clip_s": 2.5, "fluency": 1.0}
 """Weights of what candidates are compared by, chosen on val of the built-in world with one start captioner."""

@@ -67,7 +67,7 @@ class Drawer:
         """One caption an image, in the batch's order; a batch too large for the accelerator's memory is halved.
 
         Args:
-            batch: the images, and those that contrastive decoding rules out.
+            batch: the images, and the look-alikes that are read with them.
             described: how many of the first are captioned; none: all of them.
 
         Raises:
@@ -89,7 +89,7 @@ class Drawer:
         return [*self(left, half), *self(right, described - half)]
 
     def _part(self, batch: Batch, rows: Sequence[int]) -> Batch:
-        """The images at these rows, and after them those that contrastive decoding rules out for them."""
+        """The images at these rows, and after them the look-alikes that are read with them."""
         names = [batch.ids[row] for row in rows]
         wanted = set() if self.how.apart is None else set(self.how.apart.distractors(names))
         return batch.select([*rows, *(row for row, name in enumerate(batch.ids) if name in wanted)])
@@ -121,8 +121,8 @@ class Drawer:
             if how.apart is None:
                 rollout = self.captioner.generate(batch, decoding)
             else:
-                encoded, contrast = self.captioner.encode(batch), how.apart.contrast(batch, described)
-                rollout = self.captioner.generate(batch, decoding, encoded=encoded, contrast=contrast)
+                encoded = self.captioner.encode(batch)
+                rollout = how.apart.draw(self.captioner, batch, described, decoding, encoded)
             count, candidates = decoding.num_return_sequences, None
             if how.summarize is not None:
                 rollout, candidates = self._summarized(rollout, count)

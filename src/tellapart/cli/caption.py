@@ -12,6 +12,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from tellapart.captioning.confused import write_confused
+from tellapart.captioning.defaults import LOOKALIKES_PROMPT
 from tellapart.captioning.gate import SEVERITY, Gate, load_openers
 from tellapart.captioning.outputs.base import Output
 from tellapart.captioning.outputs.files import CocoResults, JsonLines, Parquet
@@ -33,10 +34,12 @@ from tellapart.cli.caption_options import (
     samples,
     settings_of,
     style_of,
+    top_p_of,
     weights_of,
 )
 from tellapart.cli.command import options_of
 from tellapart.cli.console import note, say
+from tellapart.cli.unreadable import Errors, summarize
 from tellapart.data.center_crop import CenterCropped
 from tellapart.data.features.base import FeatureInputs
 from tellapart.errors import UsageError
@@ -74,9 +77,6 @@ IMPORTS = (
 )
 """Modules that every worker process needs."""
 
-SHOWN_ERRORS = 20
-"""Images whose errors are told one by one."""
-
 
 def run(argv: Sequence[str]) -> int:
     """Caption what the words name; broken images are reported and left out, which --strict makes an error."""
@@ -102,6 +102,8 @@ def run(argv: Sequence[str]) -> int:
         allow_private=options.allow_private,
     )
     decodings(options)  # raises what only drawing can tell, before a model is loaded
+    if options.apart:
+        _require_models(options)  # before look-alikes are searched, and before a work folder is begun
     items = items[: options.limit]
     if options.dry_run is not None:
         return show_captions(items, options)
@@ -139,7 +141,7 @@ def _in_order(
     if options.num_processes > 1:
         raise UsageError(f"--num_processes {options.num_processes} needs files to write to: give --output.")
     items = collection[:first]
-    errors, waiting, rows = _Errors(), dict[str, Caption](), list[Row]()
+    errors, waiting, rows = _each(Errors()), dict[str, Caption](), list[Row]()
     following = iter(items)
     heads = [next(following, None)]
 
@@ -178,9 +180,9 @@ def write_captions(items: Sequence[Item], options: CaptionOptions) -> int:
         with lookalikes_of(items, options, output.work / "lookalikes") as near:
             caption_items(
                 items,
-                BuildStation(options, near, items if options.apart_strength else ()),
+                BuildStation(options, near, items if options.apart_strength or options.lookalikes_in_prompt else ()),
                 pace_of(options),
-                report=_Errors(),
+                report=_each(Errors()),
                 output=output,
                 work=work,
                 progress=progress,
@@ -238,28 +240,13 @@ def _judged(rows: Sequence[Row], options: CaptionOptions) -> list[Row]:
     return judged(rows, checks=checks, max_same=options.max_same, min_match=options.min_match)
 
 
-class _Errors:
-    """Tells of images that cannot be read, of the first ones by name."""
-
-    def __init__(self) -> None:
-        self.told = 0
-
-    def __call__(self, caption: Caption) -> None:
-        if caption.error is None:
-            return
-        self.told += 1
-        if self.told <= SHOWN_ERRORS:
-            note(f"error: {caption.error}")
-        elif self.told == SHOWN_ERRORS + 1:
-            note("error: there are more images that cannot be read.")
+def _each(errors: Errors) -> Callable[[Caption], None]:
+    """Shows the error of a caption that has one."""
+    return lambda caption: None if caption.error is None else errors(caption.error)
 
 
 def _tell_broken(progress: Progress, total: int, remedy: str, *, strict: bool) -> int:
-    """Say how many images could not be read; 2 if these are all of them, or one is too many."""
-    broken = len(progress.errors)
-    if broken:
-        note(f"error: {broken} of {total} images could not be read and have no caption (see above): {remedy}.")
-    return 2 if broken and (strict or broken == total) else 0
+    return summarize(len(progress.errors), total, "have no caption", remedy, strict=strict)
 
 
 def summary(progress: Progress, rows: Sequence[Row], where: str = "") -> str:
@@ -330,7 +317,7 @@ def decodings(options: CaptionOptions) -> tuple[Decoding, Decoding]:
             do_sample=True,
             num_return_sequences=candidates(options),
             temperature=options.temperature,
-            top_p=options.top_p,
+            top_p=top_p_of(options),
             top_k=options.top_k,
         )
     return (sampling if samples(options) else searching), sampling
@@ -349,6 +336,7 @@ def drawing_of(
     first, again = decodings(options)
     style = style_of(options)
     openers = tuple(map(tuple, load_openers(options.openers)))
+    asked = captioner.family.prompt if apart is None else apart.asks(captioner)
     clip_s = REWARDS["clip_s"]
     match = None if listener is None else clip_s.load()(listener, **clip_s.fixed)
     return Drawing(
@@ -358,9 +346,7 @@ def drawing_of(
         resample=options.resample,
         resample_on=resampled_faults(options),
         finish=Finish(style, openers, options.prefix, options.suffix),
-        gate=Gate(
-            gate_checks(options), openers, summarize.prompt if summarize else captioner.family.prompt, options.min_match
-        ),
+        gate=Gate(gate_checks(options), openers, summarize.prompt if summarize else asked, options.min_match),
         summarize=summarize,
         reward=match if options.rerank == "clip_s" else None,
         match=match,
@@ -398,6 +384,26 @@ def lookalikes_of(items: Sequence[Item], options: CaptionOptions, folder: Path |
         yield kept
 
 
+def _require_models(options: CaptionOptions) -> None:
+    """Raise where captioner or verifier cannot be what --apart needs; loads no weights.
+
+    Raises:
+        UsageError: there is no such model, or it is of another kind.
+    """
+    from tellapart.captioners.families import family_class, require_several_images
+    from tellapart.captioners.loading import read_config
+    from tellapart.captioning.apart import no_verifier
+    from tellapart.recipe.models import captioner_folder, listener_folder
+    from tellapart.rewards.matchers import kind_of
+
+    config = read_config(captioner_folder(options.captioner))
+    family_class(config)
+    if options.lookalikes_in_prompt:
+        require_several_images(config)
+    if options.verifier is not None and kind_of(listener_folder(options.verifier)) == "dual":
+        raise no_verifier(options.verifier)
+
+
 def _cropped(items: Sequence[Item]) -> list[Item]:
     """The images as the models see them."""
     return [replace(item, image=CenterCropped(item.image)) for item in items]
@@ -410,7 +416,7 @@ class BuildStation:
     Args:
         options: of the command.
         lookalikes: folder of the look-alikes, for --apart.
-        items: the collection, where contrastive decoding reads further images of it.
+        items: the collection, where drawing reads look-alikes of it.
     """
 
     options: CaptionOptions
@@ -476,6 +482,8 @@ def comparison_of(options: CaptionOptions, listener: ClipListener, folder: Path)
         weights=weights_of(options),
         strength=options.apart_strength,
         num_distractors=options.num_distractors,
+        lookalikes_in_prompt=options.lookalikes_in_prompt,
+        lookalikes_prompt=options.lookalikes_prompt or LOOKALIKES_PROMPT,
         embed=near.embed,
     )
 

@@ -9,7 +9,16 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from tellapart.captioning.defaults import LOOKALIKES, NUM_BEAMS, NUM_DISTRACTORS, WEIGHTS
+from tellapart.captioning.defaults import (
+    LOOKALIKES,
+    NUM_BEAMS,
+    NUM_DISTRACTORS,
+    REDRAW,
+    REDRAW_ON,
+    TOP_P,
+    TOP_P_APART,
+    WEIGHTS,
+)
 from tellapart.captioning.gate import SEVERITY, load_openers
 from tellapart.captioning.style import STYLES, Style
 from tellapart.data.folder import is_image
@@ -49,7 +58,7 @@ class CaptionOptions:
         no_repeat_ngram_size: no sequence of N tokens may occur twice in a caption; 0 allows repetition.
         do_sample: sample captions instead of beam search.
         temperature: sampling temperature; logits are divided by it.
-        top_p: sample from the likeliest tokens that together have this probability; 1 keeps all.
+        top_p: sample from the likeliest tokens that together have this probability; 1 keeps all; null takes 0.9, with --apart 1.
         top_k: sample from the N likeliest tokens; 0 keeps all.
         seed: seed of sampling; an image's caption depends on the seed and the image's id.
         prompt: prompt for a model that takes one; null takes the style's.
@@ -72,6 +81,9 @@ class CaptionOptions:
             truth=1,likelihood=0.5; those not named keep their defaults.
         apart_strength: strength of contrastive decoding, which rules out look-alikes word by word; 0 is ordinary decoding.
         num_distractors: look-alikes that contrastive decoding rules out; each costs about as much as the image itself.
+        lookalikes_in_prompt: show an instruct captioner the N nearest look-alikes after the image, and ask what sets the image
+            apart (Qwen-VL, Idefics3, SmolVLM, LLaVA); 0 shows none.
+        lookalikes_prompt: what it is then asked; null takes the built-in prompt.
         keep_all: write all captions of an image with their scores, not only the best (jsonl, parquet).
         gate: the faults to check captions for: all, none, or some of empty, loop, prompt_echo, unfinished, low_match,
             confused, same_caption, opener, separated by commas.
@@ -119,6 +131,8 @@ class CaptionOptions:
             "apart_weights",
             "apart_strength",
             "num_distractors",
+            "lookalikes_in_prompt",
+            "lookalikes_prompt",
         ),
         "choosing among several captions": (
             "n",
@@ -156,7 +170,7 @@ class CaptionOptions:
     no_repeat_ngram_size: int = 0
     do_sample: bool = False
     temperature: float = 1.0
-    top_p: float = 0.9
+    top_p: float | None = None
     top_k: int = 0
     seed: int = 42
     prompt: str | None = None
@@ -173,10 +187,12 @@ class CaptionOptions:
     apart_weights: str | None = None
     apart_strength: float = 0.0
     num_distractors: int = NUM_DISTRACTORS
+    lookalikes_in_prompt: int = 0
+    lookalikes_prompt: str | None = None
     keep_all: bool = False
     gate: str = "all"
-    resample: int = 3
-    resample_on: str = "empty,loop,prompt_echo,low_match,confused"
+    resample: int = REDRAW
+    resample_on: str = ",".join(REDRAW_ON)
     openers: Path | None = None
     min_match: float | None = None
     max_same: int | None = None
@@ -198,6 +214,8 @@ APART = {
     "apart_weights": None,
     "apart_strength": 0.0,
     "num_distractors": NUM_DISTRACTORS,
+    "lookalikes_in_prompt": 0,
+    "lookalikes_prompt": None,
 }
 """Options that only --apart reads, with their defaults."""
 FREE = frozenset(
@@ -270,19 +288,33 @@ def _check_apart(options: CaptionOptions) -> None:
     other = next((name for name in ("rerank", "summarize", "features") if getattr(options, name) is not None), None)
     if other is not None:
         raise UsageError(f"--apart chooses by look-alikes, so it does not go with --{other}: leave one of the two out.")
-    _check_apart_numbers(options)
+    _check_apart_draw(options)
+    if "truth" in weights_of(options) and options.verifier is None:
+        raise UsageError("--apart_weights weighs truth, which only a verifier tells: give --verifier, or leave it out.")
 
 
-def _check_apart_numbers(options: CaptionOptions) -> None:
+def _check_apart_draw(options: CaptionOptions) -> None:
+    """Raise where candidates of --apart cannot be drawn as the options say."""
     for name in ("lookalikes", "num_distractors"):
         if getattr(options, name) < 1:
             raise UsageError(f"--{name} is {getattr(options, name)}: it must be at least 1.")
-    if options.apart_strength < 0:
-        raise UsageError(f"--apart_strength is {options.apart_strength}: it must be at least 0.")
+    for name in ("apart_strength", "lookalikes_in_prompt"):
+        if not getattr(options, name) >= 0:
+            raise UsageError(f"--{name} is {getattr(options, name)}: it must be at least 0.")
+    if options.apart_strength and options.lookalikes_in_prompt:
+        raise UsageError(
+            "--apart_strength reads each image in a prompt of its own, so it does not go with --lookalikes_in_prompt: leave one "
+            "of the two out."
+        )
+    _refuse_idle(options)
+
+
+def _refuse_idle(options: CaptionOptions) -> None:
+    """Raise where an option of drawing was given that would do nothing."""
     if options.num_distractors != NUM_DISTRACTORS and not options.apart_strength:
         raise UsageError("--num_distractors is for contrastive decoding: give --apart_strength, or leave it out.")
-    if "truth" in weights_of(options) and options.verifier is None:
-        raise UsageError("--apart_weights weighs truth, which only a verifier tells: give --verifier, or leave it out.")
+    if options.lookalikes_prompt is not None and not options.lookalikes_in_prompt:
+        raise UsageError("--lookalikes_prompt asks about look-alikes: give their number with --lookalikes_in_prompt.")
 
 
 def weights_of(options: CaptionOptions) -> dict[str, float]:
@@ -303,6 +335,12 @@ def weights_of(options: CaptionOptions) -> dict[str, float]:
         if not math.isfinite(found[name]):
             raise UsageError(f"--apart_weights says {part!r}: write NAME=NUMBER with a name of {', '.join(WEIGHTS)}.")
     return found
+
+
+def top_p_of(options: CaptionOptions) -> float:
+    """The share of the probability that samples are drawn from."""
+    default = TOP_P_APART if options.apart else TOP_P
+    return default if options.top_p is None else options.top_p
 
 
 def candidates(options: CaptionOptions) -> int:
@@ -449,6 +487,7 @@ def settings_of(options: CaptionOptions) -> dict[str, Any]:
         settings["summarize"] = f"{options.summarize} ({identity(options.summarize)})"
     else:
         settings["summary_max_new_tokens"] = None
+    settings["top_p"] = top_p_of(options)
     settings["center_crop"] = center_crops(options) or None  # null, as in runs begun before there was the option
     settings["features"] = None if options.features is None else str(options.features)
     openers = [" ".join(phrase) for phrase in load_openers(options.openers)]

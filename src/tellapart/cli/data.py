@@ -87,6 +87,7 @@ class CheckOptions(SourceOptions):
         num_workers: processes that decode images; null takes one for each processor.
         json: print one JSON object instead of a page.
         output_dir: folder for the complete lists (check.json, broken_images.tsv, duplicates.tsv).
+        strict: exit with code 2 if there is something to repair; otherwise only if no image can be read.
     """
 
     examples: ClassVar[tuple[str, ...]] = (
@@ -95,23 +96,23 @@ class CheckOptions(SourceOptions):
     )
     groups: ClassVar[dict[str, tuple[str, ...]]] = {
         "what is read": ("format", "split", "images", "limit", "image_column", "caption_column", "caption_extension"),
-        "output": ("json", "output_dir"),
+        "output": ("json", "output_dir", "strict"),
         "speed": ("num_workers",),
     }
     num_workers: int | None = None
     json: bool = False
     output_dir: Path | None = None
+    strict: bool = False
 
 
 def run_check(argv: Sequence[str]) -> int:
-    """Look through the data; the exit code is 0 if there is nothing to repair, and else 2."""
+    """Look through the data; with --strict the exit code is 2 if there is something to repair."""
     chosen = options_of(
         argv,
         CheckOptions,
         usage="data check PATH ...",
         description="Read every image and caption of data and report what would spoil a training: broken images, empty "
-        "captions, images in more than one split. Several paths are checked together. The exit code is 2 if there is "
-        "something to repair.",
+        "captions, images in more than one split. Several paths are checked together.",
     )
     if chosen is None:
         return 0
@@ -128,7 +129,8 @@ def run_check(argv: Sequence[str]) -> int:
         write_lists(report, options.output_dir)
         note(f"written to {options.output_dir}")
     say(json.dumps(as_json(report), ensure_ascii=False) if options.json else page(", ".join(words), report, splits))
-    return 0 if report.clean else TO_REPAIR
+    readable = any(split.images > len(split.broken) for split in report.splits.values())
+    return TO_REPAIR if not readable or (options.strict and not report.clean) else 0
 
 
 def read_splits(words: Sequence[str], options: CheckOptions) -> dict[str, Sequence[Example]]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from tellapart.cli.command import options_of
 from tellapart.cli.console import note, say, table
+from tellapart.cli.unreadable import leave_out
 from tellapart.data.formats.names import Readable
 from tellapart.errors import UsageError
 
@@ -47,7 +48,9 @@ class MineOptions:
         near_duplicates: also count photos that look the same (scaled, compressed again) as one picture; decodes every image
             once.
         output: Parquet file to write the neighbours to, in addition to the cache.
-        on_error: an image that cannot be read is an error (fail), or is left out (skip).
+        on_error: an image that cannot be read is left out and listed (skip), for which all images are read once beforehand, or is
+            an error (fail).
+        strict: exit with code 2 if an image could not be read; otherwise only if none could.
     """
 
     examples: ClassVar[tuple[str, ...]] = (
@@ -55,7 +58,7 @@ class MineOptions:
         "tellapart mine photos/ --listener openai/clip-vit-base-patch32 --near_duplicates",
     )
     groups: ClassVar[dict[str, tuple[str, ...]]] = {
-        "images": ("split", "images", "format", "size", "limit", "on_error"),
+        "images": ("split", "images", "format", "size", "limit", "on_error", "strict"),
         "search": ("listener", "prefix", "k", "engine", "recall", "same_above", "near_duplicates"),
         "output": ("output",),
     }
@@ -75,7 +78,8 @@ class MineOptions:
     same_above: float = 0.9999
     near_duplicates: bool = False
     output: Path | None = None
-    on_error: Literal["fail", "skip"] = "fail"
+    on_error: Literal["fail", "skip"] = "skip"
+    strict: bool = False
 
 
 def run(argv: Sequence[str]) -> int:
@@ -97,23 +101,21 @@ def run(argv: Sequence[str]) -> int:
         raise UsageError("mining needs image embeddings: give --listener a CLIP model, such as world/listener.")
     if options.output is not None and options.output.suffix != ".parquet":
         raise UsageError(f"--output is {options.output}: neighbours are written as .parquet, give it that ending.")
-    dataset, found, seconds = _mined(words[0], options.listener, options)
+    dataset, unreadable = _readable(words[0], options)
+    found, seconds = _mined(dataset, options.listener, options)
     if options.output is not None:
         kept = found.path
         found.save(options.output)
         found.path = kept
         note(f"written to {options.output}")
     say(page(dataset, found, seconds))
-    return 0
+    return leave_out(unreadable, len(dataset) + len(unreadable), strict=options.strict)
 
 
-def _mined(path: str, listener: str, options: MineOptions) -> tuple[CaptionDataset, Neighbours, float]:
-    """The images, their neighbours, and how long it took from the loaded listener on."""
-    from tellapart.data.inspection import look_alikes
-    from tellapart.listeners.mining import mine
+def _readable(path: str, options: MineOptions) -> tuple[CaptionDataset, list[str]]:
+    """The images, and why others were left out."""
     from tellapart.recipe.feature_inputs import without_broken
     from tellapart.recipe.models import load_data
-    from tellapart.recipe.soft_listeners import load_miner
 
     dataset = load_data(
         path,
@@ -127,7 +129,16 @@ def _mined(path: str, listener: str, options: MineOptions) -> tuple[CaptionDatas
         id_column=options.id_column,
         allow_private=options.allow_private,
     )
-    dataset, _ = without_broken(dataset, options.on_error)
+    dataset, unreadable = without_broken(dataset, options.on_error, tell=False)
+    return dataset, [reason for _, reason in unreadable]
+
+
+def _mined(dataset: CaptionDataset, listener: str, options: MineOptions) -> tuple[Neighbours, float]:
+    """The neighbours of the images, and how long it took from the loaded listener on."""
+    from tellapart.data.inspection import look_alikes
+    from tellapart.listeners.mining import mine
+    from tellapart.recipe.soft_listeners import load_miner
+
     miner = load_miner(listener, name="listener", prefix=options.prefix, size=options.size)
     start = time.monotonic()
     same = look_alikes(dataset) if options.near_duplicates else []
@@ -140,7 +151,7 @@ def _mined(path: str, listener: str, options: MineOptions) -> tuple[CaptionDatas
         engine=options.engine,
         recall=options.recall,
     )
-    return dataset, found, time.monotonic() - start
+    return found, time.monotonic() - start
 
 
 def page(dataset: CaptionDataset, found: Neighbours, seconds: float) -> str:

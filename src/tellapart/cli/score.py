@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from tellapart.cli.command import options_of
 from tellapart.cli.console import note, result_console, say, table
+from tellapart.cli.unreadable import leave_out
 from tellapart.errors import UsageError
 from tellapart.recipe.score_options import ScoreOptions, further_measures
 
@@ -164,7 +165,7 @@ def score_captioner(word: str, options: ScoreOptions) -> int:
     from tellapart.evaluation.compare import compare_results
     from tellapart.evaluation.results import with_choice
     from tellapart.recipe.runs import made
-    from tellapart.recipe.score import measure, start_of
+    from tellapart.recipe.score import UNREADABLE, measure, start_of
 
     run = Path(word) if made(Path(word)) else None
     start = start_of(word) if options.start else ""  # refused now, not after the measurement
@@ -183,7 +184,8 @@ def score_captioner(word: str, options: ScoreOptions) -> int:
         say(json.dumps(result.to_json(), indent=2))
     else:
         compare_results(shown).print(result_console(), every_metric=options.all_metrics)
-    return 0
+    unreadable = result.details.get(UNREADABLE, {})
+    return leave_out(unreadable.values(), len(result.captions) + len(unreadable), strict=options.strict)
 
 
 def _measured(result: EvaluationResult, options: ScoreOptions) -> EvaluationResult:

@@ -192,7 +192,9 @@ def _splits(places: Sequence[int], members: Sequence[Member]) -> list[str]:
     return list(dict.fromkeys(members[i].split for i in places))
 
 
-def usable(dataset: CaptionDataset, *, num_workers: int | None = None) -> tuple[CaptionDataset, list[tuple[str, str]]]:
+def usable(
+    dataset: CaptionDataset, *, num_workers: int | None = None, tell: bool = True
+) -> tuple[CaptionDataset, list[tuple[str, str]]]:
     """The data without the images that cannot be read; every image is decoded once, and remembered.
 
     The order of the others stays, so that what a training sees still follows from its seed alone.
@@ -200,6 +202,7 @@ def usable(dataset: CaptionDataset, *, num_workers: int | None = None) -> tuple[
     Args:
         dataset: the images.
         num_workers: processes that decode; None takes one for each processor, 0 decodes in this one.
+        tell: log the reasons.
 
     Returns:
         The data set, and id and reason of every image that was left out.
@@ -212,7 +215,7 @@ def usable(dataset: CaptionDataset, *, num_workers: int | None = None) -> tuple[
     reasons = {e.id: found.broken for e, found in zip(checked, inspected, strict=True) if found.broken is not None}
     if not reasons:
         return dataset, []
-    for reason in reasons.values():
+    for reason in reasons.values() if tell else ():
         logger.warning("skipped: %s", reason)
     kept = [example for example in dataset if example.id not in reasons]
     if not kept:

@@ -14,7 +14,7 @@ from tellapart.evaluation.late_scorer import LateScorer
 from tellapart.evaluation.matching import among_references
 from tellapart.evaluation.measures import Measure, Measured, left_out, measured_by, reference_measures, style_measures
 from tellapart.evaluation.protocol import Protocol, data_digest
-from tellapart.evaluation.rerank import Rerank
+from tellapart.evaluation.rerank import Rerank, Together
 from tellapart.evaluation.results import EvaluationResult
 from tellapart.evaluation.scorers import ListenerScorer, Scorer, cut_captions
 from tellapart.evaluation.sets import draw_sets, set_decodings, set_measures
@@ -42,6 +42,7 @@ class Evaluation:
         samples: N, to also draw N captions per image at random and N by beam search, and measure them as sets
             (:mod:`tellapart.evaluation.sets`); 0 does not.
         rerank: keep, of all beams of an image, the caption with the highest reward; the sets of ``samples`` are not reranked.
+        together: captions all images in one call, in place of the search, which ``decoding`` then only describes.
         name: what the data is called in the protocol; default: the data set's name.
 
     Raises:
@@ -63,6 +64,7 @@ class Evaluation:
         hard_gallery: int = 0,
         samples: int = 0,
         rerank: Rerank | None = None,
+        together: Together | None = None,
         name: str | None = None,
     ) -> None:
         self.dataset, self.collate = dataset, collate
@@ -79,6 +81,9 @@ class Evaluation:
         if rerank is not None:
             rerank.decoding(self.decoding)
             drawn += f", best of these by {rerank.name}"
+        self.together = together
+        if together is not None:
+            drawn += f", {together.name}"
         self.sets = set_decodings(samples, self.decoding.max_new_tokens) if samples else {}
         listening = {key: _listening(one, key, hard_gallery) for key, one in self.listeners.items()}
         self.scorers: list[Scorer] = [*listening.values(), *scorers]
@@ -101,9 +106,10 @@ class Evaluation:
         """Caption every image and measure the captions; weights, modes and random numbers stay as they are."""
         captions, finished = self.draw(captioner)
         result = self._measure(captions, name, self.protocol, None)
-        cut = [100.0 * (not done) for done in finished]
-        metrics = result.metrics | {"unfinished": sum(cut) / len(cut)}
-        columns = result.per_image | {"unfinished": cut}
+        metrics, columns = dict(result.metrics), dict(result.per_image)
+        if finished:
+            cut = [100.0 * (not done) for done in finished]
+            metrics, columns = metrics | {"unfinished": sum(cut) / len(cut)}, columns | {"unfinished": cut}
         for key, decoding in self.sets.items():
             figures, rows = self._measure_sets(captioner, key, decoding)
             metrics, columns = metrics | figures, columns | rows
@@ -166,11 +172,14 @@ class Evaluation:
         return self.score(dict.fromkeys(self.dataset.ids, ""), name=name)
 
     def draw(self, captioner: Captioner) -> tuple[dict[str, str], list[bool]]:
-        """``(captions by id, whether each ended by itself)`` in the data set's order.
+        """``(captions by id, whether each ended by itself)`` in the data set's order; ``together`` does not say the latter.
 
         Raises:
             UsageError: the evaluation has no ``collate`` to feed a captioner with.
         """
+        if self.together is not None:
+            found = self.together.caption(captioner, self.dataset)
+            return {image_id: found[image_id] for image_id in self.dataset.ids}, []
         if self.collate is None:
             raise UsageError(
                 "this evaluation was built without collate: give one to caption images, or score captions."

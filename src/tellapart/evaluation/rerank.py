@@ -1,9 +1,12 @@
-"""Search without training: of several beams of an image the caption that a reward likes best."""
+"""Search without training: of several beams of an image the caption that a reward likes best, or one chosen by other images."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
+from tellapart.captioners.base import Captioner
+from tellapart.data.dataset import CaptionDataset
 from tellapart.errors import UsageError
 from tellapart.types import Decoding, Reward, Rollout
 
@@ -43,3 +46,20 @@ class Rerank:
             if image not in best or values[row] > values[best[image]]:
                 best[image] = row
         return rollout.select(list(best.values()))
+
+
+@dataclass(frozen=True)
+class Together:
+    """Captions all images of a data set in one call, in which images may be compared with one another.
+
+    Args:
+        caption: captioner and images -> image id -> caption, of every image.
+        name: of the way, in the protocol of an evaluation.
+
+    Example:
+        >>> apart = Apart(captioner, listener)
+        >>> Together(lambda _, images: {found.id: found.caption for found in apart(list(images))}, "told apart")
+    """
+
+    caption: Callable[[Captioner, CaptionDataset], Mapping[str, str]]
+    name: str

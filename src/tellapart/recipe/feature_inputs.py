@@ -101,7 +101,7 @@ def opens_pictures(
 
 
 def usable(
-    dataset: CaptionDataset, on_error: str, features: FeatureSet | None, *, pictures: bool = True
+    dataset: CaptionDataset, on_error: str, features: FeatureSet | None, *, pictures: bool = True, tell: bool = True
 ) -> tuple[CaptionDataset, list[tuple[str, str]]]:
     """The data that can be read: with ``on_error`` skip, without the images whose picture or features are unusable.
 
@@ -110,6 +110,7 @@ def usable(
         on_error: ``fail`` or ``skip``.
         features: what the captioner reads, if not pictures.
         pictures: whether pictures are looked at, too.
+        tell: log which are left out.
 
     Returns:
         The data set, and id and reason of every image that was left out.
@@ -124,14 +125,14 @@ def usable(
         if on_error == "skip":
             whole = len(dataset)
             dataset, skipped = with_features(dataset, features)
-            if skipped:
+            if skipped and tell:
                 logger.warning(
                     "note: %d of the %d images of %s have no usable features.", len(skipped), whole, dataset.name
                 )
         else:
             require_features(dataset, features)
     if pictures:
-        dataset, broken = without_broken(dataset, on_error)
+        dataset, broken = without_broken(dataset, on_error, tell=tell)
         skipped += broken
     return dataset, skipped
 
@@ -225,8 +226,10 @@ def _fresh(
     return fresh_captioner(kind, captions, feature_size=features.width, **asdict(section.new or NewSection()))
 
 
-def without_broken(dataset: CaptionDataset, on_error: str) -> tuple[CaptionDataset, list[tuple[str, str]]]:
-    """The data without images that cannot be read, which are named on standard error, if these are to be skipped.
+def without_broken(
+    dataset: CaptionDataset, on_error: str, *, tell: bool = True
+) -> tuple[CaptionDataset, list[tuple[str, str]]]:
+    """The data without images that cannot be read, if these are to be skipped; with ``tell`` the log names them.
 
     Returns:
         The data set, and id and reason of every image that was left out.
@@ -235,8 +238,8 @@ def without_broken(dataset: CaptionDataset, on_error: str) -> tuple[CaptionDatas
         return dataset, []
     from tellapart.data.check import usable
 
-    kept, skipped = usable(dataset)
-    if skipped:
+    kept, skipped = usable(dataset, tell=tell)
+    if skipped and tell:
         logger.warning(
             "note: %d of the %d images of %s cannot be read and are left out.", len(skipped), len(dataset), dataset.name
         )

@@ -38,6 +38,7 @@ PATHS = {
     "path",
     "phrases",
     "tower",
+    "verifier",
     "vocabulary",
 }
 """Last part of the options that name models or data."""

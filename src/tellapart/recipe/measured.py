@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -52,16 +52,35 @@ class DataOptions:
 
 @dataclass(frozen=True)
 class Where:
-    """The images that the options, and for the rest a run, name."""
+    """The images that the options, and for the rest a run, name.
+
+    Args:
+        dataset: those that can be read.
+        whole: these and those that were left out.
+        path: of the data.
+        split: of the data.
+        size: of the built-in world.
+        features: what the captioner reads, if not pictures.
+        unreadable: id of each image that was left out -> why.
+    """
 
     dataset: CaptionDataset
+    whole: CaptionDataset
     path: str
     split: str
     size: Literal["full", "small"]
     features: Path | None = None
+    unreadable: Mapping[str, str] = field(default_factory=dict)
 
 
-def load(options: DataOptions, run: Made | None, *, seen_by: Models | None = None, pictures: bool = False) -> Where:
+def load(
+    options: DataOptions,
+    run: Made | None,
+    *,
+    seen_by: Models | None = None,
+    pictures: bool = False,
+    tell: bool = True,
+) -> Where:
     """Read them.
 
     Args:
@@ -70,6 +89,7 @@ def load(options: DataOptions, run: Made | None, *, seen_by: Models | None = Non
         seen_by: models that read the images in addition to the run's own; None if no model reads them: a model card needs
             captions only, and a page shows a caption without its picture if that is broken.
         pictures: whether every picture must be readable even if no model reads it, as for pictures shown to people.
+        tell: log which images are left out.
 
     Raises:
         UsageError: neither says which data, or these do not exist.
@@ -80,7 +100,7 @@ def load(options: DataOptions, run: Made | None, *, seen_by: Models | None = Non
     features = options.features
     split, size = options.split or "val", options.size or "full"
     if run is not None and run.evaluation.held_out and options.data is None and options.split is None:
-        return _held_out(options, run, pictures=pictures or _looks(seen_by))
+        return _held_out(options, run, pictures=pictures or _looks(seen_by), tell=tell)
     if run is not None:
         split = options.split or run.evaluation.split or "val"
         size = options.size or run.data.size
@@ -110,8 +130,8 @@ def load(options: DataOptions, run: Made | None, *, seen_by: Models | None = Non
     )
     on_error = "fail" if on_error == "fail" else "skip"
     pictures = pictures or features is None or _looked_at(features, run, seen_by)
-    dataset, _ = usable(dataset, on_error, instead, pictures=pictures)
-    return Where(dataset, path, split, size, features)
+    readable, left_out = usable(dataset, on_error, instead, pictures=pictures, tell=tell)
+    return Where(readable, dataset, path, split, size, features, dict(left_out))
 
 
 def _columns(options: DataOptions, run: Made | None) -> dict[str, Any]:
@@ -145,7 +165,7 @@ def _looked_at(features: Path, run: Made | None, seen_by: Models | None) -> bool
     return opens_pictures(data, run.listener, run.evaluation, own=run.own_listener, itm=run.itm)
 
 
-def _held_out(options: DataOptions, run: Made, *, pictures: bool) -> Where:
+def _held_out(options: DataOptions, run: Made, *, pictures: bool, tell: bool) -> Where:
     """The images of a run's data that it did not train on; with ``pictures`` these are opened even if the run opens none."""
     from tellapart.data.held_out import hold_out
     from tellapart.recipe.feature_inputs import features_at, load_pictured, opens_pictures, usable
@@ -171,5 +191,6 @@ def _held_out(options: DataOptions, run: Made, *, pictures: bool) -> Where:
         dataset, _ = usable(dataset, "skip", instead, pictures=opened)
     _, held = hold_out(dataset, held_out)
     held = held[: run.evaluation.limit if options.limit is None else options.limit]
-    held, _ = usable(held, "fail" if on_error == "fail" else "skip", instead, pictures=opened or pictures)
-    return Where(held, data.path, data.split, data.size, features)
+    skips = "fail" if on_error == "fail" else "skip"
+    readable, left_out = usable(held, skips, instead, pictures=opened or pictures, tell=tell)
+    return Where(readable, held, data.path, data.split, data.size, features, dict(left_out))

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tellapart.captioning.defaults import NUM_BEAMS
 from tellapart.errors import UsageError
 from tellapart.recipe.feature_inputs import collate_of, features_at
 from tellapart.recipe.measured import Where, load
@@ -15,11 +17,12 @@ from tellapart.recipe.score_options import ScoreOptions, further_measures
 from tellapart.recipe.sections import CaptionerSection, EvaluationSection
 
 if TYPE_CHECKING:
+    from tellapart.captioners.base import Captioner
     from tellapart.captioners.huggingface import HuggingFaceCaptioner
-    from tellapart.data.dataset import Collate
+    from tellapart.data.dataset import CaptionDataset, Collate
     from tellapart.evaluation.measures import Measure
     from tellapart.evaluation.protocol import NamedProtocol
-    from tellapart.evaluation.rerank import Rerank
+    from tellapart.evaluation.rerank import Rerank, Together
     from tellapart.evaluation.results import EvaluationResult
     from tellapart.evaluation.scorers import Scorer
     from tellapart.listeners.clip import ClipListener
@@ -28,6 +31,9 @@ if TYPE_CHECKING:
     from tellapart.types import Decoding
 
 logger = logging.getLogger(__name__)
+
+UNREADABLE = "unreadable_images"
+"""Key of a result's ``details``: id of each image that could not be read and was left out -> why."""
 
 FILES = (".json", ".jsonl", ".csv", ".tsv", ".parquet")
 """Endings of what is a file of captions and no captioner."""
@@ -47,13 +53,14 @@ def measure(word: str, options: ScoreOptions, *, run: Made | None = None) -> Eva
     from tellapart.evaluation.protocol import named_protocol
 
     path, given = Path(word), word.lower().endswith(FILES)
-    if given and (options.samples or not path.is_file()):
-        holds = "holds captions, but --samples draws them" if path.is_file() else "does not exist"
-        raise UsageError(f"{path} {holds}: name a run, a model, or a file of captions without --samples.")
+    draws = "samples" if options.samples else "apart"
+    if given and (options.samples or options.apart or not path.is_file()):
+        holds = f"holds captions, but --{draws} draws them" if path.is_file() else "does not exist"
+        raise UsageError(f"{path} {holds}: name a run, a model, or a file of captions without --{draws}.")
     run = run or made(path)
     named = named_protocol(options.protocol) if options.protocol else None
     options = replace(options, split=options.split or named.split) if named else options
-    where = load(options, run, seen_by=(options.listener, options.judge, options.pac, options.itm))
+    where = load(options, run, seen_by=(options.listener, options.judge, options.pac, options.itm), tell=False)
     where, captions, left_out = fitting(path, where, options) if given else (where, {}, "")
     title = _title(options, where)
     from tellapart.evaluation.evaluate import Evaluation
@@ -69,12 +76,15 @@ def measure(word: str, options: ScoreOptions, *, run: Made | None = None) -> Eva
     parts |= {"measures": _measures(options, run, where), "scorers": _scorers(options, run, where)}
     if given:
         evaluation = Evaluation(where.dataset, **parts)
-        return _titled(evaluation.score(captions, name=options.name or path.stem, note=left_out), title)
+        return _titled(evaluation.score(captions, name=options.name or path.stem, note=left_out), title, where)
     captioner, how = _drawn_by(word, options, named or (run.evaluation if run else None), where)
     parts["scorers"] += _by_own_listener(path, run, where)
     collate = collate_of(captioner, features_at(where.features))
     if options.rerank is not None:
         parts["rerank"], collate = _rerank(options.rerank, captioner, where, collate)
+    if options.apart:
+        how = replace(how, num_beams=options.num_beams or NUM_BEAMS)
+        parts["together"] = _together(options, captioner, how, listeners, where)
     evaluation = Evaluation(
         where.dataset,
         collate,
@@ -83,7 +93,7 @@ def measure(word: str, options: ScoreOptions, *, run: Made | None = None) -> Eva
         samples=options.samples or (run.evaluation.samples if run else 0),
         **parts,
     )
-    return _titled(evaluation(captioner, name=options.name or path.stem), title)
+    return _titled(evaluation(captioner, name=options.name or path.stem), title, where)
 
 
 def start_of(word: str) -> str:
@@ -129,6 +139,50 @@ def _rerank(name: str, captioner: HuggingFaceCaptioner, where: Where, collate: C
     return found, Collate(collate.processors | parts.processors, features=collate.features)
 
 
+def _together(
+    options: ScoreOptions, captioner: HuggingFaceCaptioner, how: Decoding, listeners: Mapping[str, Any], where: Where
+) -> Together:
+    """What tells the images apart without training.
+
+    Raises:
+        UsageError: there is no listener, one of the models cannot compare, or the captioner reads features.
+    """
+    from tellapart.captioning.apart import Apart
+    from tellapart.evaluation.rerank import Together
+    from tellapart.recipe.models import load_matcher
+    from tellapart.recipe.sections import MatcherSection
+
+    if "listener" not in listeners:
+        raise UsageError(
+            "--apart needs a listener: give --listener, a CLIP model such as openai/clip-vit-base-patch32."
+        )
+    if where.features is not None:
+        raise UsageError("--apart compares pictures, but the captioner reads features: leave --apart out.")
+    verifier, by = None, "the listener"
+    if options.verifier is not None:
+        verifier = load_matcher(MatcherSection(model=options.verifier), name="verifier", size=where.size)
+        by += f" and {options.verifier}"
+    apart = Apart(
+        captioner,
+        listeners["listener"],
+        verifier=verifier,  # type: ignore[arg-type]  # a dual encoder is refused with a sentence
+        num_beams=how.num_beams,
+        max_new_tokens=how.max_new_tokens,
+        min_new_tokens=how.min_new_tokens,
+        no_repeat_ngram_size=how.no_repeat_ngram_size,
+        batch_size=max(1, options.batch_size // how.num_beams),
+    )
+
+    def caption(_: Captioner, images: CaptionDataset) -> dict[str, str]:
+        found = apart(list(images))
+        for one in found:
+            if one.error is not None:
+                raise UsageError(one.error)
+        return {one.id: one.caption for one in found}
+
+    return Together(caption, f"told apart from at most {apart.lookalikes} look-alikes by {by}")
+
+
 def _by_own_listener(path: Path, run: Made | None, where: Where) -> list[Scorer]:
     """What measures a run by the listener that belongs to its captioner, if it has one."""
     if run is None or run.own_listener is None:
@@ -139,9 +193,10 @@ def _by_own_listener(path: Path, run: Made | None, where: Where) -> list[Scorer]
     return trained_scorers(path, run.own_listener, where.dataset, size=where.size, features=features)
 
 
-def _titled(result: EvaluationResult, title: str) -> EvaluationResult:
-    """The result, called by the named protocol that the data are of, if there is one."""
-    return replace(result, protocol=replace(result.protocol, standard=title))
+def _titled(result: EvaluationResult, title: str, where: Where) -> EvaluationResult:
+    """The result, called by the named protocol that the data are of, if there is one; it lists the images that were left out."""
+    details = result.details | ({UNREADABLE: dict(where.unreadable)} if where.unreadable else {})
+    return replace(result, protocol=replace(result.protocol, standard=title), details=details)
 
 
 def _measures(options: ScoreOptions, run: Made | None, where: Where) -> tuple[Measure, ...]:
@@ -202,7 +257,12 @@ def fitting(path: Path, where: Where, options: ScoreOptions) -> tuple[Where, dic
     from tellapart.evaluation.matching import count_of, match
 
     results = read_results(path)
-    matched = match(results, where.dataset, compared=False)
+    matched, readable = match(results, where.whole, compared=False), where.dataset.position
+    matched = replace(
+        matched,
+        captions={name: caption for name, caption in matched.captions.items() if name in readable},
+        missing=[name for name in matched.missing if name in readable],
+    )
     captions, scored = matched.captions, count_of(len(matched.captions), "image")
     if matched.by_name:
         logger.warning("note: captions are matched to images by the names of their files.")

@@ -25,6 +25,7 @@ OF_CAPTIONERS = (
     "limit",
     "center_crop",
     "on_error",
+    "strict",
     "listener",
     "prefix",
     "judge",
@@ -33,6 +34,8 @@ OF_CAPTIONERS = (
     "itm",
     "num_beams",
     "rerank",
+    "apart",
+    "verifier",
     "no_repeat_ngram_size",
     "min_new_tokens",
     "max_new_tokens",
@@ -52,6 +55,9 @@ class ScoreOptions(DataOptions):
     """Options of ``tellapart score``; what is null comes from the run's own recipe.
 
     Args:
+        on_error: an image that cannot be read is left out and listed (skip), for which all images are read once beforehand, or
+            is an error (fail).
+        strict: exit with code 2 if an image could not be read; otherwise only if none could.
         references: reference captions for a file of captions, in any layout; the images are not needed.
         start: also measure the model that the run began from, in the same way; compare and report then show it first.
         output_dir: folder for the result; null writes into a run's own folder, and keeps nothing of other captioners and files.
@@ -81,6 +87,10 @@ class ScoreOptions(DataOptions):
             set; 0 draws none.
         num_beams: beams of the search; 1 is greedy.
         rerank: keep, of the num_beams beams, the caption with the highest reward of this recipe: a file or a shipped name.
+        apart: tell each image from the images of the data that look most like it, as tellapart caption --apart does: candidates
+            are the num_beams beams (null: 20), compared by --listener and, if given, --verifier.
+        verifier: a matcher that tells true captions from false ones, for --apart: a BLIP or BLIP-2 with a matching head, an
+            instruct vision-language model, or world/verifier.
         no_repeat_ngram_size: no sequence of N tokens may occur twice in a caption; 0 allows repetition.
         min_new_tokens: shortest caption in tokens.
         max_new_tokens: longest caption in tokens.
@@ -112,6 +122,7 @@ class ScoreOptions(DataOptions):
             "limit",
             "center_crop",
             "on_error",
+            "strict",
             "on_mismatch",
             "caption_column",
             "protocol",
@@ -124,6 +135,8 @@ class ScoreOptions(DataOptions):
             "min_new_tokens",
             "no_repeat_ngram_size",
             "rerank",
+            "apart",
+            "verifier",
             "samples",
             "batch_size",
         ),
@@ -151,6 +164,8 @@ class ScoreOptions(DataOptions):
         ),
         "intervals": ("bootstrap", "seed"),
     }
+    on_error: Literal["fail", "skip"] = "skip"
+    strict: bool = False
     references: str | None = None
     start: bool = False
     output_dir: Path | None = None
@@ -178,6 +193,8 @@ class ScoreOptions(DataOptions):
     samples: int = 0
     num_beams: int | None = None
     rerank: str | None = None
+    apart: bool = False
+    verifier: str | None = None
     no_repeat_ngram_size: int | None = None
     min_new_tokens: int | None = None
     max_new_tokens: int | None = None
@@ -197,7 +214,7 @@ class ScoreOptions(DataOptions):
             UsageError: naming the one that does not belong.
         """
         unfit = OF_CAPTIONERS if self.references is not None else OF_FILES
-        given = next((name for name in unfit if getattr(self, name) is not None), None)
+        given = next((name for name in unfit if getattr(self, name) != getattr(ScoreOptions, name)), None)
         if given is not None and self.references is not None:
             raise UsageError(
                 f"--{given} does not go with --references, which compares text only: leave it out, or give --data in place "
@@ -205,6 +222,12 @@ class ScoreOptions(DataOptions):
             )
         if given is not None or (self.cider_df != "corpus" and self.references is None):
             raise UsageError(f"--{given or 'cider_df'} needs --references: give them, or leave it out.")
+        if self.verifier is not None and not self.apart:
+            raise UsageError("--verifier is for telling look-alikes apart: add --apart, or leave it out.")
+        if self.apart and self.rerank is not None:
+            raise UsageError(
+                "--apart chooses by look-alikes, so it does not go with --rerank: leave one of the two out."
+            )
         if self.start and self.references is not None:
             raise UsageError(
                 "--start measures what a run began from, and --references compares text only: leave one out."

@@ -62,7 +62,7 @@ def open_matcher(
     from tellapart.listeners.matcher import ItmMatcher
     from tellapart.rewards.yes_no import QUESTION, YesNoMatcher
 
-    found = _kind_of(path) if kind == "auto" else kind
+    found = kind_of(path) if kind == "auto" else kind
     if question is not None and found != "yes_no":
         raise UsageError(f"matcher.question is for models that are asked, but {path} is of kind {found}: leave it out.")
     if scaled and found != "dual":
@@ -88,7 +88,7 @@ def open_matcher(
     return matcher
 
 
-def _kind_of(path: str | Path) -> str:
+def kind_of(path: str | Path) -> str:
     """What a model's configuration says it is."""
     from transformers import AutoConfig
 

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
-from torch.nn.utils.rnn import pad_sequence
 
 from tellapart.captioners.families import family_of
-from tellapart.captioners.families.prompted import Prompted
+from tellapart.captioners.families.prompted import Prompted, left_padded
 from tellapart.captioners.loading import read_parts
 from tellapart.errors import UsageError
 from tellapart.listeners.loading import called, existing, model_digest, vocabulary_of
@@ -139,7 +138,8 @@ class YesNoMatcher(PairMatcher):
         for start in range(0, len(order), self.batch_size):
             some = order[start : start + self.batch_size]
             of = torch.tensor([image[i] for i in some], device=self.device)
-            asked = family.with_prompts(encoded, inputs, of, self._pad([rows[i] for i in some]))
+            each = [torch.tensor(rows[i], device=self.device) for i in some]
+            asked = family.with_prompts(encoded, inputs, of, left_padded(each, family.pad))
             logits = family.exact_logits(family.prefix(asked, family.new_cache()))
             logprobs = logits.float().log_softmax(dim=-1)
             both = [logprobs[:, ids].logsumexp(dim=-1) for ids in (self._no, self._yes)]
@@ -158,13 +158,6 @@ class YesNoMatcher(PairMatcher):
             )
         after = {text: self._family.after_image(self._asked(text)) for text in dict.fromkeys(texts)}
         return [whole[row][:-cut] + after[text] for row, text in zip(image, texts, strict=True)]
-
-    def _pad(self, rows: list[list[int]]) -> dict[str, Tensor]:
-        """On the left, so that every question ends in the last column."""
-        each = [torch.tensor(row, device=self.device) for row in rows]
-        padded = pad_sequence(each, batch_first=True, padding_value=self._family.pad, padding_side="left")
-        real = pad_sequence([torch.ones_like(row) for row in each], batch_first=True, padding_side="left")
-        return {"input_ids": padded, "attention_mask": real}
 
 
 def answers(tokenizer: Any) -> tuple[list[int], list[int]]:

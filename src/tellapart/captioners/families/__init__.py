@@ -49,6 +49,19 @@ def family_class(config: Any) -> type[Family]:
     return target if isinstance(target, type) else target(config)
 
 
+def require_several_images(config: Any) -> None:
+    """Raise where a prompt to models of this configuration cannot hold several images.
+
+    Raises:
+        UsageError: naming families whose prompts can.
+    """
+    if not family_class(config).several_images:
+        raise UsageError(
+            f"a captioner of type {config.model_type!r} reads one image per prompt: name a Qwen-VL, Idefics3, SmolVLM or LLaVA, "
+            "or leave lookalikes_in_prompt out."
+        )
+
+
 def family_of(model: Any, processors: Processors, prompt: str | None = None) -> Family:
     """``model`` read by its family.
 

@@ -66,6 +66,8 @@ class Family(ABC):
     """Name of the class in transformers that joins image processor and tokenizer; none: they are read apart."""
     default_prompt: ClassVar[str] = ""
     """What the family is asked when nobody says what to ask."""
+    several_images: ClassVar[bool] = False
+    """Whether one prompt can hold several images."""
     parts: ClassVar[Mapping[str, str]] = MappingProxyType({})
     """Parts between the image tower and a language model that can train while both are frozen: name -> regular expression,
     matched against full parameter names. Together they are the bridge; empty: the decoder itself reads the image."""

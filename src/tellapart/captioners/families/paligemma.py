@@ -25,6 +25,7 @@ class PaliGemma(Prompted):
     joint_processor = "PaliGemmaProcessor"
     lora_targets = r".*language_model\..*\.(q_proj|k_proj|v_proj|o_proj)"
     default_prompt = "caption en"
+    several_images = False  # the published checkpoints answer short commands about one image
 
     @classmethod
     def never_used(cls, config: Any) -> str:

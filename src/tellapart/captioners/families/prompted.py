@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
 from transformers import GenerationConfig
 
 from tellapart.captioners.base import Encoded
@@ -31,6 +33,7 @@ class Prompted(PrefixDecoder):
 
     plain_template: ClassVar[str] = "{image}{prompt}"
     """The prompt of checkpoints whose processor has no chat template."""
+    several_images = True
 
     def special_tokens(self) -> tuple[list[int], list[int], int]:
         """No start token (the prompt is the prefix); EOS and PAD of the decoding defaults, else of the text model.
@@ -58,21 +61,21 @@ class Prompted(PrefixDecoder):
             pad_token_id=self.pad,
         )
 
-    def rendered(self) -> str:
-        """The prompt as the processor takes it, with one image in it.
+    def rendered(self, count: int = 1) -> str:
+        """The prompt as the processor takes it, with ``count`` images before its words.
 
         Raises:
-            UsageError: there are more or fewer.
+            UsageError: it has more or fewer places for images.
         """
-        return self._render()
+        return self._render(count)
 
-    def _render(self, answer: str | None = None) -> str:
+    def _render(self, count: int = 1, answer: str | None = None) -> str:
         joint, place = self.processors.joint, self.processors.joint.image_token
         if not getattr(joint, "chat_template", None):
-            text = self.plain_template.format(image=place, prompt=self.prompt)
+            text = self.plain_template.format(image=count * place, prompt=self.prompt)
         else:
             words = [{"type": "text", "text": self.prompt}] if self.prompt else []
-            turns: list[dict[str, Any]] = [{"role": "user", "content": [{"type": "image"}, *words]}]
+            turns: list[dict[str, Any]] = [{"role": "user", "content": [*count * [{"type": "image"}], *words]}]
             if answer is not None:
                 turns.append({"role": "assistant", "content": [{"type": "text", "text": answer}]})
             try:
@@ -83,12 +86,21 @@ class Prompted(PrefixDecoder):
                     f"the processor's chat template cannot write a turn with an image and words ({reason}): repair "
                     "chat_template.jinja."
                 ) from error
-        if text.count(place) != 1:
-            raise UsageError(
-                f"the prompt {text!r} has {text.count(place)} places for an image instead of one: leave {place} out of "
-                "the prompt, and check the processor's chat_template."
-            )
+        self.require_places(text, text.count(place), count, place)
         return text
+
+    @staticmethod
+    def require_places(text: str, found: int, wanted: int, place: str) -> None:
+        """Raise where a written prompt has not as many places for images as there are images.
+
+        Raises:
+            UsageError: naming both numbers.
+        """
+        if found != wanted:
+            raise UsageError(
+                f"the prompt {text!r} has {found} places for an image instead of {'one' if wanted == 1 else wanted}: leave "
+                f"{place} out of the prompt, and check the chat template."
+            )
 
     def lead(self, prompt: str) -> str:
         """What to put before a caption so that the tokenizer writes it as it does after the rendered ``prompt``.
@@ -98,7 +110,7 @@ class Prompted(PrefixDecoder):
         """
         gap = "" if prompt[-1:].isspace() else " "
         if getattr(self.processors.joint, "chat_template", None):
-            answered = self._render(PROBE)
+            answered = self._render(answer=PROBE)
             if answered.startswith(prompt):
                 between = answered[len(prompt) :].partition(PROBE)[0]
                 gap = between if not between.strip() else gap
@@ -111,18 +123,27 @@ class Prompted(PrefixDecoder):
 
     def process(self, images: list[Image.Image]) -> dict[str, Tensor]:
         """What the processor makes of the images and the prompt: ``input_ids``, ``attention_mask``, pixels, ..."""
-        text, bos = self.rendered(), self.tokenizer.bos_token
+        text = self.rendered()
         return dict(
             self.processors.joint(
                 images=images,
                 text=[text] * len(images),
                 padding=True,
                 padding_side="left",
-                # A template that writes BOS itself must not get another one.
-                add_special_tokens=not (bos and text.startswith(bos)),
+                add_special_tokens=self._lacks_bos(text),
                 return_tensors="pt",
             )
         )
+
+    def _lacks_bos(self, text: str) -> bool:
+        """Whether the tokenizer is to write its special tokens: a template that writes BOS must not get another one."""
+        bos = self.tokenizer.bos_token
+        return not (bos and text.startswith(bos))
+
+    def prompt_tokens(self, count: int = 1) -> list[int]:
+        """The tokens of :meth:`rendered`, with one image token per image."""
+        text = self.rendered(count)
+        return self.tokenizer(text, add_special_tokens=self._lacks_bos(text))["input_ids"]
 
     def after_image(self, prompt: str) -> list[int]:
         """The tokens that follow the image's in a row that asks ``prompt``: those of every image, whatever its size.
@@ -156,6 +177,62 @@ class Prompted(PrefixDecoder):
         """
         chosen = encoded.select(image)
         return dataclasses.replace(chosen, inputs=chosen.inputs | rows)
+
+    def together(
+        self, encoded: Encoded, inputs: dict[str, Tensor], shown: Sequence[Sequence[int]], prompt: str
+    ) -> Encoded:
+        """Rows that show several images each, in order, before one prompt. An image is encoded once, however many rows show it.
+
+        Args:
+            encoded: of B images, each alone.
+            inputs: what it was encoded from.
+            shown: for each of N rows, the images of the batch that it shows.
+            prompt: what is asked after the images.
+
+        Raises:
+            UsageError: the prompt has another place for an image, a row is longer than the model can read, or the processor
+                writes more around an image than this can take over.
+        """
+        written = self._written(inputs)
+        asked = {count: self.asking(prompt).prompt_tokens(count) for count in {len(images) for images in shown}}
+        device = encoded.states.device
+        rows = [
+            torch.tensor(self._filled(asked[len(images)], [written[i] for i in images]), device=device)
+            for images in shown
+        ]
+        self._require_room(max(map(len, rows)), max(asked))
+        mask = side_by_side(encoded.states.new_ones(encoded.states.shape[:2], dtype=torch.bool), encoded.mask, shown)
+        return Encoded(side_by_side(encoded.states, encoded.mask, shown), mask, left_padded(rows, self.pad))
+
+    def _written(self, inputs: dict[str, Tensor]) -> list[list[int]]:
+        """What the processor wrote for each image in place of its image token."""
+        own = self.prompt_tokens()
+        before = own.index(self.image_token)
+        after = len(own) - before - 1
+        found = []
+        for ids, mask in zip(inputs["input_ids"], inputs["attention_mask"].bool(), strict=True):
+            row = ids[mask].tolist()
+            end = len(row) - after
+            if row[:before] != own[:before] or row[end:] != own[before + 1 :]:
+                raise UsageError(
+                    "the processor writes the prompt in a way that cannot be told from the image: choose another model, or show "
+                    "it no look-alikes."
+                )
+            found.append(row[before:end])
+        return found
+
+    def _filled(self, prompt: Sequence[int], images: Sequence[Sequence[int]]) -> list[int]:
+        """The prompt's tokens with those of the images in the places of its image tokens."""
+        following = iter(images)
+        return [token for place in prompt for token in (next(following) if place == self.image_token else (place,))]
+
+    def _require_room(self, length: int, count: int) -> None:
+        places = getattr(self.model.config.get_text_config(), "max_position_embeddings", None)
+        if places is not None and length >= places:
+            raise UsageError(
+                f"a prompt with {count} images has {length} tokens, but the model has places for {places}: show fewer "
+                "look-alikes, or give smaller images."
+            )
 
     @staticmethod
     def kept(inputs: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -195,3 +272,25 @@ class Prompted(PrefixDecoder):
     def logits(self, hidden: Tensor) -> Tensor:
         """The output embedding."""
         return self.model.lm_head(hidden)
+
+
+def left_padded(rows: Sequence[Tensor], pad: int) -> dict[str, Tensor]:
+    """``input_ids`` and ``attention_mask``, ``[N, P]``, of rows of tokens, so that all end in the last column."""
+    # The mask is made of ones, not compared with padding: the padding token may stand in a prompt.
+    real = [torch.ones_like(row) for row in rows]
+    return {
+        "input_ids": pad_sequence(list(rows), batch_first=True, padding_value=pad, padding_side="left"),
+        "attention_mask": pad_sequence(real, batch_first=True, padding_side="left"),
+    }
+
+
+def side_by_side(values: Tensor, mask: Tensor | None, shown: Sequence[Sequence[int]]) -> Tensor:
+    """``[N, P', ...]``: of each row's images one after the other, what ``values [B, P, ...]`` has of them; then zeros.
+
+    Args:
+        values: of B images.
+        mask: ``[B, P]`` bool, what of them is real; none: everything.
+        shown: for each of N rows, its images.
+    """
+    real = [row if mask is None else row[mask[image]] for image, row in enumerate(values)]
+    return pad_sequence([torch.cat([real[image] for image in images]) for images in shown], batch_first=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
@@ -11,7 +12,7 @@ from transformers import Cache
 
 from tellapart.captioners.base import Encoded
 from tellapart.captioners.families.base import Processors, as_list, first_given
-from tellapart.captioners.families.prompted import Prompted
+from tellapart.captioners.families.prompted import Prompted, left_padded, side_by_side
 from tellapart.errors import UsageError
 
 if TYPE_CHECKING:
@@ -31,11 +32,13 @@ class Qwen2VL(Prompted):
     default_prompt = "Describe this image."
     plain_template = (
         "<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n"
-        "<|im_start|>user\n<|vision_start|><|image_pad|><|vision_end|>{prompt}<|im_end|>\n"
+        "<|im_start|>user\n{image}{prompt}<|im_end|>\n"
         "<|im_start|>assistant\n"
     )
     """What the published chat template writes, for tokenizers that come without it."""
     image_text: ClassVar[str] = "<|image_pad|>"
+    framed: ClassVar[str] = "<|vision_start|><|image_pad|><|vision_end|>"
+    """An image in ``plain_template``."""
 
     def __init__(self, model: Any, processors: Processors, prompt: str | None = None) -> None:
         vision = model.config.vision_config
@@ -56,20 +59,19 @@ class Qwen2VL(Prompted):
         places = [self.model.generation_config, self.model.config.get_text_config(), self.tokenizer]
         eos = as_list(first_given("eos", [getattr(place, "eos_token_id", None) for place in places]))
         pad = first_given("pad", [*(getattr(place, "pad_token_id", None) for place in places), eos[0]])
-        text = self.rendered()
-        self.caption_lead = "" if text[-1:].isspace() else " "
-        return self.tokenizer(text, add_special_tokens=False)["input_ids"], eos, pad
+        self.caption_lead = "" if self.rendered()[-1:].isspace() else " "
+        return self.prompt_tokens(), eos, pad
 
-    def rendered(self) -> str:
-        """The prompt in the tokenizer's chat template, or in the published format, with one image in it.
+    def rendered(self, count: int = 1) -> str:
+        """The prompt in the tokenizer's chat template, or in the published format, with ``count`` images before its words.
 
         Raises:
-            UsageError: there are more or fewer, or the template cannot be used.
+            UsageError: it has more or fewer places for images, or the template cannot be used.
         """
-        text = self.plain_template.format(prompt=self.prompt)
+        text = self.plain_template.format(image=count * self.framed, prompt=self.prompt)
         if self.tokenizer.chat_template:
             words = [{"type": "text", "text": self.prompt}] if self.prompt else []
-            turn = {"role": "user", "content": [{"type": "image"}, *words]}
+            turn = {"role": "user", "content": [*count * [{"type": "image"}], *words]}
             try:
                 text = self.tokenizer.apply_chat_template([turn], add_generation_prompt=True, tokenize=False)
             except Exception as error:  # a template is a program: it may raise anything
@@ -78,12 +80,12 @@ class Qwen2VL(Prompted):
                     "remove it."
                 ) from error
         found = self.tokenizer(text, add_special_tokens=False)["input_ids"].count(self.image_token)
-        if found != 1:
-            raise UsageError(
-                f"the prompt {text!r} has {found} places for an image instead of one: leave {self.image_text} out of the "
-                "prompt, and check the tokenizer and its chat template."
-            )
+        self.require_places(text, found, count, self.image_text)
         return text
+
+    def prompt_tokens(self, count: int = 1) -> list[int]:
+        """The tokens of :meth:`rendered`, with one image token per image."""
+        return self.tokenizer(self.rendered(count), add_special_tokens=False)["input_ids"]
 
     @property
     def vision(self) -> nn.Module:
@@ -115,16 +117,12 @@ class Qwen2VL(Prompted):
         return {
             "pixel_values": pad_sequence(patches, batch_first=True),
             "image_grid_thw": grid,
-            "input_ids": pad_sequence(prompts, batch_first=True, padding_value=self.pad, padding_side="left"),
-            # Made of ones, not compared with padding: the padding token may stand in the prompt.
-            "attention_mask": pad_sequence(
-                [torch.ones_like(prompt) for prompt in prompts], batch_first=True, padding_side="left"
-            ),
+            **left_padded(prompts, self.pad),
         }
 
     def after_image(self, prompt: str) -> list[int]:
         """The tokens behind the image's in a row that asks ``prompt``."""
-        ids = self.tokenizer(self.asking(prompt).rendered(), add_special_tokens=False)["input_ids"]
+        ids = self.asking(prompt).prompt_tokens()
         return ids[ids.index(self.image_token) + 1 :]
 
     def with_prompts(
@@ -134,6 +132,18 @@ class Qwen2VL(Prompted):
         found = super().with_prompts(encoded, inputs, image, rows)
         grid = inputs["image_grid_thw"][image.to(inputs["image_grid_thw"].device)]
         found.inputs["positions"] = self._positions(rows | {"image_grid_thw": grid})
+        return found
+
+    def together(
+        self, encoded: Encoded, inputs: dict[str, Tensor], shown: Sequence[Sequence[int]], prompt: str
+    ) -> Encoded:
+        """Positions and deepstack states are those of all images of a row."""
+        found = super().together(encoded, inputs, shown, prompt)
+        images = torch.tensor([image for row in shown for image in row], device=inputs["image_grid_thw"].device)
+        found.inputs["positions"] = self._positions(found.inputs | {"image_grid_thw": inputs["image_grid_thw"][images]})
+        if "deepstack" in encoded.inputs:
+            deeper = side_by_side(encoded.inputs["deepstack"].transpose(1, 2), encoded.mask, shown)
+            found.inputs["deepstack"] = deeper.transpose(1, 2)
         return found
 
     def _expanded(self, count: int) -> list[int]:
@@ -226,9 +236,7 @@ class Qwen3VL(Qwen2VL):
     to the image tokens after the first layers of the language model. Caption tokens get none.
     """
 
-    plain_template = (
-        "<|im_start|>user\n<|vision_start|><|image_pad|><|vision_end|>{prompt}<|im_end|>\n<|im_start|>assistant\n"
-    )
+    plain_template = "<|im_start|>user\n{image}{prompt}<|im_end|>\n<|im_start|>assistant\n"
 
     @property
     def mergers(self) -> list[nn.Module]:
