@@ -49,9 +49,10 @@ def run(argv: Sequence[str]) -> int:
     from tellapart.sweep.demo import run_demo
 
     try:
-        comparison, page = run_demo(options.output_dir, size=options.size, workers=options.workers)
+        said, comparison, page = run_demo(options.output_dir, size=options.size, workers=options.workers)
     except KeyboardInterrupt as error:
         raise KeyboardInterrupt("stopped; the same command resumes there") from error
+    say(said)
     comparison.print(result_console())
     say(f"report: {page}")
     return 0

@@ -15,6 +15,7 @@ from tellapart.world.stages import build_all
 if TYPE_CHECKING:
     from tellapart.evaluation.compare import Comparison
     from tellapart.evaluation.report import RunView
+    from tellapart.evaluation.results import EvaluationResult
 
 LAST = ("scst-CLIP, last step",)
 """Rows that are shown at their last step; the others are shown at the selected checkpoint."""
@@ -23,8 +24,10 @@ SMALL = {"data.size": "small", "training.max_steps": 4, "training.eval_steps": 2
 """Options of a run of a minute, whose numbers mean little."""
 
 
-def run_demo(output_dir: Path, *, size: str = "full", workers: int = 2) -> tuple[Comparison, Path]:
-    """Build what is missing, train what is not done, evaluate on test; returns the table and the page's path.
+def run_demo(output_dir: Path, *, size: str = "full", workers: int = 2) -> tuple[str, Comparison, Path]:
+    """Build what is missing, train what is not done, evaluate on test.
+
+    Returns the result in a sentence, the table and the page's path.
 
     Args:
         output_dir: folder of the demo's runs and of ``report.html``.
@@ -43,17 +46,28 @@ def run_demo(output_dir: Path, *, size: str = "full", workers: int = 2) -> tuple
     return _present(study, output_dir / file.page)
 
 
-def _present(study: Study, page: Path) -> tuple[Comparison, Path]:
+def _present(study: Study, page: Path) -> tuple[str, Comparison, Path]:
     from tellapart.evaluation.compare import compare_results
     from tellapart.evaluation.report import RunView, write_report
+    from tellapart.evaluation.report.summary import verdict
     from tellapart.sweep.references import reference_rows
     from tellapart.sweep.trainings import dataset_of
 
     recipe = next(iter(study.measured.values()))[0].recipe
     views = [_view(study, name, task) for name, (task,) in study.measured.items()]
+    views = [replace(view, result=_beside(views[0].result, view.result)) for view in views]
     views += [RunView(result.name, result) for result in reference_rows(recipe)]
     write_report(page, views, dataset=dataset_of(recipe, "test"), title=study.file.title)
-    return compare_results([view.result for view in views]), page
+    return verdict(views), compare_results([view.result for view in views]), page
+
+
+def _beside(first: EvaluationResult, result: EvaluationResult) -> EvaluationResult:
+    """A result that may stand beside the first; how its captions were drawn, if otherwise, is said in a note."""
+    drawn = result.protocol.decoding
+    if drawn == first.protocol.decoding:
+        return result
+    note = f"captions drawn otherwise than in the other rows: {drawn}"
+    return replace(result, protocol=replace(result.protocol, decoding=first.protocol.decoding, note=note))
 
 
 def _view(study: Study, name: str, task: Task) -> RunView:
