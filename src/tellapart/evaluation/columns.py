@@ -101,6 +101,7 @@ CAPTION_METRICS = {
         Column("ITM", "ITM %", 1, 1, 1, "How sure a matcher is that captions are of their images."),
         Column("ITM_logit", "ITM logit", 1, 2, 1, "The same before the softmax, unbounded."),
         Column("ITM_rejected_objects", "ITM rejects %", 1, 1, -1, "Named objects that a matcher does not see."),
+        Column("VQAScore", "VQAScore", 100, 1, 1, "How sure a model that sees the image is of Yes when asked for it."),
         Column("mean_length", "words", 1, 1, 0, "Mean number of words of a caption."),
     )
 }

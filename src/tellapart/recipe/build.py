@@ -184,7 +184,14 @@ def _watch(
     watched, skipped = watched_images(recipe, dataset, features, split) if held is None else (held, [])
     check_selection(recipe, watched)
     workers = recipe.training.workers(parts.captioner.device.type)
-    scorers = load_scorers(watched, pac=section.pac, pac_base=section.pac_base, itm=section.itm, size=data.size)
+    scorers = load_scorers(
+        watched,
+        pac=section.pac,
+        pac_base=section.pac_base,
+        itm=section.itm,
+        vqa_score=section.vqa_score,
+        size=data.size,
+    )
     evaluation = Evaluation(
         watched,
         collate_of(parts.captioner, features),

@@ -39,6 +39,7 @@ PATHS = {
     "phrases",
     "tower",
     "vocabulary",
+    "vqa_score",
 }
 """Last part of the options that name models or data."""
 

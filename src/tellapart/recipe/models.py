@@ -303,15 +303,22 @@ def _device(name: str) -> torch.device:
 
 
 def load_scorers(
-    dataset: CaptionDataset, *, pac: str | None, pac_base: str | None, itm: str | None, size: str = "full"
+    dataset: CaptionDataset,
+    *,
+    pac: str | None,
+    pac_base: str | None,
+    itm: str | None,
+    vqa_score: str | None = None,
+    size: str = "full",
 ) -> list[Scorer]:
-    """PAC-S and image-text matching, by models on this process's device that know the images.
+    """PAC-S, image-text matching and VQAScore, by models on this process's device that know the images.
 
     Args:
         dataset: the images.
         pac: encoder of PAC-S: the authors' ``.pth`` file, a folder or an id; None leaves it out.
         pac_base: whose tokenizer and image processor go with the file.
         itm: a matcher's folder or id; None leaves it out.
+        vqa_score: folder or id of a model that answers questions about images; None leaves it out.
         size: of the built-in world.
 
     Raises:
@@ -335,6 +342,14 @@ def load_scorers(
             )
         matcher.know_images(dataset)
         found.append(MatchScorer(matcher))
+    if vqa_score is not None:
+        from tellapart.evaluation.vqa_score import VqaScorer
+        from tellapart.rewards.vqa_score import VqaScoreMatcher
+
+        asked = VqaScoreMatcher.from_pretrained(vqa_score, name="vqa_score").to(device())
+        asked.model.requires_grad_(False)
+        asked.know_images(dataset)
+        found.append(VqaScorer(asked))
     return found
 
 

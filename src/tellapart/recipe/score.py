@@ -53,7 +53,7 @@ def measure(word: str, options: ScoreOptions, *, run: Made | None = None) -> Eva
     run = run or made(path)
     named = named_protocol(options.protocol) if options.protocol else None
     options = replace(options, split=options.split or named.split) if named else options
-    where = load(options, run, seen_by=(options.listener, options.judge, options.pac, options.itm))
+    where = load(options, run, seen_by=_seeing(options))
     where, captions, left_out = fitting(path, where, options) if given else (where, {}, "")
     title = _title(options, where)
     from tellapart.evaluation.evaluate import Evaluation
@@ -250,4 +250,10 @@ def _scorers(options: ScoreOptions, run: Made | None, where: Where) -> list[Scor
 
     usual = run.evaluation if run else EvaluationSection()
     pac, base, itm = options.pac or usual.pac, options.pac_base or usual.pac_base, options.itm or usual.itm
-    return load_scorers(where.dataset, pac=pac, pac_base=base, itm=itm, size=where.size)
+    asked = options.vqa_score or usual.vqa_score
+    return load_scorers(where.dataset, pac=pac, pac_base=base, itm=itm, vqa_score=asked, size=where.size)
+
+
+def _seeing(options: ScoreOptions) -> list[str | None]:
+    """The models of the options that see images."""
+    return [options.listener, options.judge, options.pac, options.itm, options.vqa_score]

@@ -31,6 +31,7 @@ OF_CAPTIONERS = (
     "pac",
     "pac_base",
     "itm",
+    "vqa_score",
     "num_beams",
     "rerank",
     "no_repeat_ngram_size",
@@ -76,6 +77,8 @@ class ScoreOptions(DataOptions):
         pac_base: for .pth files, the model that they were trained from (tokenizer, image processor); null takes
             openai/clip-vit-base-patch32.
         itm: BLIP or BLIP-2 with an image-text matching head: a folder or a Hugging Face id.
+        vqa_score: instruct vision-language model for VQAScore, the probability of Yes to "Does this figure show ...?": a folder
+            or a Hugging Face id.
         hard_gallery: also rank each image among its N nearest ones, and list the images a caption does not tell from its own.
         samples: also draw N captions per image at random and N by beam search, and measure the quality and diversity of each
             set; 0 draws none.
@@ -135,6 +138,7 @@ class ScoreOptions(DataOptions):
             "pac",
             "pac_base",
             "itm",
+            "vqa_score",
             "grammar",
             "language_model",
         ),
@@ -174,6 +178,7 @@ class ScoreOptions(DataOptions):
     pac: str | None = None
     pac_base: str | None = None
     itm: str | None = None
+    vqa_score: str | None = None
     hard_gallery: int = 0
     samples: int = 0
     num_beams: int | None = None

@@ -345,6 +345,7 @@ class EvaluationSection:
         pac_base: for a .pth file, the model that it was trained from (tokenizer, image processor); null takes
             openai/clip-vit-base-patch32.
         itm: BLIP or BLIP-2 with an image-text matching head, a folder or a Hugging Face id; null leaves ITM out.
+        vqa_score: instruct vision-language model for VQAScore, a folder or a Hugging Face id; null leaves VQAScore out.
         language_model: also measure the captions' perplexity under this causal language model: a model folder, a
             Hugging Face id, or world/language_model.
         grammar: also measure the mean probability of the captions under this grammar head: a folder of train-listener
@@ -369,6 +370,7 @@ class EvaluationSection:
     pac: str | None = None
     pac_base: str | None = None
     itm: str | None = None
+    vqa_score: str | None = None
     language_model: str | None = None
     grammar: str | None = None
     meteor: bool = False
@@ -387,8 +389,9 @@ class MatcherSection:
     Args:
         model: a model folder, a Hugging Face id, world/itm or world/listener; null when no reward needs one.
         kind: itm (BLIP or BLIP-2 with a matching head; score: its positive logit), dual (CLIP or SigLIP; the cosine), yes_no (an
-            instruct vision-language model that answers a question; log-odds of yes); auto decides by the model.
-        question: the question to a yes_no model, with {caption} in place of the caption; null takes the built-in question.
+            instruct vision-language model that answers a question; log-odds of yes), vqa_score (the same with the question and
+            the scale of VQAScore, as reward.vqa_score needs); auto decides by the model.
+        question: the question to a yes_no or vqa_score model, with {caption} in place of the caption; null takes the kind's own.
         scaled: score a dual encoder by the logit of its own loss (for CLIP usually 100 times the cosine).
         batch_size: most images, and most texts, read at once.
         dtype: precision the weights are held in.
@@ -397,7 +400,7 @@ class MatcherSection:
     """
 
     model: str | None = None
-    kind: Literal["auto", "itm", "dual", "yes_no"] = "auto"
+    kind: Literal["auto", "itm", "dual", "yes_no", "vqa_score"] = "auto"
     question: str | None = None
     scaled: bool = False
     batch_size: int = 32

@@ -76,6 +76,11 @@ SHIPPED: dict[str, RewardKind] = {
         ("matcher",),
         judges_truth=True,
     ),
+    "vqa_score": RewardKind(
+        "VQAScore, the probability that a matcher of kind vqa_score answers Yes, 0 to 1 (Lin et al., 2024)",
+        "tellapart.rewards.vqa_score:VqaScore",
+        ("matcher",),
+    ),
     "likelihood": RewardKind(
         "log-probability of the image among those of gallery, given the caption; -12 to 0",
         "tellapart.rewards.likelihood:Likelihood",
