@@ -102,6 +102,10 @@ CAPTION_METRICS = {
         Column("ITM_logit", "ITM logit", 1, 2, 1, "The same before the softmax, unbounded."),
         Column("ITM_rejected_objects", "ITM rejects %", 1, 1, -1, "Named objects that a matcher does not see."),
         Column("VQAScore", "VQAScore", 100, 1, 1, "How sure a model that sees the image is of Yes when asked for it."),
+        Column("QA", "QA %", 1, 1, 1, "Questions about the image that a reader answers right from the caption alone."),
+        Column("QA_floor", "QA without caption %", 1, 1, 0, "The same questions answered without a caption."),
+        Column("QA_chance", "QA by chance %", 1, 1, 0, "The same questions answered by guessing."),
+        Column("QA_truncated", "QA cut captions %", 1, 1, -1, "Captions that the reader could not read in full."),
         Column("mean_length", "words", 1, 1, 0, "Mean number of words of a caption."),
     )
 }

@@ -34,6 +34,7 @@ from tellapart.recipe.models import (
 )
 from tellapart.recipe.options import as_usage_errors
 from tellapart.recipe.parts import OWN_LISTENER, Parts, check_parts
+from tellapart.recipe.questions import question_measure
 from tellapart.recipe.recipe import Recipe
 from tellapart.recipe.rewards import build_reward, check_reward
 from tellapart.recipe.soft_listeners import load_retriever
@@ -219,7 +220,8 @@ def _measures(parts: Parts, watched: CaptionDataset, split: str) -> tuple[Measur
         found += (GrammarMeasure(load_grammar(section.grammar, size=data.size)),)
     if section.meteor:
         found += (MeteorMeasure(watched.references),)
-    return found
+    path = section.path or data.path
+    return found + question_measure(section.reader, section.questions, watched, data=path, split=split, size=data.size)
 
 
 Retriever = ClipListener | LateListener | Vse

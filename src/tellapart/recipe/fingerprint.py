@@ -37,6 +37,8 @@ PATHS = {
     "pac_base",
     "path",
     "phrases",
+    "questions",
+    "reader",
     "tower",
     "vocabulary",
     "vqa_score",

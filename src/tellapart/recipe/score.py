@@ -147,6 +147,7 @@ def _titled(result: EvaluationResult, title: str) -> EvaluationResult:
 def _measures(options: ScoreOptions, run: Made | None, where: Where) -> tuple[Measure, ...]:
     """What is measured of the captions as text, and of the pictures where these are known."""
     from tellapart.recipe.models import truth_of
+    from tellapart.recipe.questions import question_measure
 
     truth = truth_of(where.path, where.split, size=where.size, dataset=where.dataset)
     usual = run.evaluation if run else EvaluationSection()
@@ -157,7 +158,15 @@ def _measures(options: ScoreOptions, run: Made | None, where: Where) -> tuple[Me
         meteor=options.meteor or usual.meteor,
         size=where.size,
     )
-    return truth + further_measures(further, where.dataset.references)
+    asked = question_measure(
+        options.reader or usual.reader,
+        options.questions or usual.questions,
+        where.dataset,
+        data=where.path,
+        split=where.split,
+        size=where.size,
+    )
+    return truth + further_measures(further, where.dataset.references) + asked
 
 
 def _title(options: ScoreOptions, where: Where) -> str:

@@ -90,6 +90,10 @@ class ScoreOptions(DataOptions):
         batch_size: images captioned at once; captions do not depend on it.
         grammar: mean probability of the captions under a grammar head: a folder of train-listener --grammar, or world/grammar.
         language_model: perplexity of the captions under this causal language model: a model folder or a Hugging Face id.
+        reader: text-only language model that answers questions about the images from the captions alone: a folder, a Hugging Face
+            id, or exact (the built-in world's grammar).
+        questions: what the reader is asked: a file of questions (JSON lines of id, question, options, answer), references
+            (by template from human captions), or world.
         meteor: also measure METEOR, without Java; its data come with pycocoevalcap and are compiled once.
         spice: also measure SPICE by its authors' program, which needs Java 8 and Stanford CoreNLP; a message names what is
             missing.
@@ -141,6 +145,8 @@ class ScoreOptions(DataOptions):
             "vqa_score",
             "grammar",
             "language_model",
+            "reader",
+            "questions",
         ),
         "further text metrics": (
             "meteor",
@@ -189,6 +195,8 @@ class ScoreOptions(DataOptions):
     batch_size: int = 64
     grammar: str | None = None
     language_model: str | None = None
+    reader: str | None = None
+    questions: str | None = None
     meteor: bool = False
     spice: bool = False
     spice_jar: Path | None = None

@@ -212,6 +212,34 @@ class LanguageModelSection:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ReaderSection:
+    """The text-only model that answers questions from captions (reward question_answering).
+
+    Args:
+        path: an instruct language model, as a folder or a Hugging Face id; or exact, which reads captions of the built-in world
+            by its grammar.
+        dtype: precision the weights are held in.
+    """
+
+    path: str | None = None
+    dtype: Literal["float32", "bfloat16", "float16"] = "float32"
+
+
+@dataclass(frozen=True, kw_only=True)
+class QuestionsSection:
+    """Multiple-choice questions about the training images (docs/metrics.md, question answering).
+
+    Args:
+        path: a file of JSON lines (id, question, options, answer); references (by template from human captions); or world (from
+            the scenes of the built-in world).
+        most: questions per image at most, the first ones.
+    """
+
+    path: str | None = None
+    most: int = 8
+
+
+@dataclass(frozen=True, kw_only=True)
 class OwnListenerSection:
     """The captioner's own listener: it is trained together with the captioner, or stays frozen (luo2018, sr_pl). It starts as
     a copy; the original does not change.
@@ -350,6 +378,9 @@ class EvaluationSection:
             Hugging Face id, or world/language_model.
         grammar: also measure the mean probability of the captions under this grammar head: a folder of train-listener
             --grammar, or world/grammar.
+        reader: also measure question answering by this text-only language model: a folder, a Hugging Face id, or exact (the
+            built-in world's grammar).
+        questions: what the reader is asked: a file of questions, references, or world.
         meteor: also measure METEOR, which costs some milliseconds per caption.
         samples: also draw N captions per image at random and N by beam search, and measure them as sets (CIDEr, Div-1, Div-2,
             mBLEU-4); 0 draws none.
@@ -373,6 +404,8 @@ class EvaluationSection:
     vqa_score: str | None = None
     language_model: str | None = None
     grammar: str | None = None
+    reader: str | None = None
+    questions: str | None = None
     meteor: bool = False
     samples: int = 0
     num_beams: int = 1

@@ -81,6 +81,11 @@ SHIPPED: dict[str, RewardKind] = {
         "tellapart.rewards.vqa_score:VqaScore",
         ("matcher",),
     ),
+    "question_answering": RewardKind(
+        "share of an image's questions that reader answers right from the caption alone, 0 to 1 (CapRL: Xing et al., 2025)",
+        "tellapart.rewards.question_answering:QuestionAnswering",
+        ("reader", "questions"),
+    ),
     "likelihood": RewardKind(
         "log-probability of the image among those of gallery, given the caption; -12 to 0",
         "tellapart.rewards.likelihood:Likelihood",

@@ -16,6 +16,7 @@ from tellapart.captioners.loading import read_parts
 from tellapart.errors import UsageError
 from tellapart.listeners.loading import called, existing, model_digest, vocabulary_of
 from tellapart.listeners.pairs import PairMatcher, Precision
+from tellapart.rewards.spellings import one_token
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -25,8 +26,6 @@ QUESTION = f'Does the description "{PLACE}" match this image? Answer with yes or
 """Our own words; a model that was trained to be asked otherwise should be."""
 
 YES, NO = ("yes", "Yes", "YES"), ("no", "No", "NO")
-_BEFORE = ("", "▁", "Ġ")
-"""What vocabularies write before a word that a space precedes."""
 
 
 class YesNoMatcher(PairMatcher):
@@ -182,8 +181,7 @@ def answers(tokenizer: Any) -> tuple[list[int], list[int]]:
     Raises:
         UsageError: they cannot be told apart by one token.
     """
-    vocabulary = tokenizer.get_vocab()
-    yes, no = ({vocabulary[p + w] for p in _BEFORE for w in words if p + w in vocabulary} for words in (YES, NO))
+    yes, no = (one_token(tokenizer, words) for words in (YES, NO))
     if not yes or not no:
         yes, no = ({tokenizer(words[0], add_special_tokens=False)["input_ids"][0]} for words in (YES, NO))
     if yes & no:
