@@ -21,6 +21,7 @@ from tellapart.listeners.late import LateListener
 from tellapart.listeners.remember import RememberingTexts
 from tellapart.listeners.vse import Vse
 from tellapart.recipe import own_listener as owned
+from tellapart.recipe.claims import claim_scorers
 from tellapart.recipe.feature_inputs import collate_of, features_at, start_captioner
 from tellapart.recipe.images import check_selection, training_data, training_images, watched_images
 from tellapart.recipe.models import (
@@ -193,6 +194,8 @@ def _watch(
         vqa_score=section.vqa_score,
         size=data.size,
     )
+    path = section.path or data.path
+    scorers += claim_scorers(section.claims, None, watched, data=path, split=split, size=data.size)
     evaluation = Evaluation(
         watched,
         collate_of(parts.captioner, features),

@@ -23,6 +23,7 @@ PATHS = {
     "base",
     "captioner",
     "captions",
+    "claims",
     "features",
     "grammar",
     "image_encoder",

@@ -255,14 +255,18 @@ def _listeners(options: ScoreOptions, run: Made | None, where: Where) -> dict[st
 
 def _scorers(options: ScoreOptions, run: Made | None, where: Where) -> list[Scorer]:
     """Further models that see the images: of the options, else those of the run's own evaluation."""
+    from tellapart.recipe.claims import claim_scorers
     from tellapart.recipe.models import load_scorers
 
     usual = run.evaluation if run else EvaluationSection()
     pac, base, itm = options.pac or usual.pac, options.pac_base or usual.pac_base, options.itm or usual.itm
-    asked = options.vqa_score or usual.vqa_score
-    return load_scorers(where.dataset, pac=pac, pac_base=base, itm=itm, vqa_score=asked, size=where.size)
+    asked, claims = options.vqa_score or usual.vqa_score, options.claims or usual.claims
+    found = load_scorers(where.dataset, pac=pac, pac_base=base, itm=itm, vqa_score=asked, size=where.size)
+    return found + claim_scorers(
+        claims, options.claim_file, where.dataset, data=where.path, split=where.split, size=where.size
+    )
 
 
 def _seeing(options: ScoreOptions) -> list[str | None]:
     """The models of the options that see images."""
-    return [options.listener, options.judge, options.pac, options.itm, options.vqa_score]
+    return [options.listener, options.judge, options.pac, options.itm, options.vqa_score, options.claims]

@@ -32,6 +32,8 @@ OF_CAPTIONERS = (
     "pac_base",
     "itm",
     "vqa_score",
+    "claims",
+    "claim_file",
     "num_beams",
     "rerank",
     "no_repeat_ngram_size",
@@ -79,6 +81,10 @@ class ScoreOptions(DataOptions):
         itm: BLIP or BLIP-2 with an image-text matching head: a folder or a Hugging Face id.
         vqa_score: instruct vision-language model for VQAScore, the probability of Yes to "Does this figure show ...?": a folder
             or a Hugging Face id.
+        claims: verify each claim of the captions by this matcher or instruct vision-language model (precision), and compare with
+            the claims of the references (recall): a folder, a Hugging Face id, world/itm, or exact (the truth about the
+            built-in world).
+        claim_file: claims that a language model has written, as JSON lines of caption and claims; null finds them by rules.
         hard_gallery: also rank each image among its N nearest ones, and list the images a caption does not tell from its own.
         samples: also draw N captions per image at random and N by beam search, and measure the quality and diversity of each
             set; 0 draws none.
@@ -143,6 +149,8 @@ class ScoreOptions(DataOptions):
             "pac_base",
             "itm",
             "vqa_score",
+            "claims",
+            "claim_file",
             "grammar",
             "language_model",
             "reader",
@@ -185,6 +193,8 @@ class ScoreOptions(DataOptions):
     pac_base: str | None = None
     itm: str | None = None
     vqa_score: str | None = None
+    claims: str | None = None
+    claim_file: Path | None = None
     hard_gallery: int = 0
     samples: int = 0
     num_beams: int | None = None

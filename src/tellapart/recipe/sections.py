@@ -374,6 +374,8 @@ class EvaluationSection:
             openai/clip-vit-base-patch32.
         itm: BLIP or BLIP-2 with an image-text matching head, a folder or a Hugging Face id; null leaves ITM out.
         vqa_score: instruct vision-language model for VQAScore, a folder or a Hugging Face id; null leaves VQAScore out.
+        claims: verifies each claim of the captions: a matcher or an instruct vision-language model (a folder, a Hugging Face id,
+            world/itm), or exact (the truth about the built-in world); null leaves claim precision and recall out.
         language_model: also measure the captions' perplexity under this causal language model: a model folder, a
             Hugging Face id, or world/language_model.
         grammar: also measure the mean probability of the captions under this grammar head: a folder of train-listener
@@ -402,6 +404,7 @@ class EvaluationSection:
     pac_base: str | None = None
     itm: str | None = None
     vqa_score: str | None = None
+    claims: str | None = None
     language_model: str | None = None
     grammar: str | None = None
     reader: str | None = None
