@@ -105,6 +105,11 @@ class YesNoMatcher(PairMatcher):
         matcher.source = called(path)
         return matcher
 
+    @property
+    def family(self) -> Prompted:
+        """What reads the model; another matcher may be made of it with the same weights."""
+        return self._family
+
     def describe(self) -> dict[str, Any]:
         """Model, 12 digits of a hash of its weights, vocabulary and question, the scale, and precision."""
         template = getattr(self._family.processors.joint or self.tokenizer, "chat_template", None)
