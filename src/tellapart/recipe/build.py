@@ -238,7 +238,12 @@ def _retrievers(parts: Parts, watched: CaptionDataset, features: FeatureSet | No
         found["listener"] = parts("listener")
     elif section.path is not None:
         found["listener"] = load_listener(
-            section.path, name="listener", prefix=section.prefix, size=size, base=section.base
+            section.path,
+            name="listener",
+            prefix=section.prefix,
+            size=size,
+            base=section.base,
+            text_pooling=section.text_pooling,
         )
     for name, path in (("listener", recipe.evaluation.listener), ("judge", recipe.evaluation.judge)):
         if path is not None:

@@ -17,7 +17,7 @@ from tellapart.captioners.adapters import LoraOptions
 from tellapart.data.load import load_dataset
 from tellapart.errors import UsageError
 from tellapart.files import trained_part
-from tellapart.listeners.clip import ClipListener
+from tellapart.listeners.clip import ClipListener, Pooling
 from tellapart.listeners.kinds import is_late, is_vse, trained_folder
 from tellapart.objectives import METHODS
 from tellapart.ops import current_device
@@ -217,9 +217,16 @@ def is_world(name: str) -> bool:
 
 
 def load_listener(
-    path: str, *, name: str = "listener", prefix: str | None = None, size: str = "full", base: str | None = None
+    path: str,
+    *,
+    name: str = "listener",
+    prefix: str | None = None,
+    size: str = "full",
+    base: str | None = None,
+    text_pooling: Pooling = "whole",
 ) -> ClipListener:
-    """A retriever, on this process's device; ``base`` has the tokenizer and image processor of a ``.pth`` file.
+    """A retriever, on this process's device; ``base`` has the tokenizer and image processor of a ``.pth`` file, ``text_pooling``
+    says how long texts are read.
 
     Raises:
         UsageError: the model does not exist or is of another kind.
@@ -235,7 +242,8 @@ def load_listener(
             f"{path} is a late-interaction listener, which has no cosines: name it as matcher.model (reward truth), as the "
             "listener of reward likelihood, or as evaluation.judge."
         )
-    return ClipListener.from_pretrained(folder, name=name, prefix=prefix, base=base).to(device())
+    options: dict[str, Any] = {"prefix": prefix, "base": base, "text_pooling": text_pooling}
+    return ClipListener.from_pretrained(folder, name=name, **options).to(device())
 
 
 def listener_folder(path: str, *, size: str = "full") -> str | Path:

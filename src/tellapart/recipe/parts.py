@@ -249,7 +249,14 @@ def listener(parts: Parts, section: Any, *, label: str = "listener") -> ClipList
         require_fit(section.path, "truth", size=parts.size)
         late.cache_images(parts.dataset)
         return late
-    found = load_listener(section.path, name=label, prefix=section.prefix, size=parts.size, base=section.base)
+    found = load_listener(
+        section.path,
+        name=label,
+        prefix=section.prefix,
+        size=parts.size,
+        base=section.base,
+        text_pooling=section.text_pooling,
+    )
     require_fit(section.path, "similarity", size=parts.size)
     if parts.recipe.data.reads_as_they_come:
         parts.processors[found.name] = found.process

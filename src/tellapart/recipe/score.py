@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tellapart.evaluation.rerank import Rerank
     from tellapart.evaluation.results import EvaluationResult
     from tellapart.evaluation.scorers import Scorer
-    from tellapart.listeners.clip import ClipListener
+    from tellapart.listeners.clip import ClipListener, Pooling
     from tellapart.listeners.late import LateListener
     from tellapart.listeners.vse import Vse
     from tellapart.types import Decoding
@@ -243,8 +243,18 @@ def _listeners(options: ScoreOptions, run: Made | None, where: Where) -> dict[st
     prefix = run.listener.prefix if run is not None and of_run and options.prefix is None else options.prefix
     prefixes, base = {"listener": prefix, "judge": None}, options.pac_base or (run.listener.base if run else None)
     features = features_at(where.features)
+    pooling = options.text_pooling or (run.listener.text_pooling if run is not None and of_run else "whole")
+    poolings: dict[str, Pooling] = {"listener": pooling, "judge": "whole"}
     found = {
-        name: load_retriever(path, name=name, prefix=prefixes[name], size=where.size, base=base, features=features)
+        name: load_retriever(
+            path,
+            name=name,
+            prefix=prefixes[name],
+            size=where.size,
+            base=base,
+            features=features,
+            text_pooling=poolings[name],
+        )
         for name, path in paths.items()
         if path
     }

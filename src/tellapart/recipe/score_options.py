@@ -27,6 +27,7 @@ OF_CAPTIONERS = (
     "on_error",
     "listener",
     "prefix",
+    "text_pooling",
     "judge",
     "pac",
     "pac_base",
@@ -74,6 +75,8 @@ class ScoreOptions(DataOptions):
         training_references: training captions in any layout, for the share of captions that do not occur among them.
         listener: a retriever to rank the images by each caption: a model folder, a Hugging Face id, or world/listener.
         prefix: words put before each caption for that retriever; null takes the model's own prefix.
+        text_pooling: how that retriever reads captions that are too long for it: whole cuts them; sentence_mean and sentence_max
+            pool the embeddings of their sentences; null takes the run's own.
         judge: a second retriever that no reward ever saw, such as world/judge.
         pac: encoder of PAC-S: the authors' .pth file, a folder or a Hugging Face id.
         pac_base: for .pth files, the model that they were trained from (tokenizer, image processor); null takes
@@ -143,6 +146,7 @@ class ScoreOptions(DataOptions):
         "retrieval and other models": (
             "listener",
             "prefix",
+            "text_pooling",
             "judge",
             "hard_gallery",
             "pac",
@@ -188,6 +192,7 @@ class ScoreOptions(DataOptions):
     training_references: str | None = None
     listener: str | None = None
     prefix: str | None = None
+    text_pooling: Literal["whole", "sentence_mean", "sentence_max"] | None = None
     judge: str | None = None
     pac: str | None = None
     pac_base: str | None = None

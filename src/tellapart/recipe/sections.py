@@ -191,11 +191,14 @@ class ListenerSection:
         prefix: words put before each caption; null takes the model's own prefix.
         base: for a .pth file, the model that it was trained from (tokenizer, image processor); null takes
             openai/clip-vit-base-patch32.
+        text_pooling: how captions are read that are longer than the model reads (77 tokens of CLIP, 64 of SigLIP): whole cuts
+            them; sentence_mean and sentence_max pool the embeddings of their sentences.
     """
 
     path: str | None = None
     prefix: str | None = None
     base: str | None = None
+    text_pooling: Literal["whole", "sentence_mean", "sentence_max"] = "whole"
 
 
 @dataclass(frozen=True, kw_only=True)
