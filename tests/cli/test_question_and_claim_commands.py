@@ -79,6 +79,10 @@ def test_vqa_score_needs_its_kind_of_matcher(materials, models, tmp_path):
     [
         ({}, "question_answering needs a reader: set reader.path"),
         ({"reader": {"path": "gpt2"}}, "question_answering needs questions: set questions.path"),
+        (
+            {"reader": {"path": "exact"}, "questions": {"path": "references"}},
+            "reads captions of the built-in world only",
+        ),
         ({"reader": {"path": "gpt2"}, "questions": {"path": "world"}}, "questions world are about the built-in world"),
         ({"reader": {"path": "gpt2"}, "questions": {"path": "references", "most": 0}}, "questions.most is 0"),
     ],

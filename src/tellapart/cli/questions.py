@@ -81,7 +81,7 @@ def run(argv: Sequence[str]) -> int:
     found = _by_template(words[0], dataset, options) if options.model is None else _by_model(dataset, options)
     found = {image: own[: options.num_questions] for image, own in found.items()}
     if options.reader is not None:
-        found = _needing_the_image(found, options.reader, options)
+        found = _needing_the_image(found, options.reader, words[0], options)
     if not found:
         raise UsageError("no question is left: name another model, or another reader.")
     write_questions(options.output, found)
@@ -138,12 +138,12 @@ def _by_model(dataset: CaptionDataset, options: QuestionsOptions) -> dict[str, l
 
 
 def _needing_the_image(
-    questions: dict[str, list[MultipleChoice]], reader: str, options: QuestionsOptions
+    questions: dict[str, list[MultipleChoice]], reader: str, data: str, options: QuestionsOptions
 ) -> dict[str, list[MultipleChoice]]:
     from tellapart.evaluation.question_writing import needing_the_image
     from tellapart.recipe.questions import load_reader
 
-    kept = needing_the_image(questions, load_reader(reader, size=options.size))
+    kept = needing_the_image(questions, load_reader(reader, data=data, size=options.size))
     lost = sum(map(len, questions.values())) - sum(map(len, kept.values()))
     note(f"note: {lost} questions are left out: {reader} answers them without the image.")
     return kept

@@ -394,7 +394,7 @@ def reader(parts: Parts, section: Any) -> Reader:
     """
     from tellapart.recipe.questions import load_reader
 
-    return load_reader(section.path, dtype=section.dtype, size=parts.size)
+    return load_reader(section.path, data=parts.recipe.data.path, dtype=section.dtype, size=parts.size)
 
 
 def questions(parts: Parts, section: Any) -> Questions:

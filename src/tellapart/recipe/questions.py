@@ -19,14 +19,24 @@ EXACT, REFERENCES, WORLD = "exact", "references", "world"
 
 
 def load_reader(
-    path: str, *, dtype: Literal["float32", "bfloat16", "float16"] = "float32", size: str = "full"
+    path: str, *, data: str, dtype: Literal["float32", "bfloat16", "float16"] = "float32", size: str = "full"
 ) -> Reader:
     """What answers questions from captions: a language model on this process's device, or the world's grammar.
 
+    Args:
+        path: the model's folder or id, or ``exact``.
+        data: what the images were loaded from.
+        dtype: of the weights.
+        size: of the built-in world.
+
     Raises:
-        UsageError: the model does not exist, or cannot answer by letters.
+        UsageError: the model does not exist or cannot answer by letters, or the grammar is not that of the captions.
     """
     if path == EXACT:
+        if data != WORLD:
+            raise UsageError(
+                f"the reader exact reads captions of the built-in world only, not those of {data}: name a language model."
+            )
         from tellapart.world import load_scenes
         from tellapart.world.multiple_choice import ExactReader
 
@@ -112,4 +122,4 @@ def question_measure(
 
     found = load_questions(questions, dataset, data=data, split=split, size=size)
     called = Path(questions).name if questions not in (REFERENCES, WORLD) else f"from {questions}"
-    return (QuestionMeasure(load_reader(reader, size=size), found, called=called),)
+    return (QuestionMeasure(load_reader(reader, data=data, size=size), found, called=called),)
