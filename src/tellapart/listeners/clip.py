@@ -230,9 +230,16 @@ class ClipListener:
 
     def _embed_inputs(self, inputs: Mapping[str, Tensor]) -> Tensor:
         """Of the tensors of :meth:`process`, without gradients."""
-        split = {name: value.split(self.batch_size) for name, value in inputs.items()}
-        chunks = [dict(zip(split, some, strict=True)) for some in zip(*split.values(), strict=True)]
-        return self._without_gradients(lambda chunk: self.embed_images(**chunk), chunks)
+        further = {name: value for name, value in inputs.items() if name != "pixel_values"}
+        pixels = inputs["pixel_values"].split(self.batch_size)
+        rows = [
+            slice(start, start + self.batch_size) for start in range(0, len(inputs["pixel_values"]), self.batch_size)
+        ]
+
+        def embed(chunk: tuple[Tensor, slice]) -> Tensor:
+            return self.embed_images(chunk[0], **{name: value[chunk[1]] for name, value in further.items()})
+
+        return self._without_gradients(embed, zip(pixels, rows, strict=True))
 
     def encode_ids(self, ids: Sequence[str]) -> Tensor:
         """``[M, D]``, unit norm, of images passed to :meth:`cache_images` before.
