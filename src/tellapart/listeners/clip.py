@@ -232,9 +232,7 @@ class ClipListener:
         """Of the tensors of :meth:`process`, without gradients."""
         further = {name: value for name, value in inputs.items() if name != "pixel_values"}
         pixels = inputs["pixel_values"].split(self.batch_size)
-        rows = [
-            slice(start, start + self.batch_size) for start in range(0, len(inputs["pixel_values"]), self.batch_size)
-        ]
+        rows = [slice(place * self.batch_size, (place + 1) * self.batch_size) for place in range(len(pixels))]
 
         def embed(chunk: tuple[Tensor, slice]) -> Tensor:
             return self.embed_images(chunk[0], **{name: value[chunk[1]] for name, value in further.items()})
