@@ -28,7 +28,7 @@ from tellapart.evaluation.judge.study import (
 )
 from tellapart.evaluation.matching import match
 from tellapart.evaluation.results import METRICS_FILE, find_result
-from tellapart.files import write_json, write_text
+from tellapart.files import read_object, write_json, write_text
 from tellapart.listeners.neighbours import Neighbours
 from tellapart.recipe.measured import DataOptions, Where, load
 from tellapart.recipe.runs import made
@@ -54,6 +54,8 @@ class JudgeOptions(DataOptions):
         seed: seed of the choice of items, their order and their sides.
         port: port of the page on this machine; 0 takes a free one.
         results: folder of a study: write and print its results instead of serving the page.
+        vlm: an instruct vision-language model that answers the study instead of people: a folder or a Hugging Face id. It sees
+            the two captions in both orders; its answers are kept next to people's, marked as a model's.
         export: preferences writes preferences.jsonl into the study's folder: a row per image of which raters preferred one
             caption, with TRL's columns; for the methods offline_dpo, ipo and kto.
     """
@@ -61,9 +63,20 @@ class JudgeOptions(DataOptions):
     examples: ClassVar[tuple[str, ...]] = (
         "tellapart judge runs/x runs/y --listener world/listener",
         "tellapart judge --results runs/judge",
+        "tellapart judge runs/judge --vlm Qwen/Qwen2.5-VL-7B-Instruct",
     )
     groups: ClassVar[dict[str, tuple[str, ...]]] = {
-        "study": ("output_dir", "question", "num_items", "neighbours", "listener", "seed", "protocol", "results"),
+        "study": (
+            "output_dir",
+            "question",
+            "num_items",
+            "neighbours",
+            "listener",
+            "seed",
+            "protocol",
+            "results",
+            "vlm",
+        ),
         "images": ("images", "data", "split", "features", "size", "limit", "center_crop", "on_error"),
         "page": ("port",),
     }
@@ -76,6 +89,7 @@ class JudgeOptions(DataOptions):
     seed: int = 0
     port: int = 8000
     results: Path | None = None
+    vlm: str | None = None
     export: Literal["preferences"] | None = None
 
 
@@ -84,7 +98,8 @@ def run(argv: Sequence[str]) -> int:
     chosen = options_of(
         argv,
         JudgeOptions,
-        usage="judge RUN_A RUN_B --images DATA | judge STUDY | judge --results STUDY | judge STUDY --export preferences",
+        usage="judge RUN_A RUN_B --images DATA | judge STUDY | judge --results STUDY | judge STUDY --vlm MODEL | "
+        "judge STUDY --export preferences",
         description="Serve a page on this machine that asks people which of two images a caption describes, and which of two "
         "runs' captions reads better. Answers are kept in the study's folder.",
     )
@@ -99,6 +114,10 @@ def run(argv: Sequence[str]) -> int:
     _check(words, options)
     if options.export is not None:
         return export(Path(words[0]))
+    if options.vlm is not None:
+        return answer_by_model(
+            Study.load(Path(words[0])) if len(words) == 1 else make_or_open(words, options), options.vlm
+        )
     from tellapart.evaluation.judge.serve import listen, require_server, serve
 
     require_server()
@@ -120,7 +139,7 @@ def _check(words: Sequence[str], options: JudgeOptions) -> None:
     if len(words) not in (1, 2):
         raise UsageError(f"{len(words)} runs were named: give two, or the folder of one study to resume.")
     if len(words) == 1:
-        used = "port" if options.export is None else "export"
+        used = next((name for name in ("export", "vlm") if getattr(options, name) is not None), "port")
         refuse_unused(options, (used,), f"to the study in {words[0]}, which is made: leave it out, or name two runs")
     if len(words) == 2 and options.export is not None:
         raise UsageError("--export writes the answers of a study: name its folder alone.")
@@ -154,7 +173,8 @@ def results(folder: Path) -> int:
     kept = Answers(folder / ANSWERS_FILE)
     given = kept.all()
     kept.close()
-    summary = summarize(study, given)
+    path = folder / MODELS_FILE
+    summary = summarize(study, given, read_object(path) if path.is_file() else {})
     page = to_markdown(summary)
     write_json(folder / "results.json", summary)
     write_text(folder / "results.md", page)
@@ -162,6 +182,30 @@ def results(folder: Path) -> int:
     say(page.rstrip())
     note(f"written to {folder}: results.json, results.md and answers.csv ({len(given)} answers)")
     return 0
+
+
+def answer_by_model(study: Study, path: str) -> int:
+    """Have a model answer a study, keep its answers, and print the results.
+
+    Raises:
+        UsageError: the model does not exist or cannot be asked, or a picture is gone.
+    """
+    from tellapart.evaluation.judge.answers import Answers
+    from tellapart.evaluation.judge.model import details, judge_study, open_judge, record
+    from tellapart.recipe.models import device
+
+    choice, fits = open_judge(path, device=device())
+    orders = judge_study(study, choice, fits)
+    kept = Answers(study.folder / ANSWERS_FILE)
+    try:
+        rater, new = record(kept, choice.source, orders)
+    finally:
+        kept.close()
+    file = study.folder / MODELS_FILE
+    known = read_object(file) if file.is_file() else {}
+    write_json(file, known | {rater: details(rater, choice.describe(), orders)})
+    note(f"{rater}: {len(orders)} items, {new} answered now")
+    return results(study.folder)
 
 
 def export(folder: Path) -> int:
@@ -186,7 +230,9 @@ def export(folder: Path) -> int:
 
 
 PREFERENCES = "preferences.jsonl"
-_NOT_PART = ("output_dir", "port", "results", "export")
+MODELS_FILE = "models.json"
+"""Of a study: each model that answered, with its answers in either order."""
+_NOT_PART = ("output_dir", "port", "results", "export", "vlm")
 """Options that change nothing about what is asked."""
 
 

@@ -30,6 +30,7 @@ COMMANDS = {
     "judge": ("ask people, on a local page, which captions are better", "tellapart.cli.judge:run"),
     "bench": ("compare metrics with people's judgements", "tellapart.cli.bench:run"),
     "mine": ("find the pictures nearest to each image", "tellapart.cli.mine:run"),
+    "questions": ("write multiple-choice questions about images", "tellapart.cli.questions:run"),
     "methods": ("list the training methods, or describe one", "tellapart.cli.methods:run"),
     "recipes": ("list the shipped recipes, print one or copy them", "tellapart.cli.recipes:run"),
     "completion": ("print a script that completes commands in bash or zsh", "tellapart.cli.completion:run"),

@@ -87,6 +87,7 @@ def score_given(word: str, options: ScoreOptions) -> int:
         with_intervals,
     )
     from tellapart.evaluation.protocol import named_protocol
+    from tellapart.recipe.questions import question_measure
 
     prefer = named_protocol(options.protocol).split if options.protocol else None
     results = as_results(word, caption_column=options.caption_column)
@@ -95,6 +96,9 @@ def score_given(word: str, options: ScoreOptions) -> int:
     given = Given.of(results, data)
     _tell(given, options)
     measures = further_measures(options, data.references)
+    measures += question_measure(
+        options.reader, options.questions, data, data=str(options.references), split=options.split or "", size="full"
+    )
     result = given.measure(name=options.name, frequencies=frequencies, described=described, measures=measures)
     if options.protocol:
         result = under_protocol(result, given, options.protocol, strict=options.on_mismatch == "fail")
@@ -141,7 +145,17 @@ def _print(result: EvaluationResult, options: ScoreOptions) -> None:
     from tellapart.evaluation.columns import describe
 
     left_out = result.details.get("left_out", {})
-    further = ("perplexity", "grammatical_head", "CHAIRi", "CHAIRs", "object_recall", "novel_captions", "mean_length")
+    further = (
+        "QA",
+        "QA_floor",
+        "perplexity",
+        "grammatical_head",
+        "CHAIRi",
+        "CHAIRs",
+        "object_recall",
+        "novel_captions",
+        "mean_length",
+    )
     shown = [key for key in (*ORDER, *further) if key in result.metrics or key in left_out]
     if options.all_metrics:
         shown += [key for key in result.metrics if key not in shown]

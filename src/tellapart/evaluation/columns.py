@@ -101,6 +101,15 @@ CAPTION_METRICS = {
         Column("ITM", "ITM %", 1, 1, 1, "How sure a matcher is that captions are of their images."),
         Column("ITM_logit", "ITM logit", 1, 2, 1, "The same before the softmax, unbounded."),
         Column("ITM_rejected_objects", "ITM rejects %", 1, 1, -1, "Named objects that a matcher does not see."),
+        Column("VQAScore", "VQAScore", 100, 1, 1, "How sure a model that sees the image is of Yes when asked for it."),
+        Column("QA", "QA %", 1, 1, 1, "Questions about the image that a reader answers right from the caption alone."),
+        Column("QA_floor", "QA without caption %", 1, 1, 0, "The same questions answered without a caption."),
+        Column("QA_chance", "QA by chance %", 1, 1, 0, "The same questions answered by guessing."),
+        Column("QA_truncated", "QA cut captions %", 1, 1, -1, "Captions that the reader could not read in full."),
+        Column("claim_precision", "claim precision %", 1, 1, 1, "Claims of a caption that a verifier finds true."),
+        Column("claim_recall", "claim recall %", 1, 1, 1, "Claims of the references that a caption makes too."),
+        Column("claim_F1", "claim F1 %", 1, 1, 1, "Harmonic mean of claim precision and recall."),
+        Column("claims", "claims", 1, 1, 0, "Claims per caption."),
         Column("mean_length", "words", 1, 1, 0, "Mean number of words of a caption."),
     )
 }

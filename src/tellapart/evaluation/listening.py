@@ -13,7 +13,7 @@ from tellapart.errors import UsageError
 from tellapart.evaluation.measures import Measured
 from tellapart.metrics.retrieval import hard_gallery, nearest_images, retrieval_metrics, retrieval_ranks
 from tellapart.metrics.scores import CLIP_WEIGHT, clip_s, refclip_s
-from tellapart.metrics.sentences import split_sentences
+from tellapart.sentences import split_sentences
 from tellapart.types import Listener
 
 TEXTS_AT_ONCE = 256

@@ -1,10 +1,10 @@
-"""CLIP and SigLIP as listeners: the frozen encoder of a reward, a judge, or a model to be trained."""
+"""CLIP, Long-CLIP, SigLIP and SigLIP 2 as listeners: the frozen encoder of a reward, a judge, or a model to be trained."""
 
 from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -19,6 +19,7 @@ from tellapart.listeners.loading import backbone, called, load_dual_encoder, mod
 from tellapart.listeners.texts import TEXT_FAMILIES
 from tellapart.ops import describe_weights
 from tellapart.progress import bar, track
+from tellapart.sentences import split_sentences
 from tellapart.types import Batch
 
 if TYPE_CHECKING:
@@ -29,12 +30,15 @@ logger = logging.getLogger(__name__)
 PREFIX = "A photo depicts "
 """The prompt with which CLIP-S and PAC-S read captions (Hessel et al. 2021)."""
 
+Pooling = Literal["whole", "sentence_mean", "sentence_max"]
+"""How texts longer than a model reads become one embedding."""
+
 SETTINGS = "listener.json"
 _IMAGES_A_FILE = 4096
 
 
 class ClipListener:
-    """A transformers ``CLIPModel`` or ``SiglipModel`` with its processors and its prompt.
+    """A transformers ``CLIPModel``, ``SiglipModel`` or ``Siglip2Model`` with its processors and its prompt.
 
     It is deliberately no ``nn.Module``: an objective that holds one as its reward neither trains nor saves it. Train
     ``.model`` through ``embed_images`` and ``embed_texts``, which carry gradients; ``encode_*`` never do and run in
@@ -45,6 +49,9 @@ class ClipListener:
         name: key of its tensors in ``batch.inputs``.
         prefix: put before every text.
         batch_size: most images or texts encoded at once without gradients.
+        text_pooling: how long texts are read: ``whole`` (cut where they are too long), or sentence by sentence, as the mean
+            (``sentence_mean``) or the element-wise maximum (``sentence_max``) of the sentences' embeddings, scaled to unit norm.
+            A text of one sentence has the same embedding in all three. A definition of our own.
         truncated: share (0 to 1) of the texts of the last encoding that were too long for the model and were cut.
         source: what the model was loaded from, as results call it.
     """
@@ -58,6 +65,7 @@ class ClipListener:
         name: str = "listener",
         prefix: str = PREFIX,
         batch_size: int = 256,
+        text_pooling: Pooling = "whole",
     ) -> None:
         """See :meth:`from_parts`."""
         self.model: Any = model.eval()
@@ -66,6 +74,7 @@ class ClipListener:
             raise UsageError(f"a listener of type {kind!r} is not supported: use one of {', '.join(TEXT_FAMILIES)}.")
         self.image_processor, self.tokenizer = image_processor, tokenizer
         self.name, self.prefix, self.batch_size, self.truncated = name, prefix, batch_size, 0.0
+        self.text_pooling: Pooling = text_pooling
         self.source = kind
         self._texts = TEXT_FAMILIES[kind](tokenizer, self.model.config.text_config)
         self._table = EmbeddingTable()
@@ -77,7 +86,8 @@ class ClipListener:
 
     @classmethod
     def from_parts(cls, model: Any, image_processor: Any, tokenizer: Any, **options: Any) -> ClipListener:
-        """A listener of a model in memory; ``options`` are ``name``, ``prefix`` and ``batch_size``.
+        """A listener of a model in memory; ``options`` are ``name``, ``prefix``, ``batch_size`` and
+        ``text_pooling``.
 
         Raises:
             UsageError: the model is of another family, or model and tokenizer disagree on EOS.
@@ -94,6 +104,7 @@ class ClipListener:
         dtype: Literal["float32", "bfloat16", "float16"] = "float32",
         batch_size: int = 256,
         base: str | Path | None = None,
+        text_pooling: Pooling = "whole",
     ) -> ClipListener:
         """A listener from a folder, a Hugging Face id, or a checkpoint file in OpenAI's layout.
 
@@ -103,6 +114,7 @@ class ClipListener:
             prefix: put before every text; by default what :meth:`save` stored, else ``"A photo depicts "``.
             dtype: of the weights; embeddings are float32 in any case.
             batch_size: most images or texts encoded at once without gradients.
+            text_pooling: how long texts are read; see the attribute.
             base: for a ``.pth`` file, whose tokenizer and image processor go with it; by default OpenAI's ViT-B/32.
 
         Raises:
@@ -112,7 +124,8 @@ class ClipListener:
         stored = Path(path).expanduser() / SETTINGS
         if prefix is None:
             prefix = json.loads(stored.read_text(encoding="utf-8"))["prefix"] if stored.is_file() else PREFIX
-        listener = cls(model, processor, tokenizer, name=name, prefix=prefix, batch_size=batch_size)
+        options: dict[str, Any] = {"prefix": prefix, "batch_size": batch_size, "text_pooling": text_pooling}
+        listener = cls(model, processor, tokenizer, name=name, **options)
         listener.source = called(path)
         return listener
 
@@ -143,37 +156,67 @@ class ClipListener:
         """A hash of all that determines an embedding: architecture, weights, image preprocessing, vocabulary,
         prefix."""
         configs = [self.model.config.to_dict(), self.image_processor.to_dict()]
-        return model_digest(self.model, *configs, vocabulary_of(self.tokenizer), self.prefix)
+        pooling = () if self.text_pooling == "whole" else (self.text_pooling,)
+        return model_digest(self.model, *configs, vocabulary_of(self.tokenizer), self.prefix, *pooling)
 
     def describe(self) -> dict[str, Any]:
         """Model, backbone, first 12 digits of the fingerprint, prefix and dtype: what a score by this listener belongs
         to."""
         dtype = str(next(self.model.parameters()).dtype).removeprefix("torch.")
         described = {"model": self.source, "backbone": backbone(self.model.config), "weights": self.fingerprint()[:12]}
-        return described | {"prefix": self.prefix, "dtype": dtype}
+        described |= {"prefix": self.prefix, "dtype": dtype}
+        return described | ({} if self.text_pooling == "whole" else {"text_pooling": self.text_pooling})
 
     def too_long(self, texts: Sequence[str]) -> list[bool]:
-        """Of each text whether the model cannot take all of it."""
-        ids = self._texts.ids([self.prefix + text for text in texts]) if texts else []
-        return [len(self._texts.cut(row)) < len(row) for row in ids]
+        """Of each text whether the model cannot take all of it; sentence by sentence, all of some sentence."""
+        parts = self._parts(texts)
+        ids = self._texts.ids([self.prefix + part for own in parts for part in own]) if texts else []
+        cut = iter([len(self._texts.cut(row)) < len(row) for row in ids])
+        return [max(next(cut) for _ in own) for own in parts]
+
+    def _parts(self, texts: Sequence[str]) -> list[list[str]]:
+        """What is read of each text by itself: its sentences, or all of it."""
+        if self.text_pooling == "whole":
+            return [[text] for text in texts]
+        sentences = map(split_sentences, texts)
+        return [own if len(own) > 1 else [text] for text, own in zip(texts, sentences, strict=True)]
+
+    def _pooled(self, rows: Tensor, parts: Sequence[Sequence[str]]) -> Tensor:
+        """``[M, D]`` of the parts' embeddings, one row per text."""
+        if self.text_pooling == "whole":
+            return rows
+        of_text = rows.split([len(own) for own in parts])
+        pool = torch.mean if self.text_pooling == "sentence_mean" else torch.amax
+        return torch.stack(
+            [nn.functional.normalize(pool(own, dim=0), dim=-1) if len(own) > 1 else own[0] for own in of_text]
+        )
 
     def leading_ids(self) -> list[int]:
         """Token ids that stand before the words of every text: BOS, if there is one, and the prefix."""
         return self._texts.ids([self.prefix])[0][:-1]
 
     def process(self, images: list[Image.Image]) -> dict[str, Tensor]:
-        """RGB images -> ``{"pixel_values": [B, 3, height, width]}``, on the CPU."""
-        return {"pixel_values": self.image_processor(images=images, return_tensors="pt")["pixel_values"]}
+        """RGB images -> ``{"pixel_values": [B, 3, height, width]}``, on the CPU.
 
-    def embed_images(self, pixel_values: Tensor) -> Tensor:
-        """``[B, D]`` float32, unit norm, with gradients where they are enabled."""
+        Of a SigLIP 2 with patches of any number (NaFlex) ``pixel_values`` are ``[B, P, values]``, and ``pixel_attention_mask``
+        ``[B, P]`` and ``spatial_shapes`` ``[B, 2]`` come with them.
+        """
+        found = self.image_processor(images=images, return_tensors="pt")
+        return {name: found[name] for name in self.image_processor.model_input_names if name in found}
+
+    def embed_images(self, pixel_values: Tensor, **shapes: Tensor) -> Tensor:
+        """``[B, D]`` float32, unit norm, with gradients where they are enabled; ``shapes`` are the further tensors of
+        :meth:`process`."""
         weights = next(self.model.parameters())
-        features = self.model.get_image_features(pixel_values=pixel_values.to(weights.device, weights.dtype))
+        further = {name: value.to(weights.device) for name, value in shapes.items()}
+        features = self.model.get_image_features(pixel_values=pixel_values.to(weights.device, weights.dtype), **further)
         return nn.functional.normalize(features.pooler_output.float(), dim=-1)
 
     def embed_texts(self, texts: Sequence[str]) -> Tensor:
         """``[M, D]`` float32, unit norm, with gradients where they are enabled; all texts in one forward pass."""
-        return self._embed_ids([self._texts.cut(ids) for ids in self._ids(texts)])
+        parts = self._parts(texts)
+        ids = self._ids([part for own in parts for part in own])
+        return self._pooled(self._embed_ids([self._texts.cut(row) for row in ids]), parts)
 
     def encode_images(self, batch: Batch) -> Tensor:
         """``[B, D]``, unit norm, no gradient: from ``batch.inputs[name]`` if present, else from the cache by id.
@@ -183,8 +226,18 @@ class ClipListener:
         """
         if self.name not in batch.inputs:
             return self.encode_ids(batch.ids)
-        pixel_values = batch.inputs[self.name]["pixel_values"]
-        return self._without_gradients(self.embed_images, pixel_values.split(self.batch_size))
+        return self._embed_inputs(batch.inputs[self.name])
+
+    def _embed_inputs(self, inputs: Mapping[str, Tensor]) -> Tensor:
+        """Of the tensors of :meth:`process`, without gradients."""
+        further = {name: value for name, value in inputs.items() if name != "pixel_values"}
+        pixels = inputs["pixel_values"].split(self.batch_size)
+        rows = [slice(place * self.batch_size, (place + 1) * self.batch_size) for place in range(len(pixels))]
+
+        def embed(chunk: tuple[Tensor, slice]) -> Tensor:
+            return self.embed_images(chunk[0], **{name: value[chunk[1]] for name, value in further.items()})
+
+        return self._without_gradients(embed, zip(pixels, rows, strict=True))
 
     def encode_ids(self, ids: Sequence[str]) -> Tensor:
         """``[M, D]``, unit norm, of images passed to :meth:`cache_images` before.
@@ -202,9 +255,20 @@ class ClipListener:
 
     def encode_texts(self, texts: Sequence[str]) -> Tensor:
         """``[M, D]``, unit norm, no gradient. Each distinct text is embedded once, among others of its length."""
+        if self.text_pooling == "whole":
+            return self._encode(texts)
+        parts = self._parts(texts)
+        pooled = (
+            self._pooled(self._encode([part for own in parts for part in own]), parts) if parts else self._encode([])
+        )
+        if self.truncated:
+            self.truncated = sum(self.too_long(texts)) / len(texts)
+        return pooled
+
+    def _encode(self, texts: Sequence[str]) -> Tensor:
         distinct = list(dict.fromkeys(texts))
         if not distinct:
-            return self.encode_texts([""])[:0]
+            return self._encode([""])[:0]
         ids = [self._texts.cut(row) for row in self._ids(distinct)]
         order = sorted(range(len(ids)), key=lambda i: len(ids[i]))
         chunks = [
@@ -254,9 +318,7 @@ class ClipListener:
                 for first in range(0, len(part), self.batch_size):
                     some = part[first : first + self.batch_size]
                     images = list(pool.map(lambda key: missing[key].image.open(), some))
-                    rows.append(
-                        self._without_gradients(self.embed_images, [self.process(images)["pixel_values"]]).cpu()
-                    )
+                    rows.append(self._embed_inputs(self.process(images)).cpu())
                     running.advance(len(some))
                 store.add(part, torch.cat(rows))
                 done |= dict(zip(part, torch.cat(rows), strict=True))

@@ -27,7 +27,7 @@ _PASSING = frozenset(("_name_or_path", "architectures", "dtype", "transformers_v
 
 
 def load_dual_encoder(path: str | Path, dtype: str, *, base: str | Path | None = None) -> tuple[Any, Any, Any]:
-    """Model, image processor and tokenizer of CLIP or SigLIP.
+    """Model, image processor and tokenizer of CLIP, SigLIP or SigLIP 2.
 
     Args:
         path: a folder, a Hugging Face id, or a ``.pth`` or ``.pt`` file with a CLIP in OpenAI's layout.
@@ -116,10 +116,9 @@ def lasting(config: Any) -> Any:
 def backbone(config: Any) -> str:
     """A model's image side in words."""
     tower = config.vision_config
-    return (
-        f"{config.model_type}, {tower.num_hidden_layers} layers of width {tower.hidden_size}, patch {tower.patch_size}, "
-        f"{tower.image_size} pixels"
-    )
+    pixels = getattr(tower, "image_size", None)
+    size = f"{tower.num_patches} patches" if pixels is None else f"{pixels} pixels"
+    return f"{config.model_type}, {tower.num_hidden_layers} layers of width {tower.hidden_size}, patch {tower.patch_size}, {size}"
 
 
 def called(path: str | Path) -> str:
@@ -129,15 +128,20 @@ def called(path: str | Path) -> str:
 
 
 def _load(source: str, dtype: str) -> tuple[Any, Any, Any]:
-    from transformers import AutoConfig, CLIPModel, SiglipModel
+    from transformers import AutoConfig, CLIPModel, Siglip2Model, SiglipModel
 
-    classes: dict[str, Any] = {"clip": CLIPModel, "siglip": SiglipModel}
+    classes: dict[str, Any] = {"clip": CLIPModel, "siglip": SiglipModel, "siglip2": Siglip2Model}
     try:
-        kind = AutoConfig.from_pretrained(source).model_type
+        kind = AutoConfig.from_pretrained(source, trust_remote_code=False).model_type
         if kind not in classes:
             raise UsageError(f"{source} is a {kind!r} model: a listener must be one of {', '.join(classes)}.")
         return complete(classes[kind], source, dtype), *_processors(source)
     except (OSError, ValueError, RuntimeError, SafetensorError) as error:
+        if "trust_remote_code" in str(error):
+            raise UsageError(
+                f"{source} needs code of its own repository, which is never run here: name a CLIP, Long-CLIP, SigLIP or SigLIP 2 "
+                "that transformers itself loads."
+            ) from error
         raise UsageError(
             f"the listener {source} cannot be loaded ({first_line(error)}): check the folder or the id."
         ) from error

@@ -1,7 +1,8 @@
 """CLIP checkpoints in the layout of OpenAI's own code, as transformers models.
 
-Forks of that code save such files, among them the published checkpoints of PAC-S (Sarto et al. 2023): a pickled dict of
-tensors, often under ``"state_dict"`` and in float16. They are read with ``weights_only``, so nothing in them is run.
+Forks of that code save such files, among them the published checkpoints of PAC-S (Sarto et al. 2023) and of Long-CLIP (Zhang et
+al. 2024): a pickled dict of tensors, often under ``"state_dict"`` and in float16. They are read with ``weights_only``, so nothing
+in them is run.
 """
 
 from __future__ import annotations
@@ -29,6 +30,9 @@ _WHOLE = {
     "positional_embedding": "text_model.embeddings.position_embedding.weight",
     "logit_scale": "logit_scale",
 }
+_LONG, _LONG_KEPT = "positional_embedding_res", 20
+"""Of Long-CLIP: positions from the 20th on have embeddings of their own (section 3.1; those before are the original CLIP's)."""
+
 _TRANSPOSED = {"visual.proj": "visual_projection.weight", "text_projection": "text_projection.weight"}
 _NORMS = {
     "visual.ln_pre": "vision_model.pre_layrnorm",  # spelt so in transformers
@@ -85,6 +89,7 @@ def convert_openai_clip(state: Mapping[str, Tensor], source: str = "the checkpoi
     """
     from transformers import CLIPModel
 
+    state = _with_long_positions(state, source)
     if "visual.layer1.0.conv1.weight" in state:
         raise UsageError(f"{source} holds a CLIP with a ResNet, which transformers lacks: give one with a ViT.")
     needed = [*_WHOLE, *_TRANSPOSED, *(f"{name}.{kind}" for name in _NORMS for kind in ("weight", "bias"))]
@@ -104,6 +109,21 @@ def convert_openai_clip(state: Mapping[str, Tensor], source: str = "the checkpoi
         name = (report.missing_keys or report.unexpected_keys)[0]
         raise UsageError(f"{source} does not make a whole CLIP ({name!r}): give the whole file.")
     return model.eval()
+
+
+def _with_long_positions(state: Mapping[str, Tensor], source: str) -> Mapping[str, Tensor]:
+    """The state with one table of text positions, where it has the two of Long-CLIP.
+
+    Its code adds the first table at positions 0 to 19 and the second from 20 on; the other rows of either are never read. One
+    table of these rows gives the same sums.
+    """
+    if _LONG not in state:
+        return state
+    kept, long = state.get("positional_embedding"), state[_LONG]
+    if kept is None or kept.shape != long.shape or len(long) <= _LONG_KEPT:
+        raise UsageError(f"{source} has text positions of Long-CLIP that do not fit together: give the whole file.")
+    merged = torch.cat([kept[:_LONG_KEPT], long[_LONG_KEPT:]])
+    return {name: merged if name == "positional_embedding" else value for name, value in state.items() if name != _LONG}
 
 
 def _converted(name: str, tensor: Tensor, source: str) -> dict[str, Tensor]:

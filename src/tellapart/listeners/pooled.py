@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from tellapart.listeners.clip import ClipListener
 
-PROJECTIONS = {"clip": "text_projection", "siglip": "text_model.head"}
+PROJECTIONS = {"clip": "text_projection", "siglip": "text_model.head", "siglip2": "text_model.head"}
 """``config.model_type`` -> the layer that projects a text's pooled feature."""
 
 

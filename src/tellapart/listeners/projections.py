@@ -87,9 +87,9 @@ class _Tower(ClipListener):
         tower = self.model.vision_model
         return model_digest(tower, tower.config.to_dict(), self.image_processor.to_dict(), "before the projection")
 
-    def embed_images(self, pixel_values: Tensor) -> Tensor:
+    def embed_images(self, pixel_values: Tensor, **shapes: Tensor) -> Tensor:
         """``[B, W]`` float32."""
         weights = next(self.model.parameters())
         return self.model.vision_model(
-            pixel_values=pixel_values.to(weights.device, weights.dtype)
+            pixel_values=pixel_values.to(weights.device, weights.dtype), **shapes
         ).pooler_output.float()

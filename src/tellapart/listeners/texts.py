@@ -12,6 +12,9 @@ from tellapart.errors import UsageError
 
 _LEGACY_EOS = 2
 
+GEMMA = "<start_of_turn>"
+"""A token that Gemma's vocabulary has, and that of the first SigLIP has not."""
+
 
 class ClipTexts:
     """CLIP: causal, pooled at the first EOS.
@@ -65,6 +68,9 @@ class SiglipTexts:
 
     Padding to the longest text of a batch, or passing an attention mask, would move the similarities silently.
 
+    SigLIP 2 (Tschannen et al. 2025) was trained on texts in lower case, and reads Gemma's vocabulary, whose tokenizer keeps
+    capitals; so texts are lower-cased here where the tokenizer is Gemma's.
+
     Raises:
         UsageError: the tokenizer cannot pad.
     """
@@ -73,10 +79,12 @@ class SiglipTexts:
         self._tokenizer, self._limit, self._pad = tokenizer, config.max_position_embeddings, tokenizer.pad_token_id
         if self._pad is None:
             raise UsageError("the listener's tokenizer has no padding token, which SigLIP reads: set pad_token.")
+        self._lower = GEMMA in tokenizer.get_vocab()
 
     def ids(self, texts: Sequence[str]) -> list[list[int]]:
         """Token ids with the special tokens of the tokenizer."""
-        return self._tokenizer(list(texts), truncation=False, padding=False, verbose=False)["input_ids"]
+        said = [text.lower() for text in texts] if self._lower else list(texts)
+        return self._tokenizer(said, truncation=False, padding=False, verbose=False)["input_ids"]
 
     def cut(self, ids: list[int]) -> list[int]:
         """At most as many ids as the model has positions, the last one kept."""
@@ -87,5 +95,9 @@ class SiglipTexts:
         return {"input_ids": torch.tensor([row + [self._pad] * (self._limit - len(row)) for row in ids])}
 
 
-TEXT_FAMILIES: dict[str, type[ClipTexts] | type[SiglipTexts]] = {"clip": ClipTexts, "siglip": SiglipTexts}
+TEXT_FAMILIES: dict[str, type[ClipTexts] | type[SiglipTexts]] = {
+    "clip": ClipTexts,
+    "siglip": SiglipTexts,
+    "siglip2": SiglipTexts,
+}
 """``config.model_type`` -> how its texts are prepared: ids of any length, cut to what the model takes, padded to tensors."""

@@ -115,4 +115,4 @@ def image_embeddings(listener: ClipListener, batch: Batch) -> Tensor:
     if not vision_learns(listener):
         with torch.no_grad():
             return listener.encode_images(batch)
-    return listener.embed_images(batch.inputs[listener.name]["pixel_values"])
+    return listener.embed_images(**batch.inputs[listener.name])

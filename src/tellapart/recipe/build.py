@@ -21,6 +21,7 @@ from tellapart.listeners.late import LateListener
 from tellapart.listeners.remember import RememberingTexts
 from tellapart.listeners.vse import Vse
 from tellapart.recipe import own_listener as owned
+from tellapart.recipe.claims import claim_scorers
 from tellapart.recipe.feature_inputs import collate_of, features_at, start_captioner
 from tellapart.recipe.images import check_selection, training_data, training_images, watched_images
 from tellapart.recipe.models import (
@@ -34,6 +35,7 @@ from tellapart.recipe.models import (
 )
 from tellapart.recipe.options import as_usage_errors
 from tellapart.recipe.parts import OWN_LISTENER, Parts, check_parts
+from tellapart.recipe.questions import question_measure
 from tellapart.recipe.recipe import Recipe
 from tellapart.recipe.rewards import build_reward, check_reward
 from tellapart.recipe.soft_listeners import load_retriever
@@ -184,7 +186,16 @@ def _watch(
     watched, skipped = watched_images(recipe, dataset, features, split) if held is None else (held, [])
     check_selection(recipe, watched)
     workers = recipe.training.workers(parts.captioner.device.type)
-    scorers = load_scorers(watched, pac=section.pac, pac_base=section.pac_base, itm=section.itm, size=data.size)
+    scorers = load_scorers(
+        watched,
+        pac=section.pac,
+        pac_base=section.pac_base,
+        itm=section.itm,
+        vqa_score=section.vqa_score,
+        size=data.size,
+    )
+    path = section.path or data.path
+    scorers += claim_scorers(section.claims, None, watched, data=path, split=split, size=data.size)
     evaluation = Evaluation(
         watched,
         collate_of(parts.captioner, features),
@@ -212,7 +223,8 @@ def _measures(parts: Parts, watched: CaptionDataset, split: str) -> tuple[Measur
         found += (GrammarMeasure(load_grammar(section.grammar, size=data.size)),)
     if section.meteor:
         found += (MeteorMeasure(watched.references),)
-    return found
+    path = section.path or data.path
+    return found + question_measure(section.reader, section.questions, watched, data=path, split=split, size=data.size)
 
 
 Retriever = ClipListener | LateListener | Vse
@@ -226,7 +238,12 @@ def _retrievers(parts: Parts, watched: CaptionDataset, features: FeatureSet | No
         found["listener"] = parts("listener")
     elif section.path is not None:
         found["listener"] = load_listener(
-            section.path, name="listener", prefix=section.prefix, size=size, base=section.base
+            section.path,
+            name="listener",
+            prefix=section.prefix,
+            size=size,
+            base=section.base,
+            text_pooling=section.text_pooling,
         )
     for name, path in (("listener", recipe.evaluation.listener), ("judge", recipe.evaluation.judge)):
         if path is not None:

@@ -97,7 +97,8 @@ def opens_pictures(
     """The same of a recipe's sections, ``itm`` being whether the reward asks a matcher."""
     looks = own is not None and own.path is not None and not reads_features(own.path)
     looks = looks or listener.path is not None or itm
-    return data.features is None or any([looks, watched.listener, watched.judge, watched.pac, watched.itm])
+    seen_by = [watched.listener, watched.judge, watched.pac, watched.itm, watched.vqa_score, watched.claims]
+    return data.features is None or any([looks, *seen_by])
 
 
 def usable(

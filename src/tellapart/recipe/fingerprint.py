@@ -23,6 +23,7 @@ PATHS = {
     "base",
     "captioner",
     "captions",
+    "claims",
     "features",
     "grammar",
     "image_encoder",
@@ -37,9 +38,12 @@ PATHS = {
     "pac_base",
     "path",
     "phrases",
+    "questions",
+    "reader",
     "tower",
     "verifier",
     "vocabulary",
+    "vqa_score",
 }
 """Last part of the options that name models or data."""
 

@@ -17,7 +17,7 @@ from tellapart.captioners.adapters import LoraOptions
 from tellapart.data.load import load_dataset
 from tellapart.errors import UsageError
 from tellapart.files import trained_part
-from tellapart.listeners.clip import ClipListener
+from tellapart.listeners.clip import ClipListener, Pooling
 from tellapart.listeners.kinds import is_late, is_vse, trained_folder
 from tellapart.objectives import METHODS
 from tellapart.ops import current_device
@@ -217,9 +217,16 @@ def is_world(name: str) -> bool:
 
 
 def load_listener(
-    path: str, *, name: str = "listener", prefix: str | None = None, size: str = "full", base: str | None = None
+    path: str,
+    *,
+    name: str = "listener",
+    prefix: str | None = None,
+    size: str = "full",
+    base: str | None = None,
+    text_pooling: Pooling = "whole",
 ) -> ClipListener:
-    """A retriever, on this process's device; ``base`` has the tokenizer and image processor of a ``.pth`` file.
+    """A retriever, on this process's device; ``base`` has the tokenizer and image processor of a ``.pth`` file, ``text_pooling``
+    says how long texts are read.
 
     Raises:
         UsageError: the model does not exist or is of another kind.
@@ -235,7 +242,8 @@ def load_listener(
             f"{path} is a late-interaction listener, which has no cosines: name it as matcher.model (reward truth), as the "
             "listener of reward likelihood, or as evaluation.judge."
         )
-    return ClipListener.from_pretrained(folder, name=name, prefix=prefix, base=base).to(device())
+    options: dict[str, Any] = {"prefix": prefix, "base": base, "text_pooling": text_pooling}
+    return ClipListener.from_pretrained(folder, name=name, **options).to(device())
 
 
 def listener_folder(path: str, *, size: str = "full") -> str | Path:
@@ -303,15 +311,22 @@ def _device(name: str) -> torch.device:
 
 
 def load_scorers(
-    dataset: CaptionDataset, *, pac: str | None, pac_base: str | None, itm: str | None, size: str = "full"
+    dataset: CaptionDataset,
+    *,
+    pac: str | None,
+    pac_base: str | None,
+    itm: str | None,
+    vqa_score: str | None = None,
+    size: str = "full",
 ) -> list[Scorer]:
-    """PAC-S and image-text matching, by models on this process's device that know the images.
+    """PAC-S, image-text matching and VQAScore, by models on this process's device that know the images.
 
     Args:
         dataset: the images.
         pac: encoder of PAC-S: the authors' ``.pth`` file, a folder or an id; None leaves it out.
         pac_base: whose tokenizer and image processor go with the file.
         itm: a matcher's folder or id; None leaves it out.
+        vqa_score: folder or id of a model that answers questions about images; None leaves it out.
         size: of the built-in world.
 
     Raises:
@@ -335,6 +350,14 @@ def load_scorers(
             )
         matcher.know_images(dataset)
         found.append(MatchScorer(matcher))
+    if vqa_score is not None:
+        from tellapart.evaluation.vqa_score import VqaScorer
+        from tellapart.rewards.vqa_score import VqaScoreMatcher
+
+        asked = VqaScoreMatcher.from_pretrained(vqa_score, name="vqa_score").to(device())
+        asked.model.requires_grad_(False)
+        asked.know_images(dataset)
+        found.append(VqaScorer(asked))
     return found
 
 

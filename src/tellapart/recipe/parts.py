@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from tellapart.data.dataset import CaptionDataset, Collate
     from tellapart.data.features.base import FeatureSet
     from tellapart.data.preferences import Preferences
+    from tellapart.data.questions import Questions
     from tellapart.listeners.clip import ClipListener
     from tellapart.listeners.late import LateListener
     from tellapart.listeners.neighbours import Neighbours
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from tellapart.rewards.grammar import Grammar
     from tellapart.rewards.language_model import LanguageModel
     from tellapart.rewards.matchers import AnyMatcher
+    from tellapart.rewards.question_answering import Reader
     from tellapart.rewards.reference import DocumentFrequencies
 
 OWN_LISTENER = "own_listener"
@@ -152,6 +154,12 @@ SHIPPED: dict[str, PartKind] = {
         "tellapart.recipe.unlabelled:build_unlabelled",
         f"{_SECTIONS}:UnlabelledSection",
     ),
+    "reader": PartKind(
+        "a text-only model that answers questions from captions", f"{_HERE}:reader", f"{_SECTIONS}:ReaderSection"
+    ),
+    "questions": PartKind(
+        "multiple-choice questions about the training images", f"{_HERE}:questions", f"{_SECTIONS}:QuestionsSection"
+    ),
     "other_captions": PartKind(
         "people's captions of other training images, which do not fit", f"{_HERE}:other_captions", plain=True
     ),
@@ -241,7 +249,14 @@ def listener(parts: Parts, section: Any, *, label: str = "listener") -> ClipList
         require_fit(section.path, "truth", size=parts.size)
         late.cache_images(parts.dataset)
         return late
-    found = load_listener(section.path, name=label, prefix=section.prefix, size=parts.size, base=section.base)
+    found = load_listener(
+        section.path,
+        name=label,
+        prefix=section.prefix,
+        size=parts.size,
+        base=section.base,
+        text_pooling=section.text_pooling,
+    )
     require_fit(section.path, "similarity", size=parts.size)
     if parts.recipe.data.reads_as_they_come:
         parts.processors[found.name] = found.process
@@ -371,6 +386,31 @@ def noise(parts: Parts, section: Any) -> ImageNoise | None:
         return ImageNoise(states.shape[-1], size=section.size, scale=section.scale).to(device)
 
 
+def reader(parts: Parts, section: Any) -> Reader:
+    """What answers questions from captions.
+
+    Raises:
+        UsageError: the model does not exist or cannot answer.
+    """
+    from tellapart.recipe.questions import load_reader
+
+    return load_reader(section.path, data=parts.recipe.data.path, dtype=section.dtype, size=parts.size)
+
+
+def questions(parts: Parts, section: Any) -> Questions:
+    """About the training images.
+
+    Raises:
+        UsageError: there are none.
+    """
+    from tellapart.recipe.questions import load_questions
+
+    data = parts.recipe.data
+    return load_questions(
+        section.path, parts.dataset, data=data.path, split=data.split, size=parts.size, most=section.most
+    )
+
+
 def other_captions(parts: Parts) -> OtherCaptions:
     """Of the training images.
 
@@ -477,6 +517,8 @@ class _Named:
 _NAMED: Mapping[str, _Named] = {
     "listener": _Named("a listener", "path", "a CLIP model, such as world/listener"),
     "language_model": _Named("a language model", "path", "a causal one, such as gpt2"),
+    "reader": _Named("a reader", "path", "an instruct language model, or exact on the built-in world"),
+    "questions": _Named("questions", "path", "a file, references, or world"),
     "matcher": _Named("a matcher", "model", "one such as Salesforce/blip-itm-base-coco or world/itm"),
     "grammar": _Named("a grammar head", "path", "a run of train-listener --grammar, or world/grammar"),
 }
@@ -488,6 +530,8 @@ USUAL = {
     "matcher.model": ("world/itm", "Salesforce/blip-itm-base-coco"),
     "language_model.path": ("world/language_model", "gpt2"),
     "grammar.path": ("world/grammar", "runs/coco_clip_grammar"),
+    "reader.path": ("exact", "Qwen/Qwen2.5-3B-Instruct"),
+    "questions.path": ("world", "references"),
 }
 """Option that names a model -> the usual one on the built-in world, and on photos, for recipes that get another method."""
 

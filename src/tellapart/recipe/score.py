@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tellapart.evaluation.rerank import Rerank, Together
     from tellapart.evaluation.results import EvaluationResult
     from tellapart.evaluation.scorers import Scorer
-    from tellapart.listeners.clip import ClipListener
+    from tellapart.listeners.clip import ClipListener, Pooling
     from tellapart.listeners.late import LateListener
     from tellapart.listeners.vse import Vse
     from tellapart.types import Decoding
@@ -60,7 +60,7 @@ def measure(word: str, options: ScoreOptions, *, run: Made | None = None) -> Eva
     run = run or made(path)
     named = named_protocol(options.protocol) if options.protocol else None
     options = replace(options, split=options.split or named.split) if named else options
-    where = load(options, run, seen_by=(options.listener, options.judge, options.pac, options.itm), tell=False)
+    where = load(options, run, seen_by=_seeing(options), tell=False)
     where, captions, left_out = fitting(path, where, options) if given else (where, {}, "")
     title = _title(options, where)
     from tellapart.evaluation.evaluate import Evaluation
@@ -202,6 +202,7 @@ def _titled(result: EvaluationResult, title: str, where: Where) -> EvaluationRes
 def _measures(options: ScoreOptions, run: Made | None, where: Where) -> tuple[Measure, ...]:
     """What is measured of the captions as text, and of the pictures where these are known."""
     from tellapart.recipe.models import truth_of
+    from tellapart.recipe.questions import question_measure
 
     truth = truth_of(where.path, where.split, size=where.size, dataset=where.dataset)
     usual = run.evaluation if run else EvaluationSection()
@@ -212,7 +213,15 @@ def _measures(options: ScoreOptions, run: Made | None, where: Where) -> tuple[Me
         meteor=options.meteor or usual.meteor,
         size=where.size,
     )
-    return truth + further_measures(further, where.dataset.references)
+    asked = question_measure(
+        options.reader or usual.reader,
+        options.questions or usual.questions,
+        where.dataset,
+        data=where.path,
+        split=where.split,
+        size=where.size,
+    )
+    return truth + further_measures(further, where.dataset.references) + asked
 
 
 def _title(options: ScoreOptions, where: Where) -> str:
@@ -294,8 +303,18 @@ def _listeners(options: ScoreOptions, run: Made | None, where: Where) -> dict[st
     prefix = run.listener.prefix if run is not None and of_run and options.prefix is None else options.prefix
     prefixes, base = {"listener": prefix, "judge": None}, options.pac_base or (run.listener.base if run else None)
     features = features_at(where.features)
+    pooling = options.text_pooling or (run.listener.text_pooling if run is not None and of_run else "whole")
+    poolings: dict[str, Pooling] = {"listener": pooling, "judge": "whole"}
     found = {
-        name: load_retriever(path, name=name, prefix=prefixes[name], size=where.size, base=base, features=features)
+        name: load_retriever(
+            path,
+            name=name,
+            prefix=prefixes[name],
+            size=where.size,
+            base=base,
+            features=features,
+            text_pooling=poolings[name],
+        )
         for name, path in paths.items()
         if path
     }
@@ -306,8 +325,18 @@ def _listeners(options: ScoreOptions, run: Made | None, where: Where) -> dict[st
 
 def _scorers(options: ScoreOptions, run: Made | None, where: Where) -> list[Scorer]:
     """Further models that see the images: of the options, else those of the run's own evaluation."""
+    from tellapart.recipe.claims import claim_scorers
     from tellapart.recipe.models import load_scorers
 
     usual = run.evaluation if run else EvaluationSection()
     pac, base, itm = options.pac or usual.pac, options.pac_base or usual.pac_base, options.itm or usual.itm
-    return load_scorers(where.dataset, pac=pac, pac_base=base, itm=itm, size=where.size)
+    asked, claims = options.vqa_score or usual.vqa_score, options.claims or usual.claims
+    found = load_scorers(where.dataset, pac=pac, pac_base=base, itm=itm, vqa_score=asked, size=where.size)
+    return found + claim_scorers(
+        claims, options.claim_file, where.dataset, data=where.path, split=where.split, size=where.size
+    )
+
+
+def _seeing(options: ScoreOptions) -> list[str | None]:
+    """The models of the options that see images."""
+    return [options.listener, options.judge, options.pac, options.itm, options.vqa_score, options.claims]

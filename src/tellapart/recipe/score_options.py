@@ -28,10 +28,14 @@ OF_CAPTIONERS = (
     "strict",
     "listener",
     "prefix",
+    "text_pooling",
     "judge",
     "pac",
     "pac_base",
     "itm",
+    "vqa_score",
+    "claims",
+    "claim_file",
     "num_beams",
     "rerank",
     "apart",
@@ -77,11 +81,19 @@ class ScoreOptions(DataOptions):
         training_references: training captions in any layout, for the share of captions that do not occur among them.
         listener: a retriever to rank the images by each caption: a model folder, a Hugging Face id, or world/listener.
         prefix: words put before each caption for that retriever; null takes the model's own prefix.
+        text_pooling: how that retriever reads captions that are too long for it: whole cuts them; sentence_mean and sentence_max
+            pool the embeddings of their sentences; null takes the run's own.
         judge: a second retriever that no reward ever saw, such as world/judge.
         pac: encoder of PAC-S: the authors' .pth file, a folder or a Hugging Face id.
         pac_base: for .pth files, the model that they were trained from (tokenizer, image processor); null takes
             openai/clip-vit-base-patch32.
         itm: BLIP or BLIP-2 with an image-text matching head: a folder or a Hugging Face id.
+        vqa_score: instruct vision-language model for VQAScore, the probability of Yes to "Does this figure show ...?": a folder
+            or a Hugging Face id.
+        claims: verify each claim of the captions by this matcher or instruct vision-language model (precision), and compare with
+            the claims of the references (recall): a folder, a Hugging Face id, world/itm, or exact (the truth about the
+            built-in world).
+        claim_file: claims that a language model has written, as JSON lines of caption and claims; null finds them by rules.
         hard_gallery: also rank each image among its N nearest ones, and list the images a caption does not tell from its own.
         samples: also draw N captions per image at random and N by beam search, and measure the quality and diversity of each
             set; 0 draws none.
@@ -97,6 +109,10 @@ class ScoreOptions(DataOptions):
         batch_size: images captioned at once; captions do not depend on it.
         grammar: mean probability of the captions under a grammar head: a folder of train-listener --grammar, or world/grammar.
         language_model: perplexity of the captions under this causal language model: a model folder or a Hugging Face id.
+        reader: text-only language model that answers questions about the images from the captions alone: a folder, a Hugging Face
+            id, or exact (the built-in world's grammar).
+        questions: what the reader is asked: a file of questions (JSON lines of id, question, options, answer), references
+            (by template from human captions), or world.
         meteor: also measure METEOR, without Java; its data come with pycocoevalcap and are compiled once.
         spice: also measure SPICE by its authors' program, which needs Java 8 and Stanford CoreNLP; a message names what is
             missing.
@@ -143,13 +159,19 @@ class ScoreOptions(DataOptions):
         "retrieval and other models": (
             "listener",
             "prefix",
+            "text_pooling",
             "judge",
             "hard_gallery",
             "pac",
             "pac_base",
             "itm",
+            "vqa_score",
+            "claims",
+            "claim_file",
             "grammar",
             "language_model",
+            "reader",
+            "questions",
         ),
         "further text metrics": (
             "meteor",
@@ -185,10 +207,14 @@ class ScoreOptions(DataOptions):
     training_references: str | None = None
     listener: str | None = None
     prefix: str | None = None
+    text_pooling: Literal["whole", "sentence_mean", "sentence_max"] | None = None
     judge: str | None = None
     pac: str | None = None
     pac_base: str | None = None
     itm: str | None = None
+    vqa_score: str | None = None
+    claims: str | None = None
+    claim_file: Path | None = None
     hard_gallery: int = 0
     samples: int = 0
     num_beams: int | None = None
@@ -201,6 +227,8 @@ class ScoreOptions(DataOptions):
     batch_size: int = 64
     grammar: str | None = None
     language_model: str | None = None
+    reader: str | None = None
+    questions: str | None = None
     meteor: bool = False
     spice: bool = False
     spice_jar: Path | None = None

@@ -192,11 +192,14 @@ class ListenerSection:
         prefix: words put before each caption; null takes the model's own prefix.
         base: for a .pth file, the model that it was trained from (tokenizer, image processor); null takes
             openai/clip-vit-base-patch32.
+        text_pooling: how captions are read that are longer than the model reads (77 tokens of CLIP, 64 of SigLIP): whole cuts
+            them; sentence_mean and sentence_max pool the embeddings of their sentences.
     """
 
     path: str | None = None
     prefix: str | None = None
     base: str | None = None
+    text_pooling: Literal["whole", "sentence_mean", "sentence_max"] = "whole"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -210,6 +213,34 @@ class LanguageModelSection:
 
     path: str | None = None
     dtype: Literal["float32", "bfloat16", "float16"] = "float32"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReaderSection:
+    """The text-only model that answers questions from captions (reward question_answering).
+
+    Args:
+        path: an instruct language model, as a folder or a Hugging Face id; or exact, which reads captions of the built-in world
+            by its grammar.
+        dtype: precision the weights are held in.
+    """
+
+    path: str | None = None
+    dtype: Literal["float32", "bfloat16", "float16"] = "float32"
+
+
+@dataclass(frozen=True, kw_only=True)
+class QuestionsSection:
+    """Multiple-choice questions about the training images (docs/reference/metrics.md, question answering).
+
+    Args:
+        path: a file of JSON lines (id, question, options, answer); references (by template from human captions); or world (from
+            the scenes of the built-in world).
+        most: questions per image at most, the first ones.
+    """
+
+    path: str | None = None
+    most: int = 8
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -346,10 +377,16 @@ class EvaluationSection:
         pac_base: for a .pth file, the model that it was trained from (tokenizer, image processor); null takes
             openai/clip-vit-base-patch32.
         itm: BLIP or BLIP-2 with an image-text matching head, a folder or a Hugging Face id; null leaves ITM out.
+        vqa_score: instruct vision-language model for VQAScore, a folder or a Hugging Face id; null leaves VQAScore out.
+        claims: verifies each claim of the captions: a matcher or an instruct vision-language model (a folder, a Hugging Face id,
+            world/itm), or exact (the truth about the built-in world); null leaves claim precision and recall out.
         language_model: also measure the captions' perplexity under this causal language model: a model folder, a
             Hugging Face id, or world/language_model.
         grammar: also measure the mean probability of the captions under this grammar head: a folder of train-listener
             --grammar, or world/grammar.
+        reader: also measure question answering by this text-only language model: a folder, a Hugging Face id, or exact (the
+            built-in world's grammar).
+        questions: what the reader is asked: a file of questions, references, or world.
         meteor: also measure METEOR, which costs some milliseconds per caption.
         samples: also draw N captions per image at random and N by beam search, and measure them as sets (CIDEr, Div-1, Div-2,
             mBLEU-4); 0 draws none.
@@ -370,8 +407,12 @@ class EvaluationSection:
     pac: str | None = None
     pac_base: str | None = None
     itm: str | None = None
+    vqa_score: str | None = None
+    claims: str | None = None
     language_model: str | None = None
     grammar: str | None = None
+    reader: str | None = None
+    questions: str | None = None
     meteor: bool = False
     samples: int = 0
     num_beams: int = 1
@@ -388,8 +429,9 @@ class MatcherSection:
     Args:
         model: a model folder, a Hugging Face id, world/itm or world/listener; null when no reward needs one.
         kind: itm (BLIP or BLIP-2 with a matching head; score: its positive logit), dual (CLIP or SigLIP; the cosine), yes_no (an
-            instruct vision-language model that answers a question; log-odds of yes); auto decides by the model.
-        question: the question to a yes_no model, with {caption} in place of the caption; null takes the built-in question.
+            instruct vision-language model that answers a question; log-odds of yes), vqa_score (the same with the question and
+            the scale of VQAScore, as reward.vqa_score needs); auto decides by the model.
+        question: the question to a yes_no or vqa_score model, with {caption} in place of the caption; null takes the kind's own.
         scaled: score a dual encoder by the logit of its own loss (for CLIP usually 100 times the cosine).
         batch_size: most images, and most texts, read at once.
         dtype: precision the weights are held in.
@@ -398,7 +440,7 @@ class MatcherSection:
     """
 
     model: str | None = None
-    kind: Literal["auto", "itm", "dual", "yes_no"] = "auto"
+    kind: Literal["auto", "itm", "dual", "yes_no", "vqa_score"] = "auto"
     question: str | None = None
     scaled: bool = False
     batch_size: int = 32

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tellapart.captioners.huggingface import HuggingFaceCaptioner
 from tellapart.errors import UsageError
-from tellapart.listeners.clip import ClipListener
+from tellapart.listeners.clip import ClipListener, Pooling
 from tellapart.listeners.image_vectors import MADE_BY, ClipVectors, ImageVectors, StoredVectors
 from tellapart.listeners.kinds import is_late, is_vse, trained_folder
 from tellapart.listeners.late import LateListener
@@ -105,6 +105,7 @@ def load_retriever(
     size: str = "full",
     base: str | None = None,
     features: FeatureSet | None = None,
+    text_pooling: Pooling = "whole",
 ) -> ClipListener | LateListener | Vse:
     """What ranks images by captions: a CLIP, a SigLIP, a late-interaction listener or a VSE, on this process's device.
 
@@ -115,15 +116,18 @@ def load_retriever(
         size: of the built-in world.
         base: has the tokenizer and image processor of a ``.pth`` file.
         features: what a VSE reads of images, where it was trained on such.
+        text_pooling: how a CLIP or SigLIP reads long texts.
 
     Raises:
         UsageError: the model does not exist or is of another kind.
     """
+    if text_pooling != "whole" and (names_late(path, size) or is_vse(path)):
+        raise UsageError(f"text_pooling is for CLIP and SigLIP, but {path} is neither: leave it out.")
     if names_late(path, size):
         _refuse_prefix(path, prefix)
         return load_late(path, name=name, size=size)
     if not is_vse(path):
-        return load_listener(path, name=name, prefix=prefix, size=size, base=base)
+        return load_listener(path, name=name, prefix=prefix, size=size, base=base, text_pooling=text_pooling)
     _refuse_prefix(path, prefix)
     return load_vse(path, name=name, size=size, features=features)
 

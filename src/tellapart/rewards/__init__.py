@@ -76,6 +76,29 @@ SHIPPED: dict[str, RewardKind] = {
         ("matcher",),
         judges_truth=True,
     ),
+    "vqa_score": RewardKind(
+        "VQAScore, the probability that a matcher of kind vqa_score answers Yes, 0 to 1 (Lin et al., 2024)",
+        "tellapart.rewards.vqa_score:VqaScore",
+        ("matcher",),
+    ),
+    "question_answering": RewardKind(
+        "share of an image's questions that reader answers right from the caption alone, 0 to 1 (CapRL: Xing et al., 2025)",
+        "tellapart.rewards.question_answering:QuestionAnswering",
+        ("reader", "questions"),
+    ),
+    "claim_precision": RewardKind(
+        "share of a caption's claims that matcher verifies, 0 to 1 (after DCScore: Ye et al., 2025)",
+        "tellapart.rewards.claims:ClaimPrecision",
+        ("matcher",),
+        judges_truth=True,
+    ),
+    "claim_f1": RewardKind(
+        "harmonic mean of claim precision by matcher and claim recall against the references, 0 to 1 (after DCScore)",
+        "tellapart.rewards.claims:ClaimF1",
+        ("matcher",),
+        needs_references=True,
+        judges_truth=True,
+    ),
     "likelihood": RewardKind(
         "log-probability of the image among those of gallery, given the caption; -12 to 0",
         "tellapart.rewards.likelihood:Likelihood",

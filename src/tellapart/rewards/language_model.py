@@ -157,6 +157,42 @@ class LanguageModel:
         index = torch.tensor([row[pair] for pair in wanted], dtype=torch.long)
         return TextScores(logprobs[index], tokens[index])
 
+    @property
+    def longest(self) -> int | None:
+        """Most tokens that the model can read, the start counted; None where it has no limit."""
+        return self._longest
+
+    def prompt_ids(self, text: str) -> list[int]:
+        """Ids of a prompt that an answer follows: in the tokenizer's chat template if it has one, else after the start."""
+        if getattr(self.tokenizer, "chat_template", None):
+            turn = [{"role": "user", "content": text}]
+            written = self.tokenizer.apply_chat_template(turn, add_generation_prompt=True, tokenize=False)
+            return list(self.tokenizer(written, add_special_tokens=False)["input_ids"])
+        return [*self._start, *self.tokenizer(text, add_special_tokens=False)["input_ids"]]
+
+    def next_token(self, prompts: Sequence[Sequence[int]], ids: Sequence[Sequence[int]]) -> Tensor:
+        """``[N, K]`` float64 on the CPU: natural log-probability that one of K sets of tokens comes next, without gradient.
+
+        Args:
+            prompts: ids of N texts, at most :attr:`longest` each; each distinct one is read once.
+            ids: K sets of token ids, whose probabilities are summed.
+        """
+        row = {prompt: i for i, prompt in enumerate(dict.fromkeys(map(tuple, prompts)))}
+        rows = [list(prompt) for prompt in row]
+        found = torch.zeros(len(rows), len(ids), dtype=torch.float64)
+        batches = self._batches(rows, least=1)
+        for batch in track(batches, f"{self.name}: answering") if len(rows) >= MANY else batches:
+            found[batch] = self._next([rows[i] for i in batch], ids)
+        return found[torch.tensor([row[tuple(prompt)] for prompt in prompts], dtype=torch.long)]
+
+    @torch.no_grad()
+    def _next(self, rows: Sequence[list[int]], ids: Sequence[Sequence[int]]) -> Tensor:
+        with torch.autocast(self.device.type, enabled=False):
+            _, mask, logits = self._forward(rows)
+            last = logits[torch.arange(len(rows), device=logits.device), mask.sum(dim=1) - 1]
+            logprobs = last.float().log_softmax(dim=-1)
+        return torch.stack([logprobs[:, list(own)].logsumexp(dim=1) for own in ids], dim=1).double().cpu()
+
     def _ids(self, texts: Sequence[tuple[str, bool]]) -> list[list[int]]:
         """Start, tokens and, where it counts, the end; cut to what the model can read."""
         found = self.tokenizer([text for text, _ in texts], add_special_tokens=False)["input_ids"] if texts else []
@@ -170,11 +206,11 @@ class LanguageModel:
             )
         return [ids[: self._longest] for ids in rows]
 
-    def _batches(self, rows: Sequence[list[int]]) -> list[list[int]]:
-        """Rows with something to score, the longest first, so that a pass too large fails at once."""
+    def _batches(self, rows: Sequence[list[int]], *, least: int = 2) -> list[list[int]]:
+        """Rows of at least so many tokens, the longest first, so that a pass too large fails at once."""
         batches: list[list[int]] = []
         width = 0
-        for i in sorted((i for i, ids in enumerate(rows) if len(ids) > 1), key=lambda i: -len(rows[i])):
+        for i in sorted((i for i, ids in enumerate(rows) if len(ids) >= least), key=lambda i: -len(rows[i])):
             if not batches or (len(batches[-1]) + 1) * width > self.tokens_at_once:
                 batches.append([])
                 width = len(rows[i])

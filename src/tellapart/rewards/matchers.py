@@ -21,7 +21,10 @@ if TYPE_CHECKING:
 
     AnyMatcher = ItmMatcher | DualMatcher | LateListener | YesNoMatcher
 
-Kind = Literal["auto", "itm", "dual", "late", "yes_no"]
+Kind = Literal["auto", "itm", "dual", "late", "yes_no", "vqa_score"]
+
+ASKED = ("yes_no", "vqa_score")
+"""Kinds that are asked a question."""
 
 _OF_TYPE = {**dict.fromkeys(MATCHING_FAMILIES, "itm"), **dict.fromkeys(TEXT_FAMILIES, "dual")}
 """``model_type`` of a configuration -> kind of matcher; every other one is asked."""
@@ -43,9 +46,10 @@ def open_matcher(
     Args:
         path: BLIP or BLIP-2 with a matching head; a CLIP or SigLIP, also a run of train-listener or a ``.pth`` file; a
             late-interaction listener; or an instruct vision-language model.
-        kind: ``itm`` (score: positive logit), ``dual`` (cosine), ``late`` (log-probability) or ``yes_no`` (log-odds); ``auto``
-            tells by the configuration.
-        question: what a ``yes_no`` model is asked, with ``{caption}`` in it; none takes our own.
+        kind: ``itm`` (score: positive logit), ``dual`` (cosine), ``late`` (log-probability), ``yes_no`` (log-odds) or
+            ``vqa_score`` (probability of Yes to the published question); ``auto`` tells by the configuration and never takes
+            the last one.
+        question: what a ``yes_no`` or ``vqa_score`` model is asked, with ``{caption}`` in it; none takes the kind's own.
         name: key of its tensors in ``batch.inputs``.
         batch_size: most images, and most texts, read at once; it changes no score.
         dtype: of the weights.
@@ -60,10 +64,11 @@ def open_matcher(
     from tellapart.listeners.dual import DualMatcher
     from tellapart.listeners.late import LateListener
     from tellapart.listeners.matcher import ItmMatcher
-    from tellapart.rewards.yes_no import QUESTION, YesNoMatcher
+    from tellapart.rewards.vqa_score import VqaScoreMatcher
+    from tellapart.rewards.yes_no import YesNoMatcher
 
     found = kind_of(path) if kind == "auto" else kind
-    if question is not None and found != "yes_no":
+    if question is not None and found not in ASKED:
         raise UsageError(f"matcher.question is for models that are asked, but {path} is of kind {found}: leave it out.")
     if scaled and found != "dual":
         raise UsageError(f"matcher.scaled is for dual encoders, but {path} is of kind {found}: leave it out.")
@@ -79,9 +84,8 @@ def open_matcher(
         "itm": lambda: ItmMatcher.from_pretrained(path, autocast=autocast, **common),
         "dual": dual,
         "late": lambda: LateListener.from_pretrained(trained_folder(path), **common),
-        "yes_no": lambda: YesNoMatcher.from_pretrained(
-            path, question=question or QUESTION, autocast=autocast, **common
-        ),
+        "yes_no": lambda: YesNoMatcher.from_pretrained(path, question=question, autocast=autocast, **common),
+        "vqa_score": lambda: VqaScoreMatcher.from_pretrained(path, question=question, autocast=autocast, **common),
     }
     matcher = openers[found]()
     matcher.model.requires_grad_(False)

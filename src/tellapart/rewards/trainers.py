@@ -181,7 +181,8 @@ def for_trl(
     reward's model is frozen and in eval mode; nothing of it is trained.
 
     Args:
-        reward: a reward of recipes: clip_s, ref_clip_s, pac_s, ref_pac_s, itm, truth, language_model, grammar, meteor, cider_d.
+        reward: a reward of recipes: clip_s, ref_clip_s, pac_s, ref_pac_s, itm, truth, vqa_score (with
+            ``opening={"kind": "vqa_score"}``), claim_precision, claim_f1, language_model, grammar, meteor, cider_d.
         model: its model as a path or Hugging Face id, or one that is open: a listener (CLIP, SigLIP), a matcher, a language
             model, a grammar head; of cider_d a file of document frequencies.
         images: column with the images; by default ``image``, else ``images``.

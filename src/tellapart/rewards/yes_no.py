@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import torch
 from torch import Tensor
@@ -15,6 +15,7 @@ from tellapart.captioners.loading import read_parts
 from tellapart.errors import UsageError
 from tellapart.listeners.loading import called, existing, model_digest, vocabulary_of
 from tellapart.listeners.pairs import PairMatcher, Precision
+from tellapart.rewards.spellings import one_token
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -24,8 +25,6 @@ QUESTION = f'Does the description "{PLACE}" match this image? Answer with yes or
 """Our own words; a model that was trained to be asked otherwise should be."""
 
 YES, NO = ("yes", "Yes", "YES"), ("no", "No", "NO")
-_BEFORE = ("", "▁", "Ġ")
-"""What vocabularies write before a word that a space precedes."""
 
 
 class YesNoMatcher(PairMatcher):
@@ -40,11 +39,14 @@ class YesNoMatcher(PairMatcher):
         question: the words, with ``{caption}`` in the caption's place.
     """
 
+    usual_question: ClassVar[str] = QUESTION
+    scale: ClassVar[str] = "log-odds of yes"
+
     def __init__(
         self,
         family: Any,
         *,
-        question: str = QUESTION,
+        question: str | None = None,
         name: str = "matcher",
         batch_size: int = 32,
         autocast: Precision = "float32",
@@ -55,6 +57,7 @@ class YesNoMatcher(PairMatcher):
             raise UsageError(
                 f"a model of type {kind!r} cannot be asked questions here: use a LLaVA, PaliGemma, Idefics3, SmolVLM or Qwen-VL."
             )
+        question = self.usual_question if question is None else question
         if PLACE not in question:
             raise UsageError(f"the matcher's question {question!r} has no place for the caption: write {PLACE} in it.")
         super().__init__(family.model, name=name, batch_size=batch_size, autocast=autocast)
@@ -62,24 +65,29 @@ class YesNoMatcher(PairMatcher):
         self._family: Prompted = family.asking(self._asked(""))
         self._family.start = self._family.special_tokens()[0]  # of some families it holds the prompt
         self._after = self._family.after_image(self._asked(""))
-        self._yes, self._no = answers(self.tokenizer)
+        self._yes, self._no = self.answers(self.tokenizer)
+
+    @staticmethod
+    def answers(tokenizer: Any) -> tuple[list[int], list[int]]:
+        """Ids of the tokens that say yes, and of those that say no."""
+        return answers(tokenizer)
 
     @classmethod
     def from_pretrained(
         cls,
         path: str | Path,
         *,
-        question: str = QUESTION,
+        question: str | None = None,
         name: str = "matcher",
         batch_size: int = 32,
         dtype: Precision = "float32",
         autocast: Precision = "float32",
-    ) -> YesNoMatcher:
+    ) -> Self:
         """A matcher from a folder or a Hugging Face id, such as ``HuggingFaceTB/SmolVLM-256M-Instruct``.
 
         Args:
             path: the folder or id.
-            question: what the model is asked, with ``{caption}`` in it.
+            question: what the model is asked, with ``{caption}`` in it; None takes the class's own.
             name: key of its tensors in ``batch.inputs``.
             batch_size: most images, and most questions, read at once; it changes no value.
             dtype: of the weights.
@@ -96,6 +104,11 @@ class YesNoMatcher(PairMatcher):
         matcher.source = called(path)
         return matcher
 
+    @property
+    def family(self) -> Prompted:
+        """What reads the model; another matcher may be made of it with the same weights."""
+        return self._family
+
     def describe(self) -> dict[str, Any]:
         """Model, 12 digits of a hash of its weights, vocabulary and question, the scale, and precision."""
         template = getattr(self._family.processors.joint or self.tokenizer, "chat_template", None)
@@ -104,7 +117,7 @@ class YesNoMatcher(PairMatcher):
         dtype = str(next(self.model.parameters()).dtype).removeprefix("torch.")
         described = {"model": self.source, "backbone": self.model.config.model_type, "weights": digest}
         return described | {
-            "scale": "log-odds of yes",
+            "scale": self.scale,
             "question": self.question,
             "dtype": dtype,
             "autocast": self.autocast,
@@ -166,8 +179,7 @@ def answers(tokenizer: Any) -> tuple[list[int], list[int]]:
     Raises:
         UsageError: they cannot be told apart by one token.
     """
-    vocabulary = tokenizer.get_vocab()
-    yes, no = ({vocabulary[p + w] for p in _BEFORE for w in words if p + w in vocabulary} for words in (YES, NO))
+    yes, no = (one_token(tokenizer, words) for words in (YES, NO))
     if not yes or not no:
         yes, no = ({tokenizer(words[0], add_special_tokens=False)["input_ids"][0]} for words in (YES, NO))
     if yes & no:

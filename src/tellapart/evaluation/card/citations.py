@@ -152,6 +152,28 @@ _ENTRIES = {
         "",
         2024,
     ),
+    "xing_caprl2025": (
+        "misc",
+        "CapRL: Stimulating Dense Image Caption Capabilities via Reinforcement Learning",
+        "Xing, Long and Dong, Xiaoyi and Zang, Yuhang and Cao, Yuhang and Liang, Jianze and others",
+        "",
+        2025,
+    ),
+    "lin_vqascore2024": (
+        "inproceedings",
+        "Evaluating Text-to-Visual Generation with Image-to-Text Generation",
+        "Lin, Zhiqiu and Pathak, Deepak and Li, Baiqi and Li, Jiayao and Xia, Xide and Neubig, Graham and Zhang, Pengchuan and "
+        "Ramanan, Deva",
+        "ECCV",
+        2024,
+    ),
+    "ye_dcscore2025": (
+        "inproceedings",
+        "Painting with Words: Elevating Detailed Image Captioning with Benchmark and Alignment Learning",
+        "Ye, Qinghao and Zeng, Xianhan and Li, Fu and Li, Chunyuan and Fan, Haoqi",
+        "ICLR",
+        2025,
+    ),
 }
 """Key -> kind, title, authors, venue, year."""
 
@@ -164,6 +186,10 @@ _REWARDS = {
     "ref_clip_s": "hessel2021",
     "pac_s": "sarto2023",
     "ref_pac_s": "sarto2023",
+    "question_answering": "xing_caprl2025",
+    "vqa_score": "lin_vqascore2024",
+    "claim_precision": "ye_dcscore2025",
+    "claim_f1": "ye_dcscore2025",
 }
 
 

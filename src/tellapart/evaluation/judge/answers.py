@@ -14,6 +14,9 @@ from tellapart.errors import UsageError
 LONGEST_NAME = 60
 """Letters of a rater's name."""
 
+MODEL = "model: "
+"""What the names of raters that are models begin with, and no person's."""
+
 _TABLES = """
 CREATE TABLE IF NOT EXISTS raters (key TEXT PRIMARY KEY, name TEXT NOT NULL, started TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS answers (
@@ -35,10 +38,10 @@ class Answer:
 
     Args:
         number: grows with every answer and is never used again.
-        rater: as the rater wrote it first.
+        rater: as the rater wrote it first; of a model its name behind :data:`MODEL`.
         item: its id.
         choice: one of the question's choices, or ``unsure``.
-        first: which of the choices was shown first (left, or above).
+        first: which of the choices was shown first (left, or above); a model answers in both orders.
         seconds: from the showing to the answer, as the page measured it; None if it did not.
         answered: when, UTC, ISO 8601.
     """
@@ -76,15 +79,23 @@ class Answers:
         """Close the file."""
         self._base.close()
 
-    def enter(self, name: str) -> str:
+    def enter(self, name: str, *, model: bool = False) -> str:
         """Make a rater known; returns the key under which answers are kept.
 
         Names that differ only in capitals, white space or Unicode form are one rater's.
+
+        Args:
+            name: as the rater writes it.
+            model: whether the rater is a model, whose name is marked as one and cut if it is too long.
 
         Raises:
             UsageError: the name cannot be used.
         """
         shown = " ".join(unicodedata.normalize("NFC", name).split())
+        if model:
+            shown = f"{MODEL}{shown}"[:LONGEST_NAME].rstrip()
+        elif is_model(shown):
+            raise UsageError(f"names that begin with {MODEL.strip()!r} are those of models: give another.")
         control = any(unicodedata.category(letter) in ("Cc", "Cs") for letter in shown)
         if not shown or len(shown) > LONGEST_NAME or control:
             raise UsageError(f"the name {shown[:LONGEST_NAME]!r} cannot be used: give 1 to {LONGEST_NAME} letters.")
@@ -136,6 +147,11 @@ class Answers:
                 "ORDER BY number"
             ).fetchall()
         return [Answer(*row) for row in rows]
+
+
+def is_model(rater: str) -> bool:
+    """Whether a rater's name is marked as a model's."""
+    return rater.casefold().startswith(MODEL.strip())
 
 
 def _now() -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tellapart.evaluation.judge.answers import Answer
+from tellapart.evaluation.judge.answers import Answer, is_model
 from tellapart.evaluation.judge.results import verdict
 from tellapart.evaluation.judge.study import PICTURES, READS_BETTER, WHICH_IMAGE, Item, Study
 
@@ -16,7 +16,8 @@ def preferences(study: Study, answers: Sequence[Answer]) -> list[dict[str, Any]]
     """A row for each image of which one caption was preferred.
 
     *Which reads better*: the caption with the verdict of the majority. *Which image*: the caption whose verdict is the right
-    image, where the other run's caption was taken for the other image. Undecided items make no row.
+    image, where the other run's caption was taken for the other image. Undecided items make no row. Models' answers count only
+    where no person has answered anything.
 
     Args:
         study: the items.
@@ -31,7 +32,8 @@ def preferences(study: Study, answers: Sequence[Answer]) -> list[dict[str, Any]]
         [('a red car on a bridge', 'a car')]
     """
     votes: dict[str, dict[str, str]] = {item.id: {} for item in study.items}
-    for answer in answers:
+    people = [answer for answer in answers if not is_model(answer.rater)]
+    for answer in people or answers:
         if answer.item in votes:
             votes[answer.item][answer.rater] = answer.choice
     rows = [row for item in study.items_of(READS_BETTER) if (row := _better(study, item, votes[item.id]))]

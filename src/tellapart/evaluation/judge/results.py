@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tellapart.evaluation.judge.answers import Answer
+from tellapart.evaluation.judge.answers import Answer, is_model
 from tellapart.evaluation.judge.study import READS_BETTER, UNSURE, WHICH_IMAGE, Item, Study
 from tellapart.metrics.agreement import cohen_kappa, fleiss_kappa, majority, observed_agreement
 from tellapart.metrics.proportions import sign_test, wilson_interval
@@ -24,29 +24,70 @@ METHODS = {
     "agreement": "The share of pairs of raters with the same answer, and Cohen's kappa (1960) where two raters answered, Fleiss' "
     "(1971) where more did, over the items that have two answers or more. Answers are target, distractor and unsure, or a, b "
     "and unsure. Kappa is low where nearly all answers are alike, however well raters agree.",
+    "models": "A model prefers a caption if it does so in both orders of the two, else it is unsure. Which image is answered "
+    "from one image at a time, by the log-odds that the caption fits. Models' answers count in no verdict of people.",
 }
 """How the numbers are made, for the files that hold them."""
 
 
-def summarize(study: Study, answers: Sequence[Answer]) -> dict[str, Any]:
+def summarize(
+    study: Study, answers: Sequence[Answer], models: Mapping[str, Mapping[str, Any]] | None = None
+) -> dict[str, Any]:
     """Everything that ``results.json`` holds; numbers that need an answer that nobody gave are None.
 
-    Shares are fractions.
+    Shares are fractions. Verdicts, tables and agreement are those of people; each model has figures of its own.
+
+    Args:
+        study: the items.
+        answers: to them, of people and models.
+        models: rater -> what ``models.json`` keeps of a model.
     """
     items = {item.id: item for item in study.items}
-    votes: dict[str, dict[str, str]] = {item_id: {} for item_id in items}
-    for answer in answers:
-        if answer.item in votes:
-            votes[answer.item][answer.rater] = answer.choice
-    given = Counter(answer.rater for answer in answers if answer.item in votes)
+    votes = _votes(study, [answer for answer in answers if not is_model(answer.rater)])
+    given = Counter(answer.rater for answer in answers if answer.item in votes and not is_model(answer.rater))
+    by_model = {answer.rater: _votes(study, _of(answers, answer.rater)) for answer in answers if is_model(answer.rater)}
     return {
         "runs": {"a": study.runs[0], "b": study.runs[1]},
         "about": study.about,
         "raters": [{"name": name, "answers": given[name], "items": len(items)} for name in given],
         WHICH_IMAGE: _which_image(study, votes),
         READS_BETTER: _reads_better(study, votes),
-        "methods": METHODS,
+        "models": [_model(study, name, own, votes, (models or {}).get(name, {})) for name, own in by_model.items()],
+        "methods": METHODS if by_model else {key: text for key, text in METHODS.items() if key != "models"},
         "items": [_row(item, votes[item.id]) for item in study.items],
+    }
+
+
+def _of(answers: Sequence[Answer], rater: str) -> list[Answer]:
+    return [answer for answer in answers if answer.rater == rater]
+
+
+def _votes(study: Study, answers: Sequence[Answer]) -> dict[str, dict[str, str]]:
+    """Item -> rater -> choice."""
+    votes: dict[str, dict[str, str]] = {item.id: {} for item in study.items}
+    for answer in answers:
+        if answer.item in votes:
+            votes[answer.item][answer.rater] = answer.choice
+    return votes
+
+
+def _model(
+    study: Study,
+    name: str,
+    own: Mapping[str, Mapping[str, str]],
+    people: Mapping[str, Mapping[str, str]],
+    kept: Mapping[str, Any],
+) -> dict[str, Any]:
+    """The figures of one model, and how often it and people's verdict agree where both decide."""
+    decided = [(verdict(own[item]), verdict(votes)) for item, votes in people.items() if votes and own[item]]
+    both = [pair for pair in decided if UNSURE not in pair]
+    return {
+        "rater": name,
+        WHICH_IMAGE: _which_image(study, own),
+        READS_BETTER: _reads_better(study, own),
+        "with_people": {"items": len(both), **share(sum(one == other for one, other in both), len(both))},
+        "position_bias": kept.get("position_bias"),
+        "model": kept.get("model"),
     }
 
 

@@ -78,6 +78,7 @@ def to_markdown(summary: Mapping[str, Any]) -> str:
         lines += _which_image(summary, names)
     if summary[READS_BETTER]["asked"]:
         lines += _reads_better(summary, names)
+    lines += _models(summary, names)
     notes = [text for text in summary["about"].values() if isinstance(text, str) and text]
     lines += [
         "## How this was measured",
@@ -122,6 +123,25 @@ def _reads_better(summary: Mapping[str, Any], names: Sequence[str]) -> list[str]
     test = "" if found["p_value"] is None else f" Sign test: p = {found['p_value']:.3g}."
     lines.append(f"Judged: {found['judged']} of {found['asked']} items, {found['answers']} answers.{test}")
     return [*lines, _agreement(found["agreement"]), ""]
+
+
+def _models(summary: Mapping[str, Any], names: Sequence[str]) -> list[str]:
+    """One row per model."""
+    if not summary["models"]:
+        return []
+    a, b = names
+    headings = ["model", f"prefer {b}", "95 % interval", "undecided", f"accuracy of {a}", f"accuracy of {b}"]
+    headings += ["same caption in both orders", "answers for the first shown", "agrees with people"]
+    lines = ["## Models as judges", "", "| " + " | ".join(headings) + " |", "|---" * len(headings) + "|"]
+    for row in summary["models"]:
+        better, which, bias = row[READS_BETTER], row[WHICH_IMAGE], row["position_bias"] or {}
+        same = bias["consistent"] / bias["items"] if bias.get("items") else None
+        people = f"{percent(row['with_people']['share'])} of {row['with_people']['items']}"
+        cells = [markdown_cell(row["rater"]), percent(better["share"]), _interval(better), str(better["undecided"])]
+        cells += [percent(run["share"]) for run in which["runs"]]
+        cells += [percent(same), percent(bias.get("share_first")), people if row["with_people"]["items"] else NOTHING]
+        lines.append("| " + " | ".join(cells) + " |")
+    return [*lines, ""]
 
 
 def _agreement(found: Mapping[str, Any]) -> str:

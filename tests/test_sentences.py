@@ -1,6 +1,6 @@
 import pytest
 
-from tellapart.metrics.sentences import split_sentences
+from tellapart.sentences import split_sentences
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,117 @@
+"""Questions that a vision-language model writes about images, once and offline, and those of them that need the image."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from tellapart.captioners.base import Captioner
+from tellapart.data.dataset import CaptionDataset, Collate
+from tellapart.data.questions import LETTERS, MultipleChoice, Questions
+from tellapart.evaluation.drawing import draw_rollouts
+from tellapart.rewards.question_answering import Reader, answered
+from tellapart.types import Decoding
+
+INSTRUCTION = (
+    "Write {count} multiple-choice questions about this image. Each must be answerable only by someone who sees the image. Ask "
+    "about different things: objects, colours, numbers, positions, text. Write each question like this:\n"
+    "Question: what is asked?\nA) an answer\nB) an answer\nC) an answer\nD) an answer\nAnswer: the letter of the right answer"
+)
+"""Our own words; ``{count}`` is the number of questions."""
+
+_QUESTION = re.compile(r"Question(?:\s*\d+)?\s*[:.]\s*(.+?)(?=\s*\bA[).:]\s)", re.IGNORECASE | re.DOTALL)
+_ANSWER = re.compile(r"Answer\s*:\s*\(?([A-Z])\b", re.IGNORECASE)
+
+
+class Written(NamedTuple):
+    """What a model has written.
+
+    Args:
+        questions: image id -> questions, of the images that have any.
+        unreadable: questions that do not have the form that was asked for.
+    """
+
+    questions: dict[str, list[MultipleChoice]]
+    unreadable: int
+
+
+def write_by_model(
+    captioner: Captioner,
+    dataset: CaptionDataset,
+    collate: Collate,
+    *,
+    max_new_tokens: int = 400,
+    batch_size: int = 8,
+) -> Written:
+    """Greedy answers of a model whose prompt is :data:`INSTRUCTION`, read as questions.
+
+    Args:
+        captioner: an instruct vision-language model with that prompt.
+        dataset: the images.
+        collate: makes what it reads.
+        max_new_tokens: of all questions about an image together.
+        batch_size: images read at once; it changes no question.
+    """
+    found: dict[str, list[MultipleChoice]] = {}
+    unreadable = 0
+    decoding = Decoding(max_new_tokens=max_new_tokens)
+    rollouts = draw_rollouts(
+        captioner, dataset, collate, decoding, batch_size=batch_size, description="writing questions"
+    )
+    for rollout in rollouts:
+        for image, text in zip(rollout.ids(), rollout.texts, strict=True):
+            own, bad = parse_questions(text)
+            unreadable += bad
+            if own:
+                found[image] = own
+    return Written(found, unreadable)
+
+
+def parse_questions(text: str) -> tuple[list[MultipleChoice], int]:
+    r"""The questions in a model's answer, and how many did not have the form that was asked for.
+
+    Example:
+        >>> parse_questions("Question: what colour?\nA) red\nB) blue\nAnswer: B")
+        ([MultipleChoice(question='what colour?', options=('red', 'blue'), answer=1)], 0)
+    """
+    starts = [match.start() for match in re.finditer(r"Question(?:\s*\d+)?\s*[:.]", text, re.IGNORECASE)]
+    found, unreadable = [], 0
+    for begin, end in zip(starts, [*starts, len(text)][1:], strict=True):
+        one = _parse(text[begin:end])
+        if one is None:
+            unreadable += 1
+        else:
+            found.append(one)
+    return found, unreadable
+
+
+def _parse(text: str) -> MultipleChoice | None:
+    asked, answer = _QUESTION.match(text), _ANSWER.search(text)
+    if asked is None or answer is None:
+        return None
+    options = re.split(r"\s*\b[A-Z][).:]\s+", text[asked.end() : answer.start()])[1:]
+    try:
+        words = [" ".join(option.split()) for option in options]
+        return MultipleChoice(" ".join(asked[1].split()), tuple(words), LETTERS.index(answer[1].upper()))
+    except ValueError:
+        return None
+
+
+def needing_the_image(questions: Questions, reader: Reader, *, turns: int = 4) -> dict[str, list[MultipleChoice]]:
+    """The questions that a reader cannot answer from the question alone: right in less than half of ``turns`` orders of options.
+
+    The text half of CapRL's filter (Xing et al. 2025), which also asks a vision-language model with the image; that half is left
+    out here.
+
+    Args:
+        questions: image id -> questions.
+        reader: answers.
+        turns: how often each question is asked, with its options in another order each time.
+    """
+    alone = {f"{image}\x1f{place}": [one] for image, own in questions.items() for place, one in enumerate(own)}
+    shares = answered(reader, [(key, "") for key in alone], alone, turns=turns)
+    kept: dict[str, list[MultipleChoice]] = {}
+    for (key, (one,)), share in zip(alone.items(), shares, strict=True):
+        if share is not None and share < 0.5:
+            kept.setdefault(key.rpartition("\x1f")[0], []).append(one)
+    return kept

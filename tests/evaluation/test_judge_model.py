@@ -1,0 +1,118 @@
+"""A model as a judge: both orders, position bias, and answers that the results tables read as a model's."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from judge_fakes import toy_study
+
+from tellapart.cli.main import main
+from tellapart.errors import UsageError
+from tellapart.evaluation.judge.answers import Answers
+from tellapart.evaluation.judge.export import preferences
+from tellapart.evaluation.judge.model import COMPARE, Orders, judge_study, open_judge, position_bias, record
+from tellapart.evaluation.judge.results import summarize
+from tellapart.evaluation.judge.study import ANSWERS_FILE, READS_BETTER, WHICH_IMAGE
+from tellapart.evaluation.judge.tables import to_csv, to_markdown
+from tiny.llava import tiny_llava
+from tiny_models import CAPTIONS
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    place = tmp_path_factory.mktemp("llava")
+    words = [
+        "Caption A: Caption B: Which caption describes the image better? Answer with A or B. yes no picture plain 0 1 2"
+    ] * 20
+    tiny_llava(place, captions=[*CAPTIONS, *words, "an image, number 3456789"], vocab=260)
+    return place
+
+
+def test_both_orders_are_asked(folder, tmp_path):
+    study = toy_study(tmp_path / "study")
+    choice, fits = open_judge(folder)
+    assert choice.model is fits.model
+    orders = {one.item: one for one in judge_study(study, choice, fits)}
+    assert orders.keys() == {item.id for item in study.items}
+    for item in study.items_of(READS_BETTER):
+        one = orders[item.id]
+        a, b = item.captions
+        image = item.images[0]
+        plain, turned = (
+            float(choice.score(choice.match_ids([image], [[COMPARE.format(first=x, second=y)]])[0]))
+            for x, y in ((a, b), (b, a))
+        )
+        assert one.log_odds == pytest.approx((plain, -turned), abs=1e-4)
+        assert one.first == ("b" if plain > 0 else "a")  # B was run B's
+        assert one.second == ("a" if turned > 0 else "b")  # B was run A's
+    for item in study.items_of(WHICH_IMAGE):
+        target, other = (float(fits.score(fits.match_ids([image], [list(item.captions)])[0])) for image in item.images)
+        assert orders[item.id].choice == ("target" if target > other else "distractor")
+    assert any(one.log_odds[0] != one.log_odds[1] for one in orders.values())
+
+
+def said(item: str, first: str, second: str) -> Orders:
+    return Orders(item, READS_BETTER, first, second, (0.1, 0.1))
+
+
+def test_position_bias_is_counted():
+    orders = [said("1", "a", "a"), said("2", "b", "b"), said("3", "a", "b"), said("4", "a", "b"), said("5", "b", "a")]
+    found = position_bias([*orders, Orders("6", WHICH_IMAGE, "target", "target", (-1.0, -1.0))])
+    assert found == {"items": 5, "consistent": 2, "first_shown": 2, "second_shown": 1, "share_first": 6 / 10}
+    assert [one.choice for one in orders] == ["a", "b", "unsure", "unsure", "unsure"]
+    assert position_bias([])["share_first"] is None
+
+
+def test_a_models_answers_stand_beside_peoples(tmp_path):
+    study = toy_study(tmp_path / "study")
+    answers = Answers(study.folder / ANSWERS_FILE)
+    better = study.items_of(READS_BETTER)
+    ann = answers.enter("Ann")
+    for item in better[:4]:
+        answers.record(ann, item.id, "a", first="a")
+    orders = [said(item.id, "b", "b") for item in better[:3]] + [said(item.id, "a", "a") for item in better[3:]]
+    rater, new = record(answers, "tiny", orders)
+    assert (rater, new) == ("model: tiny", len(better))
+    assert record(answers, "tiny", orders) == ("model: tiny", 0)
+    with pytest.raises(UsageError, match="are those of models"):
+        answers.enter("Model: tiny")
+
+    summary = summarize(study, answers.all(), {rater: {"position_bias": position_bias(orders)}})
+    assert (summary[READS_BETTER]["a"], summary[READS_BETTER]["b"]) == (4, 0)
+    assert [one["name"] for one in summary["raters"]] == ["Ann"]
+    (model,) = summary["models"]
+    assert (model[READS_BETTER]["a"], model[READS_BETTER]["b"]) == (len(better) - 3, 3)
+    assert model["with_people"]["items"] == 4
+    assert model["with_people"]["share"] == 0.25
+    page = to_markdown(summary)
+    assert "## Models as judges" in page
+    assert "| model: tiny |" in page
+    assert "100.0 %" in page
+    assert "25.0 % of 4" in page
+    assert to_csv(study, answers.all()).count("model: tiny") == len(better)
+    assert len(preferences(study, answers.all())) == 4  # Ann's alone
+    alone = [answer for answer in answers.all() if answer.rater == rater]
+    assert len(preferences(study, alone)) == len(better)
+    assert "models" not in summarize(study, [])["methods"]
+    answers.close()
+
+
+def test_the_command_answers_a_study(folder, tmp_path, capsys):
+    study = toy_study(tmp_path / "study")
+    assert main(["judge", str(study.folder), "--vlm", str(folder)]) == 0
+    out = capsys.readouterr()
+    assert "## Models as judges" in out.out
+    assert f"model: {folder.name}: {len(study.items)} items, {len(study.items)} answered now" in out.err
+    kept = json.loads((study.folder / "models.json").read_text())
+    (name,) = kept
+    assert kept[name]["position_bias"]["items"] == len(study.items_of(READS_BETTER))
+    assert kept[name]["model"]["scale"] == "log-odds of B"
+    assert main(["judge", "--results", str(study.folder)]) == 0
+    assert "model:" in capsys.readouterr().out
+
+
+def test_a_model_without_the_letters_is_refused(tmp_path):
+    tiny_llava(tmp_path / "llava", captions=["a red star"], vocab=128)
+    with pytest.raises(UsageError, match="no tokens for the answers A and B"):
+        open_judge(tmp_path / "llava")

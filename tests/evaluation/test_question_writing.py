@@ -1,0 +1,110 @@
+"""Questions that a model writes: read from its answers, and kept where the image is needed."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from tellapart.cli.main import main
+from tellapart.data.dataset import CaptionDataset, Collate, Example
+from tellapart.data.images import ArrayImage
+from tellapart.data.questions import MultipleChoice, read_questions
+from tellapart.errors import UsageError
+from tellapart.evaluation.question_writing import needing_the_image, parse_questions, write_by_model
+from tellapart.recipe.questions import question_measure
+from tiny.language_models import saved
+from tiny.llava import tiny_llava
+from tiny_models import images
+
+ANSWER = """Sure!
+Question 1: What colour is the car?
+A) red
+B) dark blue
+Answer: B
+
+Question: Where is it? A) left B) right C) in the middle D) nowhere Answer: (C)
+Question: And this?
+A) one
+Answer: A
+Question: no options"""
+
+
+def test_questions_are_read_from_an_answer():
+    found, unreadable = parse_questions(ANSWER)
+    assert found == [
+        MultipleChoice("What colour is the car?", ("red", "dark blue"), 1),
+        MultipleChoice("Where is it?", ("left", "right", "in the middle", "nowhere"), 2),
+    ]
+    assert unreadable == 2  # one option; none
+    assert parse_questions("a red car") == ([], 0)
+
+
+class Knowing:
+    """Answers everything that holds the word sky."""
+
+    truncated = 0.0
+
+    def answer(self, asked):
+        return [
+            [float(i == one.question.answer) if "sky" in one.question.question else 0.0 for i in range(len(one.order))]
+            for one in asked
+        ]
+
+    def identity(self):
+        return "knowing"
+
+
+def test_questions_that_need_no_image_are_left_out():
+    sky, car = (
+        MultipleChoice("what colour has the sky?", ("blue", "red"), 0),
+        MultipleChoice("car?", ("a", "b", "c"), 0),
+    )
+    assert needing_the_image({"x": [sky, car], "y": [sky]}, Knowing()) == {"x": [car]}
+
+
+def test_a_model_is_read_and_what_it_writes_otherwise_is_counted(tmp_path):
+    captioner = tiny_llava(tmp_path / "llava")
+    dataset = CaptionDataset(
+        [Example(str(i), ArrayImage(np.asarray(image))) for i, image in enumerate(images(2))], name="t"
+    )
+    written = write_by_model(captioner, dataset, Collate({captioner.name: captioner.process}), max_new_tokens=4)
+    assert written.questions == {}  # its words are random
+    with pytest.raises(UsageError, match="name both"):
+        question_measure("exact", None, dataset, data="t", split="", size="small")
+
+
+def test_the_command_writes_questions_of_references_that_score_reads(tmp_path, capsys):
+    references = {
+        "images": [{"id": i, "file_name": f"{i}.jpg"} for i in range(3)],
+        "annotations": [
+            {"id": 2 * i + k, "image_id": i, "caption": text}
+            for i, texts in enumerate(
+                [["a red car", "a red car by a tree"], ["a cat", "one cat"], ["a dog", "a zebra dog"]]
+            )
+            for k, text in enumerate(texts)
+        ],
+    }
+    path = tmp_path / "captions.json"
+    path.write_text(json.dumps(references))
+    questions = tmp_path / "q.jsonl"
+    assert main(["questions", str(path), "--output", str(questions)]) == 0
+    assert "3 questions about 2 of 3 images" in capsys.readouterr().out  # no three categories are absent from the last
+    asked = {name: [one.question for one in own] for name, own in read_questions(questions).items()}
+    assert asked == {
+        "0": ["Which of these is in the image?", "What colour is the car?"],
+        "1": ["Which of these is in the image?"],
+    }
+
+    captions = tmp_path / "captions_results.json"
+    captions.write_text(json.dumps([{"image_id": i, "caption": "a red car"} for i in range(3)]))
+    reader = saved(tmp_path / "reader", "gpt2", positions=512)
+    words = ["score", str(captions), "--references", str(path), "--reader", str(reader), "--questions", str(questions)]
+    assert main([*words, "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["metrics"]["QA_chance"] == 25.0
+    assert {"QA", "QA_floor"} <= told["metrics"].keys()
+    assert "reader [" in told["protocol"]["measured_by"]["QA"]
+    assert main([*words, "--all_metrics"]) == 0
+    assert "QA without caption" in capsys.readouterr().out
