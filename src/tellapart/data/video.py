@@ -20,8 +20,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tellapart.data.decoding import opened_image
 from tellapart.data.pixels import to_rgb, widened
-from tellapart.data.sniff import ImageError, unreadable
+from tellapart.data.sniff import ImageError, unreadable, whole_gif
 from tellapart.errors import UsageError
 from tellapart.frames import middles
 
@@ -52,6 +53,10 @@ SHORTFALL = 0.1
 """Share of the announced length that may be missing before a file counts as truncated."""
 
 
+ANIMATIONS = frozenset({".gif", ".webp"})
+"""Endings of images that may have several frames, which are frames in time."""
+
+
 def damaged(name: str, why: str, remedy: str = "repair or remove it") -> ImageError:
     """The error for a file that is not a video, or a damaged one; arguments as :func:`~tellapart.data.sniff.unreadable`."""
     return unreadable(name, why, remedy, what="video")
@@ -60,6 +65,11 @@ def damaged(name: str, why: str, remedy: str = "repair or remove it") -> ImageEr
 def is_video(name: str) -> bool:
     """Whether a file's name has the ending of a video."""
     return os.path.splitext(name)[1].lower() in EXTENSIONS
+
+
+def is_animation(name: str) -> bool:
+    """Whether a file's name has the ending of an image that may move."""
+    return os.path.splitext(name)[1].lower() in ANIMATIONS
 
 
 @dataclass(frozen=True)
@@ -81,8 +91,8 @@ class Timeline:
     @property
     def constant_rate(self) -> bool:
         """Whether all frames are shown equally long; stamps are rounded to the stream's unit, so gaps may differ by one."""
-        gaps = np.diff(self.stamps)
-        return len(gaps) == 0 or int(gaps.max() - gaps.min()) <= 1
+        gaps = np.diff(self.stamps, append=self.end)
+        return int(gaps.max() - gaps.min()) <= 1
 
     def shown_at_middles(self, parts: int, *, key_frames: bool = False) -> list[int]:
         """``[parts]`` places of the frames that are shown in the middle of equal parts of the time.
@@ -136,8 +146,15 @@ def read_frames(source: Path | bytes, name: str, num_frames: int, *, key_frames:
         ImageError: it is missing, truncated, damaged, too large, or has no pictures.
         UsageError: PyAV is not installed.
     """
+    clock = Clock(name)
+    if (data := _image_data(source, name)) is not None:
+        if not data.startswith(b"GIF8"):
+            with opened_image(data, name) as image:
+                return _frames_of_image(image, num_frames, clock)
+        if not whole_gif(data):
+            raise damaged(name, "it is truncated")
+        source = data
     with opened(source, name) as (container, stream):
-        clock = Clock(name)
         timeline = read_timeline(container, stream, clock)
         places = timeline.shown_at_middles(num_frames, key_frames=key_frames)
         found = _decoded(container, stream, timeline, sorted(set(places)), clock)
@@ -288,6 +305,46 @@ def _require_size(width: int, height: int, name: str) -> None:
             f"{name} has frames of {width} x {height} = {width * height:,} pixels, more than the limit of {MAX_PIXELS:,}: "
             "scale it down or remove it."
         )
+
+
+def _image_data(source: Path | bytes, name: str) -> bytes | None:
+    """The bytes of a GIF, WebP or PNG file; None for all other files."""
+    if isinstance(source, Path):
+        require_file(source, name)
+    try:
+        start = source[:12] if isinstance(source, bytes) else _first_bytes(source)
+        if not (start.startswith((b"GIF8", b"\x89PNG")) or (start[:4] == b"RIFF" and start[8:12] == b"WEBP")):
+            return None
+        return source if isinstance(source, bytes) else source.read_bytes()
+    except OSError as error:
+        raise ImageError(f"{name} cannot be read ({error.strerror}): check the path that names it.") from error
+
+
+def _first_bytes(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return file.read(12)
+
+
+def _frames_of_image(image: Image.Image, num_frames: int, clock: Clock) -> list[Image.Image]:
+    """The same of an opened image: gone through once for the times, and once for the frames."""
+    count = int(getattr(image, "n_frames", 1))
+    if count > MOST_FRAMES:
+        raise damaged(clock.name, f"it has more than {MOST_FRAMES:,} frames", "shorten or remove it")
+    stamps, end = np.zeros(count, dtype=np.int64), 0
+    for number in range(count):
+        image.seek(number)
+        image.load()
+        clock.check()
+        stamps[number], end = end, end + max(1, round(image.info.get("duration", 0)))
+    timeline = Timeline(stamps, np.ones(count, dtype=bool), end, exact=True)
+    places = timeline.shown_at_middles(num_frames)
+    found = {}
+    for number in sorted(set(places)):
+        image.seek(number)
+        image.load()
+        clock.check()
+        found[number] = widened(to_rgb(image))
+    return [found[place] for place in places]
 
 
 @contextmanager
