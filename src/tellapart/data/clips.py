@@ -7,24 +7,18 @@ import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import numpy as np
 
 from tellapart.data.images import ImageFile, ImageSource, PackedImage, printable
 from tellapart.data.sniff import ImageError
-from tellapart.data.video import is_animation, is_video
+from tellapart.data.video import ExaminedClip, examine_frames, is_animation, is_video
 from tellapart.errors import UsageError
-from tellapart.frames import middles, require_frames
+from tellapart.frames import Sampling, middles, require_frames
 
 if TYPE_CHECKING:
     from PIL import Image
-
-Sampling = Literal["uniform", "key_frames"]
-"""``uniform`` takes the middles of equal parts of a clip's time; ``key_frames`` takes the key-frames next to them."""
-
-NUM_FRAMES = 8
-"""Frames per clip unless something else is asked for."""
 
 
 @runtime_checkable
@@ -90,7 +84,7 @@ class ArrayClip:
         return Image.fromarray(np.ascontiguousarray(self.array[place]))
 
 
-class _Moving:
+class StoredClip:
     """What clips on disk share: they are decoded by PyAV, animated WebP and PNG by Pillow."""
 
     name: str
@@ -109,14 +103,16 @@ class _Moving:
             ImageError: the clip is missing, damaged, too large, or has no pictures.
             UsageError: PyAV is not installed.
         """
-        from tellapart.data.video import read_frames
+        return self.examine(num_frames).frames
 
+    def examine(self, num_frames: int) -> ExaminedClip:
+        """The same frames, and what is unusual about the clip."""
         require_frames(num_frames)
-        return read_frames(self._source(), self.name, num_frames, key_frames=self._key_frames)
+        return examine_frames(self._source(), self.name, num_frames, key_frames=self._key_frames)
 
 
 @dataclass(frozen=True)
-class ClipFile(_Moving, ImageFile):
+class ClipFile(StoredClip, ImageFile):
     """A video or an animated picture on disk.
 
     Videos and GIFs are decoded by PyAV (``pip install 'tellapart[video]'``), animated WebP and PNG by Pillow.
@@ -150,7 +146,7 @@ class ClipFile(_Moving, ImageFile):
 
 
 @dataclass(frozen=True)
-class AnimatedFile(_Moving, ImageFile):
+class AnimatedFile(StoredClip, ImageFile):
     """A GIF or WebP file among images: read as an image, it is its first frame, like every image of several frames."""
 
     def _source(self) -> Path:
@@ -158,7 +154,7 @@ class AnimatedFile(_Moving, ImageFile):
 
 
 @dataclass(frozen=True)
-class PackedClip(_Moving, PackedImage):
+class PackedClip(StoredClip, PackedImage):
     """A video in an uncompressed archive.
 
     Args:
@@ -189,7 +185,7 @@ class PackedClip(_Moving, PackedImage):
 
 
 @dataclass(frozen=True)
-class PackedAnimation(_Moving, PackedImage):
+class PackedAnimation(StoredClip, PackedImage):
     """A GIF or WebP file in an uncompressed archive; read as an image, it is its first frame."""
 
     def _source(self) -> bytes:
@@ -286,6 +282,24 @@ def as_webp(frames: Sequence[Image.Image], *, seconds: float | None = None, loss
         method=0 if lossless else 4,
     )
     return buffer.getvalue()
+
+
+def sheet(frames: Sequence[Image.Image], *, columns: int = 4, tile: tuple[int, int] = (96, 72)) -> Image.Image:
+    """Frames next to each other on one picture, row by row.
+
+    Args:
+        frames: RGB.
+        columns: frames in a row.
+        tile: width and height in pixels that each is scaled to.
+    """
+    from PIL import Image
+
+    width, height = tile
+    rows = -(-len(frames) // columns)
+    found = Image.new("RGB", (min(columns, len(frames)) * width, rows * height))
+    for number, frame in enumerate(frames):
+        found.paste(frame.resize(tile), (number % columns * width, number // columns * height))
+    return found
 
 
 def _hash_of(path: Path) -> str:

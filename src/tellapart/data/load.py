@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tellapart.data.captions import require_files, without_blank_captions
-from tellapart.data.clips import Sampling
 from tellapart.data.dataset import CaptionDataset, Example, LazyExamples
 from tellapart.data.formats.base import Place
 from tellapart.data.formats.hub import PREFIX, hub_name
@@ -16,6 +15,7 @@ from tellapart.data.formats.patterns import is_pattern
 from tellapart.data.formats.splits import members
 from tellapart.data.remote.addresses import scheme_of
 from tellapart.errors import UsageError
+from tellapart.frames import Sampling
 
 __all__ = [
     "Format",

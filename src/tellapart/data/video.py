@@ -94,6 +94,12 @@ class Timeline:
         gaps = np.diff(self.stamps, append=self.end)
         return int(gaps.max() - gaps.min()) <= 1
 
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """What is unusual about it, in words."""
+        known = {"one frame": len(self.stamps) == 1, "variable frame rate": not self.constant_rate}
+        return tuple(kind for kind, holds in known.items() if holds)
+
     def shown_at_middles(self, parts: int, *, key_frames: bool = False) -> list[int]:
         """``[parts]`` places of the frames that are shown in the middle of equal parts of the time.
 
@@ -130,6 +136,32 @@ class Clock:
             raise damaged(self.name, f"reading it takes more than {SECONDS:g} seconds", "shorten or remove it")
 
 
+@dataclass(frozen=True)
+class Picture:
+    """A decoded frame.
+
+    Args:
+        image: in RGB, upright.
+        turned: whether the display matrix turned it.
+    """
+
+    image: Image.Image
+    turned: bool
+
+
+@dataclass(frozen=True)
+class ExaminedClip:
+    """Frames of a clip and what is unusual about its file.
+
+    Args:
+        frames: in RGB, upright.
+        kinds: the unusual things, in words, such as ``variable frame rate``.
+    """
+
+    frames: list[Image.Image]
+    kinds: tuple[str, ...]
+
+
 def read_frames(source: Path | bytes, name: str, num_frames: int, *, key_frames: bool = False) -> list[Image.Image]:
     """``num_frames`` frames of a clip in RGB, upright, in the order of time.
 
@@ -146,6 +178,15 @@ def read_frames(source: Path | bytes, name: str, num_frames: int, *, key_frames:
         ImageError: it is missing, truncated, damaged, too large, or has no pictures.
         UsageError: PyAV is not installed.
     """
+    return examine_frames(source, name, num_frames, key_frames=key_frames).frames
+
+
+def examine_frames(source: Path | bytes, name: str, num_frames: int, *, key_frames: bool = False) -> ExaminedClip:
+    """The same as :func:`read_frames`, with what is unusual about the clip.
+
+    Raises:
+        ImageError: as :func:`read_frames`.
+    """
     clock = Clock(name)
     if (data := _image_data(source, name)) is not None:
         if not data.startswith(b"GIF8"):
@@ -158,7 +199,9 @@ def read_frames(source: Path | bytes, name: str, num_frames: int, *, key_frames:
         timeline = read_timeline(container, stream, clock)
         places = timeline.shown_at_middles(num_frames, key_frames=key_frames)
         found = _decoded(container, stream, timeline, sorted(set(places)), clock)
-        return [found[place] for place in places]
+        turned = any(picture.turned for picture in found.values())
+        kinds = (*timeline.kinds, *(("turned by its display matrix",) if turned else ()))
+        return ExaminedClip([found[place].image for place in places], kinds)
 
 
 def read_timeline(container: Any, stream: Any, clock: Clock) -> Timeline:
@@ -225,7 +268,7 @@ def _announced_seconds(container: Any, stream: Any) -> float | None:
 
 def _decoded(
     container: Any, stream: Any, timeline: Timeline, places: Sequence[int], clock: Clock
-) -> dict[int, Image.Image]:
+) -> dict[int, Picture]:
     """Place -> frame, for ascending places."""
     if timeline.exact and container.format.name in SEEKABLE:
         found = _by_seeking(container, stream, timeline, places, clock)
@@ -236,9 +279,9 @@ def _decoded(
 
 def _by_seeking(
     container: Any, stream: Any, timeline: Timeline, places: Sequence[int], clock: Clock
-) -> dict[int, Image.Image] | None:
+) -> dict[int, Picture] | None:
     """The same from the key-frames before each; None where a frame is not found at its stamp."""
-    found: dict[int, Image.Image] = {}
+    found: dict[int, Picture] = {}
     keys = np.flatnonzero(timeline.keys)
     frames: Iterator[Any] = iter(())
     at = -1  # place of the last decoded frame
@@ -258,10 +301,10 @@ def _by_seeking(
 
 def _from_the_start(
     container: Any, stream: Any, timeline: Timeline, places: Sequence[int], clock: Clock
-) -> dict[int, Image.Image]:
+) -> dict[int, Picture]:
     """The same by decoding everything before, too; a frame that the decoder left out is the next one that it gave."""
     container.seek(0 if stream.start_time is None else stream.start_time, stream=stream)
-    found: dict[int, Image.Image] = {}
+    found: dict[int, Picture] = {}
     waiting = list(reversed(places))
     last = None
     for number, frame in enumerate(_frames(container, stream, clock)):
@@ -287,7 +330,7 @@ def _frames(container: Any, stream: Any, clock: Clock) -> Iterator[Any]:
         yield frame
 
 
-def _picture(frame: Any, name: str) -> Image.Image:
+def _picture(frame: Any, name: str) -> Picture:
     """A decoded frame in RGB, turned by its display matrix, transparency on white."""
     from PIL import Image
 
@@ -296,7 +339,8 @@ def _picture(frame: Any, name: str) -> Image.Image:
         raise damaged(name, "a frame is damaged")
     see_through = frame.format.name in ("bgra", "rgba", "argb", "abgr", "pal8") or frame.format.name.startswith("yuva")
     picture = to_rgb(Image.fromarray(frame.to_ndarray(format="rgba"))) if see_through else frame.to_image()
-    return widened(picture.rotate(frame.rotation, expand=True) if frame.rotation else picture)
+    turned = bool(frame.rotation)
+    return Picture(widened(picture.rotate(frame.rotation, expand=True) if turned else picture), turned)
 
 
 def _require_size(width: int, height: int, name: str) -> None:
@@ -325,7 +369,7 @@ def _first_bytes(path: Path) -> bytes:
         return file.read(12)
 
 
-def _frames_of_image(image: Image.Image, num_frames: int, clock: Clock) -> list[Image.Image]:
+def _frames_of_image(image: Image.Image, num_frames: int, clock: Clock) -> ExaminedClip:
     """The same of an opened image: gone through once for the times, and once for the frames."""
     count = int(getattr(image, "n_frames", 1))
     if count > MOST_FRAMES:
@@ -344,7 +388,7 @@ def _frames_of_image(image: Image.Image, num_frames: int, clock: Clock) -> list[
         image.load()
         clock.check()
         found[number] = widened(to_rgb(image))
-    return [found[place] for place in places]
+    return ExaminedClip([found[place] for place in places], timeline.kinds)
 
 
 @contextmanager

@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from tellapart.data.captions import field, read_json, require_unicode
-from tellapart.data.clips import Sampling, on_disk
+from tellapart.data.clips import on_disk
 from tellapart.data.formats.patterns import expand
 from tellapart.data.formats.splits import UNNAMED
 from tellapart.data.images import ImageFile
 from tellapart.errors import UsageError
+from tellapart.frames import Sampling
 
 if TYPE_CHECKING:
     from tellapart.data.dataset import Example
