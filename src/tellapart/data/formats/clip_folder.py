@@ -33,9 +33,12 @@ class ClipFolder(ReadOnly):
 
     @classmethod
     def looks_like(cls, place: Place) -> bool:
-        """Whether a folder has videos at its top, and neither images nor files that other formats read."""
-        if not place.is_folder or place.seconds_between:
+        """Whether a folder has videos at its top, and neither images nor files that other formats read; or a pattern
+        stands for several videos."""
+        if place.seconds_between:
             return False
+        if not place.is_folder:
+            return len(place.listed) > 1 and all(map(is_video, place.listed))
         endings = {os.path.splitext(name)[1].lower() for name in place.names}
         others = any(is_image(name) and not name.lower().endswith(tuple(ANIMATIONS)) for name in place.names)
         return bool(endings & EXTENSIONS) and not others and not endings & _CAPTIONS
@@ -52,6 +55,8 @@ class ClipFolder(ReadOnly):
         Raises:
             UsageError: there are none.
         """
+        if len(self.place.listed) > 1:
+            return [Example(name, ClipFile(Path(name), self.place.sampling)) for name in self.place.listed]
         root = self.place.path
         files = find_videos(root, animations=True) if self.place.is_folder else [root]
         if not files:
