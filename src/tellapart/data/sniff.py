@@ -43,15 +43,16 @@ IMAGES = {
 """Image format -> how its files begin (those of one family: their brand), even where the header goes wrong later on."""
 
 
-def unreadable(name: str, why: str, remedy: str = "repair or remove it") -> ImageError:
+def unreadable(name: str, why: str, remedy: str = "repair or remove it", *, what: str = "image") -> ImageError:
     """The error for a file that is no image, or a damaged one.
 
     Args:
         name: what the message calls it.
         why: a few words.
         remedy: what to do about it.
+        what: what it should be.
     """
-    return ImageError(f"{name} is not a readable image ({why}): {remedy}.")
+    return ImageError(f"{name} is not a readable {what} ({why}): {remedy}.")
 
 
 def not_an_image(data: bytes, name: str) -> ImageError:
@@ -100,6 +101,34 @@ def intact_png(data: bytes) -> bool:
                 return False
         place = end + 4
     return True
+
+
+def gif_delays(data: bytes) -> list[int] | None:
+    """How long each frame of a GIF is shown, in hundredths of a second; None if the file ends in the middle of a block.
+
+    Delays below 2 count as 10, as in browsers and in FFmpeg.
+
+    Args:
+        data: the file's bytes. What follows the last block that is known is passed over.
+    """
+    place, delay, delays = 13 + _colours(data[10:11]), 0, list[int]()
+    while data[place : place + 1] in (b"!", b","):
+        if data[place : place + 1] == b"!":
+            if data[place + 1 : place + 2] == b"\xf9":  # the control of the next frame
+                delay = int.from_bytes(data[place + 4 : place + 6], "little")
+            place += 2
+        else:
+            delays.append(delay if delay > 1 else 10)
+            place += 11 + _colours(data[place + 9 : place + 10])  # the descriptor, its colours, the size of codes
+        while place < len(data) and data[place]:
+            place += 1 + data[place]
+        place += 1
+    return delays if place <= len(data) else None
+
+
+def _colours(flags: bytes) -> int:
+    """Bytes of a GIF's table of colours, after flags that say whether there is one."""
+    return 3 << ((flags[0] & 7) + 1) if flags and flags[0] & 0x80 else 0
 
 
 def _look(data: bytes, brand: bytes | None) -> str:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from tellapart.data.formats.base import Place
-from tellapart.data.images import ImageFile, ImageSource
+from tellapart.data.images import ImageSource
 from tellapart.data.remote.addresses import STORES, is_web, scheme_of
 from tellapart.data.remote.images import UrlImage
 from tellapart.errors import UsageError
@@ -41,7 +41,7 @@ def image_in(cell: str, root: Path, place: Place, table: Path) -> ImageSource:
     """
     scheme, base = scheme_of(cell), place.base_of(table)
     if scheme is None and (base is None or place.images is not None):
-        return ImageFile(root / cell)
+        return place.picture(root / cell)
     address = cell if scheme is not None else f"{base}/{cell}"
     if is_web(address):
         return UrlImage(address, place.allow_private)
