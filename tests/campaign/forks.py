@@ -114,6 +114,8 @@ def _outlived(group: int) -> bool:
     """Wait for the processes of a group to end; true if some had to be killed."""
     until = time.monotonic() + LINGER
     while time.monotonic() < until:
+        with suppress(ChildProcessError):  # those that this process has inherited
+            os.waitpid(-group, os.WNOHANG)
         try:
             os.killpg(group, 0)
         except ProcessLookupError:
@@ -273,8 +275,9 @@ def called(command: Callable[[], int], scratch: Path) -> Outcome:
 
 
 def threads() -> int:
-    """Threads of this process, of which a fork would lose all others."""
-    return len(os.listdir("/proc/self/task"))
+    """Threads of this process, of which a fork would lose all others; that of an allocator, which is ready for it, aside."""
+    names = [(path / "comm").read_text().strip() for path in Path("/proc/self/task").iterdir()]
+    return len([name for name in names if name != "jemalloc_bg_thd"])
 
 
 def reap_orphans() -> None:

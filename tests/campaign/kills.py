@@ -37,6 +37,8 @@ def begin(room: Room) -> Attack:
             what, found = _stopped(ground, target, chance, turn)
             told.append(what)
             faults += found
+            if ground.whole(target):
+                break
         return f"{target.name}: {', '.join(told)}", faults or ground.finished(target)
 
     return attack

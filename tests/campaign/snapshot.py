@@ -9,9 +9,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
-import torch
-
 Content = dict[str, str]
 """Path below the folder -> digest of what counts in it."""
 
@@ -72,20 +69,14 @@ def _lines(path: Path) -> list[Any]:
     ]
 
 
-def _run(path: Path) -> Any:
-    value = json.loads(path.read_text(encoding="utf-8"))
-    return {key: value[key] for key in sorted(value) if key != "resumed_at_step"}
+_RESUMED = ("resume_from_checkpoint", "resumed_at_step")
+"""What tells that a run was resumed."""
 
 
-def _tensors(path: Path) -> Any:
-    def plain(value: Any) -> Any:
-        if isinstance(value, torch.Tensor):
-            return str(value.dtype), tuple(value.shape), value.contiguous().view(torch.uint8).numpy().tobytes().hex()
-        if isinstance(value, dict):
-            return [(key, plain(value[key])) for key in sorted(value, key=str)]
-        return [plain(each) for each in value] if isinstance(value, list | tuple) else value
-
-    return plain(torch.load(path, weights_only=True))
+def _run(path: Path) -> str:
+    """A description of a run, as if it had not been resumed."""
+    lines = path.read_text(encoding="utf-8").splitlines()
+    return "\n".join(line for line in lines if not any(name in line for name in _RESUMED))
 
 
 def _members(path: Path) -> list[tuple[str, bytes]]:
@@ -95,8 +86,9 @@ def _members(path: Path) -> list[tuple[str, bytes]]:
 
 _READERS: dict[str, Callable[[Path], Any]] = {
     "run.json": _run,
+    "trainer_state.json": _run,
+    "recipe.yaml": _run,
+    "log.txt": lambda path: b"",  # of a job: it is continued
     ".jsonl": _lines,
-    ".parquet": lambda path: pq.read_table(path).to_pylist(),
-    ".pt": _tensors,
     ".tar": _members,
 }
