@@ -28,11 +28,13 @@ class Usual:
         content: of its folder, in the end.
         events: file events.
         seconds: it takes.
+        sizes: of its files, in bytes.
     """
 
     content: Content
     events: int
     seconds: float
+    sizes: tuple[int, ...]
 
 
 class Ground:
@@ -53,8 +55,9 @@ class Ground:
                 outcome, events = self.counted(target)
                 assert outcome.code == DONE, f"{target.name}, undisturbed: {outcome.err}{outcome.out}"
                 assert not faults_of(outcome), f"{target.name}, undisturbed: {faults_of(outcome)}"
-                found.append((content_of(self.place.folder), events, outcome.seconds))
-            self._usual[target.name] = Usual(common(found[0][0], found[1][0]), found[1][1], found[1][2])
+                sizes = tuple(path.stat().st_size for path in self.place.folder.rglob("*") if path.is_file())
+                found.append((content_of(self.place.folder), events, outcome.seconds, sizes))
+            self._usual[target.name] = Usual(common(found[0][0], found[1][0]), *found[1][1:])
         return self._usual[target.name]
 
     def clear(self, target: Target) -> None:

@@ -2,6 +2,16 @@
 
 from __future__ import annotations
 
+from .captions import CAPTIONS
+from .clocks import CLOCKS
+from .data_files import DATA_FILES
+from .disks import DISKS
+from .images import IMAGES
 from .kills import KILLS
+from .model_folders import MODEL_FOLDERS
+from .permissions import PERMISSIONS
+from .recipes import RECIPES
+from .removals import REMOVALS
+from .together import TOGETHER
 
-KINDS = (KILLS,)
+KINDS = (KILLS, DISKS, REMOVALS, CLOCKS, TOGETHER, PERMISSIONS, CAPTIONS, IMAGES, DATA_FILES, RECIPES, MODEL_FOLDERS)

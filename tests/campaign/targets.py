@@ -7,6 +7,7 @@ import multiprocessing
 import os
 import runpy
 import shutil
+import signal
 import sqlite3
 import sys
 from collections.abc import Callable
@@ -50,7 +51,7 @@ class Target:
         prepare: makes what the command changes.
         weight: how often it is chosen.
         lost: place -> what the command had acknowledged and that is not there, as faults.
-        exact: whether a second, undisturbed run gives the same result; otherwise only the names of files are compared.
+        codes: exit codes that it documents for what it cannot do.
     """
 
     name: str
@@ -59,40 +60,41 @@ class Target:
     prepare: Callable[[Place], None] = lambda place: None
     weight: float = 1.0
     lost: Callable[[Place], list[str]] = lambda place: []
+    codes: tuple[int, ...] = (0, 2)
 
     def again(self, place: Place) -> int:
         """Run what resumes the command."""
         return (self.resume or self.run)(place)
 
 
+RECIPE = "recipe.yaml"
+
+
 def training(method: str, **changes: Any) -> Target:
     """``train`` with one method."""
+    return _trainer("train", method, lambda given: given.recipe(method, **changes))
+
+
+def _trainer(verb: str, name: str, recipe: Callable[[Given], dict[str, Any]]) -> Target:
+    def prepare(place: Place) -> None:
+        (place.folder / RECIPE).write_text(json.dumps(recipe(place.given) | {"output_dir": str(place.out)}))
 
     def words(place: Place) -> list[str]:
-        path = place.folder / "recipe.yaml"
-        if not path.exists():
-            path.write_text(json.dumps(place.given.recipe(method, **changes) | {"output_dir": str(place.out)}))
-        return ["train", str(path)]
+        return [verb, str(place.folder / RECIPE)]
 
-    return Target(f"train {method}", lambda place: main(words(place)), lambda place: main(_resuming(words(place), place)))
+    def resume(place: Place) -> int:
+        # As the command's own messages say: once there is a checkpoint, with this option.
+        more = ["--resume_from_checkpoint", "last"] if any(place.out.glob("checkpoint-*")) else []
+        return main([*words(place), *more])
 
-
-def _resuming(words: list[str], place: Place) -> list[str]:
-    """A training's command, with the option that resumes once there is a checkpoint, as its messages say."""
-    return [*words, "--resume_from_checkpoint", "last"] if any(place.out.glob("checkpoint-*")) else words
+    return Target(f"{verb} {name}".strip(), lambda place: main(words(place)), resume, prepare)
 
 
-def _train_listener() -> Target:
-    def words(place: Place) -> list[str]:
-        path, given = place.folder / "recipe.yaml", place.given
-        if not path.exists():
-            recipe = {"grammar": True, "listener": {"path": str(given.materials.listener)}, "evaluation": {"split": "val"}}
-            recipe |= {"data": {"path": str(given.materials.data), "split": "train"}, "output_dir": str(place.out)}
-            recipe |= {"learning_rate": 1e-3, "max_steps": 4, "save_steps": 1, "per_device_train_batch_size": 4}
-            path.write_text(json.dumps(recipe | {"logging_steps": 1, "metric_for_best_model": "R@1_mean"}))
-        return ["train-listener", str(path)]
-
-    return Target("train-listener", lambda place: main(words(place)), lambda place: main(_resuming(words(place), place)))
+def _listener_recipe(given: Given) -> dict[str, Any]:
+    recipe: dict[str, Any] = {"grammar": True, "listener": {"path": str(given.materials.listener)}}
+    recipe |= {"data": {"path": str(given.materials.data), "split": "train"}, "evaluation": {"split": "val"}}
+    recipe |= {"learning_rate": 1e-3, "max_steps": 4, "save_steps": 1, "per_device_train_batch_size": 4}
+    return recipe | {"logging_steps": 1, "metric_for_best_model": "R@1_mean"}
 
 
 def captioning(name: str, output: str, *options: str, processes: int = 1, weight: float = 1.0) -> Target:
@@ -120,20 +122,22 @@ def captioning(name: str, output: str, *options: str, processes: int = 1, weight
 
 
 def _frontier() -> Target:
+    def prepare(place: Place) -> None:
+        evaluation = {"path": str(place.given.materials.data), "split": "val", "max_new_tokens": 6}
+        changes = {"metric_for_best_model": None, "evaluation": evaluation, "max_steps": 2}
+        (place.folder / RECIPE).write_text(json.dumps(place.given.recipe("dico", **changes)))
+
     def run(place: Place) -> int:
         from tellapart.sweep import jobs
 
         jobs.subprocess.Popen = _ForkedModule  # type: ignore[misc,assignment]
         jobs.POLL_SECONDS = 0.05
-        path = place.folder / "recipe.yaml"
-        if not path.exists():
-            evaluation = {"path": str(place.given.materials.data), "split": "val", "max_new_tokens": 6}
-            changes = {"metric_for_best_model": None, "evaluation": evaluation, "max_steps": 2}
-            path.write_text(json.dumps(place.given.recipe("dico", **changes)))
-        words = ["frontier", path, "--grid", "objective.beta=0.1,0.2", "--seeds", 1, "--picture", "false"]
-        return main([*map(str, words), "--images", "2", "--output_dir", str(place.out)])
+        words = ["frontier", place.folder / RECIPE, "--grid", "objective.beta=0.1,0.2", "--seeds", 1]
+        words += ["--picture", "false", "--images", 2, "--output_dir", place.out]
+        return main(list(map(str, words)))
 
-    return Target("frontier", run, weight=0.5)
+    # Where a training fails, the page is still written from the others, and the exit code is 1.
+    return Target("frontier", run, prepare=prepare, weight=0.5, codes=(0, 1, 2))
 
 
 class _ForkedModule:
@@ -159,8 +163,6 @@ class _ForkedModule:
 
     def terminate(self) -> None:
         """Send SIGTERM."""
-        import signal
-
         self._fork.send(signal.SIGTERM)
 
     def wait(self) -> int:
@@ -329,7 +331,7 @@ CAPTIONINGS = [
 ]
 
 OTHERS = [
-    _train_listener(),
+    _trainer("train-listener", "", _listener_recipe),
     _frontier(),
     _judge(),
     _bench(),

@@ -22,10 +22,10 @@ def imports(scratch: Path) -> None:
         from .given import make_given
         from .targets import TARGETS, Place
 
-        given = make_given(scratch / "scout")
+        given = make_given(scratch / "scout" / "given")
         os.environ["TELLAPART_CACHE"] = str(scratch / "scout-cache")
         for name in ("train vlrm_rs", "caption, parquet, 1 process", "judge", "bench people", "mine", "features, mean"):
-            place = Place(scratch / f"scout-{name}", given)
+            place = Place(scratch / "scout" / name, given)
             place.folder.mkdir()
             TARGETS[name].prepare(place)
             TARGETS[name].run(place)
