@@ -20,7 +20,7 @@ from tellapart.metrics.sentences import split_sentences
 from .fuzz import Tray, fuzzing
 from .verdict import faults_of
 
-SLOWEST = 4e-5
+SLOWEST = 2e-4
 """Seconds of processor time that a character may take, in all of them together; short captions have ``AT_LEAST``."""
 
 AT_LEAST = 0.5

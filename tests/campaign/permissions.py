@@ -6,7 +6,7 @@ import ctypes
 import os
 import stat
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from .ground import LONGEST, Ground
@@ -33,6 +33,8 @@ def begin(room: Room) -> Attack:
         closed, mode = _closed(ground.place.folder, kind) if kind != "input" else (chance.choice(inputs), 0o000)
         with permitted(closed, mode):
             outcome = ground.fork(lambda: _powerless(lambda: target.run(ground.place))).wait(LONGEST)
+        with suppress(OSError):  # made by this try, and perhaps by nobody else
+            (ground.place.folder / "cache").rmdir()
         faults = faults_of(outcome, target.codes)
         if kind in ("no folder", "folder") and outcome.code == DONE and not ground.whole(target):
             faults.append("exit code 0, and the result is not whole")

@@ -200,7 +200,8 @@ def _judge() -> Target:
         from tellapart.evaluation.judge.study import ANSWERS_FILE
 
         path, told = place.out / ANSWERS_FILE, place.folder / ACKNOWLEDGED
-        promised = told.read_text().split() if told.is_file() else []
+        # A torn line is no promise.
+        promised = told.read_text().rpartition("\n")[0].split() if told.is_file() else []
         if not path.is_file():
             return ["acknowledged answers are gone"] if promised else []
         with closing(sqlite3.connect(path)) as base:
@@ -223,7 +224,9 @@ def _answered(study: Any, place: Place) -> None:
     for item in study.items:
         if item.id not in done:
             answers.record(key, item.id, "target" if item.question == WHICH_IMAGE else "b", first="a")
-            os.write(acknowledged, f"{item.id}\n".encode())
+            told = f"{item.id}\n".encode()
+            while told:
+                told = told[os.write(acknowledged, told) :]
     os.close(acknowledged)
     answers.close()
     raise KeyboardInterrupt

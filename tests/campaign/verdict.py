@@ -58,8 +58,6 @@ def _of_sentence(outcome: Outcome, says: str) -> list[str]:
             faults.append(f"an error of {len(sentence)} characters: {sentence[:100]}...")
         if not sentence.endswith((".", "?", "!")):
             faults.append(f"an error that is not a sentence: {sentence[-100:]}")
-    if not outcome.err.rstrip().splitlines()[-1].startswith("error: "):
-        faults.append(f"further lines after the error: {outcome.err.rstrip().splitlines()[-1][:100]}")
     return faults
 
 
