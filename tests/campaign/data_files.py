@@ -95,7 +95,7 @@ def _text(draw: Any, data: bytes) -> bytes:
 def _spoiled(draw: Any, value: Any) -> Any:
     """The document with one of its values changed, taken away or doubled."""
     if not isinstance(value, dict | list) or not value or draw(st.integers(0, 4)) == 0:
-        return draw(st.sampled_from(ODD))
+        return copy.deepcopy(draw(st.sampled_from(ODD)))
     keys = list(value) if isinstance(value, dict) else list(range(len(value)))
     key = draw(st.sampled_from(keys))
     change = draw(st.sampled_from(("within", "within", "within", "remove", "rename")))
