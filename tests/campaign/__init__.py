@@ -8,5 +8,10 @@ from pathlib import Path
 if (_TESTS := str(Path(__file__).resolve().parents[1])) not in sys.path:
     sys.path.insert(0, _TESTS)
 
-for _name, _value in (("OMP_NUM_THREADS", "1"), ("HF_HUB_OFFLINE", "1"), ("TOKENIZERS_PARALLELISM", "false"), ("TRANSFORMERS_VERBOSITY", "error")):
+for _name, _value in (
+    ("OMP_NUM_THREADS", "1"),
+    ("HF_HUB_OFFLINE", "1"),
+    ("TOKENIZERS_PARALLELISM", "false"),
+    ("TRANSFORMERS_VERBOSITY", "error"),
+):
     os.environ.setdefault(_name, _value)

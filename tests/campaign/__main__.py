@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 from . import warm
@@ -38,8 +39,10 @@ def main(argv: list[str] | None = None) -> int:
 def _options(argv: list[str] | None) -> argparse.Namespace:
     names = [kind.name for kind in KINDS]
     parser = argparse.ArgumentParser(prog="python -m tests.campaign", description=__doc__)
-    parser.add_argument("--minutes", type=float, help="time for all kinds; without it, the tries of the goal are made")
-    parser.add_argument("--tries", type=float, default=1.0, help="share of the goal's tries to make, such as 0.1")
+    parser.add_argument("--minutes", type=float, help="time for all kinds together")
+    parser.add_argument(
+        "--tries", type=float, help="share of the goal's tries to make, such as 0.1; without --minutes, 1"
+    )
     parser.add_argument("--seed", type=int, default=0, help="decides every try")
     parser.add_argument("--only", action="append", choices=names, metavar="KIND", help=f"one of {', '.join(names)}")
     parser.add_argument("--try", dest="number", type=int, help="make this try of the kind, and show what it did")
@@ -73,18 +76,22 @@ def _campaign(chosen: list[Kind], room: Room, options: argparse.Namespace) -> li
         if options.minutes is not None:  # what an earlier kind has left over is shared
             until = began + spent + (60 * options.minutes - spent) * kind.share / left
             left -= kind.share
-        count = max(1, round(kind.goal * options.tries)) if options.minutes is None else 10**9
+        share = 1.0 if options.tries is None and options.minutes is None else options.tries
+        count = 10**9 if share is None else max(1, round(kind.goal * share))
         rows.append(_tried(kind, room, numbers(count, until), options.keep))
         row = rows[-1]
         print(f"{kind.name}: {row.tries} tries, {len(row.failures)} failures, {row.seconds:.0f} s", flush=True)
     return rows
 
 
-def _tried(kind: Kind, room: Room, turns, keep: Path | None) -> Row:  # type: ignore[no-untyped-def]
+def _tried(kind: Kind, room: Room, turns: Iterator[int], keep: Path | None) -> Row:
     row, began = Row(kind.name), time.monotonic()
     attack = kind.begin(room)
     for number in turns:
-        what, faults = attack(number)
+        try:
+            what, faults = attack(number)
+        except Exception as error:  # the other tries are worth having
+            what, faults = "", [f"the campaign itself failed: {type(error).__name__}: {error}"[:2000]]
         row.tries += 1
         if faults:
             row.failures.append((number, what, faults))
@@ -113,7 +120,9 @@ def _keep(room: Room, folder: Path) -> None:
 
 def _commit() -> str:
     here = Path(__file__).parent
-    found = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=here, capture_output=True, text=True, check=False)
+    found = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"], cwd=here, capture_output=True, text=True, check=False
+    )
     return found.stdout.strip() or "unknown"
 
 

@@ -35,7 +35,13 @@ DOCUMENTS: dict[str, Any] = {
     },
     "karpathy": {
         "images": [
-            {"filename": f"{i}.png", "split": "train", "imgid": i, "cocoid": i, "sentences": [{"raw": TEXTS[0], "tokens": ["a"]}]}
+            {
+                "filename": f"{i}.png",
+                "split": "train",
+                "imgid": i,
+                "cocoid": i,
+                "sentences": [{"raw": TEXTS[0], "tokens": ["a"]}],
+            }
             for i in range(3)
         ],
         "dataset": "coco",
@@ -58,30 +64,28 @@ ODD: list[Any] = [
 ]  # fmt: skip
 
 
+CHANGES = ("cut", "bytes", "bom", "utf16", "twice", "number", "deep", "nothing", "duplicate")
+"""What may befall the file as a whole; half of the files stay as they are."""
+
+
 @st.composite
-def _files(draw: Any) -> tuple[str, bytes]:
-    """Name and content of a file, and which commands read it."""
+def _files(draw: Any) -> tuple[str, Any, str, float, bytes]:
+    """Form, document, change of the file, where, and some bytes."""
     kind = draw(st.sampled_from(sorted(DOCUMENTS)))
     document = copy.deepcopy(DOCUMENTS[kind])
     for _ in range(draw(st.integers(0, 3))):
         document = _spoiled(draw, document)
     form = draw(st.sampled_from(_FORMS.get(kind, ("json",))))
-    name, data = WRITERS[form](document)
-    cut = draw(st.integers(0, 5))
-    if cut == 0 and data:
-        data = data[: draw(st.integers(0, len(data) - 1))]
-    elif cut == 1 and data:
-        place = draw(st.integers(0, len(data) - 1))
-        data = data[:place] + draw(st.binary(min_size=1, max_size=4)) + data[place + 1 :]
-    elif cut == 2:
-        data = _text(draw, data)
-    return name, data
+    change = draw(st.one_of(st.just(""), st.sampled_from(CHANGES)))
+    return form, document, change, draw(st.floats(0, 1)), draw(st.binary(min_size=1, max_size=4))
 
 
-def _text(draw: Any, data: bytes) -> bytes:
-    """Changes that only a text can have."""
-    change = draw(st.sampled_from(("bom", "utf16", "twice", "number", "deep", "nothing", "duplicate")))
+def _changed(data: bytes, change: str, share: float, some: bytes) -> bytes:
+    place = int(share * len(data))
     return {
+        "": lambda: data,
+        "cut": lambda: data[:place],
+        "bytes": lambda: data[:place] + some + data[place + 1 :],
         "bom": lambda: b"\xef\xbb\xbf" + data,
         "utf16": lambda: data.decode("utf-8", errors="replace").encode("utf-16"),
         "twice": lambda: data + data,
@@ -127,7 +131,9 @@ def _table(separator: str) -> Callable[[Any], tuple[str, bytes]]:
         writer = csv.writer(text, delimiter=separator)
         writer.writerow(names)
         writer.writerows([[row.get(name, "") for name in names] for row in rows])
-        return f"data.{'tsv' if separator == chr(9) else 'csv'}", text.getvalue().encode("utf-8", errors="surrogatepass")
+        return f"data.{'tsv' if separator == chr(9) else 'csv'}", text.getvalue().encode(
+            "utf-8", errors="surrogatepass"
+        )
 
     return write
 
@@ -141,9 +147,11 @@ def _parquet(document: Any) -> tuple[str, bytes]:
     columns = {}
     for name in names:
         try:
-            columns[name] = pa.array([row.get(name) for row in rows])
+            columns[name.encode("utf-8", "replace").decode()] = pa.array([row.get(name) for row in rows])
         except (pa.ArrowException, ValueError, OverflowError, UnicodeEncodeError):
-            columns[name] = pa.array([repr(row.get(name)).encode("utf-8", "replace") for row in rows])
+            columns[name.encode("utf-8", "replace").decode()] = pa.array(
+                [repr(row.get(name)).encode("utf-8", "replace") for row in rows]
+            )
     buffer = io.BytesIO()
     pq.write_table(pa.table(columns), buffer)
     return "data.parquet", buffer.getvalue()
@@ -157,7 +165,11 @@ def _tar(document: Any) -> tuple[str, bytes]:
         for row in rows:
             name = str(row.get("file_name", "x.png")).encode("utf-8", "replace").decode()[:3000].replace("\x00", "")
             text = json.dumps(row.get("text")).encode()
-            for member, data in ((name, _PNG), (f"{name.rpartition('.')[0]}.txt", text), (f"{name.rpartition('.')[0]}.json", text)):
+            for member, data in (
+                (name, _PNG),
+                (f"{name.rpartition('.')[0]}.txt", text),
+                (f"{name.rpartition('.')[0]}.json", text),
+            ):
                 about = tarfile.TarInfo(member)
                 about.size = len(data)
                 archive.addfile(about, io.BytesIO(data))
@@ -168,20 +180,32 @@ def _tar(document: Any) -> tuple[str, bytes]:
 
 
 WRITERS = {"json": _json, "jsonl": _lines, "csv": _table(","), "tsv": _table("\t"), "parquet": _parquet, "tar": _tar}
-_FORMS = {"rows": ("jsonl", "csv", "tsv", "parquet", "tar"), "lavis": ("json", "jsonl", "parquet"), "preferences": ("jsonl", "json")}
+_FORMS = {
+    "rows": ("jsonl", "csv", "tsv", "parquet", "tar"),
+    "lavis": ("json", "jsonl", "parquet"),
+    "preferences": ("jsonl", "json"),
+}
 
 
-def _attempt(file: tuple[str, bytes], tray: Tray) -> list[str]:
-    name, data = file
+def _attempt(drawn: tuple[str, Any, str, float, bytes], tray: Tray) -> list[str]:
+    form, document, *change = drawn
+    name, data = WRITERS[form](document)
     path = tray.folder / name
-    path.write_bytes(data)
+    path.write_bytes(_changed(data, *change))
     for i in range(3):
         (tray.folder / f"{i}.png").write_bytes(_PNG)
     captions = tray.folder / "captions.json"
     captions.write_text(json.dumps({f"{i}.png": "a dog" for i in range(3)}))
     turns: list[tuple[object, ...]] = [
         ("data", "check", path, "--num_workers", 0),
-        ("data", "convert", path, tray.folder / "out", "--to", ("webdataset", "karpathy", "folder", "csv")[tray.number // 4 % 4]),
+        (
+            "data",
+            "convert",
+            path,
+            tray.folder / "out",
+            "--to",
+            ("webdataset", "karpathy", "folder", "csv")[tray.number // 4 % 4],
+        ),
         ("score", captions, "--references", path, "--missing", "skip"),
         ("score", path, "--references", captions),
     ]

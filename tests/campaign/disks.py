@@ -36,7 +36,10 @@ def begin(room: Room) -> Attack:
         limit = int(max(usual.sizes) * chance.uniform(0.02, 0.9))
         ground.clear(target)
         outcome = ground.fork(lambda: _limited(target, ground.place, limit)).wait(LONGEST)
-        return f"{target.name}: files of at most {limit} bytes", [*faults_of(outcome, target.codes), *ground.finished(target)]
+        return f"{target.name}: files of at most {limit} bytes", [
+            *faults_of(outcome, target.codes),
+            *ground.finished(target),
+        ]
 
     return attack
 

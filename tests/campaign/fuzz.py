@@ -129,4 +129,18 @@ def fuzzing(name: str, goal: int, share: float, strategy: SearchStrategy[Any], a
     return Kind(name, goal, share, begin)
 
 
-_KNOWN = {"given", "item", "try", "said", "served", "cache", "modules", "events", "first", "second", CANARY, "scout", "scout-cache"}
+_KNOWN = {
+    "given",
+    "item",
+    "try",
+    "said",
+    "served",
+    "cache",
+    "modules",
+    "events",
+    "first",
+    "second",
+    CANARY,
+    "scout",
+    "scout-cache",
+}

@@ -55,7 +55,11 @@ class Given:
         written |= {"max_steps": 4, "save_steps": 1, "save_total_limit": 2}
         if METHODS[method].needs_reward or method == "xe":
             written |= {"evaluation": {"path": str(self.data), "split": "train", "max_new_tokens": 6, "limit": 4}}
-            written |= {"eval_steps": 2, "metric_for_best_model": "CIDEr", "listener": {"path": str(self.materials.listener)}}
+            written |= {
+                "eval_steps": 2,
+                "metric_for_best_model": "CIDEr",
+                "listener": {"path": str(self.materials.listener)},
+            }
             if method == "xe":
                 del written["listener"]
         return written | changes
@@ -92,8 +96,6 @@ def _save_vision(folder: Path) -> None:
     redraw(model, std=0.25, seed=0)
     model.save_pretrained(folder)
     transformers.CLIPImageProcessorPil(size={"height": 32, "width": 32}, do_center_crop=False).save_pretrained(folder)
-
-
 
 
 def given_at(root: Path) -> Given:

@@ -89,7 +89,9 @@ class Ground:
 
         return Fork(within, self.room.scratch / name, **options)
 
-    def struck(self, run: Callable[[Place], int], at: int, strike: Callable[[], None], name: str = "said", **options: Any) -> Fork:
+    def struck(
+        self, run: Callable[[Place], int], at: int, strike: Callable[[], None], name: str = "said", **options: Any
+    ) -> Fork:
         """Start a command that something befalls at a file event."""
 
         def work() -> int:

@@ -83,7 +83,9 @@ def _captioned(tray: Tray, folder: Any, broken: bool) -> list[str]:
     faults = [f"caption: {fault}" for fault in faults_of(outcome)]
     rows = output.read_text().splitlines() if output.is_file() else []
     if not faults and (outcome.code == 0, len(rows)) != (not broken, int(not broken)):
-        faults.append(f"caption wrote {len(rows)} captions of a {'broken' if broken else 'whole'} image, exit code {outcome.code}")
+        faults.append(
+            f"caption wrote {len(rows)} captions of a {'broken' if broken else 'whole'} image, exit code {outcome.code}"
+        )
     return faults
 
 

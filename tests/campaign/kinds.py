@@ -14,4 +14,17 @@ from .recipes import RECIPES
 from .removals import REMOVALS
 from .together import TOGETHER
 
-KINDS = (KILLS, DISKS, REMOVALS, CLOCKS, TOGETHER, PERMISSIONS, CAPTIONS, IMAGES, DATA_FILES, RECIPES, MODEL_FOLDERS)
+KINDS = (
+    CAPTIONS,
+    IMAGES,
+    DATA_FILES,
+    RECIPES,
+    MODEL_FOLDERS,
+    DISKS,
+    REMOVALS,
+    CLOCKS,
+    TOGETHER,
+    PERMISSIONS,
+    KILLS,
+)
+"""The quick ones first: what they leave of their time, the others get."""

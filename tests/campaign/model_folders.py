@@ -17,7 +17,21 @@ from .data_files import ODD
 from .fuzz import Tray, fuzzing
 from .verdict import WRONG, faults_of
 
-CHANGES = ("missing", "cut", "byte", "json", "shape", "dtype", "nan", "lacking", "pickle", "zip pickle", "auto_map", "optimizer", "link")
+CHANGES = (
+    "missing",
+    "cut",
+    "byte",
+    "json",
+    "shape",
+    "dtype",
+    "nan",
+    "lacking",
+    "pickle",
+    "zip pickle",
+    "auto_map",
+    "optimizer",
+    "link",
+)
 
 
 class Planted:
@@ -33,7 +47,9 @@ class Planted:
 @st.composite
 def _folders(draw: Any) -> tuple[str, list[tuple[str, int, Any]]]:
     """Which folder, and changes: kind, where, value."""
-    change = st.tuples(st.sampled_from(CHANGES), st.integers(0, 10**6), st.sampled_from([each for each in ODD if each != "\ud800"]))
+    change = st.tuples(
+        st.sampled_from(CHANGES), st.integers(0, 10**6), st.sampled_from([each for each in ODD if each != "\ud800"])
+    )
     return draw(st.sampled_from(("captioner", "listener", "run"))), draw(st.lists(change, min_size=1, max_size=2))
 
 
@@ -57,7 +73,18 @@ def _attempt(drawn: tuple[str, list[tuple[str, int, Any]]], tray: Tray) -> list[
 
 def _commands(which: str, folder: Path, tray: Tray) -> list[tuple[object, ...]]:
     given = tray.room.given
-    caption = ("caption", given.data, "--format", "unlabelled", "--max_new_tokens", 4, "--num_workers", 0, "--resample", 0)
+    caption = (
+        "caption",
+        given.data,
+        "--format",
+        "unlabelled",
+        "--max_new_tokens",
+        4,
+        "--num_workers",
+        0,
+        "--resample",
+        0,
+    )
     if which == "captioner":
         return [(*caption, "--captioner", folder, "--output", tray.folder / "c.jsonl")]
     if which == "listener":
@@ -65,7 +92,10 @@ def _commands(which: str, folder: Path, tray: Tray) -> list[tuple[object, ...]]:
         return [(*caption, "--captioner", given.materials.captioner, *rerank, "--output", tray.folder / "c.jsonl")]
     recipe = json.loads((given.root / "run.yaml").read_text()) | {"output_dir": str(folder), "max_steps": 5}
     (tray.folder / "recipe.yaml").write_text(json.dumps(recipe))
-    return [("train", tray.folder / "recipe.yaml", "--resume_from_checkpoint", "last"), ("score", folder, "--data", given.data)]
+    return [
+        ("train", tray.folder / "recipe.yaml", "--resume_from_checkpoint", "last"),
+        ("score", folder, "--data", given.data),
+    ]
 
 
 def _change(folder: Path, change: str, place: int, value: Any, canary: str) -> None:
@@ -114,7 +144,14 @@ def _plant_code(folder: Path, canary: str) -> None:
         (path.parent / "planted.py").write_text(code)
         content = json.loads(path.read_text() or "{}") if path.stat().st_size < 10**6 else {}
         if isinstance(content, dict):
-            names = ("AutoConfig", "AutoModel", "AutoModelForVision2Seq", "AutoTokenizer", "AutoImageProcessor", "AutoProcessor")
+            names = (
+                "AutoConfig",
+                "AutoModel",
+                "AutoModelForVision2Seq",
+                "AutoTokenizer",
+                "AutoImageProcessor",
+                "AutoProcessor",
+            )
             content["auto_map"] = {name: "planted.Planted" for name in names}
             content["trust_remote_code"] = True
             path.write_text(json.dumps(content))

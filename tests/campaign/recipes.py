@@ -35,9 +35,15 @@ def _recipes(draw: Any) -> tuple[str, list[tuple[str, Any]], str, int]:
         "listener listener.path objective objective.max_new_tokens evaluation evaluation.split output_dir learning_rate max_steps seed "
         "per_device_train_batch_size logging_steps nothing metric_for_best_model save_steps bf16 warmup_steps".split()
     )
-    value = st.one_of(st.sampled_from(ODD), _TOKENS.map(lambda text: ("yaml", text)), st.text(max_size=8), st.integers(), st.floats())
+    value = st.one_of(
+        st.sampled_from(ODD), _TOKENS.map(lambda text: ("yaml", text)), st.text(max_size=8), st.integers(), st.floats()
+    )
     changes = draw(st.lists(st.tuples(option, value), min_size=0, max_size=3))
-    text = draw(st.sampled_from(("", "", "", "cut", "laughs", "method laughs", "merge", "utf16", "latin", "deep", "twice", "list")))
+    text = draw(
+        st.sampled_from(
+            ("", "", "", "cut", "laughs", "method laughs", "merge", "utf16", "latin", "deep", "twice", "list")
+        )
+    )
     return method, changes, text, draw(st.integers(0, 400))
 
 
@@ -81,7 +87,12 @@ def _changed(text: str, change: str, place: int) -> bytes:
         "cut": lambda: data[:place],
         "laughs": lambda: _LAUGHS.encode() + data,
         "method laughs": lambda: _LAUGHS.encode() + b"method: *i\n",
-        "merge": lambda: b"".join(b"k%d: &k%d {<<: [%s]}\n" % (i, i, b", ".join([b"*k%d" % (i - 1)] * 9 if i else [])) for i in range(9)) + data,
+        "merge": lambda: (
+            b"".join(
+                b"k%d: &k%d {<<: [%s]}\n" % (i, i, b", ".join([b"*k%d" % (i - 1)] * 9 if i else [])) for i in range(9)
+            )
+            + data
+        ),
         "utf16": lambda: text.encode("utf-16", errors="replace"),
         "latin": lambda: data + "réponse: é\n".encode("latin-1"),
         "deep": lambda: data + b"x: " + b"[" * 5000,

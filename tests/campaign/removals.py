@@ -24,7 +24,9 @@ def begin(room: Room) -> Attack:
         ground.clear(target)
         outcome = ground.struck(target.run, at, lambda: shutil.rmtree(folder, ignore_errors=True)).wait(LONGEST)
         faults = faults_of(outcome, target.codes)
-        within = {name: digest for name, digest in usual.content.items() if name.startswith("out/") and not name.endswith("/")}
+        within = {
+            name: digest for name, digest in usual.content.items() if name.startswith("out/") and not name.endswith("/")
+        }
         if outcome.code == DONE and (missing := [name for name in within if not (ground.place.folder / name).exists()]):
             faults.append(f"exit code 0, and {', '.join(missing[:3])} is not there")
         return f"{target.name}: {folder.name} removed at event {at} of {usual.events}", faults

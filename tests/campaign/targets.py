@@ -247,7 +247,18 @@ def _world() -> Target:
 
         schedule = STAGES["world/backbone"].schedules["small"]
         schedule.update(steps=4, batch_size=8)
-        words = ["features", "world", "--size", "small", "--model", "world/backbone", "--limit", "4", "--batch_size", "4"]
+        words = [
+            "features",
+            "world",
+            "--size",
+            "small",
+            "--model",
+            "world/backbone",
+            "--limit",
+            "4",
+            "--batch_size",
+            "4",
+        ]
         return main([*words, "--num_workers", "0", "--output_dir", str(place.out)])
 
     return Target("world stage", run, weight=0.5)

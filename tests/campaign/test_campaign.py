@@ -147,7 +147,9 @@ def test_a_server_outlives_what_it_serves(tmp_path):
     server.close()
 
 
-@pytest.mark.parametrize("kind", [captions.CAPTIONS, images.IMAGES, data_files.DATA_FILES, recipes.RECIPES], ids=lambda kind: kind.name)
+@pytest.mark.parametrize(
+    "kind", [captions.CAPTIONS, images.IMAGES, data_files.DATA_FILES, recipes.RECIPES], ids=lambda kind: kind.name
+)
 def test_a_few_strange_inputs(kind: Kind, ground, materials):
     place = ground.room.scratch
     room = Room(_given(place / "given", materials), place, seed=0)

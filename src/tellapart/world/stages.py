@@ -52,7 +52,9 @@ def resolve(path: str, *, size: str = "full", seed: int = 0) -> Path:
     name, seed = _stage_and_seed(path, seed)
     spec.require_size(size)
     folder = stage_folder(name, size, seed)
-    if not folder.is_dir() or _lock_of(folder).exists():  # a lock beside a stage was left by a kill, and is taken and removed
+    if (
+        not folder.is_dir() or _lock_of(folder).exists()
+    ):  # a lock beside a stage was left by a kill, and is taken and removed
         needs = {need: resolve(need, size=size) for need in STAGES[name].needs}
         _build(name, folder, needs, size, seed)
     return folder
