@@ -103,7 +103,9 @@ def killed_while_writing(path: Path, kind: str) -> None:
     """A process is killed before what it writes gets its name."""
     code = "import os, sys; from pathlib import Path; from tellapart.files import beside, fresh_folder\n"
     code += f"with {kind}(Path(sys.argv[1])) as temporary:\n"
-    code += "    (temporary / 'a' if temporary.is_dir() else temporary).write_text('half')\n    os.kill(os.getpid(), 9)\n"
+    code += (
+        "    (temporary / 'a' if temporary.is_dir() else temporary).write_text('half')\n    os.kill(os.getpid(), 9)\n"
+    )
     assert subprocess.run([sys.executable, "-c", code, str(path)], check=False).returncode == -9
     assert len(list(path.parent.iterdir())) == 1
 

@@ -1,3 +1,4 @@
+# ruff: noqa: E501  (tables of strange pieces)
 """Strange data files: JSON, tables, Parquet and tars of every layout with wrong shapes, through the commands that read them."""
 
 from __future__ import annotations

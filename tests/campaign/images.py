@@ -1,4 +1,4 @@
-"""Strange images: cut, mutated, of odd modes, with false headers. Reading, ``data check`` and ``caption`` say the same of each."""
+"""Strange images: cut, mutated, of odd modes. Reading, ``data check`` and ``caption`` say the same of each."""
 
 from __future__ import annotations
 

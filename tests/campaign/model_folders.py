@@ -152,7 +152,7 @@ def _plant_code(folder: Path, canary: str) -> None:
                 "AutoImageProcessor",
                 "AutoProcessor",
             )
-            content["auto_map"] = {name: "planted.Planted" for name in names}
+            content["auto_map"] = dict.fromkeys(names, "planted.Planted")
             content["trust_remote_code"] = True
             path.write_text(json.dumps(content))
 

@@ -1,3 +1,4 @@
+# ruff: noqa: E501  (tables of strange pieces)
 """Strange recipes: wrong types, tags that would run code, aliases without end, other encodings; ``train --dry_run`` reads them."""
 
 from __future__ import annotations
@@ -31,9 +32,36 @@ def _recipes(draw: Any) -> tuple[str, list[tuple[str, Any]], str, int]:
     """Method, changes (option -> value or YAML), a change of the text, and where."""
     method = draw(st.sampled_from(sorted(METHODS)))
     option = st.sampled_from(
-        "method captioner captioner.model_name_or_path captioner.train captioner.lora data data.path data.split data.limit reward reward.clip_s "
-        "listener listener.path objective objective.max_new_tokens evaluation evaluation.split output_dir learning_rate max_steps seed "
-        "per_device_train_batch_size logging_steps nothing metric_for_best_model save_steps bf16 warmup_steps".split()
+        [
+            "method",
+            "captioner",
+            "captioner.model_name_or_path",
+            "captioner.train",
+            "captioner.lora",
+            "data",
+            "data.path",
+            "data.split",
+            "data.limit",
+            "reward",
+            "reward.clip_s",
+            "listener",
+            "listener.path",
+            "objective",
+            "objective.max_new_tokens",
+            "evaluation",
+            "evaluation.split",
+            "output_dir",
+            "learning_rate",
+            "max_steps",
+            "seed",
+            "per_device_train_batch_size",
+            "logging_steps",
+            "nothing",
+            "metric_for_best_model",
+            "save_steps",
+            "bf16",
+            "warmup_steps",
+        ]
     )
     value = st.one_of(
         st.sampled_from(ODD), _TOKENS.map(lambda text: ("yaml", text)), st.text(max_size=8), st.integers(), st.floats()

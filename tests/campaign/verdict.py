@@ -1,4 +1,4 @@
-"""What every command owes, whatever was done to it: no traceback, a documented exit code, one short sentence, nothing executed."""
+"""What every command owes, whatever was done to it: no traceback, a documented exit code, one short sentence."""
 
 from __future__ import annotations
 

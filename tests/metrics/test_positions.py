@@ -4,9 +4,9 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from tellapart.metrics.ngrams import Numbered, number_all
 from tellapart.metrics.bleu import count_matches
 from tellapart.metrics.coco import coco_metrics
+from tellapart.metrics.ngrams import Numbered, number_all
 from tellapart.metrics.positions import CELLS, Scratch, columns, narrow, other_side, own_counts, same_ngrams
 
 

@@ -12,7 +12,7 @@ from tellapart.data.dataset import Example
 from tellapart.data.folder import is_image, require_images
 from tellapart.data.formats import LOOKED_FOR, layout
 from tellapart.data.formats.base import Layout, Place
-from tellapart.data.formats.names import Format, Readable
+from tellapart.data.formats.names import Readable
 from tellapart.data.formats.splits import SPLIT_NAMES, UNNAMED, in_order
 from tellapart.data.images import ImageFile
 from tellapart.data.unlabelled.source import NAME, Unlabelled
