@@ -143,3 +143,17 @@ def test_a_link_in_the_way_of_a_temporary_file_is_not_followed(tmp_path):
     write_text(tmp_path / "x", "new")
     assert (tmp_path / "mine").read_text() == "mine"
     assert (tmp_path / "x").read_text() == "new"
+
+
+@pytest.mark.parametrize("how", ["no fcntl", "no locks"])
+def test_without_locks_names_are_random_and_nothing_stays(tmp_path, monkeypatch, how):
+    def refused(*_):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    if how == "no fcntl":
+        monkeypatch.setattr("tellapart.files.fcntl", None)
+    else:
+        monkeypatch.setattr(pytest.importorskip("fcntl"), "flock", refused)
+    with beside(tmp_path / "x") as first, fresh_folder(tmp_path / "y") as second:
+        assert not {first.name, second.name} & {".x._partial", ".y._partial"}
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["x", "y"]

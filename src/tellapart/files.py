@@ -74,50 +74,54 @@ _PARTIAL = "_partial"
 
 
 def _temporary_file(path: Path) -> tuple[str, int]:
-    """A temporary file beside ``path``, empty, and a handle that keeps others out of it.
+    """A temporary file beside ``path``, empty, and a handle that keeps others out of it; -1 where there is none.
 
     Its name is always the same, so that the file which a killed process left is used again. Where that one is in use, or
     the disk has no locks, the name is a random one.
     """
-    own = path.with_name(f".{temporary_stem(path.name)}.{_PARTIAL}")
-    with suppress(OSError):  # for one, what is in the way is no file
-        handle = os.open(own, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o600)
-        if _held(handle, own):
-            os.ftruncate(handle, 0)
-            return str(own), handle
-        os.close(handle)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{temporary_stem(path.name)}.")
-    return name, handle
+    stem = temporary_stem(path.name)
+    if fcntl is not None:
+        own, handle = path.with_name(f".{stem}.{_PARTIAL}"), -1
+        with suppress(OSError):  # for one, what is in the way is no file
+            handle = os.open(own, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+            if _held(handle, own):
+                os.ftruncate(handle, 0)
+                return str(own), handle
+        if handle >= 0:
+            os.close(handle)
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{stem}.")
+    os.close(handle)
+    return name, -1
 
 
 def _temporary_folder(path: Path) -> tuple[Path, int]:
-    """The same for a folder beside ``path``; the handle is -1 where there is none."""
-    own, handle = path.with_name(f".{temporary_stem(path.name)}.{_PARTIAL}"), -1
-    with suppress(OSError):
-        own.mkdir(mode=0o700, exist_ok=True)
-        handle = os.open(own, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0))
-        if _held(handle, own):
-            for left in own.iterdir():
-                shutil.rmtree(left) if left.is_dir() and not left.is_symlink() else left.unlink()
-            return own, handle
-    if handle >= 0:
-        os.close(handle)
-    return Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{temporary_stem(path.name)}.")), -1
+    """The same for a folder beside ``path``."""
+    stem = temporary_stem(path.name)
+    if fcntl is not None:
+        own, handle = path.with_name(f".{stem}.{_PARTIAL}"), -1
+        with suppress(OSError):
+            own.mkdir(mode=0o700, exist_ok=True)
+            handle = os.open(own, os.O_RDONLY | os.O_NOFOLLOW)
+            if _held(handle, own):
+                for left in own.iterdir():
+                    shutil.rmtree(left) if left.is_dir() and not left.is_symlink() else left.unlink()
+                return own, handle
+        if handle >= 0:
+            os.close(handle)
+    return Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{stem}.")), -1
 
 
 def _held(handle: int, path: Path) -> bool:
     """Whether this handle, and nobody else's, now holds what ``path`` names; its lock ends with the handle."""
-    if fcntl is None:
-        return False
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        ours, there = os.fstat(handle), os.lstat(path)
     except BlockingIOError:  # in use
         return False
     except OSError:  # this disk has no locks, so that nobody uses it
         with suppress(OSError):
             path.rmdir() if path.is_dir() else path.unlink()
         return False
+    ours, there = os.fstat(handle), os.lstat(path)  # its writer may have renamed it meanwhile
     return (ours.st_dev, ours.st_ino) == (there.st_dev, there.st_ino)
 
 
