@@ -1,4 +1,3 @@
-
 """Strange captions through the tokenizer, the metrics, the doctor and the checks of captions."""
 
 from __future__ import annotations
