@@ -50,3 +50,14 @@ def brief(text: str) -> str:
         half = most // 2
         words = [word if len(word) <= LONGEST_WORDS[0] else f"{word[:half]}...{word[-half:]}" for word in given]
     return " ".join(words)
+
+
+def reason_of(error: BaseException, most: int = 140) -> str:
+    """What a library's error says first, as part of a sentence.
+
+    Args:
+        error: of any kind; one that says nothing is called by its type.
+        most: characters, from which the rest is cut off: some libraries write a page.
+    """
+    first = next(iter(str(error).strip().splitlines()), "").rstrip(".:") or type(error).__name__
+    return first if len(first) <= most else f"{first[: most - 3]}..."

@@ -11,7 +11,7 @@ from .ground import LONGEST, Ground
 from .strikes import signalling
 from .targets import TARGETS, Place
 from .tries import Attack, Kind, Room, Tried
-from .verdict import DONE, faults_of
+from .verdict import DONE, WRONG, faults_of
 
 HOUR, YEAR = 3600.0, 365 * 86400.0
 
@@ -44,7 +44,8 @@ def begin(room: Room) -> Attack:
             return target.again(place)
 
         if killed:
-            faults += faults_of(ground.fork(lambda: resumed(ground.place)).wait(LONGEST), (DONE,))
+            codes = (DONE, WRONG) if ground.complete(target) else (DONE,)  # what is there already may be refused
+            faults += faults_of(ground.fork(lambda: resumed(ground.place)).wait(LONGEST), codes)
         told = f"{target.name}: {jumps[0] / HOUR:+.0f} h at event {at} of {usual.events}"
         return told + f", killed, resumed at {jumps[1] / HOUR:+.0f} h" * killed, faults or ground.finished(target)
 

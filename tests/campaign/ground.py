@@ -110,13 +110,14 @@ class Ground:
         if not self.whole(target):
             age(self.place.folder)
             # Where the output is whole and only something beside it was left, the command may say so.
-            codes = (DONE, WRONG) if self._complete(target) else (DONE,)
+            codes = (DONE, WRONG) if self.complete(target) else (DONE,)
             outcome = self.fork(lambda: target.again(self.place)).wait(LONGEST)
             faults += [f"resuming: {fault}" for fault in faults_of(outcome, codes)]
         faults += differences(self.usual(target).content, content_of(self.place.folder))
         return [*faults, *left_over(self.place.folder), *target.lost(self.place)]
 
-    def _complete(self, target: Target) -> bool:
+    def complete(self, target: Target) -> bool:
+        """Whether everything is there as after an undisturbed run, and perhaps more."""
         expected, found = self.usual(target).content, content_of(self.place.folder)
         return not differences(expected, {name: digest for name, digest in found.items() if name in expected})
 
