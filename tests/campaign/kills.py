@@ -10,7 +10,7 @@ from .ground import LONGEST, Ground
 from .strikes import signalling
 from .targets import TARGETS, Target
 from .tries import Attack, Kind, Room, Tried
-from .verdict import DONE, INTERRUPTED, faults_of
+from .verdict import DONE, INTERRUPTED, WRONG, faults_of
 
 SIGNALS = {signal.SIGKILL: 0.6, signal.SIGINT: 0.2, signal.SIGTERM: 0.2}
 CODES = {
@@ -57,7 +57,9 @@ def _stopped(ground: Ground, target: Target, chance: Random, turn: int) -> Tried
         time.sleep(wait)
         fork.send(number)
     outcome = fork.wait(LONGEST)
-    faults = faults_of(outcome, CODES[number])
+    # An event may be a worker's: where all of them have been struck, the command says so.
+    codes = (*CODES[number], WRONG) if "worker processes died" in outcome.err else CODES[number]
+    faults = faults_of(outcome, codes)
     return what, [f"{what}: {fault}" for fault in faults]
 
 
