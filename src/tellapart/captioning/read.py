@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 from tellapart.captioning.records import Item
 from tellapart.data.center_crop import center_square
 from tellapart.data.remote.images import fetch_ahead
-from tellapart.errors import UsageError, reason_of
+from tellapart.errors import UsageError
 from tellapart.types import Batch
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ class Reader:
             for processor in self.processors.values():
                 processor([image])
         except (ValueError, TypeError, ArithmeticError, OSError, RuntimeError) as error:
-            reason = reason_of(error)
+            reason = next(iter(str(error).splitlines()), type(error).__name__).rstrip(".")
             errors[item.id] = f"{item.image.name} cannot be prepared for the model ({reason}): resize or remove it."
             return False
         return True

@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader, Dataset
 from tellapart.data.center_crop import is_center_cropped
 from tellapart.data.dataset import CaptionDataset, Example, LazyExamples
 from tellapart.data.order import Order
-from tellapart.errors import UsageError, reason_of
+from tellapart.errors import UsageError
 from tellapart.types import Batch
 
 logger = logging.getLogger(__name__)
@@ -268,7 +268,7 @@ def why_unreadable(example: Example, collate: Callable[[Sequence[Example]], Batc
     except UsageError as error:
         return str(error)
     except UNFIT as error:
-        reason = reason_of(error)
+        reason = next(iter(str(error).splitlines()), type(error).__name__).rstrip(".")
         return f"{example.image.name} cannot be prepared for the model ({reason}): resize or remove it."
     return None
 
