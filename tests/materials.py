@@ -44,9 +44,8 @@ class Materials:
         return path
 
 
-@pytest.fixture(scope="session")
-def materials(tmp_path_factory) -> Materials:
-    root = tmp_path_factory.mktemp("materials")
+def make_materials(root: Path) -> Materials:
+    """Write them below ``root``."""
     tiny_ved(root / "captioner")
     model, image_processor, tokenizer = clip_parts()
     ClipListener.from_parts(model, image_processor, tokenizer).save(root / "listener")
@@ -59,3 +58,8 @@ def materials(tmp_path_factory) -> Materials:
         entries.append({"filename": f"{i:02}.png", "split": split, "imgid": i, "sentences": sentences})
     (photos / "data.json").write_text(json.dumps({"images": entries, "dataset": "tiny"}))
     return Materials(root / "captioner", root / "listener", photos / "data.json", photos)
+
+
+@pytest.fixture(scope="session")
+def materials(tmp_path_factory) -> Materials:
+    return make_materials(tmp_path_factory.mktemp("materials"))

@@ -3,6 +3,9 @@
 import errno
 import json
 import os
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -94,3 +97,63 @@ def test_objects_that_cannot_be_read_are_empty(tmp_path):
         (tmp_path / f"{number}.json").write_bytes(text.encode("latin-1"))
     found = [read_object(tmp_path / f"{number}.json") for number in range(5)]
     assert found == [{"a": 1}, {}, {}, {}, {}]
+
+
+def killed_while_writing(path: Path, kind: str) -> None:
+    """A process is killed before what it writes gets its name."""
+    code = "import os, sys; from pathlib import Path; from tellapart.files import beside, fresh_folder\n"
+    code += f"with {kind}(Path(sys.argv[1])) as temporary:\n"
+    code += (
+        "    (temporary / 'a' if temporary.is_dir() else temporary).write_text('half')\n    os.kill(os.getpid(), 9)\n"
+    )
+    assert subprocess.run([sys.executable, "-c", code, str(path)], check=False).returncode == -9
+    assert len(list(path.parent.iterdir())) == 1
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="has no locks that end with a process")
+@pytest.mark.parametrize("times", [1, 2])
+def test_what_a_kill_left_is_used_again(tmp_path, times):
+    """Files of caches and outputs that no lock guards stayed beside them for good."""
+    for _ in range(times):
+        killed_while_writing(tmp_path / "file", "beside")
+    write_text(tmp_path / "file", "whole")
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+    assert (tmp_path / "file").read_text() == "whole"
+    (tmp_path / "file").unlink()
+    for _ in range(times):
+        killed_while_writing(tmp_path / "folder", "fresh_folder")
+    with fresh_folder(tmp_path / "folder") as folder:
+        (folder / "b").touch()
+    assert [path.name for path in tmp_path.rglob("*")] == ["folder", "b"]
+
+
+def test_two_writers_of_one_file_do_not_share_what_they_write(tmp_path):
+    with beside(tmp_path / "x") as first, beside(tmp_path / "x") as second:
+        assert first != second
+        first.write_text("1")
+        second.write_text("2")
+    with fresh_folder(tmp_path / "y") as first, fresh_folder(tmp_path / "y") as second:
+        assert first != second
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["x", "y"]
+
+
+def test_a_link_in_the_way_of_a_temporary_file_is_not_followed(tmp_path):
+    (tmp_path / "mine").write_text("mine")
+    (tmp_path / ".x._partial").symlink_to(tmp_path / "mine")
+    write_text(tmp_path / "x", "new")
+    assert (tmp_path / "mine").read_text() == "mine"
+    assert (tmp_path / "x").read_text() == "new"
+
+
+@pytest.mark.parametrize("how", ["no fcntl", "no locks"])
+def test_without_locks_names_are_random_and_nothing_stays(tmp_path, monkeypatch, how):
+    def refused(*_):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    if how == "no fcntl":
+        monkeypatch.setattr("tellapart.files.fcntl", None)
+    else:
+        monkeypatch.setattr(pytest.importorskip("fcntl"), "flock", refused)
+    with beside(tmp_path / "x") as first, fresh_folder(tmp_path / "y") as second:
+        assert not {first.name, second.name} & {".x._partial", ".y._partial"}
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["x", "y"]

@@ -13,8 +13,9 @@ class UsageError(Exception):
     """
 
 
-LONGEST, LONGEST_WORD = 300, 160
-"""Characters of a message from which its overlong words are cut, and of such a word: an id or a name may have thousands."""
+LONGEST, LONGEST_WORDS = 300, (160, 100, 60, 40)
+"""Characters of a message from which its overlong words are cut, and of such a word, the shorter the more that needs: an id or
+a name may have thousands."""
 
 _CONTROLS = (*range(0x09), *range(0x0B, 0x20), *range(0x7F, 0xA0), *range(0x202A, 0x202F), *range(0x2066, 0x206A))
 _ESCAPED = {code: f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" for code in _CONTROLS}
@@ -40,9 +41,23 @@ def without_secrets(text: str) -> str:
 
 
 def brief(text: str) -> str:
-    """A message on one line; in a long one, overlong words without their middle."""
-    words = text.split()
-    if sum(map(len, words)) + len(words) > LONGEST:
-        half = LONGEST_WORD // 2
-        words = [word if len(word) <= LONGEST_WORD else f"{word[:half]}...{word[-half:]}" for word in words]
+    """A message on one line; in a long one, overlong words without their middle. Ordinary paths are left as they are."""
+    given = text.split()
+    words = given
+    for most in LONGEST_WORDS:
+        if sum(map(len, words)) + len(words) - 1 <= LONGEST:
+            break
+        half = most // 2
+        words = [word if len(word) <= LONGEST_WORDS[0] else f"{word[:half]}...{word[-half:]}" for word in given]
     return " ".join(words)
+
+
+def reason_of(error: BaseException, most: int = 140) -> str:
+    """What a library's error says first, as part of a sentence.
+
+    Args:
+        error: of any kind; one that says nothing is called by its type.
+        most: characters, from which the rest is cut off: some libraries write a page.
+    """
+    first = next(iter(str(error).strip().splitlines()), "").rstrip(".:") or type(error).__name__
+    return first if len(first) <= most else f"{first[: most - 3]}..."

@@ -14,6 +14,11 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
 
 def cache_dir() -> Path:
     """Where built and derived things live: ``$TELLAPART_CACHE``, else ``~/.cache/tellapart``.
@@ -42,11 +47,10 @@ def beside(path: Path, *, durable: bool = False) -> Iterator[Path]:
     Raises:
         OSError: it cannot be written; the error names ``path``.
     """
-    name = None
+    name, handle = None, -1
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{temporary_stem(path.name)}.")
-        os.close(handle)
+        name, handle = _temporary_file(path)
         yield Path(name)
         os.chmod(name, 0o644)
         if durable:
@@ -60,6 +64,65 @@ def beside(path: Path, *, durable: bool = False) -> Iterator[Path]:
         if isinstance(error, OSError) and error.errno is not None and error.filename in (None, name):
             raise OSError(error.errno, error.strerror, str(path)) from error
         raise
+    finally:
+        if handle >= 0:
+            os.close(handle)
+
+
+_PARTIAL = "_partial"
+"""Ending of temporary files and folders, unless two processes write the same thing at once."""
+
+
+def _temporary_file(path: Path) -> tuple[str, int]:
+    """A temporary file beside ``path``, empty, and a handle that keeps others out of it; -1 where there is none.
+
+    Its name is always the same, so that the file which a killed process left is used again. Where that one is in use, or
+    the disk has no locks, the name is a random one.
+    """
+    stem = temporary_stem(path.name)
+    if fcntl is not None:
+        own, handle = path.with_name(f".{stem}.{_PARTIAL}"), -1
+        with suppress(OSError):  # for one, what is in the way is no file
+            handle = os.open(own, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+            if _held(handle, own):
+                os.ftruncate(handle, 0)
+                return str(own), handle
+        if handle >= 0:
+            os.close(handle)
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{stem}.")
+    os.close(handle)
+    return name, -1
+
+
+def _temporary_folder(path: Path) -> tuple[Path, int]:
+    """The same for a folder beside ``path``."""
+    stem = temporary_stem(path.name)
+    if fcntl is not None:
+        own, handle = path.with_name(f".{stem}.{_PARTIAL}"), -1
+        with suppress(OSError):
+            own.mkdir(mode=0o700, exist_ok=True)
+            handle = os.open(own, os.O_RDONLY | os.O_NOFOLLOW)
+            if _held(handle, own):
+                for left in own.iterdir():
+                    shutil.rmtree(left) if left.is_dir() and not left.is_symlink() else left.unlink()
+                return own, handle
+        if handle >= 0:
+            os.close(handle)
+    return Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{stem}.")), -1
+
+
+def _held(handle: int, path: Path) -> bool:
+    """Whether this handle, and nobody else's, now holds what ``path`` names; its lock ends with the handle."""
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:  # in use
+        return False
+    except OSError:  # this disk has no locks, so that nobody uses it
+        with suppress(OSError):
+            path.rmdir() if path.is_dir() else path.unlink()
+        return False
+    ours, there = os.fstat(handle), os.lstat(path)  # its writer may have renamed it meanwhile
+    return (ours.st_dev, ours.st_ino) == (there.st_dev, there.st_ino)
 
 
 def temporary_stem(name: str) -> str:
@@ -139,7 +202,7 @@ def fresh_folder(path: Path, *, durable: bool = False) -> Iterator[Path]:
         OSError: something cannot be written; the error names ``path``.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}."))
+    temporary, handle = _temporary_folder(path)
     try:
         yield temporary
         os.chmod(temporary, 0o755)  # noqa: S103  # as a folder made in the usual way
@@ -158,6 +221,9 @@ def fresh_folder(path: Path, *, durable: bool = False) -> Iterator[Path]:
         if isinstance(error, OSError) and error.errno is not None and str(error.filename).startswith(str(temporary)):
             raise OSError(error.errno, error.strerror, str(path)) from error
         raise
+    finally:
+        if handle >= 0:
+            os.close(handle)
 
 
 @contextmanager

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import inspect
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from importlib import import_module
 from typing import Any
 
@@ -47,8 +47,19 @@ def require_known(word: str, known: Iterable[str], what: str) -> None:
     if word in names:
         return
     meant = closest(word, names)
-    remedy = f"did you mean {meant}?" if meant else f"choose one of {', '.join(names)}."
+    remedy = f"did you mean {meant}?" if meant else f"choose one of {listed(names)}."
     raise UsageError(f"{word!r} is not {what}: {remedy}")
+
+
+def listed(names: Sequence[str], *, most: int = 160) -> str:
+    """Names with commas between them; of many, the first.
+
+    Args:
+        names: to be listed.
+        most: characters, from which the rest is left out.
+    """
+    text = ", ".join(names)
+    return text if len(text) <= most else f"{text[:most].rpartition(', ')[0]}, ... ({len(names)} in all)"
 
 
 def closest(word: str, known: Iterable[str]) -> str | None:

@@ -26,6 +26,11 @@ def test_control_characters_are_written_out():
 def test_only_overlong_words_of_long_messages_are_cut():
     assert brief("one  sentence\n" + "w" * 100) == "one sentence " + "w" * 100
     assert brief(f"x {'w' * 70_000}: y") == f"x {'w' * 80}...{'w' * 79}: y"
+    told = brief(f"{'word ' * 40}{'i' * 5000} and {'p' * 120}")
+    assert f"{'i' * 20}...{'i' * 20} and {'p' * 120}" in told, (
+        "an id is cut, the shorter the longer the rest is; a path is not"
+    )
+    assert len(brief(f"{'word ' * 30}{'i' * 5000}")) <= LONGEST
     assert len(brief(" ".join(["word"] * 100))) == 499, "ordinary words are left"
 
 

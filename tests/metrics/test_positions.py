@@ -4,6 +4,8 @@ from collections import Counter
 import numpy as np
 import pytest
 
+from tellapart.metrics.bleu import count_matches
+from tellapart.metrics.coco import coco_metrics
 from tellapart.metrics.ngrams import Numbered, number_all
 from tellapart.metrics.positions import CELLS, Scratch, columns, narrow, other_side, own_counts, same_ngrams
 
@@ -36,6 +38,31 @@ def test_own_counts_equal_plain_ones(count, longest):
             place = slice(start, start + len(caption))
             assert every[n - 1, place].tolist() == [totals[gram] for gram in grams] + short
             assert before[n - 1, place].tolist() == seen + short
+
+
+def test_long_captions_are_counted_by_sorting(monkeypatch):
+    """A caption of 20,000 words took gigabytes and half a minute."""
+    numbered = number_all(texts(300, 1, 90))
+    whole = [own_counts(numbered, 4, Scratch(), earlier=earlier) for earlier in (False, True)]
+    monkeypatch.setattr("tellapart.metrics.positions.LONG", 40)
+    monkeypatch.setattr("tellapart.metrics.positions.CELLS", 1000)
+    for earlier, expected in zip((False, True), whole, strict=True):
+        assert own_counts(numbered, 4, Scratch(), earlier=earlier).tolist() == expected.tolist()
+    assert 0 < (numbered.lengths > 40).sum() < 300
+    candidates, references = [" ".join(words) for words in texts(60, 1, 90)], [" ".join(w) for w in texts(120, 1, 90)]
+    pairs = [references[2 * i : 2 * i + 2] for i in range(60)]
+    monkeypatch.undo()
+    tables = count_matches(candidates, pairs)
+    monkeypatch.setattr("tellapart.metrics.bleu.LONG", 40)
+    for ours, theirs in zip(count_matches(candidates, pairs), tables, strict=True):
+        assert ours.tolist() == theirs.tolist()
+
+
+def test_an_endless_caption_takes_seconds():
+    """Its table would have ten billion cells."""
+    endless = "a b " * 50_000
+    corpus, _ = coco_metrics({"a": endless, "b": "a dog"}, {"a": ["a cat", "a b"], "b": ["a dog", "b"]}, tokenizer=list)
+    assert 0 < corpus["Bleu_1"] < 1
 
 
 def test_captions_are_selected_in_any_order():

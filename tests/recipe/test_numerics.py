@@ -12,34 +12,17 @@ from typing import Any
 import pytest
 import torch
 
-from listeners.tiny_listeners import clip_parts
+from method_recipes import make_parts, method_recipe
 from tellapart.errors import UsageError
-from tellapart.listeners.clip import ClipListener
 from tellapart.objectives import METHODS
 from tellapart.recipe.recipe import Recipe
-from tellapart.rewards.grammar import make_head
 from tellapart.training.loop import train
-from tiny_models import CAPTIONS, images, word_tokenizer
+from tiny_models import CAPTIONS, images
 
 
 @pytest.fixture(scope="module")
 def models(materials, tmp_path_factory) -> dict[str, str]:
-    """Part of a recipe -> the folder of a tiny one."""
-    root = tmp_path_factory.mktemp("models")
-    model, image_processor, tokenizer = clip_parts(words=word_tokenizer(CAPTIONS, 64), eos=3)
-    ClipListener.from_parts(model, image_processor, tokenizer, prefix="").save(root / "own")
-    listener = ClipListener.from_pretrained(materials.listener)
-    listener.save(root / "grammar")
-    make_head(listener).save(root / "grammar")
-    pairs = [{"image": f"{i}.png", "chosen": CAPTIONS[i], "rejected": CAPTIONS[i + 9]} for i in range(8)]
-    (root / "pairs.jsonl").write_text("".join(json.dumps(pair) + "\n" for pair in pairs))
-    folders = {name: str(root / name) for name in ("own", "grammar")}
-    return {
-        "own_listener": folders["own"],
-        "grammar": folders["grammar"],
-        "photos": str(materials.photos),
-        "preferences": str(root / "pairs.jsonl"),
-    }
+    return make_parts(tmp_path_factory.mktemp("models"), materials)
 
 
 @pytest.fixture(scope="module")
@@ -62,30 +45,8 @@ def data(tmp_path_factory) -> Callable[[str], str]:
     return write
 
 
-SECTIONS: dict[str, Callable[[Any, dict[str, str]], dict[str, Any]]] = {
-    "listener": lambda materials, models: {"listener": {"path": str(materials.listener)}},
-    "own_listener": lambda materials, models: {"own_listener": {"path": models["own_listener"]}},
-    "grammar": lambda materials, models: {"grammar": {"path": models["grammar"]}},
-    "unlabelled": lambda materials, models: {"unlabelled": {"path": models["photos"], "ranks": [2, 5]}},
-    "preferences": lambda materials, models: {"preferences": {"path": models["preferences"]}},
-    "discriminator": lambda materials, models: {
-        "discriminator": {"kind": "mlp", "pretraining_steps": 1, "batch_size": 4, "max_new_tokens": 4}
-    },
-}
-"""What a part of a recipe needs to be given; the others have defaults."""
-
-
 def recipe_of(method: str, materials, models, path: str, **changes) -> Recipe:
-    needs = METHODS[method].needs
-    written: dict[str, Any] = {"method": method, "captioner": {"model_name_or_path": str(materials.captioner)}}
-    written |= {"data": {"path": path, **changes.pop("data", {})}, "evaluation": {"split": None}}
-    written |= {"max_steps": 2, "per_device_train_batch_size": 4, "learning_rate": 1e-3, "logging_steps": 1}
-    for need in needs:
-        written |= SECTIONS.get(need, lambda *_: {})(materials, models)
-    if "reward" in needs:
-        written |= {"reward": {"clip_s": 1.0}} | SECTIONS["listener"](materials, models)
-    written["objective"] = {} if method == "xe" or "preferences" in needs else {"max_new_tokens": 6}
-    return Recipe.load(written | changes)
+    return Recipe.load(method_recipe(method, materials, models, path, **changes))
 
 
 def bias(weight: float) -> Callable[[Any], None]:

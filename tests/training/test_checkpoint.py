@@ -156,6 +156,29 @@ def test_a_finished_run_resumes_to_itself(tmp_path):
     assert not resumed.seen
 
 
+def test_a_run_killed_behind_its_last_checkpoint_is_completed(tmp_path, monkeypatch):
+    """Its state stayed that of the step before, and the checkpoint that was to be removed stayed."""
+    options = {"save_steps": 1, "save_total_limit": 2, "max_steps": 4}
+    trained(tmp_path / "whole", **options)
+    write = checkpoint.write_json
+
+    def killed(path, value, **how):
+        if path == tmp_path / "cut" / checkpoint.STATE and value["step"] == 4:
+            raise KeyboardInterrupt
+        write(path, value, **how)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("tellapart.training.loop.write_json", killed)
+        with pytest.raises(KeyboardInterrupt):
+            trained(tmp_path / "cut", **options)
+    assert list(checkpoints(tmp_path / "cut")) == [2, 3, 4]
+    trained(tmp_path / "cut", **options, resume_from_checkpoint="last")
+    assert list(checkpoints(tmp_path / "cut")) == [3, 4]
+    ours, theirs = (json.loads((tmp_path / name / checkpoint.STATE).read_text()) for name in ("cut", "whole"))
+    assert ours.pop("config").keys() == theirs.pop("config").keys()
+    assert ours == theirs
+
+
 def test_only_the_newest_checkpoints_are_kept(tmp_path):
     config = toy_config(
         tmp_path, save_steps=1, save_total_limit=2, eval_steps=6, metric_for_best_model="score", max_steps=12

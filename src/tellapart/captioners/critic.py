@@ -17,7 +17,7 @@ from tellapart.captioners.base import Encoded
 from tellapart.captioners.modes import eval_mode, layers_checkpointed, quiet
 from tellapart.captioners.saving import copy_adapter
 from tellapart.captioners.scoring import token_states
-from tellapart.errors import UsageError
+from tellapart.errors import UsageError, reason_of
 from tellapart.types import Rollout
 
 if TYPE_CHECKING:
@@ -309,7 +309,7 @@ class Critic(nn.Module):
             with quiet():
                 self.states.load_weights(folder)
         except Exception as error:  # each reader has its own exceptions, and all mean that the folder will not do
-            reason = next(iter(str(error).strip().splitlines()), type(error).__name__).rstrip(".:")
+            reason = reason_of(error)
             raise UsageError(
                 f"folder {folder} lacks the weights of this critic ({reason}): give the folder it was saved to, with the "
                 "same critic.head, blocks and lora."

@@ -16,7 +16,7 @@ from tellapart.captioners.families import family_class
 from tellapart.captioners.families.base import Family, Processors
 from tellapart.captioners.modes import quiet
 from tellapart.captioners.quantized import device_map, keep_differentiable, quantization_config
-from tellapart.errors import UsageError
+from tellapart.errors import UsageError, reason_of
 from tellapart.model_size import require_possible
 from tellapart.progress import quiet_loading
 
@@ -65,7 +65,7 @@ def _read(what: str, files: str, name: str, load: Any, **options: Any) -> Any:
         with quiet():
             return load(name, **options)
     except Exception as error:  # each reader has its own exceptions, and all mean that the folder will not do
-        reason = next(iter(str(error).strip().splitlines()), type(error).__name__).rstrip(".:")
+        reason = reason_of(error)
         if Path(name).is_dir():
             raise UsageError(f"folder {name} lacks a usable {what} ({reason}): add or repair {files}.") from error
         raise UsageError(

@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 from tellapart.captioners.learning import weights_of
 from tellapart.captioners.loading import MANIFEST, read_manifest
 from tellapart.captioners.modes import quiet
-from tellapart.errors import UsageError
+from tellapart.errors import UsageError, reason_of
 from tellapart.files import write_json
 
 if TYPE_CHECKING:
@@ -68,9 +68,8 @@ def read_weights(captioner: HuggingFaceCaptioner, folder: Path) -> None:
             else:
                 _read_model(captioner, folder)
     except Exception as error:  # each reader has its own exceptions, and all mean that the folder will not do
-        reason = next(iter(str(error).strip().splitlines()), type(error).__name__).rstrip(".:")
         raise UsageError(
-            f"folder {folder} lacks the weights of this captioner ({reason}): give the folder it was saved to."
+            f"folder {folder} lacks the weights of this captioner ({reason_of(error)}): give the folder it was saved to."
         ) from error
 
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from tellapart.captioners.modes import quiet
-from tellapart.errors import UsageError
+from tellapart.errors import UsageError, reason_of
 from tellapart.progress import quiet_loading
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class VisionFeatures:
                 model = AutoModel.from_pretrained(name)
                 image_processor = AutoImageProcessor.from_pretrained(name, backend="pil")
         except Exception as error:  # each reader has its own exceptions, and all mean that the model will not do
-            reason = next(iter(str(error).strip().splitlines()), type(error).__name__).rstrip(".:")
+            reason = reason_of(error)
             raise UsageError(
                 f"--model {name} cannot be read as a vision model of transformers ({reason}): name a hub id, or a folder with "
                 "config.json, weights and preprocessor_config.json."

@@ -11,8 +11,8 @@ import torch
 from safetensors import SafetensorError
 from torch import Tensor
 
-from tellapart.errors import UsageError
-from tellapart.listeners.loading import called, complete, existing, first_line
+from tellapart.errors import UsageError, reason_of
+from tellapart.listeners.loading import called, complete, existing
 from tellapart.listeners.pairs import Precision
 
 PLACE = "{captions}"
@@ -100,7 +100,7 @@ class Summarizer:
             model = complete(AutoModelForSeq2SeqLM if whole else AutoModelForCausalLM, source, dtype)
             tokenizer = AutoTokenizer.from_pretrained(source)
         except (OSError, ValueError, RuntimeError, AttributeError, SafetensorError) as error:
-            reason = first_line(error).rstrip(".:")
+            reason = reason_of(error)
             raise UsageError(
                 f"the language model {called(path)} cannot be loaded ({reason}): give a folder or an id of a causal or a "
                 "sequence-to-sequence one."

@@ -41,7 +41,7 @@ class Work:
         begun = folder.is_dir()
         self._lock = Lock(folder / LOCK, "captioning into")
         try:
-            shutil.rmtree(self._finished, ignore_errors=True)  # left by a kill
+            remove_finished(folder)
             if begun:
                 self._go_on(settings, overwrite)
             if not (folder / SETTINGS).is_file():
@@ -52,11 +52,6 @@ class Work:
         except BaseException:
             self._lock.release()
             raise
-
-    @property
-    def _finished(self) -> Path:
-        """What the folder is called while it is removed."""
-        return self.folder.with_name(f".{self.folder.name}.finished")
 
     def _go_on(self, settings: Mapping[str, Any], overwrite: bool) -> None:
         """Keep what is there if it was made alike, else remove it or refuse."""
@@ -113,9 +108,23 @@ class Work:
             self.close()
         done = self.folder
         with suppress(OSError):
-            done = self.folder.rename(self._finished)
+            done = self.folder.rename(_finished(self.folder))
         self.close()
         shutil.rmtree(done, ignore_errors=True)  # not whatever has that name now: a new run may have begun
+
+
+def _finished(folder: Path) -> Path:
+    """What a work folder is called while it is removed."""
+    return folder.with_name(f".{folder.name}.finished")
+
+
+def remove_finished(folder: Path) -> None:
+    """Remove what a kill left of the work folder of a run that was finished.
+
+    Args:
+        folder: the work folder.
+    """
+    shutil.rmtree(_finished(folder), ignore_errors=True)
 
 
 def _shown(key: str, value: Any) -> str:

@@ -22,7 +22,7 @@ from tellapart.captioning.plan import plan
 from tellapart.captioning.records import Caption, Item, Row
 from tellapart.captioning.review import judged, write_review
 from tellapart.captioning.style import STYLES, Finish
-from tellapart.captioning.work import Work
+from tellapart.captioning.work import Work, remove_finished
 from tellapart.cli.caption_options import (
     CaptionOptions,
     candidates,
@@ -206,6 +206,7 @@ def _make_room(output: Output, items: Sequence[Item], options: CaptionOptions) -
         UsageError: it exists, or its folder cannot be written to, or an image does not go with it.
     """
     place = output.place
+    remove_finished(output.work)
     if output.exists() and not options.overwrite and not output.work.is_dir():
         raise UsageError(f"--output {place} exists: name another file, or give --overwrite to replace it.")
     output.work.parent.mkdir(parents=True, exist_ok=True)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from tellapart.cli.command import options_of
 from tellapart.cli.console import note, say
 from tellapart.data.formats.names import Readable
-from tellapart.errors import UsageError
+from tellapart.errors import UsageError, reason_of
 
 if TYPE_CHECKING:
     from tellapart.captioners.vision import VisionFeatures
@@ -164,7 +164,7 @@ def _width(vision: VisionFeatures, model: str) -> int:
     try:
         return vision(vision.process([Image.new("RGB", (64, 64), "grey")])).shape[-1]
     except (AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError) as error:
-        reason = next(iter(str(error).splitlines()), type(error).__name__).rstrip(".")
+        reason = reason_of(error)
         raise UsageError(f"--model {model} gives no features of a picture ({reason}): name a vision model.") from error
 
 

@@ -9,9 +9,8 @@ import safetensors.torch
 from safetensors import SafetensorError
 from torch import Tensor
 
-from tellapart.errors import UsageError
+from tellapart.errors import UsageError, reason_of
 from tellapart.listeners.clip import ClipListener
-from tellapart.listeners.loading import first_line
 from tellapart.listeners.trained import TrainedListener
 
 LAYERS = r"(text_model|vision_model)\.encoder\.layers\.\d+\.(self_attn\.(q|k|v|out)_proj|mlp\.fc[12])"
@@ -58,7 +57,7 @@ class AdaptedListener(TrainedListener):
             config = LoraConfig(r=r, lora_alpha=alpha, lora_dropout=dropout, target_modules=targets, bias="none")
             inject_adapter_in_model(config, listener.model)
         except ValueError as error:
-            raise UsageError(f"listener.lora cannot be used ({first_line(error).rstrip('.')}): correct it.") from error
+            raise UsageError(f"listener.lora cannot be used ({reason_of(error)}): correct it.") from error
 
     def save(self, folder: Path) -> None:
         """Write what ``ClipListener.from_pretrained`` reads, and the adapters beside it; replaces ``folder``."""
@@ -78,7 +77,7 @@ class AdaptedListener(TrainedListener):
             self.model.load_state_dict(saved, strict=False)
         except (OSError, ValueError, RuntimeError, SafetensorError) as error:
             raise UsageError(
-                f"{folder} lacks the adapters of this listener ({first_line(error)}): resume with the recipe that wrote it."
+                f"{folder} lacks the adapters of this listener ({reason_of(error)}): resume with the recipe that wrote it."
             ) from error
 
     def merged(self) -> ClipListener:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 from torch import Tensor, nn
 
-from tellapart.errors import UsageError
+from tellapart.errors import UsageError, reason_of
 from tellapart.files import cache_dir, fresh_folder, write_json
 from tellapart.frames import Opener, frames_wanted, seen_as
 from tellapart.listeners.cache import EmbeddingStore, EmbeddingTable, NamedPicture
@@ -122,9 +122,8 @@ class ClipListener:
             UsageError: the folder does not exist, lacks a part, or holds another kind of model.
         """
         model, processor, tokenizer = load_dual_encoder(path, dtype, base=base)
-        stored = Path(path).expanduser() / SETTINGS
         if prefix is None:
-            prefix = json.loads(stored.read_text(encoding="utf-8"))["prefix"] if stored.is_file() else PREFIX
+            prefix = _stored_prefix(Path(path).expanduser() / SETTINGS)
         options: dict[str, Any] = {"prefix": prefix, "batch_size": batch_size, "text_pooling": text_pooling}
         listener = cls(model, processor, tokenizer, name=name, **options)
         listener.source = called(path)
@@ -351,3 +350,20 @@ class ClipListener:
                 return torch.cat([embed(chunk) for chunk in chunks])
         finally:
             self.model.train(training)
+
+
+def _stored_prefix(path: Path) -> str:
+    """The prefix that :meth:`ClipListener.save` wrote, else :data:`PREFIX`.
+
+    Raises:
+        UsageError: there is a file without it.
+    """
+    if not path.is_file():
+        return PREFIX
+    try:
+        prefix = json.loads(path.read_text(encoding="utf-8"))["prefix"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise UsageError(f"{path} is damaged ({reason_of(error)}): restore it.") from error
+    if not isinstance(prefix, str):
+        raise UsageError(f"{path} has prefix {prefix!r}, which is not text: restore it.")
+    return prefix

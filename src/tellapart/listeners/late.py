@@ -10,12 +10,12 @@ import torch
 from safetensors import SafetensorError
 from torch import Tensor
 
-from tellapart.errors import UsageError
+from tellapart.errors import UsageError, reason_of
 from tellapart.files import fresh_folder
 from tellapart.frames import Opener
 from tellapart.listeners.cache import NamedPicture
 from tellapart.listeners.late_model import LateModel, all_logprobs, counted, pair_logprobs
-from tellapart.listeners.loading import called, complete, existing, first_line, model_digest, vocabulary_of
+from tellapart.listeners.loading import called, complete, existing, model_digest, vocabulary_of
 from tellapart.listeners.pairs import Precision
 from tellapart.listeners.tokenized import TokenizedMatcher
 
@@ -68,9 +68,7 @@ class LateListener(TokenizedMatcher):
             processor = AutoImageProcessor.from_pretrained(source, backend="pil")
             listener = cls(model, processor, AutoTokenizer.from_pretrained(source), name=name, batch_size=batch_size)
         except (OSError, ValueError, RuntimeError, SafetensorError) as error:
-            raise UsageError(
-                f"the listener {path} cannot be loaded ({first_line(error)}): check the folder."
-            ) from error
+            raise UsageError(f"the listener {path} cannot be loaded ({reason_of(error)}): check the folder.") from error
         listener.source = called(path)
         return listener
 

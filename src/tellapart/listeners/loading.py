@@ -11,7 +11,7 @@ import torch
 from safetensors import SafetensorError
 from torch import nn
 
-from tellapart.errors import UsageError
+from tellapart.errors import UsageError, reason_of
 from tellapart.listeners.openai_layout import convert_openai_clip, read_state_dict
 from tellapart.model_size import require_possible
 from tellapart.progress import quiet_loading
@@ -51,7 +51,7 @@ def load_dual_encoder(path: str | Path, dtype: str, *, base: str | Path | None =
         processor, tokenizer = _processors(existing(source, "base"))
     except (OSError, ValueError, RuntimeError) as error:
         raise UsageError(
-            f"{path} has no tokenizer of its own, and {source} cannot be loaded ({first_line(error)}): name a folder of the "
+            f"{path} has no tokenizer of its own, and {source} cannot be loaded ({reason_of(error)}): name a folder of the "
             "model that it was trained from (base, --pac_base)."
         ) from error
     if config.model_type != "clip":
@@ -73,20 +73,21 @@ def existing(path: str | Path, what: str) -> str:
     return str(folder) if folder.exists() else str(path)
 
 
-def first_line(error: Exception) -> str:
-    """What an error says first."""
-    return str(error).strip().split("\n")[0]
-
-
 def complete(kind: Any, source: str, dtype: str) -> Any:
     """A transformers model of class ``kind`` with all of its weights.
 
     Raises:
         UsageError: weights are missing.
+        ValueError: they cannot be read; a pickle that holds more than tensors, for one, is not opened.
     """
     require_possible(source)
-    with quiet_loading(source):
-        model, report = kind.from_pretrained(source, dtype=dtype, output_loading_info=True)
+    try:
+        with quiet_loading(source):
+            model, report = kind.from_pretrained(source, dtype=dtype, output_loading_info=True)
+    except (UsageError, OSError, ValueError, RuntimeError, SafetensorError):
+        raise
+    except Exception as error:  # such as those of unpickling
+        raise ValueError(reason_of(error)) from error
     if missing := sorted(report["missing_keys"]):
         raise UsageError(f"{source} lacks {len(missing)} weights, first {missing[0]!r}: give all of the model.")
     return model
@@ -135,16 +136,25 @@ def _load(source: str, dtype: str) -> tuple[Any, Any, Any]:
         kind = AutoConfig.from_pretrained(source, trust_remote_code=False).model_type
         if kind not in classes:
             raise UsageError(f"{source} is a {kind!r} model: a listener must be one of {', '.join(classes)}.")
-        return complete(classes[kind], source, dtype), *_processors(source)
-    except (OSError, ValueError, RuntimeError, SafetensorError) as error:
+        model, (processor, tokenizer) = complete(classes[kind], source, dtype), _processors(source)
+    except UsageError:
+        raise
+    except Exception as error:  # each reader has its own exceptions, and all mean that the folder will not do
         if "trust_remote_code" in str(error):
             raise UsageError(
                 f"{source} needs code of its own repository, which is never run here: name a CLIP, Long-CLIP, SigLIP or SigLIP 2 "
                 "that transformers itself loads."
             ) from error
         raise UsageError(
-            f"the listener {source} cannot be loaded ({first_line(error)}): check the folder or the id."
+            f"the listener {source} cannot be loaded ({reason_of(error)}): check the folder or the id."
         ) from error
+    known = model.config.text_config.vocab_size
+    if (highest := max(tokenizer.all_special_ids, default=0)) >= known:
+        raise UsageError(
+            f"the tokenizer of {source} has a special token with id {highest}, but the model knows ids from 0 to {known - 1}: "
+            "restore its tokenizer_config.json."
+        )
+    return model, processor, tokenizer
 
 
 def _processors(source: str) -> tuple[Any, Any]:

@@ -9,8 +9,8 @@ import torch
 from safetensors import SafetensorError
 from torch import Tensor
 
-from tellapart.errors import UsageError
-from tellapart.listeners.loading import backbone, called, complete, existing, first_line, model_digest, vocabulary_of
+from tellapart.errors import UsageError, reason_of
+from tellapart.listeners.loading import backbone, called, complete, existing, model_digest, vocabulary_of
 from tellapart.listeners.matching import MATCHING_FAMILIES
 from tellapart.listeners.pairs import Precision
 from tellapart.listeners.tokenized import TokenizedMatcher
@@ -81,7 +81,7 @@ class ItmMatcher(TokenizedMatcher):
             tokenizer = transformers.AutoTokenizer.from_pretrained(source)
         except (OSError, ValueError, RuntimeError, SafetensorError) as error:
             raise UsageError(
-                f"the matcher {path} cannot be loaded ({first_line(error)}): check the folder or the id."
+                f"the matcher {path} cannot be loaded ({reason_of(error)}): check the folder or the id."
             ) from error
         matcher = cls(model, processor, tokenizer, name=name, batch_size=batch_size, autocast=autocast)
         matcher.source = called(path)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from tellapart.errors import UsageError
+from tellapart.errors import UsageError, reason_of
 from tellapart.files import beside
 
 _ABOUT = b"tellapart"
@@ -121,7 +121,7 @@ class Neighbours:
                 raise ValueError("its rows differ in length")
             about = json.loads((table.schema.metadata or {}).get(_ABOUT, b"{}"))
         except (OSError, ValueError, LookupError, TypeError, AttributeError, pyarrow.ArrowException) as error:
-            reason = str(error).strip().split("\n")[0].rstrip(".")
+            reason = reason_of(error)
             raise UsageError(
                 f"{path} is no file of neighbours ({reason}): write it again with tellapart mine."
             ) from error

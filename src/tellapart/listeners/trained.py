@@ -11,10 +11,10 @@ from safetensors import SafetensorError
 from torch import Tensor, nn
 from torch.nn import Parameter
 
-from tellapart.errors import UsageError
+from tellapart.errors import UsageError, reason_of
 from tellapart.listeners.cache import NamedPicture
 from tellapart.listeners.clip import ClipListener
-from tellapart.listeners.loading import complete, first_line
+from tellapart.listeners.loading import complete
 from tellapart.types import Batch
 
 
@@ -75,7 +75,7 @@ class TrainedListener(nn.Module):
             self.model.load_state_dict(saved.state_dict())
         except (OSError, ValueError, RuntimeError, SafetensorError) as error:
             raise UsageError(
-                f"{folder} lacks the weights of this listener ({first_line(error)}): resume with the model that wrote it."
+                f"{folder} lacks the weights of this listener ({reason_of(error)}): resume with the model that wrote it."
             ) from error
 
 

@@ -12,12 +12,12 @@ from safetensors import SafetensorError
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoModel, PreTrainedConfig, PreTrainedModel, initialization
 
-from tellapart.errors import UsageError
+from tellapart.errors import UsageError, reason_of
 from tellapart.files import fresh_folder, write_json
 from tellapart.listeners.cache import NamedPicture
 from tellapart.listeners.image_vectors import ImageVectors
 from tellapart.listeners.kinds import SETTINGS, VSE
-from tellapart.listeners.loading import called, complete, first_line, model_digest, vocabulary_of
+from tellapart.listeners.loading import called, complete, model_digest, vocabulary_of
 from tellapart.listeners.words import Words, ids_in, role_id
 from tellapart.ops import describe_weights
 from tellapart.types import Batch
@@ -250,7 +250,7 @@ class Vse(nn.Module):
             listener = cls(model, AutoTokenizer.from_pretrained(path), images, **options)
         except (OSError, ValueError, RuntimeError, SafetensorError) as error:
             raise UsageError(
-                f"the listener {folder} cannot be loaded ({first_line(error)}): restore the folder, or train it again."
+                f"the listener {folder} cannot be loaded ({reason_of(error)}): restore the folder, or train it again."
             ) from error
         listener.source = called(folder)
         return listener
@@ -273,7 +273,7 @@ class Vse(nn.Module):
             self.model.load_state_dict(complete(VseModel, str(folder), "float32").state_dict())
         except (OSError, ValueError, RuntimeError, SafetensorError) as error:
             raise UsageError(
-                f"{folder} lacks the weights of this listener ({first_line(error)}): resume with the model that wrote it."
+                f"{folder} lacks the weights of this listener ({reason_of(error)}): resume with the model that wrote it."
             ) from error
 
     @property

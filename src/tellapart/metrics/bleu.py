@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -9,6 +10,7 @@ import numpy as np
 
 from tellapart.metrics.ngrams import Numbered, number_all
 from tellapart.metrics.positions import (
+    LONG,
     Scratch,
     chunks,
     columns,
@@ -73,8 +75,13 @@ def _count(own: Numbered, others: Numbered, sizes: np.ndarray, orders: int) -> M
     own_words, other_words = narrow(own.words, others.words)
     longest = np.maximum(own.lengths, np.maximum.reduceat(others.lengths, first))
     correct = np.zeros((orders, len(own.lengths)), np.int64)
+    for row in np.flatnonzero(longest > LONG):
+        captions = others.select(first[row] + np.arange(sizes[row]))
+        texts = [part.tolist() for part in np.split(captions.words, captions.starts[1:])]
+        correct[:, row] = _counted_matches(own.select(np.array([row])).words.tolist(), texts, orders)
     cells = longest**2 * sizes
     order = np.argsort(-cells, kind="stable")
+    order = order[longest[order] <= LONG]
     for part in chunks(cells[order]):
         rows = order[part]
         starts = np.cumsum(sizes[rows]) - sizes[rows]
@@ -91,6 +98,20 @@ def _count(own: Numbered, others: Numbered, sizes: np.ndarray, orders: int) -> M
     distance = np.abs(others.lengths - np.repeat(own.lengths, sizes)) * (1 << 32) + others.lengths
     closest = np.minimum.reduceat(distance, first) % (1 << 32)
     return Matches(correct, guesses(own.lengths, orders), own.lengths, closest)
+
+
+def _counted_matches(words: list[int], references: Sequence[list[int]], orders: int) -> list[int]:
+    """Clipped matches of each order, by dictionaries: in a time that grows with the number of words, not with its square."""
+    matches = []
+    for order in range(1, orders + 1):
+        others = [_ngram_counts(reference, order) for reference in references]
+        own = _ngram_counts(words, order)
+        matches.append(sum(min(times, max(other.get(gram, 0) for other in others)) for gram, times in own.items()))
+    return matches
+
+
+def _ngram_counts(words: list[int], order: int) -> Counter[tuple[int, ...]]:
+    return Counter(zip(*[words[start:] for start in range(order)], strict=False))
 
 
 def guesses(lengths: np.ndarray, orders: int) -> np.ndarray:

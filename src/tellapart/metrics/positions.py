@@ -19,6 +19,9 @@ from tellapart.metrics.ngrams import Numbered
 CELLS = 1 << 18
 """Cells of a table worked on at once: two tables of bytes stay within a core's cache."""
 
+LONG = 2000
+"""Words of a caption whose tables would take more time and memory than sorting its n-grams."""
+
 
 class Scratch:
     """Two buffers for the tables, kept from one use to the next: fresh memory costs more than the comparison itself."""
@@ -129,11 +132,32 @@ def own_counts(captions: Numbered, orders: int, scratch: Scratch, *, earlier: bo
     if longest**2 * len(captions.lengths) <= 4 * CELLS:
         left, places = columns(captions)
         return own_tables(left, orders, scratch, earlier=earlier).reshape(orders, -1).take(places, axis=1)
+    for caption in np.flatnonzero(captions.lengths > LONG):
+        places = captions.places(np.array([caption]))
+        counts[:, places] = _sorted_counts(captions.words[places], orders, earlier=earlier)
     order = np.argsort(-captions.lengths, kind="stable")
+    order = order[captions.lengths[order] <= LONG]
     for part in chunks(captions.lengths[order] ** 2):
         left, places = columns(captions.select(order[part]))
         tables = own_tables(left, orders, scratch, earlier=earlier).reshape(orders, -1)
         counts[:, captions.places(order[part])] = tables.take(places, axis=1)
+    return counts
+
+
+def _sorted_counts(words: np.ndarray, orders: int, *, earlier: bool) -> np.ndarray:
+    """``[orders, T]``: :func:`own_counts` of one caption, by sorting its n-grams."""
+    counts = np.zeros((orders, len(words)), np.int64)
+    _, firsts = np.unique(words, return_inverse=True)
+    grams = firsts
+    for n in range(orders):
+        if n:
+            pairs = grams[: len(words) - n].astype(np.int64) * len(words) + firsts[n:]
+            _, grams = np.unique(pairs, return_inverse=True)
+        sizes = np.bincount(grams)
+        counts[n, : len(grams)] = sizes[grams]
+        if earlier:
+            order = np.argsort(grams, kind="stable")
+            counts[n, order] = np.arange(len(grams)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
     return counts
 
 

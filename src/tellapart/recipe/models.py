@@ -15,7 +15,7 @@ from safetensors import SafetensorError, safe_open
 
 from tellapart.captioners.adapters import LoraOptions
 from tellapart.data.load import load_dataset
-from tellapart.errors import UsageError
+from tellapart.errors import UsageError, reason_of
 from tellapart.files import trained_part
 from tellapart.listeners.clip import ClipListener, Pooling
 from tellapart.listeners.kinds import is_late, is_vse, trained_folder
@@ -304,7 +304,7 @@ def _device(name: str) -> torch.device:
         torch.empty(0, device=name)
         return torch.device(name)
     except (RuntimeError, AssertionError) as error:
-        reason = str(error).strip().split("\n")[0].rstrip(".")
+        reason = reason_of(error)
         raise UsageError(
             f"matcher.device is {name!r}, which cannot be used here ({reason}): name another, or leave it out."
         ) from error

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from tellapart.errors import UsageError
-from tellapart.names import require_known
+from tellapart.names import listed, require_known
 from tellapart.recipe.flags import (
     NoValue,
     flat_rewards,
@@ -488,10 +488,10 @@ def _methods(
             if path
             else "there is no recipe: name a file such as recipe.yaml, or --method"
         )
-        raise UsageError(f"{where} one of {', '.join(catalogue.methods)}.")
+        raise UsageError(f"{where} one of {listed(list(catalogue.methods))}; tellapart methods describes them.")
     if isinstance(method, NoValue):
         raise UsageError("--method has no value: write --method NAME.")
-    for name in filter(None, (method, before)):
+    for name in (each for each in (method, before) if each is not None):
         require_known(str(name), catalogue.methods, "a method")
     return (None if before is None else str(before)), str(method)
 

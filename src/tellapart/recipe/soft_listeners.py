@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tellapart.captioners.huggingface import HuggingFaceCaptioner
-from tellapart.errors import UsageError
+from tellapart.errors import UsageError, reason_of
 from tellapart.listeners.clip import ClipListener, Pooling
 from tellapart.listeners.image_vectors import MADE_BY, ClipVectors, ImageVectors, StoredVectors
 from tellapart.listeners.kinds import is_late, is_vse, trained_folder
@@ -218,7 +218,7 @@ def fresh_vse(
     try:
         tokenizer = AutoTokenizer.from_pretrained(folder)
     except (OSError, ValueError) as error:
-        reason = str(error).strip().split("\n")[0].rstrip(".")
+        reason = reason_of(error)
         raise UsageError(
             f"listener.vocabulary is {vocabulary!r}, which has no tokenizer ({reason}): name a captioner's run or folder."
         ) from error

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from tellapart.captioners.huggingface import HuggingFaceCaptioner
 from tellapart.captioners.loading import DTYPES
-from tellapart.errors import UsageError
+from tellapart.errors import UsageError, reason_of
 from tellapart.model_size import require_possible
 from tellapart.recipe.models import build_stage, is_world
 
@@ -77,7 +77,7 @@ def unweighted_captioner(
             logits_budget=section.logits_budget,
         )
     except (OSError, ValueError, AttributeError, TypeError) as error:
-        reason = str(error).strip().split("\n")[0].rstrip(".")
+        reason = reason_of(error)
         raise UsageError(
             f"{name} has no weights, and its memory cannot be told from its configuration alone ({reason}): give a whole model."
         ) from error
@@ -101,7 +101,7 @@ def configured_model(path: str, dtype: str, *, size: str) -> nn.Module:
         with torch.device("meta"):
             return kind._from_config(config, dtype=DTYPES[dtype]).requires_grad_(False)
     except (OSError, ValueError, AttributeError) as error:
-        reason = str(error).strip().split("\n")[0].rstrip(".")
+        reason = reason_of(error)
         raise UsageError(
             f"the configuration of {path} cannot be read ({reason}): name a folder that has it."
         ) from error

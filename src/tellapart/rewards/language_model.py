@@ -12,8 +12,8 @@ import torch
 from safetensors import SafetensorError
 from torch import Tensor, nn
 
-from tellapart.errors import UsageError
-from tellapart.listeners.loading import called, complete, existing, first_line, model_digest, vocabulary_of
+from tellapart.errors import UsageError, reason_of
+from tellapart.listeners.loading import called, complete, existing, model_digest, vocabulary_of
 from tellapart.progress import track
 from tellapart.types import Rollout
 
@@ -106,7 +106,7 @@ class LanguageModel:
         try:
             model, tokenizer = complete(AutoModelForCausalLM, source, dtype), AutoTokenizer.from_pretrained(source)
         except (OSError, ValueError, RuntimeError, SafetensorError) as error:
-            reason = first_line(error).rstrip(".:")
+            reason = reason_of(error)
             raise UsageError(
                 f"the language model {path} cannot be loaded ({reason}): give a folder or an id of a causal one, such as gpt2."
             ) from error

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from tellapart.errors import UsageError
+from tellapart.errors import UsageError, reason_of
 from tellapart.listeners.kinds import VSE, is_late, trained_folder
-from tellapart.listeners.loading import CHECKPOINTS, existing, first_line
+from tellapart.listeners.loading import CHECKPOINTS, existing
 from tellapart.listeners.matching import MATCHING_FAMILIES
 from tellapart.listeners.pairs import Precision
 from tellapart.listeners.texts import TEXT_FAMILIES
@@ -108,6 +108,6 @@ def kind_of(path: str | Path) -> str:
         if f"`{VSE}`" in str(error):
             raise UsageError(f"{path} is a VSE, which is no matcher: name a CLIP, a SigLIP or a BLIP.") from error
         raise UsageError(
-            f"the matcher {path} cannot be loaded ({first_line(error)}): check the folder or the id."
+            f"the matcher {path} cannot be loaded ({reason_of(error)}): check the folder or the id."
         ) from error
     return _OF_TYPE.get(model_type, "yes_no")

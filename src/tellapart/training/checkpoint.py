@@ -11,7 +11,7 @@ import shutil
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -275,6 +275,18 @@ def prune(output_dir: Path, limit: int | None) -> None:
         doomed = folder.with_name(f".{folder.name}.pruned")
         folder.rename(doomed)
         shutil.rmtree(doomed, ignore_errors=True)
+
+
+def catch_up(config: TrainConfig, state: State) -> None:
+    """Do what a kill between the last checkpoint and the end of its step left undone: the run's own state, and pruning.
+
+    Args:
+        config: the run's options.
+        state: of the checkpoint that the run resumes from.
+    """
+    if state.step in checkpoints(config.output_dir):
+        write_json(config.output_dir / STATE, vars(replace(state, config=config.to_dict())), durable=True)
+        prune(config.output_dir, config.save_total_limit)
 
 
 def _level(config: dict[str, Any]) -> bool:

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tellapart.errors import UsageError
+from tellapart.errors import UsageError, reason_of
 from tellapart.files import write_text
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ def hub_errors(name: str) -> Iterator[None]:
         raise UsageError(f"the Hugging Face hub refuses {name} ({_refusal(status)}).") from error
     except unreachable as error:
         raise UsageError(
-            f"the Hugging Face hub cannot be reached to push {name} ({_reason(error)}): check the connection and push again."
+            f"the Hugging Face hub cannot be reached to push {name} ({reason_of(error)}): check the connection and push again."
         ) from error
 
 
@@ -122,7 +122,3 @@ def _refusal(status: int | None) -> str:
         404: "there is no such owner: correct the name",
     }
     return known.get(status or 0, f"status {status}: try again later, or see --debug")
-
-
-def _reason(error: Exception) -> str:
-    return next(iter(str(error).strip().splitlines()), type(error).__name__).rstrip(".:")

@@ -124,6 +124,7 @@ class _Training:
         if devices.is_main:
             checkpoint.tidy(config.output_dir)
             write_json(config.output_dir / "run.json", describe(fresh, state.step, total, recipe), durable=True)
+            checkpoint.catch_up(config, state)
         log, selection = RunLog(config, devices, state.step), Selection(config, state.selection)
         doctor = Doctor(config, state.doctor, log.history, speaks=devices.is_main)
         ended = state.ended if config.on_hack != "warn" else ""

@@ -52,10 +52,17 @@ def resolve(path: str, *, size: str = "full", seed: int = 0) -> Path:
     name, seed = _stage_and_seed(path, seed)
     spec.require_size(size)
     folder = stage_folder(name, size, seed)
-    if not folder.is_dir():
+    if (
+        not folder.is_dir() or _lock_of(folder).exists()
+    ):  # a lock beside a stage was left by a kill, and is taken and removed
         needs = {need: resolve(need, size=size) for need in STAGES[name].needs}
         _build(name, folder, needs, size, seed)
     return folder
+
+
+def _lock_of(folder: Path) -> Path:
+    """The lock under which a stage is built."""
+    return folder.with_name(f".{folder.name}.lock")
 
 
 def build_all(size: str = "full", *, seeds: Sequence[int] = (0,)) -> None:
@@ -110,7 +117,7 @@ def _stage_and_seed(path: str, seed: int) -> tuple[str, int]:
 
 def _build(name: str, folder: Path, needs: dict[str, Path], size: str, seed: int) -> None:
     """Train the stage into ``folder``, unless another process does so meanwhile, which is waited for."""
-    with in_turn(folder.with_name(f".{folder.name}.lock"), folder):
+    with in_turn(_lock_of(folder), folder):
         if not folder.is_dir():
             _build_alone(name, folder, needs, size, seed)
 

@@ -15,7 +15,7 @@ from transformers import GenerationConfig
 from tellapart.captioners.base import Encoded
 from tellapart.captioners.families.base import as_list, first_given
 from tellapart.captioners.families.prefix import PrefixDecoder
-from tellapart.errors import UsageError
+from tellapart.errors import UsageError, reason_of
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -81,7 +81,7 @@ class Prompted(PrefixDecoder):
             try:
                 text = joint.apply_chat_template(turns, add_generation_prompt=answer is None)
             except Exception as error:  # a template may raise anything
-                reason = next(iter(str(error).strip().splitlines()), type(error).__name__).rstrip(".:")
+                reason = reason_of(error)
                 raise UsageError(
                     f"the processor's chat template cannot write a turn with an image and words ({reason}): repair "
                     "chat_template.jinja."

@@ -13,7 +13,7 @@ from transformers import Cache
 from tellapart.captioners.base import Encoded
 from tellapart.captioners.families.base import Processors, as_list, first_given
 from tellapart.captioners.families.prompted import Prompted, left_padded, side_by_side
-from tellapart.errors import UsageError
+from tellapart.errors import UsageError, reason_of
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -223,7 +223,7 @@ class Qwen2VL(Prompted):
 
 
 def _reason(error: Exception) -> str:
-    return next(iter(str(error).strip().splitlines()), type(error).__name__).rstrip(".:")
+    return reason_of(error)
 
 
 # Qwen3-VL: Qwen2-VL whose first decoder layers also read deeper layers of the image tower.

@@ -13,7 +13,7 @@ from tellapart.data.folder import is_image, require_images
 from tellapart.data.formats import LOOKED_FOR, layout
 from tellapart.data.formats.base import Layout, Place
 from tellapart.data.formats.clip_folder import ClipFolder
-from tellapart.data.formats.names import Format, Readable
+from tellapart.data.formats.names import Readable
 from tellapart.data.formats.splits import SPLIT_NAMES, UNNAMED, in_order
 from tellapart.data.unlabelled.source import NAME, Unlabelled
 from tellapart.data.video import EXTENSIONS as VIDEOS
@@ -129,8 +129,8 @@ def _open_one(place: Place, format: str | None) -> Layout:
             return kind(place)
     if place.path.suffix.lower() == ".json":
         raise UsageError(
-            f"{place.path} is neither a Karpathy dataset file nor COCO annotations nor another known list of images and "
-            f"captions: convert it, or name its format, one of {', '.join(get_args(Format))}."
+            f"{place.path} is no known list of images and captions, such as a Karpathy dataset file or COCO annotations: "
+            "convert it, or name its --format."
         )
     raise UsageError(
         f"{place.path} is neither a folder nor an image nor a file of images or captions (.json, .jsonl, .csv, .tsv, .parquet, "
