@@ -135,7 +135,9 @@ def test_recipes_of_one_kind_share_a_schema_and_those_of_plugins_do_not(tmp_path
     for default in (1, 2):  # a file that was edited between two calls is read again
         path = tmp_path / f"at_{default}" / "mine.py"
         path.parent.mkdir()
-        text = f"def mine(*, size: int = {default}):\n    return lambda rollout, batch: None\nREWARDS = {{'mine': mine}}"
+        text = (
+            f"def mine(*, size: int = {default}):\n    return lambda rollout, batch: None\nREWARDS = {{'mine': mine}}"
+        )
         path.write_text(text)
         found.append(Recipe.load("world_ved_dico", {"reward.mine": 1.0}, plugins=[path]))
     assert [recipe.schema.rewards["mine"]["size"].default for recipe in found] == [1, 2]
