@@ -80,7 +80,10 @@ def measure(family: str) -> dict[str, Any]:
                     fits.append(done[0])
                     row["LoRA parameters" if lora else "parameters"] = done[0].trained
                     row[f"{'LoRA ' if lora else ''}{method} MB"] = done[1]
-        attempt("resume", lambda: checks.check_resume(family, folder / "resume"))
+        attempt(
+            "resume",
+            lambda: checks.check_resume(family, folder / "resume", checks.fit_for_resuming(family, folder / "resume")),
+        )
         attempt("plain reload", lambda: [checks.check_reload(result) for result in fits])
         model = fits[0].captioner.family.model if fits else None
         row["class"] = type(model).__name__

@@ -24,6 +24,10 @@ FIRST = ("test_world_stages.py", "test_every_family.py", "test_meteor_reference.
 SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--nightly", action="store_true", help="run the tests marked nightly as well")
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Files are handed out in the order below, not those of the most tests first: a long file at the end runs alone.
 
@@ -36,8 +40,12 @@ def pytest_configure(config: pytest.Config) -> None:
         config.option.loadscopereorder = False
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Long files first, so that processes that share the tests end together."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Long files first, so that processes that share the tests end together; nightly tests wait for ``--nightly``."""
+    if not config.getoption("nightly"):
+        for item in items:
+            if item.get_closest_marker("nightly"):
+                item.add_marker(pytest.mark.skip(reason="runs nightly: give --nightly"))
     slow = {item.path for item in items if item.get_closest_marker("slow")}
     turn = {name: place for place, name in enumerate(FIRST)}
     items.sort(key=lambda item: turn.get(item.path.name, len(FIRST) + (item.path not in slow)))

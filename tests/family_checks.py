@@ -142,11 +142,15 @@ def check_training(result: Fit) -> None:
         assert all("lora_" in name for name in learning)
 
 
-def check_resume(family: str, folder: Path) -> None:
-    """Two steps are one, and one more after resuming, to the bit."""
-    whole = fit(family, "scst", folder, out="whole", save_steps=1)
+def fit_for_resuming(family: str, folder: Path) -> Fit:
+    """Two steps of SCST, with a checkpoint of each."""
+    return fit(family, "scst", folder, out="scst", save_steps=1)
+
+
+def check_resume(family: str, folder: Path, whole: Fit) -> None:
+    """Two steps (``whole``, of :func:`fit_for_resuming`) are one, and one more after resuming, to the bit."""
     (folder / "cut").mkdir()
-    (folder / "whole" / "checkpoint-1").rename(folder / "cut" / "checkpoint-1")
+    (whole.folder / "checkpoint-1").rename(folder / "cut" / "checkpoint-1")
     cut = fit(family, "scst", folder, out="cut", save_steps=1, resume_from_checkpoint="last")
     # The folder has a checkpoint and no log, so that a training which began anew would have both steps.
     assert [line["step"] for line in cut.history if "loss" in line] == [2]

@@ -18,7 +18,8 @@ from tellapart.captioning.journal import read_journal
 from tellapart.captioning.work import Work
 from tellapart.errors import UsageError
 
-TWO = Pace(batch_size=5, threads=1, processes=2, by_size=False)
+TWO = Pace(batch_size=5, threads=1, processes=2, by_size=False, imports=("tellapart.captioners.base",))
+"""Two workers, forked from a process that has imported what the fakes need: else each of them would import torch alone."""
 
 
 def run(folder, count=60, pace=TWO, **options):
@@ -85,7 +86,7 @@ def test_the_sentence_of_a_worker_is_raised(tmp_path):
 
 
 def test_one_broken_image_may_end_the_run(tmp_path):
-    pace = Pace(batch_size=5, threads=1, processes=2, by_size=False, fail=True)
+    pace = replace(TWO, fail=True)
     with pytest.raises(UsageError, match=r"^i7 is broken: repair it\.$"):
         run(tmp_path, pace=pace, count=12)
 

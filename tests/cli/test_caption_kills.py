@@ -56,6 +56,7 @@ def stopped(command: list[str], work: Path, more: int, wait: float, number: int)
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_three_kills_change_nothing(words, tmp_path, capsys):
     assert main(["caption", *words, "--output", str(tmp_path / "whole.jsonl")]) == 0
     whole = {row["id"]: row["caption"] for row in map(json.loads, (tmp_path / "whole.jsonl").read_text().splitlines())}

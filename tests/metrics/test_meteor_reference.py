@@ -1,4 +1,4 @@
-"""METEOR held against the Java program that pycocoevalcap ships, and against its recorded values."""
+"""METEOR held against the recorded values of the Java program that pycocoevalcap ships, and nightly against the program."""
 
 import gzip
 import itertools
@@ -61,6 +61,7 @@ def assert_equal_statistics(pairs, program):
     assert not len(different), [pairs[n] for n in different[:10]]
 
 
+@pytest.mark.nightly
 @pytest.mark.java
 @pytest.mark.skipif(shutil.which("java") is None, reason="needs a Java runtime")
 def test_odd_captions_have_the_statistics_of_the_jar(program):
@@ -76,6 +77,7 @@ def test_odd_captions_have_the_statistics_of_the_jar(program):
     assert_equal_statistics(pairs, program)
 
 
+@pytest.mark.nightly
 @pytest.mark.java
 @pytest.mark.skipif(shutil.which("java") is None, reason="needs a Java runtime")
 def test_shuffled_paraphrases_have_the_statistics_of_the_jar(program):
@@ -97,6 +99,7 @@ def test_shuffled_paraphrases_have_the_statistics_of_the_jar(program):
     assert_equal_statistics(pairs, program)
 
 
+@pytest.mark.nightly
 @pytest.mark.java
 @pytest.mark.skipif(shutil.which("java") is None, reason="needs a Java runtime")
 @pytest.mark.parametrize("name", ["human", "m2_transformer", "blip2_results_xe"])
@@ -117,6 +120,7 @@ def test_captions_that_served_for_no_rule_have_the_statistics_of_the_jar(name, p
     assert_equal_statistics([(words[n], ptb_tokenize(references[image])) for n, image in enumerate(images)], program)
 
 
+@pytest.mark.nightly
 @pytest.mark.java
 @pytest.mark.skipif(shutil.which("java") is None, reason="needs a Java runtime")
 def test_corpora_with_captions_that_are_references_are_those_of_the_jar(program):

@@ -199,7 +199,8 @@ def parts_of(batch, size):
 @pytest.mark.parametrize(
     ("kind", "count", "part", "scored", "reduction"),
     [
-        ("vlrm_rs", 4096, 64, None, "seq_mean"),
+        pytest.param("vlrm_rs", 4096, 64, None, "seq_mean", marks=pytest.mark.nightly),
+        ("vlrm_rs", 64, 8, None, "seq_mean"),
         ("vlrm", 64, 8, 3, "seq_mean"),
         ("vlrm", 15, 5, 3, "token_mean"),
         ("vlrm_rs", 15, 5, 3, "token_mean"),

@@ -121,5 +121,24 @@ def test_a_training_that_was_stopped_before_its_first_checkpoint_begins_again(ma
 
 
 def test_overrides_may_wait_for_the_schema():
-    recipe = load_with("world_ved_dico", {}, lambda schema: {"objective.beta": 0.3}, Catalogue())
+    recipe = load_with("world_ved_dico", {}, lambda schema: {"objective.beta": 0.3}, Catalogue.load())
     assert recipe.objective["beta"] == 0.3
+
+
+def test_recipes_of_one_kind_share_a_schema_and_those_of_plugins_do_not(tmp_path):
+    """Building the schema took most of the seconds in which a study reads its hundreds of recipes."""
+    one, other = (Recipe.load("world_ved_dico", {"objective.beta": beta}) for beta in (0.1, 0.3))
+    assert one.schema is other.schema
+    assert (one.objective["beta"], other.objective["beta"]) == (0.1, 0.3)
+    assert one.schema is not Recipe.load("world_ved_dico", {"reward.cider_d": 0.5}).schema
+    found = []
+    for default in (1, 2):  # a file that was edited between two calls is read again
+        path = tmp_path / f"at_{default}" / "mine.py"
+        path.parent.mkdir()
+        text = (
+            f"def mine(*, size: int = {default}):\n    return lambda rollout, batch: None\nREWARDS = {{'mine': mine}}"
+        )
+        path.write_text(text)
+        found.append(Recipe.load("world_ved_dico", {"reward.mine": 1.0}, plugins=[path]))
+    assert [recipe.schema.rewards["mine"]["size"].default for recipe in found] == [1, 2]
+    assert [dict(recipe.reward[-1].options) for recipe in found] == [{"size": 1}, {"size": 2}]

@@ -15,11 +15,11 @@ BETAS = ("dico, beta (0.05)", "dico, beta (0.1)", "dico, beta (0.2)", "dico, bet
 COEFS = tuple(f"scst-CLIP+KL, kl_coef ({value:g})" for value in (0.003, 0.01, 0.03, 0.1))
 
 
-@pytest.fixture
-def study(tmp_path):
+@pytest.fixture(scope="module")
+def study(tmp_path_factory):
     """Finished: 1e-4 is best on val for all but dico (3e-5); R@1 rises over steps, and with smaller knobs."""
     return finish(
-        study_of("dico", tmp_path),
+        study_of("dico", tmp_path_factory.mktemp("dico")),
         watched,
         greedy,
         selected=30,

@@ -16,15 +16,14 @@ FREE, OURS = negclip.FREE, negclip.OURS
 KEYS = ("listener_R@1", "judge_R@1", "truthful", "hallucinated", "detail", "Self-BLEU", "mean_length")
 
 
-@pytest.fixture
-def study(tmp_path):
+def build(folder):
     """The table's rows have CIDEr 2, 1.9, 1.8 and so on and 30 of the others; most points lie below.
 
     ``FREE`` at 1e-4 has more exact recall than any row and less CIDEr; ``OURS`` at one point has more of all but is, with the
     first seed, below every row: only the mean over seeds shows it.
     """
-    made = study_of("negclip", tmp_path, kind=negclip.NegclipStudy)
-    table = study_of("table", tmp_path)
+    made = study_of("negclip", folder, kind=negclip.NegclipStudy)
+    table = study_of("table", folder)
     rows = [name for name in table.file.rows if name not in negclip.OF_OURSELVES]
     for name in rows:
         place = rows.index("scst-CIDEr" if name == "sll" else name)  # one training, as in truth
@@ -41,6 +40,12 @@ def study(tmp_path):
                 metrics = point(*values(name, setting, task))
                 note_training(task, {0: metrics, 60: metrics}, selected=60)
     return made
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory):
+    """For tests that change nothing in it."""
+    return build(tmp_path_factory.mktemp("negclip"))
 
 
 def values(name, setting, task):
@@ -97,7 +102,8 @@ def test_rows_of_the_table_are_the_tables_trainings(study):
         assert ours.folder == table.task(name, table.file.rows[name].setting, 1).folder
 
 
-def test_without_the_table_nothing_is_trained(study, tmp_path, monkeypatch):
+def test_without_the_table_nothing_is_trained(tmp_path, monkeypatch):
+    study = build(tmp_path)
     monkeypatch.setattr("tellapart.sweep.tasks.build_stages", lambda named: None)
     table = study_of("table", study.sweep.root)
     (table.task("scst-PAC", table.file.rows["scst-PAC"].setting, 2).folder / "trained.json").unlink()
@@ -109,7 +115,8 @@ def test_without_the_table_nothing_is_trained(study, tmp_path, monkeypatch):
         run(STUDIES / "negclip.yaml", kind=negclip.NegclipStudy, argv=["--output_dir", str(tmp_path / "empty")])
 
 
-def test_the_page_shows_every_point_and_each_claim(study, tmp_path, monkeypatch):
+def test_the_page_shows_every_point_and_each_claim(tmp_path, monkeypatch):
+    study = build(tmp_path)
     monkeypatch.setattr(study_page, "_probe", lambda study: [])
     monkeypatch.setattr(negclip, "places", lambda study: "places")
     heights = {FREE: 5.0, OURS: 4.0, "scst-CIDEr": 3.0}

@@ -35,16 +35,8 @@ def build(folder, changed=None):
 
 
 @pytest.fixture(scope="module")
-def made():
-    return {}
-
-
-@pytest.fixture
-def study(made, tmp_path_factory):
-    """Built by the first test that asks, after recipes were patched to be read once."""
-    if not made:
-        made["study"] = build(tmp_path_factory.mktemp("psst"))
-    return made["study"]
+def study(tmp_path_factory):
+    return build(tmp_path_factory.mktemp("psst"))
 
 
 def on_curve(shown, task):

@@ -28,8 +28,8 @@ OnVal = Callable[[str, Task], Mapping[int, Mapping[str, float]]]
 OnTest = Callable[[str, Task, str, str], Mapping[str, float]]
 
 
-@pytest.fixture(autouse=True)
-def loaded_once(monkeypatch):
+@pytest.fixture(autouse=True, scope="module")
+def loaded_once():
     """Recipes are read once for all tests."""
 
     def load_once(name, overrides):
@@ -38,7 +38,9 @@ def loaded_once(monkeypatch):
             return _LOADED[key]
         return _LOADED.setdefault(key, load(name, overrides))
 
-    monkeypatch.setattr("tellapart.sweep.tasks.load", load_once)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("tellapart.sweep.tasks.load", load_once)
+        yield
 
 
 def module(name: str) -> ModuleType:

@@ -10,6 +10,7 @@ from tellapart.sweep.demo import run_demo
 
 
 @pytest.mark.slow
+@pytest.mark.nightly  # .ci/run runs the same command
 def test_the_demo_compares_and_reports_and_resumes(tmp_path, monkeypatch):
     said, comparison, page = run_demo(tmp_path, size="small", workers=1)
     names = [result.name for result in comparison.results]

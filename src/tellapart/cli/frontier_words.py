@@ -141,7 +141,7 @@ def _recipe_types(argv: Sequence[str], words: Sequence[str]) -> dict[str, Any]:
     rewards = split_words([word for word in words if word.startswith("--reward.")], {}).options
     for word in argv:
         if is_recipe(word) and not word.startswith("--"):
-            types |= schema_of(word, rewards, Catalogue()).types
+            types |= schema_of(word, rewards, Catalogue.load()).types
     return types
 
 

@@ -93,5 +93,5 @@ def _described(name: str) -> str:
     lines = [*wrap(f"{name}: {method.summary}", HELP_WIDTH)]
     for heading, text in facts.items():
         lines += wrap(f"  {heading + ':':<12}{text}", HELP_WIDTH, subsequent_indent=" " * 14) if text else []
-    options = captioner_schema(name, Catalogue()).sections[OBJECTIVE].options
+    options = captioner_schema(name, Catalogue.load()).sections[OBJECTIVE].options
     return "\n".join([*lines, "", "options:", *help_lines(options, f"{OBJECTIVE}.")]) if options else "\n".join(lines)

@@ -97,7 +97,7 @@ def _help(argv: Sequence[str]) -> str:
     )
     rest = [word for word in argv if word not in ("--help", "-h")]
     if recipe_word(rest) is None and "--method" not in " ".join(rest):
-        catalogue = Catalogue()
+        catalogue = Catalogue.load()
         lines += [*captioner_schema(None, catalogue).help(), "", "for one invocation:", *help_lines(FLAGS)]
         names = f"Name a recipe or --method ({', '.join(catalogue.methods)}) to see the method's options too."
         return "\n".join([*lines, "", *wrap(names, HELP_WIDTH)])

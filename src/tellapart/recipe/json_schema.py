@@ -33,7 +33,7 @@ def recipe_schema(catalogue: Catalogue | None = None) -> dict[str, Any]:
     Args:
         catalogue: of methods, rewards and parts; by default what is shipped and installed.
     """
-    catalogue = Catalogue() if catalogue is None else catalogue
+    catalogue = Catalogue.load() if catalogue is None else catalogue
     parts = [name for name, kind in catalogue.parts.items() if not kind.plain]
     shared = captioner_schema(None, catalogue, others=parts)
     found = _object(shared, "A training of a captioner (tellapart train)")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from inspect import cleandoc, getdoc
 from pathlib import Path
 from textwrap import wrap
@@ -24,7 +24,6 @@ from tellapart.recipe.options import (
     Given,
     Option,
     help_lines,
-    members_below,
     model_of,
     options_of,
     records_in,
@@ -44,9 +43,9 @@ REWARD = "reward"
 OBJECTIVE = "objective"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Catalogue:
-    """The methods, rewards and parts that recipes can name.
+    """The methods, rewards and parts that recipes can name; equal to itself only, so that schemas can be kept per catalogue.
 
     Args:
         methods: name -> method.
@@ -67,6 +66,8 @@ class Catalogue:
         Raises:
             UsageError: a file cannot be run, or brings what is taken or of another kind.
         """
+        if not plugins:
+            return _installed()
         methods, rewards, parts = METHODS, REWARDS, PARTS
         for path in map(Path, plugins):
             offered = offered_by(path)
@@ -75,6 +76,12 @@ class Catalogue:
             parts = parts.extended(offered.parts, str(path))
             _require_parts(offered, rewards, parts, path)
         return Catalogue(methods, rewards, parts, tuple(map(Path, plugins)))
+
+
+@lru_cache(maxsize=1)
+def _installed() -> Catalogue:
+    """What is shipped and installed: one catalogue, since schemas are kept per catalogue."""
+    return Catalogue()
 
 
 def _require_parts(
@@ -211,7 +218,7 @@ class Schema:
 
     def keeps_mapping(self, key: str) -> bool:
         """Whether a mapping under this name is one value, not a section."""
-        return key in self.types and takes_mapping(self.types[key]) and not members_below(key, self.types[key])
+        return key in self.types and takes_mapping(self.types[key]) and not self.holds_members(key)
 
     def help(self) -> list[str]:
         """The options as ``--help`` lists them."""
@@ -264,6 +271,14 @@ def captioner_schema(
     Raises:
         UsageError: a reward or a part is unknown.
     """
+    return _captioner_schema(method, catalogue, tuple(rewards), tuple(others))
+
+
+@lru_cache(maxsize=128)
+def _captioner_schema(
+    method: str | None, catalogue: Catalogue, rewards: tuple[str, ...], others: tuple[str, ...]
+) -> Schema:
+    """The schema, built once per kind of recipe: a study reads hundreds of recipes of a few kinds."""
     sections: dict[str, Section] = {"captioner": Section.of(CaptionerSection), "data": Section.of(DataSection)}
     entries: dict[str, dict[str, Option]] = {}
     kind = None if method is None else catalogue.methods[method]
