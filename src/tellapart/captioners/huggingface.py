@@ -229,6 +229,18 @@ class HuggingFaceCaptioner(Captioner):
         return next(self.family.model.parameters()).device
 
     @property
+    def num_frames(self) -> int | None:
+        """Frames that the model reads of each clip; none: it reads stills, or features."""
+        return self.family.num_frames
+
+    def reversed_frames(self, batch: Batch) -> Batch | None:
+        """The batch with the frames of each clip backwards; none where the model reads no frames."""
+        if self.num_frames is None:
+            return None
+        inputs = {**batch.inputs, self.name: self.family.frames_reversed(batch.inputs[self.name])}
+        return replace(batch, inputs=inputs)
+
+    @property
     def eos_token_ids(self) -> list[int]:
         """Ids that end a caption."""
         return self.family.eos
@@ -246,7 +258,8 @@ class HuggingFaceCaptioner(Captioner):
         return self
 
     def process(self, images: list[Image.Image]) -> dict[str, Tensor]:
-        """The tensors of the family: ``pixel_values [len(images), 3, height, width]``, the prompt's tokens, ..."""
+        """The tensors of the family: ``pixel_values [len(images), 3, height, width]``, the prompt's tokens, ...; of a model with
+        ``num_frames`` each image is a list of frames."""
         return self.family.process(images)
 
     def encode(self, batch: Batch) -> Encoded:

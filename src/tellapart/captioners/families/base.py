@@ -133,6 +133,15 @@ class Family(ABC):
         return None
 
     @property
+    def num_frames(self) -> int | None:
+        """Frames that the model reads of each clip; none: it reads stills."""
+        return None
+
+    def frames_reversed(self, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
+        """The tensors of :meth:`process` with the frames of each clip backwards; asked only where there are frames."""
+        raise NotImplementedError
+
+    @property
     def never_drawn(self) -> list[int]:
         """Ids that human captions may hold and drawn ones may not."""
         return []
