@@ -158,7 +158,7 @@ def test_key_frames_apart(tmp_path):
     times = [example.image.seconds for example in load(film, seconds_between=1.2)]
     assert times == pytest.approx([0.0, 1.5, 3.0])
     cut(film, 0.5)  # an .mp4 without its end has lost its table of frames
-    with pytest.raises(UsageError, match=r"film\.mp4 is not a readable image"):
+    with pytest.raises(UsageError, match=r"film\.mp4 is not a readable video"):
         load(film)
 
 

@@ -15,7 +15,7 @@ from tellapart.data.formats.patterns import is_pattern
 from tellapart.data.images import ImageFile
 from tellapart.data.load import exists, read_split, require_columns, source_at
 from tellapart.data.remote.addresses import scheme_of
-from tellapart.data.unlabelled.videos import is_video
+from tellapart.data.video import is_video
 from tellapart.errors import UsageError
 
 logger = logging.getLogger(__name__)

@@ -12,17 +12,14 @@ from tellapart.captioning.records import Item
 from tellapart.data.center_crop import center_square
 from tellapart.data.remote.images import fetch_ahead
 from tellapart.errors import UsageError
+from tellapart.frames import Opened, Opener, Processor
 from tellapart.types import Batch
 
 if TYPE_CHECKING:
-    from PIL import Image
     from torch import Tensor
 
 R = TypeVar("R")
-Processor = Callable[[list["Image.Image"]], dict[str, "Tensor"]]
 ById = Callable[[list[str]], dict[str, "Tensor"]]
-Opened = tuple[Item, "Image.Image | None"]
-"""An image and its picture, if any model looks at pictures."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +57,7 @@ class Reader:
     ) -> None:
         self.processors, self.features, self.center_crop = dict(processors), dict(features or {}), center_crop
         self.distractors = distractors
+        self._opener = Opener(self.processors)
 
     def __call__(self, items: Sequence[Item]) -> Read:
         """The images as one batch. Without references: nothing here looks at them."""
@@ -72,7 +70,7 @@ class Reader:
         return Read(read, whole.batch if read else None, errors)
 
     def _read(self, items: Sequence[Item]) -> Read:
-        opened: list[Opened] = []
+        opened: list[tuple[Item, Opened]] = []
         failed = fetch_ahead(item.image for item in items) if self.processors else {}
         errors = {item.id: failed[item.image.name] for item in items if item.image.name in failed}
         for item in items:
@@ -81,7 +79,7 @@ class Reader:
             try:
                 for look_up in self.features.values():
                     look_up([item.id])
-                opened.append((item, self._open(item) if self.processors else None))
+                opened.append((item, self._opener.open(item.image, cut=center_square if self.center_crop else None)))
             except UsageError as error:
                 errors[item.id] = str(error)
         try:
@@ -90,26 +88,19 @@ class Reader:
             fit = [pair for pair in opened if self._fits(pair, errors)]
             return self._batch(fit, errors)
 
-    def _open(self, item: Item) -> Image.Image:
-        image = item.image.open()
-        return center_square(image) if self.center_crop else image
-
-    def _batch(self, opened: Sequence[Opened], errors: dict[str, str]) -> Read:
-        items, images = [item for item, _ in opened], [image for _, image in opened if image is not None]
+    def _batch(self, opened: Sequence[tuple[Item, Opened]], errors: dict[str, str]) -> Read:
+        items = [item for item, _ in opened]
         if not items:
             return Read([], None, errors)
         ids = [item.id for item in items]
-        inputs = {name: processor(images) for name, processor in self.processors.items()}
+        inputs = self._opener.inputs([pictures for _, pictures in opened])
         inputs |= {name: look_up(ids) for name, look_up in self.features.items()}
         return Read(items, Batch(ids, [[] for _ in items], inputs), errors)
 
-    def _fits(self, pair: Opened, errors: dict[str, str]) -> bool:
-        item, image = pair
-        if image is None:
-            return True
+    def _fits(self, pair: tuple[Item, Opened], errors: dict[str, str]) -> bool:
+        item, pictures = pair
         try:
-            for processor in self.processors.values():
-                processor([image])
+            self._opener.inputs([pictures])
         except (ValueError, TypeError, ArithmeticError, OSError, RuntimeError) as error:
             reason = next(iter(str(error).splitlines()), type(error).__name__).rstrip(".")
             errors[item.id] = f"{item.image.name} cannot be prepared for the model ({reason}): resize or remove it."

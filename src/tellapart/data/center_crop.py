@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tellapart.data.clips import ClipSource
 from tellapart.data.dataset import CaptionDataset, Example, LazyExamples
 from tellapart.data.images import ImageSource
 
@@ -67,6 +68,17 @@ class CenterCropped:
         return hashlib.sha256(f"center square of {self.whole.fingerprint()}".encode()).hexdigest()
 
 
+@dataclass(frozen=True)
+class CroppedClip(CenterCropped):
+    """The same of a clip, every frame of which is cut."""
+
+    whole: ClipSource
+
+    def frames(self, num_frames: int) -> list[Image.Image]:
+        """``num_frames`` squares, in the order of time."""
+        return [center_square(frame) for frame in self.whole.frames(num_frames)]
+
+
 class _LazilyCropped(LazyExamples):
     """The squares of examples that are made when they are asked for."""
 
@@ -113,7 +125,8 @@ def is_center_cropped(dataset: CaptionDataset) -> bool:
 
 
 def _cropped(example: Example) -> Example:
-    return replace(example, image=CenterCropped(example.image))
+    image = example.image
+    return replace(example, image=CroppedClip(image) if isinstance(image, ClipSource) else CenterCropped(image))
 
 
 def stored(image: ImageSource) -> ImageSource:

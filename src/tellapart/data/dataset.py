@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Protocol
@@ -11,15 +11,12 @@ import numpy as np
 
 from tellapart.data.images import ImageSource
 from tellapart.errors import UsageError
+from tellapart.frames import Opener, Processor, seen_as
 
 if TYPE_CHECKING:
-    from PIL import Image
     from torch import Tensor
 
     from tellapart.types import Batch
-
-Processor = Callable[[list["Image.Image"]], dict[str, "Tensor"]]
-"""RGB images -> a model's tensors, one row an image."""
 
 
 class FeatureProcessor(Protocol):
@@ -36,7 +33,7 @@ class FeatureProcessor(Protocol):
 
 @dataclass(frozen=True)
 class Example:
-    """One image, its id and its human captions (perhaps none), byte for byte as they are stored."""
+    """One image or clip, its id and its human captions (perhaps none), byte for byte as they are stored."""
 
     id: str
     image: ImageSource
@@ -146,7 +143,8 @@ class Collate:
     """Turns examples into a batch, running each named processor once on all images.
 
     Args:
-        processors: name of a model -> what it reads of pictures. Without any, no picture is opened.
+        processors: name of a model -> what it reads of pictures. Without any, no picture is opened. One with ``num_frames``
+            reads frames of clips (:class:`~tellapart.frames.Opener`), any other one a still per image.
         features: name of a model -> what it reads by image ids.
     """
 
@@ -154,6 +152,7 @@ class Collate:
         self, processors: Mapping[str, Processor], *, features: Mapping[str, FeatureProcessor] | None = None
     ) -> None:
         self.processors, self.features = dict(processors), dict(features or {})
+        self._opener = Opener(self.processors)
 
     def __call__(self, examples: Sequence[Example]) -> Batch:
         """The examples as a batch; references lose the space around them.
@@ -163,8 +162,7 @@ class Collate:
         """
         from tellapart.types import Batch  # imports torch, which captions without images do without
 
-        images = [example.image.open() for example in examples] if self.processors else []
-        inputs = {name: processor(images) for name, processor in self.processors.items()}
+        inputs = self._opener.inputs([self._opener.open(example.image) for example in examples])
         ids = [example.id for example in examples]
         inputs |= {name: processor(ids) for name, processor in self.features.items()}
         references = [[text.strip() for text in e.references] for e in examples]
@@ -173,5 +171,5 @@ class Collate:
     def fingerprint(self, example: Example) -> str:
         """A hash that tells what models see of an example from what they see of others."""
         if self.processors or not self.features:
-            return example.image.fingerprint()
+            return seen_as(example.image, self._opener.num_frames)
         return "".join(processor.fingerprint(example.id) for processor in self.features.values())

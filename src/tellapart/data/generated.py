@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tellapart.data.center_crop import CenterCropped
-from tellapart.data.dataset import Processor
 from tellapart.data.folder import find_images
 from tellapart.data.formats.by_stem import Finder, by_stem
 from tellapart.data.images import ImageFile, ImageSource
 from tellapart.errors import UsageError
+from tellapart.frames import Opener, Processor
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -33,6 +33,7 @@ class GeneratedImages:
         if not folder.is_dir():
             raise UsageError(f"the folder of generated images {folder} does not exist: check pac.images.")
         self.folder, self.process, self.center_crop = folder, process, center_crop
+        self._opener = Opener.of(process)
         self._finder = Finder(by_stem(find_images(folder), folder))
 
     def require(self, ids: Iterable[str]) -> None:
@@ -50,7 +51,7 @@ class GeneratedImages:
         Raises:
             UsageError: a picture is missing or cannot be read.
         """
-        return self.process([self._picture(image_id).open() for image_id in ids])
+        return self.process([self._opener.single(self._picture(image_id)) for image_id in ids])
 
     def fingerprint(self, image_id: str) -> str:
         """A hash of the picture of an image."""

@@ -43,15 +43,16 @@ IMAGES = {
 """Image format -> how its files begin (those of one family: their brand), even where the header goes wrong later on."""
 
 
-def unreadable(name: str, why: str, remedy: str = "repair or remove it") -> ImageError:
+def unreadable(name: str, why: str, remedy: str = "repair or remove it", *, what: str = "image") -> ImageError:
     """The error for a file that is no image, or a damaged one.
 
     Args:
         name: what the message calls it.
         why: a few words.
         remedy: what to do about it.
+        what: what it should be.
     """
-    return ImageError(f"{name} is not a readable image ({why}): {remedy}.")
+    return ImageError(f"{name} is not a readable {what} ({why}): {remedy}.")
 
 
 def not_an_image(data: bytes, name: str) -> ImageError:

@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from tellapart.data.dataset import CaptionDataset, Collate, Processor
+from tellapart.data.dataset import CaptionDataset, Collate
 from tellapart.evaluation.listening import read_images, read_texts
 from tellapart.evaluation.measures import Measured
+from tellapart.frames import Processor
 from tellapart.metrics.retrieval import recall_at_k, reference_ranks, retrieval_ranks
 from tellapart.types import Listener
 

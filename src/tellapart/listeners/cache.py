@@ -13,32 +13,18 @@ import os
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import safetensors.torch
 import torch
 from torch import Tensor
 
 from tellapart.errors import UsageError
-
-if TYPE_CHECKING:
-    from PIL import Image
+from tellapart.frames import Picture
 
 logger = logging.getLogger(__name__)
 
 _SUFFIX = ".safetensors"
-
-
-class Picture(Protocol):
-    """An image that can be read, and told from others by its content."""
-
-    def open(self) -> Image.Image:
-        """The image in RGB."""
-        ...
-
-    def fingerprint(self) -> str:
-        """A hash of its content."""
-        ...
 
 
 class NamedPicture(Protocol):

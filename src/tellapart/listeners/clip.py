@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from tellapart.errors import UsageError
 from tellapart.files import cache_dir, fresh_folder, write_json
+from tellapart.frames import Opener, frames_wanted, seen_as
 from tellapart.listeners.cache import EmbeddingStore, EmbeddingTable, NamedPicture
 from tellapart.listeners.loading import backbone, called, load_dual_encoder, model_digest, vocabulary_of
 from tellapart.listeners.texts import TEXT_FAMILIES
@@ -234,7 +235,9 @@ class ClipListener:
             self.forget_images()
             self._table_of = fingerprint
         examples = {example.id: example for example in dataset}
-        key_of = {name: example.image.fingerprint() for name, example in track(examples.items(), "hashing images")}
+        num_frames = frames_wanted(self)
+        hashing = track(examples.items(), "hashing images")
+        key_of = {name: seen_as(example.image, num_frames) for name, example in hashing}
         example_of = {key: examples[name] for name, key in key_of.items()}
         store = EmbeddingStore(cache_dir() / "embeddings" / fingerprint)
         known = store.load(list(example_of))
@@ -246,14 +249,14 @@ class ClipListener:
         self._table = EmbeddingTable()
 
     def _embed_and_store(self, missing: dict[str, NamedPicture], store: EmbeddingStore) -> dict[str, Tensor]:
-        keys, done = list(missing), dict[str, Tensor]()
+        keys, done, opener = list(missing), dict[str, Tensor](), Opener.of(self.process)
         with bar(f"{self.name}: embedding images", len(keys)) as running, ThreadPoolExecutor() as pool:
             for start in range(0, len(keys), _IMAGES_A_FILE):
                 part = keys[start : start + _IMAGES_A_FILE]
                 rows = []
                 for first in range(0, len(part), self.batch_size):
                     some = part[first : first + self.batch_size]
-                    images = list(pool.map(lambda key: missing[key].image.open(), some))
+                    images = list(pool.map(lambda key: opener.single(missing[key].image), some))
                     rows.append(
                         self._without_gradients(self.embed_images, [self.process(images)["pixel_values"]]).cpu()
                     )

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from tellapart.errors import UsageError
 from tellapart.files import fresh_folder
+from tellapart.frames import Opener
 from tellapart.listeners.cache import NamedPicture
 from tellapart.listeners.late_model import LateModel, all_logprobs, counted, pair_logprobs
 from tellapart.listeners.loading import called, complete, existing, first_line, model_digest, vocabulary_of
@@ -99,12 +100,12 @@ class LateListener(TokenizedMatcher):
 
     def cache_images(self, dataset: Iterable[NamedPicture]) -> None:
         """Compute the images' vectors once and keep them in memory by id; call it again after changing the weights."""
-        examples = list(dataset)
+        examples, opener = list(dataset), Opener.of(self.process)
         self.know_images(examples)
         with torch.no_grad():
             for start in range(0, len(examples), self.batch_size):
                 some = examples[start : start + self.batch_size]
-                vectors = self.vectors(self.process([example.image.open() for example in some]))
+                vectors = self.vectors(self.process([opener.single(example.image) for example in some]))
                 self._vectors.update((example.id, row) for example, row in zip(some, vectors, strict=True))
 
     def vectors_of(self, ids: Sequence[str]) -> Tensor:

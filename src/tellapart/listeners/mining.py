@@ -20,8 +20,9 @@ import numpy as np
 
 from tellapart.errors import UsageError
 from tellapart.files import cache_dir
+from tellapart.frames import Clip, Picture, is_clip
 from tellapart.listeners.approximate import approximate_rows, require_faiss
-from tellapart.listeners.cache import NamedPicture, Picture
+from tellapart.listeners.cache import NamedPicture
 from tellapart.listeners.neighbours import Neighbours
 from tellapart.nearest import MARGIN, nearest_rows
 from tellapart.progress import bar, track
@@ -51,6 +52,22 @@ class Hashed:
 
 
 @dataclass(frozen=True)
+class HashedClip(Hashed):
+    """The same of a clip."""
+
+    picture: Clip
+
+    def frames(self, num_frames: int) -> list[Image.Image]:
+        """Frames of the clip."""
+        return self.picture.frames(num_frames)
+
+
+def _hashed(picture: Picture) -> Hashed:
+    content = picture.fingerprint()
+    return HashedClip(picture, content) if is_clip(picture) else Hashed(picture, content)
+
+
+@dataclass(frozen=True)
 class HashedImage:
     """An image with an id, which is not read again for its content."""
 
@@ -61,7 +78,7 @@ class HashedImage:
 def hashed(images: Iterable[NamedPicture]) -> list[HashedImage]:
     """The images with the hash of their content, which takes reading them all."""
     examples = list(images)
-    return [HashedImage(e.id, Hashed(e.image, e.image.fingerprint())) for e in track(examples, "hashing images")]
+    return [HashedImage(e.id, _hashed(e.image)) for e in track(examples, "hashing images")]
 
 
 def together(offered: list[HashedImage], asked: list[HashedImage]) -> tuple[list[HashedImage], dict[str, int]]:

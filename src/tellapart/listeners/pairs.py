@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 
 from tellapart.errors import UsageError
-from tellapart.listeners.cache import NamedPicture, Picture
+from tellapart.frames import Opener, Picture
+from tellapart.listeners.cache import NamedPicture
 from tellapart.ops import describe_weights
 from tellapart.progress import bar
 from tellapart.types import Rollout
@@ -129,11 +130,11 @@ class PairMatcher(ABC):
                 f"the matcher {self.name!r} does not know image {unknown!r}: tell it the images of the data set first, or "
                 "put its tensors into the batch."
             )
-        found: list[Tensor] = []
+        found, opener = list[Tensor](), Opener.of(self.process)
         with bar(f"{self.name}: matching", len(ids)) as running, ThreadPoolExecutor() as pool:
             for start in range(0, len(ids), self.batch_size):
                 some = slice(start, start + self.batch_size)
-                images = list(pool.map(lambda name: self._pictures[name].open(), ids[some]))
+                images = list(pool.map(lambda name: opener.single(self._pictures[name]), ids[some]))
                 found += self._match(self.process(images), texts[some])
                 running.advance(len(images))
         return found

@@ -11,6 +11,7 @@ from torch import Tensor
 from tellapart.captioners.scoring import length_buckets
 from tellapart.draws import base_seed
 from tellapart.errors import UsageError
+from tellapart.frames import Opener
 from tellapart.listeners.cache import NamedPicture
 from tellapart.listeners.late import SMALLEST, LateListener
 from tellapart.listeners.late_model import pair_logprobs
@@ -77,8 +78,9 @@ class FirstWrongWord(ObjectiveModule):
     def know_images(self, dataset: Iterable[NamedPicture]) -> None:
         """Compute the tower's states of all images that readings will name."""
         examples, size = list(dataset), self.listener.batch_size
+        opener = Opener.of(self.listener.process)
         chunks = [examples[start : start + size] for start in range(0, len(examples), size)]
-        pictures = (self.listener.process([example.image.open() for example in chunk]) for chunk in chunks)
+        pictures = (self.listener.process([opener.single(example.image) for example in chunk]) for chunk in chunks)
         self._states = torch.cat(
             [self.model.image_states(tensors["pixel_values"].to(self.listener.device)) for tensors in pictures]
         )

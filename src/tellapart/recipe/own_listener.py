@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from tellapart.captioners.huggingface import HuggingFaceCaptioner
-from tellapart.data.dataset import CaptionDataset, Processor
+from tellapart.data.dataset import CaptionDataset
 from tellapart.errors import UsageError
 from tellapart.evaluation.own_listener import NAME, OwnListenerScorer
 from tellapart.files import trained_part
+from tellapart.frames import Processor
 from tellapart.listeners.clip import ClipListener
 from tellapart.listeners.late import LateListener
 from tellapart.listeners.soft_clip import SoftClip

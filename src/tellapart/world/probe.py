@@ -18,6 +18,7 @@ from torch import Tensor
 from tellapart.captioners.huggingface import HuggingFaceCaptioner
 from tellapart.data.dataset import Example
 from tellapart.errors import UsageError
+from tellapart.frames import Opener
 from tellapart.listeners.clip import ClipListener
 from tellapart.listeners.kinds import is_late
 from tellapart.listeners.late import LateListener
@@ -209,11 +210,11 @@ def by_captioner(captioner: HuggingFaceCaptioner) -> Score:
 
     @torch.no_grad()
     def score(pictures: Sequence[Example], questions: Sequence[Question]) -> list[Tensor]:
-        found: list[Tensor] = []
+        found, opener = list[Tensor](), Opener.of(captioner.process)
         for start in range(0, len(questions), 64):
             some = questions[start : start + 64]
             shown = [pictures[question.row] for question in some]
-            inputs = {captioner.name: captioner.process([example.image.open() for example in shown])}
+            inputs = {captioner.name: captioner.process([opener.single(example.image) for example in shown])}
             batch = Batch([str(i) for i in range(len(shown))], [[] for _ in shown], inputs).to(captioner.device)
             image = torch.tensor([i for i, question in enumerate(some) for _ in question.texts])
             rollout = captioner.tokenize(batch, [text for question in some for text in question.texts], image)
@@ -274,7 +275,9 @@ def _keywords(scene: Scene, rng: np.random.Generator) -> str:
 def _embed(listener: ClipListener, examples: Sequence[Example]) -> Tensor:
     """``[M, D]`` of pictures."""
     with torch.no_grad():
-        chunks = [[example.image.open() for example in examples[i : i + 250]] for i in range(0, len(examples), 250)]
+        opener = Opener.of(listener.process)
+        opened = [opener.single(example.image) for example in examples]
+        chunks = [opened[i : i + 250] for i in range(0, len(examples), 250)]
         return torch.cat([listener.embed_images(listener.process(chunk)["pixel_values"]) for chunk in chunks])
 
 

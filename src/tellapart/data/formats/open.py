@@ -16,7 +16,7 @@ from tellapart.data.formats.names import Format, Readable
 from tellapart.data.formats.splits import SPLIT_NAMES, UNNAMED, in_order
 from tellapart.data.images import ImageFile
 from tellapart.data.unlabelled.source import NAME, Unlabelled
-from tellapart.data.unlabelled.videos import EXTENSIONS as VIDEOS
+from tellapart.data.video import EXTENSIONS as VIDEOS
 from tellapart.errors import UsageError
 
 SEVERAL = frozenset({"images", ".csv", ".jsonl", ".ndjson", ".parquet", ".tar", ".tsv", *VIDEOS})

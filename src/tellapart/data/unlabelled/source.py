@@ -17,7 +17,8 @@ from tellapart.data.formats.splits import SPLIT_NAMES, UNNAMED, in_order
 from tellapart.data.images import printable
 from tellapart.data.unlabelled.index import Files, Frames, Indexed, Members, Names, Part
 from tellapart.data.unlabelled.remembered import remembered
-from tellapart.data.unlabelled.videos import is_video, key_frames
+from tellapart.data.unlabelled.videos import key_frames
+from tellapart.data.video import is_video
 from tellapart.errors import UsageError
 from tellapart.progress import track
 

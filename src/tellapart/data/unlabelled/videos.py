@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import io
-import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,17 +14,10 @@ from tellapart.data.images import printable
 from tellapart.data.pixels import widened
 from tellapart.data.sniff import ImageError, unreadable
 from tellapart.data.unlabelled.remembered import remembered
-from tellapart.errors import UsageError
+from tellapart.data.video import opened
 
 if TYPE_CHECKING:
     from PIL import Image
-
-EXTENSIONS = frozenset({".mp4", ".m4v", ".mov", ".mkv", ".webm", ".avi", ".mpg", ".mpeg", ".wmv", ".flv", ".3gp"})
-
-
-def is_video(name: str) -> bool:
-    """Whether a file's name has the ending of a video."""
-    return os.path.splitext(name)[1].lower() in EXTENSIONS
 
 
 def moment(seconds: float) -> str:
@@ -60,7 +50,7 @@ class KeyFrame:
         Raises:
             ImageError: the video cannot be opened, or has no such frame any more.
         """
-        with _stream(self.video, self.name) as (container, stream):
+        with opened(self.video, self.name) as (container, stream):
             stream.codec_context.skip_frame = "NONKEY"
             frame = self._found(container, stream)
             if frame is not None:
@@ -119,7 +109,7 @@ def _stamps(video: Path) -> dict[str, Any]:
     """Time stamps of the key-frames, ascending, the stream's first one, and its unit as a fraction of seconds."""
     stamps: set[int] = set()
     try:
-        with _stream(video, str(video)) as (container, stream):
+        with opened(video, str(video)) as (container, stream):
             for packet in container.demux(stream):
                 if packet.is_keyframe and not packet.is_discard and packet.pts is not None:
                     stamps.add(packet.pts)
@@ -143,24 +133,3 @@ def _thinned(seconds: np.ndarray, between: float) -> list[int]:
         if not kept or time - seconds[kept[-1]] >= max(between, 0.001) - 1e-9:
             kept.append(place)
     return kept
-
-
-@contextmanager
-def _stream(video: Path, name: str) -> Iterator[tuple[Any, Any]]:
-    """A video's container and first stream of pictures, while the block reads them; what goes wrong becomes one sentence."""
-    try:
-        import av
-    except ImportError as error:
-        raise UsageError(f"{name} is a video, which needs PyAV: pip install 'tellapart[video]'.") from error
-    try:
-        with av.open(str(video)) as container:
-            if not container.streams.video:
-                raise unreadable(name, "the file has sound but no pictures")
-            stream = container.streams.video[0]
-            stream.codec_context.thread_count = 1  # readers are processes already, and forked ones
-            yield container, stream
-    except UsageError:
-        raise
-    except Exception as error:  # decoders raise anything at all over damaged bytes
-        why = " ".join(str(error).split()).rstrip(".") or type(error).__name__
-        raise unreadable(name, why) from error

@@ -1,0 +1,343 @@
+"""Frames of videos through PyAV, within bounds of size, length and time.
+
+A file's packets are read first, without decoding: their time stamps say how long the clip is and where its key-frames are.
+Of MP4, MOV, Matroska and WebM, frames are then decoded from the key-frame before each of them; of other containers, where a
+seek may land anywhere, from the start. One decoded frame and the wanted ones are held in memory.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import time
+from array import array
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from stat import S_ISREG
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tellapart.data.pixels import to_rgb, widened
+from tellapart.data.sniff import ImageError, unreadable
+from tellapart.errors import UsageError
+from tellapart.frames import middles
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+EXTENSIONS = frozenset({".mp4", ".m4v", ".mov", ".mkv", ".webm", ".avi", ".mpg", ".mpeg", ".wmv", ".flv", ".3gp"})
+
+CONTAINERS = "mov,matroska,webm,avi,gif,mpeg,mpegts,asf,flv,ogg,m4v,h264,hevc,mpegvideo"
+"""Containers that are opened, as FFmpeg calls them. Playlists (HLS, concat), which name other files, stay shut."""
+
+SEEKABLE = frozenset({"mov,mp4,m4a,3gp,3g2,mj2", "matroska,webm"})
+"""Containers with an index by which a seek lands on the key-frame before its target."""
+
+LARGEST_FILE = 2**33
+"""Bytes from which a file is refused."""
+
+MAX_PIXELS = 2**26
+"""Pixels of the largest frame that is decoded: 8192 x 8192."""
+
+MOST_FRAMES = 2_000_000
+"""Frames of the longest clip: eighteen hours at 30 per second."""
+
+SECONDS = 120.0
+"""Seconds of processor time that one clip may take, and seconds of waiting for each read."""
+
+SHORTFALL = 0.1
+"""Share of the announced length that may be missing before a file counts as truncated."""
+
+
+def damaged(name: str, why: str, remedy: str = "repair or remove it") -> ImageError:
+    """The error for a file that is not a video, or a damaged one; arguments as :func:`~tellapart.data.sniff.unreadable`."""
+    return unreadable(name, why, remedy, what="video")
+
+
+def is_video(name: str) -> bool:
+    """Whether a file's name has the ending of a video."""
+    return os.path.splitext(name)[1].lower() in EXTENSIONS
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """When each frame of a clip is shown.
+
+    Args:
+        stamps: ``[M]`` int64, ascending: presentation time stamps in the stream's unit.
+        keys: ``[M]`` bool: whether a frame can be decoded by itself.
+        end: when the last one ends.
+        exact: whether packets had these stamps, so that a decoded frame is known by its own.
+    """
+
+    stamps: np.ndarray
+    keys: np.ndarray
+    end: int
+    exact: bool
+
+    @property
+    def constant_rate(self) -> bool:
+        """Whether all frames are shown equally long; stamps are rounded to the stream's unit, so gaps may differ by one."""
+        gaps = np.diff(self.stamps)
+        return len(gaps) == 0 or int(gaps.max() - gaps.min()) <= 1
+
+    def shown_at_middles(self, parts: int, *, key_frames: bool = False) -> list[int]:
+        """``[parts]`` places of the frames that are shown in the middle of equal parts of the time.
+
+        Args:
+            parts: how many.
+            key_frames: of key-frames only: the last one before each moment.
+        """
+        if self.constant_rate and not key_frames:
+            return middles(len(self.stamps), parts)
+        places = np.flatnonzero(self.keys) if key_frames else np.arange(len(self.stamps))
+        start = int(self.stamps[0])
+        moments = [start + (2 * part + 1) * (self.end - start) / (2 * parts) for part in range(parts)]
+        found = np.searchsorted(self.stamps[places], moments, side="right") - 1
+        return [int(place) for place in places[np.maximum(found, 0)]]
+
+
+class Clock:
+    """Processor time of this thread since it was made.
+
+    Args:
+        name: what messages call the clip.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name, self._start = name, time.thread_time()
+
+    def check(self) -> None:
+        """Raise when the time is up.
+
+        Raises:
+            ImageError: it is.
+        """
+        if time.thread_time() - self._start > SECONDS:
+            raise damaged(self.name, f"reading it takes more than {SECONDS:g} seconds", "shorten or remove it")
+
+
+def read_frames(source: Path | bytes, name: str, num_frames: int, *, key_frames: bool = False) -> list[Image.Image]:
+    """``num_frames`` frames of a clip in RGB, upright, in the order of time.
+
+    They are those shown in the middle of ``num_frames`` equal parts of its time, which for a constant rate are those in the
+    middle of equal numbers of frames.
+
+    Args:
+        source: a file, or its bytes.
+        name: what messages call it.
+        num_frames: how many; shorter clips repeat some.
+        key_frames: take the last key-frame before each of these moments instead.
+
+    Raises:
+        ImageError: it is missing, truncated, damaged, too large, or has no pictures.
+        UsageError: PyAV is not installed.
+    """
+    with opened(source, name) as (container, stream):
+        clock = Clock(name)
+        timeline = read_timeline(container, stream, clock)
+        places = timeline.shown_at_middles(num_frames, key_frames=key_frames)
+        found = _decoded(container, stream, timeline, sorted(set(places)), clock)
+        return [found[place] for place in places]
+
+
+def read_timeline(container: Any, stream: Any, clock: Clock) -> Timeline:
+    """The time stamps of a stream, read without decoding.
+
+    Raises:
+        ImageError: there are no frames, too many, or fewer than the file announces.
+    """
+    stamps, keys, last, exact = array("q"), array("b"), (0, 0), True
+    count = 0
+    for packet in container.demux(stream):
+        stamp = packet.dts if packet.pts is None else packet.pts
+        if not packet.size:  # the last one, which empties the decoder
+            continue
+        count += 1
+        if count > MOST_FRAMES:
+            raise damaged(clock.name, f"it has more than {MOST_FRAMES:,} frames", "shorten or remove it")
+        if count % 256 == 0:
+            clock.check()
+        exact = exact and packet.pts is not None
+        if packet.is_discard or stamp is None:
+            continue
+        stamps.append(stamp)
+        keys.append(packet.is_keyframe)
+        last = max(last, (stamp, packet.duration or 0)) if len(stamps) > 1 else (stamp, packet.duration or 0)
+    if not stamps:
+        raise damaged(clock.name, "it has no frames")
+    order = np.argsort(np.array(stamps, dtype=np.int64), kind="stable")
+    ascending = np.array(stamps, dtype=np.int64)[order]
+    gaps = np.diff(ascending)
+    usual = max(1, int(np.median(gaps))) if len(gaps) else 1
+    timeline = Timeline(
+        ascending,
+        np.array(keys, dtype=bool)[order],
+        last[0] + (last[1] or usual),
+        exact and bool((gaps > 0).all()),
+    )
+    _require_whole(container, stream, timeline, count, clock.name)
+    return timeline
+
+
+def _require_whole(container: Any, stream: Any, timeline: Timeline, count: int, name: str) -> None:
+    """Raise where the file announces clearly more than was found in it."""
+    if stream.frames:
+        if count < stream.frames * (1 - SHORTFALL):
+            raise damaged(name, f"it is truncated: {count:,} of {stream.frames:,} frames are there")
+        return
+    announced = _announced_seconds(container, stream)
+    found = float((timeline.end - int(timeline.stamps[0])) * stream.time_base)
+    if announced is not None and found < announced * (1 - SHORTFALL):
+        raise damaged(name, f"it is truncated: {found:.2f} of {announced:.2f} seconds are there")
+
+
+def _announced_seconds(container: Any, stream: Any) -> float | None:
+    """How long the header says that the pictures last; None where it says nothing, or speaks of the sound, too."""
+    tag = stream.metadata.get("DURATION", "")
+    if tag.count(":") == 2:
+        hours, minutes, seconds = tag.split(":")
+        return int(hours) * 3600 + int(minutes) * 60 + float(seconds)
+    if len(container.streams) == 1 and container.duration and container.format.name in SEEKABLE:
+        return container.duration / 1_000_000
+    return None
+
+
+def _decoded(
+    container: Any, stream: Any, timeline: Timeline, places: Sequence[int], clock: Clock
+) -> dict[int, Image.Image]:
+    """Place -> frame, for ascending places."""
+    if timeline.exact and container.format.name in SEEKABLE:
+        found = _by_seeking(container, stream, timeline, places, clock)
+        if found is not None:
+            return found
+    return _from_the_start(container, stream, timeline, places, clock)
+
+
+def _by_seeking(
+    container: Any, stream: Any, timeline: Timeline, places: Sequence[int], clock: Clock
+) -> dict[int, Image.Image] | None:
+    """The same from the key-frames before each; None where a frame is not found at its stamp."""
+    found: dict[int, Image.Image] = {}
+    keys = np.flatnonzero(timeline.keys)
+    frames: Iterator[Any] = iter(())
+    at = -1  # place of the last decoded frame
+    for place in places:
+        before = keys[keys <= place]
+        key = int(before[-1]) if len(before) else 0
+        if at < key:
+            container.seek(int(timeline.stamps[key]), stream=stream)
+            frames = _frames(container, stream, clock)
+        stamp = int(timeline.stamps[place])
+        frame = next((frame for frame in frames if frame.pts is not None and frame.pts >= stamp), None)
+        if frame is None or frame.pts != stamp:
+            return None
+        found[place], at = _picture(frame, clock.name), place
+    return found
+
+
+def _from_the_start(
+    container: Any, stream: Any, timeline: Timeline, places: Sequence[int], clock: Clock
+) -> dict[int, Image.Image]:
+    """The same by decoding everything before, too; a frame that the decoder left out is the next one that it gave."""
+    container.seek(0 if stream.start_time is None else stream.start_time, stream=stream)
+    found: dict[int, Image.Image] = {}
+    waiting = list(reversed(places))
+    last = None
+    for number, frame in enumerate(_frames(container, stream, clock)):
+        while waiting and _reached(frame, number, waiting[-1], timeline):
+            found[waiting.pop()] = _picture(frame, clock.name)
+        if not waiting:
+            return found
+        last = frame
+    if last is None or len(waiting) == len(places):
+        raise damaged(clock.name, "none of its frames can be decoded")
+    return found | dict.fromkeys(waiting, _picture(last, clock.name))
+
+
+def _reached(frame: Any, number: int, place: int, timeline: Timeline) -> bool:
+    if timeline.exact and frame.pts is not None:
+        return bool(frame.pts >= timeline.stamps[place])
+    return number >= place
+
+
+def _frames(container: Any, stream: Any, clock: Clock) -> Iterator[Any]:
+    for frame in container.decode(stream):
+        clock.check()
+        yield frame
+
+
+def _picture(frame: Any, name: str) -> Image.Image:
+    """A decoded frame in RGB, turned by its display matrix, transparency on white."""
+    from PIL import Image
+
+    _require_size(frame.width, frame.height, name)
+    if frame.is_corrupt:
+        raise damaged(name, "a frame is damaged")
+    see_through = frame.format.name in ("bgra", "rgba", "argb", "abgr", "pal8") or frame.format.name.startswith("yuva")
+    picture = to_rgb(Image.fromarray(frame.to_ndarray(format="rgba"))) if see_through else frame.to_image()
+    return widened(picture.rotate(frame.rotation, expand=True) if frame.rotation else picture)
+
+
+def _require_size(width: int, height: int, name: str) -> None:
+    if width * height > MAX_PIXELS:
+        raise ImageError(
+            f"{name} has frames of {width} x {height} = {width * height:,} pixels, more than the limit of {MAX_PIXELS:,}: "
+            "scale it down or remove it."
+        )
+
+
+@contextmanager
+def opened(source: Path | bytes, name: str) -> Iterator[tuple[Any, Any]]:
+    """A video's container and first stream of pictures, while the block reads them; what goes wrong becomes one sentence.
+
+    Args:
+        source: a file, or its bytes.
+        name: what messages call it.
+
+    Raises:
+        ImageError: it cannot be opened, has no pictures, or something in the block went wrong.
+        UsageError: PyAV is not installed.
+    """
+    try:
+        import av
+    except ImportError as error:
+        raise UsageError(f"{name} is a video, which needs PyAV: pip install 'tellapart[video]'.") from error
+    if isinstance(source, Path):
+        require_file(source, name)
+    file = io.BytesIO(source) if isinstance(source, bytes) else f"file:{source}"
+    limits = {"format_whitelist": CONTAINERS, "protocol_whitelist": "file"}
+    try:
+        with av.open(file, options=limits, timeout=SECONDS) as container:
+            if not container.streams.video:
+                raise damaged(name, "the file has sound but no pictures")
+            stream = container.streams.video[0]
+            _require_size(stream.codec_context.width, stream.codec_context.height, name)
+            stream.codec_context.thread_count = 1  # readers are processes already, and forked ones
+            yield container, stream
+    except UsageError:
+        raise
+    except Exception as error:  # decoders raise anything at all over damaged bytes
+        why = " ".join(str(getattr(error, "strerror", None) or error).split()).rstrip(".") or type(error).__name__
+        raise damaged(name, why) from error
+
+
+def require_file(path: Path, name: str) -> None:
+    """Raise unless a path is an ordinary file of a size within the limit; reading from a pipe would wait for ever.
+
+    Raises:
+        ImageError: it is not.
+    """
+    try:
+        found = path.stat()
+    except FileNotFoundError as error:
+        raise ImageError(f"{name} does not exist: check the path that names it.") from error
+    except (OSError, ValueError) as error:
+        raise ImageError(f"{name} cannot be read ({error}): check the path that names it.") from error
+    if not S_ISREG(found.st_mode):
+        raise ImageError(f"{name} is not an ordinary file: remove it, or name the files in it.")
+    if found.st_size > LARGEST_FILE:
+        raise ImageError(f"{name} has {found.st_size:,} bytes, too many for a clip: cut or remove it.")
