@@ -35,7 +35,8 @@ _IMAGES_A_FILE = 4096
 
 
 class ClipListener:
-    """A transformers ``CLIPModel`` or ``SiglipModel`` with its processors and its prompt.
+    """A transformers ``CLIPModel`` or ``SiglipModel``, or a :class:`~tellapart.listeners.clip4clip.Clip4Clip` that reads clips,
+    with its processors and its prompt.
 
     It is deliberately no ``nn.Module``: an objective that holds one as its reward neither trains nor saves it. Train
     ``.model`` through ``embed_images`` and ``embed_texts``, which carry gradients; ``encode_*`` never do and run in
@@ -162,9 +163,17 @@ class ClipListener:
         """Token ids that stand before the words of every text: BOS, if there is one, and the prefix."""
         return self._texts.ids([self.prefix])[0][:-1]
 
-    def process(self, images: list[Image.Image]) -> dict[str, Tensor]:
-        """RGB images -> ``{"pixel_values": [B, 3, height, width]}``, on the CPU."""
-        return {"pixel_values": self.image_processor(images=images, return_tensors="pt")["pixel_values"]}
+    @property
+    def num_frames(self) -> int | None:
+        """Frames that the model reads of each clip; none: it reads stills."""
+        return getattr(self.model.config, "num_frames", None)
+
+    def process(self, images: list[Any]) -> dict[str, Tensor]:
+        """RGB images -> ``{"pixel_values": [B, 3, height, width]}``, on the CPU; lists of frames -> ``[B, F, 3, height, width]``."""
+        frames = self.num_frames
+        flat = images if frames is None else [frame for clip in images for frame in clip]
+        pixels = self.image_processor(images=flat, return_tensors="pt")["pixel_values"]
+        return {"pixel_values": pixels if frames is None else pixels.unflatten(0, (-1, frames))}
 
     def embed_images(self, pixel_values: Tensor) -> Tensor:
         """``[B, D]`` float32, unit norm, with gradients where they are enabled."""

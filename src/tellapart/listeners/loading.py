@@ -131,7 +131,9 @@ def called(path: str | Path) -> str:
 def _load(source: str, dtype: str) -> tuple[Any, Any, Any]:
     from transformers import AutoConfig, CLIPModel, SiglipModel
 
-    classes: dict[str, Any] = {"clip": CLIPModel, "siglip": SiglipModel}
+    from tellapart.listeners.clip4clip import Clip4Clip
+
+    classes: dict[str, Any] = {"clip": CLIPModel, "siglip": SiglipModel, "clip4clip": Clip4Clip}
     try:
         kind = AutoConfig.from_pretrained(source).model_type
         if kind not in classes:

@@ -87,5 +87,9 @@ class SiglipTexts:
         return {"input_ids": torch.tensor([row + [self._pad] * (self._limit - len(row)) for row in ids])}
 
 
-TEXT_FAMILIES: dict[str, type[ClipTexts] | type[SiglipTexts]] = {"clip": ClipTexts, "siglip": SiglipTexts}
+TEXT_FAMILIES: dict[str, type[ClipTexts] | type[SiglipTexts]] = {
+    "clip": ClipTexts,
+    "clip4clip": ClipTexts,
+    "siglip": SiglipTexts,
+}
 """``config.model_type`` -> how its texts are prepared: ids of any length, cut to what the model takes, padded to tensors."""

@@ -183,6 +183,10 @@ def content_of(name: str, size: str) -> str:
         from tellapart.world import spec
 
         return f"world {spec.version()} {size}"
+    if name == "world/video":
+        from tellapart.world.video import spec as moving
+
+        return f"world/video {moving.version()} {size}"
     if stage := world_stage(name):
         from tellapart.world.stages import stage_folder
 
@@ -197,7 +201,7 @@ def world_stage(name: str) -> tuple[str, int] | None:
     Raises:
         UsageError: the built-in world has no such stage.
     """
-    if not name.startswith("world/"):
+    if not name.startswith("world/") or name == "world/video":
         return None
     from tellapart.world.schedules import ALIASES, STAGES
     from tellapart.world.stages import resolve
@@ -216,7 +220,7 @@ def stages_of(value: Any, key: str = "") -> set[str]:
         return {stage for name, inner in value.items() for stage in stages_of(inner, name)}
     if isinstance(value, list):
         return {stage for inner in value for stage in stages_of(inner, key)}
-    return {value} if isinstance(value, str) and key in PATHS and value.startswith("world/") else set()
+    return {value} if isinstance(value, str) and key in PATHS and world_stage(value) is not None else set()
 
 
 def digest(path: Path) -> str:

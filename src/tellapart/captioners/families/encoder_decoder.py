@@ -154,8 +154,12 @@ class FramesEncoderDecoder(TowerEncoderDecoder):
 
     def frames_reversed(self, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
         """Each clip backwards."""
+        if "states" in inputs:
+            frames = inputs["states"].unflatten(1, (self.num_frames, -1))
+            return inputs | {"states": frames.flip(1).flatten(1, 2)}
         return inputs | {"pixel_values": inputs["pixel_values"].flip(1)}
 
     def encode(self, inputs: dict[str, Tensor]) -> Encoded:
-        """The tower's states of all frames."""
-        return Encoded(self.model.encoder.tower_states(inputs["pixel_values"]))
+        """The tower's states of all frames; trainings that compute a frozen tower's states once give them as ``states``."""
+        given = inputs.get("states")
+        return Encoded(self.model.encoder.tower_states(inputs["pixel_values"]) if given is None else given)

@@ -15,7 +15,7 @@ from tellapart.objectives.xe import XE
 from tellapart.world.backbone import image_processor
 from tellapart.world.schedule import History, Task
 from tellapart.world.video import load_video_world
-from tellapart.world.video.tower import ClipPixels
+from tellapart.world.video.tower import TowerStates
 from tellapart.world.video.vocabulary import MAX_LENGTH, build_tokenizer
 
 CAPTIONS_PER_CLIP = 2
@@ -51,7 +51,10 @@ def build_xe(task: Task) -> History:
     """Teach the captioner on the training split, temporal layers too."""
     with seeded(task.name, task.seed):
         captioner = untrained(task.needs["world/video-backbone"])
-    data = TrainingData(load_video_world("train", size=task.size), Collate({captioner.name: ClipPixels()}))
+    dataset = load_video_world("train", size=task.size)
+    # the tower of single frames is frozen: its states of all clips are computed once
+    states = TowerStates(captioner.family.model.encoder, dataset)
+    data = TrainingData(dataset, Collate({}, features={captioner.name: states}))
     history = task.fit(XE(captioner, captions_per_image=CAPTIONS_PER_CLIP), data)
     captioner.eval().save(task.folder)
     return history
