@@ -94,7 +94,9 @@ def run(argv: Sequence[str]) -> int:
     width = _width(vision, options.model)
     about = About(options.model, vision.fingerprint(), options.pool, width, options.dtype, vision.num_frames)
     if vision.loses_order:
-        note("note: the mean over frames of an image model has lost their order; --pool frames keeps one vector per frame.")
+        note(
+            "note: the mean over frames of an image model has lost their order; --pool frames keeps one vector per frame."
+        )
     if options.overwrite:
         _clear(options.output_dir)
     computed, errors = write_features(

@@ -23,7 +23,7 @@ from tellapart.progress import bar, track
 from tellapart.types import Batch
 
 if TYPE_CHECKING:
-    from PIL import Image
+    pass
 
 logger = logging.getLogger(__name__)
 

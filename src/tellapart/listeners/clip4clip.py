@@ -62,10 +62,10 @@ class Clip4Clip(CLIPModel):
         if config.temporal not in ("mean", "transformer"):
             raise UsageError(f"temporal is {config.temporal!r} in config.json: set it to mean or transformer.")
         if config.temporal == "transformer":
-            width = config.projection_dim
+            width, text = config.projection_dim, config.text_config
             layers = CLIPVisionConfig(
                 hidden_size=width,
-                intermediate_size=4 * width,
+                intermediate_size=text.intermediate_size if text.hidden_size == width else 4 * width,
                 num_hidden_layers=config.temporal_layers,
                 num_attention_heads=config.temporal_heads,
             )
@@ -87,7 +87,9 @@ class Clip4Clip(CLIPModel):
             layers: of the transformer.
             heads: of each layer; they must divide the width of CLIP's embeddings.
         """
-        options = {key: value for key, value in clip.config.to_dict().items() if key not in ("model_type", "architectures")}
+        options = {
+            key: value for key, value in clip.config.to_dict().items() if key not in ("model_type", "architectures")
+        }
         config = Clip4ClipConfig(
             **options, num_frames=num_frames, temporal=temporal, temporal_layers=layers, temporal_heads=heads
         )

@@ -98,9 +98,7 @@ def write(description: MovingDescription, *, prefix: str = "", choose: Callable[
     return " ".join(words)
 
 
-VERB_WORDS = {
-    word: verb for verb in (*spec.VERBS, spec.STAYS) for word in (verb, spec.SYNONYMS.get(verb, verb))
-}
+VERB_WORDS = {word: verb for verb in (*spec.VERBS, spec.STAYS) for word in (verb, spec.SYNONYMS.get(verb, verb))}
 """Word -> the verb that it is."""
 
 

@@ -98,7 +98,9 @@ def with_other_attribute(said: MovingDescription, rng: np.random.Generator) -> M
 
 def with_another_clause(said: MovingDescription, rng: np.random.Generator) -> MovingDescription:
     """Another object appears, too."""
-    phrase = replace(said.clauses[0].phrase, shape=str(rng.choice(VALUES["shape"])), colour=str(rng.choice(VALUES["colour"])))
+    phrase = replace(
+        said.clauses[0].phrase, shape=str(rng.choice(VALUES["shape"])), colour=str(rng.choice(VALUES["colour"]))
+    )
     return replace(said, clauses=(*said.clauses, Clause(phrase, "appears")), orders=(*said.orders, "and"))
 
 

@@ -78,7 +78,9 @@ def _verb(moving: MovingScene, rng: random.Random) -> list[MovingDescription] | 
     number = rng.randrange(len(moving.scene.objects))
     true = _doing(moving, number)
     colour = pick(rng, [value for value in VALUES["colour"] if value != true.phrase.colour])
-    all_verbs = {verb: Clause(true.phrase, verb, colour if verb == "turns" else None) for verb in (*spec.VERBS, spec.STAYS)}
+    all_verbs = {
+        verb: Clause(true.phrase, verb, colour if verb == "turns" else None) for verb in (*spec.VERBS, spec.STAYS)
+    }
     own = Clause(true.phrase, true.verb, true.to if true.verb == "turns" else None)
     return [_one(own), *(_one(clause) for verb, clause in all_verbs.items() if verb != true.verb)]
 

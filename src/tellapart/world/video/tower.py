@@ -137,7 +137,9 @@ class Happenings(ObjectiveModule):
         terms = [cross_entropy(background, ground, reduction="sum")]
         for logits in read.values():
             terms += [
-                cross_entropy(logits[name].flatten(0, 1), cells[:, :, i].flatten(), ignore_index=_NOTHING, reduction="sum")
+                cross_entropy(
+                    logits[name].flatten(0, 1), cells[:, :, i].flatten(), ignore_index=_NOTHING, reduction="sum"
+                )
                 / CELLS
                 for i, name in enumerate(ANSWERS)
             ]
@@ -222,4 +224,3 @@ def held_out_accuracy(objective: Happenings, size: str) -> dict[str, float]:
     examiner.heads = objective.heads
     collate = Collate({}, features={INPUTS: TowerStates(objective.tower, dataset)})
     return examiner.eval().accuracy(collate(dataset.examples))
-
