@@ -151,7 +151,7 @@ STAGES = {
         "build_listener",
         {
             "full": {"steps": 900, "batch_size": 128, "learning_rate": 1.5e-3, "adam_beta2": 0.98},
-            "small": {"steps": 30, "batch_size": 32, "learning_rate": 2e-3},
+            "small": {"steps": 60, "batch_size": 32, "learning_rate": 2e-3},
         },
         needs=("world/backbone",),
         use="motion",
