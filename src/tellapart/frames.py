@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, TypeGuard, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeGuard, runtime_checkable
 
 from tellapart.errors import UsageError
 
@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 logger = logging.getLogger(__name__)
+
+Sampling = Literal["uniform", "key_frames"]
+"""Which frames of a clip are taken: those in the middle of equal parts, or the last key-frame before each of these."""
 
 NUM_FRAMES = 8
 """Frames per clip unless something else is asked for."""
@@ -75,6 +78,31 @@ def frames_wanted(processor: object) -> int | None:
         if (found := getattr(holder, "num_frames", None)) is not None:
             return int(found)
     return None
+
+
+def use_num_frames(model: Any, num_frames: int | None, option: str) -> None:
+    """Let a model read this many frames per clip.
+
+    Args:
+        model: reads frames if it has ``num_frames``.
+        num_frames: how many; None keeps the model's own number.
+        option: what messages call it.
+
+    Raises:
+        UsageError: the model reads stills, or was made for another number.
+    """
+    own = frames_wanted(model)
+    if num_frames is None or num_frames == own:
+        return
+    require_frames(num_frames)
+    if own is None:
+        raise UsageError(f"{option} is {num_frames}, but the captioner reads stills: leave {option} out.")
+    try:
+        model.num_frames = num_frames
+    except AttributeError as error:  # a property of its weights
+        raise UsageError(
+            f"{option} is {num_frames}, but the captioner was made for {own} frames: leave {option} out."
+        ) from error
 
 
 def seen_as(image: Picture, num_frames: int | None) -> str:

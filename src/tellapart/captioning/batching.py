@@ -13,6 +13,7 @@ from collections.abc import Container, Iterator, Sequence
 from pathlib import Path
 
 from tellapart.captioning.records import Item
+from tellapart.data.clips import ClipFile, PackedClip
 from tellapart.data.images import ImageFile, ImageSource
 from tellapart.data.remote.images import RemoteImage
 
@@ -53,11 +54,12 @@ def shape_key(size: tuple[int, int]) -> tuple[int, int]:
 def upright_size(image: ImageSource) -> tuple[int, int]:
     """Width and height as the image is shown, from its header; (0, 0) if that cannot be read.
 
-    Also of remote images, in the cache or not: their batches are then the same in every run, and none waits for the network.
+    Also of clips, and of remote images, in the cache or not: their batches are then the same in every run, and none waits for
+    the network.
     """
     from PIL import Image
 
-    if isinstance(image, RemoteImage):
+    if isinstance(image, RemoteImage | ClipFile | PackedClip):
         return 0, 0
     try:
         if isinstance(image, ImageFile):

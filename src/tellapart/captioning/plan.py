@@ -1,24 +1,23 @@
-"""What is to be captioned: the images that words of a command line name, in order."""
+"""What is to be captioned: the images and clips that words of a command line name, in order."""
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from tellapart.captioning.records import Item
+from tellapart.data.clips import FrameFiles, on_disk
 from tellapart.data.dataset import Example
-from tellapart.data.folder import EXTENSIONS, find_images, walk
+from tellapart.data.folder import EXTENSIONS, find_images, find_videos, walk
 from tellapart.data.formats.patterns import is_pattern
-from tellapart.data.images import ImageFile
+from tellapart.data.images import ImageSource
 from tellapart.data.load import exists, read_split, require_columns, source_at
 from tellapart.data.remote.addresses import scheme_of
 from tellapart.data.video import is_video
 from tellapart.errors import UsageError
-
-logger = logging.getLogger(__name__)
+from tellapart.frames import Sampling
 
 NOT_IMAGES = frozenset(
     {
@@ -50,18 +49,21 @@ def plan(
     format: str | None = None,
     pictures: bool = True,
     frames: float | None = None,
+    sampling: Sampling = "uniform",
     **columns: Any,
 ) -> list[Item]:
-    """The images of image files, folders (and the folders in them), patterns, addresses and data sets; none twice.
+    """The images and clips of files, folders (and the folders in them), patterns, addresses and data sets; none twice.
 
-    An image file is known by its path as given, an image of a data set by the id it has there.
+    A file is known by its path as given, an image of a data set by the id it has there. A video is one clip, unless ``frames``
+    asks for its key-frames as images.
 
     Args:
         words: what was named.
         split: the part of the data sets; folders are then data sets too.
         format: how to read data sets; folders are then data sets too.
         pictures: whether a data set's pictures must be there.
-        frames: seconds between the key-frames taken of a video, at least; None leaves videos out.
+        frames: take the key-frames of videos as images, at least this many seconds apart; None takes each video as one clip.
+        sampling: which frames of clips are taken.
         columns: ``image_column``, ``id_column`` and ``allow_private``, as :func:`~tellapart.data.load.load_dataset` takes them.
 
     Raises:
@@ -75,7 +77,7 @@ def plan(
         if not exists(word) or (_is_hub_name(word) and split is None and format is None):
             raise UsageError(f"{word} does not exist: name an image file, a folder of them, or a data set.")
     items: dict[str, Item] = {}
-    how = _How(split, format, pictures, frames, columns)
+    how = _How(split, format, pictures, frames, sampling, columns)
     for word in words:
         for item in _named(word, how):
             before = items.setdefault(item.id, item)
@@ -95,6 +97,7 @@ class _How:
     format: Any
     pictures: bool
     frames: float | None
+    sampling: Sampling
     columns: Mapping[str, Any]
 
 
@@ -105,13 +108,13 @@ def _is_hub_name(word: str) -> bool:
 
 def _named(word: str, how: _How) -> list[Item]:
     path = Path(word)
-    if is_video(path.name) or (how.frames is not None and path.is_dir()):
-        return _video(word, how)
+    if how.frames is not None and (is_video(path.name) or path.is_dir()):
+        return _key_frames(word, how)
     as_data = how.split is not None or how.format is not None or _names_columns(how)
     if as_data or not path.exists() or (path.is_file() and path.suffix.lower() in NOT_IMAGES):
         return _data(word, how)
     if path.is_file():
-        return [Item(str(path), ImageFile(path), path.name)]
+        return [Item(str(path), on_disk(path, how.sampling), path.name)]
     return _folder(path, word, how)
 
 
@@ -120,28 +123,19 @@ def _names_columns(how: _How) -> bool:
 
 
 def _folder(path: Path, word: str, how: _How) -> list[Item]:
-    found = find_images(path)
     names = [name for _, names in walk(path) for name in names]
-    videos = sum(map(is_video, names))
-    if not found and not videos and any(Path(name).suffix.lower() in NOT_IMAGES for name in names):
+    found = sorted([*find_images(path), *find_videos(path)])
+    if not found and any(Path(name).suffix.lower() in NOT_IMAGES for name in names):
         return _data(word, how)
-    if not found and videos:
-        raise UsageError(f"{word} holds no images but {videos} videos: give --frames 0 to caption their key-frames.")
     if not found:
-        raise UsageError(f"{word} holds no images ({', '.join(sorted(EXTENSIONS))}): name another folder.")
-    if videos:
-        logger.warning("note: %s also holds %d videos: give --frames 0 to caption their key-frames.", word, videos)
-    return [Item(str(file), ImageFile(file), file.relative_to(path).as_posix()) for file in found]
-
-
-def _video(word: str, how: _How) -> list[Item]:
-    """Key-frames of a video, or of the videos of a folder, with the images there."""
-    if how.frames is None and how.format is None:
         raise UsageError(
-            f"{word} is a video: give --frames 0 to caption its key-frames, or --frames 10 for those 10 seconds apart or more."
+            f"{word} holds no images ({', '.join(sorted(EXTENSIONS))}) and no videos: name another folder."
         )
-    if how.frames is None:
-        return _data(word, how)
+    return [Item(str(file), on_disk(file, how.sampling), file.relative_to(path).as_posix()) for file in found]
+
+
+def _key_frames(word: str, how: _How) -> list[Item]:
+    """Key-frames of a video, or of the videos of a folder, with the images there."""
     if how.format not in (None, "unlabelled"):
         raise UsageError(f"--frames reads videos, which format {how.format!r} has not: leave one of the two out.")
     return _data(word, replace(how, format="unlabelled"))
@@ -157,19 +151,27 @@ def _data(word: str, how: _How) -> list[Item]:
         examples = _examples(word, how, captions_only=True)
     if not examples:
         raise UsageError(f"{word} holds no images: name other data, or another --split.")
-    return [Item(example.id, example.image, _relative(example.id, example.image.name)) for example in examples]
+    return [Item(example.id, example.image, _relative(example.id, example.image)) for example in examples]
 
 
 def _examples(word: str, how: _How, *, captions_only: bool) -> Sequence[Example]:
     source = source_at(
-        word, format=how.format, captions_only=captions_only, seconds_between=how.frames or 0.0, **how.columns
+        word,
+        format=how.format,
+        captions_only=captions_only,
+        seconds_between=how.frames or 0.0,
+        sampling=how.sampling,
+        **how.columns,
     )
     require_columns(source, how.columns.get("image_column"), how.columns.get("id_column"))
     return source.read(source.splits()) if how.split is None else read_split(source, how.split)
 
 
-def _relative(name: str, image: str) -> str:
+def _relative(name: str, image: ImageSource) -> str:
     """An image's place below a folder: its id if that reads like a file's path, else its file's name."""
+    if isinstance(image, FrameFiles):
+        return f"{PurePosixPath(name).name}.webp"  # what its frames are written as
     path = PurePosixPath(name.partition("://")[2] or name)
-    inside = not path.is_absolute() and ".." not in path.parts and path.suffix.lower() in EXTENSIONS
-    return path.as_posix() if inside else PurePosixPath(image.partition("?")[0]).name
+    inside = not path.is_absolute() and ".." not in path.parts
+    inside = inside and (path.suffix.lower() in EXTENSIONS or is_video(path.name))
+    return path.as_posix() if inside else PurePosixPath(image.name.partition("?")[0]).name

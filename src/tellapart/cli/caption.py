@@ -97,6 +97,7 @@ def run(argv: Sequence[str]) -> int:
         format=options.format,
         pictures=options.features is None,
         frames=options.frames,
+        sampling=options.sampling,
         image_column=options.image_column,
         id_column=options.id_column,
         allow_private=options.allow_private,

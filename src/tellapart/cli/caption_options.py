@@ -14,6 +14,7 @@ from tellapart.captioning.gate import SEVERITY, load_openers
 from tellapart.captioning.style import STYLES, Style
 from tellapart.data.folder import is_image
 from tellapart.errors import UsageError
+from tellapart.frames import Sampling
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,7 +32,10 @@ class CaptionOptions:
         image_column: column of a table with the image's path, URL or bytes, when its name is not a usual one.
         id_column: column of a table with the images' ids; null takes image_id, else the path or URL.
         allow_private: let URLs in tables lead to hosts of a private network.
-        frames: caption the key-frames of videos that are at least N seconds apart; 0 takes every key-frame.
+        frames: caption key-frames of videos as images, those at least N seconds apart (0 takes every key-frame); null gives each
+            video one caption.
+        sampling: frames of a clip that the captioner is shown: those in the middle of equal parts of the clip (uniform), or the
+            last key-frame before each of these (key_frames).
         features: image features by image id, for a captioner that reads features instead of images: a folder of tellapart
             features, a folder of .npy or .npz files, or an HDF5 file.
         limit: maximum number of images, the first ones; null means all.
@@ -94,6 +98,7 @@ class CaptionOptions:
     examples: ClassVar[tuple[str, ...]] = (
         "tellapart caption photos/ --captioner Salesforce/blip-image-captioning-base",
         "tellapart caption photos/ --captioner runs/x --output captions.jsonl --num_processes 2",
+        "tellapart caption clips/ --captioner runs/y --output captions.jsonl",
         "tellapart caption photos/ --captioner runs/x --apart --listener world/listener",
         "tellapart caption photos/ --captioner runs/x --n 8 --rerank clip_s --listener world/listener",
     )
@@ -142,6 +147,7 @@ class CaptionOptions:
     id_column: str | None = None
     allow_private: bool = False
     frames: float | None = None
+    sampling: Sampling = "uniform"
     features: Path | None = None
     limit: int | None = None
     center_crop: bool | None = None

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from tellapart.data.clips import FrameFiles
 from tellapart.data.dataset import Example
 from tellapart.data.images import ImageFile
 from tellapart.errors import UsageError
@@ -152,13 +153,18 @@ def without_blank_captions(examples: Sequence[Example], path: Path) -> list[Exam
     return kept
 
 
+def _files(example: Example) -> Sequence[Path]:
+    image = example.image
+    return image.paths if isinstance(image, FrameFiles) else [image.path] if isinstance(image, ImageFile) else ()
+
+
 def require_files(examples: Sequence[Example], path: Path) -> None:
     """Raise unless the file of every image exists.
 
     Raises:
         UsageError: naming the first missing file and how many there are.
     """
-    files = [example.image.path for example in examples if isinstance(example.image, ImageFile)]
+    files = [file for example in examples for file in _files(example)]
     missing = [file for file in files if not file.is_file()]
     if missing:
         raise UsageError(

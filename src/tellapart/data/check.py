@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tellapart.data.center_crop import stored
+from tellapart.data.clips import ArrayClip
 from tellapart.data.dataset import CaptionDataset, Example
 from tellapart.data.images import ArrayImage
 from tellapart.data.inspection import Inspected, inspect_all
@@ -207,7 +208,9 @@ def usable(dataset: CaptionDataset, *, num_workers: int | None = None) -> tuple[
     Raises:
         UsageError: no image can be read.
     """
-    checked = [e for e in dataset if not isinstance(stored(e.image), ArrayImage)]  # those in memory are decoded already
+    checked = [
+        e for e in dataset if not isinstance(stored(e.image), ArrayImage | ArrayClip)
+    ]  # those in memory are decoded already
     inspected = inspect_all([example.image for example in checked], num_workers=num_workers)
     reasons = {e.id: found.broken for e, found in zip(checked, inspected, strict=True) if found.broken is not None}
     if not reasons:

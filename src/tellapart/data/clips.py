@@ -7,23 +7,18 @@ import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import numpy as np
 
-from tellapart.data.images import ImageFile, ImageSource, printable
+from tellapart.data.images import ImageFile, ImageSource, PackedImage, printable
 from tellapart.data.sniff import ImageError
+from tellapart.data.video import ExaminedClip, examine_frames, is_animation, is_video
 from tellapart.errors import UsageError
-from tellapart.frames import middles, require_frames
+from tellapart.frames import Sampling, middles, require_frames
 
 if TYPE_CHECKING:
     from PIL import Image
-
-Sampling = Literal["uniform", "key_frames"]
-"""``uniform`` takes the middles of equal parts of a clip's time; ``key_frames`` takes the key-frames next to them."""
-
-NUM_FRAMES = 8
-"""Frames per clip unless something else is asked for."""
 
 
 @runtime_checkable
@@ -89,8 +84,35 @@ class ArrayClip:
         return Image.fromarray(np.ascontiguousarray(self.array[place]))
 
 
+class StoredClip:
+    """What clips on disk share: they are decoded by PyAV, animated WebP and PNG by Pillow."""
+
+    name: str
+
+    def _source(self) -> Path | bytes:
+        raise NotImplementedError
+
+    @property
+    def _key_frames(self) -> bool:
+        return False
+
+    def frames(self, num_frames: int) -> list[Image.Image]:
+        """``num_frames`` frames, upright.
+
+        Raises:
+            ImageError: the clip is missing, damaged, too large, or has no pictures.
+            UsageError: PyAV is not installed.
+        """
+        return self.examine(num_frames).frames
+
+    def examine(self, num_frames: int) -> ExaminedClip:
+        """The same frames, and what is unusual about the clip."""
+        require_frames(num_frames)
+        return examine_frames(self._source(), self.name, num_frames, key_frames=self._key_frames)
+
+
 @dataclass(frozen=True)
-class ClipFile:
+class ClipFile(StoredClip, ImageFile):
     """A video or an animated picture on disk.
 
     Videos and GIFs are decoded by PyAV (``pip install 'tellapart[video]'``), animated WebP and PNG by Pillow.
@@ -98,39 +120,96 @@ class ClipFile:
     Args:
         path: the file.
         sampling: which frames are taken.
+
+    Example:
+        >>> clip = ClipFile(Path("clip.mp4"))
+        >>> [frame.size for frame in clip.frames(2)]
+        [(640, 480), (640, 480)]
     """
 
-    path: Path
     sampling: Sampling = "uniform"
-
-    @property
-    def name(self) -> str:
-        """The path; bytes of it that are not UTF-8 are shown as escapes."""
-        return printable(str(self.path))
-
-    def frames(self, num_frames: int) -> list[Image.Image]:
-        """``num_frames`` frames, upright.
-
-        Raises:
-            ImageError: the file is missing, damaged, too large, or has no pictures.
-            UsageError: PyAV is not installed.
-        """
-        from tellapart.data.video import read_frames
-
-        require_frames(num_frames)
-        return read_frames(self.path, self.name, num_frames, key_frames=self.sampling == "key_frames")
 
     def open(self) -> Image.Image:
         """The middle frame."""
         return self.frames(1)[0]
 
-    def read(self) -> bytes:
-        """The file's bytes."""
-        return ImageFile(self.path).read()
-
     def fingerprint(self) -> str:
         """SHA-256 of the file's bytes and of the sampling; it differs from that of the same file read as an image."""
         return hashlib.sha256(f"{self.sampling} frames of {_hash_of(self.path)}".encode()).hexdigest()
+
+    def _source(self) -> Path:
+        return self.path
+
+    @property
+    def _key_frames(self) -> bool:
+        return self.sampling == "key_frames"
+
+
+@dataclass(frozen=True)
+class AnimatedFile(StoredClip, ImageFile):
+    """A GIF or WebP file among images: read as an image, it is its first frame, like every image of several frames."""
+
+    def _source(self) -> Path:
+        return self.path
+
+
+@dataclass(frozen=True)
+class PackedClip(StoredClip, PackedImage):
+    """A video in an uncompressed archive.
+
+    Args:
+        archive: the file.
+        member: the clip's own file name.
+        offset: where its bytes begin.
+        size: how many there are.
+        sampling: which frames are taken.
+    """
+
+    sampling: Sampling = "uniform"
+
+    def open(self) -> Image.Image:
+        """The middle frame."""
+        return self.frames(1)[0]
+
+    def fingerprint(self) -> str:
+        """SHA-256 of the bytes and of the sampling, as of the same clip in a file."""
+        known = hashlib.sha256(self.read()).hexdigest()
+        return hashlib.sha256(f"{self.sampling} frames of {known}".encode()).hexdigest()
+
+    def _source(self) -> bytes:
+        return self.read()
+
+    @property
+    def _key_frames(self) -> bool:
+        return self.sampling == "key_frames"
+
+
+@dataclass(frozen=True)
+class PackedAnimation(StoredClip, PackedImage):
+    """A GIF or WebP file in an uncompressed archive; read as an image, it is its first frame."""
+
+    def _source(self) -> bytes:
+        return self.read()
+
+
+def on_disk(path: Path, sampling: Sampling = "uniform", *, clips: bool = False) -> ImageFile:
+    """A file as the image or clip that its ending says it is.
+
+    Args:
+        path: the file.
+        sampling: which frames of videos are taken.
+        clips: the data are clips, so that GIF and WebP files are clips, too, and not images of several frames.
+    """
+    if is_video(path.name) or (clips and is_animation(path.name)):
+        return ClipFile(path, sampling)
+    return AnimatedFile(path) if is_animation(path.name) else ImageFile(path)
+
+
+def in_archive(archive: Path, member: str, offset: int, size: int, sampling: Sampling = "uniform") -> PackedImage:
+    """A member of an archive as the image or clip that its ending says it is; arguments as of :class:`PackedClip`."""
+    if is_video(member):
+        return PackedClip(archive, member, offset, size, sampling)
+    return (PackedAnimation if is_animation(member) else PackedImage)(archive, member, offset, size)
 
 
 @dataclass(frozen=True)
@@ -203,6 +282,24 @@ def as_webp(frames: Sequence[Image.Image], *, seconds: float | None = None, loss
         method=0 if lossless else 4,
     )
     return buffer.getvalue()
+
+
+def sheet(frames: Sequence[Image.Image], *, columns: int = 4, tile: tuple[int, int] = (96, 72)) -> Image.Image:
+    """Frames next to each other on one picture, row by row.
+
+    Args:
+        frames: RGB.
+        columns: frames in a row.
+        tile: width and height in pixels that each is scaled to.
+    """
+    from PIL import Image
+
+    width, height = tile
+    rows = -(-len(frames) // columns)
+    found = Image.new("RGB", (min(columns, len(frames)) * width, rows * height))
+    for number, frame in enumerate(frames):
+        found.paste(frame.resize(tile), (number % columns * width, number // columns * height))
+    return found
 
 
 def _hash_of(path: Path) -> str:

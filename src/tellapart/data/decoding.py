@@ -84,7 +84,7 @@ def decode(data: bytes, name: str) -> Image.Image:
     Raises:
         ImageError: it is no image, is damaged, or has more pixels than the limit.
     """
-    with _opened(data, name) as image:
+    with opened_image(data, name) as image:
         return _upright(image)
 
 
@@ -94,7 +94,7 @@ def require_header(data: bytes, name: str) -> None:
     Raises:
         ImageError: as :func:`decode`.
     """
-    with _opened(data, name):
+    with opened_image(data, name):
         pass
 
 
@@ -109,7 +109,7 @@ def examine(data: bytes, name: str) -> Examined:
     """
     image = decode(data, name)
     try:
-        with _opened(data, name) as header:
+        with opened_image(data, name) as header:
             kinds = tuple(_kinds(header, Path(name).suffix.lower()))
     except ImageError:  # damage behind the picture, which hides what is odd about the file
         kinds = ()
@@ -131,8 +131,16 @@ def max_pixels() -> int:
 
 
 @contextmanager
-def _opened(data: bytes, name: str) -> Iterator[Image.Image]:
-    """The image behind its header, while the block decodes it; whatever goes wrong becomes one sentence."""
+def opened_image(data: bytes, name: str) -> Iterator[Image.Image]:
+    """The image behind its header, while the block decodes it; whatever goes wrong becomes one sentence.
+
+    Args:
+        data: the file's bytes.
+        name: what messages call it.
+
+    Raises:
+        ImageError: as :func:`decode`.
+    """
     from PIL import Image
 
     _hush_pillow()

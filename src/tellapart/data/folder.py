@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 
+from tellapart.data.video import is_animation, is_video
 from tellapart.errors import UsageError
 
 logger = logging.getLogger(__name__)
@@ -62,6 +63,22 @@ def find_images(root: Path) -> list[Path]:
     return sorted(Path(folder, name) for folder, names in folders for name in names if is_image(name))
 
 
+def find_pictures(root: Path) -> list[Path]:
+    """Image files below ``root``; of a folder without any, its videos. Sorted; hidden files are passed over."""
+    return find_images(root) or find_videos(root)
+
+
+def find_videos(root: Path, *, animations: bool = False) -> list[Path]:
+    """Videos below ``root``, sorted; with ``animations`` also GIF and WebP files."""
+    folders = walk(root, onerror=_tell)
+    return sorted(
+        Path(folder, name)
+        for folder, names in folders
+        for name in names
+        if is_video(name) or (animations and is_animation(name))
+    )
+
+
 def _tell(error: OSError) -> None:
     logger.warning("%s cannot be read (%s): its images are left out.", error.filename, error.strerror)
 
@@ -73,12 +90,24 @@ def below(file: Path, root: Path) -> str:
 
 
 def require_images(root: Path) -> list[Path]:
-    """The same.
+    """Image files below ``root``, sorted.
 
     Raises:
         UsageError: there are none.
     """
-    files = find_images(root)
+    return _required(root, find_images(root))
+
+
+def require_pictures(root: Path) -> list[Path]:
+    """The same; of a folder without images, its videos.
+
+    Raises:
+        UsageError: there are none.
+    """
+    return _required(root, find_pictures(root))
+
+
+def _required(root: Path, files: list[Path]) -> list[Path]:
     if not files:
         raise UsageError(f"{root} holds no images ({', '.join(sorted(EXTENSIONS))}): check the path.")
     return files

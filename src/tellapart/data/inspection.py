@@ -21,6 +21,7 @@ from threading import Thread
 from typing import Any
 
 from tellapart.data.center_crop import stored
+from tellapart.data.clips import ClipFile, FrameFiles, PackedClip, sheet
 from tellapart.data.dataset import CaptionDataset
 from tellapart.data.decoding import examine, max_pixels
 from tellapart.data.images import ImageError, ImageFile, ImageSource, PackedImage
@@ -28,8 +29,10 @@ from tellapart.data.parquet import ParquetImage
 from tellapart.data.phash import Signature, near_duplicates, signature
 from tellapart.data.remote.images import RemoteImage
 from tellapart.data.sniff import unreadable
+from tellapart.data.video import ExaminedClip
 from tellapart.errors import UsageError
 from tellapart.files import cache_dir, write_text
+from tellapart.frames import NUM_FRAMES
 from tellapart.progress import bar
 
 logger = logging.getLogger(__name__)
@@ -53,14 +56,27 @@ class Inspected:
 
 
 def inspect(image: ImageSource) -> Inspected:
-    """Read and decode one image; that it is broken is told, not raised."""
+    """Read and decode one image, or frames of a clip; that it is broken is told, not raised."""
     try:
+        if isinstance(image, ClipFile | PackedClip | FrameFiles):
+            return _inspect_clip(image)
         data = image.read()
         found = examine(data, image.name)
     except ImageError as error:
         return Inspected(broken=str(error))
     content = hashlib.sha256(data).hexdigest()
     return Inspected(None, found.kinds, content, signature(found.image))
+
+
+def _inspect_clip(clip: ClipFile | PackedClip | FrameFiles) -> Inspected:
+    """What a clip is like; it looks like the sheet of its frames."""
+    if isinstance(clip, FrameFiles):
+        for path in clip.paths:  # also those between the ones that models are shown
+            ImageFile(path).open()
+        found = ExaminedClip(clip.frames(NUM_FRAMES), ())
+    else:
+        found = clip.examine(NUM_FRAMES)
+    return Inspected(None, found.kinds, clip.fingerprint(), signature(sheet(found.frames)))
 
 
 # What inspections found, on disk: images that were readable and have not changed need not be decoded again.
@@ -145,7 +161,11 @@ def _key(image: ImageSource) -> str | None:
 
 
 def _part(image: ImageSource) -> str:
-    """What tells the image from others of its file."""
+    """What tells the image from others of its file, and a clip from the same file read as an image."""
+    if isinstance(image, ClipFile):
+        return f"clip {image.sampling}"
+    if isinstance(image, PackedClip):
+        return f"clip {image.sampling} {image.offset} {image.size} {image.member}"
     if isinstance(image, PackedImage):
         return f"{image.offset} {image.size} {image.member}"
     return f"{image.group} {image.row} {image.column}" if isinstance(image, ParquetImage) else ""

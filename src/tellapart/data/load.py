@@ -15,6 +15,7 @@ from tellapart.data.formats.patterns import is_pattern
 from tellapart.data.formats.splits import members
 from tellapart.data.remote.addresses import scheme_of
 from tellapart.errors import UsageError
+from tellapart.frames import Sampling
 
 __all__ = [
     "Format",
@@ -40,6 +41,7 @@ def load_dataset(
     caption_extension: str | None = None,
     missing_files: bool = False,
     seconds_between: float = 0.0,
+    sampling: Sampling = "uniform",
     allow_private: bool = False,
 ) -> CaptionDataset:
     """The images of one split with their captions. Captions are kept byte for byte; those that are empty or only space
@@ -60,7 +62,8 @@ def load_dataset(
         allow_private: let web addresses lead to hosts of a private network.
         missing_files: let pass images whose files do not exist, which raise when they are opened, and archives and videos
             that are damaged, whose readable part counts.
-        seconds_between: of videos, leave out key-frames sooner than this after the last one taken.
+        seconds_between: of videos read as key-frames, leave out key-frames sooner than this after the last one taken.
+        sampling: which frames of clips are taken: ``uniform``, or ``key_frames`` only.
 
     Raises:
         UsageError: the path, split or format does not exist, a file is broken (with its line), images are missing, there
@@ -82,6 +85,7 @@ def load_dataset(
         id_column=id_column,
         caption_extension=caption_extension,
         seconds_between=seconds_between,
+        sampling=sampling,
         allow_private=allow_private,
     )
     file = source.place.path
@@ -187,6 +191,7 @@ def source_at(
     caption_extension: str | None = None,
     captions_only: bool = False,
     seconds_between: float = 0.0,
+    sampling: Sampling = "uniform",
     allow_private: bool = False,
 ) -> Source:
     """The data at ``path``, opened; arguments and errors are those of :func:`load_dataset`.
@@ -211,6 +216,7 @@ def source_at(
         caption_extension=caption_extension,
         captions_only=captions_only,
         seconds_between=seconds_between,
+        sampling=sampling,
         allow_private=allow_private,
     )
     if scheme_of(given) is not None and hub_name(given) is None:

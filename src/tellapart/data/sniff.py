@@ -103,6 +103,29 @@ def intact_png(data: bytes) -> bool:
     return True
 
 
+def whole_gif(data: bytes) -> bool:
+    """Whether a GIF file does not end in the middle of a block; decoders show what is there of the last frame.
+
+    Args:
+        data: the file's bytes. What follows the last block that is known is passed over.
+    """
+    place = 13 + _colours(data[10:11])
+    while data[place : place + 1] in (b"!", b","):
+        if data[place : place + 1] == b"!":
+            place += 2
+        else:
+            place += 11 + _colours(data[place + 9 : place + 10])  # the descriptor, its colours, the size of codes
+        while place < len(data) and data[place]:
+            place += 1 + data[place]
+        place += 1
+    return place <= len(data)
+
+
+def _colours(flags: bytes) -> int:
+    """Bytes of a GIF's table of colours, after flags that say whether there is one."""
+    return 3 << ((flags[0] & 7) + 1) if flags and flags[0] & 0x80 else 0
+
+
 def _look(data: bytes, brand: bytes | None) -> str:
     if not data:
         return "it is empty"

@@ -20,8 +20,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tellapart.data.decoding import opened_image
 from tellapart.data.pixels import to_rgb, widened
-from tellapart.data.sniff import ImageError, unreadable
+from tellapart.data.sniff import ImageError, unreadable, whole_gif
 from tellapart.errors import UsageError
 from tellapart.frames import middles
 
@@ -52,6 +53,10 @@ SHORTFALL = 0.1
 """Share of the announced length that may be missing before a file counts as truncated."""
 
 
+ANIMATIONS = frozenset({".gif", ".webp"})
+"""Endings of images that may have several frames, which are frames in time."""
+
+
 def damaged(name: str, why: str, remedy: str = "repair or remove it") -> ImageError:
     """The error for a file that is not a video, or a damaged one; arguments as :func:`~tellapart.data.sniff.unreadable`."""
     return unreadable(name, why, remedy, what="video")
@@ -60,6 +65,11 @@ def damaged(name: str, why: str, remedy: str = "repair or remove it") -> ImageEr
 def is_video(name: str) -> bool:
     """Whether a file's name has the ending of a video."""
     return os.path.splitext(name)[1].lower() in EXTENSIONS
+
+
+def is_animation(name: str) -> bool:
+    """Whether a file's name has the ending of an image that may move."""
+    return os.path.splitext(name)[1].lower() in ANIMATIONS
 
 
 @dataclass(frozen=True)
@@ -81,8 +91,14 @@ class Timeline:
     @property
     def constant_rate(self) -> bool:
         """Whether all frames are shown equally long; stamps are rounded to the stream's unit, so gaps may differ by one."""
-        gaps = np.diff(self.stamps)
-        return len(gaps) == 0 or int(gaps.max() - gaps.min()) <= 1
+        gaps = np.diff(self.stamps, append=self.end)
+        return int(gaps.max() - gaps.min()) <= 1
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """What is unusual about it, in words."""
+        known = {"one frame": len(self.stamps) == 1, "variable frame rate": not self.constant_rate}
+        return tuple(kind for kind, holds in known.items() if holds)
 
     def shown_at_middles(self, parts: int, *, key_frames: bool = False) -> list[int]:
         """``[parts]`` places of the frames that are shown in the middle of equal parts of the time.
@@ -120,6 +136,32 @@ class Clock:
             raise damaged(self.name, f"reading it takes more than {SECONDS:g} seconds", "shorten or remove it")
 
 
+@dataclass(frozen=True)
+class Picture:
+    """A decoded frame.
+
+    Args:
+        image: in RGB, upright.
+        turned: whether the display matrix turned it.
+    """
+
+    image: Image.Image
+    turned: bool
+
+
+@dataclass(frozen=True)
+class ExaminedClip:
+    """Frames of a clip and what is unusual about its file.
+
+    Args:
+        frames: in RGB, upright.
+        kinds: the unusual things, in words, such as ``variable frame rate``.
+    """
+
+    frames: list[Image.Image]
+    kinds: tuple[str, ...]
+
+
 def read_frames(source: Path | bytes, name: str, num_frames: int, *, key_frames: bool = False) -> list[Image.Image]:
     """``num_frames`` frames of a clip in RGB, upright, in the order of time.
 
@@ -136,12 +178,30 @@ def read_frames(source: Path | bytes, name: str, num_frames: int, *, key_frames:
         ImageError: it is missing, truncated, damaged, too large, or has no pictures.
         UsageError: PyAV is not installed.
     """
+    return examine_frames(source, name, num_frames, key_frames=key_frames).frames
+
+
+def examine_frames(source: Path | bytes, name: str, num_frames: int, *, key_frames: bool = False) -> ExaminedClip:
+    """The same as :func:`read_frames`, with what is unusual about the clip.
+
+    Raises:
+        ImageError: as :func:`read_frames`.
+    """
+    clock = Clock(name)
+    if (data := _image_data(source, name)) is not None:
+        if not data.startswith(b"GIF8"):
+            with opened_image(data, name) as image:
+                return _frames_of_image(image, num_frames, clock)
+        if not whole_gif(data):
+            raise damaged(name, "it is truncated")
+        source = data
     with opened(source, name) as (container, stream):
-        clock = Clock(name)
         timeline = read_timeline(container, stream, clock)
         places = timeline.shown_at_middles(num_frames, key_frames=key_frames)
         found = _decoded(container, stream, timeline, sorted(set(places)), clock)
-        return [found[place] for place in places]
+        turned = any(picture.turned for picture in found.values())
+        kinds = (*timeline.kinds, *(("turned by its display matrix",) if turned else ()))
+        return ExaminedClip([found[place].image for place in places], kinds)
 
 
 def read_timeline(container: Any, stream: Any, clock: Clock) -> Timeline:
@@ -208,7 +268,7 @@ def _announced_seconds(container: Any, stream: Any) -> float | None:
 
 def _decoded(
     container: Any, stream: Any, timeline: Timeline, places: Sequence[int], clock: Clock
-) -> dict[int, Image.Image]:
+) -> dict[int, Picture]:
     """Place -> frame, for ascending places."""
     if timeline.exact and container.format.name in SEEKABLE:
         found = _by_seeking(container, stream, timeline, places, clock)
@@ -219,9 +279,9 @@ def _decoded(
 
 def _by_seeking(
     container: Any, stream: Any, timeline: Timeline, places: Sequence[int], clock: Clock
-) -> dict[int, Image.Image] | None:
+) -> dict[int, Picture] | None:
     """The same from the key-frames before each; None where a frame is not found at its stamp."""
-    found: dict[int, Image.Image] = {}
+    found: dict[int, Picture] = {}
     keys = np.flatnonzero(timeline.keys)
     frames: Iterator[Any] = iter(())
     at = -1  # place of the last decoded frame
@@ -241,10 +301,10 @@ def _by_seeking(
 
 def _from_the_start(
     container: Any, stream: Any, timeline: Timeline, places: Sequence[int], clock: Clock
-) -> dict[int, Image.Image]:
+) -> dict[int, Picture]:
     """The same by decoding everything before, too; a frame that the decoder left out is the next one that it gave."""
     container.seek(0 if stream.start_time is None else stream.start_time, stream=stream)
-    found: dict[int, Image.Image] = {}
+    found: dict[int, Picture] = {}
     waiting = list(reversed(places))
     last = None
     for number, frame in enumerate(_frames(container, stream, clock)):
@@ -270,7 +330,7 @@ def _frames(container: Any, stream: Any, clock: Clock) -> Iterator[Any]:
         yield frame
 
 
-def _picture(frame: Any, name: str) -> Image.Image:
+def _picture(frame: Any, name: str) -> Picture:
     """A decoded frame in RGB, turned by its display matrix, transparency on white."""
     from PIL import Image
 
@@ -279,7 +339,8 @@ def _picture(frame: Any, name: str) -> Image.Image:
         raise damaged(name, "a frame is damaged")
     see_through = frame.format.name in ("bgra", "rgba", "argb", "abgr", "pal8") or frame.format.name.startswith("yuva")
     picture = to_rgb(Image.fromarray(frame.to_ndarray(format="rgba"))) if see_through else frame.to_image()
-    return widened(picture.rotate(frame.rotation, expand=True) if frame.rotation else picture)
+    turned = bool(frame.rotation)
+    return Picture(widened(picture.rotate(frame.rotation, expand=True) if turned else picture), turned)
 
 
 def _require_size(width: int, height: int, name: str) -> None:
@@ -288,6 +349,46 @@ def _require_size(width: int, height: int, name: str) -> None:
             f"{name} has frames of {width} x {height} = {width * height:,} pixels, more than the limit of {MAX_PIXELS:,}: "
             "scale it down or remove it."
         )
+
+
+def _image_data(source: Path | bytes, name: str) -> bytes | None:
+    """The bytes of a GIF, WebP or PNG file; None for all other files."""
+    if isinstance(source, Path):
+        require_file(source, name)
+    try:
+        start = source[:12] if isinstance(source, bytes) else _first_bytes(source)
+        if not (start.startswith((b"GIF8", b"\x89PNG")) or (start[:4] == b"RIFF" and start[8:12] == b"WEBP")):
+            return None
+        return source if isinstance(source, bytes) else source.read_bytes()
+    except OSError as error:
+        raise ImageError(f"{name} cannot be read ({error.strerror}): check the path that names it.") from error
+
+
+def _first_bytes(path: Path) -> bytes:
+    with path.open("rb") as file:
+        return file.read(12)
+
+
+def _frames_of_image(image: Image.Image, num_frames: int, clock: Clock) -> ExaminedClip:
+    """The same of an opened image: gone through once for the times, and once for the frames."""
+    count = int(getattr(image, "n_frames", 1))
+    if count > MOST_FRAMES:
+        raise damaged(clock.name, f"it has more than {MOST_FRAMES:,} frames", "shorten or remove it")
+    stamps, end = np.zeros(count, dtype=np.int64), 0
+    for number in range(count):
+        image.seek(number)
+        image.load()
+        clock.check()
+        stamps[number], end = end, end + max(1, round(image.info.get("duration", 0)))
+    timeline = Timeline(stamps, np.ones(count, dtype=bool), end, exact=True)
+    places = timeline.shown_at_middles(num_frames)
+    found = {}
+    for number in sorted(set(places)):
+        image.seek(number)
+        image.load()
+        clock.check()
+        found[number] = widened(to_rgb(image))
+    return ExaminedClip([found[place] for place in places], timeline.kinds)
 
 
 @contextmanager

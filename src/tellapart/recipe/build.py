@@ -16,6 +16,7 @@ from tellapart.evaluation.grammar import GrammarMeasure
 from tellapart.evaluation.measures import Measure
 from tellapart.evaluation.meteor import MeteorMeasure
 from tellapart.evaluation.results import EvaluationResult
+from tellapart.frames import use_num_frames
 from tellapart.listeners.clip import ClipListener
 from tellapart.listeners.late import LateListener
 from tellapart.listeners.remember import RememberingTexts
@@ -104,6 +105,7 @@ def build(recipe: Recipe, *, dry_run: bool = False) -> Built:
         dataset.require_references(f"method {recipe.method}")
     seed = recipe.training.seed
     captioner = start_captioner(recipe.captioner, dataset, features, size=section.size, seed=seed).to(device())
+    use_num_frames(captioner, section.num_frames, "data.num_frames")
     collate = collate_of(captioner, features)
     # train checks again; here a wrong model is told before the listener has looked at every image
     sample = training_data(recipe, dataset, collate).sample

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from tellapart.data.formats.names import Readable
+from tellapart.frames import Sampling
 from tellapart.listeners.kinds import is_vse
 
 
@@ -144,7 +145,12 @@ class DataSection:
             place in the next step, and listed; the listener embeds images as they are read.
         center_crop: cut every image, those of the evaluation too, to its largest centred square before any model reads it
             (captioner, listener, judge, matcher); not with features.
-        seconds_between: in videos, leave out key-frames less than this many seconds after the last one taken.
+        seconds_between: in videos read as key-frames (format unlabelled), leave out key-frames less than this many seconds after
+            the last one taken.
+        num_frames: frames per clip that the captioner reads; null takes the captioner's own number (8 unless it was made for
+            another). Captioners that read stills see the middle frame.
+        sampling: frames of clips that models read: those in the middle of equal parts of the clip (uniform), or the last
+            key-frame before each of these (key_frames).
         shuffle_window: null shuffles all images; a number N shuffles archives, and images within windows of N, so that few
             archives are read at a time.
     """
@@ -163,16 +169,19 @@ class DataSection:
     on_error: Literal["fail", "skip", "replace"] = "fail"
     center_crop: bool = False
     seconds_between: float = 0.0
+    num_frames: int | None = None
+    sampling: Sampling = "uniform"
     shuffle_window: int | None = None
 
     @property
     def columns(self) -> dict[str, Any]:
-        """How tables are read, as arguments of :func:`~tellapart.data.load.load_dataset`."""
+        """How tables and clips are read, as arguments of :func:`~tellapart.data.load.load_dataset`."""
         return {
             "image_column": self.image_column,
             "caption_column": self.caption_column,
             "id_column": self.id_column,
             "allow_private": self.allow_private,
+            "sampling": self.sampling,
         }
 
     @property

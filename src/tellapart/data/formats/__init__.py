@@ -29,11 +29,15 @@ FORMATS = {
 READ_ONLY = {
     "jsonl": "tellapart.data.formats.table:JsonLines",
     "parquet": "tellapart.data.formats.table:Parquet",
+    "clips": "tellapart.data.formats.clip_folder:ClipFolder",
+    "tgif": "tellapart.data.formats.tgif:Tgif",
+    "msrvtt": "tellapart.data.formats.msrvtt:MsrVtt",
+    "msvd": "tellapart.data.formats.msvd:Msvd",
 }
 """The same of formats that are not written."""
 
-_LAST = ("sidecars", "folder")
-LOOKED_FOR = (*(name for name in FORMATS if name not in _LAST), *READ_ONLY, *_LAST)
+_FIRST, _LAST = ("clips", "tgif", "msrvtt", "msvd"), ("sidecars", "folder")
+LOOKED_FOR = (*_FIRST, *(name for name in (*FORMATS, *READ_ONLY) if name not in _FIRST + _LAST), *_LAST)
 """Looks are compared in this order: what only one format can be, first."""
 
 

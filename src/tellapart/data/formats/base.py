@@ -11,9 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from tellapart.data.captions import field, read_json, require_unicode
+from tellapart.data.clips import on_disk
 from tellapart.data.formats.patterns import expand
 from tellapart.data.formats.splits import UNNAMED
+from tellapart.data.images import ImageFile
 from tellapart.errors import UsageError
+from tellapart.frames import Sampling
 
 if TYPE_CHECKING:
     from tellapart.data.dataset import Example
@@ -35,6 +38,7 @@ class Place:
         caption_extension: ending of the files that hold the captions.
         captions_only: whether images are not asked for, so that their files need not be there.
         seconds_between: of a video, key-frames sooner than this after the last one taken are left out.
+        sampling: which frames of videos are taken.
         allow_private: whether addresses in tables may lead to hosts of a private network.
         base: for a copy of a remote table, the folder that its paths are relative to, as an address.
         files: the files, where they are known already; default: those that the path stands for.
@@ -49,6 +53,7 @@ class Place:
     caption_extension: str | None = None
     captions_only: bool = False
     seconds_between: float = 0.0
+    sampling: Sampling = "uniform"
     allow_private: bool = False
     base: str | None = None
     files: tuple[str, ...] | None = None
@@ -112,6 +117,10 @@ class Place:
     def _contents(self) -> dict[Path, Any]:
         return {}
 
+    def picture(self, path: Path) -> ImageFile:
+        """A file of the data as an image or a clip, by its ending."""
+        return on_disk(path, self.sampling)
+
     def inside(self, name: str) -> Place:
         """The same for a folder in this one; images lie in the folder of that name, where there is one."""
         images = self.images and (self.images / name if (self.images / name).is_dir() else self.images)
@@ -173,6 +182,15 @@ class Layout(ABC):
         Raises:
             UsageError: an id or a caption cannot be kept, or an image cannot be read.
         """
+
+
+class ReadOnly(Layout):
+    """Formats of other people's data, which are not written."""
+
+    @classmethod
+    def write(cls, folder: Path, splits: Mapping[str, Sequence[Example]], images: Carrier) -> None:
+        """Refused: the format is read only."""
+        raise UsageError(f"format {cls.name!r} is only read: choose another one to write.")
 
 
 class InFile(Layout):

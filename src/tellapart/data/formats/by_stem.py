@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from tellapart.data.folder import below, find_images
+from tellapart.data.folder import below, find_pictures
 from tellapart.data.formats.ids import decode_id
 from tellapart.errors import UsageError
 
@@ -61,4 +61,4 @@ class Finder:
 def names_an_image(content: Mapping[str, object], root: Path) -> bool:
     """Whether the first key names an image below ``root``, by its path or without ending."""
     first = next(iter(content))
-    return (root / first).is_file() or first in Finder({stem_of(file, root): file for file in find_images(root)})
+    return (root / first).is_file() or first in Finder({stem_of(file, root): file for file in find_pictures(root)})

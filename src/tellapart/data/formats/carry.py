@@ -8,11 +8,13 @@ from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
 
+from tellapart.data.clips import FrameFiles
 from tellapart.data.dataset import Example
 from tellapart.data.folder import EXTENSIONS
 from tellapart.data.formats.ids import encode_id
 from tellapart.data.formats.names import Link
 from tellapart.data.images import ImageFile
+from tellapart.data.video import is_video
 from tellapart.errors import UsageError
 
 _SIGNATURES = (
@@ -82,6 +84,31 @@ class Carrier:
                 return self._put(example, folder, name)
         raise UsageError(f"image {example.id!r} finds no free file name in {folder}: give it another id.")
 
+    def put_frames(self, example: Example, clip: FrameFiles, folder: Path) -> list[str]:
+        """Put the frames of a clip into a folder of their own, named like its id.
+
+        Returns:
+            Their paths below ``folder``, in the order of time; where images are left, their absolute paths.
+
+        Raises:
+            UsageError: the id is too long for a name, or a frame cannot be read.
+        """
+        if self.link == "none":
+            self.done()
+            return [str(path.absolute()) for path in clip.paths]
+        stem = encode_id(example.id)
+        if not self._take(folder, stem):
+            raise UsageError(f"image {example.id!r} finds no free name in {folder}: give it another id.")
+        (folder / stem).mkdir(parents=True)
+        names = [f"{stem}/{number:06d}{path.suffix}" for number, path in enumerate(clip.paths)]
+        for name, path in zip(names, clip.paths, strict=True):
+            if self.link == "symlink":
+                os.symlink(path.absolute(), folder / name)
+            else:
+                (folder / name).write_bytes(ImageFile(path).read())
+        self.done()
+        return names
+
     def read(self, example: Example) -> bytes:
         """An image's bytes, for an archive."""
         data = example.image.read()
@@ -109,8 +136,10 @@ class Carrier:
 
 def suffix_of(example: Example) -> str:
     """The ending of an image's file name, as it is spelt; where it is none of an image, that of its content."""
+    if isinstance(example.image, FrameFiles):
+        return ".webp"  # which its frames are written as
     suffix = Path(example.image.name).suffix
-    if suffix.lower() in EXTENSIONS:
+    if suffix.lower() in EXTENSIONS or is_video(example.image.name):
         return suffix
     data = example.image.read()
     if data[:4] == b"RIFF" and data[8:12] == b"WEBP":

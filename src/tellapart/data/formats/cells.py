@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from tellapart.data.formats.base import Place
-from tellapart.data.images import ImageFile, ImageSource
+from tellapart.data.images import ImageSource
 from tellapart.data.remote.addresses import STORES, is_web, scheme_of
 from tellapart.data.remote.images import UrlImage
 from tellapart.errors import UsageError
@@ -40,7 +40,7 @@ def image_in(cell: str, root: Path, place: Place) -> ImageSource:
     """
     scheme = scheme_of(cell)
     if scheme is None and (place.base is None or place.images is not None):
-        return ImageFile(root / cell)
+        return place.picture(root / cell)
     address = cell if scheme is not None else f"{place.base}/{cell}"
     if is_web(address):
         return UrlImage(address, place.allow_private)

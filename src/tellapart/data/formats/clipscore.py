@@ -9,11 +9,10 @@ from typing import Any
 
 from tellapart.data.captions import read_unique, texts
 from tellapart.data.dataset import Example
-from tellapart.data.folder import require_images
+from tellapart.data.folder import require_pictures
 from tellapart.data.formats.base import InFile, Place
 from tellapart.data.formats.by_stem import Finder, by_stem, names_an_image
 from tellapart.data.formats.carry import Carrier
-from tellapart.data.images import ImageFile
 from tellapart.errors import UsageError
 from tellapart.files import write_json
 
@@ -48,7 +47,7 @@ class ClipScore(InFile):
         path = self.file
         file_of = self._files(path)
         examples = [
-            Example(image_id, ImageFile(file_of(image_id)), texts(captions, path, f"image {image_id!r}"))
+            Example(image_id, self.place.picture(file_of(image_id)), texts(captions, path, f"image {image_id!r}"))
             for image_id, captions in read_unique(path).items()
         ]
         if not examples:
@@ -60,7 +59,7 @@ class ClipScore(InFile):
         root = _root(self.place, path.parent)
         if self.place.captions_only:
             return root.joinpath
-        finder = Finder(by_stem(require_images(root), root))
+        finder = Finder(by_stem(require_pictures(root), root))
         return lambda image_id: finder.find(image_id, path)
 
     @classmethod

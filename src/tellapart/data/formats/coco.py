@@ -14,7 +14,6 @@ from tellapart.data.formats.base import identifier
 from tellapart.data.formats.carry import Carrier
 from tellapart.data.formats.ids import as_number
 from tellapart.data.formats.per_split import FilePerSplit
-from tellapart.data.images import ImageFile
 from tellapart.errors import UsageError
 from tellapart.files import write_json
 
@@ -61,7 +60,7 @@ class Coco(FilePerSplit):
         return [
             Example(
                 identifier(record, "id", path, "an image"),
-                ImageFile(root / name),
+                self.place.picture(root / name),
                 texts(captions[str(record["id"])], path, f"image {record['id']}"),
             )
             for record, name in zip(records, names, strict=True)

@@ -14,7 +14,6 @@ from tellapart.data.formats.base import Layout, Place
 from tellapart.data.formats.carry import Carrier
 from tellapart.data.formats.ids import decode_id
 from tellapart.data.formats.lines import from_line, lines_of, to_line
-from tellapart.data.images import ImageFile
 from tellapart.errors import UsageError
 from tellapart.files import write_text
 
@@ -67,7 +66,7 @@ class Flickr(Layout):
             raise UsageError(f"{path} is empty: it needs lines of name.jpg#0<TAB>caption.")
         root = self.place.images or _root(path.parent, captions)
         return [
-            Example(decode_id(name[: -len(Path(name).suffix) or None]), ImageFile(root / name), tuple(lines))
+            Example(decode_id(name[: -len(Path(name).suffix) or None]), self.place.picture(root / name), tuple(lines))
             for name, lines in captions.items()
         ]
 

@@ -10,17 +10,20 @@ from pathlib import Path
 from typing import Any
 
 from tellapart.data.captions import field, require_unicode, texts
+from tellapart.data.clips import FrameFiles
 from tellapart.data.dataset import Example
 from tellapart.data.folder import TRIED
 from tellapart.data.formats.base import InFile, identifier
 from tellapart.data.formats.carry import Carrier
 from tellapart.data.formats.ids import as_number
 from tellapart.data.formats.splits import in_order
-from tellapart.data.images import ImageFile
+from tellapart.data.images import ImageSource
 from tellapart.errors import UsageError
 from tellapart.files import write_json
 
 FILE = "dataset.json"
+
+FileOf = Callable[[Path, dict[str, Any]], Path]
 
 
 class Karpathy(InFile):
@@ -28,7 +31,8 @@ class Karpathy(InFile):
 
     Images are looked for as ``<root>/<filepath>/<filename>``, then ``<root>/<filename>`` and
     ``<root>/images/<filename>``, where root is the given folder of images or the folder of the file; the layout of the
-    first image that is there holds for all.
+    first image that is there holds for all. A clip whose frames are images has ``"frames": ["0001.jpg", ...]``, in the
+    order of time, instead of ``filename``; they lie in ``<root>/<filepath>``.
     """
 
     name = "karpathy"
@@ -59,17 +63,28 @@ class Karpathy(InFile):
         """Their images in the file's order."""
         chosen = [record for record in self.records if record["split"] in splits]
         for record in chosen:
+            if "frames" in record:
+                _frames(record, self.file)
+                continue
             field(record, "filename", self.file, "an image", str)
             if not isinstance(record.get("filepath", ""), str):
                 field(record, "filepath", self.file, "an image", str)
         if not chosen:
             return []
         root = self.place.images or self.file.parent
-        file_of = _nested if self.place.captions_only else _layout(root, chosen, self.file)
+        whole = [record for record in chosen if "frames" not in record]
+        file_of = _nested if self.place.captions_only or not whole else _layout(root, whole, self.file)
         return [
-            Example(_id(record, self.file), ImageFile(file_of(root, record)), _captions(record, self.file))
+            Example(_id(record, self.file), self._picture(record, root, file_of), _captions(record, self.file))
             for record in chosen
         ]
+
+    def _picture(self, record: dict[str, Any], root: Path, file_of: FileOf) -> ImageSource:
+        """An image or a clip: a file, or the frames of ``frames``."""
+        if "frames" not in record:
+            return self.place.picture(file_of(root, record))
+        folder = root / str(record.get("filepath", ""))
+        return FrameFiles(tuple(folder / name for name in _frames(record, self.file)))
 
     @classmethod
     def write(cls, folder: Path, splits: Mapping[str, Sequence[Example]], images: Carrier) -> None:
@@ -79,10 +94,17 @@ class Karpathy(InFile):
         for split, examples in splits.items():
             for example in examples:
                 record = _record(example, split, len(records), first_sentence=sentence_id)
-                record["filename"] = images.put(example, folder / "images" / split)
+                record |= _written(example, folder / "images" / split, images)
                 sentence_id += len(example.references)
                 records.append(record)
         write_json(folder / FILE, {"images": records, "dataset": "coco"})
+
+
+def _written(example: Example, folder: Path, images: Carrier) -> dict[str, Any]:
+    """Write an image or a clip; where it lies, as fields of its record."""
+    if isinstance(example.image, FrameFiles):
+        return {"frames": images.put_frames(example, example.image, folder)}
+    return {"filename": images.put(example, folder)}
 
 
 def _record(example: Example, split: str, image_id: int, *, first_sentence: int) -> dict[str, Any]:
@@ -93,7 +115,6 @@ def _record(example: Example, split: str, image_id: int, *, first_sentence: int)
     return {
         "filepath": f"images/{split}",
         "sentids": [sentence["sentid"] for sentence in sentences],
-        "filename": "",
         "imgid": image_id,
         "split": split,
         "sentences": sentences,
@@ -113,10 +134,23 @@ def _in_images(root: Path, record: dict[str, Any]) -> Path:
     return root / "images" / record["filename"]
 
 
-_LAYOUTS: Sequence[Callable[[Path, dict[str, Any]], Path]] = (_nested, _flat, _in_images)
+_LAYOUTS: Sequence[FileOf] = (_nested, _flat, _in_images)
 
 
-def _layout(root: Path, records: Sequence[dict[str, Any]], path: Path) -> Callable[[Path, dict[str, Any]], Path]:
+def _frames(record: dict[str, Any], path: Path) -> list[str]:
+    """The names of a clip's frames.
+
+    Raises:
+        UsageError: they are not a list of names, or there are none.
+    """
+    name = f"clip {_id(record, path)!r}"
+    names = field(record, "frames", path, name, list)
+    if not names or not all(isinstance(name, str) and name for name in names):
+        raise UsageError(f"{path}: 'frames' of {name} is {str(names)[:80]}: give the names of one or more images.")
+    return names
+
+
+def _layout(root: Path, records: Sequence[dict[str, Any]], path: Path) -> FileOf:
     for record in records[:TRIED]:
         for layout in _LAYOUTS:
             if layout(root, record).is_file():

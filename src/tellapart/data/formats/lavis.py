@@ -14,7 +14,6 @@ from tellapart.data.formats.carry import Carrier
 from tellapart.data.formats.ids import as_number
 from tellapart.data.formats.per_split import FilePerSplit
 from tellapart.data.formats.splits import SPLIT_IN_NAME, TOGETHER, UNNAMED
-from tellapart.data.images import ImageFile
 from tellapart.errors import UsageError
 from tellapart.files import write_json
 
@@ -53,7 +52,8 @@ class Lavis(FilePerSplit):
             captions.setdefault(image_id, []).extend(texts(field(row, "caption", path, where), path, where))
         root = self.place.images or _root(path.parent, files.values())
         return [
-            Example(image_id, ImageFile(root / file), tuple(captions[image_id])) for image_id, file in files.items()
+            Example(image_id, self.place.picture(root / file), tuple(captions[image_id]))
+            for image_id, file in files.items()
         ]
 
     @classmethod

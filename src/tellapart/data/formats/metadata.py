@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 from tellapart.data.captions import field
 from tellapart.data.dataset import Example
-from tellapart.data.folder import below, find_images, require_images
+from tellapart.data.folder import below, find_pictures, require_pictures
 from tellapart.data.formats.base import Layout, Place
 from tellapart.data.formats.carry import Carrier
 from tellapart.data.formats.cells import image_in, require_text
@@ -78,10 +78,10 @@ class _Metadata(Layout):
         """All images below the folder, and those that the table names elsewhere."""
         root = self.place.images or self.place.folder
         start = self.place.start or root
-        files = [] if self.place.captions_only else [below(file, root) for file in find_images(root)]
+        files = [] if self.place.captions_only else [below(file, root) for file in find_pictures(root)]
         found = self._gather(root, start)
         if not found.captions and not files:
-            require_images(root)
+            require_pictures(root)
         silent = [name for name in files if name not in found.captions]
         if found.captions and silent:
             logger.warning(

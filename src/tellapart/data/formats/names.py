@@ -22,8 +22,9 @@ Format = Literal[
 ]
 """Layouts of images and captions on disk; ``folder`` is a folder of images, with a ``metadata.jsonl`` if any."""
 
-Readable = Literal[Format, "jsonl", "parquet", "unlabelled"]
-"""What can be read: these; tables of JSON lines and Parquet; and images without captions in files, tars and videos."""
+Readable = Literal[Format, "jsonl", "parquet", "clips", "tgif", "msrvtt", "msvd", "unlabelled"]
+"""What can be read: these; tables of JSON lines and Parquet; folders of clips; the caption files of TGIF, MSR-VTT and MSVD;
+and images without captions in files, tars and videos."""
 
 Link = Literal["copy", "symlink", "none"]
 """How images come along: their bytes, a symbolic link to each, or only their paths."""

@@ -12,9 +12,9 @@ from tellapart.data.dataset import Example
 from tellapart.data.folder import is_image, require_images
 from tellapart.data.formats import LOOKED_FOR, layout
 from tellapart.data.formats.base import Layout, Place
+from tellapart.data.formats.clip_folder import ClipFolder
 from tellapart.data.formats.names import Format, Readable
 from tellapart.data.formats.splits import SPLIT_NAMES, UNNAMED, in_order
-from tellapart.data.images import ImageFile
 from tellapart.data.unlabelled.source import NAME, Unlabelled
 from tellapart.data.video import EXTENSIONS as VIDEOS
 from tellapart.errors import UsageError
@@ -86,7 +86,7 @@ class Images:
     def read(self, splits: Sequence[str]) -> list[Example]:
         """The images."""
         paths = [path for given in map(Path, self.place.listed) for path in self._files(given)]
-        return [Example(path.as_posix(), ImageFile(path)) for path in dict.fromkeys(paths)]
+        return [Example(path.as_posix(), self.place.picture(path)) for path in dict.fromkeys(paths)]
 
     def _files(self, path: Path) -> list[Path]:
         return require_images(path) if path.is_dir() else [path]
@@ -104,7 +104,7 @@ def open_source(place: Place, format: str | None) -> Source:
     """
     if format is not None and format not in get_args(Readable):
         raise UsageError(f"format is {format!r}: choose one of {', '.join(get_args(Readable))}.")
-    if format == NAME or (format is None and Unlabelled.looks_like(place)):
+    if format == NAME or (format is None and Unlabelled.looks_like(place) and not ClipFolder.looks_like(place)):
         return Unlabelled(place)
     if place.files is None and len(place.listed) == 1:
         place = replace(place, given=place.listed[0])

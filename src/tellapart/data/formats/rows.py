@@ -16,6 +16,7 @@ from tellapart.files import write_text
 IMAGE_ID = "image_id"
 IMAGE_COLUMNS = (
     *("file_name", "filepath", "filename", "image", "image_path", "path", "file", "image_name", "img"),
+    *("video", "video_path", "clip"),
     *("url", "image_url", "img_url", "image_link"),
     *("image_bytes", "bytes", "jpg", "png"),
 )

@@ -10,13 +10,13 @@ from typing import Any
 
 from tellapart.data.captions import read_unique, texts
 from tellapart.data.dataset import Example
-from tellapart.data.folder import find_images, is_image
+from tellapart.data.folder import find_pictures, is_image
 from tellapart.data.formats.base import InFile, Place, identifier
 from tellapart.data.formats.by_stem import Finder, by_stem, names_an_image
 from tellapart.data.formats.carry import Carrier
 from tellapart.data.formats.ids import decode_id
 from tellapart.data.formats.lines import lines_of
-from tellapart.data.images import ImageFile
+from tellapart.data.video import is_video
 from tellapart.errors import UsageError
 from tellapart.files import write_json
 
@@ -44,7 +44,7 @@ class SdScripts(InFile):
     @cached_property
     def _finder(self) -> Finder:
         root = self.place.images or self.file.parent
-        return Finder(by_stem(find_images(root), root))
+        return Finder(by_stem(find_pictures(root), root))
 
     @classmethod
     def looks_like(cls, place: Place) -> bool:
@@ -64,7 +64,7 @@ class SdScripts(InFile):
             stem = key.removesuffix(file.suffix)
             plain = Path(stem).name if Path(stem).is_absolute() else decode_id(stem)
             image_id = identifier(record, IMAGE_ID, path, what) if IMAGE_ID in record else plain
-            examples.append(Example(image_id, ImageFile(file), _captions(record, path, what)))
+            examples.append(Example(image_id, self.place.picture(file), _captions(record, path, what)))
         if not examples:
             raise UsageError(f"{path} names no images: check that it is the right file.")
         return examples
@@ -72,7 +72,7 @@ class SdScripts(InFile):
     def _file(self, key: str) -> Path:
         """A key with an image's ending is a path; others are looked up."""
         root = self.place.images or self.file.parent
-        if is_image(key):
+        if is_image(key) or is_video(key):
             direct = root / key
             if direct.is_file() or "/" in key or "\\" in key:
                 return direct

@@ -9,13 +9,13 @@ from pathlib import Path
 
 from tellapart.data.captions import read_text
 from tellapart.data.dataset import Example
-from tellapart.data.folder import is_image, require_images, walk
+from tellapart.data.folder import is_image, require_pictures, walk
 from tellapart.data.formats.base import Layout, Place
 from tellapart.data.formats.by_stem import by_stem
 from tellapart.data.formats.carry import Carrier
 from tellapart.data.formats.ids import decode_id
 from tellapart.data.formats.lines import from_line, lines_of, to_line
-from tellapart.data.images import ImageFile
+from tellapart.data.video import is_video
 from tellapart.errors import UsageError
 
 logger = logging.getLogger(__name__)
@@ -64,14 +64,14 @@ class Sidecars(Layout):
     def read(self, splits: Sequence[str]) -> list[Example]:
         """All images below the folder, by path; those without a caption file have no captions."""
         root = self.place.path
-        files = by_stem(require_images(root), root)
+        files = by_stem(require_pictures(root), root)
         there = {str(Path(folder, name)) for folder, names in walk(root) for name in names}
         examples, bare = [], 0
         for stem, file in files.items():
             beside = file.with_suffix(self.extension)
             bare += str(beside) not in there
             lines = lines_of(read_text(beside)) if str(beside) in there else []
-            examples.append(Example(decode_id(stem), ImageFile(file), tuple(map(from_line, lines))))
+            examples.append(Example(decode_id(stem), self.place.picture(file), tuple(map(from_line, lines))))
         if bare:
             logger.warning(
                 "%s: %d of %d images have no %s file and no captions.", root, bare, len(files), self.extension
@@ -99,7 +99,7 @@ def _found(place: Place, *, first: bool = False) -> list[str]:
     found = []
     for _, names in walk(place.path):
         there = set(names)
-        stems = [name[: name.rindex(".")] for name in names if is_image(name)]
+        stems = [name[: name.rindex(".")] for name in names if is_image(name) or is_video(name)]
         new = [e for e in _endings(place) if e not in found and any(stem + e in there for stem in stems)]
         found += new
         if found and first:

@@ -9,15 +9,15 @@ UNNAMED = "train"
 """What data without a division into splits count as, as in Hugging Face's loaders."""
 
 OTHER_NAMES = {
-    "val": ("validation", "valid", "dev"),
-    "validation": ("val", "valid", "dev"),
+    "val": ("validation", "valid", "validate", "dev"),
+    "validation": ("val", "valid", "validate", "dev"),
 }
 """A split -> other names of it, tried in turn."""
 
 TOGETHER = {"train": ("train", "restval")}
 """COCO's ``restval`` images, the rest of its validation set, count as training images in every paper since."""
 
-SPLIT_NAMES = ("train", "restval", "val", "validation", "valid", "dev", "test")
+SPLIT_NAMES = ("train", "restval", "val", "validation", "valid", "validate", "dev", "test")
 """Names of folders and files that are taken for splits."""
 
 SPLIT_IN_NAME = re.compile(rf"(?:^|[_.-])({'|'.join(SPLIT_NAMES)})(?:20\d\d)?(?=$|[_.-])")

@@ -15,7 +15,7 @@ from typing import ClassVar
 from tellapart.data.captions import decoded, parse_json
 from tellapart.data.dataset import Example
 from tellapart.data.folder import find_images, root_of
-from tellapart.data.formats.base import Layout, Place
+from tellapart.data.formats.base import Place, ReadOnly
 from tellapart.data.formats.carry import Carrier
 from tellapart.data.formats.cells import image_in, require_text
 from tellapart.data.formats.names import Readable
@@ -45,7 +45,7 @@ METADATA = "metadata"
 """Stem of the tables that other formats read."""
 
 
-class _Table(Layout):
+class _Table(ReadOnly):
     """A file with one of some endings, several named by a pattern, or a folder with them at its top.
 
     An image's id is its id column (``image_id``), else its path or address as given, else the number of its row. Images are
@@ -156,11 +156,6 @@ class _Table(Layout):
     @abstractmethod
     def rows(self, path: Path) -> Iterator[tuple[str, Row]]:
         """The rows of a file, each with what messages call it."""
-
-    @classmethod
-    def write(cls, folder: Path, splits: Mapping[str, Sequence[Example]], images: Carrier) -> None:
-        """Refused: the format is read only."""
-        raise UsageError(f"format {cls.name!r} is only read: choose another one to write.")
 
 
 def _names_images(heading: set[str]) -> bool:

@@ -15,18 +15,19 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from tellapart.data.captions import decoded, field, parse_json, require_unicode, texts
+from tellapart.data.clips import in_archive
 from tellapart.data.dataset import Example
 from tellapart.data.folder import is_image
 from tellapart.data.formats.base import Layout, Place
 from tellapart.data.formats.carry import Carrier, suffix_of
 from tellapart.data.formats.rows import CAPTION_COLUMNS
-from tellapart.data.images import PackedImage
+from tellapart.data.video import is_video
 from tellapart.errors import UsageError
 from tellapart.files import cache_dir, write_text
 
 # What is in a tar of a WebDataset: found by reading its headers once, then remembered on disk.
 
-VERSION = 1
+VERSION = 2
 """Of the remembered lists; another reads the archives anew."""
 
 TEXTS = ("txt", "caption")
@@ -117,7 +118,10 @@ def _members(path: Path, archive: tarfile.TarFile, length: int) -> Iterator[tupl
 def _sample(
     path: Path, data: BinaryIO, key: str, members: dict[str, tarfile.TarInfo], caption_column: str | None
 ) -> Sample:
-    pictures = [member for ending, member in members.items() if is_image(f"x.{ending}") and "." not in ending]
+    single = {ending: member for ending, member in members.items() if "." not in ending}
+    clips = [member for ending, member in single.items() if is_video(f"x.{ending}")]
+    # of a clip with a still, as img2dataset's relatives write them, the clip is the example
+    pictures = clips or [member for ending, member in single.items() if is_image(f"x.{ending}")]
     if len(pictures) != 1:
         what = " and ".join(member.name for member in pictures) or "no image"
         raise UsageError(f"{path}: sample {key!r} has {what}, not one image: correct the archive.")
@@ -198,7 +202,7 @@ class WebDataset(Layout):
     def read(self, splits: Sequence[str]) -> list[Example]:
         """All images, shard by shard."""
         return [
-            Example(s.id, PackedImage(shard, s.member, s.offset, s.size), s.captions)
+            Example(s.id, in_archive(shard, s.member, s.offset, s.size, self.place.sampling), s.captions)
             for shard in self.shards
             for s in samples_of(shard, self.place.caption_column)
         ]

@@ -11,8 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tellapart.data.dataset import CaptionDataset
+from tellapart.data.images import ImageSource
 from tellapart.errors import UsageError
+from tellapart.evaluation.moving import playing
 from tellapart.files import fresh_folder, write_bytes, write_json
+from tellapart.frames import Clip, is_clip
 from tellapart.listeners.neighbours import Neighbours
 from tellapart.progress import track
 
@@ -25,14 +28,17 @@ if TYPE_CHECKING:
 LONGEST_SIDE = 1024
 """Pixels that a picture is shrunk to at most."""
 
+LONGEST_CLIP_SIDE = 512
+"""The same of a clip, of which eight frames are sent."""
+
 SMALL_SIDE = 128
 """Up to this size a picture is kept pixel by pixel, as PNG."""
 
-MEDIA_TYPES = {".png": "image/png", ".jpg": "image/jpeg"}
+MEDIA_TYPES = {".png": "image/png", ".jpg": "image/jpeg", ".webp": "image/webp"}
 
 
 def write_picture(folder: Path, image: Image.Image) -> str:
-    """Write an RGB image, without what its file said beside the pixels; returns the file's name.
+    """Write an RGB image, without what its file said besides the pixels; returns the file's name.
 
     The name is a hash of the content, so it tells nothing about where the image comes from or what is asked about it.
     """
@@ -45,9 +51,22 @@ def write_picture(folder: Path, image: Image.Image) -> str:
         picture.save(buffer, "PNG", optimize=True)
     else:
         picture.save(buffer, "JPEG", quality=88, optimize=True)
-    name = hashlib.sha256(buffer.getvalue()).hexdigest()[:20] + (".png" if small else ".jpg")
+    return _write(folder, buffer.getvalue(), ".png" if small else ".jpg")
+
+
+def write_moving(folder: Path, clip: Clip) -> str:
+    """The same of a clip, which plays."""
+    return _write(folder, playing(clip, LONGEST_CLIP_SIDE, small=SMALL_SIDE)[0], ".webp")
+
+
+def _shown(folder: Path, image: ImageSource) -> str:
+    return write_moving(folder, image) if is_clip(image) else write_picture(folder, image.open())
+
+
+def _write(folder: Path, data: bytes, ending: str) -> str:
+    name = hashlib.sha256(data).hexdigest()[:20] + ending
     if not (folder / name).is_file():
-        write_bytes(folder / name, buffer.getvalue())
+        write_bytes(folder / name, data)
     return name
 
 
@@ -257,7 +276,7 @@ def write_study(
     shown = sorted({image_id for item in items for image_id in item.images})
     with fresh_folder(folder) as temporary:
         pictures = {
-            image_id: write_picture(temporary / PICTURES, dataset[dataset.position[image_id]].image.open())
+            image_id: _shown(temporary / PICTURES, dataset[dataset.position[image_id]].image)
             for image_id in track(shown, "pictures")
         }
         value = {"version": _VERSION, "runs": runs, "seed": seed, "asked": asked, "about": about}

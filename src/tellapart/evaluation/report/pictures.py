@@ -6,6 +6,9 @@ import base64
 import io
 from typing import TYPE_CHECKING
 
+from tellapart.evaluation.moving import playing
+from tellapart.frames import is_clip
+
 if TYPE_CHECKING:
     from PIL import Image
 
@@ -19,12 +22,15 @@ SMALL_SIDE = 128
 
 
 def picture_of(source: ImageSource) -> tuple[str, bool]:
-    """The image of a data set as :func:`data_uri` gives it.
+    """The image of a data set as :func:`data_uri` gives it; a clip as an animated WebP, which plays.
 
     Raises:
         UsageError: it cannot be read.
     """
-    return data_uri(source.open())
+    if not is_clip(source):
+        return data_uri(source.open())
+    data, small = playing(source, LONGEST_SIDE, small=SMALL_SIDE)
+    return f"data:image/webp;base64,{base64.b64encode(data).decode()}", small
 
 
 def data_uri(image: Image.Image) -> tuple[str, bool]:

@@ -11,7 +11,7 @@ from tellapart.data.dataset import CaptionDataset
 from tellapart.errors import UsageError
 from tellapart.evaluation.columns import all_columns, describe, main_columns
 from tellapart.evaluation.report.curves import COLOURS, MARKERS, SWATCHES
-from tellapart.evaluation.report.pictures import picture_of
+from tellapart.evaluation.report.pictures import data_uri
 from tellapart.metrics.curves import t_interval
 from tellapart.sweep.frontier.readings import CONFIDENCE, band, first_recalls, naturalness, recalls
 from tellapart.sweep.frontier.tables import TITLES, present
@@ -64,7 +64,7 @@ def _image(dataset: CaptionDataset | None, image_id: str) -> dict[str, Any]:
     example = dataset[dataset.position[image_id]]
     told = {"id": image_id, "references": [text.strip() for text in example.references]}
     try:
-        source, pixelated = picture_of(example.image)
+        source, pixelated = data_uri(example.image.open())
     except (UsageError, OSError):  # after hours of training the rest of the page must not be lost with a picture
         return told
     return {**told, "source": source, "pixelated": pixelated}
