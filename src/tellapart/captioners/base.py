@@ -81,6 +81,11 @@ class Captioner(nn.Module, ABC):
         """Frames that it reads of each clip, which :meth:`process` is given as a list per clip; none: it reads stills."""
         return None
 
+    @property
+    def takes_frames(self) -> bool:
+        """Whether ``num_frames`` may be set, although the model reads stills by itself."""
+        return False
+
     def reversed_frames(self, batch: Batch) -> Batch | None:
         """The batch with the frames of each clip backwards, for the start-up check; none where it reads no frames."""
         return None

@@ -143,6 +143,8 @@ class HuggingFaceCaptioner(Captioner):
             rollout_dtype=rollout_dtype,
         )
         require_finite(captioner, str(name_or_path))
+        if (frames := parts.manifest.get("num_frames")) is not None and captioner.takes_frames:
+            captioner.num_frames = frames
         return captioner
 
     @classmethod
@@ -204,7 +206,10 @@ class HuggingFaceCaptioner(Captioner):
         Raises:
             UsageError: the model cannot be asked that.
         """
+        frames = self.num_frames if self.takes_frames else None
         self.family = type(self.family)(self.family.model, self.family.processors, prompt)
+        if frames is not None:
+            self.family.read_frames(frames)
         self.text = CaptionText(self.tokenizer, self.family, self.max_caption_tokens)
 
     @property
@@ -232,6 +237,20 @@ class HuggingFaceCaptioner(Captioner):
     def num_frames(self) -> int | None:
         """Frames that the model reads of each clip; none: it reads stills, or features."""
         return self.family.num_frames
+
+    @num_frames.setter
+    def num_frames(self, count: int) -> None:
+        if not self.family.takes_frames:
+            raise AttributeError(
+                f"a {self.family.model.config.model_type} captioner reads as many frames as it was made for"
+            )
+        self.family.read_frames(count)
+        self.text = CaptionText(self.tokenizer, self.family, self.max_caption_tokens)
+
+    @property
+    def takes_frames(self) -> bool:
+        """Whether the family can read clips as a series of images."""
+        return self.family.takes_frames
 
     def reversed_frames(self, batch: Batch) -> Batch | None:
         """The batch with the frames of each clip backwards; none where the model reads no frames."""

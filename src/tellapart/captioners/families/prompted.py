@@ -110,7 +110,8 @@ class Prompted(PrefixDecoder):
         return next((lead for lead in (gap, "") if whole == ids(prompt) + ids(lead + PROBE)), gap)
 
     def process(self, images: list[Image.Image]) -> dict[str, Tensor]:
-        """What the processor makes of the images and the prompt: ``input_ids``, ``attention_mask``, pixels, ..."""
+        """What the processor makes of the images (or lists of frames) and the prompt: ``input_ids``, ``attention_mask``, pixels,
+        ..."""
         text, bos = self.rendered(), self.tokenizer.bos_token
         return dict(
             self.processors.joint(
@@ -121,8 +122,13 @@ class Prompted(PrefixDecoder):
                 # A template that writes BOS itself must not get another one.
                 add_special_tokens=not (bos and text.startswith(bos)),
                 return_tensors="pt",
+                **self.processor_options(),
             )
         )
+
+    def processor_options(self) -> dict[str, Any]:
+        """Further arguments of the processor."""
+        return {}
 
     def after_image(self, prompt: str) -> list[int]:
         """The tokens that follow the image's in a row that asks ``prompt``: those of every image, whatever its size.
@@ -131,7 +137,7 @@ class Prompted(PrefixDecoder):
             UsageError: the prompt has another place for an image.
         """
         place = self.processors.joint.image_token
-        return self.tokens_after(place, self.asking(prompt).rendered().partition(place)[2])
+        return self.tokens_after(place, self.asking(prompt).rendered().rpartition(place)[2])
 
     def asking(self, prompt: str) -> Self:
         """The same family, which asks something else."""
