@@ -150,7 +150,7 @@ STAGES = {
         "video.listener",
         "build_listener",
         {
-            "full": {"steps": 900, "batch_size": 128, "learning_rate": 1.5e-3, "adam_beta2": 0.98},
+            "full": {"steps": 1000, "batch_size": 64, "learning_rate": 1.5e-3, "adam_beta2": 0.98},
             "small": {"steps": 60, "batch_size": 32, "learning_rate": 2e-3},
         },
         needs=("world/backbone",),
@@ -160,7 +160,7 @@ STAGES = {
         "video.captioner",
         "build_xe",
         {
-            "full": {"steps": 1200, "batch_size": 64, "learning_rate": 1e-3, "adam_beta2": 0.98},
+            "full": {"steps": 1200, "batch_size": 32, "learning_rate": 1e-3, "adam_beta2": 0.98},
             "small": {"steps": 30, "batch_size": 32, "learning_rate": 2e-3},
         },
         needs=("world/video-backbone",),
