@@ -21,8 +21,8 @@ Pool = Literal["mean", "grid", "frames"]
 class VisionFeatures:
     """The last feature map of a vision model, as it is (``grid``) or its mean over places (``mean``).
 
-    Of clips every frame is read: ``mean`` is the mean over frames and places (the spatio-temporal mean pooling of Chen & Jin, CVPR
-    2020, section 5.1), ``frames`` the mean over places of each frame, ``grid`` all places of all frames. An image model does
+    Of clips every frame is read: ``mean`` is the mean over frames and places (the spatio-temporal mean pooling of Chen & Jin,
+    CVPR 2020, section 5.1), ``frames`` the mean over places of each frame, ``grid`` all places of all frames. An image model does
     not see the order of frames, so ``mean`` has lost it; a ``clip_frames`` tower reads all frames at once.
 
     The map is the last hidden state: of a ResNet or ConvNeXt ``[C, h, w]``, of a transformer its patches; class and

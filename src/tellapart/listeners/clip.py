@@ -169,7 +169,7 @@ class ClipListener:
         return getattr(self.model.config, "num_frames", None)
 
     def process(self, images: list[Any]) -> dict[str, Tensor]:
-        """RGB images -> ``{"pixel_values": [B, 3, height, width]}``, on the CPU; lists of frames -> ``[B, F, 3, height, width]``."""
+        """RGB images -> ``{"pixel_values": [B, 3, height, width]}``, on the CPU; of lists of frames ``[B, F, 3, ...]``."""
         frames = self.num_frames
         flat = images if frames is None else [frame for clip in images for frame in clip]
         pixels = self.image_processor(images=flat, return_tensors="pt")["pixel_values"]

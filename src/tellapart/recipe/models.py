@@ -359,7 +359,9 @@ def load_data(
     center_crop: bool = False,
     **columns: Any,
 ) -> CaptionDataset:
-    """A split of the built-in world, still or moving, or of other data; with ``center_crop``, each image cut to its largest centred square.
+    """A split of the built-in world, still or moving, or of other data.
+
+    With ``center_crop``, each image is cut to its largest centred square.
 
     Further arguments say how tables are read, as :func:`~tellapart.data.load.load_dataset` takes them.
 

@@ -140,7 +140,7 @@ class TowerEncoderDecoder(EncoderDecoder):
 
 
 class FramesEncoderDecoder(TowerEncoderDecoder):
-    """The same over the frames of a clip (``clip_frames.py``): temporal positions and the layers above them train with the decoder."""
+    """The same over the frames of a clip (``clip_frames.py``): temporal positions and the layers train with the decoder."""
 
     @property
     def num_frames(self) -> int:

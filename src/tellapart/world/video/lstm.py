@@ -30,8 +30,8 @@ def features_folder(backbone: Path, size: str) -> Path:
 def video_features(backbone: Path, size: str) -> FeatureStore:
     """The mean over frames and places of ``world/video-backbone`` for every clip, computed on first use and kept in the cache.
 
-    Chen & Jin (CVPR 2020, section 5.1) pool a ResNet's features of TGIF's frames in the same way. Their ResNet reads one frame at a
-    time, so the mean has no order; the tower of this world reads all frames at once, so its mean tells what happens.
+    Chen & Jin (CVPR 2020, section 5.1) pool a ResNet's features of TGIF's frames in the same way. Their ResNet reads one frame
+    at a time, so the mean has no order; the tower of this world reads all frames at once, so its mean tells what happens.
 
     Args:
         backbone: folder of ``world/video-backbone``.

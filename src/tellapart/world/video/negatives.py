@@ -1,6 +1,6 @@
 """False siblings of the moving world's captions: another event, another order, other actors, or another attribute.
 
-They teach ``world/video-listener``, as NegCLIP's teach CLIP (Yuksekgonul et al., ICLR 2023). A sibling says something else than its
+They teach ``world/video-listener``, as NegCLIP's teach CLIP (Yuksekgonul et al., ICLR 2023). A sibling differs from its
 caption; of a clip in which both happen it is true, which is rare.
 """
 
