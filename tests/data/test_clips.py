@@ -8,15 +8,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from clip_files import grey_frames, number_of, write_clip
 from PIL import Image
 
+from clip_files import grey_frames, number_of, write_clip
 from tellapart.data.center_crop import center_cropped
+from tellapart.data.check import usable
 from tellapart.data.clips import ArrayClip, ClipFile, ClipSource, FrameFiles
 from tellapart.data.dataset import CaptionDataset, Collate, Example
 from tellapart.data.images import ArrayImage
+from tellapart.data.loader import Cut, TrainingData
 from tellapart.errors import UsageError
-from tellapart.frames import frames_wanted, is_clip, middles, seen_as
+from tellapart.frames import frames_wanted, is_clip, middles, seen_as, use_num_frames
 
 
 class FrameReader:
@@ -125,3 +127,73 @@ def test_a_clip_on_disk_is_another_content_than_its_file_as_an_image(tmp_path: P
 
     assert len({uniform.fingerprint(), keys.fingerprint(), ImageFile(file).fingerprint()}) == 3
     assert [number_of(frame) for frame in uniform.frames(4)] == [1, 3, 5, 7]
+
+
+def test_a_number_of_frames_is_the_models_own_or_set() -> None:
+    reader = FrameReader()
+    use_num_frames(reader, None, "data.num_frames")
+    assert reader.num_frames == 4
+    use_num_frames(reader, 6, "data.num_frames")
+    assert frames_wanted(reader.process) == 6
+
+    class Fixed:
+        @property
+        def num_frames(self) -> int:
+            return 8
+
+    use_num_frames(Fixed(), 8, "data.num_frames")
+    with pytest.raises(UsageError, match=r"data\.num_frames is 4, but the captioner was made for 8 frames"):
+        use_num_frames(Fixed(), 4, "data.num_frames")
+    with pytest.raises(UsageError, match=r"data\.num_frames is 4, but the captioner reads stills"):
+        use_num_frames(object(), 4, "data.num_frames")
+
+
+def test_listeners_cache_frames_apart_from_stills() -> None:
+    """Two listeners with one fingerprint, one of stills and one of frames, do not read each other's embeddings."""
+    from listeners.tiny_listeners import clip_parts
+    from tellapart.listeners.clip import ClipListener
+
+    class OfFirstFrames(ClipListener):
+        num_frames = 8
+
+        def process(self, images):
+            return super().process([frames[0] for frames in images])
+
+    noise = np.random.default_rng(0).integers(0, 255, (8, 48, 64, 3), dtype=np.uint8)
+    example, parts = Example("a", ArrayClip("clip", noise)), clip_parts()
+    stills, moving = ClipListener.from_parts(*parts), OfFirstFrames.from_parts(*parts)
+    for listener in (stills, moving):
+        listener.cache_images([example])
+    assert stills.fingerprint() == moving.fingerprint()
+    assert not torch.allclose(stills.encode_ids(["a"]), moving.encode_ids(["a"]), atol=1e-6)
+
+
+def test_workers_read_what_one_process_reads(tmp_path: Path) -> None:
+    pytest.importorskip("av")
+    files = [write_clip(tmp_path / f"{number}.mp4", grey_frames(8 + number), "mpeg4") for number in range(6)]
+    dataset = CaptionDataset([Example(file.name, ClipFile(file)) for file in files], name="clips")
+    data = TrainingData(dataset, Collate({"moving": FrameReader().process}))
+    cut = Cut(batch_size=3)
+    alone, spread = (
+        [
+            batch.inputs["moving"]["greys"].tolist()
+            for (batch,) in data.batches(cut, seed=0, stop=4, num_workers=workers)
+        ]
+        for workers in (0, 2)
+    )
+    assert alone == spread
+
+
+def test_a_broken_clip_is_replaced_or_an_error(tmp_path: Path) -> None:
+    pytest.importorskip("av")
+    files = [write_clip(tmp_path / f"{number}.mp4", grey_frames(8), "mpeg4") for number in range(3)]
+    files[1].write_bytes(files[1].read_bytes()[:400])
+    dataset = CaptionDataset([Example(file.name, ClipFile(file)) for file in files], name="clips")
+    collate, cut = Collate({"moving": FrameReader().process}), Cut(batch_size=3)
+    with pytest.raises(UsageError, match=r"1\.mp4 is not a readable video"):
+        list(TrainingData(dataset, collate).batches(cut, seed=0, stop=1))
+    data = TrainingData(dataset, collate, replace_unreadable=True)
+    list(data.batches(cut, seed=0, stop=2))
+    assert list(data.replaced) == ["1.mp4"]
+    kept, skipped = usable(dataset, num_workers=0)
+    assert (len(kept), [name for name, _ in skipped]) == (2, ["1.mp4"])

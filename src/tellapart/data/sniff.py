@@ -103,22 +103,27 @@ def intact_png(data: bytes) -> bool:
     return True
 
 
-def whole_gif(data: bytes) -> bool:
-    """Whether a GIF file does not end in the middle of a block; decoders show what is there of the last frame.
+def gif_delays(data: bytes) -> list[int] | None:
+    """How long each frame of a GIF is shown, in hundredths of a second; None if the file ends in the middle of a block.
+
+    Delays below 2 count as 10, as in browsers and in FFmpeg.
 
     Args:
         data: the file's bytes. What follows the last block that is known is passed over.
     """
-    place = 13 + _colours(data[10:11])
+    place, delay, delays = 13 + _colours(data[10:11]), 0, list[int]()
     while data[place : place + 1] in (b"!", b","):
         if data[place : place + 1] == b"!":
+            if data[place + 1 : place + 2] == b"\xf9":  # the control of the next frame
+                delay = int.from_bytes(data[place + 4 : place + 6], "little")
             place += 2
         else:
+            delays.append(delay if delay > 1 else 10)
             place += 11 + _colours(data[place + 9 : place + 10])  # the descriptor, its colours, the size of codes
         while place < len(data) and data[place]:
             place += 1 + data[place]
         place += 1
-    return place <= len(data)
+    return delays if place <= len(data) else None
 
 
 def _colours(flags: bytes) -> int:

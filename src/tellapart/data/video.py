@@ -11,7 +11,7 @@ import io
 import os
 import time
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +22,7 @@ import numpy as np
 
 from tellapart.data.decoding import opened_image
 from tellapart.data.pixels import to_rgb, widened
-from tellapart.data.sniff import ImageError, unreadable, whole_gif
+from tellapart.data.sniff import ImageError, gif_delays, unreadable
 from tellapart.errors import UsageError
 from tellapart.frames import middles
 
@@ -36,6 +36,9 @@ CONTAINERS = "mov,matroska,webm,avi,gif,mpeg,mpegts,asf,flv,ogg,m4v,h264,hevc,mp
 
 SEEKABLE = frozenset({"mov,mp4,m4a,3gp,3g2,mj2", "matroska,webm"})
 """Containers with an index by which a seek lands on the key-frame before its target."""
+
+LEAVES_OUT = frozenset({"h264", "hevc", "mpeg4", "mpeg2video"})
+"""Codecs whose decoders can leave out frames that no other frame depends on, packet by packet."""
 
 LARGEST_FILE = 2**33
 """Bytes from which a file is refused."""
@@ -189,19 +192,21 @@ def examine_frames(source: Path | bytes, name: str, num_frames: int, *, key_fram
     """
     clock = Clock(name)
     if (data := _image_data(source, name)) is not None:
-        if not data.startswith(b"GIF8"):
-            with opened_image(data, name) as image:
-                return _frames_of_image(image, num_frames, clock)
-        if not whole_gif(data):
-            raise damaged(name, "it is truncated")
-        source = data
+        if data.startswith(b"GIF8"):
+            return _frames_of_gif(data, name, num_frames, clock)
+        with opened_image(data, name) as image:
+            return _frames_of_image(image, num_frames, clock)
     with opened(source, name) as (container, stream):
         timeline = read_timeline(container, stream, clock)
         places = timeline.shown_at_middles(num_frames, key_frames=key_frames)
-        found = _decoded(container, stream, timeline, sorted(set(places)), clock)
-        turned = any(picture.turned for picture in found.values())
-        kinds = (*timeline.kinds, *(("turned by its display matrix",) if turned else ()))
-        return ExaminedClip([found[place].image for place in places], kinds)
+        ascending = sorted(set(places))
+        seekable = timeline.exact and container.format.name in SEEKABLE
+        found = _by_seeking(container, stream, timeline, ascending, clock) if seekable else None
+    if found is None:
+        with opened(source, name) as (container, stream):  # anew: not every container can be sought to its start
+            found = _from_the_start(container, stream, timeline, ascending, clock)
+    turned = ("turned by its display matrix",) if any(picture.turned for picture in found.values()) else ()
+    return ExaminedClip([found[place].image for place in places], (*timeline.kinds, *turned))
 
 
 def read_timeline(container: Any, stream: Any, clock: Clock) -> Timeline:
@@ -266,23 +271,13 @@ def _announced_seconds(container: Any, stream: Any) -> float | None:
     return None
 
 
-def _decoded(
-    container: Any, stream: Any, timeline: Timeline, places: Sequence[int], clock: Clock
-) -> dict[int, Picture]:
-    """Place -> frame, for ascending places."""
-    if timeline.exact and container.format.name in SEEKABLE:
-        found = _by_seeking(container, stream, timeline, places, clock)
-        if found is not None:
-            return found
-    return _from_the_start(container, stream, timeline, places, clock)
-
-
 def _by_seeking(
     container: Any, stream: Any, timeline: Timeline, places: Sequence[int], clock: Clock
 ) -> dict[int, Picture] | None:
-    """The same from the key-frames before each; None where a frame is not found at its stamp."""
+    """Place -> frame for ascending places, from the key-frames before each; None where a frame is not found at its stamp."""
     found: dict[int, Picture] = {}
     keys = np.flatnonzero(timeline.keys)
+    wanted = {int(timeline.stamps[place]) for place in places}
     frames: Iterator[Any] = iter(())
     at = -1  # place of the last decoded frame
     for place in places:
@@ -290,7 +285,7 @@ def _by_seeking(
         key = int(before[-1]) if len(before) else 0
         if at < key:
             container.seek(int(timeline.stamps[key]), stream=stream)
-            frames = _frames(container, stream, clock)
+            frames = _frames(container, stream, clock, wanted)
         stamp = int(timeline.stamps[place])
         frame = next((frame for frame in frames if frame.pts is not None and frame.pts >= stamp), None)
         if frame is None or frame.pts != stamp:
@@ -303,7 +298,6 @@ def _from_the_start(
     container: Any, stream: Any, timeline: Timeline, places: Sequence[int], clock: Clock
 ) -> dict[int, Picture]:
     """The same by decoding everything before, too; a frame that the decoder left out is the next one that it gave."""
-    container.seek(0 if stream.start_time is None else stream.start_time, stream=stream)
     found: dict[int, Picture] = {}
     waiting = list(reversed(places))
     last = None
@@ -324,10 +318,22 @@ def _reached(frame: Any, number: int, place: int, timeline: Timeline) -> bool:
     return number >= place
 
 
-def _frames(container: Any, stream: Any, clock: Clock) -> Iterator[Any]:
-    for frame in container.decode(stream):
+def _frames(container: Any, stream: Any, clock: Clock, wanted: Container[int] | None = None) -> Iterator[Any]:
+    """Decoded frames from where the container stands.
+
+    Args:
+        container: opened.
+        stream: of it.
+        clock: is checked at each packet.
+        wanted: stamps of frames that must come. Others are left out where no frame depends on them, which changes no pixel
+            of those that come.
+    """
+    context = stream.codec_context
+    for packet in container.demux(stream):
         clock.check()
-        yield frame
+        if wanted is not None and context.name in LEAVES_OUT:
+            context.skip_frame = "DEFAULT" if packet.pts in wanted else "NONREF"
+        yield from packet.decode()
 
 
 def _picture(frame: Any, name: str) -> Picture:
@@ -337,8 +343,14 @@ def _picture(frame: Any, name: str) -> Picture:
     _require_size(frame.width, frame.height, name)
     if frame.is_corrupt:
         raise damaged(name, "a frame is damaged")
-    see_through = frame.format.name in ("bgra", "rgba", "argb", "abgr", "pal8") or frame.format.name.startswith("yuva")
-    picture = to_rgb(Image.fromarray(frame.to_ndarray(format="rgba"))) if see_through else frame.to_image()
+    if frame.format.name == "bgra":  # of a GIF; the decoder's own order of colours needs no conversion
+        pixels = frame.to_ndarray()
+        whole = bool((pixels[..., 3] == 255).all())
+        picture = Image.fromarray(pixels[..., 2::-1] if whole else pixels[..., [2, 1, 0, 3]])
+    else:
+        clear = frame.format.name in ("rgba", "argb", "abgr", "pal8") or frame.format.name.startswith("yuva")
+        picture = Image.fromarray(frame.to_ndarray(format="rgba" if clear else "rgb24"))
+    picture = to_rgb(picture)
     turned = bool(frame.rotation)
     return Picture(widened(picture.rotate(frame.rotation, expand=True) if turned else picture), turned)
 
@@ -367,6 +379,21 @@ def _image_data(source: Path | bytes, name: str) -> bytes | None:
 def _first_bytes(path: Path) -> bytes:
     with path.open("rb") as file:
         return file.read(12)
+
+
+def _frames_of_gif(data: bytes, name: str, num_frames: int, clock: Clock) -> ExaminedClip:
+    """The same of a GIF, whose frames build on each other; the delays between its blocks say when each is shown."""
+    delays = gif_delays(data)
+    if delays is None:
+        raise damaged(name, "it is truncated")
+    if not 0 < len(delays) <= MOST_FRAMES:
+        raise damaged(name, f"it has {len(delays):,} frames")
+    ends = np.cumsum(delays)
+    timeline = Timeline(ends - delays, np.arange(len(delays)) == 0, int(ends[-1]), exact=False)
+    places = timeline.shown_at_middles(num_frames)
+    with opened(data, name) as (container, stream):
+        found = _from_the_start(container, stream, timeline, sorted(set(places)), clock)
+    return ExaminedClip([found[place].image for place in places], timeline.kinds)
 
 
 def _frames_of_image(image: Image.Image, num_frames: int, clock: Clock) -> ExaminedClip:
