@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from tellapart.recipe.listener import ListenerRecipe
     from tellapart.recipe.recipe import Recipe
 
+MOVING_WORLD = "world/video"
+"""Data, not a stage."""
+
 PATHS = {
     "base",
     "captioner",
@@ -183,7 +186,7 @@ def content_of(name: str, size: str) -> str:
         from tellapart.world import spec
 
         return f"world {spec.version()} {size}"
-    if name == "world/video":
+    if name == MOVING_WORLD:
         from tellapart.world.video import spec as moving
 
         return f"world/video {moving.version()} {size}"
@@ -201,7 +204,7 @@ def world_stage(name: str) -> tuple[str, int] | None:
     Raises:
         UsageError: the built-in world has no such stage.
     """
-    if not name.startswith("world/") or name == "world/video":
+    if not name.startswith("world/") or name == MOVING_WORLD:
         return None
     from tellapart.world.schedules import ALIASES, STAGES
     from tellapart.world.stages import resolve
@@ -220,7 +223,8 @@ def stages_of(value: Any, key: str = "") -> set[str]:
         return {stage for name, inner in value.items() for stage in stages_of(inner, name)}
     if isinstance(value, list):
         return {stage for inner in value for stage in stages_of(inner, key)}
-    return {value} if isinstance(value, str) and key in PATHS and world_stage(value) is not None else set()
+    named = isinstance(value, str) and key in PATHS and value.startswith("world/") and value != MOVING_WORLD
+    return {value} if named else set()
 
 
 def digest(path: Path) -> str:
