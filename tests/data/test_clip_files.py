@@ -8,13 +8,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from clip_files import grey_frames, number_of, write_clip, write_sound, write_webp
 from PIL import Image
 
+from clip_files import grey_frames, number_of, write_clip, write_sound, write_webp
 from tellapart.data import video
 from tellapart.data.clips import AnimatedFile, ArrayClip, ClipFile, on_disk
 from tellapart.data.images import ImageError, ImageFile
 from tellapart.data.inspection import inspect
+from tellapart.data.sniff import gif_delays
 from tellapart.frames import middles
 
 pytest.importorskip("av")
@@ -88,6 +89,15 @@ def test_animated_pictures_are_uniform_in_time(tmp_path: Path, ending: str) -> N
     late = write_webp(tmp_path / f"late.{ending}", grey_frames(8), milliseconds=[100] * 7 + [900])
     assert numbers(ClipFile(even), 4) == [1, 3, 5, 7]
     assert numbers(ClipFile(late), 4) == [2, 6, 7, 7]  # at 0.2, 0.6, 1.0 and 1.4 s
+
+
+def test_delays_of_a_gif(tmp_path: Path) -> None:
+    """As it was written; a cut in the middle of a block is found, one between blocks leaves fewer frames."""
+    delays = [0, 20, 50, 500, 70, 10, 30, 2550]
+    data = write_webp(tmp_path / "a.gif", noise(8), milliseconds=delays).read_bytes()
+    assert gif_delays(data) == [10, 2, 5, 50, 7, 10, 3, 255]
+    found = [gif_delays(data[:end]) for end in range(100, len(data), 37)]
+    assert sum(delays is None for delays in found) > 0.9 * len(found)
 
 
 def test_an_animation_among_images_is_its_first_frame(tmp_path: Path) -> None:

@@ -31,13 +31,14 @@ from tellapart.cli.caption_options import (
     kind_of,
     resampled_faults,
     samples,
+    samplings,
     settings_of,
     style_of,
     weights_of,
 )
 from tellapart.cli.command import options_of
 from tellapart.cli.console import note, say
-from tellapart.data.center_crop import CenterCropped
+from tellapart.data.center_crop import cropped_image
 from tellapart.data.features.base import FeatureInputs
 from tellapart.errors import UsageError
 from tellapart.recipe.feature_inputs import check_width, features_at
@@ -97,7 +98,7 @@ def run(argv: Sequence[str]) -> int:
         format=options.format,
         pictures=options.features is None,
         frames=options.frames,
-        sampling=options.sampling,
+        sampling=samplings(options),
         image_column=options.image_column,
         id_column=options.id_column,
         allow_private=options.allow_private,
@@ -401,7 +402,7 @@ def lookalikes_of(items: Sequence[Item], options: CaptionOptions, folder: Path |
 
 def _cropped(items: Sequence[Item]) -> list[Item]:
     """The images as the models see them."""
-    return [replace(item, image=CenterCropped(item.image)) for item in items]
+    return [replace(item, image=cropped_image(item.image)) for item in items]
 
 
 @dataclass(frozen=True)

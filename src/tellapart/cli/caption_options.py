@@ -35,7 +35,7 @@ class CaptionOptions:
         frames: caption key-frames of videos as images, those at least N seconds apart (0 takes every key-frame); null gives each
             video one caption.
         sampling: frames of a clip that the captioner is shown: those in the middle of equal parts of the clip (uniform), or the
-            last key-frame before each of these (key_frames).
+            last key-frame before each of these (key_frames); null does as the captioner's run was trained.
         features: image features by image id, for a captioner that reads features instead of images: a folder of tellapart
             features, a folder of .npy or .npz files, or an HDF5 file.
         limit: maximum number of images, the first ones; null means all.
@@ -147,7 +147,7 @@ class CaptionOptions:
     id_column: str | None = None
     allow_private: bool = False
     frames: float | None = None
-    sampling: Sampling = "uniform"
+    sampling: Sampling | None = None
     features: Path | None = None
     limit: int | None = None
     center_crop: bool | None = None
@@ -447,6 +447,7 @@ def settings_of(options: CaptionOptions) -> dict[str, Any]:
     else:
         settings["summary_max_new_tokens"] = None
     settings["center_crop"] = center_crops(options) or None  # null, as in runs begun before there was the option
+    settings["sampling"] = None if samplings(options) == "uniform" else samplings(options)
     settings["features"] = None if options.features is None else str(options.features)
     openers = [" ".join(phrase) for phrase in load_openers(options.openers)]
     settings["openers"] = hashlib.sha256("\n".join(openers).encode()).hexdigest()[:12]
@@ -459,6 +460,14 @@ def center_crops(options: CaptionOptions) -> bool:
     from tellapart.recipe.runs import made
 
     return cropped(options.center_crop, made(Path(options.captioner)))
+
+
+def samplings(options: CaptionOptions) -> Sampling:
+    """Which frames of clips are taken: those that the option says, else those that the captioner's run was trained on."""
+    from tellapart.recipe.measured import sampled
+    from tellapart.recipe.runs import made
+
+    return sampled(options.sampling, made(Path(options.captioner)))
 
 
 def identity(source: str | Path) -> str:

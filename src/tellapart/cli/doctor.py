@@ -239,7 +239,7 @@ PARTS = {
         "frozen parts of large captioners cannot be held in 8 or 4 bits, so they need more memory",
         "quantization",
     ),
-    "video": Part(("av",), "videos cannot be trained on by their key frames", "video"),
+    "video": Part(("av",), "videos and GIFs cannot be read, neither as clips nor by their key-frames", "video"),
     "tensorboard": Part(
         ("tensorboard",), "report_to=tensorboard is refused; metrics.jsonl is written as ever", "tensorboard"
     ),

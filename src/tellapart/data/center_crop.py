@@ -125,8 +125,12 @@ def is_center_cropped(dataset: CaptionDataset) -> bool:
 
 
 def _cropped(example: Example) -> Example:
-    image = example.image
-    return replace(example, image=CroppedClip(image) if isinstance(image, ClipSource) else CenterCropped(image))
+    return replace(example, image=cropped_image(example.image))
+
+
+def cropped_image(image: ImageSource) -> CenterCropped:
+    """The largest centred square of an image, or of every frame of a clip."""
+    return CroppedClip(image) if isinstance(image, ClipSource) else CenterCropped(image)
 
 
 def stored(image: ImageSource) -> ImageSource:

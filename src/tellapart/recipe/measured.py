@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from tellapart.errors import UsageError
+from tellapart.frames import Sampling
 from tellapart.recipe.runs import Made
 
 if TYPE_CHECKING:
@@ -118,12 +119,20 @@ def _columns(options: DataOptions, run: Made | None) -> dict[str, Any]:
     """How tables are read: as the options say, else as a run's recipe does where its data are meant."""
     given = {name: getattr(options, name) for name in ("image_column", "id_column", "allow_private")}
     own = run.data.columns if run is not None and options.data is None else {}
+    own["sampling"] = sampled(None, run)  # part of how the captioner sees clips, whichever the data
     return own | {name: value for name, value in given.items() if value is not None}
 
 
 def cropped(given: bool | None, run: Made | None) -> bool:
     """Whether images are cut to their centred square: as an option says, else as a run's recipe does."""
     return given if given is not None else run is not None and run.data.center_crop
+
+
+def sampled(given: Sampling | None, run: Made | None) -> Sampling:
+    """Which frames of clips are taken: those that an option says, else those that a run's recipe does."""
+    if given is not None:
+        return given
+    return "uniform" if run is None else run.data.sampling
 
 
 def _looks(seen_by: Models | None) -> bool:
