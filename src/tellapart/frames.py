@@ -84,7 +84,7 @@ def use_num_frames(model: Any, num_frames: int | None, option: str) -> None:
     """Let a model read this many frames per clip.
 
     Args:
-        model: reads frames if it has ``num_frames``.
+        model: reads frames if it has ``num_frames``, or may if it ``takes_frames``.
         num_frames: how many; None keeps the model's own number.
         option: what messages call it.
 
@@ -95,7 +95,7 @@ def use_num_frames(model: Any, num_frames: int | None, option: str) -> None:
     if num_frames is None or num_frames == own:
         return
     require_frames(num_frames)
-    if own is None:
+    if own is None and not getattr(model, "takes_frames", False):
         raise UsageError(f"{option} is {num_frames}, but the captioner reads stills: leave {option} out.")
     try:
         model.num_frames = num_frames

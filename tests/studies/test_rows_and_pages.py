@@ -26,6 +26,7 @@ PLANNED = {
     "sle": {f"{kind} {method}" for kind in ("att2in2", "updown") for method in ("xe", "sll", "sll_me", "sle")},
     "vlrm": {"vlrm, published"},
     "table": {"xe, 20 beams", "xe, apart"},
+    "video": {"xe", "sll", "sll_me", "sle"},
 }
 """Study -> rows that its page does not show yet: they are measured when the page is made again, and then leave this list."""
 
@@ -34,7 +35,10 @@ GIVEN = {"*human*", "*full description*", "*empty caption*"}
 
 def names_in(page: str) -> set[str]:
     """The rows of the tables on test: those with a checkpoint, or those of the table over everything."""
-    text = (ROOT / "docs" / "results" / page).read_text(encoding="utf-8")
+    path = ROOT / "docs" / "results" / page
+    if not path.is_file():  # of a study that was not run to its end yet: all of its rows are planned
+        return set()
+    text = path.read_text(encoding="utf-8")
     if page == TABLE.page:
         head = text.partition("## Where each row's point was chosen")[0].partition("## The recipe of each row")[0]
         cells = re.findall(r"^\| ([^|]+?)(?: \*)? \| [\d.]+ ± ", head, flags=re.MULTILINE)

@@ -16,7 +16,7 @@ from tellapart.world import backbone as world_backbone
 from tellapart.world import stages as world_stages
 from tellapart.world.backbone import INPUTS, make_tower, pixels
 from tellapart.world.listeners import detailed_texts, listener_texts, make_listener
-from tellapart.world.probe import DEMANDS, PROBE, SIMILARITY, TRUTH, probe, require_probe
+from tellapart.world.probe import DEMANDS, MOTION, PROBE, SIMILARITY, TRUTH, probe, require_probe
 from tellapart.world.probes import STAGES as PROBED
 from tellapart.world.probes import failed_gates, probe_all
 from tellapart.world.schedules import STAGES
@@ -251,8 +251,10 @@ def test_what_the_full_stages_are_held_to():
         "world/verifier": "truth",
         "world/judge": "judge",
         "world/itm": "match",
+        "world/video-listener": "motion",
     }
     assert set(SIMILARITY) == {"shape", "colour", "size", "background"}
+    assert set(MOTION) == {"shape", "colour", "verb", "direction", "turned"}
     assert {"binding", "relation", "place", "veto", "doubled", "count", "broken"} < set(TRUTH)
     assert {least for demanded in DEMANDS.values() for least in demanded.values()} == {90.0}
 

@@ -77,6 +77,20 @@ class Captioner(nn.Module, ABC):
         return f"{type(self).__name__}({describe_weights(self)})"
 
     @property
+    def num_frames(self) -> int | None:
+        """Frames that it reads of each clip, which :meth:`process` is given as a list per clip; none: it reads stills."""
+        return None
+
+    @property
+    def takes_frames(self) -> bool:
+        """Whether ``num_frames`` may be set, although the model reads stills by itself."""
+        return False
+
+    def reversed_frames(self, batch: Batch) -> Batch | None:
+        """The batch with the frames of each clip backwards, for the start-up check; none where it reads no frames."""
+        return None
+
+    @property
     def eos_token_ids(self) -> list[int]:
         """Ids that end a caption."""
         raise NotImplementedError(f"{type(self).__name__} does not name the ids that end its captions")

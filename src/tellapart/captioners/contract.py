@@ -5,6 +5,7 @@ Each fault refused here is silent otherwise: the loss falls, and the model learn
 
 from __future__ import annotations
 
+import logging
 from dataclasses import replace
 
 import torch
@@ -15,6 +16,8 @@ from tellapart.captioners.modes import evaluating
 from tellapart.errors import UsageError
 from tellapart.types import Batch, Decoding, Rollout
 
+logger = logging.getLogger(__name__)
+
 DRAWING = Decoding(do_sample=True, num_return_sequences=4, max_new_tokens=20)
 IMAGE_EFFECT = 1e-5
 """Least change, in nats, that another image must make to some log-probability; untrained models show 1e-3 and more."""
@@ -22,6 +25,8 @@ IMAGE_EFFECT = 1e-5
 
 def check_captioner(captioner: Captioner, batch: Batch) -> None:
     """Draw, read and score captions of two images of ``batch``; leaves modes and random state as they were.
+
+    Of captioners of clips it also checks whether the order of frames matters, and logs a sentence where it does not.
 
     Compared are the largest differences (float32: 1e-4 of the largest log-probability, since a trained GPT-2 has logits
     of 100, whose rounding is 1e-5), in half precision the mean ones (0.1 nats): there single tokens differ by rounding
@@ -55,6 +60,32 @@ def check_captioner(captioner: Captioner, batch: Batch) -> None:
         _check_scores(captioner, rollout, logprobs)
         _check_image(captioner, rollout, logprobs)
         _check_layout(captioner, rollout, logprobs)
+        if (said := order_of_frames(captioner, rollout, logprobs)) is not None:
+            logger.warning("note: %s", said)
+
+
+def order_of_frames(captioner: Captioner, rollout: Rollout, logprobs: Tensor) -> str | None:
+    """A sentence where the captioner does not read the order of frames: it is no error, mean pooling does not either.
+
+    Args:
+        captioner: the captioner.
+        rollout: captions of clips.
+        logprobs: their log-probabilities.
+
+    Returns:
+        None where clips shown backwards change some log-probability by more than rounding, and for captioners of stills.
+    """
+    backwards = captioner.reversed_frames(rollout.batch)
+    if backwards is None:
+        return None
+    effect = float((captioner(replace(rollout, batch=backwards)).logprobs - logprobs).abs()[rollout.mask].max())
+    # Untrained captioners are moved little by anything, so the bound is less than that of faults.
+    if effect >= (0.1 if _half(captioner) else IMAGE_EFFECT * max(1.0, float(logprobs.abs().max()))):
+        return None
+    return (
+        f"clips shown backwards move the captioner's log-probabilities by at most {effect:.1g} nats: it does not read the order "
+        "of frames (as with mean pooling), so it cannot tell left from right in motion, or before from after."
+    )
 
 
 def _two_images(captioner: Captioner, batch: Batch) -> Batch:

@@ -144,6 +144,8 @@ class HuggingFaceCaptioner(Captioner):
             rollout_dtype=rollout_dtype,
         )
         require_finite(captioner, str(name_or_path))
+        if (frames := parts.manifest.get("num_frames")) is not None and captioner.takes_frames:
+            captioner.num_frames = frames
         return captioner
 
     @classmethod
@@ -205,7 +207,10 @@ class HuggingFaceCaptioner(Captioner):
         Raises:
             UsageError: the model cannot be asked that.
         """
+        frames = self.num_frames if self.takes_frames else None
         self.family = type(self.family)(self.family.model, self.family.processors, prompt)
+        if frames is not None:
+            self.family.read_frames(frames)
         self.text = CaptionText(self.tokenizer, self.family, self.max_caption_tokens)
 
     @property
@@ -230,6 +235,32 @@ class HuggingFaceCaptioner(Captioner):
         return next(self.family.model.parameters()).device
 
     @property
+    def num_frames(self) -> int | None:
+        """Frames that the model reads of each clip; none: it reads stills, or features."""
+        return self.family.num_frames
+
+    @num_frames.setter
+    def num_frames(self, count: int) -> None:
+        if not self.family.takes_frames:
+            raise AttributeError(
+                f"a {self.family.model.config.model_type} captioner reads as many frames as it was made for"
+            )
+        self.family.read_frames(count)
+        self.text = CaptionText(self.tokenizer, self.family, self.max_caption_tokens)
+
+    @property
+    def takes_frames(self) -> bool:
+        """Whether the family can read clips as a series of images."""
+        return self.family.takes_frames
+
+    def reversed_frames(self, batch: Batch) -> Batch | None:
+        """The batch with the frames of each clip backwards; none where the model reads no frames."""
+        if self.num_frames is None:
+            return None
+        inputs = {**batch.inputs, self.name: self.family.frames_reversed(batch.inputs[self.name])}
+        return replace(batch, inputs=inputs)
+
+    @property
     def eos_token_ids(self) -> list[int]:
         """Ids that end a caption."""
         return self.family.eos
@@ -247,7 +278,8 @@ class HuggingFaceCaptioner(Captioner):
         return self
 
     def process(self, images: list[Image.Image]) -> dict[str, Tensor]:
-        """The tensors of the family: ``pixel_values [len(images), 3, height, width]``, the prompt's tokens, ..."""
+        """The tensors of the family: ``pixel_values [len(images), 3, height, width]``, the prompt's tokens, ...; of a model with
+        ``num_frames`` each image is a list of frames."""
         return self.family.process(images)
 
     def encode(self, batch: Batch) -> Encoded:

@@ -29,7 +29,9 @@ class FeaturesOptions:
         model: a vision model of transformers (ViT, DINOv2, ResNet, ConvNeXt, Swin, the image half of CLIP or SigLIP): a
             Hugging Face id, a model folder, or world/backbone.
         output_dir: folder for the features; if it holds some of the same kind, only what is missing is computed.
-        pool: mean keeps one vector per image, grid one per position of the last feature map.
+        pool: mean keeps one vector per image or clip, grid one per position of the last feature map, frames one per frame of a
+            clip.
+        frames: frames read of each clip; null reads stills, or as many frames as a tower of clips was made for.
         dtype: precision of the stored features.
         split: only this part of the data; null takes all parts.
         images: folder that the file's image paths are relative to; null means the file's own folder.
@@ -44,16 +46,18 @@ class FeaturesOptions:
 
     examples: ClassVar[tuple[str, ...]] = (
         "tellapart features dataset_coco.json --model facebook/dinov2-base --output_dir features",
+        "tellapart features clips/ --model microsoft/resnet-152 --frames 8 --output_dir features",
     )
     groups: ClassVar[dict[str, tuple[str, ...]]] = {
-        "what is computed": ("model", "pool", "dtype"),
+        "what is computed": ("model", "pool", "frames", "dtype"),
         "images": ("split", "images", "format", "size", "limit", "on_error"),
         "output": ("output_dir", "overwrite"),
         "speed": ("batch_size", "num_workers"),
     }
     model: str
     output_dir: Path
-    pool: Literal["mean", "grid"] = "mean"
+    pool: Literal["mean", "grid", "frames"] = "mean"
+    frames: int | None = None
     dtype: Literal["float32", "float16"] = "float32"
     split: str | None = None
     images: Path | None = None
@@ -88,7 +92,11 @@ def run(argv: Sequence[str]) -> int:
     items = items_of(words[0], options)
     vision = _vision(options)
     width = _width(vision, options.model)
-    about = About(options.model, vision.fingerprint(), options.pool, width, options.dtype)
+    about = About(options.model, vision.fingerprint(), options.pool, width, options.dtype, vision.num_frames)
+    if vision.loses_order:
+        note(
+            "note: the mean over frames of an image model has lost their order; --pool frames keeps one vector per frame."
+        )
     if options.overwrite:
         _clear(options.output_dir)
     computed, errors = write_features(
@@ -117,13 +125,15 @@ def items_of(path: str, options: FeaturesOptions) -> list[Item]:
     """
     from tellapart.captioning.records import Item
     from tellapart.data.load import splits_of
-    from tellapart.recipe.models import WORLD, load_data
+    from tellapart.recipe.models import VIDEO_WORLD, WORLD, load_data
     from tellapart.world import WORLD_SPLITS
+    from tellapart.world.video import VIDEO_SPLITS
 
+    worlds = {WORLD: WORLD_SPLITS, VIDEO_WORLD: VIDEO_SPLITS}
     if options.split is not None:
         splits = [options.split]
-    elif path == WORLD:
-        splits = list(WORLD_SPLITS)
+    elif path in worlds:
+        splits = list(worlds[path])
     else:
         splits = splits_of(path, images=options.images, format=options.format)
     items: dict[str, Item] = {}
@@ -150,7 +160,7 @@ def _vision(options: FeaturesOptions) -> VisionFeatures:
     from tellapart.recipe.models import build_stage, is_world
 
     folder = build_stage(options.model, options.size) if is_world(options.model) else options.model
-    return VisionFeatures.from_pretrained(folder, pool=options.pool)
+    return VisionFeatures.from_pretrained(folder, pool=options.pool, frames=options.frames)
 
 
 def _width(vision: VisionFeatures, model: str) -> int:
@@ -161,8 +171,9 @@ def _width(vision: VisionFeatures, model: str) -> int:
     """
     from PIL import Image
 
+    grey = Image.new("RGB", (64, 64), "grey")
     try:
-        return vision(vision.process([Image.new("RGB", (64, 64), "grey")])).shape[-1]
+        return vision(vision.process([grey if vision.num_frames is None else [grey] * vision.num_frames])).shape[-1]
     except (AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError) as error:
         reason = reason_of(error)
         raise UsageError(f"--model {model} gives no features of a picture ({reason}): name a vision model.") from error

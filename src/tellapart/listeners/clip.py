@@ -24,7 +24,7 @@ from tellapart.sentences import split_sentences
 from tellapart.types import Batch
 
 if TYPE_CHECKING:
-    from PIL import Image
+    pass
 
 logger = logging.getLogger(__name__)
 
@@ -39,7 +39,8 @@ _IMAGES_A_FILE = 4096
 
 
 class ClipListener:
-    """A transformers ``CLIPModel``, ``SiglipModel`` or ``Siglip2Model`` with its processors and its prompt.
+    """A transformers ``CLIPModel``, ``SiglipModel`` or ``Siglip2Model``, or a :class:`~tellapart.listeners.clip4clip.Clip4Clip`
+    that reads clips, with its processors and its prompt.
 
     It is deliberately no ``nn.Module``: an objective that holds one as its reward neither trains nor saves it. Train
     ``.model`` through ``embed_images`` and ``embed_texts``, which carry gradients; ``encode_*`` never do and run in
@@ -195,14 +196,22 @@ class ClipListener:
         """Token ids that stand before the words of every text: BOS, if there is one, and the prefix."""
         return self._texts.ids([self.prefix])[0][:-1]
 
-    def process(self, images: list[Image.Image]) -> dict[str, Tensor]:
-        """RGB images -> ``{"pixel_values": [B, 3, height, width]}``, on the CPU.
+    @property
+    def num_frames(self) -> int | None:
+        """Frames that the model reads of each clip; none: it reads stills."""
+        return getattr(self.model.config, "num_frames", None)
+
+    def process(self, images: list[Any]) -> dict[str, Tensor]:
+        """RGB images -> ``{"pixel_values": [B, 3, height, width]}``, on the CPU; of lists of frames ``[B, F, 3, ...]``.
 
         Of a SigLIP 2 with patches of any number (NaFlex) ``pixel_values`` are ``[B, P, values]``, and ``pixel_attention_mask``
         ``[B, P]`` and ``spatial_shapes`` ``[B, 2]`` come with them.
         """
-        found = self.image_processor(images=images, return_tensors="pt")
-        return {name: found[name] for name in self.image_processor.model_input_names if name in found}
+        frames = self.num_frames
+        flat = images if frames is None else [frame for clip in images for frame in clip]
+        found = self.image_processor(images=flat, return_tensors="pt")
+        inputs = {name: found[name] for name in self.image_processor.model_input_names if name in found}
+        return inputs if frames is None else {name: row.unflatten(0, (-1, frames)) for name, row in inputs.items()}
 
     def embed_images(self, pixel_values: Tensor, **shapes: Tensor) -> Tensor:
         """``[B, D]`` float32, unit norm, with gradients where they are enabled; ``shapes`` are the further tensors of

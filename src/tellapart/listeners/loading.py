@@ -131,7 +131,14 @@ def called(path: str | Path) -> str:
 def _load(source: str, dtype: str) -> tuple[Any, Any, Any]:
     from transformers import AutoConfig, CLIPModel, Siglip2Model, SiglipModel
 
-    classes: dict[str, Any] = {"clip": CLIPModel, "siglip": SiglipModel, "siglip2": Siglip2Model}
+    from tellapart.listeners.clip4clip import Clip4Clip
+
+    classes: dict[str, Any] = {
+        "clip": CLIPModel,
+        "siglip": SiglipModel,
+        "siglip2": Siglip2Model,
+        "clip4clip": Clip4Clip,
+    }
     try:
         kind = AutoConfig.from_pretrained(source, trust_remote_code=False).model_type
         if kind not in classes:

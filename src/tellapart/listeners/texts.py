@@ -97,6 +97,7 @@ class SiglipTexts:
 
 TEXT_FAMILIES: dict[str, type[ClipTexts] | type[SiglipTexts]] = {
     "clip": ClipTexts,
+    "clip4clip": ClipTexts,
     "siglip": SiglipTexts,
     "siglip2": SiglipTexts,
 }

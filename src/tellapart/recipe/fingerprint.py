@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from tellapart.recipe.listener import ListenerRecipe
     from tellapart.recipe.recipe import Recipe
 
+MOVING_WORLD = "world/video"
+"""Data, not a stage."""
+
 PATHS = {
     "base",
     "captioner",
@@ -188,6 +191,10 @@ def content_of(name: str, size: str) -> str:
         from tellapart.world import spec
 
         return f"world {spec.version()} {size}"
+    if name == MOVING_WORLD:
+        from tellapart.world.video import spec as moving
+
+        return f"world/video {moving.version()} {size}"
     if stage := world_stage(name):
         from tellapart.world.stages import stage_folder
 
@@ -202,7 +209,7 @@ def world_stage(name: str) -> tuple[str, int] | None:
     Raises:
         UsageError: the built-in world has no such stage.
     """
-    if not name.startswith("world/"):
+    if not name.startswith("world/") or name == MOVING_WORLD:
         return None
     from tellapart.world.schedules import ALIASES, STAGES
     from tellapart.world.stages import resolve
@@ -221,7 +228,8 @@ def stages_of(value: Any, key: str = "") -> set[str]:
         return {stage for name, inner in value.items() for stage in stages_of(inner, name)}
     if isinstance(value, list):
         return {stage for inner in value for stage in stages_of(inner, key)}
-    return {value} if isinstance(value, str) and key in PATHS and value.startswith("world/") else set()
+    named = isinstance(value, str) and key in PATHS and value.startswith("world/") and value != MOVING_WORLD
+    return {value} if named else set()
 
 
 def digest(path: Path) -> str:

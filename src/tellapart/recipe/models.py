@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from tellapart.rewards.matchers import AnyMatcher
 
 WORLD = "world"
+VIDEO_WORLD = "world/video"
 BACKBONE = "world/backbone"
 NEW = "new/"
 """What the names of captioners that begin with random weights begin with."""
@@ -134,9 +135,16 @@ def _untrained_blip2(tower: Path) -> HuggingFaceCaptioner:
     return make_blip2(tower)
 
 
+def _untrained_video(tower: Path) -> HuggingFaceCaptioner:
+    from tellapart.world.video.captioner import untrained
+
+    return untrained(tower)
+
+
 UNTRAINED: dict[str, Callable[[Path], HuggingFaceCaptioner]] = {
     BACKBONE: _untrained_ved,
     "world/blip2-backbone": _untrained_blip2,
+    "world/video-backbone": _untrained_video,
 }
 """Vision tower of the built-in world -> what makes a captioner of it, whose other weights are drawn."""
 
@@ -208,7 +216,7 @@ def require_fit(name: str, use: str, *, size: str) -> None:
 
     folder, name = build_stage(name, size), ALIASES.get(name, name)
     if name in STAGES and STAGES[name].use:
-        require_probe(folder, use)
+        require_probe(folder, "motion" if use == "similarity" and STAGES[name].use == "motion" else use)
 
 
 def is_world(name: str) -> bool:
@@ -374,7 +382,9 @@ def load_data(
     center_crop: bool = False,
     **columns: Any,
 ) -> CaptionDataset:
-    """A split of the built-in world, or of other data; with ``center_crop``, each image cut to its largest centred square.
+    """A split of the built-in world, still or moving, or of other data.
+
+    With ``center_crop``, each image is cut to its largest centred square.
 
     Further arguments say how tables are read, as :func:`~tellapart.data.load.load_dataset` takes them.
 
@@ -396,7 +406,7 @@ def load_data(
             **columns,
         )
         return center_cropped(whole)
-    if path != WORLD:
+    if path not in (WORLD, VIDEO_WORLD):
         kind: Any = format
         return load_dataset(
             path,
@@ -409,14 +419,21 @@ def load_data(
             **columns,
         )
     from tellapart.world import load_world
+    from tellapart.world.video import load_video_world
 
     if limit is not None and limit < 1:
         raise UsageError(f"limit is {limit}: keep at least 1 image.")
-    return load_world(split, size=size)[:limit]
+    return (load_world if path == WORLD else load_video_world)(split, size=size)[:limit]
 
 
 def truth_of(path: str, split: str, *, size: str, dataset: CaptionDataset) -> tuple[Measure, ...]:
     """What can be measured because the pictures are known: for the built-in world its truth, for other data nothing."""
+    if path == VIDEO_WORLD:
+        from tellapart.world.video import load_moving_scenes
+        from tellapart.world.video.measures import measure_against as measure_moving
+
+        moving = load_moving_scenes(split, size=size)
+        return (measure_moving({clip_id: moving[clip_id] for clip_id in dataset.ids}),)
     if path != WORLD:
         return ()
     from tellapart.world import load_scenes

@@ -339,7 +339,7 @@ class _Reading:
     def _usual(self, flat: Mapping[str, Given]) -> dict[str, Given]:
         """The usual models of parts that the other method and its rewards need, where the file names none."""
         needs = {*self.kind.needs, *(need for name in self.rewards for need in self.catalogue.rewards[name].needs)}
-        on_world = flat["data.path"].value == "world" if "data.path" in flat else True
+        on_world = flat["data.path"].value in ("world", "world/video") if "data.path" in flat else True
         found = {}
         for option, models in USUAL.items():
             given = flat.get(option)

@@ -126,8 +126,8 @@ class DataSection:
     """The images and captions to train on.
 
     Args:
-        path: ``world`` (the built-in one), images with captions in any layout of docs/reference/data.md, or owner/name on
-            the hub.
+        path: ``world`` (the built-in one), ``world/video`` (the built-in clips), images with captions in any layout of
+            docs/reference/data.md, or owner/name on the hub.
         split: which part of the data to train on; data without splits ignore it.
         images: folder that the file's image paths are relative to; null means the file's own folder.
         features: image features for a captioner that reads features instead of images: a folder of tellapart features, a

@@ -10,6 +10,8 @@ from tellapart.evaluation.results import EvaluationResult
 from tellapart.sweep.trainings import Resolved, evaluation_of, option
 from tellapart.world import load_scenes
 from tellapart.world.captions import full_description
+from tellapart.world.video import load_moving_scenes
+from tellapart.world.video.captions import full_description as describe_clip
 
 
 def reference_rows(recipe: Resolved, split: str = "test", *, meteor: bool = False) -> list[EvaluationResult]:
@@ -21,8 +23,7 @@ def reference_rows(recipe: Resolved, split: str = "test", *, meteor: bool = Fals
         meteor: also measure METEOR.
     """
     evaluation = evaluation_of(recipe, split=split)
-    scenes = load_scenes(split, size=option(recipe, "data.size"))
-    full = {image_id: full_description(scene) for image_id, scene in scenes.items()}
+    full = _full_descriptions(str(option(recipe, "data.path")), split, option(recipe, "data.size"))
     note = "every attribute of every object, in the references' grammar"
     rows = [evaluation.human(), evaluation.score(full, name="full description", note=note), evaluation.empty()]
     if not meteor:
@@ -30,6 +31,12 @@ def reference_rows(recipe: Resolved, split: str = "test", *, meteor: bool = Fals
     references = evaluation.dataset.references
     others = {image_id: texts[1:] for image_id, texts in references.items()}  # the first is the human row's caption
     return [_with_meteor(row, others if row is rows[0] else references) for row in rows]
+
+
+def _full_descriptions(path: str, split: str, size: str) -> dict[str, str]:
+    if path == "world/video":
+        return {clip_id: describe_clip(moving) for clip_id, moving in load_moving_scenes(split, size=size).items()}
+    return {image_id: full_description(scene) for image_id, scene in load_scenes(split, size=size).items()}
 
 
 def _with_meteor(row: EvaluationResult, references: Mapping[str, Sequence[str]]) -> EvaluationResult:

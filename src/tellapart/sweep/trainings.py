@@ -30,7 +30,7 @@ OF_ONE_CALL = ("output_dir", "resume_from_checkpoint")
 DECIDES_START = ("captioner", "data", "listener", "own_listener", "evaluation")
 """Sections that decide what a start model scores."""
 
-BARE = ("world/backbone", "world/blip2-backbone")
+BARE = ("world/backbone", "world/blip2-backbone", "world/video-backbone")
 """Stages of the world that see, and do not caption yet."""
 
 WARM, TIMED = 2, 6

@@ -83,14 +83,15 @@ def write(description: Description, *, prefix: str = "", choose: Callable[[str],
     for i, phrase in enumerate(description.phrases):
         if i:
             words.append(choose(description.relations[i - 1]))
-        words += _write_phrase(phrase, choose)
+        words += write_phrase(phrase, choose)
     if description.background is not None:
         colour = choose(description.background)
         words += ["on", article(colour), colour, "background"]
     return " ".join(words)
 
 
-def _write_phrase(phrase: NounPhrase, choose: Callable[[str], str]) -> list[str]:
+def write_phrase(phrase: NounPhrase, choose: Callable[[str], str]) -> list[str]:
+    """The words of a phrase, each as ``choose`` turns it."""
     noun = choose(phrase.shape or spec.ANY_SHAPE)
     words = [choose(word) for word in (phrase.size, phrase.texture, phrase.colour) if word is not None]
     words.append(plural(noun) if phrase.count > 1 else noun)
@@ -101,11 +102,11 @@ def _write_phrase(phrase: NounPhrase, choose: Callable[[str], str]) -> list[str]
     return words
 
 
-class _UngrammaticalError(Exception):
+class UngrammaticalError(Exception):
     """The words are not a caption."""
 
 
-class _Words:
+class Words:
     """The words of a caption that are still to be read."""
 
     def __init__(self, words: list[str]) -> None:
@@ -118,7 +119,7 @@ class _Words:
     def end(self) -> None:
         """Nothing may be left, not even the empty word between two spaces."""
         if self._next < len(self._words):
-            raise _UngrammaticalError(self.peek())
+            raise UngrammaticalError(self.peek())
 
     def skip(self, text: str) -> bool:
         """Read the words of ``text`` if they come next."""
@@ -131,7 +132,7 @@ class _Words:
         """Read the next word, which must be one of ``allowed``."""
         word = self.peek()
         if word not in allowed:
-            raise _UngrammaticalError(word)
+            raise UngrammaticalError(word)
         self._next += 1
         return word
 
@@ -140,18 +141,18 @@ class _Words:
         return meanings[self.take(meanings)] if self.peek() in meanings else None
 
 
-def _meanings(names: Collection[str]) -> dict[str, str]:
+def meanings_of(names: Collection[str]) -> dict[str, str]:
     """Every word for one of ``names`` -> that name."""
     return {name: name for name in names} | {spec.SYNONYMS[name]: name for name in names if name in spec.SYNONYMS}
 
 
-SHAPE_WORDS = _meanings(spec.SHAPES)
+SHAPE_WORDS = meanings_of(spec.SHAPES)
 PLURAL_WORDS = {plural(word): shape for word, shape in SHAPE_WORDS.items()}
-COLOUR_WORDS = _meanings(spec.COLOURS)
-SIZE_WORDS = _meanings(spec.SIZES)
-TEXTURE_WORDS = _meanings(spec.TEXTURES)
-BACKGROUND_WORDS = _meanings(spec.BACKGROUNDS)
-_RELATION_WORDS = _meanings(spec.RELATIONS)
+COLOUR_WORDS = meanings_of(spec.COLOURS)
+SIZE_WORDS = meanings_of(spec.SIZES)
+TEXTURE_WORDS = meanings_of(spec.TEXTURES)
+BACKGROUND_WORDS = meanings_of(spec.BACKGROUNDS)
+_RELATION_WORDS = meanings_of(spec.RELATIONS)
 _NOUNS: dict[str, str | None] = {spec.ANY_SHAPE: None, **SHAPE_WORDS}
 _PLURAL_NOUNS: dict[str, str | None] = {plural(spec.ANY_SHAPE): None, **PLURAL_WORDS}
 
@@ -164,32 +165,37 @@ def parse(caption: str) -> Description | None:
     text = caption.strip()
     words = text.removesuffix(".").rstrip().split(" ")
     try:
-        return _read_caption(_Words(words))
-    except _UngrammaticalError:
+        return _read_caption(Words(words))
+    except UngrammaticalError:
         return None
 
 
-def _read_caption(words: _Words) -> Description:
+def _read_caption(words: Words) -> Description:
     any(words.skip(prefix) for prefix in spec.PREFIXES)
-    phrases, relations = [_read_phrase(words)], []
+    phrases, relations = [read_phrase(words)], []
     while (relation := next((text for text in _RELATION_WORDS if words.skip(text)), None)) is not None:
         relations.append(_RELATION_WORDS[relation])
-        phrases.append(_read_phrase(words))
+        phrases.append(read_phrase(words))
     background = None
     if words.skip("on"):
-        _read_article(words)
+        read_article(words)
         background = BACKGROUND_WORDS[words.take(BACKGROUND_WORDS)]
         words.take(("background",))
     words.end()
     return Description(tuple(phrases), tuple(relations), background)
 
 
-def _read_phrase(words: _Words) -> NounPhrase:
+def read_phrase(words: Words) -> NounPhrase:
+    """Read a phrase.
+
+    Raises:
+        UngrammaticalError: none comes next.
+    """
     count = 1
     if words.peek() in spec.NUMBERS:
         count = spec.NUMBERS[words.take(spec.NUMBERS)]
     else:
-        _read_article(words)
+        read_article(words)
     size = words.take_optional(SIZE_WORDS)
     texture = words.take_optional(TEXTURE_WORDS)
     colour = words.take_optional(COLOUR_WORDS)
@@ -201,7 +207,12 @@ def _read_phrase(words: _Words) -> NounPhrase:
     return NounPhrase(count, shape, colour, size, texture, place)
 
 
-def _read_article(words: _Words) -> None:
+def read_article(words: Words) -> None:
+    """Read the indefinite article that the word after it asks for.
+
+    Raises:
+        UngrammaticalError: it does not come next.
+    """
     found = words.take(("a", "an"))
     if not words.peek() or found != article(words.peek()):
-        raise _UngrammaticalError(found)
+        raise UngrammaticalError(found)

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from tellapart.captioners.huggingface import HuggingFaceCaptioner
-from tellapart.data.dataset import Example
+from tellapart.data.dataset import Collate, Example
 from tellapart.errors import UsageError
 from tellapart.frames import Opener
 from tellapart.listeners.clip import ClipListener
@@ -49,7 +49,16 @@ SIMILARITY = dict.fromkeys(("shape", "colour", "size", "background"), 90.0)
 TRUTH = dict.fromkeys((*ATTRIBUTES, "binding", "relation", "place", "veto", "doubled", "count", "broken"), 90.0)
 """Percent right that a verifier must reach before it may reward truth, and a judge before it may decide."""
 
-DEMANDS: dict[str, dict[str, float]] = {"similarity": SIMILARITY, "truth": TRUTH, "judge": TRUTH, "match": {}}
+MOTION = dict.fromkeys(("shape", "colour", "verb", "direction", "turned"), 90.0)
+"""The same for a listener of clips, with the questions of :mod:`tellapart.world.video.questions`."""
+
+DEMANDS: dict[str, dict[str, float]] = {
+    "similarity": SIMILARITY,
+    "motion": MOTION,
+    "truth": TRUTH,
+    "judge": TRUTH,
+    "match": {},
+}
 """What a model is used for -> what it must tell right; VLRM's reward, the logit of a match, demands nothing."""
 
 RECALL_AT = (1, 5, 10)
@@ -205,16 +214,22 @@ def by_matcher(matcher: PairMatcher) -> Score:
     return score
 
 
-def by_captioner(captioner: HuggingFaceCaptioner) -> Score:
-    """The log-probability with which a captioner writes each text, per token, so that length does not decide."""
+def by_captioner(captioner: HuggingFaceCaptioner, *, collate: Collate | None = None) -> Score:
+    """The log-probability with which a captioner writes each text, per token, so that length does not decide.
+
+    Args:
+        captioner: to be measured.
+        collate: what it reads of pictures; none: by its own processor.
+    """
+    collate = Collate({captioner.name: captioner.process}) if collate is None else collate
 
     @torch.no_grad()
     def score(pictures: Sequence[Example], questions: Sequence[Question]) -> list[Tensor]:
-        found, opener = list[Tensor](), Opener.of(captioner.process)
+        found = list[Tensor]()
         for start in range(0, len(questions), 64):
             some = questions[start : start + 64]
             shown = [pictures[question.row] for question in some]
-            inputs = {captioner.name: captioner.process([opener.single(example.image) for example in shown])}
+            inputs = collate(shown).inputs
             batch = Batch([str(i) for i in range(len(shown))], [[] for _ in shown], inputs).to(captioner.device)
             image = torch.tensor([i for i, question in enumerate(some) for _ in question.texts])
             rollout = captioner.tokenize(batch, [text for question in some for text in question.texts], image)
@@ -233,7 +248,7 @@ def require_probe(folder: Path, use: str) -> dict[str, Any]:
     Args:
         folder: of the stage.
         use: a key of :data:`DEMANDS`: ``similarity`` (a reward by CLIP-S or a likelihood), ``truth`` (a reward for truth),
-            ``judge`` or ``match`` (the logit of a matching head).
+            ``judge``, ``match`` (the logit of a matching head) or ``motion`` (a reward by the similarity of clips).
 
     Raises:
         UsageError: it was not probed, or answers some question too badly.

@@ -46,32 +46,26 @@ _PATTERNS = {
 """Texture -> the pixels of a cell that have the object's full colour."""
 
 
-class Renderer:
-    """Draws pictures; calls continue one stream of random numbers.
+class Painter:
+    """Paints objects into pictures; masks are kept, as they recur."""
 
-    Args:
-        seed: of jitter and noise.
-    """
-
-    def __init__(self, seed: Sequence[int]) -> None:
-        self._rng = np.random.default_rng(list(seed))
+    def __init__(self) -> None:
         self._masks: dict[tuple[str, str, int, int], np.ndarray] = {}
 
-    def __call__(self, scenes: Sequence[Scene]) -> np.ndarray:
-        """``[N, 64, 64, 3]`` uint8, one picture a scene."""
-        canvas = np.empty((len(scenes), SIDE, SIDE, 3), dtype=np.float32)
-        for picture, scene in zip(canvas, scenes, strict=True):
-            picture[:] = spec.BACKGROUNDS[scene.background]
-            for thing in scene.objects:
-                self._paint(picture, thing)
-        canvas += spec.NOISE * self._rng.standard_normal(canvas.shape, dtype=np.float32)
-        return canvas.round().clip(0, 255).astype(np.uint8)
+    def __call__(
+        self, picture: np.ndarray, thing: SceneObject, corner: tuple[int, int], jitter: tuple[int, int]
+    ) -> None:
+        """Paint one object.
 
-    def _paint(self, picture: np.ndarray, thing: SceneObject) -> None:
-        right, down = self._rng.integers(-spec.JITTER, spec.JITTER + 1, size=2).tolist()
-        top, left = thing.row * spec.CELL, thing.column * spec.CELL
+        Args:
+            picture: ``[64, 64, 3]`` float, changed in place.
+            thing: the object; its cell is not looked at.
+            corner: first row and first column of the 32 x 32 pixels that hold it.
+            jitter: pixels by which it is off their middle, right and down.
+        """
+        top, left = corner
         cell = picture[top : top + spec.CELL, left : left + spec.CELL]
-        inside, bright = self._mask(thing.shape, thing.size, right, down), _PATTERNS[thing.texture]
+        inside, bright = self._mask(thing.shape, thing.size, *jitter), _PATTERNS[thing.texture]
         colour = np.array(spec.COLOURS[thing.colour], dtype=np.float32)
         cell[inside & ~bright] = spec.DARK * colour
         cell[inside & bright] = colour
@@ -83,3 +77,27 @@ class Renderer:
             x, y = (offsets - right) / radius, (offsets - down) / radius
             self._masks[key] = _OUTLINES[shape](x[None, :], y[:, None])
         return self._masks[key]
+
+
+class Renderer:
+    """Draws pictures; calls continue one stream of random numbers.
+
+    Args:
+        seed: of jitter and noise.
+    """
+
+    def __init__(self, seed: Sequence[int]) -> None:
+        self._rng = np.random.default_rng(list(seed))
+        self._paint = Painter()
+
+    def __call__(self, scenes: Sequence[Scene]) -> np.ndarray:
+        """``[N, 64, 64, 3]`` uint8, one picture a scene."""
+        canvas = np.empty((len(scenes), SIDE, SIDE, 3), dtype=np.float32)
+        for picture, scene in zip(canvas, scenes, strict=True):
+            picture[:] = spec.BACKGROUNDS[scene.background]
+            for thing in scene.objects:
+                right, down = self._rng.integers(-spec.JITTER, spec.JITTER + 1, size=2).tolist()
+                corner = thing.row * spec.CELL, thing.column * spec.CELL
+                self._paint(picture, thing, corner, (right, down))
+        canvas += spec.NOISE * self._rng.standard_normal(canvas.shape, dtype=np.float32)
+        return canvas.round().clip(0, 255).astype(np.uint8)

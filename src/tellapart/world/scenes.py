@@ -100,10 +100,10 @@ def _with_attributes_changed(scene: Scene, rng: random.Random) -> Scene:
     places += [(i, name) for i in range(len(scene.objects)) for name in VALUES]
     for where, name in rng.sample(places, 2 if rng.random() < spec.MUTATION_TWO else 1):
         if where < 0:
-            scene = replace(scene, background=_another(rng, tuple(spec.BACKGROUNDS), scene.background))
+            scene = replace(scene, background=another(rng, tuple(spec.BACKGROUNDS), scene.background))
         else:
             thing = scene.objects[where]
-            change: dict[str, Any] = {name: _another(rng, VALUES[name], getattr(thing, name))}
+            change: dict[str, Any] = {name: another(rng, VALUES[name], getattr(thing, name))}
             changed = replace(thing, **change)
             scene = replace(scene, objects=(*scene.objects[:where], changed, *scene.objects[where + 1 :]))
     return scene
@@ -162,12 +162,17 @@ def _in_reading_order(objects: Sequence[SceneObject], background: str) -> Scene:
     return Scene(tuple(sorted(objects, key=lambda thing: thing.cell)), background)
 
 
-def draw_cluster(rng: random.Random, taken: Collection[Scene]) -> list[Scene]:
+def draw_cluster(
+    rng: random.Random,
+    taken: Collection[T],
+    draw: Callable[[random.Random], T],
+    change: Callable[[T, random.Random], T],
+) -> list[T]:
     """A scene and its mutants, all different from each other and from ``taken``."""
     while True:
-        cluster = [draw_scene(rng)]
+        cluster = [draw(rng)]
         for _ in range(20 * spec.CLUSTER_SIZE):
-            mutant = mutate(cluster[0], rng)
+            mutant = change(cluster[0], rng)
             if len(cluster) < spec.CLUSTER_SIZE and mutant not in cluster and mutant not in taken:
                 cluster.append(mutant)
         if len(cluster) == spec.CLUSTER_SIZE and cluster[0] not in taken:
@@ -175,23 +180,40 @@ def draw_cluster(rng: random.Random, taken: Collection[Scene]) -> list[Scene]:
 
 
 def draw_splits(sizes: Mapping[str, int], seed: int) -> dict[str, list[Scene]]:
+    """Split -> its scenes, cluster after cluster; see :func:`draw_clusters`."""
+    return draw_clusters(sizes, seed, draw_scene, mutate)
+
+
+def draw_clusters(
+    sizes: Mapping[str, int],
+    seed: int | str,
+    draw: Callable[[random.Random], T],
+    change: Callable[[T, random.Random], T],
+) -> dict[str, list[T]]:
     """Split -> its scenes, cluster after cluster.
 
     A held-out scene occurs nowhere else: these splits are drawn first, and the others keep clear of them. Scenes of the
     others may recur, as pictures with other jitter and noise: there are too few single objects for all to differ.
+
+    Args:
+        sizes: split -> number of scenes.
+        seed: what everything is drawn from.
+        draw: draws a scene.
+        change: a scene and random numbers -> a mutant of it.
     """
     rng = random.Random(f"{seed}-scenes")
-    held_out: set[Scene] = set()
-    splits: dict[str, list[Scene]] = {}
+    held_out: set[T] = set()
+    splits: dict[str, list[T]] = {}
     for split in sorted(sizes, key=lambda name: name not in spec.HELD_OUT):
-        scenes: list[Scene] = []
+        scenes: list[T] = []
         while len(scenes) < sizes[split]:
-            scenes += draw_cluster(rng, held_out)
+            scenes += draw_cluster(rng, held_out, draw, change)
             if split in spec.HELD_OUT:
                 held_out.update(scenes[-spec.CLUSTER_SIZE :])
         splits[split] = scenes[: sizes[split]]
     return {split: splits[split] for split in sizes}
 
 
-def _another(rng: random.Random, values: Sequence[str], present: str) -> str:
+def another(rng: random.Random, values: Sequence[str], present: str) -> str:
+    """One of ``values`` that is not ``present``."""
     return pick(rng, [value for value in values if value != present])

@@ -5,7 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-SEEDED = ("world/xe", "world/lstm", "world/att2in2", "world/updown", "world/blip2")
+SEEDED = (
+    "world/xe",
+    "world/lstm",
+    "world/att2in2",
+    "world/updown",
+    "world/blip2",
+    "world/video-xe",
+    "world/video-lstm",
+)
 """Start captioners, which are redrawn while everything else stays the same."""
 
 
@@ -128,5 +136,42 @@ STAGES = {
             "full": {"steps": 600, "batch_size": 128, "learning_rate": 2e-3},
             "small": {"steps": 60, "batch_size": 48, "learning_rate": 4e-3},
         },
+    ),
+    "world/video-backbone": Stage(
+        "video.tower",
+        "build_tower",
+        {
+            "full": {"steps": 1500, "batch_size": 64, "learning_rate": 1.5e-3, "adam_beta2": 0.98},
+            "small": {"steps": 30, "batch_size": 32, "learning_rate": 2e-3},
+        },
+        needs=("world/backbone",),
+    ),
+    "world/video-listener": Stage(
+        "video.listener",
+        "build_listener",
+        {
+            "full": {"steps": 1000, "batch_size": 64, "learning_rate": 1.5e-3, "adam_beta2": 0.98},
+            "small": {"steps": 60, "batch_size": 32, "learning_rate": 2e-3},
+        },
+        needs=("world/backbone",),
+        use="motion",
+    ),
+    "world/video-xe": Stage(
+        "video.captioner",
+        "build_xe",
+        {
+            "full": {"steps": 1200, "batch_size": 32, "learning_rate": 1e-3, "adam_beta2": 0.98},
+            "small": {"steps": 30, "batch_size": 32, "learning_rate": 2e-3},
+        },
+        needs=("world/video-backbone",),
+    ),
+    "world/video-lstm": Stage(
+        "video.lstm",
+        "build_lstm",
+        {
+            "full": {"steps": 900, "batch_size": 128, "learning_rate": 3e-3},
+            "small": {"steps": 30, "batch_size": 32, "learning_rate": 3e-3},
+        },
+        needs=("world/video-backbone",),
     ),
 }

@@ -42,7 +42,8 @@ def resolve(path: str, *, size: str = "full", seed: int = 0) -> Path:
         path: ``world/backbone``, ``world/listener``, ``world/verifier`` (also called ``world/sighted``), ``world/pac``,
             ``world/negclip``, ``world/judge-backbone``, ``world/judge``, ``world/grammar``,
             ``world/language_model``, ``world/blip2-backbone``, ``world/itm``, ``world/xe``, ``world/lstm``, ``world/att2in2``,
-            ``world/updown`` or ``world/blip2``; to the last five a seed may be added, as in ``world/xe-seed1``.
+            ``world/updown`` or ``world/blip2``; of the moving world ``world/video-backbone``, ``world/video-listener``,
+            ``world/video-xe`` or ``world/video-lstm``. To a start captioner a seed may be added, as in ``world/xe-seed1``.
         size: of the world.
         seed: redraws a start captioner while everything else stays the same.
 
@@ -94,9 +95,18 @@ def stage_folder(name: str, size: str, seed: int) -> Path:
 def _key(name: str, size: str, seed: int) -> str:
     stage = STAGES[name]
     needs = [_key(need, size, SEED) for need in stage.needs]
-    decides = [REVISION, spec.version(), name, size, seed, stage.schedules[size], needs]
+    decides = [REVISION, _world_version(name), name, size, seed, stage.schedules[size], needs]
     text = json.dumps(decides, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def _world_version(name: str) -> str:
+    """That of the data which a stage learns from."""
+    if not name.startswith("world/video-"):
+        return spec.version()
+    from tellapart.world.video import spec as moving
+
+    return moving.version()
 
 
 def _stage_and_seed(path: str, seed: int) -> tuple[str, int]:
@@ -137,12 +147,23 @@ def _build_alone(name: str, folder: Path, needs: dict[str, Path], size: str, see
             part.rename(temporary / part.name)
         task.folder.rmdir()
         if stage.use:
-            from tellapart.world.probe import PROBE, probe_folder
+            from tellapart.world.probe import PROBE
 
             with one_thread():
-                write_json(temporary / PROBE, probe_folder(temporary, size=size))
+                write_json(temporary / PROBE, _probe(name)(temporary, size=size))
         about = {"stage": name, "size": size, "seed": seed, "schedule": asdict(task.schedule)}
         write_json(temporary / "stage.json", about | {"cpu_seconds": time.process_time() - began, "history": history})
+
+
+def _probe(name: str) -> Callable[..., dict[str, Any]]:
+    """What measures a listener or matching head of the world that the stage is of."""
+    if name.startswith("world/video-"):
+        from tellapart.world.video.probe import probe_listener
+
+        return probe_listener
+    from tellapart.world.probe import probe_folder
+
+    return probe_folder
 
 
 def _builder(stage: Stage) -> Callable[[Any], list[dict[str, Any]]]:

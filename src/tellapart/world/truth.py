@@ -68,7 +68,7 @@ def true_of(description: Description, table: SceneTable) -> np.ndarray:
     possible = np.ones(len(table), dtype=bool)
     if description.background is not None:
         possible = table.background == BACKGROUNDS.index(description.background)
-    fits = [_fits(phrase, table) for phrase in description.phrases]
+    fits = [fitting(phrase, table) for phrase in description.phrases]
     for phrase, fit in zip(description.phrases, fits, strict=True):
         if phrase.count > 1:
             possible = possible & (fit.sum(axis=1) == phrase.count)
@@ -82,7 +82,7 @@ def true_of(description: Description, table: SceneTable) -> np.ndarray:
     return possible & found
 
 
-def _fits(phrase: NounPhrase, table: SceneTable) -> np.ndarray:
+def fitting(phrase: NounPhrase, table: SceneTable) -> np.ndarray:
     """``[S, 3]``: which objects a phrase may speak of."""
     fit = table.present.copy()
     for name, values in VALUES.items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tellapart.world import spec
@@ -50,29 +51,42 @@ def build_tokenizer() -> PreTrainedTokenizerFast:
     Texts become ``<bos> words <eos>``; ``add_special_tokens=False`` leaves the words alone. Decoding gives the words back,
     one space apart.
     """
-    from tokenizers import Tokenizer, models, pre_tokenizers, processors
+    return tokenizer_of(WORDS, MAX_LENGTH)
+
+
+def tokenizer_of(words: Sequence[str], longest: int, *, joins_commas: bool = False) -> PreTrainedTokenizerFast:
+    """A word-level tokenizer: pad 0, bos 1, unk 2, eos 3, then ``words``.
+
+    Args:
+        words: distinct ones.
+        longest: most tokens of a text.
+        joins_commas: decode without a space before commas.
+    """
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
     from transformers import PreTrainedTokenizerFast
 
     pad, bos, unk, eos = SPECIAL_TOKENS
-    ids = {word: i for i, word in enumerate((*SPECIAL_TOKENS, *WORDS))}
+    ids = {word: i for i, word in enumerate((*SPECIAL_TOKENS, *words))}
     tokenizer = Tokenizer(models.WordLevel(ids, unk_token=unk))
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
     tokenizer.post_processor = processors.TemplateProcessing(
         single=f"{bos} $A {eos}", special_tokens=[(bos, ids[bos]), (eos, ids[eos])]
     )
+    if joins_commas:
+        tokenizer.decoder = decoders.WordPiece(prefix="##", cleanup=True)
     return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer,
         pad_token=pad,
         bos_token=bos,
         unk_token=unk,
         eos_token=eos,
-        model_max_length=MAX_LENGTH,
+        model_max_length=longest,
         padding_side="right",
         clean_up_tokenization_spaces=False,
     )
 
 
-def text_tower(tokenizer: PreTrainedTokenizerFast) -> dict[str, int]:
+def text_tower(tokenizer: PreTrainedTokenizerFast, *, longest: int = MAX_LENGTH) -> dict[str, int]:
     """Settings of a CLIP text tower that reads the world's words: what ``CLIPTextConfig`` takes."""
     return {
         "vocab_size": len(tokenizer),
@@ -80,7 +94,7 @@ def text_tower(tokenizer: PreTrainedTokenizerFast) -> dict[str, int]:
         "intermediate_size": 256,
         "num_hidden_layers": 2,
         "num_attention_heads": 4,
-        "max_position_embeddings": MAX_LENGTH,
+        "max_position_embeddings": longest,
         "pad_token_id": tokenizer.pad_token_id,
         "bos_token_id": tokenizer.bos_token_id,
         "eos_token_id": tokenizer.eos_token_id,

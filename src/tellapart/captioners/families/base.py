@@ -73,6 +73,8 @@ class Family(ABC):
     matched against full parameter names. Together they are the bridge; empty: the decoder itself reads the image."""
     reads_features: ClassVar[bool] = False
     """Whether the model reads image features instead of pictures."""
+    takes_frames: ClassVar[bool] = False
+    """Whether a model of stills can also read the frames of a clip, as many as :meth:`read_frames` is given."""
     recurrent: ClassVar[bool] = False
     """Whether the model reads words one after the other, so that drawing a word while reading costs no further pass."""
 
@@ -133,6 +135,19 @@ class Family(ABC):
     def feature_size(self) -> int | None:
         """Width of the features that the model reads; none: it reads pictures."""
         return None
+
+    @property
+    def num_frames(self) -> int | None:
+        """Frames that the model reads of each clip; none: it reads stills."""
+        return None
+
+    def read_frames(self, num_frames: int) -> None:
+        """Read this many frames of each clip from now on; asked only where the family ``takes_frames``."""
+        raise NotImplementedError
+
+    def frames_reversed(self, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
+        """The tensors of :meth:`process` with the frames of each clip backwards; asked only where there are frames."""
+        raise NotImplementedError
 
     @property
     def never_drawn(self) -> list[int]:

@@ -16,8 +16,9 @@ from tellapart.errors import UsageError
 
 
 def encoder_decoder(config: Any) -> type[Family]:
-    """The family of a configuration: with an encoder on top of the image tower, or without."""
-    return TowerEncoderDecoder if config.encoder.model_type == "encoded_clip" else EncoderDecoder
+    """The family of a configuration: with an encoder on top of the image tower, over the frames of clips, or neither."""
+    kinds = {"encoded_clip": TowerEncoderDecoder, "clip_frames": FramesEncoderDecoder}
+    return kinds.get(config.encoder.model_type, EncoderDecoder)
 
 
 class EncoderDecoder(CrossDecoder):
@@ -136,3 +137,29 @@ class TowerEncoderDecoder(EncoderDecoder):
     def project(self, encoded: Encoded) -> Encoded:
         """Projection and encoder."""
         return super().project(Encoded(self.model.encoder.encoded(encoded.states), encoded.mask))
+
+
+class FramesEncoderDecoder(TowerEncoderDecoder):
+    """The same over the frames of a clip (``clip_frames.py``): temporal positions and the layers train with the decoder."""
+
+    @property
+    def num_frames(self) -> int:
+        """The tower's."""
+        return self.model.encoder.config.num_frames
+
+    def process(self, images: list[Any]) -> dict[str, Tensor]:
+        """``pixel_values [B, F, 3, H, W]`` of B lists of F frames."""
+        made = super().process([frame for frames in images for frame in frames])
+        return {"pixel_values": made["pixel_values"].unflatten(0, (len(images), -1))}
+
+    def frames_reversed(self, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Each clip backwards."""
+        if "states" in inputs:
+            frames = inputs["states"].unflatten(1, (self.num_frames, -1))
+            return inputs | {"states": frames.flip(1).flatten(1, 2)}
+        return inputs | {"pixel_values": inputs["pixel_values"].flip(1)}
+
+    def encode(self, inputs: dict[str, Tensor]) -> Encoded:
+        """The tower's states of all frames; trainings that compute a frozen tower's states once give them as ``states``."""
+        given = inputs.get("states")
+        return Encoded(self.model.encoder.tower_states(inputs["pixel_values"]) if given is None else given)

@@ -122,7 +122,8 @@ class Prompted(PrefixDecoder):
         return next((lead for lead in (gap, "") if whole == ids(prompt) + ids(lead + PROBE)), gap)
 
     def process(self, images: list[Image.Image]) -> dict[str, Tensor]:
-        """What the processor makes of the images and the prompt: ``input_ids``, ``attention_mask``, pixels, ..."""
+        """What the processor makes of the images (or lists of frames) and the prompt: ``input_ids``, ``attention_mask``, pixels,
+        ..."""
         text = self.rendered()
         return dict(
             self.processors.joint(
@@ -132,8 +133,13 @@ class Prompted(PrefixDecoder):
                 padding_side="left",
                 add_special_tokens=self._lacks_bos(text),
                 return_tensors="pt",
+                **self.processor_options(),
             )
         )
+
+    def processor_options(self) -> dict[str, Any]:
+        """Further arguments of the processor."""
+        return {}
 
     def _lacks_bos(self, text: str) -> bool:
         """Whether the tokenizer is to write its special tokens: a template that writes BOS must not get another one."""
@@ -152,7 +158,7 @@ class Prompted(PrefixDecoder):
             UsageError: the prompt has another place for an image.
         """
         place = self.processors.joint.image_token
-        return self.tokens_after(place, self.asking(prompt).rendered().partition(place)[2])
+        return self.tokens_after(place, self.asking(prompt).rendered().rpartition(place)[2])
 
     def asking(self, prompt: str) -> Self:
         """The same family, which asks something else."""

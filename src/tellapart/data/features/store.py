@@ -25,7 +25,7 @@ from tellapart.errors import UsageError
 from tellapart.files import beside, write_json
 
 ABOUT = "features.json"
-Pool = Literal["mean", "grid"]
+Pool = Literal["mean", "grid", "frames"]
 DType = Literal["float32", "float16"]
 
 
@@ -36,9 +36,10 @@ class About:
     Args:
         model: name of the vision model.
         weights: hash of its weights and preprocessing.
-        pool: ``mean`` keeps one vector an image, ``grid`` one a place.
+        pool: ``mean`` keeps one vector an image, ``grid`` one a place, ``frames`` one per frame of a clip.
         width: numbers in a vector.
         dtype: what they are stored in.
+        frames: frames that were read of each clip; none of images.
     """
 
     model: str
@@ -46,6 +47,7 @@ class About:
     pool: Pool
     width: int
     dtype: DType
+    frames: int | None = None
 
 
 @dataclass(frozen=True)
@@ -76,7 +78,7 @@ class FeatureStore:
         self.path, self.name = path, str(path)
         try:
             stored = json.loads((path / ABOUT).read_text(encoding="utf-8"))
-            self.about = About(**{key: stored[key] for key in About.__dataclass_fields__})
+            self.about = About(**{key: stored[key] for key in About.__dataclass_fields__ if key in stored})
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise UsageError(
                 f"{path} has no readable {ABOUT} ({error}): name a folder of tellapart features."

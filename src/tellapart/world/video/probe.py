@@ -1,0 +1,85 @@
+"""What a model of the moving world can and cannot tell apart, question by question; measured on val."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from tellapart.captioners.huggingface import HuggingFaceCaptioner
+from tellapart.data.dataset import Collate
+from tellapart.evaluation.evaluate import Evaluation
+from tellapart.listeners.clip import ClipListener
+from tellapart.metrics.retrieval import recall_at_k, retrieval_ranks
+from tellapart.types import Decoding
+from tellapart.world.probe import RECALL_AT, Score, by_captioner, by_cosines, percent_right
+from tellapart.world.video import load_moving_scenes, load_video_world
+from tellapart.world.video.captions import full_description
+from tellapart.world.video.measures import moving_measures
+from tellapart.world.video.questions import moving_questions
+from tellapart.world.video.vocabulary import MAX_NEW_TOKENS
+
+KEPT = ("grammatical", "motion", "order", "truthful", "detail", "exact_recall@1")
+"""Measures of a captioner's greedy captions."""
+
+
+def accuracies(score: Score, *, size: str = "full") -> dict[str, float]:
+    """How often the true text scores highest, in percent; a tie is wrong. See
+    :func:`~tellapart.world.video.questions.moving_questions`.
+
+    Args:
+        score: the model.
+        size: of the world whose val split is used.
+    """
+    examples = load_video_world("val", size=size).examples
+    questions = moving_questions(list(load_moving_scenes("val", size=size).values()))
+    return {name: percent_right(score(examples, own)) for name, own in questions.items() if own}
+
+
+def probe_listener(folder: Path, *, size: str = "full") -> dict[str, Any]:
+    """All figures of a listener of clips, in percent.
+
+    Args:
+        folder: of the listener.
+        size: of the world whose val split is used.
+
+    Returns:
+        ``accuracy``: see :func:`accuracies`. ``recall``: kind of text (human, full) -> t2i and i2t recall@k on val. ``size``.
+
+    Example:
+        >>> probe_listener(resolve("world/video-listener"))["accuracy"]["direction"]
+    """
+    listener = ClipListener.from_pretrained(folder)
+    dataset = load_video_world("val", size=size)
+    listener.cache_images(dataset)
+    images = listener.encode_ids(dataset.ids).cpu().numpy()
+    full = [full_description(moving) for moving in load_moving_scenes("val", size=size).values()]
+    texts = {"human": [example.references[0] for example in dataset], "full": full}
+    recall = {}
+    for kind, written in texts.items():
+        t2i, i2t = retrieval_ranks(listener.encode_texts(written).cpu().numpy(), images)
+        recall[kind] = {
+            f"{way}_R@{k}": recall_at_k(found, k) for way, found in {"t2i": t2i, "i2t": i2t}.items() for k in RECALL_AT
+        }
+    return {"accuracy": accuracies(by_cosines(listener), size=size), "recall": recall, "size": size}
+
+
+def probe_captioner(
+    captioner: HuggingFaceCaptioner, *, size: str = "full", collate: Collate | None = None
+) -> dict[str, Any]:
+    """What a captioner of clips tells apart, and the measures of its greedy captions, in percent on val.
+
+    Args:
+        captioner: to be measured.
+        size: of the world.
+        collate: what it reads of clips; none: by its own processor.
+
+    Returns:
+        ``accuracy``: see :func:`accuracies`; it answers by log-probability per token. ``greedy``: :data:`KEPT`.
+    """
+    collate = Collate({captioner.name: captioner.process}) if collate is None else collate
+    accuracy = accuracies(by_captioner(captioner, collate=collate), size=size)
+    dataset, scenes = load_video_world("val", size=size), load_moving_scenes("val", size=size)
+    evaluation = Evaluation(dataset, collate, decoding=Decoding(max_new_tokens=MAX_NEW_TOKENS), batch_size=64)
+    captions, _ = evaluation.draw(captioner)
+    corpus = moving_measures(captions, scenes).corpus
+    return {"accuracy": accuracy, "greedy": {name: corpus[name] for name in KEPT}}
