@@ -69,10 +69,10 @@ class Idefics3(Prompted):
         if count > 1:
             raise UsageError("A prompt holds one clip: leave out lookalikes_in_prompt.")
         before, _, after = text.partition(place)
-        count = COUNTS[self.frames] if self.frames < len(COUNTS) else str(self.frames)
+        number = COUNTS[self.frames] if self.frames < len(COUNTS) else str(self.frames)
         time = f"{self.frames // 3600}:{self.frames // 60 % 60:02d}:{self.frames % 60:02d}"
         shown = "".join(f"\nFrame from {i // 60:02d}:{i % 60:02d}:{place}" for i in range(self.frames))
-        intro = f"You are provided the following series of {count} frames from a {time} [H:MM:SS] video.\n"
+        intro = f"You are provided the following series of {number} frames from a {time} [H:MM:SS] video.\n"
         return f"{before}{intro}{shown}\n\n{after}"
 
     def lead(self, prompt: str) -> str:
