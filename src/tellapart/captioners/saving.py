@@ -50,6 +50,7 @@ def write_parts(captioner: HuggingFaceCaptioner, folder: Path) -> None:
             "changed_parts": list(captioner.changed_parts) if captioner.has_lora else [],
             "max_caption_tokens": captioner.max_caption_tokens,
             "prompt": captioner.family.prompt,
+            "length_buckets": None if captioner.buckets is None else list(captioner.buckets.bounds),
         },
     )
 

@@ -12,13 +12,13 @@ from importlib.resources import files
 from pathlib import Path
 
 from tellapart.errors import UsageError
+from tellapart.lengths import WORD
 
 EMPTY, LOOP, PROMPT_ECHO, UNFINISHED = "empty", "loop", "prompt_echo", "unfinished"
 LOW_MATCH, CONFUSED, SAME_CAPTION, OPENER = "low_match", "confused", "same_caption", "opener"
 SEVERITY = (EMPTY, LOOP, PROMPT_ECHO, UNFINISHED, LOW_MATCH, CONFUSED, SAME_CAPTION, OPENER)
 """All faults, worst first. ``low_match``, ``confused`` and ``same_caption`` need more than the words."""
 
-_WORD = re.compile(r"\w+(?:['’]\w+)*")
 _SAME_LETTER = re.compile(r"([^\W\d_])\1{7}")
 _SAME_LETTERS = re.compile(r"(?=[^\s]*[^\W\d_])(\S{2,20}?)\1{3}")
 _OPEN_ENDS = frozenset({"a", "an", "the", "and", "or", "of", "with", "its", "their"})
@@ -27,7 +27,7 @@ _LONGEST_PERIOD = 30
 
 def words(text: str) -> list[str]:
     """The words of a caption, lower-cased, without punctuation."""
-    return _WORD.findall(text.casefold().replace("’", "'"))
+    return WORD.findall(text.casefold().replace("’", "'"))
 
 
 def is_empty(caption: str) -> bool:
@@ -89,7 +89,7 @@ def opener_of(caption: str, openers: Sequence[Sequence[str]]) -> int:
     """How many characters of ``caption`` are an opener phrase, the longest that fits; 0 if it begins with none."""
     longest = max(map(len, openers), default=0)
     places = []
-    for match in _WORD.finditer(caption):
+    for match in WORD.finditer(caption):
         places.append(match)
         if len(places) == longest:
             break

@@ -105,6 +105,8 @@ class CaptionerSection:
         logits_budget: GiB of logits that scoring keeps for the backward pass; beyond it they are computed twice. null takes 1
             on a CPU and a tenth of the memory of a GPU.
         rollout_dtype: precision of drawing captions (bfloat16 by autocast, tf32 on CUDA only); scores and gradients keep theirs.
+        length_buckets: bounds in words of the lengths that captions can be asked for: [6, 10, 16] makes four buckets, up to 6
+            words, 7 to 10, 11 to 16, and more; null takes the saved ones, if any.
     """
 
     model_name_or_path: str
@@ -118,6 +120,7 @@ class CaptionerSection:
     prompt: str | None = None
     logits_budget: float | None = None
     rollout_dtype: Literal["float32", "bfloat16", "tf32"] = "float32"
+    length_buckets: list[int] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
