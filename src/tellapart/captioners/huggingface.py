@@ -71,7 +71,8 @@ class HuggingFaceCaptioner(Captioner):
         buckets: LengthBuckets | None = None,
     ) -> None:
         super().__init__()
-        self.buckets, self.asked_bucket = buckets, None
+        self.buckets = buckets
+        self.asked_bucket: int | None = None
         if logits_budget is not None and not logits_budget >= 0:
             raise UsageError(f"logits_budget={logits_budget} is not an amount of memory: give GiB, 0 or more.")
         self.logits_budget, self.rollout_dtype = logits_budget, rollout_dtype
@@ -310,9 +311,7 @@ class HuggingFaceCaptioner(Captioner):
         rows = torch.arange(len(encoded.states), device=encoded.states.device)
         return self._asked(batch, encoded, rows, bucket)[0], bucket
 
-    def _asked(
-        self, batch: Batch, encoded: Encoded, image: Tensor, bucket: Tensor | None
-    ) -> tuple[Encoded, Tensor]:
+    def _asked(self, batch: Batch, encoded: Encoded, image: Tensor, bucket: Tensor | None) -> tuple[Encoded, Tensor]:
         """States with a row for each image and request, and the row of each caption; as they are where nothing is asked."""
         if self.buckets is None:
             return encoded, image

@@ -24,6 +24,7 @@ from tellapart.captioning.style import STYLES, Finish
 from tellapart.captioning.work import Work
 from tellapart.cli.caption_options import (
     CaptionOptions,
+    asked_words,
     candidates,
     center_crops,
     check,
@@ -359,7 +360,11 @@ def drawing_of(
         resample_on=resampled_faults(options),
         finish=Finish(style, openers, options.prefix, options.suffix),
         gate=Gate(
-            gate_checks(options), openers, summarize.prompt if summarize else captioner.family.prompt, options.min_match
+            gate_checks(options),
+            openers,
+            summarize.prompt if summarize else captioner.family.prompt,
+            options.min_match,
+            asked_words(options),
         ),
         summarize=summarize,
         reward=match if options.rerank == "clip_s" else None,
@@ -505,7 +510,8 @@ def within_limits(options: CaptionOptions, captioner: HuggingFaceCaptioner) -> C
     text = getattr(config, "decoder", None) or config.get_text_config()
     places = getattr(text, "max_position_embeddings", None)
     asked = style_of(options).max_new_tokens
-    room = None if places is None else places - len(captioner.family.start)
+    before = len(captioner.family.start) + bool(captioner.family.length_ids)
+    room = None if places is None else places - before
     if room is None or asked <= room:
         return options
     if options.max_new_tokens is not None:
@@ -524,6 +530,9 @@ def prompted_captioner(options: CaptionOptions) -> HuggingFaceCaptioner:
     captioner, asked = load_captioner(section), STYLES[options.style].prompt
     if options.prompt is None and asked is not None and follows_instructions(captioner):
         captioner.set_prompt(asked)
+    if captioner.buckets is not None:
+        middle = captioner.buckets.range((len(captioner.buckets) - 1) // 2)
+        captioner.ask_length(asked_words(options) or middle)
     return captioner
 
 

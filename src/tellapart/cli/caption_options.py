@@ -14,6 +14,7 @@ from tellapart.captioning.gate import SEVERITY, load_openers
 from tellapart.captioning.style import STYLES, Style
 from tellapart.data.folder import is_image
 from tellapart.errors import UsageError
+from tellapart.lengths import WordRange
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,6 +54,9 @@ class CaptionOptions:
         top_k: sample from the N likeliest tokens; 0 keeps all.
         seed: seed of sampling; an image's caption depends on the seed and the image's id.
         prompt: prompt for a model that takes one; null takes the style's.
+        words: length to ask for in words, such as 8-15, 8- (8 or more) or 8. A captioner with length buckets is asked for the
+            bucket that shares most lengths with it; among several captions of any captioner, other lengths come last; captions of
+            another length have the fault length. null asks for the middle bucket.
         dtype: precision of the model's weights.
         n: captions sampled for each image, of which --rerank keeps the best, or which --summarize makes one of; with --apart,
             beams or samples, unless given as many as --num_beams, else 20.
@@ -74,7 +78,7 @@ class CaptionOptions:
         num_distractors: look-alikes that contrastive decoding rules out; each costs about as much as the image itself.
         keep_all: write all captions of an image with their scores, not only the best (jsonl, parquet).
         gate: the faults to check captions for: all, none, or some of empty, loop, prompt_echo, unfinished, low_match,
-            confused, same_caption, opener, separated by commas.
+            confused, length, same_caption, opener, separated by commas.
         resample: maximum number of times a caption with a fault of --resample_on is sampled again.
         resample_on: all, none, or some of those faults, separated by commas; sampling seldom removes the others.
         openers: a text file of phrases captions should not begin with, one per line; null takes the built-in list.
@@ -98,7 +102,7 @@ class CaptionOptions:
         "tellapart caption photos/ --captioner runs/x --n 8 --rerank clip_s --listener world/listener",
     )
     groups: ClassVar[dict[str, tuple[str, ...]]] = {
-        "models": ("captioner", "listener", "features", "dtype", "prompt"),
+        "models": ("captioner", "listener", "features", "dtype", "prompt", "words"),
         "images": ("split", "format", "limit", "center_crop", "on_error"),
         "output": ("output", "out", "overwrite", "existing", "caption_extension", "dry_run"),
         "decoding": (
@@ -160,6 +164,7 @@ class CaptionOptions:
     top_k: int = 0
     seed: int = 42
     prompt: str | None = None
+    words: str | None = None
     dtype: Literal["float32", "bfloat16", "float16"] = "float32"
     n: int = 1
     rerank: Literal["clip_s"] | None = None
@@ -241,6 +246,7 @@ def check(options: CaptionOptions) -> None:
     for name in ("limit", "dry_run", "max_characters", "max_same", "num_beams"):
         if (value := getattr(options, name)) is not None and value < 1:
             raise UsageError(f"--{name} is {value}: it must be at least 1.")
+    asked_words(options)
     _check_choice(options)
     if samples(options) and (options.num_beams or 1) > 1:
         raise UsageError(f"--num_beams {options.num_beams} searches, but captions are to be sampled: leave one out.")
@@ -254,6 +260,15 @@ def check(options: CaptionOptions) -> None:
     resampled_faults(options)
     if options.output != "-" or options.out is not None:
         kind_of(options)
+
+
+def asked_words(options: CaptionOptions) -> WordRange | None:
+    """The lengths that --words asks for.
+
+    Raises:
+        UsageError: it is not a range.
+    """
+    return None if options.words is None else WordRange.parse(options.words)
 
 
 def _check_apart(options: CaptionOptions) -> None:

@@ -101,6 +101,8 @@ CAPTION_METRICS = {
         Column("ITM", "ITM %", 1, 1, 1, "How sure a matcher is that captions are of their images."),
         Column("ITM_logit", "ITM logit", 1, 2, 1, "The same before the softmax, unbounded."),
         Column("ITM_rejected_objects", "ITM rejects %", 1, 1, -1, "Named objects that a matcher does not see."),
+        Column("asked_length_kept", "asked length %", 1, 1, 1, "Captions of the length that they were asked for."),
+        Column("asked_length_distance", "words off", 1, 2, -1, "Words too few or too many for the asked length."),
         Column("mean_length", "words", 1, 1, 0, "Mean number of words of a caption."),
     )
 }

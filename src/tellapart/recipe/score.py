@@ -47,6 +47,10 @@ def measure(word: str, options: ScoreOptions, *, run: Made | None = None) -> Eva
     from tellapart.evaluation.protocol import named_protocol
 
     path, given = Path(word), word.lower().endswith(FILES)
+    if given and options.words is not None:
+        raise UsageError(
+            f"--words asks a captioner for lengths, but {path} holds captions: leave it out, or name a run or model."
+        )
     if given and (options.samples or not path.is_file()):
         holds = "holds captions, but --samples draws them" if path.is_file() else "does not exist"
         raise UsageError(f"{path} {holds}: name a run, a model, or a file of captions without --samples.")
@@ -73,6 +77,8 @@ def measure(word: str, options: ScoreOptions, *, run: Made | None = None) -> Eva
     captioner, how = _drawn_by(word, options, named or (run.evaluation if run else None), where)
     parts["scorers"] += _by_own_listener(path, run, where)
     collate = collate_of(captioner, features_at(where.features))
+    if options.asked_words is not None and captioner.buckets is not None:
+        captioner.ask_length(options.asked_words)
     if options.rerank is not None:
         parts["rerank"], collate = _rerank(options.rerank, captioner, where, collate)
     evaluation = Evaluation(
@@ -81,6 +87,7 @@ def measure(word: str, options: ScoreOptions, *, run: Made | None = None) -> Eva
         decoding=how,
         batch_size=options.batch_size,
         samples=options.samples or (run.evaluation.samples if run else 0),
+        words=options.asked_words,
         **parts,
     )
     return _titled(evaluation(captioner, name=options.name or path.stem), title)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from tellapart.data.formats.names import Format
 from tellapart.errors import UsageError
+from tellapart.lengths import WordRange
 from tellapart.recipe.measured import DataOptions
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ OF_CAPTIONERS = (
     "pac_base",
     "itm",
     "num_beams",
+    "words",
     "rerank",
     "no_repeat_ngram_size",
     "min_new_tokens",
@@ -80,6 +82,8 @@ class ScoreOptions(DataOptions):
         samples: also draw N captions per image at random and N by beam search, and measure the quality and diversity of each
             set; 0 draws none.
         num_beams: beams of the search; 1 is greedy.
+        words: length in words to ask for, such as 8-15, of a captioner with length buckets; captions of any captioner are compared
+            with it. null draws one of the buckets for each image.
         rerank: keep, of the num_beams beams, the caption with the highest reward of this recipe: a file or a shipped name.
         no_repeat_ngram_size: no sequence of N tokens may occur twice in a caption; 0 allows repetition.
         min_new_tokens: shortest caption in tokens.
@@ -123,6 +127,7 @@ class ScoreOptions(DataOptions):
             "max_new_tokens",
             "min_new_tokens",
             "no_repeat_ngram_size",
+            "words",
             "rerank",
             "samples",
             "batch_size",
@@ -177,6 +182,7 @@ class ScoreOptions(DataOptions):
     hard_gallery: int = 0
     samples: int = 0
     num_beams: int | None = None
+    words: str | None = None
     rerank: str | None = None
     no_repeat_ngram_size: int | None = None
     min_new_tokens: int | None = None
@@ -213,7 +219,14 @@ class ScoreOptions(DataOptions):
             raise UsageError(f"--spice_heap is {self.spice_heap!r}: give Java's memory as in 4G or 500M.")
         self._check_numbers()
 
+    @property
+    def asked_words(self) -> WordRange | None:
+        """The lengths that ``words`` asks for."""
+        return None if self.words is None else WordRange.parse(self.words)
+
     def _check_numbers(self) -> None:
+        if self.words is not None:
+            WordRange.parse(self.words)
         if self.samples and (self.samples < 2 or self.references is not None):
             raise UsageError(f"--samples is {self.samples}: give 2 or more, with --data and a model that draws them.")
         if self.hard_gallery < 0 or (self.hard_gallery and self.references is not None):

@@ -140,7 +140,9 @@ class YesNoMatcher(PairMatcher):
             some = order[start : start + self.batch_size]
             of = torch.tensor([image[i] for i in some], device=self.device)
             rows = family.prompt_rows(inputs, of.tolist(), [asked[i] for i in some])
-            logits = family.exact_logits(family.prefix(family.with_prompts(encoded, inputs, of, rows), family.new_cache()))
+            logits = family.exact_logits(
+                family.prefix(family.with_prompts(encoded, inputs, of, rows), family.new_cache())
+            )
             logprobs = logits.float().log_softmax(dim=-1)
             both = [logprobs[:, ids].logsumexp(dim=-1) for ids in (self._no, self._yes)]
             found[some] = torch.stack(both, dim=1).cpu()
