@@ -82,8 +82,8 @@ class ScoreOptions(DataOptions):
         samples: also draw N captions per image at random and N by beam search, and measure the quality and diversity of each
             set; 0 draws none.
         num_beams: beams of the search; 1 is greedy.
-        words: length in words to ask for, such as 8-15, of a captioner with length buckets; captions of any captioner are compared
-            with it. null draws one of the buckets for each image.
+        words: length in words to ask for, such as 8-15, of a captioner with length buckets; captions of any captioner are
+            compared with it. null draws one of the buckets for each image.
         rerank: keep, of the num_beams beams, the caption with the highest reward of this recipe: a file or a shipped name.
         no_repeat_ngram_size: no sequence of N tokens may occur twice in a caption; 0 allows repetition.
         min_new_tokens: shortest caption in tokens.
