@@ -24,11 +24,13 @@ class Batch:
         ids: B image ids.
         references: B lists of human captions; a list may be empty (an unlabelled image).
         inputs: name of a processor -> its tensors, each with B rows; opaque to everyone but the model of that name.
+        contexts: B texts that are known of the images besides their pixels, or none at all.
     """
 
     ids: list[str]
     references: list[list[str]]
     inputs: dict[str, dict[str, Tensor]] = field(default_factory=dict)
+    contexts: list[str] = field(default_factory=list)
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -41,7 +43,8 @@ class Batch:
             name: {key: value[rows.to(value.device)] for key, value in tensors.items()}
             for name, tensors in self.inputs.items()
         }
-        return Batch([self.ids[i] for i in chosen], [self.references[i] for i in chosen], inputs)
+        contexts = [self.contexts[i] for i in chosen] if self.contexts else []
+        return Batch([self.ids[i] for i in chosen], [self.references[i] for i in chosen], inputs, contexts)
 
     def pin_memory(self) -> Batch:
         """The same images with their tensors in page-locked memory, from which a copy to a GPU does not wait."""

@@ -79,7 +79,34 @@ def own_buckets(texts: Sequence[str], buckets: LengthBuckets) -> Tensor:
 
 def filled(prompt: str, context: str, request: str) -> str:
     """A prompt with an image's context in its place, and a request after it."""
-    return f"{prompt.replace(CONTEXT, context)} {request}".strip()
+    return f"{prompt.replace(CONTEXT, context)} {request}".rstrip() if request else prompt.replace(CONTEXT, context)
+
+
+def harmless(family: Family, context: str) -> str:
+    """A context without the tokenizer's special tokens, which could begin another turn or image."""
+    for token in sorted({*family.tokenizer.all_special_tokens, *family.tokenizer.get_added_vocab()}):
+        context = context.replace(token, " ") if token.strip() else context
+    return context
+
+
+def with_context(prompt: str) -> str:
+    """The prompt with a place for an image's context, at its end unless it has one."""
+    return prompt if CONTEXT in prompt else f'{prompt} Known of the image: "{CONTEXT}".'.lstrip()
+
+
+def reads_context(family: Family) -> bool:
+    """Whether the prompt has a place for an image's context.
+
+    Raises:
+        UsageError: it has, but the family's prompt is the same for all images.
+    """
+    found = CONTEXT in family.prompt
+    if found and not family.asks_in_words:
+        raise UsageError(
+            f"a {family.model.config.model_type} captioner cannot read a context per image: leave {CONTEXT} out of the "
+            "prompt, or choose a BLIP-2 with OPT, LLaVA, PaliGemma, Idefics3, SmolVLM or Qwen-VL."
+        )
+    return found
 
 
 def asked(
@@ -114,7 +141,7 @@ def asked(
     prompts = [
         filled(
             family.prompt,
-            contexts[place] if contexts else "",
+            harmless(family, contexts[place]) if contexts else "",
             "" if buckets is None else REQUEST.format(length=buckets.phrase(which)),
         )
         for place, which in requests.tolist()

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from tellapart.captioners.adapters import LoraOptions, adapted, adapted_modules, is_untrained
-from tellapart.captioners.asking import BUCKET, asked, drawn_buckets, own_buckets, prepare
+from tellapart.captioners.asking import BUCKET, asked, drawn_buckets, own_buckets, prepare, reads_context
 from tellapart.captioners.base import Captioner, Continuations, Encoded
 from tellapart.captioners.continuing import Prefixes, continue_captions
 from tellapart.captioners.contrastive import Contrast, Contrasted
@@ -80,6 +80,7 @@ class HuggingFaceCaptioner(Captioner):
             raise UsageError(f"max_caption_tokens={max_caption_tokens} leaves no caption: give at least 1.")
         self.network, self.family, self.feature_size = network, family, family.feature_size
         self.image_processor, self.tokenizer = family.processors.image, family.processors.tokenizer
+        self._asks = buckets is not None or reads_context(family)
         self.text = CaptionText(self.tokenizer, family, max_caption_tokens)
         self.trains = train if isinstance(train, str) else list(train)
         fuse(family.model)
@@ -239,6 +240,7 @@ class HuggingFaceCaptioner(Captioner):
         self.family = type(self.family)(self.family.model, self.family.processors, prompt)
         if self.buckets is not None:
             prepare(self.family, self.buckets, adapted=False)
+        self._asks = self.buckets is not None or reads_context(self.family)
         self.text = CaptionText(self.tokenizer, self.family, self.max_caption_tokens)
 
     @property
@@ -313,17 +315,17 @@ class HuggingFaceCaptioner(Captioner):
 
     def _asked(self, batch: Batch, encoded: Encoded, image: Tensor, bucket: Tensor | None) -> tuple[Encoded, Tensor]:
         """States with a row for each image and request, and the row of each caption; as they are where nothing is asked."""
-        if self.buckets is None:
+        if not self._asks:
             return encoded, image
         inputs = {key: value.to(self.device) for key, value in batch.inputs.get(self.name, {}).items()}
-        return asked(self.family, encoded, inputs, image, buckets=self.buckets, bucket=bucket, contexts=())
+        contexts = batch.contexts
+        return asked(self.family, encoded, inputs, image, buckets=self.buckets, bucket=bucket, contexts=contexts)
 
     def _of(self, rollout: Rollout, encoded: Encoded) -> tuple[Encoded, Tensor]:
         """The states that a rollout's captions are scored with, and the row of each caption."""
-        image = rollout.image.to(self.device)
-        if self.buckets is None:
-            return encoded, image
-        bucket = own_buckets(rollout.texts, self.buckets) if rollout.bucket is None else rollout.bucket
+        image, bucket = rollout.image.to(self.device), rollout.bucket
+        if bucket is None and self.buckets is not None:
+            bucket = own_buckets(rollout.texts, self.buckets)
         return self._asked(rollout.batch, encoded, image, bucket)
 
     def _written(self, batch: Batch, tokens: Tensor, count: int, bucket: Tensor | None) -> Rollout:

@@ -101,7 +101,7 @@ class Reader:
         ids = [item.id for item in items]
         inputs = {name: processor(images) for name, processor in self.processors.items()}
         inputs |= {name: look_up(ids) for name, look_up in self.features.items()}
-        return Read(items, Batch(ids, [[] for _ in items], inputs), errors)
+        return Read(items, Batch(ids, [[] for _ in items], inputs, [item.context for item in items]), errors)
 
     def _fits(self, pair: Opened, errors: dict[str, str]) -> bool:
         item, image = pair

@@ -101,6 +101,8 @@ def run(argv: Sequence[str]) -> int:
         image_column=options.image_column,
         id_column=options.id_column,
         allow_private=options.allow_private,
+        context=options.context,
+        context_extension=options.context_extension,
     )
     decodings(options)  # raises what only drawing can tell, before a model is loaded
     items = items[: options.limit]
@@ -524,12 +526,15 @@ def prompted_captioner(options: CaptionOptions) -> HuggingFaceCaptioner:
 
     Other models read a prompt as the beginning of the caption, which an instruction is not.
     """
+    from tellapart.captioners.asking import with_context
     from tellapart.recipe.models import load_captioner
 
     section = CaptionerSection(model_name_or_path=options.captioner, dtype=options.dtype, prompt=options.prompt)
     captioner, asked = load_captioner(section), STYLES[options.style].prompt
     if options.prompt is None and asked is not None and follows_instructions(captioner):
         captioner.set_prompt(asked)
+    if options.context is not None or options.context_extension is not None:
+        captioner.set_prompt(with_context(captioner.family.prompt))
     if captioner.buckets is not None:
         middle = captioner.buckets.range((len(captioner.buckets) - 1) // 2)
         captioner.ask_length(asked_words(options) or middle)

@@ -139,6 +139,8 @@ class DataSection:
             also of evaluation.path.
         caption_column: column of a table with the captions, likewise.
         id_column: column of a table with the images' ids; null takes image_id, else the path or URL.
+        context_column: column of a table with what is known of an image, for {context} in captioner.prompt and the reward
+            context.
         allow_private: let URLs in tables lead to hosts of a private network.
         size: size of the built-in world; other data ignore it.
         limit: maximum number of images, the first ones; null means all.
@@ -161,6 +163,7 @@ class DataSection:
     image_column: str | None = None
     caption_column: str | None = None
     id_column: str | None = None
+    context_column: str | None = None
     allow_private: bool = False
     size: Literal["full", "small"] = "full"
     limit: int | None = None
@@ -176,6 +179,7 @@ class DataSection:
             "image_column": self.image_column,
             "caption_column": self.caption_column,
             "id_column": self.id_column,
+            "context_column": self.context_column,
             "allow_private": self.allow_private,
         }
 
