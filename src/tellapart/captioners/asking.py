@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from tellapart.captioners.base import Encoded
-from tellapart.captioners.families.base import ASKED, Family
+from tellapart.captioners.families.base import ASKED, CONTEXT, Family
 from tellapart.captioners.families.prefix import PrefixDecoder
 from tellapart.draws import base_seed, uniforms
 from tellapart.errors import UsageError
@@ -25,9 +25,6 @@ BUCKET = "bucket"
 
 REQUEST = "Use {length}."
 """What is added to a prompt of words, with the bucket's lengths."""
-
-CONTEXT = "{context}"
-"""The place of an image's context in a prompt."""
 
 
 def prepare(family: Family, buckets: LengthBuckets, *, adapted: bool) -> None:

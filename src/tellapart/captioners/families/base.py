@@ -24,6 +24,10 @@ ASKED = "asked"
 """Name of the tokens in ``Encoded.inputs`` that an image's captions are asked by, ``[B, K]``: read after the start tokens."""
 
 
+CONTEXT = "{context}"
+"""The place of an image's context in a prompt."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Processors:
     """What turns images and words into a model's inputs.
