@@ -7,8 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from command_recipes import load_recipe
 from tellapart.cli.main import main
+from tellapart.recipe.build import build
+from tiny.matchers import tiny_blip_itm
 from tiny.qwen2_vl import tiny_qwen2_vl
+from tiny_models import CAPTIONS
 
 
 @pytest.fixture(scope="module")
@@ -52,3 +56,29 @@ def test_a_caption_depends_on_its_own_context_only(materials, captioner, tmp_pat
 def test_what_cannot_be_used_is_one_sentence(materials, capsys, words, sentence):
     assert main(["caption", str(materials.photos), "--captioner", str(materials.captioner), *words]) == 2
     assert sentence in capsys.readouterr().err
+
+
+def test_a_training_reads_contexts_and_is_rewarded_for_confirmed_words(materials, captioner, tmp_path):
+    matcher = tiny_blip_itm(tmp_path / "matcher")
+    rows = [
+        {"file_name": str(materials.photos / f"{i:02}.png"), "caption": "a red dog", "about": f"a dog {CAPTIONS[i]}"}
+        for i in range(4)
+    ]
+    (tmp_path / "data.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    recipe = materials.recipe(
+        tmp_path,
+        "scst",
+        captioner={"model_name_or_path": str(captioner), "prompt": "a {context}"},
+        data={"path": str(tmp_path / "data.jsonl"), "context_column": "about"},
+        reward=[{"name": "context", "weight": 1.0, "least": 0.001}],
+        matcher={"model": str(matcher)},
+        listener=None,
+        evaluation={"split": None},
+        max_steps=1,
+    )
+    built = build(load_recipe([str(recipe)]))
+    batch = built.data.collate([built.dataset[i] for i in range(4)])
+    assert batch.contexts == [row["about"] for row in rows]
+    assert main(["train", str(recipe)]) == 0
+    lines = [json.loads(line) for line in (tmp_path / "scst" / "metrics.jsonl").read_text().splitlines()]
+    assert all(0 <= line["reward"] <= 1 for line in lines if "reward" in line)
