@@ -24,11 +24,13 @@ class Batch:
         ids: B image ids.
         references: B lists of human captions; a list may be empty (an unlabelled image).
         inputs: name of a processor -> its tensors, each with B rows; opaque to everyone but the model of that name.
+        contexts: B texts that are known of the images besides their pixels, or none at all.
     """
 
     ids: list[str]
     references: list[list[str]]
     inputs: dict[str, dict[str, Tensor]] = field(default_factory=dict)
+    contexts: list[str] = field(default_factory=list)
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -41,7 +43,8 @@ class Batch:
             name: {key: value[rows.to(value.device)] for key, value in tensors.items()}
             for name, tensors in self.inputs.items()
         }
-        return Batch([self.ids[i] for i in chosen], [self.references[i] for i in chosen], inputs)
+        contexts = [self.contexts[i] for i in chosen] if self.contexts else []
+        return Batch([self.ids[i] for i in chosen], [self.references[i] for i in chosen], inputs, contexts)
 
     def pin_memory(self) -> Batch:
         """The same images with their tensors in page-locked memory, from which a copy to a GPU does not wait."""
@@ -129,6 +132,8 @@ class Rollout:
         finished: ``[N]`` bool, whether the caption ends in EOS (false when it was cut at the longest length).
         dtype_difference: ``[n]`` nats for the first n captions: the mean over a caption's tokens of the absolute difference of
             log-probabilities between the dtype of drawing and float32; none where it was not measured, as in float32.
+        bucket: ``[N]`` long, the length bucket that each caption was asked for (of a human caption, that of its own length); none
+            for a captioner without length buckets.
     """
 
     batch: Batch
@@ -138,6 +143,7 @@ class Rollout:
     mask: Tensor
     finished: Tensor
     dtype_difference: Tensor | None = None
+    bucket: Tensor | None = None
 
     def __len__(self) -> int:
         return len(self.texts)
@@ -167,6 +173,7 @@ class Rollout:
             self.tokens[rows][:, :width],
             mask[:, :width],
             self.finished[rows],
+            bucket=None if self.bucket is None else self.bucket[rows],
         )
 
     @staticmethod
@@ -185,6 +192,8 @@ class Rollout:
         def padded(tensor: Tensor) -> Tensor:
             return nn.functional.pad(tensor, (0, width - tensor.shape[1]))
 
+        buckets = [rollout.bucket for rollout in rollouts if rollout.bucket is not None]
+
         return Rollout(
             rollouts[0].batch,
             torch.cat([rollout.image for rollout in rollouts]),
@@ -192,6 +201,7 @@ class Rollout:
             torch.cat([padded(rollout.tokens) for rollout in rollouts]),
             torch.cat([padded(rollout.mask) for rollout in rollouts]),
             torch.cat([rollout.finished for rollout in rollouts]),
+            bucket=torch.cat(buckets) if len(buckets) == len(rollouts) else None,
         )
 
 

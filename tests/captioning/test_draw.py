@@ -10,8 +10,9 @@ import torch
 
 from captioning.captioning_fakes import Scripted
 from tellapart.captioning.draw import Drawer, Drawing
-from tellapart.captioning.gate import LOOP, UNFINISHED, Gate, load_openers
+from tellapart.captioning.gate import LENGTH, LOOP, UNFINISHED, Gate, load_openers
 from tellapart.captioning.style import STYLES, Finish
+from tellapart.lengths import WordRange
 from tellapart.types import Batch, Decoding
 from tiny_models import batch_of, tiny_blip, tiny_ved
 
@@ -137,3 +138,25 @@ def test_a_batch_too_large_for_the_memory_is_halved():
     names = [f"i{number}" for number in range(7)]
     captions = Drawer(Small({name: [[f"dog {name}"]] for name in names}), how())(batch(*names))
     assert [caption.caption for caption in captions] == [f"dog {name}" for name in names]
+
+
+def test_captions_of_another_length_come_last_and_are_flagged():
+    four = replace(SAMPLING, num_return_sequences=4)
+    said = {
+        "a": [["a dog", "a brown dog on a mat", "b b b", "a big dog"]],
+        "b": [["a", "a long long caption of it", "b", "c"]],
+    }
+    settings = how(decoding=four, reward=length, keep_all=True, gate=Gate(length=WordRange(3, 5)))
+    captions = Drawer(Scripted(said), settings)(batch("a", "b"))
+    assert [text for text, _ in captions[0].candidates] == ["a big dog", "b b b", "a brown dog on a mat", "a dog"]
+    assert captions[0].flags == ()
+    assert captions[1].flags == (LENGTH,), "none of them has 3 to 5 words"
+    unchecked = replace(settings, gate=Gate(checks=(), length=WordRange(3, 5)))
+    captions = Drawer(Scripted(said), unchecked)(batch("a", "b"))
+    assert (captions[0].caption, captions[1].flags) == ("a big dog", ())
+
+
+def test_another_length_can_call_for_a_new_try():
+    captioner = Scripted({"a": [["a dog"], ["a big brown dog"]]})
+    settings = how(resample=1, gate=Gate(length=WordRange.parse("4-")), resample_on=(LENGTH,))
+    assert [(c.caption, c.attempt) for c in Drawer(captioner, settings)(batch("a"))] == [("a big brown dog", 1)]

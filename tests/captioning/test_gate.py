@@ -173,4 +173,4 @@ def test_machines_are(shared_data):
 
 
 def test_severity_is_a_ranking():
-    assert len(set(SEVERITY)) == len(SEVERITY) == 8
+    assert len(set(SEVERITY)) == len(SEVERITY) == 9

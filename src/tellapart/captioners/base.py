@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 from torch import Tensor, nn
 
 from tellapart.errors import UsageError
+from tellapart.lengths import LengthBuckets
 from tellapart.ops import describe_weights
 from tellapart.relaxation import Relaxation, SoftRollout
 from tellapart.types import Batch, Decoding, Index, Rollout, Scores
@@ -71,6 +72,8 @@ class Captioner(nn.Module, ABC):
     name: str = "captioner"
     feature_size: int | None = None
     """Width of the image features it reads; none: it reads pictures, through :meth:`process`."""
+    buckets: LengthBuckets | None = None
+    """Lengths that captions can be asked for; none: it cannot be asked."""
 
     def __repr__(self) -> str:
         """One line; the layers are those of the model."""

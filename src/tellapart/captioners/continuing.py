@@ -45,7 +45,7 @@ class Prefixes:
 
 
 def continue_captions(
-    family: Family, encoded: Encoded, rollout: Rollout, prefixes: Prefixes, decoding: Decoding
+    family: Family, encoded: Encoded, rollout: Rollout, prefixes: Prefixes, decoding: Decoding, *, row: Tensor
 ) -> Tensor:
     """``[M, max_new_tokens]`` tokens: every prefix, and what is sampled after it; padded after EOS.
 
@@ -58,9 +58,10 @@ def continue_captions(
         rollout: N captions, one of each image, within the longest length.
         prefixes: what is continued.
         decoding: how; a sample.
+        row: ``[N]``, the row of ``encoded`` of each caption.
     """
     count, longest, device = len(rollout), decoding.max_new_tokens, encoded.states.device
-    image, lengths = rollout.image.to(device), rollout.lengths.to(device)
+    image, lengths = row.to(device), rollout.lengths.to(device)
     tokens = torch.full((count + len(prefixes.caption), longest), family.pad, dtype=torch.long, device=device)
     width = min(longest, rollout.tokens.shape[1])
     given = rollout.tokens[:, :width].to(device)

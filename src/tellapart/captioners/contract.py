@@ -181,4 +181,5 @@ def _turned(rollout: Rollout) -> Rollout:
         torch.nn.functional.pad(rollout.tokens.flip(0), padding),
         torch.nn.functional.pad(rollout.mask.flip(0), padding),
         rollout.finished.flip(0),
+        bucket=None if rollout.bucket is None else rollout.bucket.flip(0),
     )

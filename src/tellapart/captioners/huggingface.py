@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from tellapart.captioners.adapters import LoraOptions, adapted, adapted_modules, is_untrained
+from tellapart.captioners.asking import BUCKET, asked, drawn_buckets, own_buckets, prepare, reads_context
 from tellapart.captioners.base import Captioner, Continuations, Encoded
 from tellapart.captioners.continuing import Prefixes, continue_captions
 from tellapart.captioners.contrastive import Contrast, Contrasted
@@ -30,6 +31,7 @@ from tellapart.captioners.text import CaptionText
 from tellapart.captioners.unroll import unroll
 from tellapart.draws import base_seed
 from tellapart.errors import UsageError
+from tellapart.lengths import LengthBuckets, WordRange
 from tellapart.ops import describe_weights
 from tellapart.relaxation import Relaxation, SoftRollout
 from tellapart.types import Batch, Decoding, Rollout, Scores
@@ -51,6 +53,8 @@ class HuggingFaceCaptioner(Captioner):
         network: what trains: the model, or peft's wrapper around it.
         family: reads the model; ``family.model`` is the bare model in either case.
         text: reads and writes captions; ``text.cut`` counts the human captions that were cut.
+        buckets: lengths that captions can be asked for; none: the captioner has no length buckets.
+        asked_bucket: the bucket that drawn captions are asked for; none draws one for each image, keyed by image id.
         changed_parts: parts (:attr:`Family.parts`) that train, or have been trained, next to an adapter, and are saved with it.
     """
 
@@ -65,8 +69,11 @@ class HuggingFaceCaptioner(Captioner):
         changed_parts: Sequence[str] = (),
         logits_budget: float | None = None,
         rollout_dtype: RolloutDtype = "float32",
+        buckets: LengthBuckets | None = None,
     ) -> None:
         super().__init__()
+        self.buckets = buckets
+        self.asked_bucket: int | None = None
         if logits_budget is not None and not logits_budget >= 0:
             raise UsageError(f"logits_budget={logits_budget} is not an amount of memory: give GiB, 0 or more.")
         self.logits_budget, self.rollout_dtype = logits_budget, rollout_dtype
@@ -74,6 +81,7 @@ class HuggingFaceCaptioner(Captioner):
             raise UsageError(f"max_caption_tokens={max_caption_tokens} leaves no caption: give at least 1.")
         self.network, self.family, self.feature_size = network, family, family.feature_size
         self.image_processor, self.tokenizer = family.processors.image, family.processors.tokenizer
+        self._asks = buckets is not None or reads_context(family)
         self.text = CaptionText(self.tokenizer, family, max_caption_tokens)
         self.trains = train if isinstance(train, str) else list(train)
         fuse(family.model)
@@ -105,6 +113,7 @@ class HuggingFaceCaptioner(Captioner):
         quantization: str | None = None,
         logits_budget: float | None = None,
         rollout_dtype: RolloutDtype = "float32",
+        length_buckets: Sequence[int] | None = None,
     ) -> HuggingFaceCaptioner:
         """Load a captioner from a folder (also one with a LoRA adapter) or from the hub.
 
@@ -124,6 +133,7 @@ class HuggingFaceCaptioner(Captioner):
                 a tenth of a GPU's memory.
             rollout_dtype: ``float32``; ``bfloat16``: draw captions under autocast; ``tf32``: draw with the factors of products
                 rounded to TF32, on CUDA. Scores and their gradients stay as they are, and so does :meth:`draw`.
+            length_buckets: most words of each length bucket but the last; none takes the saved ones, if there are any.
 
         Raises:
             UsageError: something is missing or unreadable, the model is of an unknown family, or options conflict.
@@ -142,6 +152,7 @@ class HuggingFaceCaptioner(Captioner):
             max_caption_tokens=max_caption_tokens or parts.manifest.get("max_caption_tokens", 64),
             logits_budget=logits_budget,
             rollout_dtype=rollout_dtype,
+            length_buckets=parts.manifest.get("length_buckets") if length_buckets is None else length_buckets,
         )
         require_finite(captioner, str(name_or_path))
         if (frames := parts.manifest.get("num_frames")) is not None and captioner.takes_frames:
@@ -164,6 +175,7 @@ class HuggingFaceCaptioner(Captioner):
         max_caption_tokens: int = 64,
         logits_budget: float | None = None,
         rollout_dtype: RolloutDtype = "float32",
+        length_buckets: Sequence[int] | None = None,
     ) -> HuggingFaceCaptioner:
         """A captioner around a model that is already in memory.
 
@@ -180,6 +192,7 @@ class HuggingFaceCaptioner(Captioner):
             max_caption_tokens: as in :meth:`from_pretrained`.
             logits_budget: as in :meth:`from_pretrained`.
             rollout_dtype: as in :meth:`from_pretrained`.
+            length_buckets: as in :meth:`from_pretrained`; may add tokens to tokenizer and model.
 
         Raises:
             UsageError: the model is of an unknown family, or options conflict.
@@ -189,6 +202,9 @@ class HuggingFaceCaptioner(Captioner):
                 "train='all' and lora exclude each other: an adapter leaves the weights below it as they are."
             )
         family = family_of(model, Processors(image_processor, tokenizer, processor), prompt)
+        buckets = None if length_buckets is None else LengthBuckets(tuple(length_buckets))
+        if buckets is not None:
+            prepare(family, buckets, adapted=lora is not None or adapter is not None)
         network = adapted(family, lora, adapter)
         return cls(
             network,
@@ -199,7 +215,24 @@ class HuggingFaceCaptioner(Captioner):
             changed_parts=() if adapter is None else read_changed_parts(family, adapter),
             logits_budget=logits_budget,
             rollout_dtype=rollout_dtype,
+            buckets=buckets,
         )
+
+    def ask_length(self, words: WordRange | None) -> WordRange | None:
+        """Ask drawn captions for the length bucket that shares most lengths with a range; none draws a bucket for each image.
+
+        Returns:
+            The lengths of that bucket.
+
+        Raises:
+            UsageError: the captioner has no length buckets.
+        """
+        if self.buckets is None:
+            raise UsageError(
+                "the captioner cannot be asked for a length: train one with captioner.length_buckets, or draw several captions."
+            )
+        self.asked_bucket = None if words is None else self.buckets.nearest(words)
+        return None if self.asked_bucket is None else self.buckets.range(self.asked_bucket)
 
     def set_prompt(self, prompt: str) -> None:
         """Ask the model something else before it writes captions.
@@ -211,6 +244,9 @@ class HuggingFaceCaptioner(Captioner):
         self.family = type(self.family)(self.family.model, self.family.processors, prompt)
         if frames is not None:
             self.family.read_frames(frames)
+        if self.buckets is not None:
+            prepare(self.family, self.buckets, adapted=False)
+        self._asks = self.buckets is not None or reads_context(self.family)
         self.text = CaptionText(self.tokenizer, self.family, self.max_caption_tokens)
 
     @property
@@ -292,7 +328,43 @@ class HuggingFaceCaptioner(Captioner):
             for key, value in batch.inputs[self.name].items()
         }
         with torch.set_grad_enabled(torch.is_grad_enabled() and self.trains_vision):
-            return self.family.encode(inputs)
+            encoded = self.family.encode(inputs)
+        if self.buckets is None:
+            return encoded
+        return replace(encoded, inputs={**encoded.inputs, BUCKET: self._buckets_of(batch)})
+
+    def _buckets_of(self, batch: Batch) -> Tensor:
+        """``[B]``: the length bucket that each image's captions are asked for."""
+        assert self.buckets is not None, "there are buckets"
+        if self.asked_bucket is not None:
+            return torch.full((len(batch),), self.asked_bucket, device=self.device)
+        return drawn_buckets(batch.ids, self.buckets).to(self.device)
+
+    def _requests(self, batch: Batch, encoded: Encoded) -> tuple[Encoded, Tensor | None]:
+        """States of which each row knows what its image's captions are asked for, and the images' buckets."""
+        bucket = encoded.inputs.get(BUCKET)
+        rows = torch.arange(len(encoded.states), device=encoded.states.device)
+        return self._asked(batch, encoded, rows, bucket)[0], bucket
+
+    def _asked(self, batch: Batch, encoded: Encoded, image: Tensor, bucket: Tensor | None) -> tuple[Encoded, Tensor]:
+        """States with a row for each image and request, and the row of each caption; as they are where nothing is asked."""
+        if not self._asks:
+            return encoded, image
+        inputs = {key: value.to(self.device) for key, value in batch.inputs.get(self.name, {}).items()}
+        contexts = batch.contexts
+        return asked(self.family, encoded, inputs, image, buckets=self.buckets, bucket=bucket, contexts=contexts)
+
+    def _of(self, rollout: Rollout, encoded: Encoded) -> tuple[Encoded, Tensor]:
+        """The states that a rollout's captions are scored with, and the row of each caption."""
+        image, bucket = rollout.image.to(self.device), rollout.bucket
+        if bucket is None and self.buckets is not None:
+            bucket = own_buckets(rollout.texts, self.buckets)
+        return self._asked(rollout.batch, encoded, image, bucket)
+
+    def _written(self, batch: Batch, tokens: Tensor, count: int, bucket: Tensor | None) -> Rollout:
+        """Drawn captions, ``count`` per image, and what they were asked for."""
+        rollout = self.text.write(batch, tokens, count)
+        return rollout if bucket is None else replace(rollout, bucket=bucket.repeat_interleave(count))
 
     def encode_together(
         self, batch: Batch, shown: Sequence[Sequence[int]], prompt: str, *, encoded: Encoded | None = None
@@ -336,11 +408,12 @@ class HuggingFaceCaptioner(Captioner):
             return self._ordinary(batch, decoding, encoded)
         described = batch.select(range(len(contrast.distractors)))
         with evaluating(self):
-            encoded = self.encode(batch) if encoded is None else encoded
+            encoded, bucket = self._requests(batch, self.encode(batch) if encoded is None else encoded)
             contrasted, own = Contrasted(self.family, contrast, encoded), encoded.select(range(len(described)))
             with drawing_in(self.rollout_dtype, self.device):
                 tokens, _ = draw_captions(contrasted, own, described.ids, decoding, logprobs=False)
-        return self.text.write(described, tokens, decoding.num_return_sequences)
+        bucket = None if bucket is None else bucket[: len(described)]
+        return self._written(described, tokens, decoding.num_return_sequences, bucket)
 
     def _ordinary(self, batch: Batch, decoding: Decoding, encoded: Encoded | None) -> Rollout:
         with evaluating(self):
@@ -359,10 +432,11 @@ class HuggingFaceCaptioner(Captioner):
             return super().generate_with_greedy(batch, decoding, encoded=encoded, greedy=alone)
         with evaluating(self):
             encoded = self.encode(batch) if encoded is None else encoded
+            ready, bucket = self._requests(batch, encoded)
             with drawing_in(self.rollout_dtype, self.device):
-                drawn, greedily = draw_with_greedy(self.family, encoded, batch.ids, decoding, alone)
-        rollout = self.text.write(batch, drawn, decoding.num_return_sequences)
-        return self._compared(rollout, encoded), self.text.write(batch, greedily, 1)
+                drawn, greedily = draw_with_greedy(self.family, ready, batch.ids, decoding, alone)
+        rollout = self._written(batch, drawn, decoding.num_return_sequences, bucket)
+        return self._compared(rollout, encoded), self._written(batch, greedily, 1, bucket)
 
     def draw(self, batch: Batch, decoding: Decoding, *, encoded: Encoded | None = None) -> tuple[Rollout, Tensor]:
         """``generate`` with the ``[N, T]`` raw log-probabilities met while drawing, 0 where masked."""
@@ -382,10 +456,10 @@ class HuggingFaceCaptioner(Captioner):
         logprobs: bool = False,
     ) -> tuple[Rollout, Tensor | None]:
         with evaluating(self):
-            encoded = self.encode(batch) if encoded is None else encoded
+            encoded, bucket = self._requests(batch, self.encode(batch) if encoded is None else encoded)
             with drawing_in(dtype, self.device):
                 tokens, scored = draw_captions(self.family, encoded, batch.ids, decoding, logprobs=logprobs)
-        rollout = self.text.write(batch, tokens, decoding.num_return_sequences)
+        rollout = self._written(batch, tokens, decoding.num_return_sequences, bucket)
         return rollout, None if scored is None else scored[:, : rollout.tokens.shape[1]]
 
     def _compared(self, rollout: Rollout, encoded: Encoded) -> Rollout:
@@ -393,7 +467,8 @@ class HuggingFaceCaptioner(Captioner):
         rows = (rollout.image < COMPARED).nonzero().squeeze(1)
         if self.rollout_dtype == "float32" or not len(rows):
             return rollout
-        image, tokens, mask = rollout.image[rows], rollout.tokens[rows], rollout.mask[rows]
+        encoded, places = self._of(rollout, encoded)
+        image, tokens, mask = places[rows], rollout.tokens[rows], rollout.mask[rows]
         found = []
         with evaluating(self):
             for dtype in ("float32", self.rollout_dtype):
@@ -417,10 +492,12 @@ class HuggingFaceCaptioner(Captioner):
             return Continuations(rollout.select([]), prefixes.caption, prefixes.length)
         with evaluating(self):
             encoded = self.encode(rollout.batch) if encoded is None else encoded
+            ready, row = self._of(rollout, encoded)
             with drawing_in(self.rollout_dtype, self.device):
-                tokens = continue_captions(self.family, encoded, rollout, prefixes, decoding)
+                tokens = continue_captions(self.family, ready, rollout, prefixes, decoding, row=row)
         image = rollout.image.to(self.device)[prefixes.caption]
-        continued = replace(self.text.write(rollout.batch, tokens, 1), image=image)
+        bucket = None if rollout.bucket is None else rollout.bucket.to(self.device)[prefixes.caption]
+        continued = replace(self.text.write(rollout.batch, tokens, 1), image=image, bucket=bucket)
         return Continuations(continued, prefixes.caption, prefixes.length)
 
     def unroll(self, batch: Batch, relaxation: Relaxation, *, encoded: Encoded | None = None) -> SoftRollout:
@@ -435,21 +512,28 @@ class HuggingFaceCaptioner(Captioner):
             if encoded is None:
                 with layers_checkpointed(self.network if checkpointed else torch.nn.Identity()):
                     encoded = self.encode(batch)
-            tokens, words = unroll(self.family, encoded, batch.ids, relaxation, checkpointed=checkpointed)
-        return SoftRollout(self.text.write(batch, tokens, 1), words)
+            ready, bucket = self._requests(batch, encoded)
+            tokens, words = unroll(self.family, ready, batch.ids, relaxation, checkpointed=checkpointed)
+        return SoftRollout(self._written(batch, tokens, 1, bucket), words)
 
     def tokenize(self, batch: Batch, texts: Sequence[str], image: Tensor) -> Rollout:
-        """Human captions: stripped, without special tokens but the EOS at their end; long ones are cut and lack it."""
-        return self.text.read(batch, texts, image, self.device)
+        """Human captions: stripped, without special tokens but the EOS at their end; long ones are cut and lack it.
+
+        Each is asked for the length bucket of its own length.
+        """
+        rollout = self.text.read(batch, texts, image, self.device)
+        if self.buckets is None:
+            return rollout
+        return replace(rollout, bucket=own_buckets(rollout.texts, self.buckets).to(self.device))
 
     def own_words(self, rollout: Rollout, probability: float, *, encoded: Encoded | None = None) -> Tensor:
         """Word by word for recurrent captioners; for others in one pass over the rollout (:mod:`.scheduled`)."""
         with evaluating(self):
-            encoded = self.encode(rollout.batch) if encoded is None else encoded
+            encoded, row = self._of(rollout, self.encode(rollout.batch) if encoded is None else encoded)
             return words_to_read(
                 self.family,
                 encoded,
-                rollout.image.to(self.device),
+                row,
                 rollout.tokens.to(self.device),
                 rollout.mask.to(self.device),
                 keys=caption_keys(rollout.batch.ids, rollout.image),
@@ -478,11 +562,11 @@ class HuggingFaceCaptioner(Captioner):
         """
         device, checkpointed = self.device, self.checkpoints_layers and torch.is_grad_enabled()
         with layers_checkpointed(self.network if checkpointed else torch.nn.Identity()):
-            encoded = self.encode(rollout.batch) if encoded is None else encoded
+            encoded, row = self._of(rollout, self.encode(rollout.batch) if encoded is None else encoded)
             return score(
                 self.family,
                 encoded,
-                rollout.image.to(device),
+                row,
                 rollout.tokens.to(device),
                 rollout.mask.to(device),
                 want=want,

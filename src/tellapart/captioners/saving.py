@@ -51,6 +51,7 @@ def write_parts(captioner: HuggingFaceCaptioner, folder: Path) -> None:
             "max_caption_tokens": captioner.max_caption_tokens,
             "prompt": captioner.family.prompt,
             **({} if captioner.num_frames is None else {"num_frames": captioner.num_frames}),
+            "length_buckets": None if captioner.buckets is None else list(captioner.buckets.bounds),
         },
     )
 

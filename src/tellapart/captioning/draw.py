@@ -177,13 +177,18 @@ class Drawer:
         return replace(ranked[0], candidates=tuple((caption.caption, caption.score or 0.0) for caption in ranked))
 
     def _ranked(self, captions: Sequence[Caption]) -> list[Caption]:
-        """Those without faults first, then by score; equals keep their order.
+        """Those of the asked length first, then those without faults, then by score; equals keep their order.
 
         Compared with look-alikes, a caption that suits one of them better is not worse for that: its score says so already, and a
         retriever that cannot see what tells the images apart would choose what is false.
         """
         excused = set() if self.how.apart is None else {CONFUSED}
-        return sorted(captions, key=lambda caption: (bool(set(caption.flags) - excused), -(caption.score or 0.0)))
+
+        def rank(caption: Caption) -> tuple[bool, bool, float]:
+            other_length = self.how.gate.misses_length(caption.caption)
+            return other_length, bool(set(caption.flags) - excused), -(caption.score or 0.0)
+
+        return sorted(captions, key=rank)
 
 
 def _values(reward: Reward | None, rollout: Rollout) -> list[float | None]:

@@ -12,13 +12,13 @@ from importlib.resources import files
 from pathlib import Path
 
 from tellapart.errors import UsageError
+from tellapart.lengths import WORD, WordRange, count_words
 
 EMPTY, LOOP, PROMPT_ECHO, UNFINISHED = "empty", "loop", "prompt_echo", "unfinished"
-LOW_MATCH, CONFUSED, SAME_CAPTION, OPENER = "low_match", "confused", "same_caption", "opener"
-SEVERITY = (EMPTY, LOOP, PROMPT_ECHO, UNFINISHED, LOW_MATCH, CONFUSED, SAME_CAPTION, OPENER)
+LOW_MATCH, CONFUSED, LENGTH, SAME_CAPTION, OPENER = "low_match", "confused", "length", "same_caption", "opener"
+SEVERITY = (EMPTY, LOOP, PROMPT_ECHO, UNFINISHED, LOW_MATCH, CONFUSED, LENGTH, SAME_CAPTION, OPENER)
 """All faults, worst first. ``low_match``, ``confused`` and ``same_caption`` need more than the words."""
 
-_WORD = re.compile(r"\w+(?:['’]\w+)*")
 _SAME_LETTER = re.compile(r"([^\W\d_])\1{7}")
 _SAME_LETTERS = re.compile(r"(?=[^\s]*[^\W\d_])(\S{2,20}?)\1{3}")
 _OPEN_ENDS = frozenset({"a", "an", "the", "and", "or", "of", "with", "its", "their"})
@@ -27,7 +27,7 @@ _LONGEST_PERIOD = 30
 
 def words(text: str) -> list[str]:
     """The words of a caption, lower-cased, without punctuation."""
-    return _WORD.findall(text.casefold().replace("’", "'"))
+    return WORD.findall(text.casefold().replace("’", "'"))
 
 
 def is_empty(caption: str) -> bool:
@@ -89,7 +89,7 @@ def opener_of(caption: str, openers: Sequence[Sequence[str]]) -> int:
     """How many characters of ``caption`` are an opener phrase, the longest that fits; 0 if it begins with none."""
     longest = max(map(len, openers), default=0)
     places = []
-    for match in _WORD.finditer(caption):
+    for match in WORD.finditer(caption):
         places.append(match)
         if len(places) == longest:
             break
@@ -126,12 +126,18 @@ class Gate:
         openers: phrases a caption should not begin with, as words.
         prompt: what the model was asked, if anything.
         min_match: lowest match of caption and image, if that is asked for.
+        length: the lengths that are asked for, if any.
     """
 
     checks: tuple[str, ...] = SEVERITY
     openers: tuple[tuple[str, ...], ...] = ()
     prompt: str | None = None
     min_match: float | None = None
+    length: WordRange | None = None
+
+    def misses_length(self, caption: str) -> bool:
+        """Whether a length is asked for and the caption has another."""
+        return self.length is not None and self.length.distance(count_words(caption)) > 0
 
     def faults(
         self, caption: str, *, raw: str, finished: bool, match: float | None = None, margin: float | None = None
@@ -152,6 +158,7 @@ class Gate:
             UNFINISHED: not finished or ends_midway(caption),
             LOW_MATCH: match is not None and self.min_match is not None and match < self.min_match,
             CONFUSED: margin is not None and margin <= 0,
+            LENGTH: self.misses_length(caption),
             OPENER: opener_of(caption, self.openers) > 0,
         }
         return tuple(name for name in SEVERITY if name in self.checks and found.get(name, False))

@@ -9,6 +9,7 @@ from typing import Any
 
 from tellapart.captioning.records import Item
 from tellapart.data.clips import FrameFiles, on_disk
+from tellapart.data.context import clean_context, sidecar_context
 from tellapart.data.dataset import Example
 from tellapart.data.folder import EXTENSIONS, find_images, find_videos, walk
 from tellapart.data.formats.patterns import is_pattern
@@ -50,6 +51,8 @@ def plan(
     pictures: bool = True,
     frames: float | None = None,
     sampling: Sampling = "uniform",
+    context: str | None = None,
+    context_extension: str | None = None,
     **columns: Any,
 ) -> list[Item]:
     """The images and clips of files, folders (and the folders in them), patterns, addresses and data sets; none twice.
@@ -64,6 +67,8 @@ def plan(
         pictures: whether a data set's pictures must be there.
         frames: take the key-frames of videos as images, at least this many seconds apart; None takes each video as one clip.
         sampling: which frames of clips are taken.
+        context: column of tables with what is known of an image.
+        context_extension: ending of the file next to an image with what is known of it.
         columns: ``image_column``, ``id_column`` and ``allow_private``, as :func:`~tellapart.data.load.load_dataset` takes them.
 
     Raises:
@@ -73,11 +78,9 @@ def plan(
         raise UsageError("no images were given: name image files, folders of them, or data sets.")
     if frames is not None and frames < 0:
         raise UsageError(f"--frames is {frames:g}: give seconds, 0 or more.")
-    for word in words:
-        if not exists(word) or (_is_hub_name(word) and split is None and format is None):
-            raise UsageError(f"{word} does not exist: name an image file, a folder of them, or a data set.")
+    _require_existing(words, hub=split is not None or format is not None)
     items: dict[str, Item] = {}
-    how = _How(split, format, pictures, frames, sampling, columns)
+    how = _How(split, format, pictures, frames, sampling, columns, context)
     for word in words:
         for item in _named(word, how):
             before = items.setdefault(item.id, item)
@@ -86,7 +89,18 @@ def plan(
                     f"two images are called {item.id!r}, {before.image.name} and {item.image.name}: caption the data sets one "
                     "by one."
                 )
-    return list(items.values())
+    found = list(items.values())
+    return found if context_extension is None else [_with_sidecar(item, context_extension) for item in found]
+
+
+def _with_sidecar(item: Item, extension: str) -> Item:
+    return item if item.path is None else replace(item, context=sidecar_context(item.path, extension))
+
+
+def _require_existing(words: Sequence[str], *, hub: bool) -> None:
+    for word in words:
+        if not exists(word) or (_is_hub_name(word) and not hub):
+            raise UsageError(f"{word} does not exist: name an image file, a folder of them, or a data set.")
 
 
 @dataclass(frozen=True)
@@ -99,6 +113,7 @@ class _How:
     frames: float | None
     sampling: Sampling
     columns: Mapping[str, Any]
+    context: str | None = None
 
 
 def _is_hub_name(word: str) -> bool:
@@ -110,7 +125,7 @@ def _named(word: str, how: _How) -> list[Item]:
     path = Path(word)
     if how.frames is not None and (is_video(path.name) or path.is_dir()):
         return _key_frames(word, how)
-    as_data = how.split is not None or how.format is not None or _names_columns(how)
+    as_data = how.split is not None or how.format is not None or how.context is not None or _names_columns(how)
     if as_data or not path.exists() or (path.is_file() and path.suffix.lower() in NOT_IMAGES):
         return _data(word, how)
     if path.is_file():
@@ -151,19 +166,29 @@ def _data(word: str, how: _How) -> list[Item]:
         examples = _examples(word, how, captions_only=True)
     if not examples:
         raise UsageError(f"{word} holds no images: name other data, or another --split.")
-    return [Item(example.id, example.image, _relative(example.id, example.image)) for example in examples]
+    return [
+        Item(
+            example.id,
+            example.image,
+            _relative(example.id, example.image),
+            "" if how.context is None else clean_context(example.references),
+        )
+        for example in examples
+    ]
 
 
 def _examples(word: str, how: _How, *, captions_only: bool) -> Sequence[Example]:
+    # Captions are not looked at here: the column of contexts is read in their place.
     source = source_at(
         word,
         format=how.format,
         captions_only=captions_only,
         seconds_between=how.frames or 0.0,
         sampling=how.sampling,
+        caption_column=how.context,
         **how.columns,
     )
-    require_columns(source, how.columns.get("image_column"), how.columns.get("id_column"))
+    require_columns(source, how.columns.get("image_column"), how.columns.get("id_column"), how.context)
     return source.read(source.splits()) if how.split is None else read_split(source, how.split)
 
 

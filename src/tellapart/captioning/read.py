@@ -95,7 +95,7 @@ class Reader:
         ids = [item.id for item in items]
         inputs = self._opener.inputs([pictures for _, pictures in opened])
         inputs |= {name: look_up(ids) for name, look_up in self.features.items()}
-        return Read(items, Batch(ids, [[] for _ in items], inputs), errors)
+        return Read(items, Batch(ids, [[] for _ in items], inputs, [item.context for item in items]), errors)
 
     def _fits(self, pair: tuple[Item, Opened], errors: dict[str, str]) -> bool:
         item, pictures = pair

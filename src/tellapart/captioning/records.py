@@ -21,11 +21,13 @@ class Item:
         id: tells it from all others of the collection, and keys its sampling.
         image: where it is read from.
         relative: its file below the folder that was named, where sidecars for another folder go.
+        context: cleaned text that is known of it besides its pixels.
     """
 
     id: str
     image: ImageSource
     relative: str
+    context: str = ""
 
     @property
     def path(self) -> Path | None:

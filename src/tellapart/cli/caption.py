@@ -25,6 +25,7 @@ from tellapart.captioning.style import STYLES, Finish
 from tellapart.captioning.work import Work, remove_finished
 from tellapart.cli.caption_options import (
     CaptionOptions,
+    asked_words,
     candidates,
     center_crops,
     check,
@@ -102,6 +103,8 @@ def run(argv: Sequence[str]) -> int:
         image_column=options.image_column,
         id_column=options.id_column,
         allow_private=options.allow_private,
+        context=options.context,
+        context_extension=options.context_extension,
     )
     decodings(options)  # raises what only drawing can tell, before a model is loaded
     if options.apart:
@@ -349,7 +352,13 @@ def drawing_of(
         resample=options.resample,
         resample_on=resampled_faults(options),
         finish=Finish(style, openers, options.prefix, options.suffix),
-        gate=Gate(gate_checks(options), openers, summarize.prompt if summarize else asked, options.min_match),
+        gate=Gate(
+            gate_checks(options),
+            openers,
+            summarize.prompt if summarize else asked,
+            options.min_match,
+            asked_words(options),
+        ),
         summarize=summarize,
         reward=match if options.rerank == "clip_s" else None,
         match=match,
@@ -516,7 +525,8 @@ def within_limits(options: CaptionOptions, captioner: HuggingFaceCaptioner) -> C
     text = getattr(config, "decoder", None) or config.get_text_config()
     places = getattr(text, "max_position_embeddings", None)
     asked = style_of(options).max_new_tokens
-    room = None if places is None else places - len(captioner.family.start)
+    before = len(captioner.family.start) + bool(captioner.family.length_ids)
+    room = None if places is None else places - before
     if room is None or asked <= room:
         return options
     if options.max_new_tokens is not None:
@@ -529,12 +539,18 @@ def prompted_captioner(options: CaptionOptions) -> HuggingFaceCaptioner:
 
     Other models read a prompt as the beginning of the caption, which an instruction is not.
     """
+    from tellapart.captioners.asking import with_context
     from tellapart.recipe.models import load_captioner
 
     section = CaptionerSection(model_name_or_path=options.captioner, dtype=options.dtype, prompt=options.prompt)
     captioner, asked = load_captioner(section), STYLES[options.style].prompt
     if options.prompt is None and asked is not None and follows_instructions(captioner):
         captioner.set_prompt(asked)
+    if options.context is not None or options.context_extension is not None:
+        captioner.set_prompt(with_context(captioner.family.prompt))
+    if captioner.buckets is not None:
+        middle = captioner.buckets.range((len(captioner.buckets) - 1) // 2)
+        captioner.ask_length(asked_words(options) or middle)
     return captioner
 
 

@@ -24,6 +24,7 @@ from tellapart.captioning.style import STYLES, Style
 from tellapart.data.folder import is_image
 from tellapart.errors import UsageError
 from tellapart.frames import Sampling
+from tellapart.lengths import WordRange
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,6 +67,12 @@ class CaptionOptions:
         top_k: sample from the N likeliest tokens; 0 keeps all.
         seed: seed of sampling; an image's caption depends on the seed and the image's id.
         prompt: prompt for a model that takes one; null takes the style's.
+        context: column of a table with what is known of an image (title, tags, text around it), for {context} in the prompt of a
+            model that answers questions; a prompt without that place gets it at its end. Cut to 300 characters.
+        context_extension: ending of a file next to each image with the same, such as .context.txt.
+        words: length to ask for in words, such as 8-15, 8- (8 or more) or 8. A captioner with length buckets is asked for the
+            bucket that shares most lengths with it; among several captions of any captioner, other lengths come last; captions of
+            another length have the fault length. null asks for the middle bucket.
         dtype: precision of the model's weights.
         n: captions sampled for each image, of which --rerank keeps the best, or which --summarize makes one of; with --apart,
             beams or samples, unless given as many as --num_beams, else 20.
@@ -90,7 +97,7 @@ class CaptionOptions:
         lookalikes_prompt: what it is then asked; null takes the built-in prompt.
         keep_all: write all captions of an image with their scores, not only the best (jsonl, parquet).
         gate: the faults to check captions for: all, none, or some of empty, loop, prompt_echo, unfinished, low_match,
-            confused, same_caption, opener, separated by commas.
+            confused, length, same_caption, opener, separated by commas.
         resample: maximum number of times a caption with a fault of --resample_on is sampled again.
         resample_on: all, none, or some of those faults, separated by commas; sampling seldom removes the others.
         openers: a text file of phrases captions should not begin with, one per line; null takes the built-in list.
@@ -115,7 +122,7 @@ class CaptionOptions:
         "tellapart caption photos/ --captioner runs/x --n 8 --rerank clip_s --listener world/listener",
     )
     groups: ClassVar[dict[str, tuple[str, ...]]] = {
-        "models": ("captioner", "listener", "features", "dtype", "prompt"),
+        "models": ("captioner", "listener", "features", "dtype", "prompt", "context", "context_extension", "words"),
         "images": ("split", "format", "limit", "center_crop", "on_error"),
         "output": ("output", "out", "overwrite", "existing", "caption_extension", "dry_run"),
         "decoding": (
@@ -180,6 +187,9 @@ class CaptionOptions:
     top_k: int = 0
     seed: int = 42
     prompt: str | None = None
+    context: str | None = None
+    context_extension: str | None = None
+    words: str | None = None
     dtype: Literal["float32", "bfloat16", "float16"] = "float32"
     n: int = 1
     rerank: Literal["clip_s"] | None = None
@@ -265,6 +275,8 @@ def check(options: CaptionOptions) -> None:
     for name in ("limit", "dry_run", "max_characters", "max_same", "num_beams"):
         if (value := getattr(options, name)) is not None and value < 1:
             raise UsageError(f"--{name} is {value}: it must be at least 1.")
+    asked_words(options)
+    _check_context(options)
     _check_choice(options)
     if samples(options) and (options.num_beams or 1) > 1:
         raise UsageError(f"--num_beams {options.num_beams} searches, but captions are to be sampled: leave one out.")
@@ -278,6 +290,25 @@ def check(options: CaptionOptions) -> None:
     resampled_faults(options)
     if options.output != "-" or options.out is not None:
         kind_of(options)
+
+
+def asked_words(options: CaptionOptions) -> WordRange | None:
+    """The lengths that --words asks for.
+
+    Raises:
+        UsageError: it is not a range.
+    """
+    return None if options.words is None else WordRange.parse(options.words)
+
+
+def _check_context(options: CaptionOptions) -> None:
+    """Raise where the context of images is named twice, or by no ending."""
+    if options.context is not None and options.context_extension is not None:
+        raise UsageError(
+            "--context and --context_extension both say what is known of an image: leave one of the two out."
+        )
+    if options.context_extension is not None:
+        _check_extension("context_extension", options.context_extension)
 
 
 def _check_apart(options: CaptionOptions) -> None:
@@ -458,19 +489,17 @@ def kind_of(options: CaptionOptions) -> str:
     if options.keep_all and kind not in ("jsonl", "parquet"):
         raise UsageError(f"--keep_all cannot be written as {kind}: choose --out jsonl or parquet.")
     if kind == "sidecars":
-        _check_extension(options.caption_extension)
+        _check_extension("caption_extension", options.caption_extension)
     if kind != "sidecars" and options.existing != "keep":
         raise UsageError(f"--existing {options.existing} is for sidecars: give --out sidecars, or leave it out.")
     return kind
 
 
-def _check_extension(extension: str) -> None:
+def _check_extension(option: str, extension: str) -> None:
     if not re.fullmatch(r"\.[^/\\\0]*[^/\\\0.]", extension):
-        raise UsageError(
-            f"--caption_extension is {extension!r}: write the end of a file's name with its point, as in .txt."
-        )
+        raise UsageError(f"--{option} is {extension!r}: write the end of a file's name with its point, as in .txt.")
     if is_image(f"photo{extension}"):
-        raise UsageError(f"--caption_extension {extension} is that of images, which captions would replace: take .txt.")
+        raise UsageError(f"--{option} {extension} is that of images, which captions would replace: take .txt.")
 
 
 def settings_of(options: CaptionOptions) -> dict[str, Any]:

@@ -198,8 +198,22 @@ def score_captioner(word: str, options: ScoreOptions) -> int:
         say(json.dumps(result.to_json(), indent=2))
     else:
         compare_results(shown).print(result_console(), every_metric=options.all_metrics)
+        _print_lengths(result)
     unreadable = result.details.get(UNREADABLE, {})
     return leave_out(unreadable.values(), len(result.captions) + len(unreadable), strict=options.strict)
+
+
+def _print_lengths(result: EvaluationResult) -> None:
+    """Asked against given length, one row per asked length."""
+    lengths = result.details.get("lengths", ())
+    if not lengths:
+        return
+    rows = [["asked words", "images", "given words", "asked length %", "words off"]]
+    for one in lengths:
+        figures = (f"{one['words']:.1f}", f"{one['asked_length_kept']:.1f}", f"{one['asked_length_distance']:.2f}")
+        rows.append([one["asked"], f"{one['images']:,}", *figures])
+    say("")
+    say(table(rows))
 
 
 def _measured(result: EvaluationResult, options: ScoreOptions) -> EvaluationResult:

@@ -33,11 +33,15 @@ class FeatureProcessor(Protocol):
 
 @dataclass(frozen=True)
 class Example:
-    """One image or clip, its id and its human captions (perhaps none), byte for byte as they are stored."""
+    """One image or clip, its id and its human captions (perhaps none), byte for byte as they are stored.
+
+    ``context`` is cleaned text that is known of the image besides its pixels (:mod:`tellapart.data.context`).
+    """
 
     id: str
     image: ImageSource
     references: tuple[str, ...] = ()
+    context: str = ""
 
 
 class LazyExamples(Sequence[Example]):
@@ -166,7 +170,7 @@ class Collate:
         ids = [example.id for example in examples]
         inputs |= {name: processor(ids) for name, processor in self.features.items()}
         references = [[text.strip() for text in e.references] for e in examples]
-        return Batch(ids, references, inputs)
+        return Batch(ids, references, inputs, [example.context for example in examples])
 
     def fingerprint(self, example: Example) -> str:
         """A hash that tells what models see of an example from what they see of others."""

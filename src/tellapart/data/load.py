@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tellapart.data.captions import require_files, without_blank_captions
+from tellapart.data.context import clean_context, with_contexts
 from tellapart.data.dataset import CaptionDataset, Example, LazyExamples
 from tellapart.data.formats.base import Place
 from tellapart.data.formats.hub import PREFIX, hub_name
@@ -43,6 +44,7 @@ def load_dataset(
     seconds_between: float = 0.0,
     sampling: Sampling = "uniform",
     allow_private: bool = False,
+    context_column: str | None = None,
 ) -> CaptionDataset:
     """The images of one split with their captions. Captions are kept byte for byte; those that are empty or only space
     are dropped and counted in the log.
@@ -62,6 +64,7 @@ def load_dataset(
         allow_private: let web addresses lead to hosts of a private network.
         missing_files: let pass images whose files do not exist, which raise when they are opened, and archives and videos
             that are damaged, whose readable part counts.
+        context_column: column with what is known of an image besides its pixels; None reads none.
         seconds_between: of videos read as key-frames, leave out key-frames sooner than this after the last one taken.
         sampling: which frames of clips are taken: ``uniform``, or ``key_frames`` only.
 
@@ -98,7 +101,21 @@ def load_dataset(
     examples = without_blank_captions(found, file)
     if not missing_files:
         require_files(examples, file)
-    return CaptionDataset(examples, name=name)
+    dataset = CaptionDataset(examples, name=name)
+    if context_column is None:
+        return dataset
+    known = load_dataset(
+        path,
+        split=split,
+        images=images,
+        format=format,
+        image_column=image_column,
+        caption_column=context_column,
+        id_column=id_column,
+        missing_files=True,
+        allow_private=allow_private,
+    )
+    return with_contexts(dataset, {example.id: clean_context(example.references) for example in known})
 
 
 def load_references(

@@ -110,6 +110,8 @@ CAPTION_METRICS = {
         Column("claim_recall", "claim recall %", 1, 1, 1, "Claims of the references that a caption makes too."),
         Column("claim_F1", "claim F1 %", 1, 1, 1, "Harmonic mean of claim precision and recall."),
         Column("claims", "claims", 1, 1, 0, "Claims per caption."),
+        Column("asked_length_kept", "asked length %", 1, 1, 1, "Captions of the length that they were asked for."),
+        Column("asked_length_distance", "words off", 1, 2, -1, "Words too few or too many for the asked length."),
         Column("mean_length", "words", 1, 1, 0, "Mean number of words of a caption."),
     )
 }

@@ -11,6 +11,7 @@ from tellapart.data.dataset import CaptionDataset, Collate
 from tellapart.errors import UsageError
 from tellapart.evaluation.drawing import draw_rollouts
 from tellapart.evaluation.late_scorer import LateScorer
+from tellapart.evaluation.lengths import length_measures, lengths_asked
 from tellapart.evaluation.matching import among_references
 from tellapart.evaluation.measures import Measure, Measured, left_out, measured_by, reference_measures, style_measures
 from tellapart.evaluation.protocol import Protocol, data_digest
@@ -18,8 +19,9 @@ from tellapart.evaluation.rerank import Rerank, Together
 from tellapart.evaluation.results import EvaluationResult
 from tellapart.evaluation.scorers import ListenerScorer, Scorer, cut_captions
 from tellapart.evaluation.sets import draw_sets, set_decodings, set_measures
+from tellapart.lengths import WordRange
 from tellapart.listeners.late import LateListener
-from tellapart.types import Decoding, Listener
+from tellapart.types import Decoding, Listener, Rollout
 
 _SHOWN = 5
 
@@ -41,6 +43,7 @@ class Evaluation:
         hard_gallery: N, to also retrieve among each image's N nearest ones; 0 does not.
         samples: N, to also draw N captions per image at random and N by beam search, and measure them as sets
             (:mod:`tellapart.evaluation.sets`); 0 does not.
+        words: the length in words to ask for; none draws one for each image if the captioner has length buckets.
         rerank: keep, of all beams of an image, the caption with the highest reward; the sets of ``samples`` are not reranked.
         together: captions all images in one call, in place of the search, which ``decoding`` then only describes.
         name: what the data is called in the protocol; default: the data set's name.
@@ -66,6 +69,7 @@ class Evaluation:
         rerank: Rerank | None = None,
         together: Together | None = None,
         name: str | None = None,
+        words: WordRange | None = None,
     ) -> None:
         self.dataset, self.collate = dataset, collate
         self.listeners, self.measures = dict(listeners or {}), tuple(measures)
@@ -76,8 +80,9 @@ class Evaluation:
                 f"num_return_sequences is {self.decoding.num_return_sequences}, but an evaluation measures one caption "
                 "an image: set it to 1."
             )
-        self.rerank = rerank
+        self.rerank, self.words = rerank, words
         drawn = describe_decoding(self.decoding, seed)
+        drawn += "" if words is None else f", {words} words asked for"
         if rerank is not None:
             rerank.decoding(self.decoding)
             drawn += f", best of these by {rerank.name}"
@@ -104,8 +109,10 @@ class Evaluation:
 
     def __call__(self, captioner: Captioner, *, name: str = "captioner") -> EvaluationResult:
         """Caption every image and measure the captions; weights, modes and random numbers stay as they are."""
-        captions, finished = self.draw(captioner)
+        captions, finished, asked = self._draw(captioner)
         result = self._measure(captions, name, self.protocol, None)
+        if asked:
+            result = _with_lengths(result, list(captions.values()), asked)
         metrics, columns = dict(result.metrics), dict(result.per_image)
         if finished:
             cut = [100.0 * (not done) for done in finished]
@@ -177,15 +184,21 @@ class Evaluation:
         Raises:
             UsageError: the evaluation has no ``collate`` to feed a captioner with.
         """
+        captions, finished, _ = self._draw(captioner)
+        return captions, finished
+
+    def _draw(self, captioner: Captioner) -> tuple[dict[str, str], list[bool], list[WordRange]]:
+        """The same, and the lengths that captions were asked for, if any."""
         if self.together is not None:
             found = self.together.caption(captioner, self.dataset)
-            return {image_id: found[image_id] for image_id in self.dataset.ids}, []
+            return {image_id: found[image_id] for image_id in self.dataset.ids}, [], []
         if self.collate is None:
             raise UsageError(
                 "this evaluation was built without collate: give one to caption images, or score captions."
             )
         captions: dict[str, str] = {}
         finished: list[bool] = []
+        asked: list[WordRange] = []
         rollouts = draw_rollouts(
             captioner,
             self.dataset,
@@ -199,7 +212,15 @@ class Evaluation:
             rollout = drawn if self.rerank is None else self.rerank.best(drawn)
             captions.update(zip(rollout.ids(), rollout.texts, strict=True))
             finished += rollout.finished.tolist()
-        return captions, finished
+            asked += self._asked(captioner, rollout)
+        return captions, finished, asked
+
+    def _asked(self, captioner: Captioner, rollout: Rollout) -> list[WordRange]:
+        if self.words is not None:
+            return [self.words] * len(rollout)
+        if captioner.buckets is None or rollout.bucket is None:
+            return []
+        return [captioner.buckets.range(bucket) for bucket in rollout.bucket.tolist()]
 
     def _measure(
         self,
@@ -225,6 +246,17 @@ class Evaluation:
             protocol, measured_by=by, note="; ".join(filter(None, [protocol.note, cut_captions(models)]))
         )
         return EvaluationResult(name, protocol, metrics, captions, columns, details=details)
+
+
+def _with_lengths(result: EvaluationResult, captions: Sequence[str], asked: Sequence[WordRange]) -> EvaluationResult:
+    """The result with how far captions keep to the lengths they were asked for."""
+    metrics, columns = length_measures(captions, asked)
+    return replace(
+        result,
+        metrics=result.metrics | metrics,
+        per_image=result.per_image | columns,
+        details=result.details | {"lengths": lengths_asked(columns)},
+    )
 
 
 def _listening(listener: Listener | LateListener, key: str, hard: int) -> ListenerScorer | LateScorer:

@@ -88,6 +88,7 @@ def load_captioner(
             quantization=section.quantization,
             logits_budget=section.logits_budget,
             rollout_dtype=section.rollout_dtype,
+            length_buckets=section.length_buckets,
         )
 
 

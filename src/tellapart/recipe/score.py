@@ -39,6 +39,18 @@ FILES = (".json", ".jsonl", ".csv", ".tsv", ".parquet")
 """Endings of what is a file of captions and no captioner."""
 
 
+def _refuse_to_draw(path: Path, options: ScoreOptions) -> None:
+    """Raise where captions that are given would have to be drawn, or the file does not exist."""
+    if options.words is not None:
+        raise UsageError(
+            f"--words asks a captioner for lengths, but {path} holds captions: leave it out, or name a run or model."
+        )
+    draws = "samples" if options.samples else "apart"
+    if options.samples or options.apart or not path.is_file():
+        holds = f"holds captions, but --{draws} draws them" if path.is_file() else "does not exist"
+        raise UsageError(f"{path} {holds}: name a run, a model, or a file of captions without --{draws}.")
+
+
 def measure(word: str, options: ScoreOptions, *, run: Made | None = None) -> EvaluationResult:
     """What the captioner or the file scores.
 
@@ -53,10 +65,8 @@ def measure(word: str, options: ScoreOptions, *, run: Made | None = None) -> Eva
     from tellapart.evaluation.protocol import named_protocol
 
     path, given = Path(word), word.lower().endswith(FILES)
-    draws = "samples" if options.samples else "apart"
-    if given and (options.samples or options.apart or not path.is_file()):
-        holds = f"holds captions, but --{draws} draws them" if path.is_file() else "does not exist"
-        raise UsageError(f"{path} {holds}: name a run, a model, or a file of captions without --{draws}.")
+    if given:
+        _refuse_to_draw(path, options)
     run = run or made(path)
     named = named_protocol(options.protocol) if options.protocol else None
     options = replace(options, split=options.split or named.split) if named else options
@@ -80,6 +90,8 @@ def measure(word: str, options: ScoreOptions, *, run: Made | None = None) -> Eva
     captioner, how = _drawn_by(word, options, named or (run.evaluation if run else None), where)
     parts["scorers"] += _by_own_listener(path, run, where)
     collate = collate_of(captioner, features_at(where.features))
+    if options.asked_words is not None and captioner.buckets is not None:
+        captioner.ask_length(options.asked_words)
     if options.rerank is not None:
         parts["rerank"], collate = _rerank(options.rerank, captioner, where, collate)
     if options.apart:
@@ -91,6 +103,7 @@ def measure(word: str, options: ScoreOptions, *, run: Made | None = None) -> Eva
         decoding=how,
         batch_size=options.batch_size,
         samples=options.samples or (run.evaluation.samples if run else 0),
+        words=options.asked_words,
         **parts,
     )
     return _titled(evaluation(captioner, name=options.name or path.stem), title, where)

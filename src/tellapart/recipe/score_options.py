@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from tellapart.data.formats.names import Format
 from tellapart.errors import UsageError
+from tellapart.lengths import WordRange
 from tellapart.recipe.measured import DataOptions
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ OF_CAPTIONERS = (
     "claims",
     "claim_file",
     "num_beams",
+    "words",
     "rerank",
     "apart",
     "verifier",
@@ -98,6 +100,8 @@ class ScoreOptions(DataOptions):
         samples: also draw N captions per image at random and N by beam search, and measure the quality and diversity of each
             set; 0 draws none.
         num_beams: beams of the search; 1 is greedy.
+        words: length in words to ask for, such as 8-15, of a captioner with length buckets; captions of any captioner are
+            compared with it. null draws one of the buckets for each image.
         rerank: keep, of the num_beams beams, the caption with the highest reward of this recipe: a file or a shipped name.
         apart: tell each image from the images of the data that look most like it, as tellapart caption --apart does: candidates
             are the num_beams beams (null: 20), compared by --listener and, if given, --verifier.
@@ -150,6 +154,7 @@ class ScoreOptions(DataOptions):
             "max_new_tokens",
             "min_new_tokens",
             "no_repeat_ngram_size",
+            "words",
             "rerank",
             "apart",
             "verifier",
@@ -218,6 +223,7 @@ class ScoreOptions(DataOptions):
     hard_gallery: int = 0
     samples: int = 0
     num_beams: int | None = None
+    words: str | None = None
     rerank: str | None = None
     apart: bool = False
     verifier: str | None = None
@@ -264,7 +270,14 @@ class ScoreOptions(DataOptions):
             raise UsageError(f"--spice_heap is {self.spice_heap!r}: give Java's memory as in 4G or 500M.")
         self._check_numbers()
 
+    @property
+    def asked_words(self) -> WordRange | None:
+        """The lengths that ``words`` asks for."""
+        return None if self.words is None else WordRange.parse(self.words)
+
     def _check_numbers(self) -> None:
+        if self.words is not None:
+            WordRange.parse(self.words)
         if self.samples and (self.samples < 2 or self.references is not None):
             raise UsageError(f"--samples is {self.samples}: give 2 or more, with --data and a model that draws them.")
         if self.hard_gallery < 0 or (self.hard_gallery and self.references is not None):

@@ -106,6 +106,8 @@ class CaptionerSection:
         logits_budget: GiB of logits that scoring keeps for the backward pass; beyond it they are computed twice. null takes 1
             on a CPU and a tenth of the memory of a GPU.
         rollout_dtype: precision of drawing captions (bfloat16 by autocast, tf32 on CUDA only); scores and gradients keep theirs.
+        length_buckets: bounds in words of the lengths that captions can be asked for: [6, 10, 16] makes four buckets, up to 6
+            words, 7 to 10, 11 to 16, and more; null takes the saved ones, if any.
     """
 
     model_name_or_path: str
@@ -119,6 +121,7 @@ class CaptionerSection:
     prompt: str | None = None
     logits_budget: float | None = None
     rollout_dtype: Literal["float32", "bfloat16", "tf32"] = "float32"
+    length_buckets: list[int] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,6 +140,8 @@ class DataSection:
             also of evaluation.path.
         caption_column: column of a table with the captions, likewise.
         id_column: column of a table with the images' ids; null takes image_id, else the path or URL.
+        context_column: column of a table with what is known of an image, for {context} in captioner.prompt and the reward
+            context.
         allow_private: let URLs in tables lead to hosts of a private network.
         size: size of the built-in world; other data ignore it.
         limit: maximum number of images, the first ones; null means all.
@@ -164,6 +169,7 @@ class DataSection:
     image_column: str | None = None
     caption_column: str | None = None
     id_column: str | None = None
+    context_column: str | None = None
     allow_private: bool = False
     size: Literal["full", "small"] = "full"
     limit: int | None = None
@@ -181,6 +187,7 @@ class DataSection:
             "image_column": self.image_column,
             "caption_column": self.caption_column,
             "id_column": self.id_column,
+            "context_column": self.context_column,
             "allow_private": self.allow_private,
             "sampling": self.sampling,
         }

@@ -54,6 +54,17 @@ SHIPPED: dict[str, RewardKind] = {
         "tellapart.rewards.meteor:Meteor",
         needs_references=True,
     ),
+    "context": RewardKind(
+        "share of the words known of the image that matcher confirms in it and the caption says, 0 to 1",
+        "tellapart.rewards.context:ConfirmedContext",
+        ("matcher",),
+        judges_truth=True,
+    ),
+    "length": RewardKind(
+        "minus the words that a caption has too few or too many for the length bucket it was asked for, or for words; 0 at best",
+        "tellapart.rewards.length:LengthDistance",
+        ("captioner",),
+    ),
     "language_model": RewardKind(
         "mean log-probability per token under language_model, typically -5 to -3 (ref of VLRM: Dzabraev et al., 2024)",
         "tellapart.rewards.language_model:MeanLogProbability",

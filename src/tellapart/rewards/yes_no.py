@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from tellapart.captioners.families import family_of
-from tellapart.captioners.families.prompted import Prompted, left_padded
+from tellapart.captioners.families.prompted import Prompted
 from tellapart.captioners.loading import read_parts
 from tellapart.errors import UsageError
 from tellapart.listeners.loading import called, existing, model_digest, vocabulary_of
@@ -64,7 +64,6 @@ class YesNoMatcher(PairMatcher):
         self.question, self.tokenizer = question, family.tokenizer
         self._family: Prompted = family.asking(self._asked(""))
         self._family.start = self._family.special_tokens()[0]  # of some families it holds the prompt
-        self._after = self._family.after_image(self._asked(""))
         self._yes, self._no = self.answers(self.tokenizer)
 
     @staticmethod
@@ -145,32 +144,22 @@ class YesNoMatcher(PairMatcher):
         family, dtype = self._family, self._family.input_dtype
         inputs = {k: v.to(self.device, dtype if v.is_floating_point() else None) for k, v in inputs.items()}
         encoded = family.encode(inputs)
-        rows = self._rows(inputs, image, texts)
-        order = sorted(range(len(rows)), key=lambda i: len(rows[i]))
-        found = torch.zeros(len(rows), 2)
+        asked = [self._asked(text) for text in texts]
+        after = {question: len(family.after_image(question)) for question in dict.fromkeys(asked)}
+        own = inputs["attention_mask"].sum(dim=1).tolist()
+        order = sorted(range(len(asked)), key=lambda i: own[image[i]] + after[asked[i]])
+        found = torch.zeros(len(asked), 2)
         for start in range(0, len(order), self.batch_size):
             some = order[start : start + self.batch_size]
             of = torch.tensor([image[i] for i in some], device=self.device)
-            each = [torch.tensor(rows[i], device=self.device) for i in some]
-            asked = family.with_prompts(encoded, inputs, of, left_padded(each, family.pad))
-            logits = family.exact_logits(family.prefix(asked, family.new_cache()))
+            rows = family.prompt_rows(inputs, of.tolist(), [asked[i] for i in some])
+            logits = family.exact_logits(
+                family.prefix(family.with_prompts(encoded, inputs, of, rows), family.new_cache())
+            )
             logprobs = logits.float().log_softmax(dim=-1)
             both = [logprobs[:, ids].logsumexp(dim=-1) for ids in (self._no, self._yes)]
             found[some] = torch.stack(both, dim=1).cpu()
         return found
-
-    def _rows(self, inputs: dict[str, Tensor], image: list[int], texts: list[str]) -> list[list[int]]:
-        """Each image's own tokens, then those of the question about the text."""
-        ids, mask = inputs["input_ids"], inputs["attention_mask"].bool()
-        whole = [row[real].tolist() for row, real in zip(ids, mask, strict=True)]
-        cut = len(self._after)
-        if any(row[-cut:] != self._after for row in whole):
-            raise UsageError(
-                f"the processor of {self.source} writes the question in a way that cannot be told from the image: choose another "
-                "model as the matcher."
-            )
-        after = {text: self._family.after_image(self._asked(text)) for text in dict.fromkeys(texts)}
-        return [whole[row][:-cut] + after[text] for row, text in zip(image, texts, strict=True)]
 
 
 def answers(tokenizer: Any) -> tuple[list[int], list[int]]:

@@ -15,9 +15,17 @@ from transformers import Cache
 from tellapart.captioners.base import Encoded
 from tellapart.captioners.steps import CachedSteps, Steps
 from tellapart.errors import UsageError
+from tellapart.lengths import length_tokens
 
 if TYPE_CHECKING:
     from PIL import Image
+
+ASKED = "asked"
+"""Name of the tokens in ``Encoded.inputs`` that an image's captions are asked by, ``[B, K]``: read after the start tokens."""
+
+
+CONTEXT = "{context}"
+"""The place of an image's context in a prompt."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,6 +59,7 @@ class Family(ABC):
         eos: ids that end a caption; the first is the one appended to human captions.
         pad: id that fills rows after their end; may equal an EOS id.
         prompt: the words of the prompt.
+        length_ids: tokens that ask for length buckets, in order; none where the tokenizer has no such tokens.
         caption_lead: what stands between prompt and caption: put before human captions when they are tokenized, since
             byte-level tokenizers write a word differently after a space.
 
@@ -77,6 +86,8 @@ class Family(ABC):
     """Whether a model of stills can also read the frames of a clip, as many as :meth:`read_frames` is given."""
     recurrent: ClassVar[bool] = False
     """Whether the model reads words one after the other, so that drawing a word while reading costs no further pass."""
+    asks_in_words: ClassVar[bool] = False
+    """Whether the prompt is a text that may differ between images (:meth:`PrefixDecoder.with_prompts`)."""
 
     start: list[int]
     eos: list[int]
@@ -87,7 +98,36 @@ class Family(ABC):
         self.model, self.processors, self.tokenizer = model, processors, processors.tokenizer
         self.prompt = self.default_prompt if prompt is None else prompt
         self.start, self.eos, self.pad = self.special_tokens()
+        self.length_ids = self._length_ids()
         self.neutralise()
+
+    def _length_ids(self) -> list[int]:
+        added = self.tokenizer.get_added_vocab()
+        return [added[name] for name in length_tokens(len(added)) if name in added]
+
+    def add_tokens(self, names: list[str]) -> None:
+        """Add special tokens that are read before captions and never drawn; the embeddings grow where they must.
+
+        Raises:
+            UsageError: this family reads no such tokens.
+        """
+        embeddings = self.resizable
+        self.tokenizer.add_tokens(names, special_tokens=True)
+        self.length_ids = self._length_ids()
+        if max(self.length_ids) >= self.vocab_size:
+            embeddings.resize_token_embeddings(max(self.length_ids) + 1, mean_resizing=False)
+
+    @property
+    def resizable(self) -> Any:
+        """The part of the model whose vocabulary can grow.
+
+        Raises:
+            UsageError: this family reads no tokens between its start and the caption.
+        """
+        raise UsageError(
+            f"a {self.model.config.model_type} captioner cannot be asked for a length: leave captioner.length_buckets out, or "
+            "choose a VisionEncoderDecoder, BLIP, GIT, BLIP-2 with OPT, LLaVA, PaliGemma, Idefics3, SmolVLM or Qwen-VL."
+        )
 
     def require_known_tokens(self) -> None:
         """Raise where an id names no word: reading it would end in an index error, on a GPU without saying where.
@@ -151,8 +191,8 @@ class Family(ABC):
 
     @property
     def never_drawn(self) -> list[int]:
-        """Ids that human captions may hold and drawn ones may not."""
-        return []
+        """Ids that human captions may hold and drawn ones may not, and those that ask for lengths."""
+        return self.length_ids
 
     @property
     def input_dtype(self) -> torch.dtype:

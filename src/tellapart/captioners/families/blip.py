@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 from transformers import Cache, GenerationConfig
@@ -38,6 +40,11 @@ class Blip(CrossDecoder):
     def vision(self) -> nn.Module:
         """The vision model."""
         return self.model.vision_model
+
+    @property
+    def resizable(self) -> Any:
+        """The text decoder."""
+        return self.model.text_decoder
 
     @property
     def vocab_size(self) -> int:

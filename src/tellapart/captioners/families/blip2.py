@@ -74,6 +74,7 @@ class Blip2Decoder(_Blip2, PrefixDecoder):
     """
 
     lora_targets = r"language_model\..*\.(q_proj|v_proj)"
+    asks_in_words = True
 
     def special_tokens(self) -> tuple[list[int], list[int], int]:
         """EOS and PAD of the text configuration; captions follow the prompt directly."""
@@ -93,6 +94,10 @@ class Blip2Decoder(_Blip2, PrefixDecoder):
         words = [self.image_token] * self.model.config.num_query_tokens + self.words
         ids = torch.tensor(words, device=states.device).expand(len(states), -1)
         return Encoded(states, inputs={"input_ids": ids, "attention_mask": torch.ones_like(ids)})
+
+    def after_image(self, prompt: str) -> list[int]:
+        """BOS and the prompt."""
+        return self.tokenizer(prompt)["input_ids"]
 
     def project(self, encoded: Encoded) -> Tensor:
         """Q-Former and projection."""

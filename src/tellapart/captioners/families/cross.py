@@ -9,7 +9,7 @@ from torch import Tensor
 from transformers import Cache, DynamicCache, EncoderDecoderCache
 
 from tellapart.captioners.base import Encoded
-from tellapart.captioners.families.base import Family
+from tellapart.captioners.families.base import ASKED, Family
 
 
 class CrossDecoder(Family):
@@ -21,7 +21,7 @@ class CrossDecoder(Family):
 
     def prefix(self, encoded: Encoded, cache: Cache) -> Tensor:
         """The start tokens, once an image: their keys and values and the image's are shared by all its captions."""
-        start = self._start(encoded.states, len(encoded.states))
+        start = self._start(encoded)
         seen = self.project(encoded)
         return self.text(self.embed(start), seen.states, seen.mask, cache)[:, -1]
 
@@ -35,11 +35,15 @@ class CrossDecoder(Family):
     def teacher_forced(self, tokens: Tensor, encoded: Encoded, image: Tensor) -> Tensor:
         """Start tokens and captions at once."""
         seen = self.project(encoded).select(image)
-        words = torch.cat([self._start(tokens, len(tokens)), tokens[:, :-1]], dim=1)
-        return self.text(self.embed(words), seen.states, seen.mask, None)[:, len(self.start) - 1 :]
+        start = self._start(encoded)[image]
+        words = torch.cat([start, tokens[:, :-1]], dim=1)
+        return self.text(self.embed(words), seen.states, seen.mask, None)[:, start.shape[1] - 1 :]
 
-    def _start(self, like: Tensor, rows: int) -> Tensor:
-        return torch.tensor(self.start, dtype=torch.long, device=like.device).expand(rows, -1)
+    def _start(self, encoded: Encoded) -> Tensor:
+        """``[B, S]``: the start tokens, then those that an image's captions are asked by."""
+        states = encoded.states
+        start = torch.tensor(self.start, dtype=torch.long, device=states.device).expand(len(states), -1)
+        return torch.cat([start, encoded.inputs[ASKED]], dim=1) if ASKED in encoded.inputs else start
 
     def project(self, encoded: Encoded) -> Encoded:
         """Image states as the cross-attention takes them, and their mask; belongs to the text side, so trains with it."""

@@ -72,6 +72,11 @@ class EncoderDecoder(CrossDecoder):
         return self.model.encoder
 
     @property
+    def resizable(self) -> Any:
+        """GPT-2."""
+        return self.model.decoder
+
+    @property
     def vocab_size(self) -> int:
         """Rows of the output embedding."""
         return self.model.decoder.lm_head.out_features

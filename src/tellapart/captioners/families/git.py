@@ -10,7 +10,7 @@ from transformers import Cache, GenerationConfig
 from transformers.masking_utils import create_causal_mask
 
 from tellapart.captioners.base import Encoded
-from tellapart.captioners.families.base import Processors, first_given
+from tellapart.captioners.families.base import ASKED, Processors, first_given
 from tellapart.captioners.families.prefix import PrefixDecoder
 from tellapart.errors import UsageError
 
@@ -55,6 +55,11 @@ class Git(PrefixDecoder):
         return self.model.git.image_encoder
 
     @property
+    def resizable(self) -> Any:
+        """The whole model."""
+        return self.model
+
+    @property
     def vocab_size(self) -> int:
         """Rows of the output embedding."""
         return self.model.output.out_features
@@ -70,23 +75,31 @@ class Git(PrefixDecoder):
     def prefix_mask(self, encoded: Encoded) -> Tensor:
         """Image and start tokens, all of them real."""
         size, images = encoded.states.shape[:2]
-        return torch.ones((size, images + len(self.start)), dtype=torch.bool, device=encoded.states.device)
+        columns = images + len(self.start) + self._asked(encoded)
+        return torch.ones((size, columns), dtype=torch.bool, device=encoded.states.device)
+
+    @staticmethod
+    def _asked(encoded: Encoded) -> int:
+        """Tokens that captions are asked by, after the start tokens."""
+        return encoded.inputs[ASKED].shape[1] if ASKED in encoded.inputs else 0
 
     def prefix_positions(self, encoded: Encoded) -> Tensor:
         """From 0 at [CLS]; those of the image are not looked at."""
         size, images = encoded.states.shape[:2]
-        columns = torch.arange(-images, len(self.start), device=encoded.states.device)
+        columns = torch.arange(-images, len(self.start) + self._asked(encoded), device=encoded.states.device)
         return columns.clamp(min=0).expand(size, -1)
 
     def caption_positions(self, encoded: Encoded, image: Tensor, first: int, count: int) -> Tensor:
         """Following on from the start tokens."""
-        before = len(self.start) + first
+        before = len(self.start) + self._asked(encoded) + first
         return torch.arange(before, before + count, device=image.device).expand(len(image), -1)
 
     def prefix_embeddings(self, encoded: Encoded) -> Tensor:
         """The projected image, then the start tokens' word embeddings."""
         states = self.project(encoded)
         start = torch.tensor(self.start, device=states.device).expand(len(states), -1)
+        if ASKED in encoded.inputs:
+            start = torch.cat([start, encoded.inputs[ASKED]], dim=1)
         words = self.embed(start)
         return torch.cat([states.to(words.dtype), words], dim=1)
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from tellapart.captioners.base import Encoded
-from tellapart.captioners.families.base import Family, Processors
+from tellapart.captioners.families.base import CONTEXT, Family, Processors
 from tellapart.captioners.families.blip2 import Blip2Decoder, Blip2EncoderDecoder, _Blip2
 from tellapart.errors import UsageError
 
@@ -31,7 +31,8 @@ class _InstructBlip(_Blip2):
                 "an InstructBLIP model needs its processor, which has two tokenizers: give processor= too."
             )
         super().__init__(model, processors, prompt)
-        self.question: list[int] = processors.joint.qformer_tokenizer(self.prompt)["input_ids"]
+        asked = self.prompt.replace(CONTEXT, "")  # the same for all images
+        self.question: list[int] = processors.joint.qformer_tokenizer(asked)["input_ids"]
 
     @classmethod
     def never_used(cls, config: Any) -> str:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
 from abc import abstractmethod
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 from transformers import Cache, DynamicCache
 
 from tellapart.captioners.base import Encoded
 from tellapart.captioners.families.base import Family
+from tellapart.errors import UsageError
 
 
 class PrefixDecoder(Family):
@@ -77,6 +81,50 @@ class PrefixDecoder(Family):
             states = states[encoded.mask]
         words = self.embed(ids.masked_fill(place, 0))
         return words.masked_scatter(place[:, :, None], states.to(words.dtype))
+
+    def with_prompts(
+        self, encoded: Encoded, inputs: dict[str, Tensor], image: Tensor, rows: dict[str, Tensor]
+    ) -> Encoded:
+        """``encoded`` with a row for each prompt instead of each image.
+
+        Args:
+            encoded: of B images.
+            inputs: what it was encoded from.
+            image: ``[N]``, the image of each row.
+            rows: ``input_ids`` and ``attention_mask``, ``[N, P]``, padded on the left.
+        """
+        chosen = encoded.select(image)
+        return dataclasses.replace(chosen, inputs=chosen.inputs | rows)
+
+    def prompt_rows(self, inputs: dict[str, Tensor], image: Sequence[int], prompts: Sequence[str]) -> dict[str, Tensor]:
+        """Rows for :meth:`with_prompts`: an image's own tokens, then those of a prompt; all end in the last column.
+
+        Args:
+            inputs: ``input_ids`` and ``attention_mask`` of the images, with the family's own prompt.
+            image: the image of each row.
+            prompts: N of them.
+
+        Raises:
+            UsageError: the family's own prompt does not end the rows of ``inputs``.
+        """
+        ids, mask = inputs["input_ids"], inputs["attention_mask"].bool()
+        whole = [row[real].tolist() for row, real in zip(ids, mask, strict=True)]
+        usual = self.after_image(self.prompt)
+        if any(row[-len(usual) :] != usual for row in whole):
+            raise UsageError(
+                f"the processor of this {self.model.config.model_type} writes the prompt in a way that cannot be told from the "
+                "image: choose another model."
+            )
+        after = {prompt: self.after_image(prompt) for prompt in dict.fromkeys(prompts)}
+        rows = [whole[row][: -len(usual)] + after[prompt] for row, prompt in zip(image, prompts, strict=True)]
+        each = [torch.tensor(row, device=ids.device) for row in rows]
+        padded = pad_sequence(each, batch_first=True, padding_value=self.pad, padding_side="left")
+        real = pad_sequence([torch.ones_like(row) for row in each], batch_first=True, padding_side="left")
+        return {"input_ids": padded, "attention_mask": real}
+
+    def after_image(self, prompt: str) -> list[int]:
+        """The tokens that follow the image's in a row that asks ``prompt``."""
+        raise NotImplementedError(f"{type(self).__name__} is not asked in words")
 
     @property
     @abstractmethod

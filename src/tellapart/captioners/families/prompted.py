@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import dataclasses
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -31,6 +30,7 @@ class Prompted(PrefixDecoder):
     ``plain_template``. Rows are padded on the left, so that every caption begins in the same column.
     """
 
+    asks_in_words = True
     plain_template: ClassVar[str] = "{image}{prompt}"
     """The prompt of checkpoints whose processor has no chat template."""
     several_images = True
@@ -169,20 +169,6 @@ class Prompted(PrefixDecoder):
     def tokens_after(self, place: str, text: str) -> list[int]:
         """Of ``text`` behind the special token ``place``: some tokenizers write it differently where a text begins."""
         return self.tokenizer(place + text, add_special_tokens=False)["input_ids"][1:]
-
-    def with_prompts(
-        self, encoded: Encoded, inputs: dict[str, Tensor], image: Tensor, rows: dict[str, Tensor]
-    ) -> Encoded:
-        """``encoded`` with a row for each prompt instead of each image.
-
-        Args:
-            encoded: of B images.
-            inputs: what it was encoded from.
-            image: ``[N]``, the image of each row.
-            rows: ``input_ids`` and ``attention_mask``, ``[N, P]``, padded on the left.
-        """
-        chosen = encoded.select(image)
-        return dataclasses.replace(chosen, inputs=chosen.inputs | rows)
 
     def together(
         self, encoded: Encoded, inputs: dict[str, Tensor], shown: Sequence[Sequence[int]], prompt: str
