@@ -40,8 +40,8 @@ from tellapart.sweep.study import CAPTIONER, Study, points_text
 from tellapart.sweep.study_file import StudyFile
 from tellapart.sweep.tasks import Setting, Task
 
-STEPS, IMAGES = 80, 32
-"""Of every training."""
+STEPS, IMAGES = 60, 32
+"""Of every training, unless ``--steps`` says otherwise."""
 
 FLUENT = 2.0
 """A point of a grid counts as fluent whose perplexity on the held-out groups is at most this many times the start captioner's."""
@@ -183,24 +183,24 @@ class NlvrStudy(Study):
         return [*starts, *super().searching()]
 
 
-def prepare(models: Models, split: str) -> Callable[[StudyFile, str, bool], StudyFile]:
+def prepare(models: Models, split: str, steps: int) -> Callable[[StudyFile, str, bool], StudyFile]:
     """What gives every row its data and models."""
 
     def with_models(file: StudyFile, size: str, build: bool) -> StudyFile:
         if build:
-            for name in SEEDS:
+            for name in set(SEEDS) - {"judge", "judge-tower"}:  # which are trained when they first judge
                 models.stage(name)
             for seed in file.seeds:
                 models.stage("xe", seed)
         for name, row in file.rows.items():
-            file = file.having({name}, {**_overrides(models, row.recipe or row.start_of), **row.overrides})
+            file = file.having({name}, {**_overrides(models, row.recipe or row.start_of, steps), **row.overrides})
         measure = {"split": split, "language_model": str(models.folder("language_model")), "max_new_tokens": MAX_NEW_TOKENS}
         return replace(file, measure=measure)
 
     return with_models
 
 
-def _overrides(models: Models, recipe: str) -> dict[str, Any]:
+def _overrides(models: Models, recipe: str, steps: int) -> dict[str, Any]:
     """Options that all trainings share."""
     verifier = str(models.folder("verifier"))
     common: dict[str, Any] = {
@@ -212,9 +212,9 @@ def _overrides(models: Models, recipe: str) -> dict[str, Any]:
         "evaluation.split": HELD_OUT,
         "evaluation.judge": None,
         "evaluation.max_new_tokens": MAX_NEW_TOKENS,
-        "training.max_steps": STEPS,
+        "training.max_steps": steps,
         "training.per_device_train_batch_size": IMAGES,
-        "training.eval_steps": STEPS,
+        "training.eval_steps": steps,
         "training.metric_for_best_model": None,
         "training.best_floor": {},
     }
@@ -404,6 +404,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, add_help=False)
     parser.add_argument("--data", type=Path, required=True, help="folder of NLVR's captions")
     parser.add_argument("--split", default="val", help="split that is measured; test, once, where the folder has it")
+    parser.add_argument("--steps", type=int, default=STEPS, help="of every training")
     parser.add_argument("--models", action="store_true", help="train the models only")
     parser.add_argument("--output_dir", type=Path, default=Path("runs/study/nlvr"))
     options, rest = parser.parse_known_args(argv)
@@ -421,7 +422,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     kind = type("Nlvr", (NlvrStudy,), {"models": models, "judged": judged})
     run(
         __file__,
-        prepare=prepare(models, options.split),
+        prepare=prepare(models, options.split, options.steps),
         derive=judged[options.split],
         kind=kind,
         write=lambda study, docs: page(study, docs, options.split),

@@ -32,6 +32,7 @@ from tellapart.data.load import load_dataset
 from tellapart.data.loader import TrainingData
 from tellapart.draws import base_seed, mix_seeds, seeded
 from tellapart.files import first_folder, write_json
+from tellapart.locks import in_turn
 from tellapart.listeners.clip import ClipListener
 from tellapart.listeners.late import LateListener
 from tellapart.listeners.late_model import LateConfig, LateModel
@@ -58,11 +59,11 @@ REVISION = 1
 SCHEDULES: dict[str, Schedule] = {
     "tower": Schedule(700, 64, 1.5e-3, adam_beta2=0.98),
     "judge-tower": Schedule(700, 64, 1.5e-3, adam_beta2=0.98),
-    "listener": Schedule(600, 128, 2e-3, adam_beta2=0.98),
-    "verifier": Schedule(900, 48, 2e-3, adam_beta2=0.98),
-    "judge": Schedule(700, 32, 1e-3, adam_beta2=0.98),
+    "listener": Schedule(400, 128, 2e-3, adam_beta2=0.98),
+    "verifier": Schedule(600, 48, 2e-3, adam_beta2=0.98),
+    "judge": Schedule(500, 32, 1e-3, adam_beta2=0.98),
     "language_model": Schedule(300, 128, 2e-3),
-    "xe": Schedule(600, 64, 1e-3, adam_beta2=0.98),
+    "xe": Schedule(450, 64, 1e-3, adam_beta2=0.98),
 }
 """Stage -> how it is trained."""
 
@@ -169,6 +170,12 @@ class Models:
             return folder
         needs = {need: self.stage(need) for need in NEEDS.get(name, ())}
         folder.parent.mkdir(parents=True, exist_ok=True)
+        with in_turn(folder.with_name(f".{folder.name}.lock"), folder):
+            if not folder.is_dir():
+                self._build(name, folder, needs, seed)
+        return folder
+
+    def _build(self, name: str, folder: Path, needs: Mapping[str, Path], seed: int) -> None:
         began = time.process_time()
         with first_folder(folder) as temporary, quiet():
             model = temporary / "model"
@@ -179,7 +186,6 @@ class Models:
             model.rmdir()
             seconds = time.process_time() - began
             write_json(temporary / "stage.json", {"stage": name, "seed": seed, "cpu_seconds": seconds, "history": history})
-        return folder
 
     def fit(self, name: str, objective: Any, data: TrainingData, seed: int) -> History:
         """Train a stage by its schedule."""
