@@ -158,7 +158,7 @@ class NlvrStudy(Study):
 
     def task(self, name: str, setting: Setting, seed: int, measures: Sequence[Mapping[str, Any]] = ()) -> Task:
         """A training from the start captioner of its seed."""
-        start = {CAPTIONER: str(self.models.folder("xe", seed))}
+        start = {CAPTIONER: str(self.models.stage("xe", seed))}
         return super().task(name, setting.having(start), seed, measures)
 
     def tried(self, name: str, setting: Setting) -> Task:
@@ -187,11 +187,10 @@ def prepare(models: Models, split: str, steps: int) -> Callable[[StudyFile, str,
     """What gives every row its data and models."""
 
     def with_models(file: StudyFile, size: str, build: bool) -> StudyFile:
-        if build:
-            for name in set(SEEDS) - {"judge", "judge-tower"}:  # which are trained when they first judge
-                models.stage(name)
-            for seed in file.seeds:
-                models.stage("xe", seed)
+        for name in (name for name in SEEDS if not name.startswith("judge")):  # trained when it first judges
+            if not build and not models.folder(name).is_dir():
+                raise UsageError(f"the model {name} is not trained yet: run this with --models first.")
+            models.stage(name)
         for name, row in file.rows.items():
             file = file.having({name}, {**_overrides(models, row.recipe or row.start_of, steps), **row.overrides})
         measure = {"split": split, "language_model": str(models.folder("language_model")), "max_new_tokens": MAX_NEW_TOKENS}
