@@ -19,11 +19,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
+
 from nlvr_models import MAX_NEW_TOKENS, SEEDS, Models, Told
 from nlvr_pictures import HELD_OUT, Corpus
 from nlvr_sentences import NUMBERS, read, statements
 from nlvr_towers import ACCURACY
-
 from tellapart.captioning.apart import Apart
 from tellapart.errors import UsageError
 from tellapart.files import write_json, write_text
@@ -40,7 +40,7 @@ from tellapart.sweep.study import CAPTIONER, Study, points_text
 from tellapart.sweep.study_file import StudyFile
 from tellapart.sweep.tasks import Setting, Task
 
-STEPS, IMAGES = 60, 32
+STEPS, IMAGES = 60, 20
 """Of every training, unless ``--steps`` says otherwise."""
 
 FLUENT = 2.0
@@ -133,17 +133,18 @@ class Judging:
     def exactly(self, captions: Mapping[str, str]) -> dict[str, float]:
         """``exact_read``: captions that the scene decides; ``exact_true``: those of them that are true; ``exact_groups``: of
         those that are decided for the whole group, true of their own image and false of all look-alikes."""
-        own, groups = [], []
+        own: list[bool] = []
+        groups: list[bool] = []
         for image, text in captions.items():
             reading = read(text)
             answers = [None if reading is None else reading(self.told.scene(file)) for file in self._against(image)]
             if answers[0] is not None:
                 own.append(answers[0])
             if len(answers) > 1 and None not in answers:
-                groups.append(answers[0] and not any(answers[1:]))
+                groups.append(bool(answers[0]) and not any(answers[1:]))
         share = {"exact_true": own, "exact_groups": groups}
         return {"exact_read": 100.0 * len(own) / len(captions)} | {
-            name: 100.0 * sum(map(bool, found)) / len(found) for name, found in share.items() if found
+            name: 100.0 * sum(found) / len(found) for name, found in share.items() if found
         }
 
 
@@ -193,7 +194,11 @@ def prepare(models: Models, split: str, steps: int) -> Callable[[StudyFile, str,
             models.stage(name)
         for name, row in file.rows.items():
             file = file.having({name}, {**_overrides(models, row.recipe or row.start_of, steps), **row.overrides})
-        measure = {"split": split, "language_model": str(models.folder("language_model")), "max_new_tokens": MAX_NEW_TOKENS}
+        measure = {
+            "split": split,
+            "language_model": str(models.folder("language_model")),
+            "max_new_tokens": MAX_NEW_TOKENS,
+        }
         return replace(file, measure=measure)
 
     return with_models
@@ -265,7 +270,10 @@ def probe(score: Score, judging: Judging) -> dict[str, float]:
 
 def probes(judging: Judging) -> dict[str, dict[str, float]]:
     """Model -> what it knows of the images of a split."""
-    path = judging.kept / f"probes-{judging.split}-{judging.models.folder('judge').name}-{judging.models.folder('verifier').name}.json"
+    path = (
+        judging.kept
+        / f"probes-{judging.split}-{judging.models.folder('judge').name}-{judging.models.folder('verifier').name}.json"
+    )
     if not path.is_file():
         dataset = judging.told.dataset()
         listener = ClipListener.from_pretrained(judging.models.stage("listener"), name="listener")
@@ -320,14 +328,18 @@ def page(study: NlvrStudy, docs: Path, split: str) -> Path:
     judging, path = study.judged[split], docs / study.file.page
     columns = study.file.tables[""]
     human = judging(judging.human)
-    rows = [["*people*", *_cells([human], columns)]]
-    rows += [[name, *_cells(study.metrics(name, "last" if tasks[0].trains else "selected"), columns)] for name, tasks in study.shown().items()]
-    rows += [[f"{name} (xe, no training)", *_cells(found, columns)] for name, found in apart_rows(judging, study.seeds).items()]
+    rows = [["*human*", "-", *_cells([human], columns)]]
+    for name, tasks in study.shown().items():
+        point = "last" if tasks[0].trains else "selected"
+        rows.append([name, point if tasks[0].trains else "-", *_cells(study.metrics(name, point), columns)])
+    searched = apart_rows(judging, study.seeds)
+    rows += [[name, "search", *_cells(found, columns)] for name, found in searched.items()]
     known = probes(judging)
     parts = [
         f"# {study.file.title}\n\n{study.file.introduction}",
         "## What the models see\n\n" + _seen(study.models, known),
-        f"## Captions of {split}, greedy\n\n" + markdown_table(["row", *(heading for heading, _ in columns.values())], rows),
+        f"## Captions of {split}, greedy\n\n"
+        + markdown_table(["row", "point", *(heading for heading, _ in columns.values())], rows),
         "## What was expected\n\n" + "\n".join(claim.to_markdown() for claim in claims(study)),
         f"## The grid on the held-out groups (seed {study.seeds[0]})\n\n" + _grid(study),
         "## Seconds\n\n" + _seconds(study),
@@ -342,7 +354,8 @@ def _cells(metrics: Sequence[Mapping[str, float]], columns: Mapping[str, tuple[s
 
 def _seen(models: Models, known: Mapping[str, Mapping[str, float]]) -> str:
     towers = {
-        name: json.loads((models.stage(name) / ACCURACY).read_text(encoding="utf-8")) for name in ("tower", "judge-tower")
+        name: json.loads((models.stage(name) / ACCURACY).read_text(encoding="utf-8"))
+        for name in ("tower", "judge-tower")
     }
     one = [[asked, *(f"{tower[asked]:.1f}" for tower in towers.values())] for asked in towers["tower"]]
     two = [[asked, *(f"{found[asked]:.1f}" for found in known.values())] for asked in known["judge"]]
@@ -365,7 +378,9 @@ def claims(study: NlvrStudy) -> Iterator[Claim]:
     start = groups("xe")
     for name in ("scst-CLIP+KL", "dico", "wtf_rl", "dico-truth"):
         ours = groups(name)
-        yield Claim(f"{name} has a higher group accuracy than xe in every seed.", ours.above(start), f"{ours} against {start}.")
+        yield Claim(
+            f"{name} has a higher group accuracy than xe in every seed.", ours.above(start), f"{ours} against {start}."
+        )
     true = {name: study.read(name, "exact_true", factor=1) for name in ("dico", "dico-truth")}
     yield Claim(
         "dico-truth's captions are true more often than dico's, where the scenes decide.",
@@ -400,7 +415,9 @@ def _seconds(study: NlvrStudy) -> str:
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Train what is missing, measure it, and write the page."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, add_help=False)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, add_help=False
+    )
     parser.add_argument("--data", type=Path, required=True, help="folder of NLVR's captions")
     parser.add_argument("--split", default="val", help="split that is measured; test, once, where the folder has it")
     parser.add_argument("--steps", type=int, default=STEPS, help="of every training")
@@ -419,12 +436,17 @@ def main(argv: Sequence[str] | None = None) -> None:
             sys.exit(f"error: {error}")
         return
     kind = type("Nlvr", (NlvrStudy,), {"models": models, "judged": judged})
+
+    def write(study: Study, docs: Path) -> Path:
+        assert isinstance(study, NlvrStudy)
+        return page(study, docs, options.split)
+
     run(
         __file__,
         prepare=prepare(models, options.split, options.steps),
         derive=judged[options.split],
         kind=kind,
-        write=lambda study, docs: page(study, docs, options.split),
+        write=write,
         argv=["--output_dir", str(options.output_dir), *rest],
     )
 

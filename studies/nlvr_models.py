@@ -10,7 +10,7 @@ import hashlib
 import json
 import random
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import islice
@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from PIL import Image
+
 from nlvr_pictures import HELD_OUT, TRAIN, Corpus, Group, Scene, prepare_pictures, read_scenes, scene_name
 from nlvr_sentences import read, statements
 from nlvr_towers import canvas_boxes, image_processor, make_matcher_tower, make_tower, matcher_processor, pixels, teach
-from PIL import Image
-
 from tellapart.captioners.fresh import with_gpt2
 from tellapart.captioners.huggingface import HuggingFaceCaptioner
 from tellapart.captioners.modes import quiet
@@ -32,12 +32,12 @@ from tellapart.data.load import load_dataset
 from tellapart.data.loader import TrainingData
 from tellapart.draws import base_seed, mix_seeds, seeded
 from tellapart.files import first_folder, write_json
-from tellapart.locks import in_turn
 from tellapart.listeners.clip import ClipListener
 from tellapart.listeners.late import LateListener
 from tellapart.listeners.late_model import LateConfig, LateModel
 from tellapart.listeners.matcher import ItmMatcher
 from tellapart.listeners.trained import freeze_vision
+from tellapart.locks import in_turn
 from tellapart.objectives.contrastive import Contrastive
 from tellapart.objectives.first_wrong_word import NOTHING_WRONG, SOMEWHERE_WRONG, FirstWrongWord, Readings
 from tellapart.objectives.matching_head import FALSE, OWN, Matches, MatchingHead
@@ -113,7 +113,9 @@ class Told:
     def dataset(self, texts: Callable[[str], Sequence[str]] = lambda name: ()) -> CaptionDataset:
         """The images, named by their files, with texts."""
         images = self.data.parent / "images"
-        return CaptionDataset([Example(name, ImageFile(images / name), tuple(texts(name))) for name in self.names], name="nlvr")
+        return CaptionDataset(
+            [Example(name, ImageFile(images / name), tuple(texts(name))) for name in self.names], name="nlvr"
+        )
 
     def pictures(self) -> list[Image.Image]:
         """The images, opened."""
@@ -185,7 +187,9 @@ class Models:
                 part.rename(temporary / part.name)
             model.rmdir()
             seconds = time.process_time() - began
-            write_json(temporary / "stage.json", {"stage": name, "seed": seed, "cpu_seconds": seconds, "history": history})
+            write_json(
+                temporary / "stage.json", {"stage": name, "seed": seed, "cpu_seconds": seconds, "history": history}
+            )
 
     def fit(self, name: str, objective: Any, data: TrainingData, seed: int) -> History:
         """Train a stage by its schedule."""
@@ -245,7 +249,10 @@ def _gpt2_config(tokenizer: Any, width: int, **further: Any) -> Any:
 
 def _tower(make: Callable[[], Any], processor: Callable[[], Any], stage: str) -> Any:
     def build(models: Models, folder: Path, needs: Mapping[str, Path], seed: int) -> History:
-        train, unseen = ((canvas_boxes(told.pictures()), [told.scene(name) for name in told.names]) for told in map(models.told, (TRAIN, HELD_OUT)))
+        train, unseen = (
+            (canvas_boxes(told.pictures()), [told.scene(name) for name in told.names])
+            for told in map(models.told, (TRAIN, HELD_OUT))
+        )
         return teach(make, processor(), folder, models.schedules[stage], seed, train, unseen)
 
     return build
@@ -329,7 +336,9 @@ class TrueOrFalse(MatchingHead):
     def collect(self, batch: Batch, step: int) -> Matches:
         """The sentence of each image's group, and some at random."""
         seed = base_seed()
-        drawn = [(i, *pair) for i, name in enumerate(batch.ids) for pair in drawn_texts(self.told, name, seed, STATEMENTS)]
+        drawn = [
+            (i, *pair) for i, name in enumerate(batch.ids) for pair in drawn_texts(self.told, name, seed, STATEMENTS)
+        ]
         image, texts, true = zip(*drawn, strict=True)
         return Matches(batch, torch.tensor(image), list(texts), [OWN if one else FALSE for one in true])
 
@@ -354,7 +363,15 @@ def _build_judge(models: Models, folder: Path, needs: Mapping[str, Path], seed: 
         "hidden_dropout_prob": 0.0,
         "attention_probs_dropout_prob": 0.0,
     }
-    shape = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "image_size", "patch_size", "layer_norm_eps")
+    shape = (
+        "hidden_size",
+        "intermediate_size",
+        "num_hidden_layers",
+        "num_attention_heads",
+        "image_size",
+        "patch_size",
+        "layer_norm_eps",
+    )
     vision = {name: getattr(given.config, name) for name in shape} | {"initializer_range": 0.02}
     with seeded("judge", seed):
         model = BlipForImageTextRetrieval(BlipConfig(text_config=text, vision_config=vision, image_text_hidden_size=64))
@@ -376,7 +393,10 @@ def _build_language_model(models: Models, folder: Path, needs: Mapping[str, Path
     with seeded("language_model", seed):
         model = GPT2LMHeadModel(_gpt2_config(tokenizer, WIDTH))
     images = told.data.parent / "images"
-    examples = [Example(group.name, ImageFile(images / (*group.true, *group.false)[0]), (group.sentence,)) for group in told.groups]
+    examples = [
+        Example(group.name, ImageFile(images / (*group.true, *group.false)[0]), (group.sentence,))
+        for group in told.groups
+    ]
     data = TrainingData(CaptionDataset(examples, name="sentences"), Collate({}))
     history = models.fit("language_model", NextWord(model, tokenizer), data, seed)
     model.eval().save_pretrained(folder)

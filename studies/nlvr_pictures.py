@@ -115,7 +115,7 @@ class Corpus:
         held_out = set(validated[::HELD_OUT_EVERY])
         found = {}
         for name, group in written.items():
-            images = {said: [] for said in ("true", "false")}
+            images: dict[str, list[str]] = {"true": [], "false": []}
             for image in group["images"]:
                 if image["sentence_is"] in images:
                     images[image["sentence_is"]].append(image["file_name"])

@@ -22,16 +22,21 @@ COLOUR = "yellow|black|blue"
 WHAT = r"circles?|squares?|triangles?|items?|objects?|blocks?"
 MANY = rf"an?|(?:(?:exactly|only|at least|atleast|at most|atmost) )?(?:{'|'.join(NUMBERS)})"
 WALLS = {"edge": None, "wall": None, "base": "base", "bottom": "base", "top": "top"}
-TOUCHING = rf"(?: (?:closely )?touching (?:the |any |a |an )?(?P<wall>{'|'.join(WALLS)})(?: of (?:a|the|any) (?:grey )?box)?)"
+TOUCHING = (
+    rf"(?: (?:closely )?touching (?:the |any |a |an )?(?P<wall>{'|'.join(WALLS)})(?: of (?:a|the|any) (?:grey )?box)?)"
+)
 THINGS = re.compile(rf"(?:(?P<many>{MANY}) )?(?:(?P<colour>{COLOUR}) )?(?P<what>{WHAT}){TOUCHING}?")
-STATED = re.compile(rf"there (?:is|are) (?P<things>.+)")
+STATED = re.compile(r"there (?:is|are) (?P<things>.+)")
 HOLDERS = re.compile(
     rf"there (?:is|are) (?P<many>{MANY}) (?:grey )?(?P<where>box|boxes|tower|towers) "
     r"(?:with|that has|which has|that have|which have|having|containing|that contains|which contains) (?P<what>.+)"
 )
-END = re.compile(rf"(?:an?|the|one|1)? ?(?P<colour>{COLOUR}) (?:color |colour |colored )?blocks? (?:at|on|in|as) (?:the |its )?(?P<end>base|top|bottom)")
+PLACE = "(?P<end>base|top|bottom)"
+END = re.compile(
+    rf"(?:an?|the|one|1)? ?(?P<colour>{COLOUR}) (?:color |colour |colored )?blocks? (?:at|on|in|as) (?:the |its )?{PLACE}"
+)
 END_OF = re.compile(
-    rf"there (?:is|are) (?P<many>{MANY}) (?P<colour>{COLOUR}) blocks? (?:as|at|on) the (?P<end>base|top|bottom) of (?:a|the) tower"
+    rf"there (?:is|are) (?P<many>{MANY}) (?P<colour>{COLOUR}) blocks? (?:as|at|on) the {PLACE} of (?:a|the) tower"
 )
 
 
@@ -200,11 +205,21 @@ def _noun(rng: random.Random, many: str, *, block: bool = False) -> str:
 def _boxes(rng: random.Random) -> str:
     if rng.random() < 0.45:
         many = _many(rng)
-        wall = rng.choice(("", "", " touching the edge", " touching the base", " closely touching the bottom of a box", " touching the wall"))
+        wall = rng.choice(
+            (
+                "",
+                "",
+                " touching the edge",
+                " touching the base",
+                " closely touching the bottom of a box",
+                " touching the wall",
+            )
+        )
         return f"there {'is' if _one(many) else 'are'} {_noun(rng, many)}{wall}"
     some = _many(rng, ("a", "a", "a", "one", "1", "two", "2"))
     inside = " and ".join(_noun(rng, _many(rng)) for _ in range(rng.choice((1, 1, 2))))
-    return f"there {'is a' if some == 'a' else ('is ' if _one(some) else 'are ') + some} box{'' if _one(some) else 'es'} with {inside}"
+    verb = "is" if _one(some) else "are"
+    return f"there {verb} {some} box{'' if _one(some) else 'es'} with {inside}"
 
 
 def _towers(rng: random.Random) -> str:

@@ -1,6 +1,7 @@
 """The image towers of the study ``nlvr``: taught what is in the boxes of the training split.
 
-Boxes of different images are put together, also mirrored, so few pictures are seen twice. Labels are the scenes, which the pixels give exactly.
+Boxes of different images are put together, also mirrored, so few pictures are seen twice. Labels are the scenes, which the
+pixels give exactly.
 """
 
 from __future__ import annotations
@@ -11,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from nlvr_pictures import BOX, BOXES, COLOURS, KINDS, SHAPES, SIDE, Scene, Thing
 from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 
+from nlvr_pictures import BOX, BOXES, COLOURS, KINDS, SHAPES, SIDE, Scene, Thing
 from tellapart.data.dataset import CaptionDataset, Collate, Example
 from tellapart.data.images import ArrayImage
 from tellapart.data.loader import TrainingData
@@ -88,8 +89,8 @@ def _shape_of(width: int, layers: int) -> dict[str, int]:
 class Contents(ObjectiveModule):
     """Supervised reading of pictures put together from boxes.
 
-    Each patch predicts which kinds (colour and shape) and which sizes have their centre in it, and which kinds cover it. The CLS state predicts, for each
-    box, the number of things of each kind, colour and shape, and which kinds touch a wall or the base.
+    Each patch predicts which kinds (colour and shape) and which sizes have their centre in it, and which kinds cover it. The CLS
+    state predicts, for each box, the number of things of each kind, colour and shape, and which kinds touch a wall or the base.
 
     Args:
         tower: with ``last_hidden_state``.
@@ -136,7 +137,12 @@ class Contents(ObjectiveModule):
             mine = self.local[torch.from_numpy(rows[:, place]), torch.from_numpy(mirror[:, place])]
             local[:, top * side : (top + 1) * side, left * side : (left + 1) * side] = mine
         numbers = torch.from_numpy(rows)
-        return _values(pictures), local.flatten(1, 2), self.counts[numbers], self.touching[numbers, torch.from_numpy(mirror)]
+        return (
+            _values(pictures),
+            local.flatten(1, 2),
+            self.counts[numbers],
+            self.touching[numbers, torch.from_numpy(mirror)],
+        )
 
     def losses(self, drawn: tuple[Tensor, Tensor, Tensor, Tensor]) -> Iterator[StepOutput]:
         """One piece: the loss summed over pictures."""
@@ -151,7 +157,9 @@ class Contents(ObjectiveModule):
             2.0 * cross_entropy(amount.flatten(0, 2), counts.flatten()),
             1.0 * binary_cross_entropy_with_logits(touch, touching),
         ]
-        logs = {f"loss/{name}": term.detach()[None] for name, term in zip(("patch", "count", "touch"), terms, strict=True)}
+        logs = {
+            f"loss/{name}": term.detach()[None] for name, term in zip(("patch", "count", "touch"), terms, strict=True)
+        }
         logs["accuracy/count"] = (amount.argmax(-1) == counts).float().mean()[None]
         yield StepOutput(number * torch.stack(terms).sum(), states.new_tensor(float(number)), logs)
 

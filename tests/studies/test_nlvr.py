@@ -19,7 +19,6 @@ sys.path.append(str(STUDIES))  # the study's files import each other as its prog
 from nlvr_models import SCHEDULES, Models, drawn_texts
 from nlvr_pictures import RGB, SHAPES, Corpus, Thing, boxes_of, canvas, read_box, read_scene, scene_name, words_of
 from nlvr_sentences import is_towers, read, statements
-
 from tellapart.world.schedule import Schedule
 
 nlvr = module("nlvr")
@@ -226,7 +225,8 @@ def test_exact_measures_count_what_the_scenes_decide(folder, tmp_path):
     captions = dict.fromkeys(judging.human, "there is a yellow item")
     own = [read("there is a yellow item")(judging.told.scene(file)) for file in judging.file_of.values()]
     apart = [
-        so and not any(read("there is a yellow item")(judging.told.scene(other)) for other in judging._against(image)[1:])
+        so
+        and not any(read("there is a yellow item")(judging.told.scene(other)) for other in judging._against(image)[1:])
         for image, so in zip(judging.file_of, own, strict=True)
     ]
     expected = {"exact_read": 100.0, "exact_true": 25.0 * sum(own), "exact_groups": 25.0 * sum(apart)}
