@@ -441,14 +441,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         assert isinstance(study, NlvrStudy)
         return page(study, docs, options.split)
 
-    run(
-        __file__,
-        prepare=prepare(models, options.split, options.steps),
-        derive=judged[options.split],
-        kind=kind,
-        write=write,
-        argv=["--output_dir", str(options.output_dir), *rest],
-    )
+    how = {"prepare": prepare(models, options.split, options.steps), "derive": judged[options.split], "kind": kind}
+    run(__file__, argv=["--output_dir", str(options.output_dir), *rest], write=write, **how)
 
 
 if __name__ == "__main__":

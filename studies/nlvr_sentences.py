@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import random
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
-from nlvr_pictures import Scene, Thing
+from nlvr_pictures import SHAPES, Scene, Thing
 
 Answer = bool | None
 """Whether something is so; None where readings differ."""
@@ -166,7 +168,8 @@ def _holders(many: Many, inside: OfBox, *, towers: bool) -> Reading:
 
 def is_towers(scene: Scene) -> bool:
     """Whether the boxes hold towers: squares of one size, one above another."""
-    return all(thing.shape == "square" and thing.size == 20 and thing.x == 40 for box in scene for thing in box)
+    things = [thing for box in scene for thing in box]
+    return bool(things) and all(thing.shape == "square" and thing.size == 20 and thing.x == 40 for thing in things)
 
 
 # Sentences at random.
@@ -203,23 +206,48 @@ def _noun(rng: random.Random, many: str, *, block: bool = False) -> str:
 
 
 def _boxes(rng: random.Random) -> str:
-    if rng.random() < 0.45:
-        many = _many(rng)
-        wall = rng.choice(
-            (
-                "",
-                "",
-                " touching the edge",
-                " touching the base",
-                " closely touching the bottom of a box",
-                " touching the wall",
-            )
+    kind = rng.random()
+    if kind < 0.25:
+        return f"there is {rng.choice(('a', 'a', 'a', 'no'))} {_plain(rng)}"
+    if kind < 0.5:
+        return f"there is a box with {' and '.join(f'a {_plain(rng)}' for _ in range(rng.choice((1, 2))))}"
+    many = _many(rng)
+    if kind < 0.75:
+        walls = (
+            "",
+            "touching the edge",
+            "touching the base",
+            "closely touching the bottom of a box",
+            "touching the wall",
         )
-        return f"there {'is' if _one(many) else 'are'} {_noun(rng, many)}{wall}"
+        return f"there {'is' if _one(many) else 'are'} {_noun(rng, many)} {rng.choice(walls)}".strip()
     some = _many(rng, ("a", "a", "a", "one", "1", "two", "2"))
     inside = " and ".join(_noun(rng, _many(rng)) for _ in range(rng.choice((1, 1, 2))))
     verb = "is" if _one(some) else "are"
     return f"there {verb} {some} box{'' if _one(some) else 'es'} with {inside}"
+
+
+def _plain(rng: random.Random) -> str:
+    """Sentences that need no counting come first in learning: half of all are of this kind."""
+    return rng.choice(("yellow ", "black ", "blue ", "")) + rng.choice(SHAPES)
+
+
+def descriptions(scene: Scene, rng: random.Random, count: int) -> list[str]:
+    """True sentences of detail: all that is in some box, or some statements about towers."""
+    if is_towers(scene):
+        true = (text for text, so in statements(scene, rng) if so)
+        return list(islice(true, count))
+    full = [box for box in scene if box]
+    return [_description(rng.choice(full), rng) for _ in range(count)] if full else ["there is no item"]
+
+
+def _description(box: Sequence[Thing], rng: random.Random) -> str:
+    counts = Counter((thing.colour, thing.shape) for thing in box)
+    kinds = list(counts)
+    rng.shuffle(kinds)
+    words = ("", "a", "two", "three", "four", "five", "six", "seven")
+    parts = [f"{words[min(counts[kind], 7)]} {' '.join(kind)}{'s' if counts[kind] > 1 else ''}" for kind in kinds]
+    return f"there is a box with {' and '.join(parts[:4])}"
 
 
 def _towers(rng: random.Random) -> str:

@@ -18,7 +18,7 @@ sys.path.append(str(STUDIES))  # the study's files import each other as its prog
 
 from nlvr_models import SCHEDULES, Models, drawn_texts
 from nlvr_pictures import RGB, SHAPES, Corpus, Thing, boxes_of, canvas, read_box, read_scene, scene_name, words_of
-from nlvr_sentences import is_towers, read, statements
+from nlvr_sentences import descriptions, is_towers, read, statements
 from tellapart.world.schedule import Schedule
 
 nlvr = module("nlvr")
@@ -184,6 +184,18 @@ def test_sentences_at_random_are_true_and_false_by_turns():
         assert [true for _, true in drawn] == [True, False] * 15
         assert all(read(text)(scene) is true for text, true in drawn)
         assert len({text for text, _ in drawn}) > 15
+
+
+def test_descriptions_are_true_and_name_all_of_a_box():
+    for text in descriptions(BOXES, random.Random(0), 20):
+        assert read(text)(BOXES) is not False
+        assert set(text.split(" with ")[1].split(" and ")) in (
+            {"a yellow circle", "a black square"},
+            {"two yellow circles"},
+            {"a blue triangle"},
+        )
+    assert all(read(text)(TOWERS) is True for text in descriptions(TOWERS, random.Random(0), 20))
+    assert descriptions(((), (), ()), random.Random(0), 3) == ["there is no item"]
 
 
 def test_questions_differ_in_one_word_that_makes_them_false(folder, tmp_path):
