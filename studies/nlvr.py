@@ -441,7 +441,11 @@ def main(argv: Sequence[str] | None = None) -> None:
         assert isinstance(study, NlvrStudy)
         return page(study, docs, options.split)
 
-    how = {"prepare": prepare(models, options.split, options.steps), "derive": judged[options.split], "kind": kind}
+    how: dict[str, Any] = {
+        "prepare": prepare(models, options.split, options.steps),
+        "derive": judged[options.split],
+        "kind": kind,
+    }
     run(__file__, argv=["--output_dir", str(options.output_dir), *rest], write=write, **how)
 
 

@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 
-from nlvr_pictures import BOX, BOXES, COLOURS, KINDS, SHAPES, SIDE, Scene, Thing
+from nlvr_pictures import BOX, BOXES, COLOURS, KINDS, SHAPES, SIDE, SIZES, Scene, Thing
+from nlvr_sentences import is_towers
 from tellapart.data.dataset import CaptionDataset, Collate, Example
 from tellapart.data.images import ArrayImage
 from tellapart.data.loader import TrainingData
@@ -40,7 +42,17 @@ GROUPS = (
 )
 """What is counted: each kind, each colour, each shape, everything."""
 
-ACCURACY = "accuracy.json"
+NONE = len(KINDS)
+"""Class of a patch without a thing."""
+
+READ = {"kind": len(KINDS) + 1, "size": len(SIZES)}
+"""Head of a patch -> number of its classes."""
+
+NOT_ASKED = -100  # cross_entropy's ignore_index
+RARE = 0.1
+"""Weight of patches without a thing, which are ten times as many."""
+
+ACCURACY, HEADS = "accuracy.json", "heads.safetensors"
 
 
 def image_processor() -> Any:
@@ -67,14 +79,14 @@ def _values(images: np.ndarray) -> Tensor:
     return torch.from_numpy(images).permute(0, 3, 1, 2).float().div_(127.5).sub_(1.0)
 
 
-def make_tower(*, width: int = 128, layers: int = 4) -> Any:
+def make_tower(*, width: int = 128, layers: int = 3) -> Any:
     """A ``CLIPVisionModel`` with random weights."""
     from transformers import CLIPVisionConfig, CLIPVisionModel
 
     return CLIPVisionModel(CLIPVisionConfig(**_shape_of(width, layers), projection_dim=64))
 
 
-def make_matcher_tower(*, width: int = 128, layers: int = 4) -> Any:
+def make_matcher_tower(*, width: int = 128, layers: int = 3) -> Any:
     """A ``Blip2VisionModel`` with random weights, whose weights fit BLIP's image tower."""
     from transformers import Blip2VisionConfig, Blip2VisionModel
 
@@ -89,8 +101,8 @@ def _shape_of(width: int, layers: int) -> dict[str, int]:
 class Contents(ObjectiveModule):
     """Supervised reading of pictures put together from boxes.
 
-    Each patch predicts which kinds (colour and shape) and which sizes have their centre in it, and which kinds cover it. The CLS
-    state predicts, for each box, the number of things of each kind, colour and shape, and which kinds touch a wall or the base.
+    Each patch predicts the kind (colour and shape) and the size of the thing whose centre is in it, or that there is none. The
+    CLS state predicts, for each box, the number of things of each kind, colour and shape, and which kinds touch a wall or the base.
 
     Args:
         tower: with ``last_hidden_state``.
@@ -102,11 +114,13 @@ class Contents(ObjectiveModule):
         super().__init__()
         width = tower.config.hidden_size
         self.tower = tower
-        self.patch = nn.Linear(width, len(KINDS) + 3 + len(KINDS))
+        self.heads = nn.ModuleDict({name: nn.Linear(width, size) for name, size in READ.items()})
         self.count = nn.Linear(width, BOXES * len(GROUPS) * (MOST + 1))
         self.touch = nn.Linear(width, BOXES * len(KINDS) * 2)
         self.boxes = canvases.reshape(-1, *canvases.shape[2:])
         flat = [box for scene in scenes for box in scene]
+        # Towers hold squares only, which are learnt at once: three pictures of four are of the other kind.
+        self.likely = np.array([1.0 if is_towers(scene) else 3.0 for scene in scenes for _ in scene])
         things = [[box, tuple(_mirrored(thing) for thing in box)] for box in flat]
         self.local = torch.stack([torch.stack([_patches(box) for box in pair]) for pair in things])
         self.counts = torch.tensor([_counts(box) for box in flat])
@@ -115,11 +129,11 @@ class Contents(ObjectiveModule):
     def collect(self, batch: Batch, step: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Put pictures together: as many as the batch has names."""
         rng = np.random.default_rng(mix_seeds("boxes", base_seed(), step, *batch.ids[:2]))
-        rows = rng.integers(len(self.boxes), size=(len(batch), BOXES))
+        rows = rng.choice(len(self.boxes), size=(len(batch), BOXES), p=self.likely / self.likely.sum())
         return self.compose(rows, rng.integers(2, size=rows.shape))
 
     def compose(self, rows: np.ndarray, mirror: np.ndarray) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Pictures ``[B, 3, 96, 96]``, patches ``[B, 64, 21]``, counts ``[B, 3, 16]`` and touches ``[B, 3, 18]``.
+        """Pictures ``[B, 3, 96, 96]``, patches ``[B, 64, 2]``, counts ``[B, 3, 16]`` and touches ``[B, 3, 18]``.
 
         Args:
             rows: ``[B, 3]`` numbers of boxes.
@@ -127,7 +141,7 @@ class Contents(ObjectiveModule):
         """
         half = SIDE // 2
         pictures = np.full((len(rows), SIDE, SIDE, 3), 128, dtype=np.uint8)
-        local = torch.zeros(len(rows), GRID, GRID, self.local.shape[-1])
+        local = torch.tensor([NONE, NOT_ASKED]).repeat(len(rows), GRID, GRID, 1)
         side = GRID // 2
         for place in range(BOXES):
             some = self.boxes[rows[:, place]]
@@ -148,20 +162,23 @@ class Contents(ObjectiveModule):
         """One piece: the loss summed over pictures."""
         pictures, local, counts, touching = drawn
         states = self.tower(pixel_values=pictures).last_hidden_state
-        patches = self.patch(states[:, 1:])
+        found = {name: head(states[:, 1:]).flatten(0, 1) for name, head in self.heads.items()}
+        kinds, sizes = local.flatten(0, 1).T
         amount = self.count(states[:, 0]).view(len(pictures), BOXES, len(GROUPS), MOST + 1)
         touch = self.touch(states[:, 0]).view(len(pictures), BOXES, -1)
         number = len(pictures)
-        terms = [
-            8.0 * binary_cross_entropy_with_logits(patches, local),
-            2.0 * cross_entropy(amount.flatten(0, 2), counts.flatten()),
-            1.0 * binary_cross_entropy_with_logits(touch, touching),
-        ]
-        logs = {
-            f"loss/{name}": term.detach()[None] for name, term in zip(("patch", "count", "touch"), terms, strict=True)
+        weights = torch.tensor([1.0] * len(KINDS) + [RARE])
+        terms = {
+            "kind": 2.0 * cross_entropy(found["kind"], kinds, weights, ignore_index=NOT_ASKED),
+            "size": 0.5 * cross_entropy(found["size"], sizes, ignore_index=NOT_ASKED),
+            "count": 2.0 * cross_entropy(amount.flatten(0, 2), counts.flatten()),
+            "touch": binary_cross_entropy_with_logits(touch, touching),
         }
+        logs = {f"loss/{name}": term.detach()[None] for name, term in terms.items()}
+        there = (kinds != NONE) & (kinds != NOT_ASKED)
+        logs["accuracy/kind"] = (found["kind"].argmax(-1) == kinds)[there].float()
         logs["accuracy/count"] = (amount.argmax(-1) == counts).float().mean()[None]
-        yield StepOutput(number * torch.stack(terms).sum(), states.new_tensor(float(number)), logs)
+        yield StepOutput(number * torch.stack(list(terms.values())).sum(), states.new_tensor(float(number)), logs)
 
     @torch.no_grad()
     def accuracy(self, canvases: np.ndarray, scenes: Sequence[Scene]) -> dict[str, float]:
@@ -173,18 +190,34 @@ class Contents(ObjectiveModule):
         states = torch.cat(found)
         amount = self.count(states[:, 0]).view(*counts.shape, -1).argmax(-1)
         right = (amount == counts).float() * 100
-        kinds = self.patch(states[:, 1:])[..., : len(KINDS)] > 0
-        there = local[..., : len(KINDS)] > 0
+        kinds, sizes = local.flatten(0, 1).T
+        read = {name: head(states[:, 1:]).flatten(0, 1).argmax(-1) for name, head in self.heads.items()}
+        there, plain = kinds < NONE, ~torch.tensor([is_towers(scene) for scene in scenes])
+        there &= (kinds >= 0) & plain[:, None].expand(-1, GRID * GRID).flatten()
         touch = (self.touch(states[:, 0]).view(touching.shape) > 0) == (touching > 0)
-        some = counts[:, :, : len(KINDS)] > 0
+        some = (counts[:, :, : len(KINDS)] > 0) & plain[:, None, None]
+        colour, shape = (
+            (read["kind"] // len(SHAPES) == kinds // len(SHAPES)),
+            (read["kind"] % len(SHAPES) == kinds % len(SHAPES)),
+        )
+        at_place = {
+            "colour of a thing": colour & (read["kind"] < NONE),
+            "shape of a thing": shape & (read["kind"] < NONE),
+        }
+        by_size = {
+            f"shape of a thing of size {size}": at_place["shape of a thing"][there & (sizes == i)]
+            for i, size in enumerate(SIZES)
+        }
         return {
-            "count of a kind": right[..., : len(KINDS)].mean().item(),
+            **{name: 100 * right[there].float().mean().item() for name, right in at_place.items()},
+            **{name: 100 * right.float().mean().item() for name, right in by_size.items()},
+            "size of a thing": 100 * (read["size"] == sizes)[there].float().mean().item(),
+            "no thing": 100 * (read["kind"] == NONE)[kinds == NONE].float().mean().item(),
             "count of a kind that is there": right[..., : len(KINDS)][some].mean().item(),
+            "count of a kind": right[..., : len(KINDS)].mean().item(),
             "count of a colour": right[..., 9:12].mean().item(),
             "count of a shape": right[..., 12:15].mean().item(),
             "count of all": right[..., 15].mean().item(),
-            "kind at its place, found": 100 * kinds[there].float().mean().item(),
-            "kind at its place, of those found": 100 * there[kinds].float().mean().item(),
             "touching": 100 * touch.float().mean().item(),
         }
 
@@ -194,16 +227,15 @@ def _mirrored(thing: Thing) -> Thing:
 
 
 def _patches(box: Sequence[Thing]) -> Tensor:
+    """``[4, 4, 2]`` kind and size of the thing in each patch; where two have their centre, neither is asked for."""
     side, scale = GRID // 2, SIDE / 2 / BOX / PATCH
-    found = torch.zeros(side, side, 2 * len(KINDS) + 3)
+    found = torch.tensor([NONE, NOT_ASKED]).repeat(side, side, 1)
     for thing in box:
-        kind = KINDS.index((thing.colour, thing.shape))
         middle = thing.size / 2
         row, column = int((thing.y + middle) * scale), int((thing.x + middle) * scale)
-        found[row, column, kind] = 1.0
-        found[row, column, len(KINDS) + thing.size // 10 - 1] = 1.0
-        ends = [(int(start * scale), int((start + thing.size - 1) * scale)) for start in (thing.y, thing.x)]
-        found[ends[0][0] : ends[0][1] + 1, ends[1][0] : ends[1][1] + 1, len(KINDS) + 3 + kind] = 1.0
+        kind, size = KINDS.index((thing.colour, thing.shape)), SIZES.index(thing.size)
+        free = found[row, column, 0] == NONE
+        found[row, column] = torch.tensor([kind, size] if free else [NOT_ASKED, NOT_ASKED])
     return found
 
 
@@ -250,6 +282,7 @@ def teach(
     history = schedule.fit(objective, _numbers(len(train[1])), seed=seed)
     objective.tower.eval().save_pretrained(folder)
     processor.save_pretrained(folder)
+    save_file(objective.heads.state_dict(), folder / HEADS)
     write_json(folder / ACCURACY, objective.accuracy(*unseen))
     return history
 
