@@ -102,7 +102,8 @@ class Contents(ObjectiveModule):
     """Supervised reading of pictures put together from boxes.
 
     Each patch predicts the kind (colour and shape) and the size of the thing whose centre is in it, or that there is none. The
-    CLS state predicts, for each box, the number of things of each kind, colour and shape, and which kinds touch a wall or the base.
+    CLS state predicts, for each box, the number of things of each kind, colour and shape, and which kinds touch a wall or the
+    base.
 
     Args:
         tower: with ``last_hidden_state``.

@@ -12,13 +12,15 @@ import pytest
 import torch
 from PIL import Image, ImageDraw
 
-from sweep.study_fakes import STUDIES, module
+from sweep.study_fakes import STUDIES, module, note_measured, note_training, rate
 
 sys.path.append(str(STUDIES))  # the study's files import each other as its program does
 
 from nlvr_models import SCHEDULES, Models, drawn_texts
 from nlvr_pictures import RGB, SHAPES, Corpus, Thing, boxes_of, canvas, read_box, read_scene, scene_name, words_of
 from nlvr_sentences import descriptions, is_towers, read, statements
+from tellapart.sweep.study_file import read_study
+from tellapart.sweep.trainings import option
 from tellapart.world.schedule import Schedule
 
 nlvr = module("nlvr")
@@ -255,10 +257,14 @@ def test_group_accuracy_reads_own_image_and_false_ones(folder, tmp_path):
     assert judging.by(by_name, judging.human, "x") == {"x_groups": 100.0, "x_pairs": 100.0, "x_true": 0.0}
 
 
-@pytest.mark.slow
-def test_all_models_are_trained_from_the_folder(folder, tmp_path):
+@pytest.fixture(scope="module")
+def models(folder, tmp_path_factory):
     tiny = {name: replace(schedule, steps=2, batch_size=4) for name, schedule in SCHEDULES.items()}
-    models = Models(Corpus(folder), tmp_path / "models", tiny)
+    return Models(Corpus(folder), tmp_path_factory.mktemp("models"), tiny)
+
+
+@pytest.mark.slow
+def test_all_models_are_trained_from_the_folder(folder, models, tmp_path):
     judging = nlvr.Judging(models, "held_out", tmp_path / "kept")
     known = nlvr.probes(judging)
     assert set(known) == {"listener", "verifier", "judge"}
@@ -268,10 +274,82 @@ def test_all_models_are_trained_from_the_folder(folder, tmp_path):
     assert judging(judging.human) == measured
     captions = nlvr._apart(judging, 0, verified=True)
     assert set(captions) == set(judging.human)
-    again = Models(Corpus(folder), tmp_path / "models", {**tiny, "xe": Schedule(3, 4, 1e-3)})
+    again = Models(Corpus(folder), models.root, {**models.schedules, "xe": Schedule(3, 4, 1e-3)})
     assert again.folder("xe") != models.folder("xe")
     assert again.folder("tower").is_dir()
     assert torch.get_num_threads() == 1
+
+
+@pytest.mark.slow
+def test_points_are_chosen_on_held_out_groups_among_the_fluent_ones(models, tmp_path, monkeypatch):
+    """Two seeds; every training is noted by hand. The start has perplexity 3: 6 is fluent, 7 is not."""
+    judged = {split: nlvr.Judging(models, split, tmp_path / "kept") for split in ("held_out", "val")}
+    marks = {"there is a box": 10.0, "there is a yellow item": 20.0, "there is a blue item": 30.0}
+    monkeypatch.setattr(judged["held_out"], "by", lambda score, captions, name: {"judge_groups": marks[captions["0"]]})
+    monkeypatch.setattr(nlvr.Judging, "judge", None)
+    file = nlvr.prepare(models, "val", 2)(read_study(STUDIES / "nlvr.yaml").seeded([0, 1]), "full", True)
+    study = type("Tiny", (nlvr.NlvrStudy,), {"models": models, "judged": judged})(file, tmp_path / "study")
+    for task in study.searching():
+        captions, perplexity = {"0": "there is a box"}, 3.0
+        if task.trains:
+            fast = rate(task) == max(map(rate, (study.tried(*at) for at in _points(study, task))))
+            captions, perplexity = (
+                {"0": "there is a blue item" if fast else "there is a yellow item"},
+                7.0 if fast else 6.0,
+            )
+            note_training(task, {2: {}}, selected=2)
+        note_measured(task, next(iter(task.measures)), {"last": {"perplexity": perplexity}}, captions=captions)
+    for name in ("scst-CIDEr", "wtf_rl", "dico-truth"):
+        chosen, points = study.chosen(name), study.grid(name)
+        assert chosen == points[0]
+        assert [study.merit(name, point) for point in points] == [(True, 20.0), (False, 30.0)]
+    starts = {task.seed: option(task.recipe, nlvr.CAPTIONER) for task in study.seeded("dico", study.chosen("dico"))}
+    assert starts == {seed: str(models.folder("xe", seed)) for seed in (0, 1)}
+
+
+def _points(study, task):
+    """The points of the row that a training is of."""
+    for name in study.file.rows:
+        points = study.grid(name)
+        if task.folder in {study.tried(name, point).folder for point in points}:
+            return [(name, point) for point in points]
+    raise AssertionError(task.name)
+
+
+@pytest.mark.slow
+def test_the_page_of_a_finished_study(models, tmp_path, monkeypatch):
+    judged = {split: nlvr.Judging(models, split, tmp_path / "kept") for split in ("held_out", "val")}
+    for judging in judged.values():
+        monkeypatch.setattr(
+            judging, "by", lambda score, captions, name: {f"{name}_groups": 40.0, f"{name}_pairs": 60.0}
+        )
+    monkeypatch.setattr(nlvr.Judging, "judge", None)
+    monkeypatch.setattr(nlvr, "probes", lambda judging: {"judge": {"shape": 90.0}})
+    rows = {"apart": [{"judge_groups": 50.0}], "apart, no verifier": [{"judge_groups": 45.0}]}
+    monkeypatch.setattr(nlvr, "apart_rows", lambda judging, seeds: rows)
+    file = nlvr.prepare(models, "val", 2)(read_study(STUDIES / "nlvr.yaml").seeded([0]), "full", True)
+    kind = type("Tiny", (nlvr.NlvrStudy,), {"models": models, "judged": judged})
+    study = kind(file, tmp_path / "study", derive=judged["val"])
+    captions = {split: dict(judging.human) for split, judging in judged.items()}
+    for tasks, split in ((study.searching(), "held_out"), (study.plain, "val")):
+        for task in tasks() if callable(tasks) else tasks:
+            if task.trains:
+                note_training(task, {2: {}}, selected=2)
+            point = "last" if task.trains else "start"
+            note_measured(
+                task, next(iter(task.measures)), {point: {"CIDEr": 0.5, "perplexity": 3.0}}, captions=captions[split]
+            )
+    text = nlvr.page(study, tmp_path, "val").read_text()
+    cells = {line.split(" | ")[0]: line.split(" | ") for line in text.splitlines() if line.startswith("| ")}
+    assert {"| *human*", "| xe", "| dico-truth", "| apart"} <= set(cells)
+    assert cells["| apart"][1:3] == ["search", "50.0"]
+    assert next(line for line in text.splitlines() if line.startswith("| xe |")).split(" | ")[1:4] == [
+        "-",
+        "40.0",
+        "60.0",
+    ]
+    assert "Does not hold**: dico has a higher group accuracy than xe" in text
+    assert "CPU minutes" in text
 
 
 def test_the_real_scenes_agree_with_their_pixels(shared_data):
