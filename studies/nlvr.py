@@ -40,7 +40,7 @@ from tellapart.sweep.study import CAPTIONER, Study, points_text
 from tellapart.sweep.study_file import StudyFile
 from tellapart.sweep.tasks import Setting, Task
 
-STEPS, IMAGES = 60, 20
+STEPS, IMAGES = 80, 32
 """Of every training, unless ``--steps`` says otherwise."""
 
 FLUENT = 2.0
@@ -188,7 +188,7 @@ def prepare(models: Models, split: str, steps: int) -> Callable[[StudyFile, str,
     """What gives every row its data and models."""
 
     def with_models(file: StudyFile, size: str, build: bool) -> StudyFile:
-        for name in (name for name in SEEDS if not name.startswith("judge")):  # trained when it first judges
+        for name in SEEDS:
             if not build and not models.folder(name).is_dir():
                 raise UsageError(f"the model {name} is not trained yet: run this with --models first.")
             models.stage(name)

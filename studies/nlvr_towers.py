@@ -79,14 +79,14 @@ def _values(images: np.ndarray) -> Tensor:
     return torch.from_numpy(images).permute(0, 3, 1, 2).float().div_(127.5).sub_(1.0)
 
 
-def make_tower(*, width: int = 128, layers: int = 3) -> Any:
+def make_tower(*, width: int = 128, layers: int = 4) -> Any:
     """A ``CLIPVisionModel`` with random weights."""
     from transformers import CLIPVisionConfig, CLIPVisionModel
 
     return CLIPVisionModel(CLIPVisionConfig(**_shape_of(width, layers), projection_dim=64))
 
 
-def make_matcher_tower(*, width: int = 128, layers: int = 3) -> Any:
+def make_matcher_tower(*, width: int = 128, layers: int = 4) -> Any:
     """A ``Blip2VisionModel`` with random weights, whose weights fit BLIP's image tower."""
     from transformers import Blip2VisionConfig, Blip2VisionModel
 
@@ -103,7 +103,8 @@ class Contents(ObjectiveModule):
 
     Each patch predicts the kind (colour and shape) and the size of the thing whose centre is in it, or that there is none. The
     CLS state predicts, for each box, the number of things of each kind, colour and shape, and which kinds touch a wall or the
-    base.
+    base. CLS can only collect what the patches hold one layer before the last, so these predict kinds there, too, as in
+    :mod:`tellapart.world.backbone`.
 
     Args:
         tower: with ``last_hidden_state``.
@@ -116,6 +117,7 @@ class Contents(ObjectiveModule):
         width = tower.config.hidden_size
         self.tower = tower
         self.heads = nn.ModuleDict({name: nn.Linear(width, size) for name, size in READ.items()})
+        self.early = nn.Linear(width, READ["kind"])
         self.count = nn.Linear(width, BOXES * len(GROUPS) * (MOST + 1))
         self.touch = nn.Linear(width, BOXES * len(KINDS) * 2)
         self.boxes = canvases.reshape(-1, *canvases.shape[2:])
@@ -162,7 +164,8 @@ class Contents(ObjectiveModule):
     def losses(self, drawn: tuple[Tensor, Tensor, Tensor, Tensor]) -> Iterator[StepOutput]:
         """One piece: the loss summed over pictures."""
         pictures, local, counts, touching = drawn
-        states = self.tower(pixel_values=pictures).last_hidden_state
+        output = self.tower(pixel_values=pictures, output_hidden_states=True)
+        states, before = output.last_hidden_state, output.hidden_states[-2]
         found = {name: head(states[:, 1:]).flatten(0, 1) for name, head in self.heads.items()}
         kinds, sizes = local.flatten(0, 1).T
         amount = self.count(states[:, 0]).view(len(pictures), BOXES, len(GROUPS), MOST + 1)
@@ -170,7 +173,8 @@ class Contents(ObjectiveModule):
         number = len(pictures)
         weights = torch.tensor([1.0] * len(KINDS) + [RARE])
         terms = {
-            "kind": 2.0 * cross_entropy(found["kind"], kinds, weights, ignore_index=NOT_ASKED),
+            "kind": cross_entropy(found["kind"], kinds, weights, ignore_index=NOT_ASKED),
+            "early": cross_entropy(self.early(before[:, 1:]).flatten(0, 1), kinds, weights, ignore_index=NOT_ASKED),
             "size": 0.5 * cross_entropy(found["size"], sizes, ignore_index=NOT_ASKED),
             "count": 2.0 * cross_entropy(amount.flatten(0, 2), counts.flatten()),
             "touch": binary_cross_entropy_with_logits(touch, touching),

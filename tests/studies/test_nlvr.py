@@ -20,6 +20,7 @@ from nlvr_models import SCHEDULES, Models, drawn_texts
 from nlvr_pictures import RGB, SHAPES, Corpus, Thing, boxes_of, canvas, read_box, read_scene, scene_name, words_of
 from nlvr_sentences import descriptions, is_towers, read, statements
 from tellapart.sweep.study_file import read_study
+from tellapart.sweep.tasks import ASKED_FILE, carry_out
 from tellapart.sweep.trainings import option
 from tellapart.world.schedule import Schedule
 
@@ -278,6 +279,25 @@ def test_all_models_are_trained_from_the_folder(folder, models, tmp_path):
     assert again.folder("xe") != models.folder("xe")
     assert again.folder("tower").is_dir()
     assert torch.get_num_threads() == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("row", ["scst-CLIP+KL", "wtf_rl", "dico-truth"])
+def test_a_row_is_trained_and_measured(models, tmp_path, row):
+    """In the code that its process runs: one step, measured on the held-out groups."""
+    file = nlvr.prepare(models, "val", 1)(read_study(STUDIES / "nlvr.yaml").seeded([0]), "full", True)
+    few = {"training.per_device_train_batch_size": 4, "objective.max_new_tokens": 6, "evaluation.max_new_tokens": 6}
+    few |= {"discriminator.pretraining_steps": 2, "neighbours.k": 5} if row == "wtf_rl" else {}
+    file = replace(file.having({row}, few), measure={**file.measure, "max_new_tokens": 6})
+    judged = {split: nlvr.Judging(models, split, tmp_path / "kept") for split in ("held_out", "val")}
+    study = type("Tiny", (nlvr.NlvrStudy,), {"models": models, "judged": judged})(file, tmp_path / "study")
+    task = study.tried(row, study.grid(row)[0])
+    task.write()
+    carry_out(task.folder, task.folder / ASKED_FILE)
+    found = study.held_out(row, study.grid(row)[0])
+    assert {"judge_groups", "exact_read", "perplexity", "CIDEr", "listener_R@1"} <= set(found)
+    assert found["perplexity"] > 1
+    assert task.steps_of["last"] == 1
 
 
 @pytest.mark.slow
