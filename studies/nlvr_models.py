@@ -22,7 +22,7 @@ from PIL import Image
 from safetensors.torch import load_file
 
 from nlvr_pictures import HELD_OUT, KINDS, TRAIN, Corpus, Group, Scene, prepare_pictures, read_scenes, scene_name
-from nlvr_sentences import descriptions, read, statements
+from nlvr_sentences import descriptions, first_wrong, read, statements
 from nlvr_towers import (
     HEADS,
     READ,
@@ -47,7 +47,6 @@ from tellapart.listeners.clip import ClipListener
 from tellapart.listeners.late import LateListener
 from tellapart.listeners.late_model import LateConfig, LateModel
 from tellapart.listeners.matcher import ItmMatcher
-from tellapart.listeners.trained import freeze_vision
 from tellapart.locks import in_turn
 from tellapart.objectives.contrastive import Contrastive
 from tellapart.objectives.first_wrong_word import NOTHING_WRONG, SOMEWHERE_WRONG, FirstWrongWord, Readings
@@ -72,7 +71,7 @@ REVISION = 1
 SCHEDULES: dict[str, Schedule] = {
     "tower": Schedule(1500, 32, 1.5e-3, adam_beta2=0.98),
     "judge-tower": Schedule(1500, 32, 1.5e-3, adam_beta2=0.98),
-    "listener": Schedule(1000, 128, 2e-3, adam_beta2=0.98),
+    "listener": Schedule(500, 64, {"vision": 6e-4, "listener": 2e-3}, adam_beta2=0.98),
     "verifier": Schedule(1000, 48, 2e-3, adam_beta2=0.98),
     "judge": Schedule(1200, 32, 1e-3, adam_beta2=0.98),
     "language_model": Schedule(300, 128, 2e-3),
@@ -272,7 +271,8 @@ def _tower(make: Callable[[], Any], processor: Callable[[], Any], stage: str) ->
 
 
 def _build_listener(models: Models, folder: Path, needs: Mapping[str, Path], seed: int) -> History:
-    """A dual encoder on the frozen tower: people's sentences that are true, and true sentences at random."""
+    """A dual encoder: people's sentences that are true, and true sentences at random. Its copy of the tower learns, too, so that
+    CLS collects what the patches hold."""
     from transformers import CLIPConfig, CLIPModel, CLIPVisionModel
 
     tower = CLIPVisionModel.from_pretrained(needs["tower"])
@@ -287,10 +287,8 @@ def _build_listener(models: Models, folder: Path, needs: Mapping[str, Path], see
         rng = random.Random(f"listener-{name}")
         return [*([told.group[name].sentence] * 2 if told.label(name) else []), *descriptions(told.scene(name), rng, 8)]
 
-    freeze_vision(listener)
-    dataset = told.dataset(texts)
-    listener.cache_images(dataset)
-    history = models.fit("listener", Contrastive(listener), TrainingData(dataset, Collate({})), seed)
+    data = TrainingData(told.dataset(texts), Collate({listener.name: pixels}))
+    history = models.fit("listener", Contrastive(listener), data, seed)
     listener.save(folder)
     return history
 
@@ -302,7 +300,8 @@ def drawn_texts(told: Told, name: str, seed: int, count: int) -> list[tuple[str,
 
 
 def _build_verifier(models: Models, folder: Path, needs: Mapping[str, Path], seed: int) -> History:
-    """A late-interaction listener on the tower: true or false, as a whole."""
+    """A late-interaction listener on the tower. People's sentences are true or false as a whole; of sentences at random the first
+    wrong word is known."""
     from transformers import CLIPVisionModel
 
     tower = CLIPVisionModel.from_pretrained(needs["tower"])
@@ -320,10 +319,11 @@ def _build_verifier(models: Models, folder: Path, needs: Mapping[str, Path], see
     def draw(ids: Sequence[str], drawn: int) -> Readings:
         found = Readings([], [], [], [])
         for name in ids:
-            for text, true in drawn_texts(told, name, drawn, STATEMENTS):
+            for number, (text, true) in enumerate(drawn_texts(told, name, drawn, STATEMENTS)):
+                place = first_wrong(text, told.scene(name)) if number else SOMEWHERE_WRONG
                 found.text.append(len(found.texts))
                 found.images.append(name)
-                found.first_wrong.append(NOTHING_WRONG if true else SOMEWHERE_WRONG)
+                found.first_wrong.append(NOTHING_WRONG if true or place is None else place)
                 found.texts.append(text)
         return found
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from nlvr_pictures import SHAPES, Scene, Thing
+from nlvr_pictures import RGB, SHAPES, Scene, Thing
 
 Answer = bool | None
 """Whether something is so; None where readings differ."""
@@ -170,6 +170,34 @@ def is_towers(scene: Scene) -> bool:
     """Whether the boxes hold towers: squares of one size, one above another."""
     things = [thing for box in scene for thing in box]
     return bool(things) and all(thing.shape == "square" and thing.size == 20 and thing.x == 40 for thing in things)
+
+
+NOT_MONOTONE = ("exactly", "only", "most", "atmost", "no")
+
+
+def first_wrong(sentence: str, scene: Scene) -> int | None:
+    """Where a sentence of :func:`statements` goes wrong: the first colour or noun after which no rest could make it true; else
+    its last word, which decides it. None where it is true.
+
+    More words about a thing leave fewer things, so "a yellow" is wrong where nothing is yellow, whatever follows. That does not
+    hold after "exactly" and the like.
+
+    Args:
+        sentence: one that :func:`read` understands.
+        scene: that decides it.
+    """
+    words, whole = sentence.split(), read(sentence)
+    assert whole is not None, sentence
+    if whole(scene) is not False:
+        return None
+    for place, word in enumerate(words):
+        if word in NOT_MONOTONE:
+            break
+        begun = " ".join(words[: place + 1])
+        reading = read(f"{begun} items" if word in RGB else begun)
+        if reading is not None and reading(scene) is False:
+            return place
+    return len(words) - 1
 
 
 # Sentences at random.

@@ -18,7 +18,7 @@ sys.path.append(str(STUDIES))  # the study's files import each other as its prog
 
 from nlvr_models import SCHEDULES, Models, drawn_texts
 from nlvr_pictures import RGB, SHAPES, Corpus, Thing, boxes_of, canvas, read_box, read_scene, scene_name, words_of
-from nlvr_sentences import descriptions, is_towers, read, statements
+from nlvr_sentences import descriptions, first_wrong, is_towers, read, statements
 from tellapart.sweep.study_file import read_study
 from tellapart.sweep.tasks import ASKED_FILE, carry_out
 from tellapart.sweep.trainings import option
@@ -179,6 +179,36 @@ def test_what_a_sentence_says_of_towers(sentence, answer):
     assert is_towers(TOWERS)
     assert not is_towers(BOXES)
     assert read(sentence)(TOWERS) == answer
+
+
+@pytest.mark.parametrize(
+    ("sentence", "word"),
+    [
+        ("there is a yellow circle", None),
+        ("there is a yellow square", "square"),  # there are yellow things
+        ("there is a box with a blue circle", "circle"),
+        ("there is a box with a yellow circle and a blue triangle", "blue"),  # not in that box
+        ("there are at least four circles touching the edge", "circles"),  # three are there
+        ("there are at least three circles touching the edge", "edge"),
+        ("there are exactly two yellow circles", "circles"),
+        ("there is no black square", "square"),
+    ],
+)
+def test_the_first_wrong_word(sentence, word):
+    found = first_wrong(sentence, BOXES)
+    assert (None if found is None else sentence.split()[found]) == word
+
+
+def test_nothing_true_begins_as_a_sentence_does_that_is_wrong_so_far():
+    """By trying: no true sentence of the grammar shares the words up to the first wrong one, unless that is the last."""
+    rng = random.Random(3)
+    drawn = [text for text, _ in islice(statements(BOXES, rng), 400)]
+    true = {text for text in drawn if read(text)(BOXES) is True}
+    for text in set(drawn) - true:
+        place = first_wrong(text, BOXES)
+        begun = text.split()[: place + 1]
+        if place < len(text.split()) - 1:
+            assert not [other for other in true if other.split()[: place + 1] == begun]
 
 
 def test_sentences_at_random_are_true_and_false_by_turns():
