@@ -71,7 +71,7 @@ REVISION = 1
 SCHEDULES: dict[str, Schedule] = {
     "tower": Schedule(1500, 32, 1.5e-3, adam_beta2=0.98),
     "judge-tower": Schedule(1500, 32, 1.5e-3, adam_beta2=0.98),
-    "listener": Schedule(500, 64, {"vision": 6e-4, "listener": 2e-3}, adam_beta2=0.98),
+    "listener": Schedule(600, 128, 2e-3, adam_beta2=0.98),
     "verifier": Schedule(1000, 48, 2e-3, adam_beta2=0.98),
     "judge": Schedule(1200, 32, 1e-3, adam_beta2=0.98),
     "language_model": Schedule(300, 128, 2e-3),
@@ -271,8 +271,7 @@ def _tower(make: Callable[[], Any], processor: Callable[[], Any], stage: str) ->
 
 
 def _build_listener(models: Models, folder: Path, needs: Mapping[str, Path], seed: int) -> History:
-    """A dual encoder: people's sentences that are true, and true sentences at random. Its copy of the tower learns, too, so that
-    CLS collects what the patches hold."""
+    """A dual encoder: people's sentences that are true, and true sentences of detail. The tower is frozen."""
     from transformers import CLIPConfig, CLIPModel, CLIPVisionModel
 
     tower = CLIPVisionModel.from_pretrained(needs["tower"])
@@ -287,6 +286,7 @@ def _build_listener(models: Models, folder: Path, needs: Mapping[str, Path], see
         rng = random.Random(f"listener-{name}")
         return [*([told.group[name].sentence] * 2 if told.label(name) else []), *descriptions(told.scene(name), rng, 8)]
 
+    listener.model.vision_model.requires_grad_(False)  # its projection learns
     data = TrainingData(told.dataset(texts), Collate({listener.name: pixels}))
     history = models.fit("listener", Contrastive(listener), data, seed)
     listener.save(folder)
