@@ -142,7 +142,7 @@ class Corpus:
     def _read(self, name: str) -> Any:
         path = self.folder / name
         if not path.is_file():
-            raise UsageError(f"{path} does not exist: give the folder of NLVR's captions (docs/results/nlvr.md).")
+            raise UsageError(f"{path} does not exist: give the folder of NLVR's captions (docs/studies.md).")
         return json.loads(path.read_text(encoding="utf-8"))
 
 
