@@ -7,7 +7,13 @@ import torch
 
 from tellapart.captioners.scoring import length_buckets
 from tellapart.errors import UsageError
-from tellapart.objectives.first_wrong_word import NOTHING_WRONG, FirstWrongWord, Readings, right_and_first_wrong
+from tellapart.objectives.first_wrong_word import (
+    NOTHING_WRONG,
+    SOMEWHERE_WRONG,
+    FirstWrongWord,
+    Readings,
+    right_and_first_wrong,
+)
 from tellapart.types import Batch
 from tiny_late import pictures, tiny_late
 
@@ -46,6 +52,15 @@ def test_the_loss_is_the_negative_log_likelihood_of_the_first_wrong_word(objecti
     assert output.loss.item() == pytest.approx(expected, rel=1e-4)
     assert output.weight.item() == 5
     assert (len(output.logs["accuracy/true"]), len(output.logs["accuracy/false"])) == (2, 3)
+
+
+def test_a_text_that_is_wrong_somewhere_costs_what_all_its_words_together_claim(objective):
+    readings = Readings(READINGS.texts, [0, 1, 2], ["y", "x", "y"], [SOMEWHERE_WRONG, SOMEWHERE_WRONG, NOTHING_WRONG])
+    [output] = objective.losses(readings)
+    whole = [sum(word_logprobs(objective, READINGS.texts[row], readings.images[row])) for row in range(3)]
+    expected = -math.log(1 - math.exp(whole[0])) - math.log(1 - math.exp(whole[1])) - whole[2]
+    assert output.loss.item() == pytest.approx(expected, rel=1e-4)
+    assert (len(output.logs["accuracy/true"]), len(output.logs["accuracy/false"])) == (1, 2)
 
 
 def word_logprobs(objective, text, name) -> list[float]:

@@ -17,6 +17,7 @@ from tellapart.sweep.trainings import option
 FILES = sorted(STUDIES.glob("*.yaml"))
 TABLE = read_study(STUDIES / "table.yaml")
 PLANNED = {
+    "nlvr": {"xe", "scst-CIDEr", "scst-CLIP+KL", "dico", "wtf_rl", "dico-truth"},
     "psst": {
         "listener_only, luo2018",
         "g_gan",

@@ -18,6 +18,8 @@ from tellapart.listeners.late_model import pair_logprobs
 from tellapart.types import Batch, ObjectiveModule, StepOutput
 
 NOTHING_WRONG = -1
+SOMEWHERE_WRONG = -2
+"""Of a false text where nobody said which word is wrong, as of sentences that people judged as a whole."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +31,7 @@ class Readings:
         text: P rows of ``texts``.
         images: P image ids.
         first_wrong: P places of the first wrong word, counted from 0; the number of words where only the end comes too soon;
-            ``NOTHING_WRONG`` where all of the text is true.
+            ``NOTHING_WRONG`` where all of the text is true, ``SOMEWHERE_WRONG`` where it is false and the place is not known.
     """
 
     texts: list[str]
@@ -49,7 +51,7 @@ class FirstWrongWord(ObjectiveModule):
     is w, ``L = -sum over words before w of log p - log(1 - p_w)``; words after w say nothing. A true text has no such word, and
     its EOS counts as one that is right. So each wrong text teaches *where* it is wrong, as process supervision does
     (Lightman et al. 2023, section 2.6, where labels also end at the first wrong step), and a text's log-probability of being true
-    is the sum over its words.
+    is the sum over its words. Where only the text as a whole is known to be false, ``L = -log(1 - product over words of p)``.
 
     What it does not do: train the image tower, whose states are computed once.
 
@@ -122,7 +124,9 @@ class FirstWrongWord(ObjectiveModule):
         logprobs = pair_logprobs((queries[text], offsets[text]), vectors[image])
         right, first = right_and_first_wrong(mask[text].bool(), wrong)
         mistaken = torch.log(-torch.expm1(logprobs.clamp(max=-SMALLEST)))
-        likelihood = (logprobs * right).sum() + (mistaken * first).sum()
+        whole, unplaced = (logprobs * right).sum(dim=1), wrong == SOMEWHERE_WRONG
+        somewhere = torch.log(-torch.expm1(whole.clamp(max=-SMALLEST)))
+        likelihood = torch.where(unplaced, somewhere, whole).sum() + (mistaken * first).sum()
         told = ((logprobs * (right | first)).sum(dim=1) > -torch.log(logprobs.new_tensor(2.0))).detach()
         true = wrong == NOTHING_WRONG
         logs = {"accuracy/true": told[true].float(), "accuracy/false": (~told[~true]).float()}
@@ -143,7 +147,8 @@ class FirstWrongWord(ObjectiveModule):
 
 
 def right_and_first_wrong(mask: Tensor, first_wrong: Tensor) -> tuple[Tensor, Tensor]:
-    """Two ``[P, T]`` bool masks over tokens: words known to be right, and the first wrong one.
+    """Two ``[P, T]`` bool masks over tokens: words known to be right, and the first wrong one. Of a text that is wrong somewhere
+    the first mask holds all words: those whose product is known to be false.
 
     Args:
         mask: ``[P, T]`` bool, real tokens; the first is BOS, the last EOS.
@@ -152,4 +157,5 @@ def right_and_first_wrong(mask: Tensor, first_wrong: Tensor) -> tuple[Tensor, Te
     word = torch.arange(mask.shape[1], device=mask.device)[None] - 1
     wrong = first_wrong[:, None]
     counted = mask & (word >= 0)
-    return counted & ((wrong == NOTHING_WRONG) | (word < wrong)), counted & (word == wrong)
+    whole = (wrong == NOTHING_WRONG) | (wrong == SOMEWHERE_WRONG)
+    return counted & (whole | (word < wrong)), counted & (word == wrong)

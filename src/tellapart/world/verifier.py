@@ -61,16 +61,22 @@ def make_verifier(tower: Any, heads: AttributeHeads) -> LateListener:
     with torch.no_grad():
         model.reading.weight.copy_(torch.cat([head.weight for head in read_by]))
         model.reading.bias.copy_(torch.cat([head.bias for head in read_by]))
-        _start_from_meanings(model, tokenizer, sizes)
+        start_from_meanings(model, _meanings(tokenizer, sizes))
     return LateListener(model, image_processor(), tokenizer)
 
 
-def _start_from_meanings(model: LateModel, tokenizer: Any, sizes: Sequence[int]) -> None:
-    """Let the embedding of a word hold the classes it names, and its first check look for them."""
+def start_from_meanings(model: LateModel, meanings: torch.Tensor) -> None:
+    """Let the embedding of a word hold the classes it names, and its first check look for them. Everything else that reads texts
+    is drawn from torch's global generator.
+
+    Args:
+        model: with readings; it is changed in place, without gradients.
+        meanings: ``[V, classes]``, 1 where a word names a class that the readings hold.
+    """
     for parameter in model.text_model.parameters():
         if parameter.dim() > 1:
             torch.nn.init.normal_(parameter, std=STD)
-    meanings, states = _meanings(tokenizer, sizes), model.vision_model.config.hidden_size
+    states = model.vision_model.config.hidden_size
     classes, dim = meanings.shape[1], model.config.dim
     embeddings = model.text_model.get_input_embeddings().weight
     held = STRENGTH * orthogonal_(torch.empty(classes, embeddings.shape[1]))
