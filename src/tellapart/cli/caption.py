@@ -35,6 +35,7 @@ from tellapart.cli.caption_options import (
     style_of,
     weights_of,
 )
+from tellapart.cli.caption_shards import caption_by_shard, check_unsharded, merge
 from tellapart.cli.command import options_of
 from tellapart.cli.console import note, say
 from tellapart.data.center_crop import CenterCropped
@@ -80,6 +81,8 @@ SHOWN_ERRORS = 20
 
 def run(argv: Sequence[str]) -> int:
     """Caption what the words name; broken images are reported and left out, which --strict makes an error."""
+    if "--merge" in argv:
+        return merge(argv)
     chosen = options_of(
         argv,
         CaptionOptions,
@@ -90,6 +93,9 @@ def run(argv: Sequence[str]) -> int:
     if chosen is None:
         return 0
     words, options = chosen
+    if options.by_shard:
+        return caption_by_shard(words, options, BuildStation, pace_of)
+    check_unsharded(options)
     check(options)
     items = plan(
         words,
