@@ -5,10 +5,12 @@ from __future__ import annotations
 import io
 import json
 import os
+import random
 import signal
 import subprocess
 import sys
 import tarfile
+import time
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
@@ -319,6 +321,38 @@ def test_processes_that_die_lose_and_double_nothing(shards, output, tmp_path, mo
     assert (outcome.done, list(outcome.failed)) == (5, ["00003.tar"])
     assert "was killed by signal 9" in outcome.failed["00003.tar"]
     assert captions_in(output) == [f"{number:05}" for number in range(60) if not 30 <= number < 40]
+
+
+def kill_often(shards: list[str], output: ShardFolder, kills: int) -> int:
+    """Start the work in forked processes, of which the first ones are killed at random moments; how many were killed."""
+    drawn, killed = random.Random(0), 0
+
+    def slowly(batch: Batch, described: int) -> list[Caption]:
+        time.sleep(0.005)
+        return draw(batch, described)
+
+    for _ in range(kills):
+        child = os.fork()
+        if not child:
+            caption_shards(shards, lambda rank, processes: Station(opening, slowly), output, job(batch_size=2), silent)
+            os._exit(0)
+        time.sleep(drawn.uniform(0.02, 0.2))
+        os.kill(child, signal.SIGKILL)
+        killed += os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+    return killed
+
+
+def test_kills_of_the_whole_command_lose_and_double_nothing(shards, output):
+    assert kill_often(shards, output, 20) > 3
+    caption_shards(shards, build, output, job(), silent)
+    assert output.done() == {Path(shard).name for shard in shards}
+    assert captions_in(output) == [f"{number:05}" for number in range(60)]
+    left = [
+        path
+        for path in Path(output.folder.address).rglob("*")
+        if path.is_file() and path.suffix not in (".tar", ".json")
+    ]
+    assert left == [], "what the kills left half-written is gone"
 
 
 def test_a_shard_that_another_process_holds_is_left_to_it(shards, output):
