@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from tellapart.captioning.gate import SEVERITY
 from tellapart.cli.caption_options import CaptionOptions, check, settings_of
@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 WHOLE_COLLECTION = ("apart", "limit", "split", "format", "frames", "dry_run", "max_same")
 """Options that need the whole collection at once, or read other data."""
 
-KINDS = {".tar": "webdataset", ".parquet": "parquet"}
+Kind = Literal["sidecars", "jsonl", "parquet", "webdataset", "coco"]
+
+KINDS: dict[str, Kind] = {".tar": "webdataset", ".parquet": "parquet"}
 """Ending of the input -> form of the output, unless --out names one."""
 
 SHOWN = 20
@@ -109,7 +111,7 @@ def _check(options: CaptionOptions) -> None:
         raise UsageError("--by_shard writes a folder: give --output FOLDER, here or in a store.")
 
 
-def _kind(shards: Sequence[str], options: CaptionOptions) -> str:
+def _kind(shards: Sequence[str], options: CaptionOptions) -> Kind:
     """The form of the output."""
     endings = {Path(shard).suffix for shard in shards}
     if options.out is not None:

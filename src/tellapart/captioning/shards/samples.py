@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 import tarfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -73,7 +73,7 @@ class Reading:
     id_column: str | None = None
     allow_private: bool = False
 
-    def samples(self, address: str) -> Iterator[Sample]:
+    def samples(self, address: str) -> Generator[Sample, None, None]:
         """The samples of a shard in its order. The shard is read as the samples are taken, and only once.
 
         Args:
@@ -88,7 +88,7 @@ class Reading:
             found = tar_samples(file, address) if address.endswith(".tar") else self._rows(file, address)
             yield from unique(found, address)
 
-    def _rows(self, file: BinaryIO, address: str) -> Iterator[Sample]:
+    def _rows(self, file: BinaryIO, address: str) -> Generator[Sample, None, None]:
         import pyarrow.parquet as pq
         from pyarrow import ArrowException
 
@@ -99,7 +99,7 @@ class Reading:
             reason = str(error).split("\n")[0].rstrip(".")
             raise UsageError(f"{address} is not a readable parquet file ({reason}): write it again.") from error
 
-    def _of_table(self, table: Any, address: str) -> Iterator[Sample]:
+    def _of_table(self, table: Any, address: str) -> Generator[Sample, None, None]:
         columns, path = columns_in(table.schema_arrow), Path(file_of(address))
         known = [*sorted(columns.structs, key=columns.names.index), *IMAGE_COLUMNS]
         image = choose_column(columns.names, self.image_column, known, "image_column", path)
@@ -146,7 +146,7 @@ class Reading:
         return StoredImage(url)
 
 
-def tar_samples(file: BinaryIO, name: str) -> Iterator[Sample]:
+def tar_samples(file: BinaryIO, name: str) -> Generator[Sample, None, None]:
     """The samples of an uncompressed tar: members that follow each other and share their name up to the first dot.
 
     Args:
@@ -215,7 +215,7 @@ def sample_of(shard: str, key: str, members: Sequence[Member]) -> Sample:
     return Sample(key, Item(shown, EncodedImage(data, printable(f"{shard}/{name}")), printable(name)), everything)
 
 
-def unique(samples: Iterator[Sample], shard: str) -> Iterator[Sample]:
+def unique(samples: Iterator[Sample], shard: str) -> Generator[Sample, None, None]:
     """The samples, where one whose id occurred before has a problem."""
     seen = set[str]()
     for sample in samples:
@@ -227,7 +227,7 @@ def unique(samples: Iterator[Sample], shard: str) -> Iterator[Sample]:
         yield sample
 
 
-def windows(samples: Iterator[Sample], images: int, most_bytes: int) -> Iterator[list[Sample]]:
+def windows(samples: Iterator[Sample], images: int, most_bytes: int) -> Generator[list[Sample], None, None]:
     """The samples in lists, each of at most so many, and closed when it holds more bytes than allowed.
 
     Images at addresses are fetched, several at once, and not kept on disk. The next list is read while one is in use.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 
@@ -98,7 +98,7 @@ class _Run:
         self.waiting: deque[list[Sample]] = deque()
         self._answers: dict[str, Caption] = {}
 
-    def batches(self, samples: Iterator[Sample]) -> Iterator[list[Item]]:
+    def batches(self, samples: Iterator[Sample]) -> Generator[list[Item], None, None]:
         size = self.pace.batch_size
         try:
             with closing(windows(samples, size * (WINDOW if self.pace.by_size else 1), WINDOW_BYTES)) as found:
