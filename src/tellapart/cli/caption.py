@@ -81,7 +81,7 @@ SHOWN_ERRORS = 20
 
 def run(argv: Sequence[str]) -> int:
     """Caption what the words name; broken images are reported and left out, which --strict makes an error."""
-    if "--merge" in argv:
+    if any(word.partition("=")[0] == "--merge" for word in argv):
         return merge(argv)
     chosen = options_of(
         argv,

@@ -96,6 +96,8 @@ class CaptionOptions:
         plan: with --by_shard, caption 200 images, print images per second of each stage and what the collection costs,
             and write nothing.
         price: dollars per hour of this machine, for --plan.
+        merge: caption nothing, but write one review of all shards in this folder, which --by_shard wrote; goes with --max_same,
+            --min_match and --strict only.
     """
 
     examples: ClassVar[tuple[str, ...]] = (
@@ -103,8 +105,8 @@ class CaptionOptions:
         "tellapart caption photos/ --captioner runs/x --output captions.jsonl --num_processes 2",
         "tellapart caption photos/ --captioner runs/x --apart --listener world/listener",
         "tellapart caption photos/ --captioner runs/x --n 8 --rerank clip_s --listener world/listener",
-        "tellapart caption s3://bucket/shards --captioner runs/x --by_shard --output s3://bucket/captions --shard 0/8",
-        "tellapart caption --merge s3://bucket/captions",
+        "tellapart caption s3://b/shards --captioner runs/x --by_shard --output s3://b/captions",
+        "tellapart caption --merge s3://b/captions",
     )
     groups: ClassVar[dict[str, tuple[str, ...]]] = {
         "models": ("captioner", "listener", "features", "dtype", "prompt"),
@@ -139,7 +141,7 @@ class CaptionOptions:
         ),
         "checks of captions": ("gate", "resample", "resample_on", "openers", "min_match", "max_same"),
         "style": ("style", "max_characters", "strip_openers", "prefix", "suffix"),
-        "many shards": ("by_shard", "shard", "plan", "price"),
+        "many shards": ("by_shard", "shard", "plan", "price", "merge"),
         "speed": ("batch_size", "num_workers", "num_processes", "batch_by_size"),
     }
     captioner: str
@@ -203,6 +205,7 @@ class CaptionOptions:
     shard: str | None = None
     plan: bool = False
     price: float | None = None
+    merge: str | None = None
 
 
 ENDINGS = {".json": "coco", ".jsonl": "jsonl", ".parquet": "parquet"}
@@ -225,6 +228,7 @@ FREE = frozenset(
         "frames",
         "limit",
         "max_same",
+        "merge",
         "num_processes",
         "num_workers",
         "on_error",
