@@ -161,6 +161,29 @@ def test_parquet_of_bytes_and_of_paths(column, tmp_path, output):
     assert [data[n] in written.values() for n in range(3)] == [True] * 3
 
 
+def test_a_table_in_a_store_names_images_beside_it(memory):
+    memory.pipe("/bucket/in/photos/1.png", png(1))
+    memory.pipe("/bucket/in/photos/2.png", b"<html>try later</html>")
+    buffer = io.BytesIO()
+    named = ["photos/1.png", "photos/2.png", "photos/3.png", "file:///etc/hostname"]
+    pq.write_table(pa.table({"file_name": named}), buffer)
+    memory.pipe("/bucket/in/t.parquet", buffer.getvalue())
+    output = ShardFolder.begin(Folder("memory://bucket/out"), SETTINGS)
+    part = caption_shard("memory://bucket/in/t.parquet", STATION, output, job("jsonl"))
+    assert (part.captioned, part.broken) == (1, 3)
+    row = json.loads(output.folder.read("t.jsonl"))
+    assert (row["id"], row["file_name"]) == ("photos/1.png", "memory://bucket/in/photos/1.png")
+    assert "file:///etc/hostname" in part.errors[2]
+
+
+@pytest.mark.parametrize("broken", [{"png": b"no image"}, {"cls": b"1"}])
+def test_the_first_fault_may_end_it(broken, tmp_path, output):
+    (tmp_path / "x.tar").write_bytes(tar({"a": {"png": png(0)}, "b": broken, "c": {"png": png(1)}}))
+    with pytest.raises(UsageError, match=r"x\.tar"):
+        caption_shards([str(tmp_path / "x.tar")], build, output, job(fail=True), silent)
+    assert (output.done(), output.failed()) == (set(), {})
+
+
 def test_a_cut_tar_gives_what_stands_before_the_cut(tmp_path, output):
     whole = plain(0, 10)
     (tmp_path / "x.tar").write_bytes(whole[: len(whole) // 2])
