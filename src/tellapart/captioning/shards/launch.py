@@ -35,6 +35,9 @@ logger = logging.getLogger(__name__)
 ATTEMPTS = 3
 """How often a shard is tried before it is given up."""
 
+FRUITLESS = 30
+"""Failed tries without a single captioned shard after which a command stops: then something else than the shards is wrong."""
+
 _INDEX = re.compile(r"(\d*)/(\d+)")
 _SCHEDULERS = (
     ("SLURM_ARRAY_TASK_ID", "SLURM_ARRAY_TASK_COUNT"),
@@ -189,7 +192,11 @@ class _Queue:
     tries: dict[str, int] = field(default_factory=dict)
 
     def heard(self, shard: str, answer: Answer) -> None:
-        """Count what a try gave. A shard that failed is tried again after all others."""
+        """Count what a try gave. A shard that failed is tried again after all others.
+
+        Raises:
+            UsageError: nothing but failures came so far, and enough of them.
+        """
         if isinstance(answer, Part):
             self.outcome.add(answer)
             return
@@ -201,6 +208,10 @@ class _Queue:
                 self.outcome.elsewhere.append(name)
             return
         self.tries[shard] = self.tries.get(shard, 0) + 1
+        if not self.outcome.done and sum(self.tries.values()) >= FRUITLESS:
+            raise UsageError(
+                f"the first {FRUITLESS} tries all failed, the last one at {shard} ({answer.rstrip('.')}): repair that first."
+            )
         if self.tries[shard] < ATTEMPTS:
             logger.warning("%s failed (%s); it is tried again.", shard, answer.rstrip("."))
             self.left.append(shard)
@@ -233,7 +244,7 @@ def caption_shards(shards: Sequence[str], build: Build, output: ShardFolder, job
         told: hears after every shard.
 
     Raises:
-        UsageError: the models cannot be loaded, or a shard fails and ``job.pace.fail``.
+        UsageError: the models cannot be loaded, every shard fails, or one fails and ``job.pace.fail``.
     """
     begun, done = time.monotonic(), output.done()
     left = deque(shard for shard in shards if output_name(shard, job.kind) not in done)
