@@ -35,14 +35,17 @@ _SECRETS = re.compile(
 )
 
 
-_SECRET_NAMES = re.compile(r"KEY|TOKEN|SECRET|PASSW|CREDENTIAL", re.IGNORECASE)
+_SECRET_NAMES = re.compile(
+    r"(?:^|_)(?:API)?(?:KEY|TOKEN|SECRET|CREDENTIALS?|CONNECTION_STRING)(?:_|$)|PASSW", re.IGNORECASE
+)
 _SHORTEST_SECRET = 8  # characters; shorter values are settings rather than secrets
 
 
 def without_secrets(text: str) -> str:
     """The text with three dots in place of what looks like a token: libraries quote requests and addresses in their errors.
 
-    Values of environment variables that are called keys, tokens, secrets, passwords or credentials are left out, too.
+    Values of environment variables that are called keys, tokens, secrets, passwords, credentials or
+    connection strings are left out, too.
     """
     values = {value for name, value in os.environ.items() if _SECRET_NAMES.search(name)}
     for value in sorted(values, key=len, reverse=True):
