@@ -114,3 +114,19 @@ def test_messages_hold_no_token(text, told, capsys):
     assert without_secrets(text) == told
     note(text)
     assert capsys.readouterr().err == f"{told}\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "kept"),
+    [
+        ("AWS_SECRET_ACCESS_KEY", False),
+        ("HF_TOKEN", False),
+        ("PGPASSWORD", False),
+        ("AZURE_STORAGE_CONNECTION_STRING", False),
+        ("TOKENIZERS_PARALLELISM", True),
+        ("KEYBOARD", True),
+    ],
+)
+def test_secrets_of_the_environment_are_not_said(name, kept, monkeypatch):
+    monkeypatch.setenv(name, "abc123-long-value")
+    assert without_secrets("403 for abc123-long-value") == f"403 for {'abc123-long-value' if kept else '...'}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 
 
@@ -35,8 +36,22 @@ _SECRETS = re.compile(
 )
 
 
+_SECRET_NAMES = re.compile(
+    r"(?:^|_)(?:API)?(?:KEY|TOKEN|SECRET|CREDENTIALS?|CONNECTION_STRING)(?:_|$)|PASSW", re.IGNORECASE
+)
+_SHORTEST_SECRET = 8  # characters; shorter values are settings rather than secrets
+
+
 def without_secrets(text: str) -> str:
-    """The text with three dots in place of what looks like a token: libraries quote requests and addresses in their errors."""
+    """The text with three dots in place of what looks like a token: libraries quote requests and addresses in their errors.
+
+    Values of environment variables that are called keys, tokens, secrets, passwords, credentials or
+    connection strings are left out, too.
+    """
+    values = {value for name, value in os.environ.items() if _SECRET_NAMES.search(name)}
+    for value in sorted(values, key=len, reverse=True):
+        if len(value) >= _SHORTEST_SECRET:
+            text = text.replace(value, "...")
     return _SECRETS.sub(lambda found: f"{found[1] or found[2]}...", text)
 
 

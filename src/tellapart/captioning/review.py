@@ -16,7 +16,8 @@ from tellapart.files import write_text
 
 COLUMNS = ("photo", "caption", "reasons", "match", "occurrences")
 """The first is none that readers of tables take for an image's: a review in a folder of images is no data set."""
-_FEWEST_FOR_OUTLIERS = 50
+FEWEST_FOR_OUTLIERS = 50
+"""Captions from which outliers of likeness are told."""
 
 
 def same_limit(images: int) -> int:
@@ -30,7 +31,7 @@ def low_limit(matches: Sequence[float]) -> float | None:
     A robust standard deviation is 1.4826 times the median distance from the median. None for fewer than 50 captions, or
     when half of them match equally well.
     """
-    if len(matches) < _FEWEST_FOR_OUTLIERS:
+    if len(matches) < FEWEST_FOR_OUTLIERS:
         return None
     middle = statistics.median(matches)
     spread = 1.4826 * statistics.median(abs(match - middle) for match in matches)
@@ -39,7 +40,7 @@ def low_limit(matches: Sequence[float]) -> float | None:
 
 def occurrences(rows: Sequence[Row]) -> Counter[str]:
     """How often each caption occurs, without regard to case and punctuation."""
-    return Counter(_same(caption.caption) for _, caption in rows)
+    return Counter(same_words(caption.caption) for _, caption in rows)
 
 
 def judged(
@@ -60,7 +61,7 @@ def judged(
         lowest = low_limit([caption.match for _, caption in rows if caption.match is not None])
     judged: list[Row] = []
     for item, caption in rows:
-        if SAME_CAPTION in checks and caption.caption and often[_same(caption.caption)] > most:
+        if SAME_CAPTION in checks and caption.caption and often[same_words(caption.caption)] > most:
             caption = caption.flagged(SAME_CAPTION)
         if lowest is not None and caption.match is not None and caption.match < lowest:
             caption = caption.flagged(LOW_MATCH)
@@ -83,7 +84,7 @@ def write_review(path: Path, rows: Sequence[Row], errors: Mapping[str, str], ite
             caption.caption,
             " ".join(caption.flags),
             "" if caption.match is None else f"{caption.match:.4f}",
-            str(often[_same(caption.caption)]),
+            str(often[same_words(caption.caption)]),
         ]
         for item, caption in flagged
     ]
@@ -102,5 +103,6 @@ def _badness(row: Row) -> tuple[int, int, float]:
     return worst, -len(caption.flags), math.inf if caption.match is None else caption.match
 
 
-def _same(caption: str) -> str:
+def same_words(caption: str) -> str:
+    """A caption without case and punctuation, by which equal ones are counted."""
     return " ".join(words(caption)) or caption

@@ -7,22 +7,18 @@ would stop all others.
 from __future__ import annotations
 
 import logging
-import multiprocessing
-import os
-import signal
 import sys
-import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
-from multiprocessing.context import ForkServerContext, SpawnContext
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
 from tellapart.captioning.journal import Journal, read_journal
 from tellapart.captioning.outputs.base import Output
+from tellapart.captioning.processes import buried, ended, started
 from tellapart.captioning.records import Caption, Item
 from tellapart.captioning.serve import Build, Tell, serve
 from tellapart.errors import UsageError
@@ -30,7 +26,6 @@ from tellapart.errors import UsageError
 logger = logging.getLogger(__name__)
 
 _AHEAD = 2  # batches a worker is handed beyond those its threads are reading
-_PATIENCE = 10.0  # seconds that workers have to end
 
 
 @dataclass(frozen=True)
@@ -87,7 +82,7 @@ def in_processes(orders: Orders, batches: Iterator[list[Item]], journal: Callabl
                     crew.remove(worker)
                     _bury(worker, work, tell, others=len(crew))
     finally:
-        _end(crew)
+        ended([(worker.process, worker.connection) for worker in crew])
     if work.left():
         raise UsageError(
             "all worker processes died (perhaps for want of memory): run the same command again to resume, with fewer "
@@ -119,33 +114,9 @@ class _Work:
         self._returned.extendleft(reversed([batch for batch in batches if batch]))
 
 
-def _context(imports: Sequence[str]) -> ForkServerContext | SpawnContext:
-    """How workers begin.
-
-    On Linux they are forked from a process that has imported what they need, once for all of them, and that has neither
-    threads nor a GPU. It is started with the first worker, and ends with this process. Elsewhere each worker imports alone.
-    """
-    if sys.platform != "linux":
-        return multiprocessing.get_context("spawn")
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(list(imports))
-    return context
-
-
 def _start(orders: Orders, rank: int, journal: Path) -> _Worker:
-    context = _context(orders.imports)
-    ours, theirs = context.Pipe()
-    process = context.Process(target=_begin, args=(dict(os.environ), orders, rank, journal, theirs), daemon=True)
-    main = threading.current_thread() is threading.main_thread()
-    # Ctrl-C goes to every process of the terminal: workers leave it to the main one, from their first moment on.
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN) if main else None
-    try:
-        process.start()
-    finally:
-        if main:
-            signal.signal(signal.SIGINT, before)
-    theirs.close()
-    return _Worker(process, ours, journal)
+    process, connection = started(_work, (orders, rank, journal), orders.imports)
+    return _Worker(process, connection, journal)
 
 
 def _heard(worker: _Worker, tell: Tell) -> bool:
@@ -164,12 +135,7 @@ def _heard(worker: _Worker, tell: Tell) -> bool:
 
 def _bury(worker: _Worker, work: _Work, tell: Tell, *, others: int) -> None:
     """Report a dead worker and give back what it did not caption; what it journalled without telling is told."""
-    worker.process.join(_PATIENCE)
-    if worker.process.is_alive():
-        worker.process.kill()
-        worker.process.join()
-    code = worker.process.exitcode or 0
-    how = f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
+    how = buried(worker.process)
     logger.warning(
         "worker %s %s; its images go to %s.", worker.journal.stem.rpartition("-")[2], how, f"{others} other worker(s)"
     )
@@ -181,30 +147,8 @@ def _bury(worker: _Worker, work: _Work, tell: Tell, *, others: int) -> None:
     work.give_back([[item for item in batch if item.id not in safe] for batch in worker.handed])
 
 
-def _end(crew: Sequence[_Worker]) -> None:
-    """Stop all workers and wait for them."""
-    for worker in crew:
-        worker.connection.close()
-        worker.process.terminate()
-    for worker in crew:
-        worker.process.join(_PATIENCE)
-        if worker.process.is_alive():
-            worker.process.kill()
-            worker.process.join()
-
-
-def _begin(environment: dict[str, str], orders: Orders, rank: int, journal: Path, connection: Connection) -> None:
-    """Begin a worker with the environment of now, and not of when the first worker of all began."""
-    os.environ.clear()
-    os.environ.update(environment)
-    _work(orders, rank, journal, connection)
-
-
 def _work(orders: Orders, rank: int, journal: Path, connection: Connection) -> None:
     """A worker's life."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # so that temporary files are removed
-    threading.Thread(target=_die_with_parent, daemon=True).start()
 
     def take(block: bool) -> list[Item] | None:
         return connection.recv() if block or connection.poll() else None
@@ -224,13 +168,3 @@ def _work(orders: Orders, rank: int, journal: Path, connection: Connection) -> N
         return
     except (UsageError, OSError) as error:
         send(error)
-    finally:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)  # nothing is left to be tidied up
-
-
-def _die_with_parent() -> None:
-    """Wait for the main process to end, in whatever way, and end with it."""
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        wait([parent.sentinel])
-        os._exit(1)

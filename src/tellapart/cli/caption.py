@@ -39,6 +39,7 @@ from tellapart.cli.caption_options import (
     top_p_of,
     weights_of,
 )
+from tellapart.cli.caption_shards import caption_by_shard, check_unsharded, merge
 from tellapart.cli.command import options_of
 from tellapart.cli.console import note, say
 from tellapart.cli.unreadable import Errors, summarize
@@ -82,6 +83,8 @@ IMPORTS = (
 
 def run(argv: Sequence[str]) -> int:
     """Caption what the words name; broken images are reported and left out, which --strict makes an error."""
+    if any(word.partition("=")[0] == "--merge" for word in argv):
+        return merge(argv)
     chosen = options_of(
         argv,
         CaptionOptions,
@@ -92,6 +95,9 @@ def run(argv: Sequence[str]) -> int:
     if chosen is None:
         return 0
     words, options = chosen
+    if options.by_shard:
+        return caption_by_shard(words, options, BuildStation, pace_of)
+    check_unsharded(options)
     check(options)
     items = plan(
         words,

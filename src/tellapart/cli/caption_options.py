@@ -112,6 +112,15 @@ class CaptionOptions:
         num_workers: threads that read images ahead, in each process.
         num_processes: processes that share the work, each on its own GPU, or on its share of the CPU.
         batch_by_size: put images of similar shape into one batch.
+        by_shard: read .tar and .parquet shards one by one and write a shard of the same name for each into --output, a
+            folder here or in a store (s3://, gs://, hf://). Several commands can share the work.
+        shard: caption part I of N of the shards, I/N with I from 0, with --by_shard; /N takes I from the scheduler; null takes
+            both from the variables of SLURM's arrays or torchrun, else all shards.
+        plan: with --by_shard, caption 200 images, print images per second of each stage and what the collection costs,
+            and write nothing.
+        price: dollars per hour of this machine, for --plan.
+        merge: caption nothing, but write one review of all shards in this folder, which --by_shard wrote; goes with --max_same,
+            --min_match and --strict only.
     """
 
     examples: ClassVar[tuple[str, ...]] = (
@@ -120,6 +129,8 @@ class CaptionOptions:
         "tellapart caption clips/ --captioner runs/y --output captions.jsonl",
         "tellapart caption photos/ --captioner runs/x --apart --listener world/listener",
         "tellapart caption photos/ --captioner runs/x --n 8 --rerank clip_s --listener world/listener",
+        "tellapart caption s3://b/shards --captioner runs/x --by_shard --output s3://b/captions",
+        "tellapart caption --merge s3://b/captions",
     )
     groups: ClassVar[dict[str, tuple[str, ...]]] = {
         "models": ("captioner", "listener", "features", "dtype", "prompt", "context", "context_extension", "words"),
@@ -156,6 +167,7 @@ class CaptionOptions:
         ),
         "checks of captions": ("gate", "resample", "resample_on", "openers", "min_match", "max_same"),
         "style": ("style", "max_characters", "strip_openers", "prefix", "suffix"),
+        "many shards": ("by_shard", "shard", "plan", "price", "merge"),
         "speed": ("batch_size", "num_workers", "num_processes", "batch_by_size"),
     }
     captioner: str
@@ -221,6 +233,11 @@ class CaptionOptions:
     num_workers: int = 2
     num_processes: int = 1
     batch_by_size: bool = True
+    by_shard: bool = False
+    shard: str | None = None
+    plan: bool = False
+    price: float | None = None
+    merge: str | None = None
 
 
 ENDINGS = {".json": "coco", ".jsonl": "jsonl", ".parquet": "parquet"}
@@ -238,17 +255,22 @@ FREE = frozenset(
     {
         "batch_by_size",
         "batch_size",
+        "by_shard",
         "dry_run",
         "allow_private",
         "format",
         "frames",
         "limit",
         "max_same",
+        "merge",
         "num_processes",
         "num_workers",
         "on_error",
         "output",
         "overwrite",
+        "plan",
+        "price",
+        "shard",
         "split",
         "strict",
     }

@@ -79,10 +79,18 @@ def columns_of(path: Path) -> Columns:
     Raises:
         UsageError: it is not a Parquet file.
     """
+    with opened(path) as file:
+        return columns_in(file.schema_arrow)
+
+
+def columns_in(schema: Any) -> Columns:
+    """The columns of an Arrow schema.
+
+    Args:
+        schema: as ``pyarrow.parquet.ParquetFile(...).schema_arrow`` gives it.
+    """
     import pyarrow as pa
 
-    with opened(path) as file:
-        schema = file.schema_arrow
     structs = {name for name in schema.names if _has(schema, name, BYTES)}
     binary = {field.name for field in schema if pa.types.is_binary(field.type) or pa.types.is_large_binary(field.type)}
     images = tuple(name for name in schema.names if name in structs | binary)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from typing import Any
 
 from tellapart.captioning.outputs.base import Output, image_ids, record
 from tellapart.captioning.records import Item, Row
@@ -52,12 +53,27 @@ class Parquet(_OneFile):
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        candidate = pa.struct([("caption", pa.string()), ("score", pa.float64())])
-        kinds = {"id": pa.string(), "file_name": pa.string(), "caption": pa.string(), "score": pa.float64()}
-        kinds |= {"match": pa.float64(), "flags": pa.list_(pa.string())}
-        kinds |= {"margin": pa.float64(), "rival": pa.string()} if any(caption.rival for _, caption in rows) else {}
-        kinds |= {"candidates": pa.list_(candidate)} if any(caption.candidates for _, caption in rows) else {}
+        schema = table_schema(
+            rivals=any(caption.rival for _, caption in rows), candidates=any(caption.candidates for _, caption in rows)
+        )
         values = [{"flags": [], **record(item, caption, self.place.parent)} for item, caption in rows]
         with beside(self.place) as temporary:
-            pq.write_table(pa.Table.from_pylist(values, schema=pa.schema(list(kinds.items()))), temporary)
+            pq.write_table(pa.Table.from_pylist(values, schema=schema), temporary)
         return len(rows)
+
+
+def table_schema(*, rivals: bool, candidates: bool) -> Any:
+    """The Arrow schema of a table of captions.
+
+    Args:
+        rivals: whether there are columns of the nearest look-alike.
+        candidates: whether there is a column of all captions that were drawn.
+    """
+    import pyarrow as pa
+
+    candidate = pa.struct([("caption", pa.string()), ("score", pa.float64())])
+    kinds = {"id": pa.string(), "file_name": pa.string(), "caption": pa.string(), "score": pa.float64()}
+    kinds |= {"match": pa.float64(), "flags": pa.list_(pa.string())}
+    kinds |= {"margin": pa.float64(), "rival": pa.string()} if rivals else {}
+    kinds |= {"candidates": pa.list_(candidate)} if candidates else {}
+    return pa.schema(list(kinds.items()))

@@ -21,9 +21,10 @@ from tellapart.files import beside, remove_half_written, write_text
 logger = logging.getLogger(__name__)
 
 IMAGES_A_SHARD = 1000
-_OF_CAPTIONS = frozenset(("captions", "text", "score", "match", "flags", "candidates"))
+OF_CAPTIONS = frozenset(("captions", "text", "score", "match", "flags", "candidates"))
 """What a sample's .json may hold of an earlier caption."""
-_TEXTS = (".txt", ".caption", ".json")
+TEXTS = (".txt", ".caption", ".json")
+"""Endings of what is written anew for a captioned sample."""
 Members = Iterable[tuple[str, bytes]]
 
 
@@ -91,7 +92,7 @@ class WebDataset(Output):
             left_out = self._left_out
             with beside(target) as temporary, tarfile.open(temporary, "w") as tar:
                 for name, data in shard.members():
-                    _add(tar, name, data)
+                    add_member(tar, name, data)
             if self._left_out == left_out:
                 write_text(mark, shard.key)
         left = sorted(shard.name for shard in self.place.glob("*.tar") if shard.name not in written)
@@ -127,14 +128,14 @@ class WebDataset(Output):
                 continue
             key = f"{index:09}"
             yield f"{key}{PurePosixPath(item.relative).suffix.lower() or '.jpg'}", data
-            yield from _captions(key, self._row(item, caption, key))
+            yield from caption_members(key, self._row(item, caption, key))
 
     def _recaptioned(self, archive: Path, rows: Sequence[Row]) -> Members:
         """The members of a shard in their order, where each captioned sample has the new caption."""
         by_place = {item.image.offset: (item, caption) for item, caption in rows if isinstance(item.image, PackedImage)}
         with tarfile.open(archive, "r:") as tar:
             members = [member for member in tar.getmembers() if member.isfile()]
-            keys = {member.offset_data: _split(member.name)[0] for member in members}
+            keys = {member.offset_data: split_name(member.name)[0] for member in members}
             rows_of = {keys[place]: row for place, row in by_place.items() if place in keys}
             if gone := sum(place not in keys for place in by_place):
                 logger.warning("%s has changed since it was captioned: %d captions are left out.", archive, gone)
@@ -142,18 +143,18 @@ class WebDataset(Output):
             left = dict(rows_of)
             before: dict[str, dict[str, Any]] = {}
             for member in members:
-                key, ending = _split(member.name)
+                key, ending = split_name(member.name)
                 if key in rows_of and ending == ".json":
-                    before[key] = _object(_data(tar, member))
+                    before[key] = json_object(_data(tar, member))
             for number, member in enumerate(members):
-                key, ending = _split(member.name)
-                if key not in rows_of or ending not in _TEXTS:
+                key, ending = split_name(member.name)
+                if key not in rows_of or ending not in TEXTS:
                     yield member.name, _data(tar, member)
-                follows = _split(members[number + 1].name)[0] if number + 1 < len(members) else None
+                follows = split_name(members[number + 1].name)[0] if number + 1 < len(members) else None
                 if key in left and follows != key:
                     item, caption = left.pop(key)
-                    kept = {name: value for name, value in before.get(key, {}).items() if name not in _OF_CAPTIONS}
-                    yield from _captions(key, kept | self._row(item, caption, key))
+                    kept = {name: value for name, value in before.get(key, {}).items() if name not in OF_CAPTIONS}
+                    yield from caption_members(key, kept | self._row(item, caption, key))
 
     def _row(self, item: Item, caption: Caption, key: str) -> dict[str, Any]:
         row = record(item, caption, self.place)
@@ -172,19 +173,20 @@ def _key(rows: Sequence[Row]) -> str:
     return hashlib.sha256(told.encode()).hexdigest()
 
 
-def _split(name: str) -> tuple[str, str]:
+def split_name(name: str) -> tuple[str, str]:
     """A member's key and ending, as WebDataset cuts them: at the first point of the file's name."""
     folder, slash, file = name.rpartition("/")
     stem, point, ending = file.partition(".")
     return f"{folder}{slash}{stem}", f"{point}{ending}".lower()
 
 
-def _captions(key: str, row: dict[str, Any]) -> Members:
+def caption_members(key: str, row: dict[str, Any]) -> Members:
+    """The ``.txt`` and ``.json`` of a sample."""
     yield f"{key}.txt", row["caption"].encode()
     yield f"{key}.json", json.dumps(row, ensure_ascii=False).encode()
 
 
-def _object(data: bytes) -> dict[str, Any]:
+def json_object(data: bytes) -> dict[str, Any]:
     """A sample's JSON, if it is an object."""
     try:
         value = json.loads(data)
@@ -199,7 +201,8 @@ def _data(tar: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
     return file.read()
 
 
-def _add(tar: tarfile.TarFile, name: str, data: bytes) -> None:
+def add_member(tar: tarfile.TarFile, name: str, data: bytes) -> None:
+    """Append a file to an archive."""
     member = tarfile.TarInfo(name)
     member.size = len(data)
     tar.addfile(member, io.BytesIO(data))

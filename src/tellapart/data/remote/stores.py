@@ -14,7 +14,7 @@ from typing import Any, BinaryIO
 from tellapart.data.remote.addresses import file_of, is_web, scheme_of
 from tellapart.data.remote.images import LARGEST_IMAGE, RemoteImage
 from tellapart.data.sniff import ImageError
-from tellapart.errors import UsageError
+from tellapart.errors import UsageError, without_secrets
 from tellapart.files import beside, cache_dir, read_object, write_json
 from tellapart.progress import bar
 
@@ -22,6 +22,7 @@ LARGEST_COPY = 100 * 2**30
 """Bytes from which a remote table or archive is refused."""
 
 _CHUNK = 2**20
+_CREDENTIALS = re.compile(r"[a-z][a-z0-9+.-]*://[^/@]*:[^/@]*@", re.IGNORECASE)
 _VERSIONS = ("ETag", "etag", "blob_id", "md5Hash", "LastModified", "last_modified", "updated", "mtime", "created")
 """What file systems call what changes with a file."""
 
@@ -73,10 +74,10 @@ def reading(url: str) -> Iterator[BinaryIO]:
         ImageError: it cannot be read.
     """
     try:
-        filesystem, path = _filesystem(url)
+        filesystem, path = filesystem_at(url)
     except UsageError as error:  # such as a package that is not installed
         raise ImageError(str(error)) from error
-    with _explained(url, ImageError), filesystem.open(path, "rb") as file:
+    with explained(url, ImageError), filesystem.open(path, "rb") as file:
         yield file
 
 
@@ -86,8 +87,8 @@ def listed(url: str) -> list[StoredFile]:
     Raises:
         UsageError: there is nothing there, or the file system cannot be used.
     """
-    filesystem, path = _filesystem(url)
-    with _explained(url, UsageError):
+    filesystem, path = filesystem_at(url)
+    with explained(url, UsageError):
         if has_magic(path):
             found: Mapping[str, Any] = filesystem.glob(path, detail=True)
         else:
@@ -104,10 +105,10 @@ def listed(url: str) -> list[StoredFile]:
 
 def folder_of(url: str) -> str | None:
     """A folder's address as listings write it; None for files and patterns."""
-    filesystem, path = _filesystem(url)
+    filesystem, path = filesystem_at(url)
     if has_magic(path):
         return None
-    with _explained(url, UsageError):
+    with explained(url, UsageError):
         return str(filesystem.unstrip_protocol(path)) if filesystem.isdir(path) else None
 
 
@@ -122,18 +123,41 @@ def _version(info: Mapping[str, Any]) -> str:
     return f"{info.get('size')} {stamp}"
 
 
-def _filesystem(url: str) -> tuple[Any, str]:
+def filesystem_at(url: str) -> tuple[Any, str]:
+    """The file system of an address, and the path in it.
+
+    Raises:
+        UsageError: the address is chained or holds credentials, or the file system cannot be used.
+
+    Example:
+        >>> filesystem_at("memory://bucket/x.tar")[1]
+        '/bucket/x.tar'
+    """
     from fsspec.core import url_to_fs
 
     if "::" in url:
         raise UsageError(f"{url} chains addresses with '::': name one address.")
-    with _explained(url, UsageError):
+    if _CREDENTIALS.match(url):
+        raise UsageError(
+            f"an address of {scheme_of(url)}:// holds a user and a password: leave them out, and set them in the environment."
+        )
+    with explained(url, UsageError):
         filesystem, path = url_to_fs(url)
         return filesystem, str(path)
 
 
 @contextmanager
-def _explained(url: str, kind: type[UsageError]) -> Iterator[None]:
+def explained(url: str, kind: type[UsageError], *, doing: str = "read") -> Iterator[None]:
+    """Raise whatever a file system raises in the block as one sentence, without the secrets of the environment.
+
+    Args:
+        url: the address.
+        kind: class of the error.
+        doing: what is done with the address, in the participle: read, written.
+
+    Raises:
+        UsageError: of that class.
+    """
     try:
         yield
     except UsageError:
@@ -141,11 +165,11 @@ def _explained(url: str, kind: type[UsageError]) -> Iterator[None]:
     except FileNotFoundError as error:
         raise kind(f"{url} does not exist: check the address.") from error
     except ImportError as error:
-        reason = " ".join(str(error).split()).rstrip(".")
+        reason = without_secrets(" ".join(str(error).split())).rstrip(".")
         raise kind(f"{scheme_of(url)}:// needs a package that is not installed ({reason}): install it.") from error
     except Exception as error:  # each file system has errors of its own
-        reason = " ".join(str(error).split())[:300].rstrip(".") or type(error).__name__
-        raise kind(f"{url} cannot be read ({reason}): check the address and your access to it.") from error
+        reason = without_secrets(" ".join(str(error).split()))[:300].rstrip(".") or type(error).__name__
+        raise kind(f"{url} cannot be {doing} ({reason}): check the address and your access to it.") from error
 
 
 # Copies of what cannot be read in place: tables, and archives whose images lie at byte offsets. A copy is taken again when
@@ -183,8 +207,8 @@ def _stored_copy(url: str, version: str) -> Path:
     copy = _place(url)
     if copy.is_file() and read_object(_about(copy)).get("version") == version:
         return copy
-    filesystem, path = _filesystem(url)
-    with _explained(url, UsageError), filesystem.open(path, "rb") as file:
+    filesystem, path = filesystem_at(url)
+    with explained(url, UsageError), filesystem.open(path, "rb") as file:
         _write(copy, iter(lambda: file.read(_CHUNK), b""), url, getattr(file, "size", None))
     write_json(_about(copy), {"url": url, "version": version})
     return copy

@@ -1,0 +1,338 @@
+"""Which shards this command captions, and captioning them in this process or in several.
+
+Nothing is shared between commands but the folder of the output: each takes its part of the shards by number, and on one file
+system also holds a lock per shard.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+
+from tellapart.captioning.processes import buried, ended, started
+from tellapart.captioning.serve import Build, Station
+from tellapart.captioning.shards.output import ShardFolder
+from tellapart.captioning.shards.parts import Part
+from tellapart.captioning.shards.samples import ENDINGS
+from tellapart.captioning.shards.shard import ShardJob, caption_shard, output_name
+from tellapart.data.formats.patterns import expand, is_pattern
+from tellapart.data.remote.addresses import file_of, is_web, scheme_of
+from tellapart.data.remote.folders import BACK_OFF, retried
+from tellapart.data.remote.stores import listed
+from tellapart.errors import UsageError, without_secrets
+from tellapart.locks import TakenError
+
+logger = logging.getLogger(__name__)
+
+ATTEMPTS = 3
+"""How often a shard is tried before it is given up."""
+
+FRUITLESS = 30
+"""Failed tries without a single captioned shard after which a command stops: then something else than the shards is wrong."""
+
+_INDEX = re.compile(r"(\d*)/(\d+)")
+_SCHEDULERS = (
+    ("SLURM_ARRAY_TASK_ID", "SLURM_ARRAY_TASK_COUNT"),
+    ("JOB_COMPLETION_INDEX", None),
+    ("RANK", "WORLD_SIZE"),
+)
+"""Variables of SLURM's arrays, Kubernetes' indexed jobs (which do not say how many there are) and torchrun."""
+
+
+def shards_of(words: Sequence[str]) -> list[str]:
+    """The shards that words of a command line name, in order: files, patterns, folders, and the same in stores.
+
+    Raises:
+        UsageError: nothing is named, something is not a shard, or two shards have the same name.
+    """
+    if not words:
+        raise UsageError("no shards were given: name .tar or .parquet files, a pattern, or a folder of them.")
+    shards = [shard for word in words for shard in _named(word)]
+    named: dict[str, str] = {}
+    for shard in shards:
+        other = named.setdefault(file_of(shard).rpartition(".")[0], shard)
+        if other != shard:
+            raise UsageError(f"{other} and {shard} have the same name: caption them into different folders.")
+    return list(named.values())
+
+
+def _named(word: str) -> list[str]:
+    if is_web(word):
+        raise UsageError(f"{word} is not in a store that can be listed: copy the shards, or leave --by_shard out.")
+    if scheme_of(word) is not None:
+        found = [file.url for file in retried(lambda: listed(word))]
+    elif Path(word).is_dir():
+        found = sorted(str(path) for path in Path(word).iterdir() if path.is_file() and not path.name.startswith("."))
+    elif Path(word).exists() or is_pattern(word):
+        found = list(expand(word))
+    else:
+        raise UsageError(f"{word} does not exist: name .tar or .parquet files, a pattern, or a folder of them.")
+    shards = [name for name in found if name.endswith(ENDINGS)]
+    if not shards:
+        raise UsageError(f"{word} names no shard ({', '.join(ENDINGS)}): caption it without --by_shard.")
+    return shards
+
+
+def share_of(given: str | None, environment: Mapping[str, str]) -> tuple[int, int]:
+    """Which part of the shards is this command's: ``(index, count)``, index from 0.
+
+    Args:
+        given: ``I/N``; ``/N`` takes the index from the scheduler's variables; None takes both, and all shards where there are
+            none.
+        environment: with the variables of SLURM's arrays, Kubernetes' indexed jobs or torchrun.
+
+    Raises:
+        UsageError: it is not such a part, or the scheduler does not say how many there are.
+
+    Example:
+        >>> share_of(None, {"SLURM_ARRAY_TASK_ID": "5", "SLURM_ARRAY_TASK_MIN": "1", "SLURM_ARRAY_TASK_COUNT": "8"})
+        (4, 8)
+    """
+    match = None if given is None else _INDEX.fullmatch(given)
+    if given is not None and match is None:
+        raise UsageError(f"--shard is {given!r}: write I/N, such as 0/8 for the first of eight parts.")
+    index, count = _scheduled(environment)
+    if match is not None:
+        index, count = (int(match[1]) if match[1] else index), int(match[2])
+    if index is None and count is None:
+        return 0, 1
+    if index is None:
+        raise UsageError(f"--shard {given} takes the index from the scheduler, which sets none: write I/N.")
+    if count is None:
+        raise UsageError("JOB_COMPLETION_INDEX does not say how many parts there are: give --shard /N.")
+    if index >= count:
+        raise UsageError(f"--shard is {index}/{count}: parts are counted from 0 to {count - 1}.")
+    return index, count
+
+
+def _scheduled(environment: Mapping[str, str]) -> tuple[int | None, int | None]:
+    for index, count in _SCHEDULERS:
+        if environment.get(index, "").isdecimal() and (count is None or environment.get(count, "").isdecimal()):
+            own = int(environment[index])
+            if index.startswith("SLURM"):  # arrays may begin anywhere, and leave numbers out
+                first, step = (environment.get(f"SLURM_ARRAY_TASK_{name}", "") for name in ("MIN", "STEP"))
+                own = (own - int(first or 0)) // int(step or 1)
+            return own, None if count is None else int(environment[count])
+    return None, None
+
+
+@dataclass
+class Outcome:
+    """What came of this command's shards.
+
+    Attributes:
+        before: shards that were done before.
+        done: shards captioned now.
+        images: images captioned now.
+        broken: samples without a caption.
+        flagged: captions with a fault.
+        damaged: why a tar could not be read to its end.
+        elsewhere: shards that another process held.
+        failed: shard -> why it was given up.
+        seconds: since the start.
+    """
+
+    before: int = 0
+    done: int = 0
+    images: int = 0
+    broken: int = 0
+    flagged: int = 0
+    damaged: list[str] = field(default_factory=list)
+    elsewhere: list[str] = field(default_factory=list)
+    failed: dict[str, str] = field(default_factory=dict)
+    seconds: float = 0.0
+
+    def add(self, part: Part) -> None:
+        """Count a shard that was captioned."""
+        self.done += 1
+        self.images += part.captioned
+        self.broken += part.broken
+        self.flagged += part.flagged
+        self.damaged += [part.damaged] if part.damaged else []
+
+
+Answer = Part | str | None
+"""What a try gave: the review part, why it failed, or nothing where another process has the shard or had done it."""
+
+
+def attempt(shard: str, station: Station, output: ShardFolder, job: ShardJob) -> Answer:
+    """Try to caption a shard.
+
+    Raises:
+        UsageError: it fails, and ``pace.fail``.
+    """
+    name = output_name(shard, job.kind)
+    try:
+        with output.claim(name):
+            return None if output.is_done(name) else caption_shard(shard, station, output, job)
+    except TakenError:
+        return None
+    except Exception as error:  # whatever is wrong with one shard, the others go on
+        if job.pace.fail:
+            raise
+        return without_secrets(" ".join(str(error).split())) or type(error).__name__
+
+
+@dataclass
+class _Queue:
+    """The shards that are left, and how often each was tried."""
+
+    left: deque[str]
+    output: ShardFolder
+    job: ShardJob
+    outcome: Outcome
+    tries: dict[str, int] = field(default_factory=dict)
+
+    def heard(self, shard: str, answer: Answer) -> None:
+        """Count what a try gave. A shard that failed is tried again after all others.
+
+        Raises:
+            UsageError: nothing but failures came so far, and enough of them.
+        """
+        if isinstance(answer, Part):
+            self.outcome.add(answer)
+            return
+        name = output_name(shard, self.job.kind)
+        if answer is None:
+            if self.output.is_done(name):
+                self.outcome.before += 1
+            else:
+                self.outcome.elsewhere.append(name)
+            return
+        self.tries[shard] = self.tries.get(shard, 0) + 1
+        if not self.outcome.done and sum(self.tries.values()) >= FRUITLESS:
+            raise UsageError(
+                f"the first {FRUITLESS} tries all failed, the last one at {shard} ({answer.rstrip('.')}): repair that first."
+            )
+        if self.tries[shard] < ATTEMPTS:
+            logger.warning("%s failed (%s); it is tried again.", shard, answer.rstrip("."))
+            self.left.append(shard)
+            return
+        self.outcome.failed[name] = answer
+        self.output.give_up(name, answer)
+
+    def next(self) -> str:
+        """The next shard, after a pause if it failed before."""
+        shard = self.left.popleft()
+        if tries := self.tries.get(shard, 0):
+            time.sleep(BACK_OFF * 2 ** (tries - 1))
+        return shard
+
+
+Told = Callable[[Outcome], None]
+"""Hears after every shard."""
+
+
+def caption_shards(shards: Sequence[str], build: Build, output: ShardFolder, job: ShardJob, told: Told) -> Outcome:
+    """Caption shards that are not done yet, in ``job.pace.processes`` processes.
+
+    A shard that fails, or kills its process, is tried three times in all, and then listed; the others are captioned.
+
+    Args:
+        shards: addresses of this command's shards.
+        build: makes the station of each process.
+        output: where the captions go.
+        job: the settings.
+        told: hears after every shard.
+
+    Raises:
+        UsageError: the models cannot be loaded, every shard fails, or one fails and ``job.pace.fail``.
+    """
+    begun, done = time.monotonic(), output.done()
+    left = deque(shard for shard in shards if output_name(shard, job.kind) not in done)
+    outcome = Outcome(before=len(shards) - len(left))
+    queue = _Queue(left, output, job, outcome)
+    if left:
+        tries = _here(queue, build) if job.pace.processes == 1 else _Crew(queue, build).tries()
+        for shard, answer in tries:
+            queue.heard(shard, answer)
+            outcome.seconds = time.monotonic() - begun
+            told(outcome)
+    return outcome
+
+
+def _here(queue: _Queue, build: Build) -> Iterator[tuple[str, Answer]]:
+    station = build(0, 1)
+    while queue.left:
+        shard = queue.next()
+        yield shard, attempt(shard, station, queue.output, queue.job)
+
+
+@dataclass
+class _Worker:
+    rank: int
+    process: BaseProcess
+    connection: Connection
+    shard: str | None = None
+
+
+class _Crew:
+    """Processes that are handed a shard at a time; one that dies is replaced while there are shards."""
+
+    def __init__(self, queue: _Queue, build: Build) -> None:
+        self._queue, self._build, self._pace = queue, build, queue.job.pace
+        self._size = min(self._pace.processes, len(queue.left))
+        self._crew: list[_Worker] = []
+        self._deaths = 0
+
+    def tries(self) -> Iterator[tuple[str, Answer]]:
+        try:
+            while True:
+                self._hand_out()
+                busy = [worker for worker in self._crew if worker.shard is not None]
+                if not busy:
+                    return
+                ready = wait([worker.connection for worker in busy])
+                for worker in [worker for worker in busy if worker.connection in ready]:
+                    shard, worker.shard = str(worker.shard), None
+                    yield shard, self._answer(worker)
+        finally:
+            ended([(worker.process, worker.connection) for worker in self._crew])
+
+    def _hand_out(self) -> None:
+        missing = sorted(set(range(self._size)) - {worker.rank for worker in self._crew})
+        for rank in missing[: len(self._queue.left)]:
+            orders = (self._build, rank, self._pace.processes, self._queue.output, self._queue.job)
+            self._crew.append(_Worker(rank, *started(_work, orders, self._pace.imports)))
+        for worker in self._crew:
+            if worker.shard is None and self._queue.left:
+                worker.shard = self._queue.next()
+                with suppress(OSError):  # it has just died, which is seen when it is listened to
+                    worker.connection.send(worker.shard)
+
+    def _answer(self, worker: _Worker) -> Answer:
+        try:
+            answer: Answer | Exception = worker.connection.recv()
+        except (EOFError, OSError):
+            self._crew.remove(worker)
+            self._deaths += 1
+            how = buried(worker.process)
+            if self._deaths >= ATTEMPTS * self._size and not self._queue.outcome.done:
+                raise UsageError(
+                    f"no shard was captioned, and {self._deaths} worker processes died; the last one {how}: give fewer "
+                    "--num_processes or a smaller --batch_size."
+                ) from None
+            return f"its process {how}"
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+def _work(build: Build, rank: int, processes: int, output: ShardFolder, job: ShardJob, connection: Connection) -> None:
+    """A worker's life."""
+    try:
+        station = build(rank, processes)
+        while True:
+            connection.send(attempt(connection.recv(), station, output, job))
+    except EOFError:  # nothing more to do
+        return
+    except (UsageError, OSError) as error:
+        connection.send(error)

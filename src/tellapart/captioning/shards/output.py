@@ -1,0 +1,157 @@
+"""The folder of a captioned collection: its shards, a review part per shard, and the settings that all of them share."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from pathlib import Path
+from typing import Any
+
+from tellapart.captioning.shards.parts import Part
+from tellapart.data.remote.folders import Folder
+from tellapart.errors import UsageError
+from tellapart.files import remove_half_written
+from tellapart.locks import Lock
+
+SETTINGS = "settings.json"
+REVIEW = "review"
+CLAIMS = ".claims"
+_FAILED = ".failed.json"
+
+
+class ShardFolder:
+    """Where shards of captions go.
+
+    A shard is done when its file is there, and its review part ``review/NAME.DIGEST.json``, which is written after it.
+    The digest is that of the settings, so shards of other settings do not count.
+
+    Args:
+        folder: the folder.
+        digest: of the settings.
+    """
+
+    def __init__(self, folder: Folder, digest: str) -> None:
+        self.folder, self.digest = folder, digest
+
+    @classmethod
+    def begin(cls, folder: Folder, settings: Mapping[str, Any], *, overwrite: bool = False) -> ShardFolder:
+        """The folder with these settings, which are written if there are none.
+
+        Args:
+            folder: the folder.
+            settings: everything that decides the captions, as JSON values.
+            overwrite: replace other settings, and caption all shards anew.
+
+        Raises:
+            UsageError: the folder was begun with other settings.
+        """
+        text = json.dumps(dict(settings), indent=2, sort_keys=True, ensure_ascii=False) + "\n"
+        now, before = json.loads(text), _settings(folder)
+        different = [] if before is None else [key for key in {**before, **now} if before.get(key) != now.get(key)]
+        if different and not overwrite:
+            key, said = different[0], before or {}
+            raise UsageError(
+                f"{folder.address} was begun with {_shown(key, said.get(key))}, not {_shown(key, now.get(key))}: give the same "
+                "options to resume, or --overwrite to start anew."
+            )
+        if before != now:
+            folder.write(SETTINGS, text.encode())
+        return cls(folder, digest_of(now))
+
+    @classmethod
+    def existing(cls, folder: Folder) -> ShardFolder:
+        """A folder that was begun before.
+
+        Raises:
+            UsageError: it has no settings.
+        """
+        settings = _settings(folder)
+        if settings is None:
+            raise UsageError(
+                f"{folder.address} holds no {SETTINGS}: name the --output of tellapart caption --by_shard."
+            )
+        return cls(folder, digest_of(settings))
+
+    @property
+    def base(self) -> Path:
+        """The folder that paths of images are relative to."""
+        return self.folder.local if self.folder.local is not None else Path(self.folder.address)
+
+    def part_name(self, shard: str) -> str:
+        """Where a shard's review part is."""
+        return f"{REVIEW}/{shard}.{self.digest}.json"
+
+    def done(self) -> set[str]:
+        """The shards that are done: two listings."""
+        ending = f".{self.digest}.json"
+        parts = {name.removesuffix(ending) for name in self.folder.names(REVIEW) if name.endswith(ending)}
+        return parts & self.folder.names()
+
+    def is_done(self, shard: str) -> bool:
+        """Whether a shard is done, of a folder on this machine; elsewhere the listing tells."""
+        local = self.folder.local
+        return local is not None and (local / shard).is_file() and (local / self.part_name(shard)).is_file()
+
+    def failed(self) -> dict[str, str]:
+        """Shard -> why it was given up."""
+        names = sorted(name for name in self.folder.names(REVIEW) if name.endswith(_FAILED))
+        found = ((name.removesuffix(_FAILED), self.folder.read(f"{REVIEW}/{name}")) for name in names)
+        return {shard: str(json.loads(data)["reason"]) for shard, data in found if data is not None}
+
+    def claim(self, shard: str) -> AbstractContextManager[Any]:
+        """Hold a shard while the block runs, in a folder on this machine; elsewhere ``--shard I/N`` divides them.
+
+        Raises:
+            TakenError: another process holds it.
+        """
+        local = self.folder.local
+        if local is None:
+            return nullcontext()
+        return Lock(local / CLAIMS / f"{shard}.lock", f"captioning {shard} into", what=local, patience=0.0)
+
+    @contextmanager
+    def writing(self, shard: str, finish: Callable[[], Part]) -> Iterator[Path]:
+        """A temporary file that becomes the shard, and after it the review part that ``finish`` gives.
+
+        Raises:
+            UsageError: a store cannot be written.
+            OSError: the same, on this machine.
+        """
+        if self.folder.local is not None:
+            remove_half_written(self.folder.local, {shard})
+            remove_half_written(self.folder.local / REVIEW, {f"{shard}.{self.digest}.json", f"{shard}{_FAILED}"})
+        with self.folder.writing(shard) as temporary:
+            yield temporary
+        self.folder.write(self.part_name(shard), finish().as_json())
+        self.folder.remove(f"{REVIEW}/{shard}{_FAILED}")
+
+    def give_up(self, shard: str, why: str) -> None:
+        """Write down that a shard failed."""
+        self.folder.write(f"{REVIEW}/{shard}{_FAILED}", json.dumps({"reason": why}, ensure_ascii=False).encode())
+
+    def parts(self) -> Iterator[Part]:
+        """The review parts of all shards that are done, one after another."""
+        for shard in sorted(self.done()):
+            data = self.folder.read(self.part_name(shard))
+            if data is not None:
+                yield Part.from_json(data)
+
+
+def digest_of(settings: Mapping[str, Any]) -> str:
+    """Eight hexadecimal digits that tell settings apart."""
+    return hashlib.sha256(json.dumps(dict(settings), sort_keys=True).encode()).hexdigest()[:8]
+
+
+def _settings(folder: Folder) -> dict[str, Any] | None:
+    data = folder.read(SETTINGS)
+    try:
+        found = None if data is None else json.loads(data)
+    except ValueError:
+        found = {}
+    return found if isinstance(found, dict) or found is None else {}
+
+
+def _shown(key: str, value: Any) -> str:
+    return f"--{key} {value}" if value is not None else f"no --{key}"

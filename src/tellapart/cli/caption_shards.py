@@ -1,0 +1,234 @@
+"""``tellapart caption --by_shard`` and ``--merge``: collections of any size, shard by shard."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+from tellapart.captioning.gate import SEVERITY
+from tellapart.cli.caption_options import CaptionOptions, check, settings_of
+from tellapart.cli.command import options_of
+from tellapart.cli.console import note, say, table
+from tellapart.data.remote.addresses import scheme_of
+from tellapart.errors import UsageError
+from tellapart.progress import bar
+
+if TYPE_CHECKING:
+    from tellapart.captioning.collection import Pace
+    from tellapart.captioning.serve import Build
+    from tellapart.captioning.shards.launch import Outcome
+
+WHOLE_COLLECTION = ("apart", "limit", "split", "format", "frames", "dry_run", "max_same")
+"""Options that need the whole collection at once, or read other data."""
+
+Kind = Literal["sidecars", "jsonl", "parquet", "webdataset", "coco"]
+
+KINDS: dict[str, Kind] = {".tar": "webdataset", ".parquet": "parquet"}
+"""Ending of the input -> form of the output, unless --out names one."""
+
+SHOWN = 20
+"""Shards that are named one by one."""
+
+
+def check_unsharded(options: CaptionOptions) -> None:
+    """Raise if options of --by_shard are given without it.
+
+    Raises:
+        UsageError: naming the option.
+    """
+    for name in ("shard", "plan", "price"):
+        if getattr(options, name):
+            raise UsageError(f"--{name} is for collections in shards: add --by_shard, or leave it out.")
+
+
+def caption_by_shard(
+    words: Sequence[str],
+    options: CaptionOptions,
+    build_of: Callable[[CaptionOptions], Build],
+    pace_of: Callable[[CaptionOptions], Pace],
+) -> int:
+    """Caption this command's part of the shards.
+
+    Args:
+        words: shards, patterns or folders of them.
+        options: of the command.
+        build_of: options -> what makes the station of a process.
+        pace_of: options -> how the work is cut.
+
+    Returns:
+        2 if a shard was given up, if no image could be read, or if one could not and --strict was given; else 0.
+
+    Raises:
+        UsageError: an option cannot be used, or the folder was begun with other options.
+    """
+    from tellapart.captioning.shards.launch import caption_shards, shards_of, share_of
+    from tellapart.captioning.shards.output import ShardFolder
+    from tellapart.captioning.shards.samples import Reading
+    from tellapart.captioning.shards.shard import ShardJob
+    from tellapart.data.remote.folders import Folder
+
+    _check(options)
+    shards = shards_of(words)
+    options = replace(options, out=_kind(shards, options))
+    check(replace(options, output="folder"))
+    index, count = share_of(options.shard, os.environ)
+    reading = Reading(options.image_column, options.id_column, options.allow_private)
+    candidates = options.keep_all or options.summarize is not None
+    job = ShardJob(reading, str(options.out), candidates, pace_of(options))
+    if options.plan:
+        return _plan(shards, options, build_of(options), job)
+    _check_places(shards, options.output)
+    folder = Folder(options.output)
+    output = ShardFolder.begin(folder, settings_of(replace(options, output="folder")), overwrite=options.overwrite)
+    own = shards[index::count]
+    with bar("captioning shards", len(own), done=0) as shown:
+        advanced = [0]
+
+        def told(outcome: Outcome) -> None:
+            finished = outcome.before + outcome.done + len(outcome.elsewhere) + len(outcome.failed)
+            shown.advance(finished - advanced[0])
+            advanced[0] = finished
+            shown.note(f"{outcome.images / max(outcome.seconds, 1e-9):.1f} images/s")
+
+        outcome = caption_shards(own, build_of(options), output, job, told)
+    return _report(outcome, len(own), len(shards), options)
+
+
+def _check(options: CaptionOptions) -> None:
+    default = CaptionOptions(captioner="")
+    for name in WHOLE_COLLECTION:
+        if getattr(options, name) != getattr(default, name):
+            where = "--merge takes it" if name == "max_same" else "leave it out, or caption without --by_shard"
+            raise UsageError(f"--{name} does not go with --by_shard: {where}.")
+    if options.out in ("coco", "sidecars"):
+        raise UsageError(f"--out {options.out} cannot be written by shard: choose webdataset, parquet or jsonl.")
+    if options.price is not None and (not options.plan or options.price < 0):
+        raise UsageError("--price is dollars per hour for --plan: give both, and a price of at least 0.")
+    if options.output == "-" and not options.plan:
+        raise UsageError("--by_shard writes a folder: give --output FOLDER, here or in a store.")
+
+
+def _kind(shards: Sequence[str], options: CaptionOptions) -> Kind:
+    """The form of the output."""
+    endings = {Path(shard).suffix for shard in shards}
+    if options.out is not None:
+        return options.out
+    if len(endings) > 1:
+        raise UsageError("the shards are .tar and .parquet files: give --out webdataset, parquet or jsonl.")
+    return KINDS[endings.pop()]
+
+
+def _check_places(shards: Sequence[str], output: str) -> None:
+    """Raise if a shard of the input lies in the folder of the output, where it would be replaced."""
+    for shard in {shard.rpartition("/")[0]: shard for shard in shards}.values():
+        folder = shard.rpartition("/")[0]
+        if scheme_of(shard) is None and scheme_of(output) is None:
+            same = os.path.realpath(folder or ".") == os.path.realpath(output)
+        else:
+            same = folder == output.rstrip("/")
+        if same:
+            raise UsageError(f"--output {output} is the folder of the input: name another one.")
+
+
+def _report(outcome: Outcome, own: int, total: int, options: CaptionOptions) -> int:
+    """Say what was done and what was not; the exit code."""
+    for name, why in list(outcome.failed.items())[:SHOWN]:
+        note(f"error: {name} was given up after three attempts ({why.rstrip('.')}).")
+    for why in outcome.damaged[:SHOWN]:
+        note(f"error: {why}")
+    told = f"captioned {outcome.images} images in {outcome.done} of {own} shards"
+    told += f" ({outcome.before} done before)" if outcome.before else ""
+    told += f" ({len(outcome.elsewhere)} held by another process)" if outcome.elsewhere else ""
+    told += f", part of {total}" if own != total else ""
+    told += f" at {outcome.images / outcome.seconds:.1f} images/s" if outcome.images and outcome.seconds else ""
+    told += f"; {outcome.flagged} flagged" if outcome.flagged else ""
+    told += f"; {outcome.broken} images could not be read" if outcome.broken else ""
+    told += f"; {len(outcome.damaged)} shards are damaged" if outcome.damaged else ""
+    told += f"; {len(outcome.failed)} shards were given up: run the same command again" if outcome.failed else ""
+    note(f"{told}. tellapart caption --merge {options.output} reviews all of them.")
+    faults = bool(outcome.broken or outcome.damaged)
+    return 2 if outcome.failed or (faults and (options.strict or not outcome.images)) else 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class MergeOptions:
+    """Options of ``tellapart caption --merge``.
+
+    Args:
+        merge: the folder that tellapart caption --by_shard wrote, here or in a store.
+        max_same: how often a caption may occur; null means 10, or one in 1000 images if that is more.
+        min_match: lowest acceptable CLIP-S; null counts the outliers of the collection.
+        strict: exit with code 2 if an image could not be read or a tar is damaged.
+    """
+
+    examples: ClassVar[tuple[str, ...]] = ("tellapart caption --merge s3://bucket/captions",)
+    merge: str
+    max_same: int | None = None
+    min_match: float | None = None
+    strict: bool = False
+
+
+def merge(argv: Sequence[str]) -> int:
+    """Write one review of all shards of a folder.
+
+    Returns:
+        2 if a shard was given up, or something could not be read and --strict was given; else 0.
+
+    Raises:
+        UsageError: the folder was not written by --by_shard.
+    """
+    from tellapart.captioning.shards.merge import merged, write_reviews
+    from tellapart.captioning.shards.output import ShardFolder
+    from tellapart.data.remote.folders import Folder
+
+    chosen = options_of(
+        argv, MergeOptions, usage="caption --merge FOLDER", description="One review of a collection in shards."
+    )
+    if chosen is None:
+        return 0
+    words, options = chosen
+    if words:
+        raise UsageError(f"--merge reviews one folder, so {words[0]} is one too many: leave it out.")
+    folder = Folder(options.merge)
+    output = ShardFolder.existing(folder)
+    whole = merged(output.parts(), output.failed(), max_same=options.max_same, min_match=options.min_match)
+    write_reviews(folder, whole)
+    often = ", ".join(f"{name} {whole.flags[name]}" for name in SEVERITY if whole.flags[name])
+    note(
+        f"{whole.captioned} captions in {whole.shards} shards; {whole.broken} images without one; "
+        f"{len(whole.damaged)} damaged shards; {len(whole.failed)} given up; faults: {often or 'none'}. "
+        f"See {folder.at('review.html')}."
+    )
+    return 2 if whole.failed or (options.strict and (whole.broken or whole.damaged)) else 0
+
+
+def _plan(shards: Sequence[str], options: CaptionOptions, build: Build, job: object) -> int:
+    """Print how fast each stage is, and what a million images take."""
+    from tellapart.captioning.shards.cost import SIZES, measured
+    from tellapart.captioning.shards.shard import ShardJob
+
+    assert isinstance(job, ShardJob)
+    cost = measured(shards, build, job)
+    rows = [["stage", "images/s", "share of the work"]]
+    whole = sum(cost.seconds.values())
+    for stage, seconds in cost.seconds.items():
+        rate = f"{cost.images / seconds:.1f}" if seconds > 0 else "-"
+        rows.append([stage, rate, f"{seconds / max(whole, 1e-9):.0%}"])
+    rows.append(["together", f"{cost.rate:.1f}", ""])
+    say(table(rows))
+    say("")
+    heading = ["images", "hours on this machine", "machines for 24 hours"]
+    lines = [heading + (["dollars"] if options.price is not None else [])]
+    for size in SIZES:
+        hours = cost.hours(size)
+        line = [f"{size:,}", f"{hours:,.1f}", f"{cost.machines(size, 24.0):,}"]
+        lines.append(line + ([f"{hours * options.price:,.2f}"] if options.price is not None else []))
+    say(table(lines))
+    note(
+        f"measured on {cost.images} images in one process, after {cost.loading:.1f} s for loading the models; loading is not "
+        "counted."
+    )
+    return 0

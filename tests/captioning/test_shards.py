@@ -1,0 +1,470 @@
+"""Shards in, shards out: what is read, written, counted, tried again and given up, with stations without models."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import random
+import signal
+import tarfile
+import time
+import weakref
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+import fsspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from captioning.captioning_fakes import draw
+from tellapart.captioning.collection import Pace
+from tellapart.captioning.read import Read
+from tellapart.captioning.records import Caption
+from tellapart.captioning.serve import Station
+from tellapart.captioning.shards.launch import ATTEMPTS, Outcome, caption_shards, shards_of, share_of
+from tellapart.captioning.shards.output import CLAIMS, ShardFolder
+from tellapart.captioning.shards.parts import CAPTIONS, Part
+from tellapart.captioning.shards.samples import Reading, sample_of
+from tellapart.captioning.shards.shard import ShardJob, caption_shard, output_name
+from tellapart.data.remote import folders
+from tellapart.data.remote.folders import Folder
+from tellapart.errors import UsageError
+from tellapart.types import Batch
+from tiny_models import images
+
+SETTINGS = {"captioner": "x (1234)", "seed": 42}
+
+
+def png(number: int) -> bytes:
+    buffer = io.BytesIO()
+    images(3)[number % 3].resize((16, 16)).save(buffer, "png")
+    return buffer.getvalue()
+
+
+def tar(samples: dict[str, dict[str, bytes]]) -> bytes:
+    """A tar in WebDataset's manner."""
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as archive:
+        for key, members in samples.items():
+            for ending, data in members.items():
+                member = tarfile.TarInfo(f"{key}.{ending}")
+                member.size = len(data)
+                archive.addfile(member, io.BytesIO(data))
+    return buffer.getvalue()
+
+
+def plain(first: int, count: int) -> bytes:
+    return tar({f"{number:05}": {"png": png(number), "cls": b"7"} for number in range(first, first + count)})
+
+
+def opening(items) -> Read:
+    """Opens every image, as a station with models does."""
+    errors = {}
+    for item in items:
+        try:
+            item.image.open()
+        except UsageError as error:
+            errors[item.id] = str(error)
+    good = [item for item in items if item.id not in errors]
+    return Read(good, Batch([item.id for item in good], [[] for _ in good]) if good else None, errors)
+
+
+STATION = Station(opening, draw)
+
+
+def job(kind: str = "webdataset", **pace) -> ShardJob:
+    return ShardJob(Reading(), kind, False, Pace(**{"batch_size": 4, "threads": 1, **pace}))
+
+
+def members(data: bytes) -> dict[str, bytes]:
+    with tarfile.open(fileobj=io.BytesIO(data)) as archive:
+        return {member.name: archive.extractfile(member).read() for member in archive}
+
+
+@pytest.fixture
+def output(tmp_path) -> ShardFolder:
+    return ShardFolder.begin(Folder(str(tmp_path / "out")), SETTINGS)
+
+
+@pytest.fixture
+def memory(monkeypatch):
+    monkeypatch.setattr(folders, "BACK_OFF", 0.001)
+    filesystem = fsspec.filesystem("memory")
+    yield filesystem
+    if filesystem.exists("/bucket"):
+        filesystem.rm("/bucket", recursive=True)
+
+
+def test_a_shard_keeps_its_name_order_and_bytes(tmp_path, output):
+    data = tar(
+        {
+            "a": {"png": png(0), "json": b'{"image_id": 5, "url": "u", "captions": ["old"]}', "txt": b"old"},
+            "b": {"png": b"no image", "cls": b"2"},
+            "c": {"cls": b"3"},
+            "d": {"x.png": png(1), "png": png(2)},
+            "e": {"png": png(1)},
+            "f/g.v1": {"jpg": png(2)},
+        }
+    )
+    (tmp_path / "00000.tar").write_bytes(data)
+    part = caption_shard(str(tmp_path / "00000.tar"), STATION, output, job(batch_size=2))
+    written = members(Path(output.folder.at("00000.tar")).read_bytes())
+    before = members(data)
+    assert {name: written[name] for name in before if not name.endswith((".txt", ".json"))} == {
+        name: value for name, value in before.items() if not name.endswith((".txt", ".json"))
+    }
+    assert written["a.txt"] == b"caption of 5"
+    row = json.loads(written["a.json"])
+    assert (row["image_id"], row["key"], row["url"], row["caption"]) == ("5", "a", "u", "caption of 5")
+    assert "captions" not in row
+    assert {name for name in written if name.endswith(".txt")} == {"a.txt", "d.txt", "e.txt"} | {"f/g.txt"} - {
+        "f/g.txt"
+    }
+    assert (part.images, part.captioned, part.broken) == (6, 3, 3)
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "parquet"])
+def test_rows_instead_of_tars(kind, tmp_path, output):
+    (tmp_path / "7.tar").write_bytes(plain(0, 40))
+    part = caption_shard(str(tmp_path / "7.tar"), STATION, output, job(kind))
+    path = Path(output.folder.at(f"7.{kind}"))
+    rows = (
+        pq.read_table(path).to_pylist() if kind == "parquet" else list(map(json.loads, path.read_text().splitlines()))
+    )
+    assert [row["caption"] for row in rows] == [f"caption of {number:05}" for number in range(40)]
+    assert rows[3]["file_name"].endswith("7.tar/00003.png")
+    assert part.captioned == 40
+
+
+@pytest.mark.parametrize("column", ["struct", "binary", "path"])
+def test_parquet_of_bytes_and_of_paths(column, tmp_path, output):
+    data = [png(number) for number in range(5)]
+    for number, image in enumerate(data):
+        (tmp_path / f"{number}.png").write_bytes(image)
+    values = {
+        "struct": [{"bytes": image, "path": f"{number}.png"} for number, image in enumerate(data)],
+        "binary": data,
+        "path": [f"{number}.png" for number in range(5)],
+    }[column]
+    values[3] = None
+    pq.write_table(
+        pa.table({"image": values, "image_id": [10, 11, 12, 13, 10]}), tmp_path / "t.parquet", row_group_size=2
+    )
+    part = caption_shard(str(tmp_path / "t.parquet"), STATION, output, job())
+    assert (part.captioned, part.broken) == (3, 2)
+    assert "row 4 has no image" in part.errors[0]
+    assert "'10' occurs twice" in part.errors[1]
+    written = members(Path(output.folder.at("t.tar")).read_bytes())
+    assert [json.loads(written[f"00000000{n}.json"])["image_id"] for n in range(3)] == ["10", "11", "12"]
+    assert [data[n] in written.values() for n in range(3)] == [True] * 3
+
+
+def test_a_table_in_a_store_names_images_beside_it(memory):
+    memory.pipe("/bucket/in/photos/1.png", png(1))
+    memory.pipe("/bucket/in/photos/2.png", b"<html>try later</html>")
+    buffer = io.BytesIO()
+    named = ["photos/1.png", "photos/2.png", "photos/3.png", "file:///etc/hostname"]
+    pq.write_table(pa.table({"file_name": named}), buffer)
+    memory.pipe("/bucket/in/t.parquet", buffer.getvalue())
+    output = ShardFolder.begin(Folder("memory://bucket/out"), SETTINGS)
+    part = caption_shard("memory://bucket/in/t.parquet", STATION, output, job("jsonl"))
+    assert (part.captioned, part.broken) == (1, 3)
+    row = json.loads(output.folder.read("t.jsonl"))
+    assert (row["id"], row["file_name"]) == ("photos/1.png", "memory://bucket/in/photos/1.png")
+    assert "file:///etc/hostname" in part.errors[2]
+
+
+@pytest.mark.parametrize("broken", [{"png": b"no image"}, {"cls": b"1"}])
+def test_the_first_fault_may_end_it(broken, tmp_path, output):
+    (tmp_path / "x.tar").write_bytes(tar({"a": {"png": png(0)}, "b": broken, "c": {"png": png(1)}}))
+    with pytest.raises(UsageError, match=r"x\.tar"):
+        caption_shards([str(tmp_path / "x.tar")], build, output, job(fail=True), silent)
+    assert (output.done(), output.failed()) == (set(), {})
+
+
+def test_a_cut_tar_gives_what_stands_before_the_cut(tmp_path, output):
+    whole = plain(0, 10)
+    (tmp_path / "x.tar").write_bytes(whole[: len(whole) // 2])
+    part = caption_shard(str(tmp_path / "x.tar"), STATION, output, job())
+    assert 0 < part.captioned < 10
+    assert "not a whole tar archive" in str(part.damaged)
+    assert Part.from_json(part.as_json()) == part
+    (tmp_path / "y.tar").write_bytes(b"no tar" * 1000)
+    with pytest.raises(UsageError, match="not a whole tar"):
+        caption_shard(str(tmp_path / "y.tar"), STATION, output, job())
+    assert output.done() == {"x.tar"}
+    assert not [path for path in Path(output.folder.address).rglob(".*") if path.is_file()], "nothing temporary stays"
+
+
+def test_memory_holds_a_window_not_a_shard(tmp_path, output, monkeypatch):
+    """The most samples that live at once, in windows of 4, are as many for 600 as for 60."""
+    live = Counter()
+
+    def counted(*given):
+        sample = sample_of(*given)
+        live["now"] += 1
+        live["most"] = max(live["most"], live["now"])
+        weakref.finalize(sample, lambda: live.update(now=-1))
+        return sample
+
+    monkeypatch.setattr("tellapart.captioning.shards.samples.sample_of", counted)
+
+    def peak(count: int) -> int:
+        live.clear()
+        (tmp_path / f"{count}.tar").write_bytes(plain(0, count))
+        part = caption_shard(str(tmp_path / f"{count}.tar"), STATION, output, job(by_size=False))
+        assert part.captioned == count
+        return live["most"]
+
+    assert peak(60) <= 40
+    assert peak(600) <= 40
+
+
+def build(rank: int, processes: int) -> Station:
+    return STATION
+
+
+@dataclass(frozen=True)
+class Deadly:
+    """A station whose process dies once at one image, and always at another."""
+
+    folder: Path
+    once: str
+    always: str
+
+    def __call__(self, rank: int, processes: int) -> Station:
+        def deadly(batch: Batch, described: int) -> list[Caption]:
+            died = self.folder / "died"
+            if self.always in batch.ids or (self.once in batch.ids and not died.exists()):
+                if self.once in batch.ids:
+                    died.write_text("")
+                os.kill(os.getpid(), signal.SIGKILL)
+            return draw(batch, described)
+
+        return Station(opening, deadly)
+
+
+def silent(outcome: Outcome) -> None:
+    return
+
+
+def captions_in(output: ShardFolder) -> list[str]:
+    """The captioned ids of all shards, each as often as it occurs."""
+    found = []
+    for name in sorted(output.done()):
+        written = members(output.folder.read(name))
+        found += [json.loads(data)["image_id"] for name, data in written.items() if name.endswith(".json")]
+    return found
+
+
+@pytest.fixture
+def shards(tmp_path) -> list[str]:
+    for number in range(6):
+        (tmp_path / f"{number:05}.tar").write_bytes(plain(10 * number, 10))
+    return [str(tmp_path / f"{number:05}.tar") for number in range(6)]
+
+
+def test_a_broken_shard_is_tried_three_times_and_the_rest_goes_on(shards, output, monkeypatch, caplog):
+    monkeypatch.setattr("tellapart.captioning.shards.launch.BACK_OFF", 0.001)
+    Path(shards[2]).write_bytes(b"x" * 2000)
+    outcome = caption_shards(shards, build, output, job(), silent)
+    assert (outcome.done, outcome.images, list(outcome.failed)) == (5, 50, ["00002.tar"])
+    assert sum("tried again" in record.getMessage() for record in caplog.records) == ATTEMPTS - 1
+    assert list(output.failed()) == ["00002.tar"]
+    Path(shards[2]).write_bytes(plain(20, 10))
+    outcome = caption_shards(shards, build, output, job(), silent)
+    assert (outcome.before, outcome.done, output.failed()) == (5, 1, {})
+    assert captions_in(output) == [f"{number:05}" for number in range(60)]
+
+
+def test_nothing_but_failures_ends_it(tmp_path, output):
+    for number in range(40):
+        (tmp_path / f"{number:05}.tar").write_bytes(b"x" * 2000)
+    with pytest.raises(UsageError, match="first 30 tries all failed"):
+        caption_shards(shards_of([str(tmp_path / "*.tar")]), build, output, job(), silent)
+    assert output.failed() == {}
+
+
+def test_a_store_that_fails_now_and_then(memory, monkeypatch):
+    for number in range(3):
+        memory.pipe(f"/bucket/in/{number}.tar", plain(10 * number, 10))
+    output = ShardFolder.begin(Folder("memory://bucket/out"), SETTINGS)
+    put, calls = memory.put_file, Counter()
+
+    def flaky(*given, **named):
+        calls["put"] += 1
+        if calls["put"] % 3 == 1:
+            raise ConnectionError("reset by peer")
+        return put(*given, **named)
+
+    monkeypatch.setattr(type(memory), "put_file", lambda self, *given, **named: flaky(*given, **named))
+    shards = shards_of(["memory://bucket/in"])
+    outcome = caption_shards(shards, build, output, job(), silent)
+    assert (outcome.done, outcome.failed) == (3, {})
+    assert captions_in(output) == [f"{number:05}" for number in range(30)]
+    assert not [name for name in memory.find("/bucket/out") if "/." in name], "temporary names were renamed"
+    assert caption_shards(shards, build, output, job(), silent).before == 3
+
+
+def test_a_put_that_keeps_failing_leaves_no_half_shard(memory, monkeypatch):
+    memory.pipe("/bucket/in/0.tar", plain(0, 4))
+    output = ShardFolder.begin(Folder("memory://bucket/out"), SETTINGS)
+    monkeypatch.setattr("tellapart.captioning.shards.launch.BACK_OFF", 0.001)
+    monkeypatch.setenv("STORE_SECRET_ACCESS_KEY", "qX9-very-secret-value")
+    put = type(memory).put_file
+
+    def broken(self, source, target, **named):
+        if ".failed." in target:
+            return put(self, source, target, **named)
+        self.pipe(target, b"half")
+        raise ConnectionError("403 for the key qX9-very-secret-value")
+
+    monkeypatch.setattr(type(memory), "put_file", broken)
+    outcome = caption_shards(["memory://bucket/in/0.tar"], build, output, job(), silent)
+    assert list(outcome.failed) == ["0.tar"]
+    assert output.done() == set()
+    everything = {name: memory.cat_file(name) for name in memory.find("/bucket/out")}
+    assert not any(name.endswith(".tar") or "/." in name for name in everything)
+    assert b"403 for the key" in b"".join(everything.values())
+    assert not [name for name, data in everything.items() if b"very-secret" in data]
+    assert "very-secret" not in str(outcome)
+
+
+def test_addresses_with_credentials_are_refused():
+    with pytest.raises(UsageError, match="environment") as refusal:
+        Folder("s3://AKIA123:s3cr3t@bucket/out")
+    assert "s3cr3t" not in str(refusal.value)
+
+
+@pytest.mark.slow
+def test_processes_that_die_lose_and_double_nothing(shards, output, tmp_path, monkeypatch):
+    """One shard kills its process once, another always: only that one is given up."""
+    monkeypatch.setattr("tellapart.captioning.shards.launch.BACK_OFF", 0.001)
+    imports = ("captioning.captioning_fakes", "tellapart.captioning.shards.launch")
+    outcome = caption_shards(
+        shards, Deadly(tmp_path, "00013", "00033"), output, job(processes=2, imports=imports), silent
+    )
+    assert (tmp_path / "died").exists()
+    assert (outcome.done, list(outcome.failed)) == (5, ["00003.tar"])
+    assert "was killed by signal 9" in outcome.failed["00003.tar"]
+    assert captions_in(output) == [f"{number:05}" for number in range(60) if not 30 <= number < 40]
+
+
+def kill_often(shards: list[str], output: ShardFolder, kills: int) -> int:
+    """Start the work in forked processes, of which the first ones are killed at random moments; how many were killed."""
+    drawn, killed = random.Random(0), 0
+
+    def slowly(batch: Batch, described: int) -> list[Caption]:
+        time.sleep(0.02)  # 30 batches, 0.6 s in all: at least four children are killed before it is done
+        return draw(batch, described)
+
+    for _ in range(kills):
+        child = os.fork()
+        if not child:
+            caption_shards(shards, lambda rank, processes: Station(opening, slowly), output, job(batch_size=2), silent)
+            os._exit(0)
+        time.sleep(drawn.uniform(0.02, 0.15))
+        os.kill(child, signal.SIGKILL)
+        killed += os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+    return killed
+
+
+def test_kills_of_the_whole_command_lose_and_double_nothing(shards, output):
+    assert kill_often(shards, output, 20) >= 4
+    caption_shards(shards, build, output, job(), silent)
+    assert output.done() == {Path(shard).name for shard in shards}
+    assert captions_in(output) == [f"{number:05}" for number in range(60)]
+    files = [path for path in Path(output.folder.address).rglob("*") if path.is_file() and path.parent.name != CLAIMS]
+    left = [path for path in files if path.suffix not in (".tar", ".json")]
+    assert left == [], "what the kills left half-written is gone"
+
+
+def test_a_shard_that_another_process_holds_is_left_to_it(shards, output, tmp_path):
+    with output.claim("00001.tar"):
+        child = os.fork()
+        if not child:
+            (tmp_path / "said").write_text(repr(caption_shards(shards, build, output, job(), silent)))
+            os._exit(0)
+        os.waitpid(child, 0)
+    said = (tmp_path / "said").read_text()
+    assert "done=5" in said
+    assert "elsewhere=['00001.tar']" in said
+    assert caption_shards(shards, build, output, job(), silent).done == 1
+
+
+def test_parts_are_disjoint_and_together_all(shards):
+    for count in (1, 2, 4, 7):
+        taken = [shard for index in range(count) for shard in shards[index::count]]
+        assert sorted(taken) == shards
+
+
+@pytest.mark.parametrize(
+    ("given", "environment", "part"),
+    [
+        (None, {}, (0, 1)),
+        ("2/5", {"RANK": "0", "WORLD_SIZE": "2"}, (2, 5)),
+        (None, {"RANK": "1", "WORLD_SIZE": "2"}, (1, 2)),
+        (
+            None,
+            {
+                "SLURM_ARRAY_TASK_ID": "7",
+                "SLURM_ARRAY_TASK_COUNT": "3",
+                "SLURM_ARRAY_TASK_MIN": "3",
+                "SLURM_ARRAY_TASK_STEP": "2",
+            },
+            (2, 3),
+        ),
+        ("/16", {"JOB_COMPLETION_INDEX": "3"}, (3, 16)),
+    ],
+)
+def test_which_part(given, environment, part):
+    assert share_of(given, environment) == part
+
+
+@pytest.mark.parametrize(
+    ("given", "environment", "sentence"),
+    [
+        ("5/5", {}, "counted from 0 to 4"),
+        ("one", {}, "write I/N"),
+        ("/4", {}, "sets none"),
+        (None, {"JOB_COMPLETION_INDEX": "3"}, "give --shard /N"),
+    ],
+)
+def test_parts_that_cannot_be(given, environment, sentence):
+    with pytest.raises(UsageError, match=sentence):
+        share_of(given, environment)
+
+
+def test_other_settings_are_refused_or_replace(shards, output):
+    caption_shards(shards[:2], build, output, job(), silent)
+    other = {**SETTINGS, "seed": 43}
+    with pytest.raises(UsageError, match="was begun with --seed 42, not --seed 43"):
+        ShardFolder.begin(output.folder, other)
+    again = ShardFolder.begin(output.folder, other, overwrite=True)
+    assert again.done() == set()
+    assert caption_shards(shards[:2], build, again, job(), silent).done == 2
+    assert ShardFolder.existing(output.folder).done() == {"00000.tar", "00001.tar"}
+
+
+def test_names(tmp_path):
+    assert output_name("s3://bucket/in/00012.tar", "parquet") == "00012.parquet"
+    (tmp_path / "a").mkdir()
+    for name in ("1.tar", "a/1.tar", "notes.txt"):
+        (tmp_path / name).write_bytes(b"")
+    assert shards_of([str(tmp_path)]) == [str(tmp_path / "1.tar")]
+    with pytest.raises(UsageError, match="have the same name"):
+        shards_of([str(tmp_path), str(tmp_path / "a")])
+    with pytest.raises(UsageError, match="names no shard"):
+        shards_of([str(tmp_path / "notes.txt")])
+
+
+def test_parts_stay_small():
+    part = Part("x.tar")
+    for number in range(3 * CAPTIONS):
+        part.captions[f"caption {number}"] = 1 + number % 2
+    kept = Part.from_json(part.as_json())
+    assert len(kept.captions) == CAPTIONS
+    assert (min(kept.captions.values()), kept.left_out) == (2, 2)

@@ -1,0 +1,110 @@
+"""``tellapart caption --by_shard``, ``--merge`` and ``--plan`` as a user meets them."""
+
+from __future__ import annotations
+
+import io
+import json
+import tarfile
+from pathlib import Path
+
+import fsspec
+import pytest
+
+from tellapart.cli.main import main
+
+
+@pytest.fixture
+def shards(materials, tmp_path) -> Path:
+    """Three tars with fourteen pictures."""
+    folder = tmp_path / "in"
+    folder.mkdir()
+    photos = sorted(materials.photos.glob("*.png"))
+    for number in range(3):
+        with tarfile.open(folder / f"{number:05}.tar", "w") as archive:
+            for photo in photos[5 * number : 5 * number + 5]:
+                archive.add(photo, photo.name)
+    return folder
+
+
+@pytest.fixture
+def caption(materials, capsys):
+    def run(*words) -> tuple[int, str, str]:
+        capsys.readouterr()
+        options = ("--captioner", materials.captioner, "--num_beams", "1", "--resample", "0", "--max_new_tokens", "8")
+        options = () if "--merge" in words else options
+        code = main(["caption", *map(str, (*options, *words))])
+        said = capsys.readouterr()
+        assert "Traceback" not in said.err
+        return code, said.out, said.err
+
+    return run
+
+
+def test_parts_of_two_commands_say_what_one_command_says(shards, tmp_path, caption):
+    code, _, _ = caption(shards, "--output", tmp_path / "all.jsonl")
+    assert code == 0
+    said = [json.loads(line) for line in (tmp_path / "all.jsonl").read_text().splitlines()]
+    out = tmp_path / "out"
+    for part in ("0/2", "1/2"):
+        code, _, remarks = caption(shards, "--by_shard", "--out", "jsonl", "--output", out, "--shard", part)
+        assert code == 0
+    assert "captioned 5 images in 1 of 1 shards, part of 3" in remarks
+    rows = [json.loads(line) for path in sorted(out.glob("*.jsonl")) for line in path.read_text().splitlines()]
+    assert [(row["id"], row["caption"]) for row in rows] == [(row["id"], row["caption"]) for row in said]
+    code, _, remarks = caption(shards, "--by_shard", "--out", "jsonl", "--output", out)
+    assert (code, "captioned 0 images in 0 of 3 shards (3 done before)" in remarks) == (0, True)
+    code, _, remarks = caption(shards, "--by_shard", "--out", "jsonl", "--output", out, "--prefix", "so ")
+    assert (code, "was begun with --prefix , not --prefix so" in remarks) == (2, True)
+    code, _, remarks = caption("--merge", out)
+    assert (code, "14 captions in 3 shards; 0 images without one" in remarks) == (0, True)
+    assert "14 captions in 3 shards" in (out / "review.html").read_text()
+
+
+def test_a_store_and_a_broken_shard(shards, caption, monkeypatch):
+    monkeypatch.setattr("tellapart.captioning.shards.launch.BACK_OFF", 0.001)
+    memory = fsspec.filesystem("memory")
+    for path in shards.iterdir():
+        memory.pipe(f"/shards_cli/in/{path.name}", path.read_bytes())
+    memory.pipe("/shards_cli/in/00001.tar", b"broken" * 500)
+    try:
+        code, _, remarks = caption("memory://shards_cli/in", "--by_shard", "--output", "memory://shards_cli/out")
+        assert (code, "00001.tar was given up after three attempts" in remarks) == (2, True)
+        with tarfile.open(fileobj=io.BytesIO(memory.cat_file("/shards_cli/out/00002.tar"))) as archive:
+            assert sum(name.endswith(".txt") for name in archive.getnames()) == 4
+        code, _, remarks = caption("--merge", "memory://shards_cli/out")
+        assert (code, "9 captions in 2 shards" in remarks, "1 given up" in remarks) == (2, True, True)
+    finally:
+        memory.rm("/shards_cli", recursive=True)
+
+
+def test_a_plan_tells_stages_and_dollars(shards, tmp_path, caption, materials):
+    options = ("--by_shard", "--plan", "--price", "3.6", "--listener", materials.listener)
+    code, printed, remarks = caption(shards, *options)
+    assert code == 0
+    first = [line.split()[0] for line in printed.splitlines() if line]
+    assert first[2:9] == ["read", "decode", "encode", "draw", "score", "write", "together"]
+    assert "measured on 14 images" in remarks
+    rate = float(printed.split("together")[1].split()[0])
+    million = next(line.split() for line in printed.splitlines() if line.startswith("1,000,000 "))
+    assert float(million[-1].replace(",", "")) == pytest.approx(1e6 / rate / 3600 * 3.6, rel=0.05 / rate + 0.01)
+
+
+REFUSED = [
+    (["--shard", "0/2"], "add --by_shard"),
+    (["--by_shard"], "give --output FOLDER"),
+    (["--by_shard", "--output", "x", "--limit", "5"], "--limit does not go with --by_shard"),
+    (["--by_shard", "--output", "x", "--out", "coco"], "choose webdataset, parquet or jsonl"),
+    (["--by_shard", "--output", "x", "--price", "2"], "--price is dollars per hour for --plan"),
+    (["--by_shard", "--output", "x", "--shard", "3/2"], "counted from 0 to 1"),
+    (["--by_shard", "--output", "in"], "is the folder of the input"),
+    (["--by_shard", "--output", "x", "--n", "4"], "say which is kept"),
+]
+
+
+@pytest.mark.parametrize(("words", "sentence"), REFUSED)
+def test_refusals_are_one_sentence(words, sentence, shards, tmp_path, caption, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    code, printed, remarks = caption("in", *words)
+    assert (code, printed, remarks.count("\n")) == (2, "", 1)
+    assert sentence in remarks
+    assert not (tmp_path / "x").exists()
