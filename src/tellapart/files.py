@@ -228,7 +228,7 @@ def fresh_folder(path: Path, *, durable: bool = False) -> Iterator[Path]:
 
 @contextmanager
 def first_folder(path: Path) -> Iterator[Path]:
-    """Like :func:`fresh_folder`, but if ``path`` has come to exist meanwhile, that one stays and this one is dropped.
+    """Like ``fresh_folder``, but if ``path`` has come to exist meanwhile, that one stays and this one is dropped.
 
     So processes that build the same thing at once do not disturb each other: a folder that somebody reads never vanishes.
     """

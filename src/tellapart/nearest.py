@@ -63,7 +63,7 @@ def in_order(queries: np.ndarray, gallery: np.ndarray, candidates: np.ndarray, k
         k: how many to keep.
 
     Returns:
-        ``[B, k]`` rows and products, as :func:`nearest_rows` returns them.
+        ``[B, k]`` rows and products, as ``nearest_rows`` returns them.
     """
     # einsum adds up every row in the same way; a matrix product may treat equal rows differently in the last bit
     products = np.einsum("bd,bmd->bm", np.asarray(queries, np.float64), gallery[candidates].astype(np.float64))

@@ -114,7 +114,7 @@ def clock(seconds: float) -> str:
 
 @contextmanager
 def bar(description: str, total: int | None, *, done: int = 0) -> Iterator[Bar]:
-    """Progress while the block runs: a bar on a terminal, else a line every :data:`INTERVAL` seconds.
+    """Progress while the block runs: a bar on a terminal, else a line every ``INTERVAL`` seconds.
 
     Args:
         description: of the work.

@@ -239,7 +239,7 @@ class Critic(nn.Module):
     Without an adapter (an LSTM has no projections to adapt) the captioner's own states are read, without gradients: the
     head is then all that learns. States are read in eval mode; the adapter's dropout follows the mode of the critic.
 
-    Departures: the paper's drawing of the head was not published (see :func:`residual_head`); it names LoRA of
+    Departures: the paper's drawing of the head was not published (see ``residual_head``); it names LoRA of
     6 million weights, which rank 16 on queries and values of OPT-2.7B comes near to (5.2 million).
 
     Args:
@@ -299,7 +299,7 @@ class Critic(nn.Module):
             self.states.save(folder)
 
     def load_weights(self, folder: Path) -> None:
-        """Read back, in place and bit for bit, what :meth:`save` wrote.
+        """Read back, in place and bit for bit, what ``save`` wrote.
 
         Raises:
             UsageError: the folder lacks it, or it is of another critic.

@@ -45,10 +45,10 @@ def inverse_cdf(scores: Tensor, uniform: Tensor) -> Tensor:
 
 
 BLOCK = 64
-"""Columns that :func:`largest` looks at together."""
+"""Columns that ``largest`` looks at together."""
 
 MANY = 4096
-"""From this vocabulary on, :func:`largest` is quicker than sorting out all continuations of an image together."""
+"""From this vocabulary on, ``largest`` is quicker than sorting out all continuations of an image together."""
 
 
 def largest(scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
@@ -101,7 +101,7 @@ class Chooser:
     Args:
         family: the model.
         decoding: how.
-        uniforms: as for :func:`draw`.
+        uniforms: as for ``draw``.
         vocabulary: width of the logits.
     """
 
@@ -240,7 +240,7 @@ def beam_search(family: Decodable, encoded: Encoded, decoding: Decoding) -> Tens
 def beams_with_greedy(
     family: Decodable, encoded: Encoded, decoding: Decoding, greedy: Decoding
 ) -> tuple[Tensor, Tensor]:
-    """The beams of :func:`beam_search`, and the greedy caption of every image, in one loop.
+    """The beams of ``beam_search``, and the greedy caption of every image, in one loop.
 
     Args:
         family: the model.
@@ -423,7 +423,7 @@ def draw_captions(
 def draw_with_greedy(
     family: Decodable, encoded: Encoded, ids: Sequence[str], decoding: Decoding, greedy: Decoding
 ) -> tuple[Tensor, Tensor]:
-    """Samples or beams as :func:`draw_captions` draws them, and the greedy caption of every image, in one loop.
+    """Samples or beams as ``draw_captions`` draws them, and the greedy caption of every image, in one loop.
 
     Args:
         family: the model.

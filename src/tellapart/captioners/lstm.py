@@ -13,11 +13,11 @@ from torch import Tensor, nn
 from transformers import AutoConfig, AutoModelForImageTextToText, PreTrainedConfig, PreTrainedModel, initialization
 
 State = tuple[Tensor, Tensor]
-"""``(h, c)``, each ``[n, hidden_size]``; of :class:`UpDown` twice as wide, both of its LSTMs side by side."""
+"""``(h, c)``, each ``[n, hidden_size]``; of ``UpDown`` twice as wide, both of its LSTMs side by side."""
 
 
 class FcLstmConfig(PreTrainedConfig):
-    """Configuration of :class:`FcLstm`.
+    """Configuration of ``FcLstm``.
 
     Args:
         feature_size: width of the image features.
@@ -44,7 +44,7 @@ class FcLstmConfig(PreTrainedConfig):
 
 
 class Att2in2Config(FcLstmConfig):
-    """Configuration of :class:`Att2in2`: that of :class:`FcLstm`, and the attention's width.
+    """Configuration of ``Att2in2``: that of ``FcLstm``, and the attention's width.
 
     Args:
         attention_size: width in which regions and state are compared.
@@ -56,7 +56,7 @@ class Att2in2Config(FcLstmConfig):
 
 
 class UpDownConfig(Att2in2Config):
-    """Configuration of :class:`UpDown`: that of :class:`Att2in2` with the paper's width."""
+    """Configuration of ``UpDown``: that of ``Att2in2`` with the paper's width."""
 
     model_type: ClassVar[str] = "updown"
 
@@ -111,7 +111,7 @@ class LstmModel(PreTrainedModel):
         Args:
             words: embeddings of what is read.
             state: of n rows.
-            kept: what :meth:`keep` gave, of the images of these n rows.
+            kept: what ``keep`` gave, of the images of these n rows.
             mask: ``[n, R]`` bool, which regions are real; none: all.
         """
         raise NotImplementedError

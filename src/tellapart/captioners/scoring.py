@@ -27,7 +27,7 @@ LOGITS_BUDGET = 1.0
 
 COPIES = 4
 """Arrays as large as the logits while they are differentiated by autograd, as for entropies: logits, log-probabilities, and the
-gradients of both. :class:`_ChosenLogprobs` has one."""
+gradients of both. ``_ChosenLogprobs`` has one."""
 
 BUCKET_OVERHEAD = 128
 """What one more pass through the decoder costs, in tokens; measured on one CPU thread with a 2-layer decoder."""
@@ -91,7 +91,7 @@ def logits_alive(
         count: of logits.
         device: where they are.
         entropy: whether autograd differentiates them, as for entropies.
-        budget: GiB that may be kept; none: :data:`LOGITS_BUDGET`, on a GPU a tenth of its memory.
+        budget: GiB that may be kept; none: ``LOGITS_BUDGET``, on a GPU a tenth of its memory.
     """
     if budget is None:
         gpu = device.type == "cuda"
@@ -112,7 +112,7 @@ def token_logprobs(
 ) -> tuple[Tensor, Tensor | None]:
     """``(log p [M], entropy [M] or None)`` of ``targets [M]`` given ``hidden [M, D]``, in float32.
 
-    With gradients, logits are kept up to the ``budget`` of :func:`logits_alive`. Beyond it, and without gradients, they are
+    With gradients, logits are kept up to the ``budget`` of ``logits_alive``. Beyond it, and without gradients, they are
     computed a chunk of rows at a time; with gradients a chunk's logits are then dropped and computed again on the way back.
     """
 
@@ -161,7 +161,7 @@ class _Reader:
         return torch.cat([first, self.family.decode(tokens[:, :-1], self.encoded, image, cache)], dim=1)
 
     def at_once(self, image: Tensor, tokens: Tensor, mask: Tensor) -> tuple[Tensor, tuple[Tensor, Tensor]] | None:
-        """What :func:`token_states` returns, in one pass over the real words; none where the family has no such pass."""
+        """What ``token_states`` returns, in one pass over the real words; none where the family has no such pass."""
         assert self.first is not None, "there is a prefix to share"
         rows = mask[:, 0].nonzero().squeeze(1)
         first, place = self.first[image[rows]], (rows, torch.zeros_like(rows))
@@ -179,7 +179,7 @@ def token_states(
 ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
     """``[M, D]`` states that predict the M real tokens, bucket after bucket, and the (row, column) of each.
 
-    The arguments are those of :func:`score`; at least one token must be real.
+    The arguments are those of ``score``; at least one token must be real.
     """
     read = _Reader(family, encoded, share_prefix=share_prefix)
     if share_prefix and (found := read.at_once(image, tokens, mask)) is not None:
@@ -219,7 +219,7 @@ def score(
         share_prefix: compute what captions of an image have in common once; layers that are checkpointed keep no cache,
             so they need it off.
         read: ``[N, T]`` words that the model reads in place of ``tokens``, which stay those that are scored; none: the same.
-        budget: as for :func:`logits_alive`.
+        budget: as for ``logits_alive``.
 
     Raises:
         ValueError: ``want`` names something else.

@@ -68,7 +68,7 @@ class Decodable(Protocol):
         ...
 
     def exact_logits(self, hidden: Tensor) -> Tensor:
-        """``[n, V]`` scores of the next word in float32, for states that :meth:`steps` gave."""
+        """``[n, V]`` scores of the next word in float32, for states that ``steps`` gave."""
         ...
 
 
@@ -90,7 +90,7 @@ class CachedSteps(Steps):
         self._cache = written(self._cache, self.image, longest)
 
     def read(self, words: Tensor) -> Tensor:
-        """Through :meth:`Family.decode`."""
+        """Through ``decode``."""
         return self._family.decode(words[:, None], self._encoded, self.image, self._cache)[:, -1]
 
     def keep(self, rows: Tensor) -> None:

@@ -50,7 +50,7 @@ def passed_words(scores: Tensor, drawn: Tensor, soft: Tensor, ended: Tensor | No
     """``[n, V]`` vectors to pass on.
 
     Args:
-        scores: ``[n, V]`` whose softmax is the spread: raw logits, or :func:`perturbed` ones.
+        scores: ``[n, V]`` whose softmax is the spread: raw logits, or ``perturbed`` ones.
         drawn: ``[n]`` long, the drawn words.
         soft: ``[n]`` bool, true where the spread is passed, false where the drawn word is.
         ended: ``[n]`` bool, rows that pass the drawn word without gradient, since their caption ended; none: no row.

@@ -141,7 +141,7 @@ class Comparison:
 
         Args:
             captioner: draws.
-            batch: the images, and after them those of :meth:`distractors`.
+            batch: the images, and after them those of ``distractors``.
             described: how many of the first get candidates.
             decoding: how.
             encoded: of the batch.
@@ -184,7 +184,7 @@ class Comparison:
         return Contrast(torch.tensor(rows), self.strength)
 
     def distractors(self, ids: Sequence[str]) -> list[str]:
-        """Ids of the images that a batch of ``ids`` needs for :meth:`draw`, beyond these."""
+        """Ids of the images that a batch of ``ids`` needs for ``draw``, beyond these."""
         near = (other for name in ids for other in self._read_with(name))
         return [name for name in dict.fromkeys(near) if name not in set(ids)]
 
@@ -245,7 +245,7 @@ class Apart:
     1. The listener finds each image's look-alikes in the collection.
     2. The captioner searches ``num_beams`` candidates per image: with ``strength`` by contrastive decoding, with
        ``lookalikes_in_prompt`` by a prompt that shows look-alikes.
-    3. The candidate with the highest value (:class:`Comparison`) is kept.
+    3. The candidate with the highest value (``Comparison``) is kept.
     4. Where a look-alike suits the caption at least as well as the image, candidates are sampled and compared up to ``redraw``
        times more.
 

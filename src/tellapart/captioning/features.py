@@ -55,7 +55,7 @@ def write_features(
     Args:
         items: the images.
         vision: computes.
-        folder: where a :class:`FeatureStore` is, or is to be.
+        folder: where a ``FeatureStore`` is, or is to be.
         about: what the store says of itself.
         batch_size: images computed at once.
         threads: that read ahead.

@@ -122,7 +122,7 @@ class Gate:
     """Which faults a caption is held to.
 
     Args:
-        checks: those of :data:`SEVERITY` that count.
+        checks: those of ``SEVERITY`` that count.
         openers: phrases a caption should not begin with, as words.
         prompt: what the model was asked, if anything.
         min_match: lowest match of caption and image, if that is asked for.

@@ -69,7 +69,7 @@ def plan(
         sampling: which frames of clips are taken.
         context: column of tables with what is known of an image.
         context_extension: ending of the file next to an image with what is known of it.
-        columns: ``image_column``, ``id_column`` and ``allow_private``, as :func:`~tellapart.data.load.load_dataset` takes them.
+        columns: ``image_column``, ``id_column`` and ``allow_private``, as ``load_dataset`` takes them.
 
     Raises:
         UsageError: nothing is named, something does not exist or holds no images, or two data sets share an id.
@@ -105,7 +105,7 @@ def _require_existing(words: Sequence[str], *, hub: bool) -> None:
 
 @dataclass(frozen=True)
 class _How:
-    """How words are read; arguments as those of :func:`plan`."""
+    """How words are read; arguments as those of ``plan``."""
 
     split: str | None
     format: Any

@@ -79,7 +79,7 @@ class Caption:
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Caption:
-        """What :meth:`as_json` gave."""
+        """What ``as_json`` gave."""
         found = values.get("candidates", ())
         pairs = tuple((str(text), None if score is None else float(score)) for text, score in found)
         return cls(**{**values, "flags": tuple(values.get("flags", ())), "candidates": pairs})

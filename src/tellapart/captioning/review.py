@@ -50,8 +50,8 @@ def judged(
     Args:
         rows: all that were captioned.
         checks: the faults that count.
-        max_same: how often a caption may occur; none takes :func:`same_limit`.
-        min_match: the gate's own limit; none takes :func:`low_limit`.
+        max_same: how often a caption may occur; none takes ``same_limit``.
+        min_match: the gate's own limit; none takes ``low_limit``.
     """
     often = occurrences(rows)
     most = same_limit(len(rows)) if max_same is None else max_same

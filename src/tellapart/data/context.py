@@ -17,7 +17,7 @@ _READ = 64 * 1024
 
 
 def clean_context(texts: Iterable[str]) -> str:
-    """Texts as one line of at most :data:`LONGEST` characters, without control, format and private-use characters.
+    """Texts as one line of at most ``LONGEST`` characters, without control, format and private-use characters.
 
     Example::
 

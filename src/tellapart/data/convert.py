@@ -58,7 +58,7 @@ def convert(
     data; data that are not divided, or of which one split was asked for, lie in the folder itself.
 
     Args:
-        source: the data, opened by :func:`~tellapart.data.load.source_at`.
+        source: the data, opened by ``source_at``.
         folder: where to write; made here.
         to: the format to write.
         split: only this one; ``train`` includes ``restval``, as in training.

@@ -44,7 +44,7 @@ TINY, THIN, HUGE = 32, 10, 50_000_000
 """Sides in pixels below which an image is remarked upon as tiny, length by breadth from which as thin, pixels as huge."""
 
 MOST_PER_BYTE = 500
-"""Pixels per byte of a file; larger ones of more than :data:`HUGE` pixels are refused: no photo is so uniform."""
+"""Pixels per byte of a file; larger ones of more than ``HUGE`` pixels are refused: no photo is so uniform."""
 
 _TURNS = {
     2: "FLIP_LEFT_RIGHT",
@@ -74,8 +74,8 @@ class Examined:
 def decode(data: bytes, name: str) -> Image.Image:
     """An encoded image in RGB: the first frame, turned upright by its EXIF tag, transparency laid on white.
 
-    Greys of 16 bits and floating-point greys are scaled to 8 bits (:func:`~tellapart.data.pixels.to_rgb`), and an image
-    more than 100 times as long as wide is widened (:func:`~tellapart.data.pixels.widened`).
+    Greys of 16 bits and floating-point greys are scaled to 8 bits (``to_rgb``), and an image
+    more than 100 times as long as wide is widened (``widened``).
 
     Args:
         data: the file's bytes; their format is told by the bytes, not by the name.
@@ -92,20 +92,20 @@ def require_header(data: bytes, name: str) -> None:
     """Raise unless the bytes begin as an image of a size within the limit; its pixels are not decoded.
 
     Raises:
-        ImageError: as :func:`decode`.
+        ImageError: as ``decode``.
     """
     with opened_image(data, name):
         pass
 
 
 def examine(data: bytes, name: str) -> Examined:
-    """The same as :func:`decode`, with what is unusual about the image.
+    """The same as ``decode``, with what is unusual about the image.
 
     It is decoded first, from the start, and by the same function: a decoder that was asked for something else before, such as the
     number of frames, may accept damaged bytes that it otherwise refuses.
 
     Raises:
-        ImageError: as :func:`decode`.
+        ImageError: as ``decode``.
     """
     image = decode(data, name)
     try:
@@ -117,7 +117,7 @@ def examine(data: bytes, name: str) -> Examined:
 
 
 def max_pixels() -> int:
-    """The pixels that an image may have: of the environment, else :data:`MAX_PIXELS`.
+    """The pixels that an image may have: of the environment, else ``MAX_PIXELS``.
 
     Raises:
         UsageError: the environment's value is no number of pixels.
@@ -139,7 +139,7 @@ def opened_image(data: bytes, name: str) -> Iterator[Image.Image]:
         name: what messages call it.
 
     Raises:
-        ImageError: as :func:`decode`.
+        ImageError: as ``decode``.
     """
     from PIL import Image
 

@@ -44,7 +44,7 @@ class Inspected:
 
     Args:
         broken: the sentence that says why it cannot be used; None if it can.
-        kinds: what is unusual about it, in words (:func:`~tellapart.data.decoding.examine`).
+        kinds: what is unusual about it, in words (``examine``).
         content: SHA-256 of the encoded bytes.
         signature: what it looks like; None if it is all of one colour.
     """
@@ -311,7 +311,7 @@ def look_alikes(dataset: CaptionDataset, *, num_workers: int | None = None) -> l
     """Groups of ids whose pictures look the same: copies that were scaled, compressed again or made a little brighter.
 
     Every image is decoded once, and what was found is remembered. Looks are
-    compared in greys (:mod:`~tellapart.data.phash`): this is for photos; drawings that differ in a colour or a small part
+    compared in greys (``tellapart.data.phash``): this is for photos; drawings that differ in a colour or a small part
     count as copies.
 
     Args:

@@ -95,11 +95,11 @@ class TrainingData:
         collate: makes batches of them.
         replace_unreadable: an image that cannot be read is replaced by the one in the same place of the next step (the
             step after, if that cannot be read either, and so on), which follows from seed and step, too; otherwise it raises.
-        shuffle_window: None shuffles all images; see :class:`~tellapart.data.order.Order`.
+        shuffle_window: None shuffles all images; see ``Order``.
 
     Attributes:
         replaced: id and reason of the images that could not be read so far, as far as this process knows.
-        on_replaced: called where :meth:`figures` learns of some.
+        on_replaced: called where ``figures`` learns of some.
     """
 
     def __init__(

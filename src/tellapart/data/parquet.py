@@ -171,7 +171,7 @@ class ParquetImage:
         """The decoded image, upright, in RGB.
 
         Raises:
-            ImageError: as :meth:`read`, and if it cannot be decoded.
+            ImageError: as ``read``, and if it cannot be decoded.
         """
         return decode(self.read(), self.name)
 

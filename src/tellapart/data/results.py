@@ -55,8 +55,8 @@ def read_results(path: Path, *, caption_column: str | None = None) -> Results:
     """Read captions: COCO results, ids to captions, a table, text files named like their images, or any data set.
 
     Of a data set, and wherever an image has a list of captions, the first is taken. A table is a ``.jsonl``, ``.csv``,
-    ``.tsv`` or ``.parquet`` file with a column of :data:`ID_COLUMNS` or of file names, and one of
-    :data:`CAPTION_COLUMNS`.
+    ``.tsv`` or ``.parquet`` file with a column of ``ID_COLUMNS`` or of file names, and one of
+    ``CAPTION_COLUMNS``.
 
     Args:
         path: the file or folder.

@@ -61,7 +61,7 @@ ANIMATIONS = frozenset({".gif", ".webp"})
 
 
 def damaged(name: str, why: str, remedy: str = "repair or remove it") -> ImageError:
-    """The error for a file that is not a video, or a damaged one; arguments as :func:`~tellapart.data.sniff.unreadable`."""
+    """The error for a file that is not a video, or a damaged one; arguments as ``unreadable``."""
     return unreadable(name, why, remedy, what="video")
 
 
@@ -185,10 +185,10 @@ def read_frames(source: Path | bytes, name: str, num_frames: int, *, key_frames:
 
 
 def examine_frames(source: Path | bytes, name: str, num_frames: int, *, key_frames: bool = False) -> ExaminedClip:
-    """The same as :func:`read_frames`, with what is unusual about the clip.
+    """The same as ``read_frames``, with what is unusual about the clip.
 
     Raises:
-        ImageError: as :func:`read_frames`.
+        ImageError: as ``read_frames``.
     """
     clock = Clock(name)
     if (data := _image_data(source, name)) is not None:

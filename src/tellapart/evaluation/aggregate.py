@@ -25,7 +25,7 @@ and its tokens."""
 
 
 def bleu_columns(matches: Matches) -> dict[str, list[Any]]:
-    """The columns of :data:`MATCHES` and :data:`LENGTHS`, one value an image."""
+    """The columns of ``MATCHES`` and ``LENGTHS``, one value an image."""
     columns = dict(zip(MATCHES, matches.correct.tolist(), strict=True))
     return columns | dict(zip(LENGTHS, (matches.lengths.tolist(), matches.reference_lengths.tolist()), strict=True))
 

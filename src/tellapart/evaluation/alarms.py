@@ -62,8 +62,8 @@ def held_against_nothing(curves: Mapping[str, Curve], *, floor: Mapping[str, flo
     """The verdicts that were measured and that no evaluation, so far, gives anything to be held against.
 
     Args:
-        curves: as for :func:`find_alarms`.
-        floor: as for :func:`find_alarms`.
+        curves: as for ``find_alarms``.
+        floor: as for ``find_alarms``.
     """
     examination = Examination(floor)
     for line in _lines(curves):

@@ -42,7 +42,7 @@ class Evaluation:
         num_workers: processes that read images.
         hard_gallery: N, to also retrieve among each image's N nearest ones; 0 does not.
         samples: N, to also draw N captions per image at random and N by beam search, and measure them as sets
-            (:mod:`tellapart.evaluation.sets`); 0 does not.
+            (``tellapart.evaluation.sets``); 0 does not.
         words: the length in words to ask for; none draws one for each image if the captioner has length buckets.
         rerank: keep, of all beams of an image, the caption with the highest reward; the sets of ``samples`` are not reranked.
         together: captions all images in one call, in place of the search, which ``decoding`` then only describes.

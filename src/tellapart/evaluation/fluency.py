@@ -17,7 +17,7 @@ class PerplexityMeasure:
     """The perplexity of a set of captions, ``exp(-sum log p / sum of tokens)``, and ``caption_nll``, each caption's mean
     negative log-probability a token in nats.
 
-    Captions are read as they were written, from the start of a text on; see :class:`LanguageModel`. A caption of no tokens
+    Captions are read as they were written, from the start of a text on; see ``LanguageModel``. A caption of no tokens
     (an empty one, where ends do not count) adds nothing and has no ``caption_nll``; a warning says how many there are. The
     perplexity of captions without any tokens is left out.
 

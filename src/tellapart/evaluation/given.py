@@ -63,7 +63,7 @@ def as_references(
     references: References, *, split: str | None = None, prefer: str | None = None, format: Format | None = None
 ) -> CaptionDataset:
     """References as a data set, whose images need not be there; arguments and errors are those of
-    :func:`tellapart.data.load.load_references`."""
+    ``load_references``."""
     if isinstance(references, CaptionDataset):
         return references
     if isinstance(references, str | Path):
@@ -83,7 +83,7 @@ def as_frequencies(
     """Document frequencies, None for those of the references, and how a protocol calls them.
 
     Args:
-        given: :data:`CORPUS`, a file, or a table.
+        given: ``CORPUS``, a file, or a table.
         images: number of images counted, for files that do not tell.
 
     Raises:
@@ -242,7 +242,7 @@ class Given:
 
 def under_protocol(result: EvaluationResult, given: Given, name: str, *, strict: bool = True) -> EvaluationResult:
     """The result with the title of a named protocol in its line; errors are those of
-    :func:`tellapart.evaluation.protocol.title_of`."""
+    ``title_of``."""
     every = given.references.references
     own = result.protocol.frequencies == OWN_FREQUENCIES
     references = {image_id: every[image_id] for image_id in result.captions}

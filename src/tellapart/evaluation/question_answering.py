@@ -17,7 +17,7 @@ class QuestionMeasure:
 
     ``QA``: mean over images of the share of their questions that are answered right. ``QA_floor``: the same without a caption.
     ``QA_chance``: of guessing. ``QA_truncated``: captions that the reader had to cut. Images without questions do not count.
-    Source, departures and pitfalls: :class:`~tellapart.rewards.question_answering.QuestionAnswering`.
+    Source, departures and pitfalls: ``QuestionAnswering``.
 
     Args:
         reader: answers from captions.

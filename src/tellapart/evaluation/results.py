@@ -172,7 +172,7 @@ def find_result(run: Path, protocol: str | None = None) -> EvaluationResult:
 
 
 def with_choice(result: EvaluationResult, run: Path) -> EvaluationResult:
-    """The result with :data:`CHOSE` in its details, if its images chose the run's checkpoint as an evaluation in it says."""
+    """The result with ``CHOSE`` in its details, if its images chose the run's checkpoint as an evaluation in it says."""
     for path in sorted((run / "eval").glob(f"*/{METRICS_FILE}")):
         value = read_object(path)
         by = (value.get("details") or {}).get(CHOSE)

@@ -60,7 +60,7 @@ class _Limited(Protocol):
 
 class ListenerScorer:
     """Retrieval, CLIPScore and RefCLIPScore by a dual encoder; see
-    :func:`tellapart.evaluation.listening.listener_measures`.
+    ``listener_measures``.
 
     Args:
         listener: knows the images by id. Its weights must not change: references are embedded once.

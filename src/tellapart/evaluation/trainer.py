@@ -86,5 +86,5 @@ class ComputeMetrics:
 def compute_metrics(
     tokenizer: Decoder, references: Sequence[Sequence[str]] | None = None, *, meteor: bool = False
 ) -> Callable[[Any], dict[str, float]]:
-    """What ``Trainer(compute_metrics=...)`` takes; arguments are those of :class:`ComputeMetrics`."""
+    """What ``Trainer(compute_metrics=...)`` takes; arguments are those of ``ComputeMetrics``."""
     return ComputeMetrics(tokenizer, references, meteor=meteor)

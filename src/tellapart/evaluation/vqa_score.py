@@ -19,7 +19,7 @@ class VqaScorer:
     """``VQAScore``: mean P(Yes) over captions, 0 to 1, printed times 100 (Lin et al. 2024).
 
     Args:
-        matcher: knows the images by id; see :class:`~tellapart.rewards.vqa_score.VqaScoreMatcher` for source and pitfalls.
+        matcher: knows the images by id; see ``VqaScoreMatcher`` for source and pitfalls.
 
     Example:
         >>> VqaScorer(matcher)({"42": "a red car"}, {})[0]

@@ -33,7 +33,7 @@ class AdaptedListener(TrainedListener):
         r: rank of the updates.
         alpha: they are scaled by ``alpha / r``.
         dropout: before them, where dropout is on.
-        target_modules: regular expression of the whole names of the layers that get one; none takes :data:`LAYERS`.
+        target_modules: regular expression of the whole names of the layers that get one; none takes ``LAYERS``.
 
     Raises:
         UsageError: it matches no layer, or a number cannot be used.

@@ -36,7 +36,7 @@ class Among:
 class AmongLookalikes:
     """Compares each caption with its own image and that image's look-alikes.
 
-    Unlike :class:`~tellapart.rewards.likelihood.Likelihood`, which asks for the image among a fixed gallery, every image has its
+    Unlike ``Likelihood``, which asks for the image among a fixed gallery, every image has its
     own: the images that it is mistaken for.
 
     Args:

@@ -53,7 +53,7 @@ def approximate_rows(
     """Most of the ``k`` rows of ``gallery`` nearest to each query, in order of their float64 products.
 
     The number of lists that are searched is doubled until at least ``recall`` of the true neighbours of 500 queries are
-    found. Arguments and the first two results are those of :func:`~tellapart.nearest.nearest_rows`. The index holds 8 bits
+    found. Arguments and the first two results are those of ``nearest_rows``. The index holds 8 bits
     a number; what it finds is put in order by the vectors themselves.
 
     Args:

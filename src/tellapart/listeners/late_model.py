@@ -32,7 +32,7 @@ EASY = 3.0
 
 
 class LateConfig(PreTrainedConfig):
-    """Configuration of :class:`LateModel`.
+    """Configuration of ``LateModel``.
 
     Args:
         vision: arguments of ``CLIPVisionConfig``.

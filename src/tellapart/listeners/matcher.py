@@ -36,7 +36,7 @@ class ItmMatcher(TokenizedMatcher):
         batch_size: int = 32,
         autocast: Precision = "float32",
     ) -> None:
-        """See :meth:`from_pretrained`."""
+        """See ``from_pretrained``."""
         kind = model.config.model_type
         if kind not in MATCHING_FAMILIES:
             known = ", ".join(MATCHING_FAMILIES)

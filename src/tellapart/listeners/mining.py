@@ -316,7 +316,7 @@ def mine(
         k: neighbours of each image.
         gallery: where neighbours come from; by default the data set itself.
         same: groups of ids that are known to show the same picture, such as
-            :func:`~tellapart.data.inspection.look_alikes` finds.
+            ``look_alikes`` finds.
         same_above: cosine from which images are one picture; above 1 never.
         engine: exact products, FAISS, or by the number of images (exact up to 200,000). Where FAISS would have to look at
             an eighth of its lists or more, images are searched exactly.

@@ -82,9 +82,9 @@ class PairMatcher(ABC):
         self._pictures.update((example.id, example.image) for example in dataset)
 
     def match(self, rollout: Rollout) -> Tensor:
-        """``[N]`` float32, without gradient: :meth:`score` of each caption with its image.
+        """``[N]`` float32, without gradient: ``score`` of each caption with its image.
 
-        Images come from ``batch.inputs[name]`` if present, else from what :meth:`know_images` was told.
+        Images come from ``batch.inputs[name]`` if present, else from what ``know_images`` was told.
 
         Raises:
             UsageError: there is neither.
@@ -122,7 +122,7 @@ class PairMatcher(ABC):
         """For each image of ``ids`` the logits ``[n, 2]`` (no match, match) of its n texts, float32 on the CPU.
 
         Raises:
-            UsageError: an image was not told to :meth:`know_images`, or cannot be read.
+            UsageError: an image was not told to ``know_images``, or cannot be read.
         """
         unknown = next((name for name in ids if name not in self._pictures), None)
         if unknown is not None:

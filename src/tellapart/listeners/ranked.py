@@ -72,7 +72,7 @@ class RankedImages:
 
 
 def scaled_ranks(images: int) -> tuple[int, int]:
-    """The paper's ranks for a smaller or larger set, by its share of :data:`PAPER_IMAGES`; the first is 1 at least."""
+    """The paper's ranks for a smaller or larger set, by its share of ``PAPER_IMAGES``; the first is 1 at least."""
     first, last = (round(rank * images / PAPER_IMAGES) for rank in PAPER_RANKS)
     return max(first, 1), min(max(last, first + 1, 2), images)
 

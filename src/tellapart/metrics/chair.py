@@ -110,7 +110,7 @@ def chair(
 
     Args:
         captions: image id -> tokenised caption.
-        objects: image id -> annotated categories (:func:`load_instances`).
+        objects: image id -> annotated categories (``load_instances``).
         references: image id -> tokenised references, whose objects count as in the image (as published).
         names: words for the objects.
 

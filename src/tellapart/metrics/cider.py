@@ -245,7 +245,7 @@ def cider(
     frequencies: DocumentFrequencies | None = None,
 ) -> dict[str, float]:
     """The older CIDEr of every image's caption: the mean cosine of tf-idf vectors, times 10, without clipping and
-    without a penalty on length. Not what papers call CIDEr; see :func:`cider_d`, which takes the same arguments."""
+    without a penalty on length. Not what papers call CIDEr; see ``cider_d``, which takes the same arguments."""
     return _of_images(captions, references, frequencies, clipped=False)
 
 

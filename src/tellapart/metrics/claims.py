@@ -35,7 +35,7 @@ Parser = Callable[[str], list[Claim]]
 """A caption as it was written -> its claims, each once."""
 
 RULES = "rules"
-"""What the line "how measured" calls :func:`claims_by_rule`."""
+"""What the line "how measured" calls ``claims_by_rule``."""
 
 
 def _listed() -> dict[str, frozenset[str]]:

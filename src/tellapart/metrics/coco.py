@@ -70,8 +70,8 @@ def coco_columns(
     Args:
         candidates: N captions.
         targets: N lists of at least one reference.
-        frequencies: as for :func:`coco_metrics`.
-        matches: what :func:`~tellapart.metrics.bleu.count_matches` gives, where the caller has it.
+        frequencies: as for ``coco_metrics``.
+        matches: what ``count_matches`` gives, where the caller has it.
     """
     matches = count_matches(candidates, targets) if matches is None else matches
     columns: Columns = {

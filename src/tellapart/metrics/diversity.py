@@ -43,7 +43,7 @@ def self_bleu(captions: Sequence[str], *, n: int = 5, limit: int | None = 1000) 
 def self_bleus(
     captions: Sequence[str], orders: Sequence[int] = (2, 3, 4), *, limit: int | None = None
 ) -> dict[int, list[float]]:
-    """:func:`self_bleu` for several n at once, of all captions unless limited: n -> one fraction a caption.
+    """``self_bleu`` for several n at once, of all captions unless limited: n -> one fraction a caption.
 
     Raises:
         UsageError: there are fewer than two captions.
@@ -133,7 +133,7 @@ def mbleu_corpus(sets: Sequence[Sequence[str]], n: int = 4) -> list[float]:
     """mBLEU-1..n among the captions of each image, as reported by default: for each slot j the *corpus* BLEU of all
     images' j-th captions against their siblings, then the mean over slots. Lower is more diverse.
 
-    So does ImageCaptioning.pytorch, from which most papers report; it differs from :func:`mbleu_sentence` by some tenths.
+    So does ImageCaptioning.pytorch, from which most papers report; it differs from ``mbleu_sentence`` by some tenths.
 
     Raises:
         UsageError: images have different numbers of captions, or only one.

@@ -1,6 +1,6 @@
 """A longest-match lexer: rules are regular expressions, the longest match wins, among equals the rule that comes first.
 
-That is what lexer generators do, and what :mod:`re` cannot: an alternation of ``re`` takes the first branch that
+That is what lexer generators do, and what ``re`` cannot: an alternation of ``re`` takes the first branch that
 matches. The rules become one nondeterministic automaton; its deterministic states are made when a text first needs
 them, so that building is cheap and scanning is one dictionary look-up a character.
 """

@@ -1,7 +1,7 @@
 """METEOR 1.5 without Java (Banerjee & Lavie 2005; Lavie & Agarwal 2007; Denkowski & Lavie 2014): English, ranking task.
 
 Words are cut as its ``-norm`` does, related words of caption and reference are matched, the best of these matches are aligned,
-and the score follows from the statistics of the alignment. What it knows of English is in :mod:`tellapart.metrics.meteor_data`.
+and the score follows from the statistics of the alignment. What it knows of English is in ``tellapart.metrics.meteor_data``.
 """
 
 from __future__ import annotations
@@ -447,7 +447,7 @@ def meteor_counts(
     """``[N, 23]``: what METEOR counts of each caption with the reference that gives it the highest score.
 
     Args:
-        candidates: N captions, tokenised (:func:`tellapart.metrics.ptb.ptb_tokenize`).
+        candidates: N captions, tokenised (``ptb_tokenize``).
         references: N lists of at least one tokenised reference.
         resources: METEOR's data; by default those of the installed pycocoevalcap.
 
@@ -497,7 +497,7 @@ def _add(counts: list[float], match: Match, caption: list[bool], reference: list
 
 
 def statistics_of(counts: np.ndarray) -> np.ndarray:
-    """``[..., 23]`` counts of captions -> the ``[..., 9]`` of :data:`STATISTICS`.
+    """``[..., 23]`` counts of captions -> the ``[..., 9]`` of ``STATISTICS``.
 
     As in the reference implementation a caption that matches all of its reference in one chunk has none: neither it nor
     the corpus it is part of is penalised for it.
@@ -525,7 +525,7 @@ def statistics_of(counts: np.ndarray) -> np.ndarray:
 def meteor_statistics(
     candidates: Sequence[str], references: Sequence[Sequence[str]], resources: Resources | None = None
 ) -> np.ndarray:
-    """``[N, 9]``: the :data:`STATISTICS` of each caption; arguments and errors are those of :func:`meteor_counts`."""
+    """``[N, 9]``: the ``STATISTICS`` of each caption; arguments and errors are those of ``meteor_counts``."""
     return statistics_of(meteor_counts(candidates, references, resources))
 
 
@@ -536,7 +536,7 @@ def meteor_of(statistics: np.ndarray) -> np.ndarray:
     (Denkowski & Lavie 2014, section 3).
 
     Args:
-        statistics: ``[..., 9]``, as :data:`STATISTICS`.
+        statistics: ``[..., 9]``, as ``STATISTICS``.
 
     Returns:
         ``[...]``.
@@ -555,7 +555,7 @@ def meteor(
 ) -> tuple[float, np.ndarray]:
     """METEOR 1.5 of a corpus, from the sums of its statistics, and of each caption (fractions).
 
-    Args and errors as for :func:`meteor_counts`.
+    Args and errors as for ``meteor_counts``.
 
     Returns:
         ``(corpus, [N])``.

@@ -19,14 +19,14 @@ _UNKNOWN, _SEPARATOR, _PAIRS, _DOTTED = -1, -2, 1 << 29, 1 << 30
 
 
 class WordNumbers:
-    """Numbers the words that :func:`~tellapart.metrics.ptb.ptb_tokenize` finds in captions, each read alone.
+    """Numbers the words that ``ptb_tokenize`` finds in captions, each read alone.
 
     Most captions consist of letters, apostrophes and hyphens with spaces between them. What stands between two spaces is then
     one word or two ("man's"), whatever is next to it, so that its number can be looked up. Captions with anything else, or
     with a word that is met for the first time, are tokenized.
 
     Args:
-        vocabulary: word -> its number, from 0 on. It grows by :meth:`number` only where that is asked for. Its words are known
+        vocabulary: word -> its number, from 0 on. It grows by ``number`` only where that is asked for. Its words are known
             from the start, also with a final dot.
 
     Example::

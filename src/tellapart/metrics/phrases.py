@@ -1,7 +1,7 @@
 """Which parts of a caption say nothing of the image: listed phrases, years, and words that were said before.
 
 The penalties of VLRM (Dzabraev, Kunitsyn & Ivaniuta, 2024, section 3 and table 6), found in the text; how they become penalties
-of tokens is :mod:`tellapart.rewards.penalties`.
+of tokens is ``tellapart.rewards.penalties``.
 """
 
 from __future__ import annotations

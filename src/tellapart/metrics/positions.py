@@ -52,7 +52,7 @@ def columns(captions: Numbered) -> tuple[np.ndarray, np.ndarray]:
     """Captions as columns of a table, and where in it (row by row) each word stands.
 
     Args:
-        captions: words of :func:`narrow`.
+        captions: words of ``narrow``.
 
     Returns:
         ``[longest, N]``, the left side of a comparison, in which a number that no word has stands beyond the ends; and
@@ -76,8 +76,8 @@ def same_ngrams(left: np.ndarray, right: np.ndarray, orders: int, scratch: Scrat
     """For each order from 1 on the table ``same``; it is overwritten when the one after the next is asked for.
 
     Args:
-        left: ``[I, ...]``, of :func:`columns`.
-        right: ``[J, ...]``, of :func:`other_side`; what stands behind I and J is broadcast.
+        left: ``[I, ...]``, of ``columns``.
+        right: ``[J, ...]``, of ``other_side``; what stands behind I and J is broadcast.
         orders: longest n-gram.
         scratch: lends the memory.
 
@@ -145,7 +145,7 @@ def own_counts(captions: Numbered, orders: int, scratch: Scratch, *, earlier: bo
 
 
 def _sorted_counts(words: np.ndarray, orders: int, *, earlier: bool) -> np.ndarray:
-    """``[orders, T]``: :func:`own_counts` of one caption, by sorting its n-grams."""
+    """``[orders, T]``: ``own_counts`` of one caption, by sorting its n-grams."""
     counts = np.zeros((orders, len(words)), np.int64)
     _, firsts = np.unique(words, return_inverse=True)
     grams = firsts
@@ -162,7 +162,7 @@ def _sorted_counts(words: np.ndarray, orders: int, *, earlier: bool) -> np.ndarr
 
 
 def own_tables(left: np.ndarray, orders: int, scratch: Scratch, *, earlier: bool = False) -> np.ndarray:
-    """``[orders, longest, N]``: :func:`own_counts` of captions that are columns already."""
+    """``[orders, longest, N]``: ``own_counts`` of captions that are columns already."""
     counts = np.zeros((orders, *left.shape), count_dtype(len(left)))
     for n, same in enumerate(same_ngrams(left, other_side(left), orders, scratch)):
         if earlier and not n:

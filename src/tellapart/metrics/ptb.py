@@ -2,7 +2,7 @@
 
 pycocoevalcap hands captions to the Penn Treebank tokenizer of Stanford CoreNLP 3.4.1, lower-cases its tokens and drops
 punctuation; published CIDEr, BLEU, METEOR and ROUGE values are of those words. This is that tokenizer in Python: its words, its
-kinds of characters and its rules, for a longest-match lexer (:mod:`tellapart.metrics.lexer`), and a short cut for the captions
+kinds of characters and its rules, for a longest-match lexer (``tellapart.metrics.lexer``), and a short cut for the captions
 that are nothing but letters, commas and a final dot.
 """
 
@@ -335,7 +335,7 @@ def ptb_tokenize(captions: Iterable[str], *, alone: bool = False) -> list[str]:
 
     Equal to pycocoevalcap 1.2's ``PTBTokenizer`` called with the same captions in the same order. It writes the captions
     as the lines of one file, so the next caption can decide about a dot at the end of a caption. An initial loses its dot
-    if the next caption begins with "A", "The" or another of :data:`STARTERS`. Otherwise, and at the end of the file, it
+    if the next caption begins with "A", "The" or another of ``STARTERS``. Otherwise, and at the end of the file, it
     keeps the dot: "a sign with a K." is ``... a k`` before "The ...", else ``... a k.``. "No." keeps its dot before a digit.
 
     Differences:

@@ -40,7 +40,7 @@ def retrieval_ranks(texts: np.ndarray, images: np.ndarray, *, block: int = 512) 
 
     Returns:
         ``(t2i, i2t)``, each ``[N]``: the rank of the image among all images given the caption, and of the caption among
-        all captions given the image; ties are pessimistic as in :func:`ranks`.
+        all captions given the image; ties are pessimistic as in ``ranks``.
     """
     texts, images = np.asarray(texts, np.float64), np.asarray(images, np.float64)
     own = np.einsum("nd,nd->n", texts, images)
@@ -67,7 +67,7 @@ def reference_ranks(
 
     Returns:
         ``t2i [M]``: the rank of each text's image among all images; ``i2t [N]``: of each image the rank of the best of its
-        texts among the texts of others. Ties are pessimistic as in :func:`ranks`.
+        texts among the texts of others. Ties are pessimistic as in ``ranks``.
     """
     texts, images, owner = np.asarray(texts, np.float64), np.asarray(images, np.float64), np.asarray(owner)
     own = np.einsum("md,md->m", texts, images[owner])
@@ -120,7 +120,7 @@ def hard_gallery(texts: np.ndarray, images: np.ndarray, neighbours: np.ndarray) 
     Args:
         texts: ``[N, D]``, unit norm, one caption an image.
         images: ``[N, D]``, unit norm.
-        neighbours: ``[N, k]`` rows of ``images``, as :func:`nearest_images` gives them; -1 is nobody.
+        neighbours: ``[N, k]`` rows of ``images``, as ``nearest_images`` gives them; -1 is nobody.
 
     Returns:
         ``[N]`` ranks of the image among itself and its neighbours (ties are pessimistic), and for each caption the

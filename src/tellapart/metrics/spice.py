@@ -311,7 +311,7 @@ class Spice:
     goes on where it was.
 
     Args:
-        program: see :meth:`SpiceProgram.find`.
+        program: see ``find``.
         images_a_run: captions of a run. Each run reads the parser's models anew, some seconds, and the bar moves when one
             has ended.
     """

@@ -126,7 +126,7 @@ def told_apart(images: Tensor, captions: Tensor, margin: float) -> tuple[Tensor,
 
 
 def heard(listener: AnyListener, rollout: Rollout, margin: float) -> tuple[Tensor, dict[str, Tensor]]:
-    """:func:`told_apart` of one caption per image, given as words; with gradients where they are enabled."""
+    """``told_apart`` of one caption per image, given as words; with gradients where they are enabled."""
     return told_apart(listener.embed_images(rollout.batch), embed_captions(listener, rollout), margin)
 
 

@@ -17,7 +17,7 @@ Draw = Callable[[Batch], Rollout]
 """One or more generated captions of every image of a batch."""
 
 Read = Callable[[Batch, Sequence[str], Tensor], Rollout]
-"""People's captions as a rollout: :meth:`tellapart.captioners.base.Captioner.tokenize`."""
+"""People's captions as a rollout: ``tokenize``."""
 
 
 class OtherCaptions:

@@ -152,7 +152,7 @@ def right_and_first_wrong(mask: Tensor, first_wrong: Tensor) -> tuple[Tensor, Te
 
     Args:
         mask: ``[P, T]`` bool, real tokens; the first is BOS, the last EOS.
-        first_wrong: ``[P]`` long, as in :class:`Readings`.
+        first_wrong: ``[P]`` long, as in ``Readings``.
     """
     word = torch.arange(mask.shape[1], device=mask.device)[None] - 1
     wrong = first_wrong[:, None]

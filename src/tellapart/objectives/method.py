@@ -53,7 +53,7 @@ class Method:
         """A method as packages and plugin files offer it.
 
         Raises:
-            TypeError: it is no :class:`Method`.
+            TypeError: it is no ``Method``.
         """
         if not isinstance(value, Method):
             raise TypeError("is no tellapart.objectives.Method")

@@ -112,7 +112,7 @@ class SLE(SLL):
     Args:
         captioner: the model to train.
         reward: scores captions; the paper's is CIDEr.
-        distance: between the captions of an image, ``rollout -> [B, s, s]``; see :mod:`tellapart.rewards.distances`.
+        distance: between the captions of an image, ``rollout -> [B, s, s]``; see ``tellapart.rewards.distances``.
         alpha: weight of the reward; 1 is SLL.
         num_generations: captions sampled for each image, s.
         max_new_tokens: longest caption in tokens, its EOS included.

@@ -50,7 +50,7 @@ class WeightedTrajectories(ObjectiveModule):
     """``L = sum over kinds of -mean_b [r(x_b) log p(x_b)] + mean BCE of the discriminator``, rewards without gradient.
 
     Each mean is over the effective batch, whatever the others count. A subclass draws in ``collect``, and completes the
-    reward parts in :meth:`compared`. With ``post_update`` a step takes two turns: the discriminator learns, then scores.
+    reward parts in ``compared``. With ``post_update`` a step takes two turns: the discriminator learns, then scores.
 
     Attributes:
         rewarded: the kinds of captions that have a reward.
@@ -97,7 +97,7 @@ class WeightedTrajectories(ObjectiveModule):
         return {kind: {DISCRIMINATOR: share * score(rollouts[kind]).detach()} for kind in self.rewarded}
 
     def scored_at_once(self, rollouts: Mapping[str, Rollout]) -> dict[str, dict[str, Tensor]]:
-        """:meth:`judged` while drawing, if the reward is that of the discriminator before it learns; else nothing."""
+        """``judged`` while drawing, if the reward is that of the discriminator before it learns; else nothing."""
         return self.judged(rollouts) if self.turns == 1 else {}
 
     def compared(self, experiences: list[Experience], gather: Gather) -> list[Experience]:

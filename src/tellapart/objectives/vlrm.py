@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class TokenFlags(Protocol):
-    """Which tokens of captions are penalised (:class:`tellapart.rewards.penalties.Penalties`)."""
+    """Which tokens of captions are penalised (``Penalties``)."""
 
     def __call__(self, rollout: Rollout) -> tuple[Tensor, Tensor]:
         """``(bad, repeated)``, each ``[N, T]`` bool."""
@@ -105,7 +105,7 @@ class VLRM(ObjectiveModule):
         penalties: which tokens are bad or repeated; none penalises none.
         policy_loss: ``probability`` (the paper) or ``log_probability``.
         reduction: how token terms of both losses are averaged: ``seq_mean`` (the paper), ``token_mean`` or ``seq_sum``, see
-            :func:`tellapart.ops.reduce`.
+            ``reduce``.
         num_generations: captions drawn for each image.
         temperature: sampling temperature.
         top_k: sample from the N likeliest tokens; 0 keeps all tokens.
@@ -229,20 +229,20 @@ class VLRMRS(VLRM):
     """VLRM-RS (Dzabraev, Kunitsyn & Ivaniuta, 2024, section 3.5): VLRM whose captions must also be told apart.
 
     The reward has no language model's term; to the matcher's logit ``phi_weight * Phi`` is added
-    (:func:`tellapart.rewards.phi.phi`): how well caption and image find each other among all of the effective batch.
+    (``phi``): how well caption and image find each other among all of the effective batch.
 
     Departures: the paper does not say whether ``Phi`` is that of the whole batch or of a device; here it is the former. With
     several captions per image, its others are among those that a caption is compared with.
 
     Args:
-        captioner: see :class:`VLRM`.
+        captioner: see ``VLRM``.
         reward: of whole captions: a matcher's logit.
         listener: the frozen dual encoder of ``Phi``; the paper's is OpenCLIP ViT-bigG/14.
-        critic: see :class:`VLRM`.
-        penalties: see :class:`VLRM`.
+        critic: see ``VLRM``.
+        penalties: see ``VLRM``.
         phi_weight: of ``Phi``, which has mean 0 and deviation 1 over the effective batch.
-        policy_loss: see :class:`VLRM`.
-        reduction: see :class:`VLRM`.
+        policy_loss: see ``VLRM``.
+        reduction: see ``VLRM``.
         num_generations: captions drawn for each image.
         temperature: sampling temperature.
         top_k: sample from the N likeliest tokens; 0 keeps all tokens.
@@ -299,7 +299,7 @@ class VLRMRS(VLRM):
         self.listener, self.phi_weight = RememberingTexts.around(listener), phi_weight
 
     def collect(self, batch: Batch, step: int) -> Experience:
-        """As :class:`VLRM` does; what the listener remembers must not depend on earlier steps."""
+        """As ``VLRM`` does; what the listener remembers must not depend on earlier steps."""
         self.listener.begin(step)
         return super().collect(batch, step)
 

@@ -109,7 +109,7 @@ def pretrain(
     *,
     held_out: CaptionDataset | None = None,
 ) -> tuple[Discriminator, HeldOut | None]:
-    """Pre-train, or take from the cache; arguments as in :func:`pretrained_discriminator`.
+    """Pre-train, or take from the cache; arguments as in ``pretrained_discriminator``.
 
     Returns:
         The discriminator and how it does on images it never learned from, none where there are no such images.

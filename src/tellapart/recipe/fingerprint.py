@@ -85,7 +85,7 @@ READ = frozenset(
 def key_of(recipe: Recipe | ListenerRecipe, *further: object, sections: Sequence[str] = ()) -> str:
     """12 hex digits that differ whenever what decides the numbers does.
 
-    What counts: every option that differs from its default and is not :data:`IDLE`; every model and data set that is named, by
+    What counts: every option that differs from its default and is not ``IDLE``; every model and data set that is named, by
     content; the revision of the method and of the rewards, which their classes raise when they compute something else; and
     plugin files.
 

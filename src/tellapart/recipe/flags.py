@@ -250,7 +250,7 @@ def given_options(options: Mapping[str, Any], schema: Schema) -> dict[str, Given
     """Overrides under their full names, in their order.
 
     Args:
-        options: dotted name -> value; a :class:`Text` or :class:`NoValue` was typed on a command line.
+        options: dotted name -> value; a ``Text`` or ``NoValue`` was typed on a command line.
         schema: of the recipe.
 
     Raises:

@@ -206,7 +206,7 @@ def train(recipe: ListenerRecipe, *, overwrite: bool = False, built: BuiltListen
 
 
 def train_held(recipe: ListenerRecipe, *, overwrite: bool = False, built: BuiltListener | None = None) -> Run:
-    """The same as :func:`train`, into a folder that :func:`~tellapart.recipe.run.held` holds."""
+    """The same as ``train``, into a folder that ``held`` holds."""
     from tellapart.recipe.images import keep_list
 
     recipe, overwrite = checked(recipe, overwrite=overwrite)

@@ -387,7 +387,7 @@ def load_data(
 
     With ``center_crop``, each image is cut to its largest centred square.
 
-    Further arguments say how tables are read, as :func:`~tellapart.data.load.load_dataset` takes them.
+    Further arguments say how tables are read, as ``load_dataset`` takes them.
 
     Raises:
         UsageError: it does not exist, is broken or empty.

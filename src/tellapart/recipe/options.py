@@ -45,7 +45,7 @@ class Option:
     Args:
         name: of the argument or field.
         kind: its type.
-        default: its value where nothing is given, or :data:`REQUIRED`.
+        default: its value where nothing is given, or ``REQUIRED``.
         help: its line of the docstring.
     """
 
@@ -74,7 +74,7 @@ class Given:
     """A value and where it was written.
 
     Args:
-        value: a :class:`Text`, or what YAML or a program holds.
+        value: a ``Text``, or what YAML or a program holds.
         shown: how an error names the option: ``--seed``, or ``seed in recipe.yaml:3``.
     """
 

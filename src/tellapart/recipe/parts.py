@@ -46,8 +46,8 @@ class PartKind:
 
     Args:
         summary: what it is, in a line.
-        target: the function that builds it, or ``"module:attribute"`` of it. It is called with :class:`Parts` and the part's
-            section, or, where there is no ``section``, with :class:`Parts` and its own keyword arguments, which are the options.
+        target: the function that builds it, or ``"module:attribute"`` of it. It is called with ``Parts`` and the part's
+            section, or, where there is no ``section``, with ``Parts`` and its own keyword arguments, which are the options.
         section: ``"module:Dataclass"`` of its options.
         plain: whether it has no options, and so no section in a recipe.
         learns: whether it is trained with the captioner, with its own learning rate.
@@ -61,7 +61,7 @@ class PartKind:
 
     @staticmethod
     def of(value: Any) -> PartKind:
-        """A part as packages and plugin files offer it: a :class:`PartKind`, or the function that builds it.
+        """A part as packages and plugin files offer it: a ``PartKind``, or the function that builds it.
 
         Raises:
             TypeError: it is neither.

@@ -236,7 +236,7 @@ def load_with(
         catalogue: methods, rewards and parts.
 
     Raises:
-        UsageError: as :meth:`Recipe.load`.
+        UsageError: as ``load``.
     """
     reading = _Reading(source, asked, catalogue)
     flat = reading.flat(options)
@@ -244,7 +244,7 @@ def load_with(
 
 
 def schema_of(source: str | Path | None, asked: Mapping[str, Any], catalogue: Catalogue) -> Schema:
-    """What a recipe may say, whether or not all that it needs is given; arguments as for :func:`load_with`."""
+    """What a recipe may say, whether or not all that it needs is given; arguments as for ``load_with``."""
     return _Reading(source, asked, catalogue).schema
 
 
@@ -252,7 +252,7 @@ class _Reading:
     """A recipe on its way from a file and overrides to checked sections.
 
     Args:
-        source: as for :func:`load_with`.
+        source: as for ``load_with``.
         asked: as there.
         catalogue: as there.
     """

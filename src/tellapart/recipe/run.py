@@ -65,7 +65,7 @@ def train(recipe: Recipe, *, overwrite: bool = False, built: Built | None = None
 
 
 def train_held(recipe: Recipe, *, overwrite: bool = False, built: Built | None = None, controls: bool = False) -> Run:
-    """The same as :func:`train`, into a folder that :func:`held` holds."""
+    """The same as ``train``, into a folder that ``held`` holds."""
     from tellapart.evaluation.card import CARD_FILE, write_card
     from tellapart.recipe.images import keep_list, tell_replaced
     from tellapart.recipe.rewards import refuse_controls
@@ -167,7 +167,7 @@ def checked(recipe: AnyRecipe, *, overwrite: bool) -> tuple[AnyRecipe, bool]:
     The same recipe begins anew in the folder of a run that was stopped before its first checkpoint, which left nothing but a log.
 
     Raises:
-        UsageError: see :func:`check_output_dir`.
+        UsageError: see ``check_output_dir``.
     """
     output_dir = recipe.training.output_dir
     check_output_dir(recipe, overwrite=overwrite)

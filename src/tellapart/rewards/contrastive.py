@@ -53,7 +53,7 @@ class Candidates:
 
     Args:
         texts: ``[T, D]`` embeddings.
-        text_keys: ``[T]`` long, equal exactly for equal strings of one image (see :func:`text_keys`).
+        text_keys: ``[T]`` long, equal exactly for equal strings of one image (see ``text_keys``).
         images: ``[I, D]`` embeddings of pictures that all differ.
         image_keys: ``[M]`` long, keys of all images given, repeats included.
         columns: ``[M]`` long, the row of ``images`` that each of them has.
@@ -88,8 +88,8 @@ class Candidates:
             texts: ``[N, D]`` embeddings of the captions to be rewarded, which are among the candidates.
             text_keys: ``[N]`` their keys.
             image_keys: ``[N]`` keys of their images.
-            temperature: see :func:`contrast`.
-            clamp: see :func:`contrast`.
+            temperature: see ``contrast``.
+            clamp: see ``contrast``.
         """
         # Rounded to bfloat16 by the caller's autocast, cosines would be off by half the temperature.
         with torch.no_grad(), torch.autocast(texts.device.type, enabled=False):

@@ -58,7 +58,7 @@ def read_weights(module: nn.Module, expected: dict[str, Any], folder: Path) -> N
     Args:
         module: what is read into.
         expected: what the folder must say of itself.
-        folder: what :func:`write_folder` wrote.
+        folder: what ``write_folder`` wrote.
 
     Raises:
         UsageError: they are missing or damaged, or are of another kind, of other options or for another listener.
@@ -94,7 +94,7 @@ class Discriminator(nn.Module, ABC):
     Attributes:
         kind: its name in settings and in saved folders.
         learning_rate: what Adam is given unless somebody says otherwise.
-        watch: warns when the answers of :meth:`loss` make it useless; none (the start value) watches nothing.
+        watch: warns when the answers of ``loss`` make it useless; none (the start value) watches nothing.
 
     Raises:
         ValueError: the listener is an ``nn.Module``, which would make it a child: trained, saved and moved with this one.
@@ -165,7 +165,7 @@ class Discriminator(nn.Module, ABC):
         write_folder(self, self.describe(), folder)
 
     def load_weights(self, folder: Path) -> None:
-        """Read back, in place and bit for bit, what :meth:`save` wrote.
+        """Read back, in place and bit for bit, what ``save`` wrote.
 
         Raises:
             UsageError: the folder lacks them, or they are of another kind, of other options or for another listener.
@@ -271,7 +271,7 @@ class DotProductDiscriminator(Discriminator):
     ``logits`` are 0 and the dot product, so that the probability of a person is that sigmoid.
 
     Departures: image and words are embedded by the frozen listener, where the paper trains its own layers on VGG-16 features.
-    Case and punctuation are taken away, as for :class:`TextDiscriminator`.
+    Case and punctuation are taken away, as for ``TextDiscriminator``.
 
     Args:
         listener: gives tokens, their embeddings and the image's.
@@ -321,7 +321,7 @@ def load_discriminator(path: Path, listener: Listener) -> Discriminator:
     """A saved discriminator.
 
     Args:
-        path: what :meth:`Discriminator.save` wrote, or a checkpoint that holds it as ``discriminator/``.
+        path: what ``save`` wrote, or a checkpoint that holds it as ``discriminator/``.
         listener: the one it was trained with.
 
     Raises:

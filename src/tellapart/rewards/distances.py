@@ -30,7 +30,7 @@ CIDER_SCALE = 10.0
 def bleu_distance(rollout: Rollout) -> Tensor:
     """One minus BLEU-3 plus one minus BLEU-4 of each caption against each other, both directions averaged; 0 to 2.
 
-    SLE's distance (Chen & Jin 2020, section 4; see :func:`tellapart.metrics.pairwise.bleu_distances`).
+    SLE's distance (Chen & Jin 2020, section 4; see ``bleu_distances``).
     """
     return _tensor(bleu_distances(_samples(rollout)), rollout)
 

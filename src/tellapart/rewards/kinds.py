@@ -35,7 +35,7 @@ class RewardKind:
 
     @staticmethod
     def of(value: Any) -> RewardKind:
-        """A reward as packages and plugin files offer it: a :class:`RewardKind`, or the class or function itself.
+        """A reward as packages and plugin files offer it: a ``RewardKind``, or the class or function itself.
 
         Raises:
             TypeError: it is neither.

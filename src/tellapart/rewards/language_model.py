@@ -174,7 +174,7 @@ class LanguageModel:
         """``[N, K]`` float64 on the CPU: natural log-probability that one of K sets of tokens comes next, without gradient.
 
         Args:
-            prompts: ids of N texts, at most :attr:`longest` each; each distinct one is read once.
+            prompts: ids of N texts, at most ``longest`` each; each distinct one is read once.
             ids: K sets of token ids, whose probabilities are summed.
         """
         row = {prompt: i for i, prompt in enumerate(dict.fromkeys(map(tuple, prompts)))}

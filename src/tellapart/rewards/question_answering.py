@@ -172,7 +172,7 @@ def answered(
         questions: of the images.
         turns: how often each question is asked, with its options in another order each time.
         seed: of the orders.
-        soft: see :func:`credit`.
+        soft: see ``credit``.
     """
     asked, owner = [], []
     for row, (image, caption) in enumerate(pairs):

@@ -229,7 +229,7 @@ def for_verl(
     ``extra_info`` too, else from ``ground_truth``. A caption that lacks what the reward needs is an error.
 
     Args:
-        reward: as for :func:`for_trl`.
+        reward: as for ``for_trl``.
         model: likewise.
         images: key of ``extra_info`` with the image.
         references: key of ``extra_info`` with human captions.
@@ -238,7 +238,7 @@ def for_verl(
         options: likewise.
 
     Raises:
-        UsageError: as for :func:`for_trl`.
+        UsageError: as for ``for_trl``.
 
     Example::
 

@@ -51,7 +51,7 @@ class YesNoMatcher(PairMatcher):
         batch_size: int = 32,
         autocast: Precision = "float32",
     ) -> None:
-        """See :meth:`from_pretrained`; ``family`` reads a loaded model."""
+        """See ``from_pretrained``; ``family`` reads a loaded model."""
         kind = family.model.config.model_type
         if not isinstance(family, Prompted):
             raise UsageError(

@@ -62,7 +62,7 @@ class Measured:
 
 
 def measure_again(folder: Path) -> str:
-    """What to do about a damaged evaluation: its measurement counts as done while :data:`DONE_FILE` is there."""
+    """What to do about a damaged evaluation: its measurement counts as done while ``DONE_FILE`` is there."""
     done = next((place / DONE_FILE for place in folder.parents if (place / DONE_FILE).exists()), None)
     return f"{'run' if done is None else f'delete {done} and run'} the same command again, which measures it again."
 

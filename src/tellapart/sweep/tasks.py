@@ -285,7 +285,7 @@ def carry_out(folder: Path, asked_file: Path) -> None:
 
     Args:
         folder: of the task.
-        asked_file: what :meth:`Task.write` wrote.
+        asked_file: what ``write`` wrote.
 
     Raises:
         UsageError: the recipe or a measurement cannot be carried out.

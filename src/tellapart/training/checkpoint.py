@@ -63,9 +63,9 @@ class State:
         effective_batch_size: images in a step.
         world_size: processes that shared a step.
         data: fingerprint of the training data.
-        selection: see :meth:`tellapart.training.selection.Selection.state`.
+        selection: see ``state``.
         config: the run's options.
-        doctor: see :meth:`tellapart.training.doctor.Doctor.state`.
+        doctor: see ``state``.
         ended: why the run was ended before its last step; empty if it was not.
     """
 
@@ -209,7 +209,7 @@ def resume(config: TrainConfig, fresh: State, optimizer: Optimizer) -> State:
     """Where the run begins: at ``fresh``, or at a checkpoint, which is then loaded.
 
     Raises:
-        UsageError: see :func:`find`, :func:`read_state`, :func:`check_resumable` and :func:`load`.
+        UsageError: see ``find``, ``read_state``, ``check_resumable`` and ``load``.
     """
     folder = find(config)
     if folder is None:

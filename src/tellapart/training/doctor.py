@@ -32,7 +32,7 @@ class Doctor:
 
     Args:
         config: ``best_floor``, ``on_hack`` and ``hack_patience`` are read here.
-        state: what :meth:`state` gave, when a run is resumed; empty at the start.
+        state: what ``state`` gave, when a run is resumed; empty at the start.
         history: lines of a resumed run, for checkpoints that were written before there was a doctor.
         speaks: whether this process warns.
     """

@@ -79,7 +79,7 @@ def train(
 
 @dataclass
 class _Training:
-    """One call of :func:`train`: its parts, wired together by :meth:`begin`."""
+    """One call of ``train``: its parts, wired together by ``begin``."""
 
     objective: Any  # both an Objective and an nn.Module, which no type can say
     data: TrainingData

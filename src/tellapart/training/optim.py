@@ -150,7 +150,7 @@ class Optimizer:
         lr_interval: steps between two changes of the learning rate (``TrainConfig.lr_interval``).
 
     Raises:
-        UsageError: see :class:`Settings`, :func:`trained_parts` and :func:`require_full_precision`.
+        UsageError: see ``Settings``, ``trained_parts`` and ``require_full_precision``.
     """
 
     def __init__(
@@ -191,7 +191,7 @@ class Optimizer:
             torch._foreach_div_(gradients, divisor)
 
     def clip(self) -> dict[str, Tensor]:
-        """Clip each part; returns the norms before (see :func:`clip_gradients`)."""
+        """Clip each part; returns the norms before (see ``clip_gradients``)."""
         parts: dict[str, Sequence[Parameter]] = {part: list(named.values()) for part, named in self.parts.items()}
         return clip_gradients(parts, self.settings.max_norm, self.settings.max_value)
 
@@ -214,7 +214,7 @@ class Optimizer:
         return states
 
     def load_state(self, states: dict[str, dict[str, Tensor]]) -> None:
-        """Take back what :meth:`state` gave.
+        """Take back what ``state`` gave.
 
         Raises:
             UsageError: it is of parameters that this objective does not train, or of other shapes.

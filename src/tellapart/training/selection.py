@@ -34,7 +34,7 @@ class Selection:
 
     Args:
         config: ``metric_for_best_model``, ``greater_is_better`` and ``best_floor`` are read here.
-        state: what :meth:`state` gave, when a run is resumed; empty or none at the start.
+        state: what ``state`` gave, when a run is resumed; empty or none at the start.
     """
 
     def __init__(self, config: TrainConfig, state: Mapping[str, Any] | None = None) -> None:

@@ -129,7 +129,7 @@ def examine_captions(figures: Mapping[str, float], human: Mapping[str, float] | 
 
     Args:
         figures: of the captions.
-        human: the same of human captions; by default :data:`HUMAN`, without rules on length.
+        human: the same of human captions; by default ``HUMAN``, without rules on length.
 
     Example:
         >>> [verdict.rule.name for verdict in examine_captions({"bad_endings": 34.4, "types_in_1000": 553.0})]

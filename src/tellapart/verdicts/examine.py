@@ -37,7 +37,7 @@ class Verdict:
         key: of the log.
         step: where the value was logged.
         value: what was logged.
-        began: step of the value that it is held against, see :class:`Examination`.
+        began: step of the value that it is held against, see ``Examination``.
         first: that value.
         limit: what was passed.
         looks: values in a row, this one included, that are past it.
@@ -78,7 +78,7 @@ class Examination:
     Args:
         floor: metric -> share of its value at step 0 that must be kept, such as a run's ``best_floor``; it replaces the rule of
             the same metric.
-        state: what :meth:`state` gave, when a run is resumed; empty or none at the start.
+        state: what ``state`` gave, when a run is resumed; empty or none at the start.
     """
 
     def __init__(self, floor: Mapping[str, float] | None = None, state: Mapping[str, Any] | None = None) -> None:
@@ -202,7 +202,7 @@ def examine(lines: Iterable[Mapping[str, Any]], *, floor: Mapping[str, float] | 
 
     Args:
         lines: of ``metrics.jsonl``.
-        floor: see :class:`Examination`.
+        floor: see ``Examination``.
     """
     examination = Examination(floor)
     return [verdict for line in lines for verdict in examination.take(line)]

@@ -1,6 +1,6 @@
 """The signs that a training goes wrong, each with its limit and the setting to change.
 
-A rule holds a logged value against an early one of the same log (see :class:`Rule`), since what is usual differs from data to
+A rule holds a logged value against an early one of the same log (see ``Rule``), since what is usual differs from data to
 data; some have a limit of their own. Apart from the CIDEr floor, which a run's own ``best_floor`` replaces, the limits are rules
 of thumb: a verdict says where to look, not what is wrong. docs/how-to/doctor.md tells where each limit comes from.
 """
@@ -32,8 +32,8 @@ def from_spoken(first: Logged | None, spoken: Logged | None) -> Logged | None:
     """The first evaluation of a captioner that speaks: for what learning to speak makes worse, or babble has the worst of.
 
     Args:
-        first: see :func:`from_first`.
-        spoken: see :func:`from_first`.
+        first: see ``from_first``.
+        spoken: see ``from_first``.
     """
     return spoken
 
@@ -42,8 +42,8 @@ def from_higher(first: Logged | None, spoken: Logged | None) -> Logged | None:
     """The higher of the two: for what babble has little of, so that what step 0 had counts and what was learned does, too.
 
     Args:
-        first: see :func:`from_first`.
-        spoken: see :func:`from_first`.
+        first: see ``from_first``.
+        spoken: see ``from_first``.
     """
     return max((one for one in (first, spoken) if one), key=lambda one: one[1], default=None)
 
@@ -58,7 +58,7 @@ class Rule:
         limit: the value at the start -> the limit, both on the log's scale.
         above: whether the values above the limit are the wrong ones.
         says: what it means and which setting to change, for a reader who does not know the metric.
-        start: which value it is held against: :func:`from_first`, :func:`from_spoken` or :func:`from_higher`.
+        start: which value it is held against: ``from_first``, ``from_spoken`` or ``from_higher``.
         absolute: whether the first value can be wrong already, since the limit does not follow it (everywhere).
         looks: logged values in a row that must be wrong before it is told; single steps of training are noisy.
         rises: a key that must be above its own start meanwhile.

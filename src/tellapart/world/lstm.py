@@ -31,7 +31,7 @@ KINDS = {"world/lstm": "fc_lstm", "world/att2in2": "att2in2", "world/updown": "u
 
 
 def features_folder(backbone: Path, size: str, pool: Pool = "mean") -> Path:
-    """Where :func:`world_features` keeps them."""
+    """Where ``world_features`` keeps them."""
     return cache_dir() / "world" / "features" / f"{size}-{backbone.name}{'' if pool == 'mean' else f'-{pool}'}"
 
 

@@ -50,7 +50,7 @@ def world_measures(captions: Mapping[str, str], scenes: Mapping[str, Scene]) -> 
       the scene nor of its background; word by word, so ungrammatical captions are measured too; 0 where none is mentioned.
     - ``detail``: share of the scene's attributes that it mentions, counting repeats (two red things need "red" twice, or a
       count); the scene's attributes are shape, colour and size of each object, its texture unless plain, and the background.
-    - ``exact_recall@k``: see :func:`exact_recall`; the gallery is ``scenes``.
+    - ``exact_recall@k``: see ``exact_recall``; the gallery is ``scenes``.
 
     Args:
         captions: image id -> caption; the ids are those of ``scenes``.
@@ -83,7 +83,7 @@ def world_measures(captions: Mapping[str, str], scenes: Mapping[str, Scene]) -> 
 def measure_against(
     scenes: Mapping[str, Scene],
 ) -> Callable[[Mapping[str, str]], tuple[dict[str, float], dict[str, list[float]]]]:
-    """:func:`world_measures` against these scenes, as an evaluation takes it: captions -> (corpus, per image)."""
+    """``world_measures`` against these scenes, as an evaluation takes it: captions -> (corpus, per image)."""
 
     def measure(captions: Mapping[str, str]) -> tuple[dict[str, float], dict[str, list[float]]]:
         measured = world_measures(captions, scenes)

@@ -4,7 +4,7 @@ A caption is read word by word. A *prefix* is right while some caption that begi
 simplifications that can only name a later word: how several objects stand is judged once their noun is read, and no word is
 blamed for words that must follow it. Being right ends once and for all, so the first wrong word is found by bisection.
 
-Beyond its word lists this reader shares no code with :mod:`tellapart.world.grammar` and :mod:`tellapart.world.truth`; the
+Beyond its word lists this reader shares no code with ``tellapart.world.grammar`` and ``tellapart.world.truth``; the
 tests hold the two against each other.
 """
 
@@ -107,7 +107,7 @@ def read(caption: str) -> Reading:
 
 
 def first_wrong(caption: str, scene: Scene) -> int | None:
-    """See :meth:`Reading.first_wrong`."""
+    """See ``first_wrong``."""
     return read(caption).first_wrong(scene)
 
 

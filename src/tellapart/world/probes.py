@@ -78,15 +78,15 @@ def probe_captioner(captioner: HuggingFaceCaptioner, *, size: str = "full") -> d
         size: of the world.
 
     Returns:
-        ``accuracy``: see :func:`tellapart.world.probe.accuracies`. ``greedy`` and ``sampled``: ``truthful``, ``grammatical``,
-        ``detail`` and ``exact_recall@1`` of such captions, and their :func:`tellapart.world.faults.faults`.
+        ``accuracy``: see ``accuracies``. ``greedy`` and ``sampled``: ``truthful``, ``grammatical``,
+        ``detail`` and ``exact_recall@1`` of such captions, and their ``faults``.
     """
     accuracy = accuracies(by_captioner(captioner), size=size, every=EVERY)
     return {"accuracy": accuracy} | {name: _written(captioner, drawn, size) for name, drawn in DRAWN.items()}
 
 
 def failed_gates(probe: dict[str, Any]) -> list[str]:
-    """A sentence for each gate that the start captioner misses, from :func:`probe_captioner`."""
+    """A sentence for each gate that the start captioner misses, from ``probe_captioner``."""
     missed = []
     for (drawn, measure), (least, most) in GATES.items():
         value = probe[drawn][measure]

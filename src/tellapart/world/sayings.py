@@ -2,7 +2,7 @@
 
 Captions that a trained captioner writes to please a verifier are not those of annotators: they say objects twice, chain
 phrases, count wrongly and break the grammar. So texts are drawn widely here, and
-:func:`tellapart.world.prefixes.first_wrong` labels them; nothing is assumed false because it was changed.
+``first_wrong`` labels them; nothing is assumed false because it was changed.
 """
 
 from __future__ import annotations

@@ -180,7 +180,7 @@ def draw_cluster(
 
 
 def draw_splits(sizes: Mapping[str, int], seed: int) -> dict[str, list[Scene]]:
-    """Split -> its scenes, cluster after cluster; see :func:`draw_clusters`."""
+    """Split -> its scenes, cluster after cluster; see ``draw_clusters``."""
     return draw_clusters(sizes, seed, draw_scene, mutate)
 
 

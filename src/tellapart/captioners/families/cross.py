@@ -50,11 +50,11 @@ class CrossDecoder(Family):
         return encoded
 
     def cross_mask(self, encoded: Encoded) -> Tensor | None:
-        """The mask that :meth:`project` gives, without computing the states."""
+        """The mask that ``project`` gives, without computing the states."""
         return encoded.mask
 
     def cross_length(self, encoded: Encoded) -> int:
-        """How many states :meth:`project` gives an image."""
+        """How many states ``project`` gives an image."""
         return encoded.states.shape[1]
 
     @abstractmethod

@@ -105,7 +105,7 @@ class Git(PrefixDecoder):
 
     @property
     def embedding(self) -> nn.Module:
-        """Word embeddings; :meth:`text` adds positions, to words only."""
+        """Word embeddings; ``text`` adds positions, to words only."""
         return self.model.git.embeddings.word_embeddings
 
     def text(

@@ -49,7 +49,7 @@ class Idefics3(Prompted):
 
     @property
     def num_frames(self) -> int | None:
-        """As many as :meth:`read_frames` was given."""
+        """As many as ``read_frames`` was given."""
         return self.frames
 
     def read_frames(self, num_frames: int) -> None:

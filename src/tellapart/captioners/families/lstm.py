@@ -37,7 +37,7 @@ class LstmCache:
 
 
 class FcLstmFamily(Family):
-    """:class:`tellapart.captioners.lstm.FcLstm`; features of several regions are averaged."""
+    """``FcLstm``; features of several regions are averaged."""
 
     reads_features = True
     recurrent = True
@@ -145,7 +145,7 @@ class FcLstmFamily(Family):
 
 
 class AttentiveLstmFamily(FcLstmFamily):
-    """:class:`tellapart.captioners.lstm.Att2in2` and :class:`tellapart.captioners.lstm.UpDown`."""
+    """``Att2in2`` and ``UpDown``."""
 
     def encode(self, inputs: dict[str, Tensor]) -> Encoded:
         """The features of the regions, and which are real.

@@ -97,7 +97,7 @@ class PrefixDecoder(Family):
         return dataclasses.replace(chosen, inputs=chosen.inputs | rows)
 
     def prompt_rows(self, inputs: dict[str, Tensor], image: Sequence[int], prompts: Sequence[str]) -> dict[str, Tensor]:
-        """Rows for :meth:`with_prompts`: an image's own tokens, then those of a prompt; all end in the last column.
+        """Rows for ``with_prompts``: an image's own tokens, then those of a prompt; all end in the last column.
 
         Args:
             inputs: ``input_ids`` and ``attention_mask`` of the images, with the family's own prompt.
@@ -137,7 +137,7 @@ class PrefixDecoder(Family):
 
     @property
     def body(self) -> Any:
-        """The decoder below its head, a module of transformers; :meth:`text` calls it."""
+        """The decoder below its head, a module of transformers; ``text`` calls it."""
         raise NotImplementedError(f"{type(self).__name__} names no body: give one, or write its text")
 
     def further(self, encoded: Encoded, image: Tensor, width: int, cache: Cache | None) -> dict[str, Any]:

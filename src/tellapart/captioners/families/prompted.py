@@ -147,7 +147,7 @@ class Prompted(PrefixDecoder):
         return not (bos and text.startswith(bos))
 
     def prompt_tokens(self, count: int = 1) -> list[int]:
-        """The tokens of :meth:`rendered`, with one image token per image."""
+        """The tokens of ``rendered``, with one image token per image."""
         text = self.rendered(count)
         return self.tokenizer(text, add_special_tokens=self._lacks_bos(text))["input_ids"]
 

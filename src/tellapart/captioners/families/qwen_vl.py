@@ -84,7 +84,7 @@ class Qwen2VL(Prompted):
         return text
 
     def prompt_tokens(self, count: int = 1) -> list[int]:
-        """The tokens of :meth:`rendered`, with one image token per image."""
+        """The tokens of ``rendered``, with one image token per image."""
         return self.tokenizer(self.rendered(count), add_special_tokens=False)["input_ids"]
 
     @property

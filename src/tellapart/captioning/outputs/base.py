@@ -48,7 +48,7 @@ class Output(ABC):
         return False
 
     def prepare(self, item: Item, caption: Caption) -> Caption:
-        """The caption with what :meth:`apply` will need; called before it is journalled."""
+        """The caption with what ``apply`` will need; called before it is journalled."""
         return caption
 
     def apply(self, item: Item, caption: Caption) -> None:

@@ -45,7 +45,7 @@ class CocoResults(_OneFile):
 
 
 class Parquet(_OneFile):
-    """A table with the columns of :class:`JsonLines`."""
+    """A table with the columns of ``JsonLines``."""
 
     def assemble(self, rows: Sequence[Row]) -> int:
         """Write the file."""

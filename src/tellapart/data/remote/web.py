@@ -101,11 +101,11 @@ def fetch(url: str, *, most: int, allow_private: bool = False, seconds: float = 
     Args:
         url: an ``http://`` or ``https://`` address.
         most: the most bytes that are accepted.
-        allow_private: as for :func:`opened`.
+        allow_private: as for ``opened``.
         seconds: the longest time that a body may take.
 
     Raises:
-        FetchError: as :func:`opened`, and if the body is too large or too slow.
+        FetchError: as ``opened``, and if the body is too large or too slow.
     """
 
     def body() -> bytes:
@@ -137,7 +137,7 @@ def limited(answer: Answer, url: str, *, most: int, seconds: float | None = None
     """The body of an answer, chunk by chunk.
 
     Args:
-        answer: of :func:`opened`.
+        answer: of ``opened``.
         url: for messages.
         most: the most bytes that are accepted.
         seconds: the longest time it may take; None sets no limit.

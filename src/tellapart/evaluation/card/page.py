@@ -61,7 +61,7 @@ def failures(
 
 
 def looked_at(metrics: Mapping[str, float]) -> str:
-    """The measures of :data:`LIMITS` that were taken, in words."""
+    """The measures of ``LIMITS`` that were taken, in words."""
     return ", ".join(describe(key).label for key in LIMITS if key in metrics)
 
 
@@ -198,7 +198,7 @@ def card_text(
     name: str | None = None,
     seed: int = 0,
 ) -> str:
-    """The card's text; arguments and errors are those of :func:`write_card`."""
+    """The card's text; arguments and errors are those of ``write_card``."""
     record, captioner = read_record(run), trained_part(run, "captioner")
     if record is None and captioner is None:
         raise UsageError(f"{run} is no run of tellapart train (it has no run.json): name the folder of one.")

@@ -38,7 +38,7 @@ class Answer:
 
     Args:
         number: grows with every answer and is never used again.
-        rater: as the rater wrote it first; of a model its name behind :data:`MODEL`.
+        rater: as the rater wrote it first; of a model its name behind ``MODEL``.
         item: its id.
         choice: one of the question's choices, or ``unsure``.
         first: which of the choices was shown first (left, or above); a model answers in both orders.
@@ -105,7 +105,7 @@ class Answers:
         return key
 
     def name_of(self, key: str) -> str | None:
-        """The name of the rater with this key, as it was given first; None if :meth:`enter` never gave the key."""
+        """The name of the rater with this key, as it was given first; None if ``enter`` never gave the key."""
         with self._lock:
             found = self._base.execute("SELECT name FROM raters WHERE key = ?", (key,)).fetchone()
         return None if found is None else str(found[0])

@@ -211,7 +211,7 @@ async def _body(request: Request) -> bytes:
 
 
 class _Headers:
-    """Adds :data:`HEADERS` to every response."""
+    """Adds ``HEADERS`` to every response."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app

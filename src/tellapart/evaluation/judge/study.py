@@ -88,7 +88,7 @@ STUDY_FILE, ANSWERS_FILE, PICTURES = "study.json", "answers.sqlite", "pictures"
 WHICH_IMAGE, READS_BETTER = "which_image", "reads_better"
 UNSURE = "unsure"
 CHOICES = {WHICH_IMAGE: ("target", "distractor"), READS_BETTER: ("a", "b")}
-"""Question -> what may be chosen, in the order in which an item holds it; :data:`UNSURE` is always allowed."""
+"""Question -> what may be chosen, in the order in which an item holds it; ``UNSURE`` is always allowed."""
 
 _VERSION = 1
 
@@ -99,7 +99,7 @@ class Item:
 
     Args:
         id: hexadecimal; tells nothing about runs.
-        question: :data:`WHICH_IMAGE` or :data:`READS_BETTER`.
+        question: ``WHICH_IMAGE`` or ``READS_BETTER``.
         images: ids of the target and the distractor, or of the one image.
         captions: the one caption, or run A's and run B's.
         runs: positions of the runs that a right answer counts for: of both where they wrote the same caption.
@@ -154,7 +154,7 @@ class Study:
 
     @staticmethod
     def load(folder: Path) -> Study:
-        """Read what :func:`write_study` wrote.
+        """Read what ``write_study`` wrote.
 
         Raises:
             UsageError: it is not there, or damaged.
@@ -216,7 +216,7 @@ def make_items(
     """The items: of each image of *which image* one a caption (one in all if both are alike), of the others one each.
 
     Args:
-        chosen: question -> images, as :func:`choose_images` gives them.
+        chosen: question -> images, as ``choose_images`` gives them.
         first: image id -> run A's caption.
         second: image id -> run B's.
         distractors: image id -> the other image, of every image of *which image*.

@@ -81,7 +81,7 @@ def measure(
     Args:
         judgements: the set.
         scorers: what scores captions. A scorer that needs references is given the rows that have some.
-        same_models: metrics of :data:`PUBLISHED_MODELS` that are measured with the published model.
+        same_models: metrics of ``PUBLISHED_MODELS`` that are measured with the published model.
         whole: whether the set is complete; published values are not shown beside figures of a part.
 
     Example:

@@ -1,6 +1,6 @@
 """The constants of the moving world: what happens in a clip, how often, and the words for it.
 
-Objects, colours and backgrounds are those of the still world (:mod:`tellapart.world.spec`). :func:`version` hashes both. A
+Objects, colours and backgrounds are those of the still world (``tellapart.world.spec``). ``version`` hashes both. A
 change of the code that draws or writes (and not of a constant) must raise ``REVISION``.
 """
 

@@ -28,8 +28,8 @@ class MovingTable:
 
     Args:
         scenes: the scenes as they are first seen.
-        verb: ``[S, 3]`` index in :data:`VERBS`.
-        to: ``[S, 3]`` index in :data:`TARGETS`.
+        verb: ``[S, 3]`` index in ``VERBS``.
+        to: ``[S, 3]`` index in ``TARGETS``.
         turn: ``[S, 3]`` place of the object's event in time, from 0; -1 where it has none.
     """
 
