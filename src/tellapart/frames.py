@@ -117,7 +117,7 @@ def seen_as(image: Picture, num_frames: int | None) -> str:
 
 
 Opened = dict["int | None", Any]
-"""What was opened of one image: under None the still, under a number of frames a list of so many."""
+"""What was opened of one image: under None the still, under N a list of N frames."""
 
 
 class Opener:

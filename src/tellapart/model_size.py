@@ -41,7 +41,7 @@ def require_possible(name: str, revision: str | None = None) -> None:
     for key, layers in _numbers(config, LAYERS):
         if layers > MOST_LAYERS:
             raise UsageError(
-                f"{name} has {key} {layers:.3g}, and no model has so many layers: correct its config.json."
+                f"{name} has {key} {layers:.3g}, which is not a possible number of layers: correct its config.json."
             )
     parameters = estimate(config)
     if parameters > MOST:

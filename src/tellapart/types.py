@@ -154,7 +154,7 @@ class Rollout:
         return self.mask.sum(dim=1)
 
     def ids(self) -> list[str]:
-        """N image ids, one a caption."""
+        """N image ids, one per caption."""
         return [self.batch.ids[i] for i in self.image.tolist()]
 
     def references(self) -> list[list[str]]:
@@ -269,7 +269,7 @@ class LearnedReward(Protocol):
 
     def loss(self, real: Rollout, fake: Rollout) -> tuple[Tensor, dict[str, Tensor]]:
         """``([N_real + N_fake], logs)``: each row's binary cross-entropy in nats with gradient, human captions first, and
-        detached values a row, such as whether it was told right."""
+        detached values per row, such as whether it was classified correctly."""
         ...
 
 

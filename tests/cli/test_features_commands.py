@@ -229,7 +229,7 @@ def test_captioner_and_features_must_fit(taught, album, tmp_path, capsys):
     if kind != "fc_lstm":
         assert album.train(kind, tmp_path / "c", **{"data.features": album.root / "mean"}) == 2
         assert (
-            f"{kind} captioners attend to regions, but the features are one vector an image" in capsys.readouterr().err
+            f"{kind} captioners attend to regions, but the features are one vector per image" in capsys.readouterr().err
         )
 
 

@@ -106,7 +106,7 @@ def _run(
     states = family.teacher_forced(words, encoded, torch.arange(len(first), device=first.device))
     if head is None:
         return states
-    # As the head does it, but for its autocast, which the device meta does not know.
+    # As the head does it, except for its autocast, which the device meta does not know.
     return head.value(head.body(states.flatten(0, 1).to(head.value.weight.dtype)))
 
 
@@ -150,7 +150,7 @@ class _Saved:
 
 
 class _PlausibleNumbers(TorchDispatchMode):
-    """On the device ``meta`` there are no numbers to read: where code asks for one (is nothing padded?), it is told yes, or 1."""
+    """On the device ``meta`` there are no numbers to read: where code asks for one (is nothing padded?), it gets yes, or 1."""
 
     def __torch_dispatch__(self, function: Any, types: Any, given: Any = (), named: Any = None) -> Any:
         if function is torch.ops.aten._local_scalar_dense.default and given[0].device.type == "meta":

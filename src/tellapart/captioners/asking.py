@@ -56,7 +56,7 @@ def prepare(family: Family, buckets: LengthBuckets, *, adapted: bool) -> None:
 
 
 def _lead_after(family: Family, prompt: str) -> str:
-    """What stands between a prompt and a caption."""
+    """The text between a prompt and a caption."""
     other = copy.copy(family)
     other.prompt = prompt
     other.special_tokens()

@@ -37,7 +37,7 @@ class Continuations:
 
 @dataclass(frozen=True)
 class Encoded:
-    """Images as the captioner's decoder reads them: computed once an image, shared by drawing and scoring.
+    """Images as the captioner's decoder reads them: computed once per image, shared by drawing and scoring.
 
     Args:
         states: ``[B, P, D]`` image states.
@@ -56,7 +56,7 @@ class Encoded:
 
 
 class FrozenReference(Protocol):
-    """A captioner as it was when training began; holds no trainable state and is no ``nn.Module``."""
+    """A captioner as it was when training began; holds no trainable state and is not an ``nn.Module``."""
 
     def __call__(self, rollout: Rollout, *, encoded: Encoded | None = None) -> Scores:
         """Log-probabilities of the rollout, without gradients."""
@@ -86,7 +86,7 @@ class Captioner(nn.Module, ABC):
 
     @property
     def takes_frames(self) -> bool:
-        """Whether ``num_frames`` may be set, although the model reads stills by itself."""
+        """Whether ``num_frames`` may be set, although the model itself reads stills."""
         return False
 
     def reversed_frames(self, batch: Batch) -> Batch | None:
@@ -100,7 +100,7 @@ class Captioner(nn.Module, ABC):
 
     @abstractmethod
     def process(self, images: list[Image.Image]) -> dict[str, Tensor]:
-        """RGB images -> the tensors ``encode`` reads, one row an image; safe to call in a worker process."""
+        """RGB images -> the tensors ``encode`` reads, one row per image; safe to call in a worker process."""
 
     @abstractmethod
     def encode(self, batch: Batch) -> Encoded:

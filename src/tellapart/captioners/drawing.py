@@ -143,7 +143,7 @@ def draw(
         family: the model.
         encoded: states of B images.
         decoding: how; beam search is not done here.
-        uniforms: ``[B * captions an image, max_new_tokens]`` in [0, 1) for sampling, a row of NaN for a greedy caption among
+        uniforms: ``[B * captions per image, max_new_tokens]`` in [0, 1) for sampling, a row of NaN for a greedy caption among
             samples; none for greedy search alone.
         logprobs: also return the raw log-probability of each token, ``[N, max_new_tokens]`` float32, 0 after EOS.
 

@@ -27,7 +27,7 @@ class FcLstmConfig(PreTrainedConfig):
         pad_token_id: fills captions after their end.
         bos_token_id: what the LSTM reads before the first word.
         eos_token_id: ends a caption.
-        unk_token_id: stands for rare words in human captions; never drawn.
+        unk_token_id: replaces rare words in human captions; never drawn.
     """
 
     model_type: ClassVar[str] = "fc_lstm"
@@ -117,13 +117,13 @@ class LstmModel(PreTrainedModel):
         raise NotImplementedError
 
     def forward(self, features: Tensor, input_ids: Tensor, mask: Tensor | None = None) -> Tensor:
-        """``[n, t, V]`` logits of what follows each of ``input_ids [n, t]``, which begin with BOS, one row an image."""
+        """``[n, t, V]`` logits of what follows each of ``input_ids [n, t]``, which begin with BOS, one row per image."""
         state, kept = self.start(features), self.keep(features, mask)
         return self.head(self.run(self.embedding(input_ids), state, kept, mask)[0])
 
 
 class FcLstm(LstmModel):
-    """An LSTM that is told the image once, by its first state.
+    """An LSTM that receives the image once, as its first state.
 
     Chen and Jin (CVPR 2020, section 5: the ResNet-152 vector through one fully connected layer, LSTM of 512), after Vinyals
     et al. (CVPR 2015). The layer's output is both h and c; the paper names the state only, the authors' code for another

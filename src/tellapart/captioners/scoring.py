@@ -60,7 +60,7 @@ def length_buckets(lengths: list[int], overhead: int = BUCKET_OVERHEAD) -> list[
 class _ChosenLogprobs(torch.autograd.Function):
     """``[M]`` log-probabilities of ``targets [M]`` under ``logits [M, V]``, whose memory becomes that of their softmax.
 
-    Nothing else of ``[M, V]`` is made on either way. The logits must be nobody else's, and the way back can be walked once.
+    Nothing else of ``[M, V]`` is made on either way. The logits must not be used elsewhere, and backward runs once.
     """
 
     @staticmethod
@@ -146,7 +146,7 @@ class _Reader:
     def __init__(self, family: Family, encoded: Encoded, *, share_prefix: bool) -> None:
         self.family, self.encoded, self.first = family, encoded, None
         if share_prefix:
-            # The start tokens and the image's keys and values: once an image, not once a caption.
+            # The start tokens and the image's keys and values: once per image, not once per caption.
             self.cache = family.new_cache()
             self.first = family.prefix(encoded, self.cache)
 

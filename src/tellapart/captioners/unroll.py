@@ -56,7 +56,7 @@ def passed_words(scores: Tensor, drawn: Tensor, soft: Tensor, ended: Tensor | No
         ended: ``[n]`` bool, rows that pass the drawn word without gradient, since their caption ended; none: no row.
 
     Returns:
-        A distribution or a one-hot vector a row; gradients flow to ``scores`` as if every row were the softmax.
+        A distribution or a one-hot vector per row; gradients flow to ``scores`` as if every row were the softmax.
     """
     ended = torch.zeros_like(soft) if ended is None else ended
     return _Passed.apply(scores, drawn, soft & ~ended, ended)

@@ -174,7 +174,7 @@ class Comparison:
         return self.among.lookalikes.get(name, ())[:count]
 
     def contrast(self, batch: Batch, described: int) -> Contrast | None:
-        """Which rows of a batch contrastive decoding rules out; the image itself stands for a look-alike that is not there."""
+        """Which rows of a batch contrastive decoding rules out; the image itself fills the place of a missing look-alike."""
         if not self.strength:
             return None
         row = {name: i for i, name in enumerate(batch.ids)}
@@ -240,7 +240,7 @@ def find_lookalikes(listener: ClipListener, images: Iterable[NamedPicture], k: i
 
 
 class Apart:
-    """Captions the images of a collection so that each is told from its look-alikes, without training.
+    """Captions the images of a collection so that each differs from its look-alikes', without training.
 
     1. The listener finds each image's look-alikes in the collection.
     2. The captioner searches ``num_beams`` candidates per image: with ``strength`` by contrastive decoding, with

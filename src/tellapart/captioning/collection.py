@@ -59,7 +59,7 @@ class Progress:
 
     @property
     def rate(self) -> float:
-        """Images a second."""
+        """Images per second."""
         return self.drawn / self.seconds if self.seconds > 0 else 0.0
 
 

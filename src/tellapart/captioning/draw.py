@@ -64,7 +64,7 @@ class Drawer:
         self.device = next(captioner.parameters()).device
 
     def __call__(self, batch: Batch, described: int | None = None) -> list[Caption]:
-        """One caption an image, in the batch's order; a batch too large for the accelerator's memory is halved.
+        """One caption per image, in the batch's order; a batch too large for the accelerator's memory is halved.
 
         Args:
             batch: the images, and the look-alikes that are read with them.
@@ -192,7 +192,7 @@ class Drawer:
 
 
 def _values(reward: Reward | None, rollout: Rollout) -> list[float | None]:
-    """A value a caption, rounded to what float32 can tell, or none."""
+    """A value per caption, rounded to what float32 can tell, or none."""
     if reward is None:
         return [None] * len(rollout)
     return [round(value, 6) for value in reward(rollout).tolist()]

@@ -75,7 +75,7 @@ def ends_midway(caption: str) -> bool:
 def echoes_prompt(caption: str, prompt: str | None) -> bool:
     """Whether the caption repeats what the model was asked: all words of the prompt, or its first five, in a row.
 
-    Prompts of one or two words are never an echo: captions say such words by themselves.
+    Prompts of one or two words are never an echo: captions contain such words anyway.
     """
     asked = words(prompt or "")[:5]
     return len(asked) >= 3 and _within(asked, words(caption))
@@ -113,7 +113,7 @@ def load_openers(path: Path | None = None) -> list[list[str]]:
     phrases = [words(line) for line in text.splitlines() if not line.lstrip().startswith("#")]
     phrases = [phrase for phrase in phrases if phrase]
     if not phrases:
-        raise UsageError(f"the list of openers {path} names no phrase: write one a line.")
+        raise UsageError(f"the list of openers {path} names no phrase: write one per line.")
     return phrases
 
 

@@ -157,7 +157,7 @@ def _key_frames(word: str, how: _How) -> list[Item]:
 
 
 def _data(word: str, how: _How) -> list[Item]:
-    """The images of a data set, of all its splits unless one is named; files that are missing are found out later."""
+    """The images of a data set, of all its splits unless one is named; missing files are noticed later."""
     try:
         examples = _examples(word, how, captions_only=False)
     except UsageError:

@@ -109,7 +109,7 @@ class Reader:
 
 
 Take = Callable[[bool], "list[Item] | None"]
-"""The next batch; none when there are no more, or, unless it is told to wait, none at the moment."""
+"""The next batch; none when there are no more, or, unless asked to wait, none at the moment."""
 
 
 def taking(batches: Iterator[list[Item]]) -> Take:

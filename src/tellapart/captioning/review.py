@@ -15,7 +15,7 @@ from tellapart.captioning.records import UNREADABLE, Item, Row
 from tellapart.files import write_text
 
 COLUMNS = ("photo", "caption", "reasons", "match", "occurrences")
-"""The first is none that readers of tables take for an image's: a review in a folder of images is no data set."""
+"""Readers of tables do not take the first column for an image: a review in a folder of images is not a data set."""
 _FEWEST_FOR_OUTLIERS = 50
 
 

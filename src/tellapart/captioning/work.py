@@ -1,4 +1,4 @@
-"""The work folder of a run, beside its output: the settings that decide the captions, and the journals."""
+"""The work folder of a run, next to its output: the settings that decide the captions, and the journals."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ _PATIENCE = 10.0  # seconds that workers have to end
 
 @dataclass(frozen=True)
 class Orders:
-    """What every worker is told once.
+    """What every worker receives once.
 
     Args:
         build: makes its station.
@@ -75,19 +75,19 @@ def in_processes(orders: Orders, batches: Iterator[list[Item]], journal: Callabl
         UsageError: a worker met something that the user can put right, or all of them died.
         OSError: a worker could not write.
     """
-    crew = [_start(orders, rank, journal(rank)) for rank in range(orders.processes)]
+    workers = [_start(orders, rank, journal(rank)) for rank in range(orders.processes)]
     work = _Work(batches, most=orders.threads + _AHEAD)
     try:
-        while crew and (work.left() or any(worker.handed for worker in crew)):
-            for worker in crew:
+        while workers and (work.left() or any(worker.handed for worker in workers)):
+            for worker in workers:
                 work.hand_to(worker)
-            for ready in wait([worker.connection for worker in crew]):
-                worker = next(one for one in crew if one.connection is ready)
+            for ready in wait([worker.connection for worker in workers]):
+                worker = next(one for one in workers if one.connection is ready)
                 if not _heard(worker, tell):
-                    crew.remove(worker)
-                    _bury(worker, work, tell, others=len(crew))
+                    workers.remove(worker)
+                    _bury(worker, work, tell, others=len(workers))
     finally:
-        _end(crew)
+        _end(workers)
     if work.left():
         raise UsageError(
             "all worker processes died (perhaps for want of memory): run the same command again to resume, with fewer "
@@ -96,7 +96,7 @@ def in_processes(orders: Orders, batches: Iterator[list[Item]], journal: Callabl
 
 
 class _Work:
-    """The batches that nobody has, those of dead workers first."""
+    """The batches that no worker has, those of dead workers first."""
 
     def __init__(self, batches: Iterator[list[Item]], *, most: int) -> None:
         self._batches, self._returned, self._most = batches, deque[list[Item]](), most
@@ -163,7 +163,7 @@ def _heard(worker: _Worker, tell: Tell) -> bool:
 
 
 def _bury(worker: _Worker, work: _Work, tell: Tell, *, others: int) -> None:
-    """Report a dead worker and give back what it did not caption; what it journalled without telling is told."""
+    """Report a dead worker and return its uncaptioned images; journalled captions it did not report are reported."""
     worker.process.join(_PATIENCE)
     if worker.process.is_alive():
         worker.process.kill()
@@ -181,12 +181,12 @@ def _bury(worker: _Worker, work: _Work, tell: Tell, *, others: int) -> None:
     work.give_back([[item for item in batch if item.id not in safe] for batch in worker.handed])
 
 
-def _end(crew: Sequence[_Worker]) -> None:
+def _end(workers: Sequence[_Worker]) -> None:
     """Stop all workers and wait for them."""
-    for worker in crew:
+    for worker in workers:
         worker.connection.close()
         worker.process.terminate()
-    for worker in crew:
+    for worker in workers:
         worker.process.join(_PATIENCE)
         if worker.process.is_alive():
             worker.process.kill()
@@ -212,7 +212,7 @@ def _work(orders: Orders, rank: int, journal: Path, connection: Connection) -> N
     def send(value: Any) -> None:
         try:
             connection.send(value)
-        except OSError:  # nobody listens any more
+        except OSError:  # the other end is closed
             sys.exit(1)
 
     try:

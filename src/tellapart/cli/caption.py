@@ -129,7 +129,7 @@ def show_captions(items: Sequence[Item], options: CaptionOptions) -> int:
 
 
 def print_captions(items: Sequence[Item], options: CaptionOptions) -> int:
-    """A line an image on standard output."""
+    """A line per image on standard output."""
     return _in_order(items, options, lambda item, caption: say(f"{item.image.name}\t{caption.caption}"))
 
 
@@ -530,7 +530,7 @@ def within_limits(options: CaptionOptions, captioner: HuggingFaceCaptioner) -> C
     if room is None or asked <= room:
         return options
     if options.max_new_tokens is not None:
-        raise UsageError(f"--max_new_tokens is {asked}, but the model has room for {room} tokens: give at most {room}.")
+        raise UsageError(f"--max_new_tokens is {asked}, but the model can hold {room} tokens: give at most {room}.")
     return replace(options, max_new_tokens=room)
 
 

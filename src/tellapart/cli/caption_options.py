@@ -393,7 +393,7 @@ def _check_choice(options: CaptionOptions) -> None:
     _check_apart(options)
     if options.n > 1 and options.rerank is None and options.summarize is None and not options.apart:
         raise UsageError(
-            f"--n {options.n} draws several captions an image: say which is kept, with --rerank clip_s, or make one of them, "
+            f"--n {options.n} draws several captions per image: say which is kept, with --rerank clip_s, or make one of them, "
             "with --summarize MODEL."
         )
     if options.rerank is not None and options.n == 1:

@@ -1,4 +1,4 @@
-"""What ``train --dry_run`` tells of memory: of what was built, or, where there are no weights, of the configurations alone."""
+"""What ``train --dry_run`` reports of memory: of the built parts, or, without weights, of the configurations alone."""
 
 from __future__ import annotations
 

@@ -58,10 +58,10 @@ def check_push(flags: TrainFlags) -> None:
     """Raise before a training whose captioner could not be pushed at its end.
 
     Raises:
-        UsageError: there is no name to push to, or nobody is logged in.
+        UsageError: there is no name to push to, or no one is logged in.
     """
     if flags.hub_model_id is not None and not flags.push_to_hub:
-        raise UsageError(f"--hub_model_id {flags.hub_model_id} pushes nothing by itself: add --push_to_hub.")
+        raise UsageError(f"--hub_model_id {flags.hub_model_id} pushes nothing on its own: add --push_to_hub.")
     if flags.push_to_hub:
         from tellapart.training.hub import check_name, require_login
 

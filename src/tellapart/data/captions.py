@@ -29,7 +29,7 @@ def read_unique(path: Path) -> dict[str, Any]:
     """The parsed file, an object of which no key may come twice.
 
     Raises:
-        UsageError: it cannot be read, is no object, or names a key twice.
+        UsageError: it cannot be read, is not a JSON object, or names a key twice.
     """
 
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -179,7 +179,7 @@ def _groups(members: Sequence[Member], inspected: Sequence[Inspected]) -> list[G
     groups = [Group(True, tuple(members[i] for i in same)) for same in places.values() if len(same) > 1]
     copies = list(places.values())
     for alike in near_duplicates([inspected[same[0]].signature for same in copies]):
-        # of each file's copies, one a split: the others are told as exact duplicates
+        # of each file's copies, one per split: the others are reported as exact duplicates
         firsts = [
             next(i for i in copies[j] if members[i].split == split)
             for j in alike

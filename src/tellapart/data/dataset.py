@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class FeatureProcessor(Protocol):
-    """Image ids -> a model's tensors, one row an image: features that were computed before."""
+    """Image ids -> a model's tensors, one row per image: features that were computed before."""
 
     def __call__(self, ids: Sequence[str]) -> dict[str, Tensor]:
         """The tensors."""

@@ -78,11 +78,11 @@ def decode(data: bytes, name: str) -> Image.Image:
     more than 100 times as long as wide is widened (``widened``).
 
     Args:
-        data: the file's bytes; their format is told by the bytes, not by the name.
+        data: the file's bytes; their format is read from the bytes, not from the name.
         name: what messages call it.
 
     Raises:
-        ImageError: it is no image, is damaged, or has more pixels than the limit.
+        ImageError: it is not an image, is damaged, or has more pixels than the limit.
     """
     with opened_image(data, name) as image:
         return _upright(image)
@@ -120,7 +120,7 @@ def max_pixels() -> int:
     """The pixels that an image may have: of the environment, else ``MAX_PIXELS``.
 
     Raises:
-        UsageError: the environment's value is no number of pixels.
+        UsageError: the environment's value is not a number of pixels.
     """
     given = os.environ.get(MAX_PIXELS_VARIABLE)
     if not given:
@@ -217,7 +217,7 @@ def _upright(image: Image.Image) -> Image.Image:
 
 
 def _orientation(image: Image.Image) -> int:
-    """The EXIF tag; 1 (upright) where there is none or EXIF is damaged, which is no reason to lose the picture."""
+    """The EXIF tag; 1 (upright) where there is none or EXIF is damaged, which does not make the picture unreadable."""
     try:
         return int(image.getexif().get(_ORIENTATION, 1))
     except Exception:

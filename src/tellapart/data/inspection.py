@@ -56,7 +56,7 @@ class Inspected:
 
 
 def inspect(image: ImageSource) -> Inspected:
-    """Read and decode one image, or frames of a clip; that it is broken is told, not raised."""
+    """Read and decode one image, or frames of a clip; a broken file is reported, not raised."""
     try:
         if isinstance(image, ClipFile | PackedClip | FrameFiles):
             return _inspect_clip(image)

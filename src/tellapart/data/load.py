@@ -218,7 +218,7 @@ def source_at(
     given, root = str(path), None if images is None else Path(images)
     if not exists(given):
         if given.startswith(PREFIX):
-            raise UsageError(f"{given} is no name on the hub: write {PREFIX}owner/name.")
+            raise UsageError(f"{given} is not a name on the hub: write {PREFIX}owner/name.")
         raise UsageError(f"{given} does not exist: check the path.")
     if root is not None and not root.exists():
         raise UsageError(f"{root} does not exist: check the path.")

@@ -25,7 +25,7 @@ TRIES = 32
 """Images that are tried for one place in a step before the data count as unreadable."""
 
 NAMED = 5
-"""Unreadable images that are named in the log, beside their number."""
+"""Unreadable images that are named in the log, next to their number."""
 
 UNFIT = (ValueError, TypeError, ArithmeticError, OSError, RuntimeError)
 """What processors raise over an image that they cannot take, such as one of a single pixel."""
@@ -224,7 +224,7 @@ class _Rows(Dataset["Loaded | UsageError"]):
     def __init__(self, data: TrainingData, order: Order, stride: int) -> None:
         self.dataset, self.collate, self.replaces = data.dataset, data.collate, data.replace_unreadable
         self.order, self.stride = order, stride
-        self._unreadable: dict[int, str] = {}  # so that an image is found out once, not in every epoch
+        self._unreadable: dict[int, str] = {}  # so that an image is reported once, not in every epoch
 
     def __getitem__(self, places: list[Place]) -> Loaded | UsageError:
         # Returned, not raised: a worker would wrap it in its own traceback and bury the sentence.

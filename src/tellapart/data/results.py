@@ -122,7 +122,7 @@ def _of_json(path: Path, caption_column: str | None) -> Iterable[Counted]:
     if isinstance(content, dict) and "images" in content:
         return _of_data(path, caption_column)
     if not isinstance(content, list):
-        raise UsageError(f"{path} is no list of captions and no data set: {FORMS}.")
+        raise UsageError(f"{path} is neither a list of captions nor a data set: {FORMS}.")
     return _of_table(path, ((f"row {n}", row) for n, row in enumerate(content, start=1)), caption_column)
 
 
@@ -175,7 +175,7 @@ def _parquet(path: Path, caption_column: str | None) -> Iterator[tuple[str, dict
 
 
 def _of_sidecars(folder: Path) -> Iterator[Counted]:
-    """Text files without their images: each is named like its image and holds a caption a line."""
+    """Text files without their images: each is named like its image and holds a caption per line."""
     files = sorted(Path(where, name) for where, names in walk(folder) for name in names if name.endswith(SIDECARS))
     for file in files:
         lines = [from_line(line) for line in lines_of(read_text(file))] or [""]

@@ -81,7 +81,7 @@ class Timeline:
 
     Args:
         stamps: ``[M]`` int64, ascending: presentation time stamps in the stream's unit.
-        keys: ``[M]`` bool: whether a frame can be decoded by itself.
+        keys: ``[M]`` bool: whether a frame can be decoded without others.
         end: when the last one ends.
         exact: whether packets had these stamps, so that a decoded frame is known by its own.
     """
@@ -261,7 +261,7 @@ def _require_whole(container: Any, stream: Any, timeline: Timeline, count: int, 
 
 
 def _announced_seconds(container: Any, stream: Any) -> float | None:
-    """How long the header says that the pictures last; None where it says nothing, or speaks of the sound, too."""
+    """How long the header says that the pictures last; None where it gives no length, or one that includes the sound."""
     tag = stream.metadata.get("DURATION", "")
     if tag.count(":") == 2:
         hours, minutes, seconds = tag.split(":")

@@ -25,7 +25,7 @@ and its tokens."""
 
 
 def bleu_columns(matches: Matches) -> dict[str, list[Any]]:
-    """The columns of ``MATCHES`` and ``LENGTHS``, one value an image."""
+    """The columns of ``MATCHES`` and ``LENGTHS``, one value per image."""
     columns = dict(zip(MATCHES, matches.correct.tolist(), strict=True))
     return columns | dict(zip(LENGTHS, (matches.lengths.tolist(), matches.reference_lengths.tolist()), strict=True))
 
@@ -41,7 +41,7 @@ class Aggregate:
 
     Args:
         metrics: names of metrics.
-        per_image: column -> one value an image, None where undefined.
+        per_image: column -> one value per image, None where undefined.
 
     Attributes:
         keys: the metrics among those named that can be computed so.

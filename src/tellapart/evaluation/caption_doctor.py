@@ -32,7 +32,7 @@ class Checked:
 
     @property
     def wrong(self) -> bool:
-        """Whether a rule is broken that nobody intends."""
+        """Whether a rule is broken that is never intended."""
         return any(not verdict.rule.change for verdict in self.verdicts)
 
 

@@ -51,7 +51,7 @@ class MatcherVerifier:
         """As the protocol says.
 
         Raises:
-            UsageError: the matcher gives something that is no number.
+            UsageError: the matcher gives something that is not a number.
         """
         found = [
             probability_of_match(logits)
@@ -59,7 +59,7 @@ class MatcherVerifier:
         ]
         if not all(bool(own.isfinite().all()) for own in found):
             raise UsageError(
-                f"the matcher {self.matcher.source} gives logits that are no numbers: its weights are damaged or its precision "
+                f"the matcher {self.matcher.source} gives logits that are not numbers: its weights are damaged or its precision "
                 "too low; fetch it again, or load it in float32."
             )
         return [(own >= self.true_from).tolist() for own in found]

@@ -17,7 +17,7 @@ class Column:
         label: its heading.
         scale: what the stored number is multiplied by (BLEU and CIDEr are printed times 100, as papers do).
         digits: decimals printed.
-        better: 1 if higher is better, -1 if lower is, 0 if neither says anything by itself.
+        better: 1 if higher is better, -1 if lower is, 0 if neither is better on its own.
         about: one sentence for readers who do not know it.
     """
 
@@ -91,7 +91,7 @@ CAPTION_METRICS = {
         Column(
             "grammatical_head", "grammar head %", 1, 1, 1, "Probability that a trained head gives of being grammatical."
         ),
-        Column("novel_captions", "novel %", 1, 1, 0, "Captions that are no training caption word for word."),
+        Column("novel_captions", "novel %", 1, 1, 0, "Captions that equal no training caption word for word."),
         Column("CHAIRi", "CHAIR-i %", 1, 1, -1, "Mentions of objects that the image lacks, of all mentions."),
         Column("CHAIRs", "CHAIR-s %", 1, 1, -1, "Captions that mention an object which the image lacks."),
         Column("object_recall", "object recall %", 1, 1, 1, "Annotated objects that the caption names."),
@@ -135,12 +135,12 @@ LISTENER_METRICS = {
 }
 
 SET_METRICS = {
-    "CIDEr": Column("CIDEr", "CIDEr", 100, 1, 1, "Mean CIDEr of several captions an image."),
+    "CIDEr": Column("CIDEr", "CIDEr", 100, 1, 1, "Mean CIDEr of several captions per image."),
     "Div-1": Column("Div-1", "Div-1", 1, 3, 1, "Distinct words of an image's captions, of all their words."),
     "Div-2": Column("Div-2", "Div-2", 1, 3, 1, "Distinct pairs of words of an image's captions, of all their words."),
     "mBLEU-4": Column("mBLEU-4", "mBLEU-4", 1, 3, -1, "BLEU-4 of each caption of an image against its siblings."),
 }
-"""Of several captions an image; what stands before says how they were drawn and how many: ``rs5``, ``bs5``."""
+"""Of several captions per image; the prefix says how they were drawn and how many: ``rs5``, ``bs5``."""
 
 MAIN = (
     "CIDEr",
@@ -156,11 +156,11 @@ MAIN = (
     "distinct_captions",
     "mean_length",
 )
-"""What a first table shows, if measured; a listener's metric stands for that of every listener."""
+"""What a first table shows, if measured; a listener's metric also names that of every other listener."""
 
 
 def describe(key: str) -> Column:
-    """How to print the metric ``key``; one nobody described is printed as it is."""
+    """How to print the metric ``key``; a key without a description is printed as it is."""
     if key in CAPTION_METRICS:
         return CAPTION_METRICS[key]
     drawn, _, name = key.partition("_")
@@ -232,7 +232,9 @@ PART_PREFIXES = ("rewards/", "reference/rewards/")
 TRAINING_COLUMNS = {
     column.key: column
     for column in (
-        Column("loss", "loss", 1, 4, 0, "What is minimised; of sequence-level methods its size says little by itself."),
+        Column(
+            "loss", "loss", 1, 4, 0, "What is minimised; of sequence-level methods its size says little on its own."
+        ),
         Column("reward", "reward", 1, 4, 1, "Mean reward of the captions drawn for training."),
         Column("reward_std", "reward, spread", 1, 4, 0, "Deviation among the captions of one image."),
         Column(
@@ -269,7 +271,7 @@ FIRST = ("loss", "reward", "kl", "completions/mean_length", "completions/clipped
 
 
 def describe_log(key: str) -> Column:
-    """How to print a key of the log; one nobody described is printed as it is, with four digits."""
+    """How to print a key of the log; a key without a description is printed as it is, with four digits."""
     if key.startswith(EVAL_PREFIX):
         return describe(key.removeprefix(EVAL_PREFIX))
     return TRAINING_COLUMNS.get(key) or Column(key, key, digits=4)

@@ -95,7 +95,7 @@ class Comparison:
         return "\n".join(filter(None, [chosen_on(self.results), self.protocol]))
 
     def table(self, *, every_metric: bool = False) -> Table:
-        """One row a metric, one column a run: its value, and below it the difference to the first run; of one run alone the
+        """One row per metric, one column per run: its value, and below it the difference to the first run; of one run alone the
         intervals that were computed with it."""
         from rich.table import Table
         from rich.text import Text

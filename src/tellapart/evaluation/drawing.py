@@ -54,7 +54,7 @@ def draw_rollouts(
 
 @contextmanager
 def forked_generators(device: torch.device) -> Iterator[None]:
-    """Whatever is drawn inside the block, torch's generators on the CPU and ``device`` go on as if nothing was."""
+    """Restore torch's generators on the CPU and ``device`` when the block ends, whatever was drawn inside it."""
     if device.type == "cpu":
         with torch.random.fork_rng(devices=[]):
             yield

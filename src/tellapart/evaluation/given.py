@@ -55,7 +55,7 @@ def as_results(captions: Captions, *, caption_column: str | None = None) -> Resu
     wrong = next((value for _, value in pairs if not isinstance(value, str)), None)
     if wrong is not None or not pairs:
         what = f"a caption is {wrong!r}" if pairs else "there are no captions"
-        raise UsageError(f"{what}: give one caption an image, as text.")
+        raise UsageError(f"{what}: give one caption per image, as text.")
     return Results("captions", [Result(caption, str(name)) for name, caption in pairs])
 
 
@@ -141,7 +141,7 @@ def score(
         meteor: also METEOR, where its data are installed; the first use compiles them for a minute.
 
     Returns:
-        Metrics as fractions (CIDEr 0 to 10; shares and Self-BLEU in percent), a row an image, and how it was measured.
+        Metrics as fractions (CIDEr 0 to 10; shares and Self-BLEU in percent), a row per image, and how it was measured.
 
     Raises:
         UsageError: something cannot be read, images do not fit, or the references are not the protocol's.

@@ -44,7 +44,7 @@ class Protocol:
         decoding: how captions were drawn, in words; None for captions that were given (human ones, a file).
         listeners: name of each retriever -> which model it is.
         measured_by: metric -> name and, in brackets, hash of the model or program that measured it. Only metrics that both
-            evaluations have are compared, by what stands in the brackets.
+            evaluations have are compared, by the text in the brackets.
         words: how captions were cut into words for the n-gram metrics.
         frequencies: of what CIDEr-D's document frequencies are.
         standard: title of the named protocol that was kept to (``tellapart.evaluation.protocol``), if any; shown, not
@@ -171,7 +171,7 @@ def named_protocol(name: str) -> NamedProtocol:
         UsageError: there is none.
     """
     if name not in PROTOCOLS:
-        raise UsageError(f"{name!r} is no protocol: choose one of {', '.join(PROTOCOLS)}.")
+        raise UsageError(f"{name!r} is not a protocol: choose one of {', '.join(PROTOCOLS)}.")
     return PROTOCOLS[name]
 
 

@@ -38,7 +38,7 @@ class EvaluationResult:
         metrics: name -> number. BLEU, ROUGE_L, CIDEr, CLIPScore and MRR as they are defined (fractions; CIDEr 0 to 10);
             recall, Self-BLEU, world measures and other shares in percent.
         captions: image id -> caption, in the data set's order.
-        per_image: column -> one value an image, in the order of ``captions``; None where undefined.
+        per_image: column -> one value per image, in the order of ``captions``; None where undefined.
         intervals: metric -> lower and upper end of its bootstrap interval over images, where one was computed.
         details: what else ``metrics.json`` tells: counts, settings of the bootstrap, what was left out.
     """
@@ -152,7 +152,7 @@ def result_folders(run: Path) -> list[Path]:
 def find_result(run: Path, protocol: str | None = None) -> EvaluationResult:
     """The run's evaluation under ``protocol`` (a slug or words of it, such as ``test``), or its only one.
 
-    Where the slug is absent, given captions (human ones, a file) stand in for it: no decoding applies to them.
+    Where the slug is absent, given captions (human ones, a file) take its place: no decoding applies to them.
 
     Raises:
         UsageError: there is none, or several and none was named.

@@ -68,7 +68,7 @@ class Sheet:
 
     @property
     def pooled(self) -> bool:
-        """Whether a row stands for several runs."""
+        """Whether a row pools several runs."""
         return any(row.runs > 1 for row in self.rows)
 
     def to_markdown(self) -> str:

@@ -16,7 +16,7 @@ from tellapart.metrics.meteor_data import MISSING, source
 logger = logging.getLogger(__name__)
 
 IGNORED = -100
-"""What fills labels (and gathered predictions) up, and is no token."""
+"""Padding of labels and gathered predictions; not a token."""
 
 
 class Decoder(Protocol):
@@ -31,7 +31,7 @@ class ComputeMetrics:
     """Bleu_1..4, ROUGE_L, CIDEr and what tells a collapse, of the captions of an evaluation.
 
     Generated ids (``predict_with_generate=True``) are captions. Of logits, which a plain ``Trainer`` gives, the most
-    likely token at each place of the label is taken: that is no caption, since each token saw the true ones before it.
+    likely token at each place of the label is taken: this is not a caption, since each token saw the true ones before it.
 
     Args:
         tokenizer: decodes ids; one with ``pad_token_id`` or ``eos_token_id``, or a processor that holds it.

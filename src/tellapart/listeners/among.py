@@ -23,8 +23,8 @@ class Among:
     Args:
         likelihood: ``[N]`` float32, log-probability in nats of the own image among it and its look-alikes, at the listener's
             temperature.
-        margin: ``[N]`` float32, cosine with the own image minus the highest cosine with a look-alike; above 0 the caption is told
-            apart.
+        margin: ``[N]`` float32, cosine with the own image minus the highest cosine with a look-alike; above 0 where the
+            own image is closer.
         rival: N ids, the look-alike with the highest cosine.
     """
 

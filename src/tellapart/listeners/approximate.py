@@ -59,13 +59,13 @@ def approximate_rows(
     Args:
         queries: ``[Q, D]`` float32.
         gallery: ``[G, D]`` float32; it is written to the cache folder's disk while the search runs.
-        k: rows a query.
+        k: rows per query.
         own: ``[Q]`` the row that a query must not find; -1 is none.
         recall: share (0 to 1) of the true neighbours to be found.
         advance: hears how many more queries are done.
 
     Returns:
-        Rows, products, and the figures ``recall`` (measured), ``nprobe`` and ``lists``; None where so many lists had to be
+        Rows, products, and the figures ``recall`` (measured), ``nprobe`` and ``lists``; None where too many lists had to be
         searched that exact search is as fast.
 
     Raises:

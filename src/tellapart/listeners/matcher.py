@@ -16,7 +16,7 @@ from tellapart.listeners.pairs import Precision
 from tellapart.listeners.tokenized import TokenizedMatcher
 
 MATCH = 1
-"""Which of the two logits stands for "the text is of the image", in BLIP and BLIP-2."""
+"""Which of the two logits means "the text is of the image", in BLIP and BLIP-2."""
 
 
 class ItmMatcher(TokenizedMatcher):

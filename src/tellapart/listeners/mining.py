@@ -2,7 +2,7 @@
 
 An image's own copies must not be among its negatives, or the reward asks a caption to tell a picture from itself. The
 authors' code compares a global row with one local to its batch, and so excludes the image itself only in the first
-batch; here pictures are told apart by content.
+batch; here pictures are compared by content.
 """
 
 from __future__ import annotations
@@ -270,7 +270,7 @@ class _Task:
         return [self.items[i].id for i in self.asked]
 
     def options(self) -> dict[str, Any]:
-        """What decides the result beside images and listener."""
+        """What decides the result besides images and listener."""
         options = {"k": self.k, "same_above": self.same_above, "engine": self.engine}
         return options | ({"least_recall": self.recall} if self.engine == "faiss" else {})
 

@@ -33,7 +33,7 @@ class SoftClip(TrainedListener):
         words: the captioner's vocabulary.
 
     Raises:
-        UsageError: the listener is no CLIP, lacks a word of the captioner, or its prefix fills it.
+        UsageError: the listener is not a CLIP, lacks a word of the captioner, or its prefix fills it.
     """
 
     def __init__(self, listener: ClipListener, words: Words) -> None:
@@ -49,7 +49,7 @@ class SoftClip(TrainedListener):
         self._room = config.text_config.max_position_embeddings - len(lead)  # words and EOS
         if self._room < 2:
             raise UsageError(
-                f"the prefix {listener.prefix!r} leaves no room for a caption in the listener {listener.source}: "
+                f"the prefix {listener.prefix!r} leaves no tokens for a caption in the listener {listener.source}: "
                 "shorten listener.prefix."
             )
         self._eos = role_id(listener.tokenizer, "eos")

@@ -50,7 +50,7 @@ class PreparedReferences:
     sizes: np.ndarray
 
     def images(self) -> list[PreparedReferences]:
-        """Each image's references by themselves."""
+        """Each image's references on their own."""
         ends = np.append(0, np.cumsum(self.sizes))
         spans = np.append(0, np.cumsum(self.lengths))[ends].tolist()
         bounds = zip(spans, spans[1:], ends.tolist(), ends[1:].tolist(), strict=False)

@@ -60,7 +60,7 @@ _IRREGULAR = {
 
 
 def singular(noun: str) -> str:
-    """A noun for one of what it names; a word that is no plural stays as it is."""
+    """A noun for one of what it names; a word that is not a plural stays as it is."""
     if noun in _IRREGULAR:
         return _IRREGULAR[noun]
     if len(noun) < 4 or not noun.endswith("s") or noun.endswith(("ss", "us", "is")):

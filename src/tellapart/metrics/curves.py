@@ -67,7 +67,7 @@ def t_interval(values: Sequence[float], confidence: float = 0.95) -> tuple[float
     """Mean over seeds and half the width of its Student-t interval: ``t * sd / sqrt(n)``, n - 1 degrees of freedom.
 
     Args:
-        values: ``[n]``, one a seed, n >= 1.
+        values: ``[n]``, one per seed, n >= 1.
         confidence: of the interval, two-sided.
 
     Returns:

@@ -296,7 +296,7 @@ def load_frequencies(path: Path, *, images: int | None = None) -> DocumentFreque
         images: number of images counted, where the file does not tell.
 
     Raises:
-        UsageError: there is no such file, or it is no such table.
+        UsageError: there is no such file, or it is not a table of frequencies.
     """
     readers = {".npz": _read_npz, ".json": _read_json, ".p": _read_pickle, ".pkl": _read_pickle}
     if path.suffix not in readers:
@@ -308,7 +308,7 @@ def load_frequencies(path: Path, *, images: int | None = None) -> DocumentFreque
     try:
         frequencies = readers[path.suffix](content, images)
     except (pickle.UnpicklingError, BadZipFile, ValueError, KeyError, TypeError, IndexError, EOFError) as error:
-        raise UsageError(f"{path} is no table of document frequencies ({error}): count them anew.") from error
+        raise UsageError(f"{path} is not a table of document frequencies ({error}): count them anew.") from error
     _check(frequencies, path)
     return frequencies
 

@@ -88,14 +88,14 @@ def _cut_dot(word: str, following: str) -> list[str]:
     return [word] if keeps else [stem, "."]
 
 
-# Which words of a caption stand for which words of a reference: METEOR's alignment, with its beam.
+# Which words of a caption match which words of a reference: METEOR's alignment, with its beam.
 #
 # Denkowski & Lavie (2014), section 2: of all matches choose those that cover most words, in fewest chunks, at the most
 # similar places. How meteor-1.5.jar weighs and searches this:
 #
 # - A match that overlaps no other is taken at once.
 # - Places of the reference are visited from left to right; at each, a path takes one of the matches that begin there
-#   or goes on without. The best 40 paths are kept, in the order they were made where they are equal.
+#   or continues without. The best 40 paths are kept, in the order they were made where they are equal.
 # - A path is better if it covers more: each side of an exact match counts its word, each side of another match half its
 #   words, rounded down. The weights of the score do not matter here. Then if fewer chunks have ended. Then if it passed
 #   over less: each match that a path could have had at a place, and that stands before the one it took, costs the
@@ -112,7 +112,7 @@ WEIGHTS = (1.0, 0.6, 0.8, 0.6)
 
 
 class Match(NamedTuple):
-    """Words of the reference that stand for words of the caption.
+    """Words of the reference that match words of the caption.
 
     Args:
         start: first word in the reference.
@@ -129,7 +129,7 @@ class Match(NamedTuple):
     module: int
 
 
-# (-covered, chunks that ended, passed over, next free place, where an open chunk would go on or -1, words used, matches)
+# (-covered, chunks that ended, passed over, next free place, where an open chunk would continue or -1, words used, matches)
 Path = tuple[int, int, int, int, int, int, tuple[Match, ...]]
 _RANK = itemgetter(0, 1, 2)
 

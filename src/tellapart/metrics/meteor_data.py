@@ -46,7 +46,7 @@ _DETACHED = (
 
 
 def key_of(text: str) -> int:
-    """63 bits that stand for a word or phrase."""
+    """63-bit hash of a word or phrase."""
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little") >> 1
 
 

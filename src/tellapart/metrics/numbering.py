@@ -21,7 +21,7 @@ _UNKNOWN, _SEPARATOR, _PAIRS, _DOTTED = -1, -2, 1 << 29, 1 << 30
 class WordNumbers:
     """Numbers the words that ``ptb_tokenize`` finds in captions, each read alone.
 
-    Most captions consist of letters, apostrophes and hyphens with spaces between them. What stands between two spaces is then
+    Most captions consist of letters, apostrophes and hyphens with spaces between them. The text between two spaces is then
     one word or two ("man's"), whatever is next to it, so that its number can be looked up. Captions with anything else, or
     with a word that is met for the first time, are tokenized.
 
@@ -124,7 +124,7 @@ class WordNumbers:
         return Numbered(np.fromiter(flat, np.int32, int(lengths.sum())), lengths)
 
     def _learn(self, captions: Sequence[str]) -> None:
-        """Keep what stands between spaces and is one word or two of the vocabulary, wherever it stands."""
+        """Keep text between spaces that is one word or two of the vocabulary, at any position."""
         for piece in set(chain.from_iterable(text.split(" ") for text in captions)):
             if piece in self._pieces or not _PLAIN(piece):
                 continue

@@ -48,7 +48,7 @@ def vlrm_phrases() -> list[str]:
 
 
 def read_phrases(path: Path) -> list[str]:
-    """A list of phrases, one a line; empty lines and those that begin with ``# `` are passed over.
+    """A list of phrases, one per line; empty lines and those that begin with ``# `` are passed over.
 
     Raises:
         UsageError: the file cannot be read, or holds no phrase.
@@ -57,10 +57,10 @@ def read_phrases(path: Path) -> list[str]:
         phrases = _phrases(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(
-            f"the phrases {path} cannot be read ({error}): give a text file, one phrase a line."
+            f"the phrases {path} cannot be read ({error}): give a text file, one phrase per line."
         ) from error
     if not phrases:
-        raise UsageError(f"the phrases {path} hold no phrase: write one a line, or leave the list out.")
+        raise UsageError(f"the phrases {path} hold no phrase: write one per line, or leave the list out.")
     return phrases
 
 
@@ -100,7 +100,7 @@ def _edged(pattern: str, phrase: str) -> str:
 
 
 def repeated_words(text: str, exempt: Collection[str] = EXEMPT) -> list[Span]:
-    """Where words stand that were said before, whatever their case, but for those that may be.
+    """Positions of words that occurred before, whatever their case, except those that may repeat.
 
     Args:
         text: a caption.

@@ -43,7 +43,7 @@ class Scratch:
 
 
 def narrow(*words: np.ndarray) -> list[np.ndarray]:
-    """The same word numbers in the smallest type that has room for them and for the ends: half the work or less."""
+    """The same word numbers in the smallest type that can hold them and the ends: half the work or less."""
     top = max(int(numbers.max(initial=0)) for numbers in words)
     return [numbers.astype(np.uint16 if top < 0xFFFE else np.int32) for numbers in words]
 
@@ -77,7 +77,7 @@ def same_ngrams(left: np.ndarray, right: np.ndarray, orders: int, scratch: Scrat
 
     Args:
         left: ``[I, ...]``, of ``columns``.
-        right: ``[J, ...]``, of ``other_side``; what stands behind I and J is broadcast.
+        right: ``[J, ...]``, of ``other_side``; the axes after I and J are broadcast.
         orders: longest n-gram.
         scratch: lends the memory.
 
@@ -124,7 +124,7 @@ def own_counts(captions: Numbered, orders: int, scratch: Scratch, *, earlier: bo
         captions: numbered words.
         orders: longest n-gram.
         scratch: lends the memory.
-        earlier: count only what stands before the word.
+        earlier: count only the words before this one.
     """
     longest = int(captions.lengths.max(initial=0))
     captions = Numbered(narrow(captions.words)[0], captions.lengths)

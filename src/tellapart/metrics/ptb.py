@@ -61,7 +61,7 @@ SPLIT_IN_TWO = {"can": "not", "gon": "na", "wan": "na", "got": "ta", "lem": "me"
 
 LINE_SEPARATORS = "\n\r\v\f\u2028\u2029"
 LOWER, UPPER, MARK, DIGIT, SYMBOL = "é", "É", "˂", "٣", "§"
-"""One character stands for all of its kind outside ASCII."""
+"""One character replaces all of its kind outside ASCII."""
 CAPITAL_SYMBOL, SPACE, NOTHING, CAPITAL_NOTHING = "Ⓐ", "\u2003", "\x01", "Ⅰ"
 """Circled capitals are symbols, roman numerals are nothing, but both count as a capital after a dot."""
 SMALL_DIGIT = "²"
@@ -127,7 +127,7 @@ def _ranges(text: str) -> list[tuple[int, int]]:
 
 
 class Kinds(dict[int, str]):
-    """For ``str.translate``: maps every character to the one that stands for its kind, looked up once per character.
+    """For ``str.translate``: maps every character to the one that represents its kind, looked up once per character.
 
     ASCII stays itself, and so does a line feed, which ends a caption; control characters are nothing.
     """

@@ -34,7 +34,7 @@ def retrieval_ranks(texts: np.ndarray, images: np.ndarray, *, block: int = 512) 
     """Ranks of matching pairs in both directions, a block of texts at a time (the full matrix never exists).
 
     Args:
-        texts: ``[N, D]``, unit norm, one caption an image.
+        texts: ``[N, D]``, unit norm, one caption per image.
         images: ``[N, D]``, unit norm, the image of each caption.
         block: texts compared at once; memory is ``block * N`` float64.
 
@@ -48,7 +48,7 @@ def retrieval_ranks(texts: np.ndarray, images: np.ndarray, *, block: int = 512) 
     for start in range(0, len(texts), block):
         rows = np.arange(start, min(start + block, len(texts)))
         similarity = texts[rows] @ images.T
-        similarity[rows - start, rows] = np.inf  # a pair is never beaten by itself, whatever its last bit
+        similarity[rows - start, rows] = np.inf  # a pair never ranks below itself, whatever its last bit
         t2i[rows] = (~(similarity < own[rows, None] - _SAME)).sum(axis=1)
         i2t += (~(similarity < own[None] - _SAME)).sum(axis=0)
     return t2i, i2t
@@ -118,9 +118,9 @@ def hard_gallery(texts: np.ndarray, images: np.ndarray, neighbours: np.ndarray) 
     """Does a caption tell its image from those most like it?
 
     Args:
-        texts: ``[N, D]``, unit norm, one caption an image.
+        texts: ``[N, D]``, unit norm, one caption per image.
         images: ``[N, D]``, unit norm.
-        neighbours: ``[N, k]`` rows of ``images``, as ``nearest_images`` gives them; -1 is nobody.
+        neighbours: ``[N, k]`` rows of ``images``, as ``nearest_images`` gives them; -1 is none.
 
     Returns:
         ``[N]`` ranks of the image among itself and its neighbours (ties are pessimistic), and for each caption the

@@ -186,19 +186,19 @@ def _jar(given: Path | None) -> Path:
 
 
 def _libraries(jar: Path) -> list[str]:
-    """What the jar says it needs beside it.
+    """The files that the jar needs next to it.
 
     Raises:
-        UsageError: it is no jar.
+        UsageError: it is not a jar.
     """
     try:
         with zipfile.ZipFile(jar) as file:
             manifest = file.read("META-INF/MANIFEST.MF").decode()
     except (OSError, KeyError, zipfile.BadZipFile) as error:
         raise UsageError(
-            f"SPICE is left out, because {jar} is no jar ({error}): name another with --spice_jar."
+            f"SPICE is left out, because {jar} is not a jar ({error}): name another with --spice_jar."
         ) from error
-    joined = re.sub(r"\r?\n ", "", manifest)  # long lines go on after a space
+    joined = re.sub(r"\r?\n ", "", manifest)  # long lines continue after a space
     found = re.search(r"^Class-Path: (.*)$", joined, re.MULTILINE)
     return found[1].split() if found else []
 
@@ -308,7 +308,7 @@ class Spice:
     """Scores captions with the program, some hundred a run, and none that was scored before.
 
     Scores are kept under the cache folder by the program, the caption and its references, run by run: what is stopped
-    goes on where it was.
+    resumes where it was.
 
     Args:
         program: see ``find``.
@@ -349,7 +349,7 @@ class Spice:
 
 
 def spice_figures(scores: Sequence[Scores]) -> tuple[dict[str, float], dict[str, list[Any]]]:
-    """The metrics of a set, and a column an image: fractions from 0 to 1.
+    """The metrics of a set, and a column per image: fractions from 0 to 1.
 
     ``SPICE`` is the mean F over images, as pycocoevalcap 1.2 has it. ``SPICE_Object`` and the other kinds are means over
     the images whose references have something of that kind, as the program's own summary has them.

@@ -1,4 +1,4 @@
-"""How captions read: columns of numbers, one a caption, whose means are the figures.
+"""How captions read: columns of numbers, one per caption, whose means are the figures.
 
 Captions are tokenised: words in lower case, joined by spaces. The lists of words are part of the definitions.
 """

@@ -67,7 +67,7 @@ SHIPPED: dict[str, Method] = {
         paper="Azar et al. (2024)",
     ),
     "kto": Method(
-        "given captions that are liked or disliked, each by itself, relative to the start model",
+        "given captions that are liked or disliked, each on its own, relative to the start model",
         "tellapart.objectives.preferences:KTO",
         needs_references=False,
         needs=("preferences",),

@@ -70,7 +70,7 @@ class DiscriminatorPretraining(ObjectiveModule):
     2024, section 3).
 
     ``L = mean over captions of the binary cross-entropy``, label 1 for people's. One reference is drawn for each image and
-    step. The captioner is no child, so it neither trains nor is saved.
+    step. The captioner is not a child, so it neither trains nor is saved.
 
     Departures: none known; the paper pre-trains on beams of 5 without repeated trigrams, which is ``draw``'s affair.
 

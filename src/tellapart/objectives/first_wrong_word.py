@@ -19,7 +19,7 @@ from tellapart.types import Batch, ObjectiveModule, StepOutput
 
 NOTHING_WRONG = -1
 SOMEWHERE_WRONG = -2
-"""Of a false text where nobody said which word is wrong, as of sentences that people judged as a whole."""
+"""Of a false text whose wrong word is not marked, as of sentences that people judged as a whole."""
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ class FirstWrongWord(ObjectiveModule):
     def _bucket(
         self, readings: Readings, rows: list[int], pairs: Tensor, vectors: Tensor
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """The loss of all pairs whose texts are ``rows``, and whether their verdicts are right."""
+        """The loss of all pairs whose texts are ``rows``, and whether their judgements are right."""
         texts = [readings.texts[row] for row in rows]
         tokens, mask = self.listener.tokens(texts)
         self._check(texts, mask)

@@ -28,7 +28,7 @@ class Spoken:
     """The captioner's turn: drawn captions, and what their log-probabilities are weighted by (lower is better).
 
     Args:
-        rollout: one drawn caption an image.
+        rollout: one drawn caption per image.
         encoded: the images for the captioner, if they stay valid.
         cost: ``[B]``, without gradient.
         logs: values to log.
@@ -42,7 +42,7 @@ class Spoken:
 
 @dataclass(frozen=True)
 class Heard:
-    """The listener's turn: freshly drawn captions to learn from, one an image."""
+    """The listener's turn: freshly drawn captions to learn from, one per image."""
 
     rollout: Rollout
 
@@ -129,7 +129,7 @@ class ReinforceJoint(Luo2018):
     Args:
         captioner: the speaker.
         reward: how natural a caption is; higher is better. The paper's is CIDEr-D.
-        own_listener: learns in its turn; any that reads captions.
+        own_listener: trained in alternation with the captioner; any that reads captions.
         discriminability_weight: w, the paper's lambda, 0 to 1. On a scale of its own: means over tokens on both sides,
             0.8 in the released example.
         listener_weight: of the listener's turn.
@@ -219,7 +219,7 @@ class ListenerOnly(ObjectiveModule):
 
     @property
     def captioner(self) -> Captioner:
-        """The captioner, which is no child."""
+        """The captioner, which is not a child."""
         return self._captioner.module
 
     def collect(self, batch: Batch, step: int) -> Heard:

@@ -51,7 +51,7 @@ class MatchingHead(ObjectiveModule):
     it is called no match, as in the papers, is what teaches the head to trust a text that says much over one that says little,
     and the more so the more alike the images are.
 
-    Departures: BLIP and BLIP-2 exchange images, too, and draw only those that their contrastive half, which learns beside the
+    Departures: BLIP and BLIP-2 exchange images, too, and draw only those that their contrastive half, which learns next to the
     head, finds similar; here a finished listener judges that, and one other text of two is drawn among all of the batch, for a
     head that begins with random weights learns nothing from look-alikes alone. Texts made false are not in the papers.
 

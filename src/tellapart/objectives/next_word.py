@@ -17,7 +17,7 @@ from tellapart.types import Batch, ObjectiveModule, StepOutput
 
 @dataclass(frozen=True)
 class Lines:
-    """Captions as ``[B, T]`` token ids that begin with BOS and end with EOS, and what of them is no padding."""
+    """Captions as ``[B, T]`` token ids that begin with BOS and end with EOS, and which of them are not padding."""
 
     tokens: Tensor
     mask: Tensor

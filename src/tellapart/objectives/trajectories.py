@@ -1,4 +1,4 @@
-"""Captions weighted by their own reward, beside a discriminator that learns: what WTF-RL and its baselines share."""
+"""Captions weighted by their own reward, together with a learning discriminator: shared by WTF-RL and its baselines."""
 
 from __future__ import annotations
 

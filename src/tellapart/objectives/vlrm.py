@@ -96,7 +96,7 @@ class VLRM(ObjectiveModule):
     is used once.
 
     Departures, where the paper is silent: ``p_k`` is that of the raw distribution (temperature 1, nothing cut off), ``1e-8``
-    stands beside the deviation, and EOS has no penalty of its own, whatever Table 1 says in its last row.
+    is added to the deviation, and EOS has no penalty of its own, whatever Table 1 says in its last row.
 
     Args:
         captioner: the model to train.
@@ -171,7 +171,7 @@ class VLRM(ObjectiveModule):
         return Experience(rollout, kept, returns, values, torch.zeros_like(returns), self._pairs(rollout), logs)
 
     def _returns(self, rollout: Rollout, rewards: Tensor, logs: dict[str, Tensor]) -> Tensor:
-        """``[N, T]`` returns; what was penalised, in tokens a caption, is added to the logs."""
+        """``[N, T]`` returns; what was penalised, in tokens per caption, is added to the logs."""
         nothing = torch.zeros_like(rollout.mask)
         flags = (nothing, nothing) if self.penalties is None else self.penalties(rollout)
         bad, repeated = (flag.to(rewards) * penalty for flag, penalty in zip(flags, self.token_penalties, strict=True))

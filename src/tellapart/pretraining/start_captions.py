@@ -44,7 +44,7 @@ class StartCaptions:
 
     Args:
         texts: image id -> caption.
-        finished: image id -> whether it ended by itself.
+        finished: image id -> whether it ended with EOS.
         read: makes a rollout of strings.
     """
 

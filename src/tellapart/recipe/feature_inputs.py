@@ -46,7 +46,7 @@ def features_at(path: Path | None) -> FeatureSet | None:
 def load_pictured(
     path: str, split: str, *, features: FeatureSet | None, missing_files: bool, **how: Any
 ) -> CaptionDataset:
-    """The data as ``load_data`` reads them; where features stand in for pictures, the pictures need not be there.
+    """The data as ``load_data`` reads them; where features replace pictures, the pictures need not exist.
 
     Args:
         path: of the data.

@@ -71,7 +71,7 @@ ON_HACK = ("training.on_hack", "training.hack_patience")
 """Options that change nothing as long as the first only warns."""
 
 MAY_CHANGE = ("training", "evaluation")
-"""Sections in which a run may be resumed with other options: how long it goes on, and how it is evaluated."""
+"""Sections in which a run may be resumed with other options: how long it trains, and how it is evaluated."""
 
 READ = frozenset(
     [
@@ -117,7 +117,7 @@ def _by_content(value: Any, size: str, key: str = "") -> Any:
 def flat(resolved: Mapping[str, Any], schema: Schema) -> dict[str, Any]:
     """Dotted option -> value of a resolved recipe; a section that may be left out also stands by its own name.
 
-    Recipes of earlier versions are read as well: options of the training beside the sections, and a mapping of rewards.
+    Recipes of earlier versions are read as well: options of the training next to the sections, and a mapping of rewards.
     """
     found: dict[str, Any] = {}
     for name, value in resolved.items():
@@ -204,7 +204,7 @@ def content_of(name: str, size: str) -> str:
 
 
 def world_stage(name: str) -> tuple[str, int] | None:
-    """``world/xe-seed1`` -> ``("world/xe", 1)``; None for what is no stage of the built-in world.
+    """``world/xe-seed1`` -> ``("world/xe", 1)``; None for anything that is not a stage of the built-in world.
 
     Raises:
         UsageError: the built-in world has no such stage.

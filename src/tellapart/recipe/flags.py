@@ -205,7 +205,7 @@ def flat_rewards(value: Any, where: str) -> dict[str, tuple[Any, str]]:
     """``reward.NAME.option`` -> its value, and its place in what was written.
 
     Raises:
-        UsageError: it is no list of rewards, or names one twice.
+        UsageError: it is not a list of rewards, or names one twice.
     """
     found: dict[str, tuple[Any, str]] = {}
     for name, entry, place in reward_entries(value, where):

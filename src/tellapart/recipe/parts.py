@@ -235,7 +235,7 @@ class Parts:
         return self._built[key]
 
     def _label(self, name: str) -> str:
-        """A name of its own for the tensors of a part beside the recipe's."""
+        """A name of its own for the tensors of a part besides the recipe's."""
         return f"{name} {sum(key.startswith(f'{name} ') for key in self._built) + 1}"
 
 

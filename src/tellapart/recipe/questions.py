@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tellapart.rewards.question_answering import Reader
 
 EXACT, REFERENCES, WORLD = "exact", "references", "world"
-"""What stands for the world's grammar as a reader, and for questions by template."""
+"""The name of the world's grammar as a reader, and for questions by template."""
 
 
 def load_reader(

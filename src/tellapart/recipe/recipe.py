@@ -140,7 +140,7 @@ class Recipe:
         given, written = dotted(overrides), self.resolved
         if (
             given.get("method", self.method) != self.method
-        ):  # what was not written is no choice that the other method should keep
+        ):  # an option that was not written is not kept for the other method
             usual = self.schema.defaults
             kept = {name: value for name, value in self.objective.items() if value != usual.get(f"{OBJECTIVE}.{name}")}
             written = written | {OBJECTIVE: plain(kept)}
@@ -279,7 +279,7 @@ class _Reading:
         before_them = {key.split(".")[1] for key in self.file.rewards}
         removed = [name for name in before_them if name in catalogue.rewards and name not in self.rewards]
         self.spare = {part for name in removed for part in catalogue.rewards[name].needs}
-        """Parts of rewards that the overrides remove: their sections in the file are no fault."""
+        """Parts of rewards that the overrides remove: their sections in the file are not an error."""
         self.schema = captioner_schema(self.method, catalogue, rewards=self.rewards)
 
     def _weights(self, asked: Mapping[str, Any]) -> dict[str, Given]:
@@ -465,7 +465,7 @@ ONE_INVOCATION = (
     "hub_private_repo",
     "plugin",
 )
-"""Options of the command line that are no part of a recipe."""
+"""Options of the command line that are not part of a recipe."""
 
 
 def _methods(

@@ -152,9 +152,7 @@ def held(output_dir: Path) -> Iterator[None]:
     Raises:
         TakenError: another process trains into it.
     """
-    if not is_main() or (
-        output_dir.exists() and not output_dir.is_dir()
-    ):  # the latter is told with a remedy of its own
+    if not is_main() or (output_dir.exists() and not output_dir.is_dir()):  # the latter has an error message of its own
         yield
         return
     with Lock(output_dir / LOCK, "training into"):
@@ -245,7 +243,7 @@ def _difference(recipe: Recipe | ListenerRecipe, before: Mapping[str, Any]) -> s
 
 
 def recorded(output_dir: Path) -> dict[str, Any] | None:
-    """The recipe of the run in a folder, empty if it cannot be told; None if there is no run."""
+    """The recipe of the run in a folder, empty if it is unknown; None if there is no run."""
     if not any((output_dir / name).exists() for name in ("run.json", "metrics.jsonl")):
         return {} if any(output_dir.glob("checkpoint-*")) else None
     try:

@@ -300,7 +300,7 @@ def _captioner_schema(
 
 
 def objective_options(method: Method, parts: Iterable[str] = PARTS) -> dict[str, Option]:
-    """The numbers of a method: the options of its class that are no parts.
+    """The numbers of a method: the options of its class that are not parts.
 
     Args:
         method: of a recipe.

@@ -294,7 +294,7 @@ def fitting(path: Path, where: Where, options: ScoreOptions) -> tuple[Where, dic
         return where, captions, ""
     if options.on_mismatch == "fail":
         raise UsageError(
-            f"{path} does not fit {where.dataset.name}, {matched.misfit()}: give one caption an image, or --on_mismatch "
+            f"{path} does not fit {where.dataset.name}, {matched.misfit()}: give one caption per image, or --on_mismatch "
             f"skip to score the {scored} that can be."
         )
     logger.warning("WARNING: %s: these are left out, and %s scored.", matched.misfit(), scored)

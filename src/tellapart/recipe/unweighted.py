@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class _Words:
-    """Stands for a tokenizer, which a configuration alone does not have: some ids, one a word."""
+    """Replaces a tokenizer, which a configuration alone does not have: some ids, one per word."""
 
     bos_token_id, eos_token_id, pad_token_id, chat_template = 0, 2, 1, None
     all_special_ids = (0, 1, 2)

@@ -19,7 +19,7 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, kw_only=True)
 class TrainFlags:
-    """What is asked of one invocation and is no part of a recipe.
+    """Options of one invocation that are not part of a recipe.
 
     Args:
         dry_run: build everything, check the captioner on two images, print the resolved recipe, and train nothing.
@@ -45,7 +45,7 @@ FLAG_TYPES = types_of(FLAGS)
 
 
 def recipe_word(argv: Sequence[str]) -> str | None:
-    """The recipe among the words of a command line: the first YAML file, else a leading word that is no option."""
+    """The recipe among the words of a command line: the first YAML file, else a leading word that is not an option."""
     named = [word for word in argv if not word.startswith("--") and word.endswith(RECIPE_ENDINGS)]
     named += [word for word in argv[:1] if not word.startswith("-")]
     return named[0] if named else None
@@ -61,7 +61,7 @@ def read_words(
     Args:
         argv: what follows the command.
         load: recipe, options as far as they decide the schema, schema -> options, plugins -> the recipe.
-        more: further dotted options and their types, such as switches that stand for others.
+        more: further dotted options and their types, such as switches that set others.
 
     Raises:
         UsageError: something is unknown, missing, of a wrong type, or belongs to no option.

@@ -89,7 +89,7 @@ class Discriminator(nn.Module, ABC):
 
     As a reward it gives ``softmax(logits)[1]``, the probability that a person wrote the caption. It learns by the
     cross-entropy of the two classes, which is the binary cross-entropy of that probability. What it reads comes from a frozen
-    listener, which is no child and gets no gradient. Nothing in it drops out, so train and eval mode are the same.
+    listener, which is not a child and gets no gradient. Nothing in it drops out, so train and eval mode are the same.
 
     Attributes:
         kind: its name in settings and in saved folders.
@@ -115,7 +115,7 @@ class Discriminator(nn.Module, ABC):
         """``[N, 2]`` with gradient: generated, written by a person."""
 
     def options(self) -> dict[str, Any]:
-        """Arguments of the constructor beside the listener, as JSON can hold them."""
+        """Arguments of the constructor besides the listener, as JSON can hold them."""
         return {}
 
     def forward(self, rollout: Rollout) -> Tensor:
@@ -131,8 +131,8 @@ class Discriminator(nn.Module, ABC):
             fake: generated captions.
 
         Returns:
-            ``[N_real + N_fake]`` nats with gradient; and detached values a caption: ``discriminator/loss``,
-            ``discriminator/accuracy`` (1 where it is told right; a tie is wrong), ``discriminator/real`` and
+            ``[N_real + N_fake]`` nats with gradient; and detached values per caption: ``discriminator/loss``,
+            ``discriminator/accuracy`` (1 where it is classified correctly; a tie is wrong), ``discriminator/real`` and
             ``discriminator/fake`` (the probability that a person wrote it).
         """
         logits = torch.cat([self._exact(real), self._exact(fake)])
@@ -235,7 +235,7 @@ class TextDiscriminator(Discriminator):
         see_image: whether it also reads the image; without, it judges the words alone.
 
     Raises:
-        UsageError: the listener is no CLIP or SigLIP model, so it has no token embeddings to read.
+        UsageError: the listener is not a CLIP or SigLIP model, so it has no token embeddings to read.
     """
 
     kind = "text"
@@ -278,7 +278,7 @@ class DotProductDiscriminator(Discriminator):
         width: of the LSTM, and of the space of the dot product.
 
     Raises:
-        UsageError: the listener is no CLIP or SigLIP model, so it has no token embeddings to read.
+        UsageError: the listener is not a CLIP or SigLIP model, so it has no token embeddings to read.
 
     Example::
 

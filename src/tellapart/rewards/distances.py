@@ -50,7 +50,7 @@ def edit_distance(rollout: Rollout) -> Tensor:
 class CiderDistance:
     """One minus a tenth of the CIDEr-D of each caption with each other as its only reference; 0 to 1.
 
-    CIDEr-D with one reference is symmetric but for its penalty, which is, too.
+    CIDEr-D with one reference is symmetric, its penalty included.
 
     Args:
         document_frequencies: those of the training references.

@@ -201,9 +201,9 @@ class QuestionAnswering:
     has a vision-language model write them, and keeps those that cannot be answered without the image (``tellapart questions
     --model`` does both).
 
-    Pitfalls: what nobody asks is worth nothing, and false statements that no question touches cost nothing: add a reward for
-    truth. A reader may answer from the question alone; compare with the floor, the accuracy without a caption. Long captions
-    win. An image without questions gives every caption 0, which teaches nothing.
+    Pitfalls: facts without a question add nothing to the reward, and false statements that no question touches cost
+    nothing: add a reward for truth. A reader may answer from the question alone; compare with the floor, the accuracy without
+    a caption. Long captions win. An image without questions gives every caption 0, which teaches nothing.
 
     Args:
         reader: answers from captions.

@@ -233,7 +233,7 @@ def for_verl(
         model: likewise.
         images: key of ``extra_info`` with the image.
         references: key of ``extra_info`` with human captions.
-        device: likewise; verl computes rewards in processes without a GPU unless it is told otherwise.
+        device: likewise; verl computes rewards in processes without a GPU unless it is configured otherwise.
         opening: likewise.
         options: likewise.
 

@@ -114,7 +114,7 @@ class Task:
 
     @cached_property
     def steps_of(self) -> dict[str, int]:
-        """``selected`` and ``last`` -> step; where nothing selects, the last step stands for both."""
+        """``selected`` and ``last`` -> step; where nothing selects, both are the last step."""
         told = json.loads((self.folder / TRAINED_FILE).read_text(encoding="utf-8"))
         return {name: told["last"] if step is None else step for name, step in told.items()}
 

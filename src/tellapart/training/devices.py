@@ -18,7 +18,7 @@ from torch.nn import Parameter
 from tellapart.errors import UsageError
 from tellapart.training.config import TrainConfig
 
-BUCKET = 2**24  # numbers summed in one collective: large enough to be fast, small beside the gradients themselves
+BUCKET = 2**24  # numbers summed in one collective: large enough to be fast, small next to the gradients themselves
 
 
 class Devices:
@@ -83,7 +83,7 @@ class Devices:
         return joined.to(tensor.device, kind)
 
     def gather_objects(self, value: Any) -> list[Any]:
-        """One value a device, in rank order."""
+        """One value per device, in rank order."""
         if self.world_size == 1:
             return [value]
         values: list[Any] = [None] * self.world_size

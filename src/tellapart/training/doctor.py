@@ -21,7 +21,7 @@ from tellapart.verdicts.examine import Examination
 from tellapart.verdicts.rules import EVAL_PREFIX, HACKED, LOG_PREFIX, log_key
 
 VERDICTS, HACKED_KEY, ROLLED_BACK = (f"{LOG_PREFIX}{name}" for name in ("verdicts", "hacked", "rolled_back_to"))
-"""Logged with the verdicts themselves: how many hold, for how many evaluations in a row one of ``HACKED`` did, and the step
+"""Logged with the warnings themselves: how many hold, for how many evaluations in a row one of ``HACKED`` did, and the step
 whose weights a run ended with."""
 
 _log = logging.getLogger(__name__)
@@ -46,10 +46,10 @@ class Doctor:
             self._examination.take(line)
 
     def look(self, step: int, values: Mapping[str, float]) -> dict[str, float]:
-        """What to log in addition to ``values``; warns of verdicts that did not hold before.
+        """What to log in addition to ``values``; logs warnings that did not hold before.
 
-        A verdict is logged from the first time that it holds, with the number of logged values in a row that it has (0 once
-        it is over), and evaluations with the number of verdicts that hold.
+        A warning is logged from the first time that it holds, with the number of logged values in a row that it has (0 once
+        it is over), and evaluations with the number of warnings that hold.
         """
         before = self._examination.lasted()
         found = self._examination.take({"step": step, **values})

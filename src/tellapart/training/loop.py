@@ -49,7 +49,7 @@ def train(
     number of evaluations, nor stopping and resuming changes the weights.
 
     Args:
-        objective: an ``nn.Module`` whose children are trained; weights change in place. A frozen reference is no child;
+        objective: an ``nn.Module`` whose children are trained; weights change in place. A frozen reference is not a child;
             on resuming, too, it must have been built from the start model.
         data: the training images.
         config: how to train.

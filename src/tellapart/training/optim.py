@@ -224,7 +224,7 @@ class Optimizer:
         for name, state in states.items():
             if name not in known or state["exp_avg"].shape != known[name].shape:
                 raise UsageError(
-                    f"the checkpoint's optimizer.pt tells of {name}, which this run does not train in that shape: "
+                    f"the checkpoint's optimizer.pt holds {name}, which this run does not train in that shape: "
                     "resume with the model and the objective of the run that wrote it."
                 )
             parameter = known[name]

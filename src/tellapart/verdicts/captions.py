@@ -34,7 +34,7 @@ class CaptionRule:
         limit: the figure of human captions -> the limit.
         above: whether the values above the limit are the wrong ones.
         says: what it means and what to do.
-        change: whether it may be intended, so that it is told and not warned of.
+        change: whether it may be intended, so that it is reported and not warned of.
     """
 
     name: str

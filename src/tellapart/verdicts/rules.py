@@ -23,13 +23,13 @@ def from_first(first: Logged | None, spoken: Logged | None) -> Logged | None:
 
     Args:
         first: that value.
-        spoken: the value of the first evaluation of a captioner that speaks; none before it.
+        spoken: the value of the first evaluation of a captioner that forms captions; none before it.
     """
     return first
 
 
 def from_spoken(first: Logged | None, spoken: Logged | None) -> Logged | None:
-    """The first evaluation of a captioner that speaks: for what learning to speak makes worse, or babble has the worst of.
+    """The first evaluation of a captioner that forms captions: for metrics that are worst, or best, before it does.
 
     Args:
         first: see ``from_first``.
@@ -60,11 +60,11 @@ class Rule:
         says: what it means and which setting to change, for a reader who does not know the metric.
         start: which value it is held against: ``from_first``, ``from_spoken`` or ``from_higher``.
         absolute: whether the first value can be wrong already, since the limit does not follow it (everywhere).
-        looks: logged values in a row that must be wrong before it is told; single steps of training are noisy.
+        looks: logged values in a row that must be wrong before a warning; single steps of training are noisy.
         rises: a key that must be above its own start meanwhile.
         size: whether the sign of the value does not matter.
         measured_by: the setting that has the key measured, where not every evaluation does.
-        change: whether training may be meant to do this, so that it is told in reports and not warned of.
+        change: whether training may be meant to do this, so that it is reported and not warned of.
     """
 
     name: str
@@ -109,8 +109,8 @@ NON_FINITE = f"{LOG_PREFIX}non_finite"
 """Logged as 1 by a training that stops because a number of its is not finite."""
 
 SPEAKS = {"eval_repetition": 50.0, "eval_most_common_caption": 50.0}
-"""What an evaluation of a captioner that speaks has at most. An untrained one says one word again and again, or the same to every
-image: as it learns, captions get shorter and name more, which is nothing that goes wrong."""
+"""What an evaluation of a captioner that forms captions has at most. An untrained one repeats one word, or gives
+every image the same caption: as it learns, captions get shorter and name more, which is not a fault."""
 
 _SLOWER = "lower learning_rate or max_steps"
 _TIE = "tie the captioner to its start (objective.kl_coef or objective.beta, where the method has one)"
@@ -292,7 +292,7 @@ RULES = (
 """What is looked for in every log; a rule whose key was not logged says nothing."""
 
 JUDGE_FELL = Rule("judge fell", "eval_judge_R@1", plus(-2.0), False, "", start=from_higher)
-"""No verdict by itself: only beside a reward that rises."""
+"""Not a warning on its own: only together with a rising reward."""
 
 WORSE = (
     "grammar",

@@ -132,7 +132,7 @@ def _present(cells: Tensor, pair: tuple[str, str]) -> Tensor:
 
 
 class AttributeHeads(nn.Module):
-    """Linear readings of the tower's states: they teach and measure it, and are kept beside it in ``HEADS``.
+    """Linear readings of the tower's states: they teach and measure it, and are kept next to it in ``HEADS``.
 
     Args:
         width: of the tower's states.

@@ -18,7 +18,7 @@ def full_description(scene: Scene) -> str:
 
 
 def describe(scene: Scene, rng: random.Random) -> Description:
-    """What one annotator says of ``scene``: habits differ in how much is told, and all of it is true."""
+    """What one annotator says of ``scene``: habits differ in how much they mention, and all of it is true."""
     return _HABITS[pick_weighted(rng, spec.HABITS)](scene, rng)
 
 

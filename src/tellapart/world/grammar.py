@@ -12,7 +12,7 @@
     background = "on" ("a" | "an") background-colour "background"
 
 "an" stands before a vowel and "a" before any other letter. The next word always decides which rule applies (the grammar is
-LL(1) but for the prefixes, which share only their article with a phrase), so a caption has at most one reading. A relation
+LL(1) except for the prefixes, which share only their article with a phrase), so a caption has at most one reading. A relation
 holds between the two phrases around it.
 """
 
@@ -26,10 +26,10 @@ from tellapart.world import spec
 
 @dataclass(frozen=True)
 class NounPhrase:
-    """Objects that a caption speaks of; what is ``None`` is not said.
+    """Objects that a caption mentions; ``None`` is not mentioned.
 
     Args:
-        count: how many; 1 is written "a" and means at least one, more means exactly so many.
+        count: how many; 1 is written "a" and means at least one, a larger number means exactly that number.
         shape: their shape.
         colour: their colour.
         size: their size.

@@ -30,7 +30,7 @@ ATTRIBUTE_WORDS = {**SHAPE_WORDS, **PLURAL_WORDS, **COLOUR_WORDS, **SIZE_WORDS, 
 
 @dataclass(frozen=True)
 class WorldMeasures:
-    """Percentages over all captions, and one value a caption.
+    """Percentages over all captions, and one value per caption.
 
     Args:
         corpus: name -> mean.
@@ -42,7 +42,7 @@ class WorldMeasures:
 
 
 def world_measures(captions: Mapping[str, str], scenes: Mapping[str, Scene]) -> WorldMeasures:
-    """Measure one caption a scene, all in percent.
+    """Measure one caption per scene, all in percent.
 
     - ``grammatical``: the caption parses.
     - ``truthful``: it parses, and binding, places, background, counts and relations are all true of its scene.
@@ -61,7 +61,7 @@ def world_measures(captions: Mapping[str, str], scenes: Mapping[str, Scene]) -> 
     """
     if captions.keys() != scenes.keys():
         odd = next(iter(captions.keys() ^ scenes.keys()))
-        raise UsageError(f"captions and scenes differ, first in image {odd!r}: give one caption a scene.")
+        raise UsageError(f"captions and scenes differ, first in image {odd!r}: give one caption per scene.")
     texts, ordered = list(captions.values()), [scenes[image_id] for image_id in captions]
     parsed = {text: parse(text) for text in dict.fromkeys(texts)}
     table = SceneTable.of(ordered)

@@ -49,7 +49,7 @@ class _Phrase:
     closed: bool = False
 
     def fits(self, thing: SceneObject) -> bool:
-        """Whether it may speak of an object."""
+        """Whether it may refer to an object."""
         return (
             self.size in (None, thing.size)
             and self.texture in (None, thing.texture)

@@ -176,7 +176,7 @@ def _order(row: int, scene: Scene, rng: random.Random) -> Question | None:
 
 
 def _sentence(row: int, scene: Scene, rng: random.Random) -> Question | None:
-    """A full description, against its attribute words alone, which are no less true."""
+    """A full description, against its attribute words alone, which are just as true."""
     named = [getattr(thing, name) for thing in scene.objects for name in VALUES]
     words = [*named, scene.background, "background"]
     return Question(row, (full_description(scene), " ".join(rng.sample(words, len(words)))))

@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class SceneObject:
-    """One object and the cell of the 2 x 2 grid it stands in: ``row`` 0 is top, ``column`` 0 is left."""
+    """One object and its cell of the 2 x 2 grid: ``row`` 0 is top, ``column`` 0 is left."""
 
     shape: str
     colour: str

@@ -103,7 +103,7 @@ def require_size(size: str) -> None:
         UsageError: naming those that there are.
     """
     if size not in SPLIT_SIZES:
-        raise UsageError(f"size={size!r} is no size of the world: choose one of {', '.join(SPLIT_SIZES)}.")
+        raise UsageError(f"size={size!r} is not a size of the world: choose one of {', '.join(SPLIT_SIZES)}.")
 
 
 def version() -> str:

@@ -83,7 +83,7 @@ def true_of(description: Description, table: SceneTable) -> np.ndarray:
 
 
 def fitting(phrase: NounPhrase, table: SceneTable) -> np.ndarray:
-    """``[S, 3]``: which objects a phrase may speak of."""
+    """``[S, 3]``: which objects a phrase may refer to."""
     fit = table.present.copy()
     for name, values in VALUES.items():
         said = getattr(phrase, name)

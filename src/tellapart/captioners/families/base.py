@@ -47,7 +47,7 @@ class Family(ABC):
     """A loaded model, read as "image states, then hidden states of caption tokens, then logits".
 
     This is all a new architecture has to supply; drawing, scoring, adapters and saving are written on top of it. A
-    family holds its model without owning it (it is no ``nn.Module``).
+    family holds its model without owning it (it is not an ``nn.Module``).
 
     Args:
         model: the loaded model.
@@ -60,7 +60,7 @@ class Family(ABC):
         pad: id that fills rows after their end; may equal an EOS id.
         prompt: the words of the prompt.
         length_ids: tokens that ask for length buckets, in order; none where the tokenizer has no such tokens.
-        caption_lead: what stands between prompt and caption: put before human captions when they are tokenized, since
+        caption_lead: the text between prompt and caption: put before human captions when they are tokenized, since
             byte-level tokenizers write a word differently after a space.
 
     Raises:
@@ -74,7 +74,7 @@ class Family(ABC):
     joint_processor: ClassVar[str | None] = None
     """Name of the class in transformers that joins image processor and tokenizer; none: they are read apart."""
     default_prompt: ClassVar[str] = ""
-    """What the family is asked when nobody says what to ask."""
+    """The family's default prompt."""
     several_images: ClassVar[bool] = False
     """Whether one prompt can hold several images."""
     parts: ClassVar[Mapping[str, str]] = MappingProxyType({})
@@ -205,7 +205,7 @@ class Family(ABC):
         """Width of the logits."""
 
     def process(self, images: list[Image.Image]) -> dict[str, Tensor]:
-        """The tensors that ``encode`` reads, one row an image."""
+        """The tensors that ``encode`` reads, one row per image."""
         return {"pixel_values": self.processors.image(images=images, return_tensors="pt")["pixel_values"]}
 
     @abstractmethod

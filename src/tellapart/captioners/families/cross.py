@@ -20,7 +20,7 @@ class CrossDecoder(Family):
         return EncoderDecoderCache(DynamicCache(), DynamicCache())
 
     def prefix(self, encoded: Encoded, cache: Cache) -> Tensor:
-        """The start tokens, once an image: their keys and values and the image's are shared by all its captions."""
+        """The start tokens, once per image: their keys and values and the image's are shared by all its captions."""
         start = self._start(encoded)
         seen = self.project(encoded)
         return self.text(self.embed(start), seen.states, seen.mask, cache)[:, -1]

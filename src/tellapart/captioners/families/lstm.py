@@ -111,7 +111,7 @@ class FcLstmFamily(Family):
         return LstmCache()
 
     def prefix(self, encoded: Encoded, cache: LstmCache) -> Tensor:
-        """BOS, once an image."""
+        """BOS, once per image."""
         with torch.autocast(encoded.states.device.type, enabled=False):
             cache.state, cache.kept = self.model.start(encoded.states), self.model.keep(encoded.states, encoded.mask)
         images = torch.arange(len(encoded.states), device=encoded.states.device)
@@ -151,11 +151,11 @@ class AttentiveLstmFamily(FcLstmFamily):
         """The features of the regions, and which are real.
 
         Raises:
-            UsageError: there is one vector an image.
+            UsageError: there is one vector per image.
         """
         if inputs["features"].dim() == 2:
             raise UsageError(
-                f"{self.model.config.model_type} captioners attend to regions, but the features are one vector an image: give "
+                f"{self.model.config.model_type} captioners attend to regions, but the features are one vector per image: give "
                 "features of regions, or of a grid (tellapart features --pool grid)."
             )
         return Encoded(inputs["features"], inputs.get("mask"))

@@ -29,7 +29,7 @@ class PrefixDecoder(Family):
         return DynamicCache()
 
     def prefix(self, encoded: Encoded, cache: Cache) -> Tensor:
-        """Image and prompt, once an image."""
+        """Image and prompt, once per image."""
         embeddings, mask = self.prefix_embeddings(encoded), self.prefix_mask(encoded)
         images = torch.arange(len(embeddings), device=embeddings.device)
         return self.text(embeddings, mask, self.prefix_positions(encoded), encoded, images, cache)[:, -1]
@@ -129,7 +129,7 @@ class PrefixDecoder(Family):
     @property
     @abstractmethod
     def image_token(self) -> int:
-        """The id that stands for one image state in the prompt."""
+        """The id of one image state in the prompt."""
 
     @abstractmethod
     def project(self, encoded: Encoded) -> Tensor:

@@ -1,4 +1,4 @@
-"""What vision-language models that answer a prompt have in common: the prompt as text, and as tokens beside the pixels."""
+"""What vision-language models that answer a prompt have in common: the prompt as text, and as tokens next to the pixels."""
 
 from __future__ import annotations
 
@@ -268,7 +268,7 @@ class Prompted(PrefixDecoder):
 
 def left_padded(rows: Sequence[Tensor], pad: int) -> dict[str, Tensor]:
     """``input_ids`` and ``attention_mask``, ``[N, P]``, of rows of tokens, so that all end in the last column."""
-    # The mask is made of ones, not compared with padding: the padding token may stand in a prompt.
+    # The mask is made of ones, not compared with padding: the padding token may occur in a prompt.
     real = [torch.ones_like(row) for row in rows]
     return {
         "input_ids": pad_sequence(list(rows), batch_first=True, padding_value=pad, padding_side="left"),

@@ -23,7 +23,7 @@ class _OneFile(Output):
 
 
 class JsonLines(_OneFile):
-    """One object a line: ``id``, ``file_name``, ``caption``, and where known ``score``, ``match``, ``margin``,
+    """One object per line: ``id``, ``file_name``, ``caption``, and where known ``score``, ``match``, ``margin``,
     ``rival``, ``flags``, ``candidates``."""
 
     def assemble(self, rows: Sequence[Row]) -> int:

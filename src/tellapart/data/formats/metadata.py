@@ -140,7 +140,7 @@ class _Metadata(Layout):
 
     @classmethod
     def write(cls, folder: Path, splits: Mapping[str, Sequence[Example]], images: Carrier) -> None:
-        """The images and the table beside them."""
+        """The images and the table next to them."""
         (examples,) = splits.values()
         named = [(images.put(example, folder), example) for example in examples]
         cls.write_table(folder / cls.table, named, one_caption=images.one_caption)
@@ -180,13 +180,13 @@ class Folder(_Metadata):
 
     @classmethod
     def write_table(cls, path: Path, named: Sequence[tuple[str, Example]], *, one_caption: bool) -> None:
-        """One JSON object a line."""
+        """One JSON object per line."""
         lines = (json.dumps(row, ensure_ascii=False) + "\n" for row in _records(named, one_caption=one_caption))
         write_text(path, "".join(lines))
 
 
 class MetadataCsv(_Metadata):
-    """The same with ``metadata.csv``, a row a caption."""
+    """The same with ``metadata.csv``, a row per caption."""
 
     name = "metadata-csv"
     table = "metadata.csv"
@@ -204,7 +204,7 @@ class MetadataCsv(_Metadata):
 
 
 class MetadataParquet(_Metadata):
-    """The same with ``metadata.parquet``, a row an image."""
+    """The same with ``metadata.parquet``, a row per image."""
 
     name = "metadata-parquet"
     table = "metadata.parquet"

@@ -209,7 +209,7 @@ def delimiter_of(text: str, delimiters: str) -> str:
 
 
 def caption_rows(example: Example, image: str) -> Iterator[list[str]]:
-    """A row a caption: image, id, caption; an image without captions has a row that ends before."""
+    """A row per caption: image, id, caption; an image without captions has a row that ends before."""
     if not example.references:
         yield [image, example.id]
     for caption in example.references:

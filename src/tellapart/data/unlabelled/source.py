@@ -188,7 +188,7 @@ def _is_tar(name: str) -> bool:
 
 
 def _name(file: str, root: Path) -> str | None:
-    """The path below the root; none for a name that is no UTF-8, which no list of captions could hold."""
+    """The path below the root; none for a name that is not UTF-8, which no list of captions could hold."""
     name = below(Path(file), root)
     try:
         name.encode()

@@ -65,7 +65,7 @@ def looked_at(metrics: Mapping[str, float]) -> str:
     return ", ".join(describe(key).label for key in LIMITS if key in metrics)
 
 
-# The YAML header of a card: what the hub files a model under.
+# The YAML header of a card: what the hub lists a model under.
 
 HUB_METRICS = {
     "CIDEr": "cider",
@@ -78,7 +78,7 @@ HUB_METRICS = {
 """Our names -> those of the hub's metrics; others keep ours."""
 
 OURS = ("world/", "new/", "runs/")
-"""What names of models begin with that are no models of the hub: stages of the world, fresh ones, runs of recipes here."""
+"""Prefixes of model names that are not models of the hub: stages of the world, fresh ones, runs of recipes here."""
 
 _CHAIN = 10
 
@@ -111,7 +111,7 @@ def training_data(record: Record | None) -> str | None:
 def header(name: str, record: Record | None, captioner: Path | None, result: EvaluationResult | None) -> str:
     """The header's YAML, without the lines around it.
 
-    What stands in a run's record as a path of this machine is left out.
+    Paths of this machine in a run's record are left out.
     """
     from huggingface_hub import ModelCardData
 
@@ -176,7 +176,7 @@ def write_card(
         seed: of the samples and the bootstrap.
 
     Raises:
-        UsageError: the folder is no training's, or its evaluation cannot be read.
+        UsageError: the folder is not one of a training, or its evaluation cannot be read.
     """
     path = run / CARD_FILE
     if path.is_file() and not is_ours(path):
@@ -201,7 +201,7 @@ def card_text(
     """The card's text; arguments and errors are those of ``write_card``."""
     record, captioner = read_record(run), trained_part(run, "captioner")
     if record is None and captioner is None:
-        raise UsageError(f"{run} is no run of tellapart train (it has no run.json): name the folder of one.")
+        raise UsageError(f"{run} is not a run of tellapart train (it has no run.json): name the folder of one.")
     record = record or Record()
     view = _view(run, protocol)
     called = run.resolve().name

@@ -62,7 +62,7 @@ class Answers:
     (``synchronous=FULL``): neither a killed server nor a power cut loses an answer that was acknowledged.
 
     Raises:
-        UsageError: the file is no such file.
+        UsageError: it is not a file of answers.
     """
 
     def __init__(self, path: Path) -> None:

@@ -99,7 +99,7 @@ class Desk:
         rater, item = self._rater(sent), self._items.get(_text(sent, "item"))
         pressed = sent.get("pressed")
         if item is None or type(pressed) is not int or not 0 <= pressed <= 2:
-            raise UsageError("this is no answer to an item of this study: load the page again.")
+            raise UsageError("this is not an answer to an item of this study: load the page again.")
         shown = self._shown(rater, item)
         choice = shown[pressed - 1] if pressed else UNSURE
         self.answers.record(rater, item.id, choice, first=shown[0], seconds=_seconds(sent.get("seconds")))

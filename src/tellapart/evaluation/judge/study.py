@@ -80,7 +80,7 @@ def drawn_number(seed: int, *names: str) -> int:
 
 
 def shuffled(names: Iterable[str], seed: int, *of: str) -> list[str]:
-    """Names in an order that the seed and ``of`` decide; the names beside one do not change whether it comes first."""
+    """Names in an order that the seed and ``of`` decide; the other names do not change whether one comes first."""
     return sorted(names, key=lambda name: (drawn_number(seed, *of, name), name))
 
 
@@ -139,7 +139,7 @@ class Study:
         return [item for item in self.items if item.question == question]
 
     def require_pictures(self) -> None:
-        """Raise where a picture is gone, since nobody can judge what is not shown.
+        """Raise where a picture is gone, since a missing picture cannot be judged.
 
         Raises:
             UsageError: the folder lacks some.
@@ -213,7 +213,7 @@ def make_items(
     *,
     seed: int,
 ) -> list[Item]:
-    """The items: of each image of *which image* one a caption (one in all if both are alike), of the others one each.
+    """The items: of each image of *which image* one per caption (one in all if both are alike), of the others one each.
 
     Args:
         chosen: question -> images, as ``choose_images`` gives them.
@@ -328,7 +328,7 @@ def random_others(dataset: CaptionDataset, ids: Sequence[str], *, seed: int) -> 
 def order(study: Study, rater: str) -> list[Item]:
     """The items as a rater meets them.
 
-    *Which image* comes first: captions shown beside one picture would tell what it is about. Each pair of pictures comes
+    *Which image* comes first: captions shown next to one picture would tell what it is about. Each pair of pictures comes
     once in a first round and, with the other run's caption, again at the same place of a second. Which run comes first is
     drawn for each pair, so that what is remembered favours neither.
     """

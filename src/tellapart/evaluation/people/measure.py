@@ -82,7 +82,7 @@ def measure(
         judgements: the set.
         scorers: what scores captions. A scorer that needs references is given the rows that have some.
         same_models: metrics of ``PUBLISHED_MODELS`` that are measured with the published model.
-        whole: whether the set is complete; published values are not shown beside figures of a part.
+        whole: whether the set is complete; published values are not shown next to figures of a part.
 
     Example:
         >>> (judgements,) = read_judgements(Path("flickr8k.json"))

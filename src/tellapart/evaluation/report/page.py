@@ -90,7 +90,7 @@ def write_report(
         path: the HTML file.
         runs: at least one, measured under one protocol; the first is what the others are compared to.
         dataset: pictures and references; without it the page shows captions and scores alone. A picture that cannot be
-            read (features stand in for it, or it is gone) is left out, and the page says how many.
+            read (features replace it, or it is gone) is left out, and the page says how many.
         title: heading of the page.
         images: how many images the gallery holds; 0 leaves it out.
         seed: of those drawn at random, and of the bootstrap.

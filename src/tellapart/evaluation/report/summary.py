@@ -37,7 +37,7 @@ def deciding(runs: Sequence[RunView]) -> list[Column]:
 def best_of(runs: Sequence[RunView]) -> int | None:
     """The row of the captioner that tells most images apart without a lasting warning; if all have one, of all.
 
-    Given captions (human ones, a file) and the first row, to which others are compared, do not take part. None where nobody is
+    Given captions (human ones, a file) and the first row, to which others are compared, do not take part. None where no one is
     left or telling apart was not measured.
     """
     columns = deciding(runs)

@@ -18,7 +18,7 @@ def full_description(moving: MovingScene) -> str:
 
 
 def describe(moving: MovingScene, rng: random.Random) -> MovingDescription:
-    """What one annotator says of ``moving``: habits differ in how much is told, and all of it is true."""
+    """What one annotator says of ``moving``: habits differ in how much they mention, and all of it is true."""
     return _HABITS[pick_weighted(rng, spec.HABITS)](moving, rng)
 
 

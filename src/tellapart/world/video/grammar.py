@@ -54,7 +54,7 @@ class Clause:
 
     @property
     def is_event(self) -> bool:
-        """Whether it tells of something that happens."""
+        """Whether it mentions an event."""
         return self.verb not in (None, spec.STAYS)
 
 
@@ -64,7 +64,7 @@ class MovingDescription:
 
     Args:
         clauses: at least one.
-        orders: what stands between clause i and clause i + 1: ``then`` or ``and``; one fewer than the clauses.
+        orders: the word between clause i and clause i + 1: ``then`` or ``and``; one fewer than the clauses.
         background: its colour, or ``None`` where it is not said.
     """
 

@@ -68,7 +68,7 @@ HABITS = {"generic": 0.25, "events": 0.4, "medium": 0.25, "full": 0.1}
 """How much an annotator says -> probability."""
 
 ORDERED = 0.75
-"""Probability that an annotator who tells of two events tells their order."""
+"""Probability that an annotator who mentions two events gives their order."""
 
 REFERENCES_PER_CLIP = 5
 

@@ -74,7 +74,7 @@ def true_of(description: MovingDescription, table: MovingTable) -> np.ndarray:
 
 
 def _fits(clause: Clause, table: MovingTable) -> np.ndarray:
-    """``[S, 3]``: which objects a clause may speak of."""
+    """``[S, 3]``: which objects a clause may refer to."""
     fit = fitting(clause.phrase, table.scenes)
     if clause.verb is not None:
         fit = fit & (table.verb == VERBS.index(clause.verb))
