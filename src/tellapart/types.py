@@ -232,7 +232,7 @@ class StepOutput:
     Args:
         loss: scalar, a SUM over what ``weight`` counts.
         weight: scalar without gradient, what the loss is to be divided by.
-        logs: detached values a name, one an item (any shape); the mean over all items of the step is logged.
+        logs: detached values per name, one per item (any shape); the mean over all items of the step is logged.
     """
 
     loss: Tensor

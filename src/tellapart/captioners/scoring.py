@@ -23,7 +23,7 @@ measured where 0.3 GB were in use).
 """
 
 LOGITS_BUDGET = 1.0
-"""GiB of logits that one scoring keeps for the way back unless told otherwise, on a CPU; on a GPU it is a tenth of its memory."""
+"""GiB of logits that one scoring keeps for the way back by default, on a CPU; on a GPU it is a tenth of its memory."""
 
 COPIES = 4
 """Arrays as large as the logits while they are differentiated by autograd, as for entropies: logits, log-probabilities, and the

@@ -119,7 +119,7 @@ def _call(step: Callable[..., Any], *given: Any) -> Any:
 def unroll(
     family: Family, encoded: Encoded, ids: Sequence[str], relaxation: Relaxation, *, checkpointed: bool = False
 ) -> tuple[Tensor, Tensor]:
-    """Draw one caption of each image with keys and values cached, one step of the decoder a word.
+    """Draw one caption of each image with keys and values cached, one step of the decoder per word.
 
     Captions that ended stay in the batch: choosing rows of the image's keys and values would copy them, and each copy would be
     kept for the way back.

@@ -113,7 +113,7 @@ Take = Callable[[bool], "list[Item] | None"]
 
 
 def taking(batches: Iterator[list[Item]]) -> Take:
-    """The batches of an iterator, one a call."""
+    """The batches of an iterator, one per call."""
     return lambda wait: next(batches, None)
 
 

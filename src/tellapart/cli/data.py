@@ -357,7 +357,7 @@ def run_convert(argv: Sequence[str]) -> int:
 
 
 ACTIONS = {
-    "check": ("read every image and caption, and tell what would spoil a training", run_check),
+    "check": ("read every image and caption, and report what would spoil a training", run_check),
     "convert": ("write data in another format", run_convert),
 }
 """What can be done with data -> (one line, what takes the remaining words)."""

@@ -35,7 +35,7 @@ ARCHITECTURES: dict[str, dict[str, Any]] = {
         },
     }
 }
-"""Name -> configuration of models whose memory can be told without a folder; the image tower is the usual one, ViT-g."""
+"""Name -> configuration of models whose memory is known without a folder; the image tower is the usual one, ViT-g."""
 
 
 def memory_table(recipe: Recipe, built: Built) -> str:

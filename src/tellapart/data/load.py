@@ -259,7 +259,7 @@ def require_columns(source: Source, *names: str | None) -> None:
 
 
 def exists(given: str) -> bool:
-    """Whether something is there, as far as can be told without a network: a path, a pattern, or any address."""
+    """Whether something is there, as far as is known without a network: a path, a pattern, or any address."""
     if Path(given).exists() or is_pattern(given) or hub_name(given) is not None:
         return True
     return scheme_of(given) is not None and not (given.startswith(PREFIX) and given.count("/") < 3)

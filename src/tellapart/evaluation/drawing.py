@@ -25,7 +25,7 @@ def draw_rollouts(
     num_workers: int = 0,
     description: str = "captioning",
 ) -> Iterator[Rollout]:
-    """One rollout a batch, in the data set's order; weights, modes and random numbers stay as they are.
+    """One rollout per batch, in the data set's order; weights, modes and random numbers stay as they are.
 
     Args:
         captioner: draws.

@@ -104,7 +104,7 @@ LEFT_OUT = {
     "METEOR": "METEOR is left out: ask for it with --meteor, which needs the data of pip install 'tellapart[meteor]'."
 }
 RESAMPLING = (
-    "images drawn again with replacement; BLEU computed anew from the n-gram counts of each draw, CIDEr with document "
+    "images drawn again with replacement; BLEU computed again from the n-gram counts of each draw, CIDEr with document "
     "frequencies as they are"
 )
 

@@ -37,7 +37,7 @@ class ComputeMetrics:
         tokenizer: decodes ids; one with ``pad_token_id`` or ``eos_token_id``, or a processor that holds it.
         references: captions of every image of the evaluation data, in its order; null takes the labels as the only
             reference of each row.
-        meteor: also METEOR, where its data are installed; it costs a few milliseconds a caption.
+        meteor: also METEOR, where its data are installed; it costs a few milliseconds per caption.
     """
 
     def __init__(

@@ -28,8 +28,8 @@ class PairMatcher(ABC):
     """A frozen model that reads an image and a text together, and gives two logits: it is not of the image, or it is.
 
     It is not an ``nn.Module``, and neither is any listener. The image side runs once per image, and each distinct text of
-    an image is read once per call. Nothing is kept from one call to the next: the last bits of a score depend on what it is computed with, and
-    a training must resume to the same weights.
+    an image is read once per call. Nothing is kept from one call to the next: the last bits of a score depend on what it is
+    computed with, and a training must resume to the same weights.
 
     Attributes:
         model: the model.

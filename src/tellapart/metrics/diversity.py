@@ -23,7 +23,7 @@ def self_bleu(captions: Sequence[str], *, n: int = 5, limit: int | None = 1000) 
 
     The values are bit for bit those of NLTK's ``sentence_bleu`` with uniform weights and
     ``SmoothingFunction().method1`` (epsilon 0.1), as used with n = 5 on the first 1000 captions for WTF-RL (Chaffin,
-    Kijak, Claveau 2024). Instead of counting all references anew for every caption, the two highest counts of each
+    Kijak, Claveau 2024). Instead of recounting all references for every caption, the two highest counts of each
     n-gram are kept: the largest count among the *others* is the second if the caption alone holds the first.
 
     Args:
@@ -32,7 +32,7 @@ def self_bleu(captions: Sequence[str], *, n: int = 5, limit: int | None = 1000) 
         limit: maximum number of captions, the first ones, as hypotheses and as references; None means all.
 
     Returns:
-        One fraction a caption, lower is more diverse; the metric is their mean, printed times 100.
+        One fraction per caption, lower is more diverse; the metric is their mean, printed times 100.
 
     Raises:
         UsageError: there are fewer than two captions.
@@ -43,7 +43,7 @@ def self_bleu(captions: Sequence[str], *, n: int = 5, limit: int | None = 1000) 
 def self_bleus(
     captions: Sequence[str], orders: Sequence[int] = (2, 3, 4), *, limit: int | None = None
 ) -> dict[int, list[float]]:
-    """``self_bleu`` for several n at once, of all captions unless limited: n -> one fraction a caption.
+    """``self_bleu`` for several n at once, of all captions unless limited: n -> one fraction per caption.
 
     Raises:
         UsageError: there are fewer than two captions.

@@ -308,7 +308,7 @@ def load_frequencies(path: Path, *, images: int | None = None) -> DocumentFreque
     try:
         frequencies = readers[path.suffix](content, images)
     except (pickle.UnpicklingError, BadZipFile, ValueError, KeyError, TypeError, IndexError, EOFError) as error:
-        raise UsageError(f"{path} is not a table of document frequencies ({error}): count them anew.") from error
+        raise UsageError(f"{path} is not a table of document frequencies ({error}): count them again.") from error
     _check(frequencies, path)
     return frequencies
 

@@ -305,7 +305,7 @@ class ScoreStore:
 
 
 class Spice:
-    """Scores captions with the program, some hundred a run, and none that was scored before.
+    """Scores captions with the program, a few hundred per run, and none that was scored before.
 
     Scores are kept under the cache folder by the program, the caption and its references, run by run: what is stopped
     resumes where it was.

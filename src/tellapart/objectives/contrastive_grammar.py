@@ -46,7 +46,7 @@ class ContrastiveGrammar(ObjectiveModule):
     Departures from the released code: equal texts of a batch are one candidate and no negatives of each other's images (as in
     ``Contrastive``); the temperature stays at 100 or below; texts carry the
     listener's prefix here too, where the code adds "A photo depicts" only when it scores; corruptions always differ
-    from their text, replace words in different places, may stand at the very end and leave a word; references that are too
+    from their text, replace words in different places, may be at the very end and leave a word; references that are too
     long for the model are left to InfoNCE; of SigLIP the image side is frozen with its pooling, and the loss is not SigLIP's.
     Corruptions are not candidates, as there.
 

@@ -40,7 +40,7 @@ class Hinge(ObjectiveModule):
     others j of the batch; see ``hardest_hinge``. Their code sums over 128 images, with m = 0.2, Adam at
     5e-4 and gradients clamped to 0.1 each; the paper's m is 1.
 
-    Departures: one caption of each image is drawn anew each time, where the code takes all five in turn; images with the very
+    Departures: one caption of each image is drawn again each time, where the code takes all five in turn; images with the very
     same caption are not negatives of each other, which matters where captions are short. Where many captions fit many images,
     the hardest others are nearly right, and a listener that begins with them can end at giving all the same embedding, at a
     cost of 2 m; ``warmup_steps`` begins with all others, as other VSEs do (Kiros et al. 2014; Chen et al., CVPR 2021).

@@ -42,7 +42,7 @@ class TextScores:
     tokens: Tensor
 
     def mean(self) -> Tensor:
-        """``[N]`` log-probability a token; NaN for a text of no tokens."""
+        """``[N]`` log-probability per token; NaN for a text without tokens."""
         return self.logprobs / self.tokens
 
 

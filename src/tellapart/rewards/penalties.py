@@ -15,7 +15,7 @@ from tellapart.types import Rollout
 class TokenText:
     """What each token adds to a caption's text, for any tokenizer.
 
-    A piece is what decoding gains when the token follows an ordinary one, found once a token. Where the pieces do not join to
+    A piece is what decoding gains when the token follows an ordinary one, found once per token. Where the pieces do not join to
     the caption (a character that several byte-level tokens share), the caption is decoded token by token instead.
 
     Args:

@@ -189,7 +189,7 @@ def answered(
 class QuestionAnswering:
     """The share of an image's questions that a reader answers right from the caption alone, 0 to 1.
 
-    The reader never sees the image, so a caption is worth what it tells. Options are shuffled by a permutation that the seed,
+    The reader never sees the image, so a caption's reward is what it states. Options are shuffled by a permutation that the seed,
     the image and the question decide. The same permutations hold for all captions of an image.
 
     Source: Xing, Dong, Zang, Cao, Liang, Huang, Wang, Wu and Lin, "CapRL: Stimulating Dense Image Caption Capabilities via

@@ -1,7 +1,7 @@
 """The first word of a caption that makes it false, or that the language does not allow there.
 
 A caption is read word by word. A *prefix* is right while some caption that begins so is true of the scene, with two
-simplifications that can only name a later word: how several objects stand is judged once their noun is read, and no word is
+simplifications that can only name a later word: the layout of several objects is judged once their noun is read, and no word is
 blamed for words that must follow it. Being right ends once and for all, so the first wrong word is found by bisection.
 
 Beyond its word lists this reader shares no code with ``tellapart.world.grammar`` and ``tellapart.world.truth``; the

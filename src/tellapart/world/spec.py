@@ -1,6 +1,6 @@
 """The constants of the built-in world: what can be in a scene, how often, and the words for it.
 
-Everything that decides what the world looks like stands here, and ``version`` hashes it: a changed constant names
+Everything that decides what the world looks like is in this module, and ``version`` hashes it: a changed constant names
 another cache folder. A change of the code that draws or writes (and not of a constant) must raise ``REVISION``.
 """
 

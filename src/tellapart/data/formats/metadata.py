@@ -210,7 +210,7 @@ class MetadataParquet(_Metadata):
     table = "metadata.parquet"
 
     def rows(self, path: Path) -> Iterator[tuple[str, Row]]:
-        """One a row."""
+        """One per row."""
         for number, (_, _, row) in enumerate(rows_of(path, columns_of(path).names), start=1):
             yield f"row {number}", row
 

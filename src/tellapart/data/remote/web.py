@@ -1,4 +1,4 @@
-"""Fetching over HTTP: only from public addresses unless told otherwise, with time-outs, a size limit and retries."""
+"""Fetching over HTTP: only from public addresses by default, with time-outs, a size limit and retries."""
 
 from __future__ import annotations
 

@@ -152,7 +152,7 @@ def _results(result: EvaluationResult) -> list[Any]:
 
 
 CARD_FILE = "README.md"
-MARKER = "<!-- Written by tellapart from the run's files, and written anew with them: remove this line to keep your own text. -->"
+MARKER = "<!-- Written by tellapart from the run's files, and rewritten with them: remove this line to keep your own text. -->"
 SAMPLES = 6
 
 
