@@ -36,7 +36,7 @@ def require_possible(name: str, revision: str | None = None) -> None:
 
     try:
         config, _ = PretrainedConfig.get_config_dict(name, revision=revision)
-    except Exception:  # told by the loader, whose message is about what it needs
+    except Exception:  # reported by the loader, whose message is about what it needs
         return
     for key, layers in _numbers(config, LAYERS):
         if layers > MOST_LAYERS:

@@ -37,7 +37,7 @@ def nearest_rows(
         own: ``[Q]`` the row of ``gallery`` that a query must not find; -1 is none.
         same_above: rows with a larger product are left out.
         block: queries at once; besides the arrays, memory is about ``block * (4096 + 2 k D)`` numbers.
-        advance: hears how many more queries are done.
+        advance: is called with how many more queries are done.
 
     Returns:
         ``[Q, k]`` int64 rows and ``[Q, k]`` float64 products; where there are fewer, the rest is -1 and -inf.

@@ -52,7 +52,7 @@ class _Drawn:
 class _Written:
     """Lines in a log file or a pipe: ``training: 14 of 60, 2:20 elapsed, 7:40 left; loss 0.41``.
 
-    A thread writes them, so work that hangs shows a count that stands still instead of silence.
+    A thread writes them, so work that hangs shows a count that does not move instead of nothing.
 
     Args:
         description: of the work.

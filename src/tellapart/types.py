@@ -249,7 +249,7 @@ Gather = Callable[[Tensor], Tensor]
 
 @runtime_checkable
 class MixedReward(Protocol):
-    """A reward that also tells its parts, as applied."""
+    """A reward that also returns its parts, as applied."""
 
     def __call__(self, rollout: Rollout) -> Tensor:
         """``[N]``, the sum of the parts."""

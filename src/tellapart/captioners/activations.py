@@ -26,7 +26,7 @@ class Activations:
     Args:
         fixed: whatever the number of captions: copies of weights in another precision, for example.
         each: a caption more.
-        passing: for a caption, what is computed again on the way back, where layers are checkpointed.
+        passing: for a caption, what is computed again in the backward pass, where layers are checkpointed.
         logits: of the chunk of logits that is differentiated at a time.
     """
 
@@ -65,7 +65,7 @@ def activations(
         tokens: length of the captions.
         captions: scored at once.
         vision_learns: whether gradients reach the image tower.
-        checkpointed: whether layers are computed again on the way back.
+        checkpointed: whether layers are computed again in the backward pass.
         encoder: the family that encodes the images, where ``family`` has no image tower: a critic's reads the captioner's states.
         head: what reads the states instead of the output embedding: a critic's head.
         entropy: whether the loss has the entropies of the words.

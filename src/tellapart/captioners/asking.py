@@ -1,6 +1,6 @@
 """What a captioner is asked for one caption: its length, and what is known of the image, next to the prompt of all images.
 
-A family whose prompt is a text is asked in words. Any other family reads one more token, which stands before the caption like a
+A family whose prompt is a text is asked in words. Any other family reads one more token, which comes before the caption like a
 prompt. Neither is scored.
 """
 

@@ -164,7 +164,7 @@ class Captioner(nn.Module, ABC):
         Args:
             rollout: one caption of each image, none longer than ``decoding.max_new_tokens``.
             decoding: of the samples; ``max_new_tokens`` counts the prefix.
-            shortest: tokens of the shortest prefix; 0 begins anew.
+            shortest: tokens of the shortest prefix; 0 starts from the beginning.
             encoded: of the rollout's batch, if it is known.
 
         Example::

@@ -1,6 +1,6 @@
 """What every captioner must do, proved on two images before a training starts.
 
-Each fault refused here is silent otherwise: the loss falls, and the model learns something else.
+Each fault refused here goes unnoticed otherwise: the loss falls, and the model learns something else.
 """
 
 from __future__ import annotations

@@ -124,7 +124,7 @@ class HuggingFaceCaptioner(Captioner):
                 ``qformer``, ``projection``) trains these only.
             lora: train a new low-rank adapter on the text side or the image tower instead, or next to such parts.
             dtype: ``float32``, ``bfloat16`` or ``float16``: of the stored weights.
-            gradient_checkpointing: recompute layers on the way back instead of keeping their activations.
+            gradient_checkpointing: recompute layers in the backward pass instead of keeping their activations.
             revision: branch, tag or commit on the hub.
             max_caption_tokens: human captions are cut to this many tokens; none takes the saved value, else 64.
             prompt: words the model reads before it writes a caption; none takes the saved ones, else the family's.

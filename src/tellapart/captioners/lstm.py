@@ -154,7 +154,7 @@ class FcLstm(LstmModel):
         return first, first
 
     def run(self, words: Tensor, state: State, kept: tuple[Tensor, ...], mask: Tensor | None) -> tuple[Tensor, State]:
-        """All words in one call of the fused LSTM; a single one by its cell, since the fused LSTM lays out its weights anew in
+        """All words in one call of the fused LSTM; a single one by its cell, since the fused LSTM lays out its weights again in
         every call (on a CPU three times the cost of the step)."""
         words = self.dropout(words)
         if words.shape[1] == 1:

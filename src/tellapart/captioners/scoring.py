@@ -23,7 +23,7 @@ measured where 0.3 GB were in use).
 """
 
 LOGITS_BUDGET = 1.0
-"""GiB of logits that one scoring keeps for the way back by default, on a CPU; on a GPU it is a tenth of its memory."""
+"""GiB of logits that one scoring keeps for the backward pass by default, on a CPU; on a GPU it is a tenth of its memory."""
 
 COPIES = 4
 """Arrays as large as the logits while they are differentiated by autograd, as for entropies: logits, log-probabilities, and the
@@ -84,7 +84,7 @@ class _ChosenLogprobs(torch.autograd.Function):
 def logits_alive(
     count: int, device: torch.device, *, entropy: bool = False, budget: float | None = None
 ) -> tuple[bool, int]:
-    """Whether ``count`` logits are kept for the way back, and how many floats of logits are alive at once if they are
+    """Whether ``count`` logits are kept for the backward pass, and how many floats of logits are alive at once if they are
     differentiated.
 
     Args:
@@ -113,7 +113,7 @@ def token_logprobs(
     """``(log p [M], entropy [M] or None)`` of ``targets [M]`` given ``hidden [M, D]``, in float32.
 
     With gradients, logits are kept up to the ``budget`` of ``logits_alive``. Beyond it, and without gradients, they are
-    computed a chunk of rows at a time; with gradients a chunk's logits are then dropped and computed again on the way back.
+    computed a chunk of rows at a time; with gradients a chunk's logits are then dropped and computed again in the backward pass.
     """
 
     def chunk(states: Tensor, chosen: Tensor) -> tuple[Tensor, Tensor]:

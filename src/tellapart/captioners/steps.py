@@ -21,7 +21,7 @@ class Steps(ABC):
 
     Attributes:
         first: ``[B, D]`` states that predict the first word of every image's captions.
-        image: ``[n]``, the image of each row; rows of an image stand together, images in order.
+        image: ``[n]``, the image of each row; rows of an image are adjacent, images in order.
     """
 
     first: Tensor

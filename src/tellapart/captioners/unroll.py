@@ -26,7 +26,7 @@ from tellapart.types import Decoding
 
 
 class _Passed(torch.autograd.Function):
-    """One tensor of ``[n, V]``, the spread, is all that is kept for the way back: written as
+    """One tensor of ``[n, V]``, the spread, is all that is kept for the backward pass: written as
     ``(one_hot - spread).detach() + spread`` it would be several, at every step."""
 
     @staticmethod
@@ -100,7 +100,7 @@ def _begin(family: Family, encoded: Encoded) -> tuple[Tensor, Any]:
 def _read(family: Family, words: Tensor, table: Tensor | None, encoded: Encoded, cache: Any) -> tuple[Tensor, Any]:
     """``([B, D], cache)``: states that predict the words after ``words``, ids ``[B]`` or, with a table, mixtures ``[B, V]``.
 
-    Computed again on the way back, it must find modes and cache as they were: so both are its own.
+    Computed again in the backward pass, it must find modes and cache as they were: so both are its own.
     """
     image, cache = torch.arange(len(words), device=words.device), fork(cache)
     with eval_mode(family.model):
@@ -122,14 +122,14 @@ def unroll(
     """Draw one caption of each image with keys and values cached, one step of the decoder per word.
 
     Captions that ended stay in the batch: choosing rows of the image's keys and values would copy them, and each copy would be
-    kept for the way back.
+    kept for the backward pass.
 
     Args:
         family: the model.
         encoded: states of B images.
         ids: of these images.
         relaxation: how.
-        checkpointed: compute the decoder's steps again on the way back; kept of a step are its cache, its vector and its
+        checkpointed: compute the decoder's steps again in the backward pass; kept of a step are its cache, its vector and its
             spread.
 
     Returns:

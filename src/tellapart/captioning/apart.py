@@ -216,7 +216,7 @@ def require_at_least(name: str, value: float, least: int) -> None:
 def no_verifier(name: str) -> UsageError:
     """What is said of a verifier that compares vectors."""
     return UsageError(
-        f"the verifier {name} has cosines and does not tell what is true: name a BLIP or BLIP-2 with a matching head, or an "
+        f"the verifier {name} has cosines and does not decide what is true: name a BLIP or BLIP-2 with a matching head, or an "
         "instruct model."
     )
 

@@ -64,7 +64,7 @@ class Progress:
 
 
 Report = Callable[[Caption], None]
-"""Hears of every caption, and of every image that cannot be read, when it is safe."""
+"""Called with every caption, and with every image that cannot be read, once it is saved."""
 
 
 def caption_items(
@@ -83,7 +83,7 @@ def caption_items(
         items: all of it, in order.
         build: makes the station of each process.
         pace: how the work is cut.
-        report: hears of each image.
+        report: is called with each image.
         output: what writes an image's own file, if anything.
         work: the journals; without them the captions are only reported, by one process.
         progress: filled as it goes, also when it ends with an exception.

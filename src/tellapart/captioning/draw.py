@@ -33,7 +33,7 @@ class Drawing:
         reward: chooses among several captions of an image; higher is better.
         summarize: writes one caption from all captions of an image, which become its candidates.
         match: CLIP-S of image and caption, for the gate and the review.
-        keep_all: tell all captions of an image, not only the chosen one.
+        keep_all: return all captions of an image, not only the chosen one.
         apart: chooses among several captions of an image by its look-alikes, in place of ``reward``.
     """
 

@@ -1,4 +1,4 @@
-"""Faults of a caption that can be told from the words alone. Pure functions on strings.
+"""Faults of a caption that show in the words alone. Pure functions on strings.
 
 Words are runs of letters, digits and apostrophes in any script, compared without regard to case.
 """
@@ -119,7 +119,7 @@ def load_openers(path: Path | None = None) -> list[list[str]]:
 
 @dataclass(frozen=True)
 class Gate:
-    """Which faults a caption is held to.
+    """The faults that a caption is checked for.
 
     Args:
         checks: those of ``SEVERITY`` that count.

@@ -18,7 +18,7 @@ class Item:
     """One image of the collection.
 
     Args:
-        id: tells it from all others of the collection, and keys its sampling.
+        id: unique in the collection, and keys its sampling.
         image: where it is read from.
         relative: its file below the folder that was named, where sidecars for another folder go.
         context: cleaned text that is known of it besides its pixels.

@@ -30,7 +30,7 @@ Build = Callable[[int, int], Station]
 """``(rank, processes)`` -> the station of that process, on its device."""
 
 Tell = Callable[[Sequence[Caption]], None]
-"""Hears of each batch when its captions are safe; first of none, which says that the station is ready."""
+"""Called with each batch once its captions are saved; first with none, once the model is ready."""
 
 
 def serve(

@@ -70,7 +70,7 @@ class Work:
             key = different[0]
             raise UsageError(
                 f"{self.folder} holds a run that was begun with {_shown(key, before.get(key))}, not "
-                f"{_shown(key, now.get(key))}: give the same options to resume, or --overwrite to start anew."
+                f"{_shown(key, now.get(key))}: give the same options to resume, or --overwrite to start again."
             )
         for part in [*self.folder.glob("journal-*.jsonl"), path]:
             part.unlink(missing_ok=True)

@@ -69,7 +69,7 @@ def in_processes(orders: Orders, batches: Iterator[list[Item]], journal: Callabl
         orders: for the workers.
         batches: the work; taken as it is needed.
         journal: rank -> the worker's journal.
-        tell: hears of each batch.
+        tell: is called with each batch.
 
     Raises:
         UsageError: a worker met something that the user can put right, or all of them died.

@@ -1,7 +1,7 @@
 """``tellapart completion``: scripts that complete commands, options, recipes and values in a shell.
 
 The scripts ask ``tellapart completion candidates -- WORD ...`` at each TAB, so they know plugins and the options of the
-recipe that stands on the line. Options and their values are read from the help, the one place where all of them are.
+recipe on the line. Options and their values are read from the help, the one place where all of them are.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""``tellapart doctor``: what this machine can do; with a run, what its log shows to have gone wrong; with captions, theirs."""
+"""``tellapart doctor``: what this machine can do; with a run, the faults that its log shows; with captions, theirs."""
 
 from __future__ import annotations
 

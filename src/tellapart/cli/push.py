@@ -84,7 +84,7 @@ def push_trained(run: Path, flags: TrainFlags) -> None:
 
 
 def push_run(run: Path, name: str, *, private: bool = False, dry_run: bool = False) -> None:
-    """Write the card anew, for the name it will be found under, and upload it with the selected captioner.
+    """Rewrite the card, for the name it will be found under, and upload it with the selected captioner.
 
     A card that somebody else wrote is uploaded as it is.
 
@@ -114,7 +114,7 @@ def write_or_keep_card(
     name: str | None = None,
     seed: int = 0,
 ) -> Path:
-    """The run's card, written anew unless somebody else wrote it, which is said; arguments are those of ``write_card``."""
+    """The run's card, rewritten unless someone else wrote it, which is printed; arguments are those of ``write_card``."""
     from tellapart.evaluation.card import CARD_FILE, write_card
 
     written = write_card(run, protocol=protocol, references=references, name=name, seed=seed)

@@ -110,7 +110,7 @@ def field(record: Any, key: str, path: Path, what: str, kind: type | tuple[type,
 
 
 def texts(captions: Any, path: Path, what: str) -> tuple[str, ...]:
-    """Captions as they stand, in order: those of a list, or the one that a string is.
+    """Captions unchanged, in order: those of a list, or the one that a string is.
 
     Raises:
         UsageError: one is not a string.

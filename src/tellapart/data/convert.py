@@ -122,7 +122,7 @@ def _write(
 
 
 def _check(splits: Mapping[str, Sequence[Example]], source: Source, to: Format) -> None:
-    """Raise unless all of it is there, and can be told apart and written."""
+    """Raise unless all images are there, have distinct names and can be written."""
     for name, examples in splits.items():
         if name not in SPLIT_NAMES and to not in NAMES_SPLITS:
             raise UsageError(

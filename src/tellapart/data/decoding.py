@@ -132,7 +132,7 @@ def max_pixels() -> int:
 
 @contextmanager
 def opened_image(data: bytes, name: str) -> Iterator[Image.Image]:
-    """The image behind its header, while the block decodes it; whatever goes wrong becomes one sentence.
+    """The image behind its header, while the block decodes it; any error becomes one sentence.
 
     Args:
         data: the file's bytes.

@@ -95,7 +95,7 @@ class InspectionCache:
 
     Args:
         path: the file.
-        keys: position of an image -> what it is known by; images that cannot be told apart have none.
+        keys: position of an image -> what it is known by; images that cannot be distinguished have none.
     """
 
     path: Path
@@ -281,7 +281,7 @@ def _end_with(parent: int) -> None:
 
 @contextmanager
 def _uninterrupted() -> Iterator[None]:
-    """Ctrl-C waits until the block ends; processes that are begun in it never hear it, not even at their beginning."""
+    """Ctrl-C waits until the block ends; processes that are begun in it never receive it, not even at their beginning."""
     if not hasattr(signal, "pthread_sigmask"):  # Windows
         yield
         return
@@ -295,7 +295,7 @@ def _uninterrupted() -> Iterator[None]:
 @contextmanager
 def _processes(count: int) -> Iterator[ProcessPoolExecutor]:
     """Processes that leave Ctrl-C to this one; when the block is left, nothing new is begun."""
-    # forked on Linux, as those that read batches: starting anew would import everything again
+    # forked on Linux, as those that read batches: starting afresh would import everything again
     context = multiprocessing.get_context("fork" if sys.platform == "linux" else "spawn")
     pool = ProcessPoolExecutor(count, context, initializer=_begin, initargs=(os.getpid(),))
     try:

@@ -60,7 +60,7 @@ class Cut:
 
 @dataclass(frozen=True)
 class Place:
-    """Where an image stands: its position in the sequence of all steps, and its place among the data."""
+    """The place of an image: its position in the sequence of all steps, and its place among the data."""
 
     position: int
     index: int
@@ -217,7 +217,7 @@ class _Rows(Dataset["Loaded | UsageError"]):
 
     Args:
         data: what to read.
-        order: where an image stands, another may have to be looked up.
+        order: where an image is unreadable, another may have to be looked up.
         stride: positions from a place to the same one of the next step.
     """
 
@@ -227,7 +227,7 @@ class _Rows(Dataset["Loaded | UsageError"]):
         self._unreadable: dict[int, str] = {}  # so that an image is reported once, not in every epoch
 
     def __getitem__(self, places: list[Place]) -> Loaded | UsageError:
-        # Returned, not raised: a worker would wrap it in its own traceback and bury the sentence.
+        # Returned, not raised: a worker would wrap it in its own traceback and hide the sentence.
         try:
             return Loaded(self.collate([self.dataset[place.index] for place in places]))
         except UsageError as error:

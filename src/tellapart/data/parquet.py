@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from PIL import Image
 
 VERSION = 1
-"""Of the unpacked files; another unpacks anew."""
+"""Of the unpacked files; another unpacks again."""
 ROWS = 1024
 """Rows without images that are read at once."""
 IMAGES = 16

@@ -38,7 +38,7 @@ class Result:
 
 @dataclass(frozen=True)
 class Results:
-    """Captions as they stand, an image perhaps twice.
+    """Captions unchanged, an image perhaps twice.
 
     Args:
         name: the file or folder without ending.
@@ -80,7 +80,7 @@ def read_results(path: Path, *, caption_column: str | None = None) -> Results:
 
 
 def _is_unicode(text: str) -> bool:
-    """Whether no half of a character stands alone, as an escape in JSON can make it."""
+    """Whether no half of a character is alone, as an escape in JSON can make it."""
     try:
         text.encode()
     except UnicodeEncodeError:

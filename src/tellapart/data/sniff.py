@@ -109,7 +109,7 @@ def gif_delays(data: bytes) -> list[int] | None:
     Delays below 2 count as 10, as in browsers and in FFmpeg.
 
     Args:
-        data: the file's bytes. What follows the last block that is known is passed over.
+        data: the file's bytes. What follows the last known block is skipped.
     """
     place, delay, delays = 13 + _colours(data[10:11]), 0, list[int]()
     while data[place : place + 1] in (b"!", b","):

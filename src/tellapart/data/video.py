@@ -203,7 +203,7 @@ def examine_frames(source: Path | bytes, name: str, num_frames: int, *, key_fram
         seekable = timeline.exact and container.format.name in SEEKABLE
         found = _by_seeking(container, stream, timeline, ascending, clock) if seekable else None
     if found is None:
-        with opened(source, name) as (container, stream):  # anew: not every container can be sought to its start
+        with opened(source, name) as (container, stream):  # again: not every container can be sought to its start
             found = _from_the_start(container, stream, timeline, ascending, clock)
     turned = ("turned by its display matrix",) if any(picture.turned for picture in found.values()) else ()
     return ExaminedClip([found[place].image for place in places], (*timeline.kinds, *turned))
@@ -319,7 +319,7 @@ def _reached(frame: Any, number: int, place: int, timeline: Timeline) -> bool:
 
 
 def _frames(container: Any, stream: Any, clock: Clock, wanted: Container[int] | None = None) -> Iterator[Any]:
-    """Decoded frames from where the container stands.
+    """Decoded frames from the container's position.
 
     Args:
         container: opened.
@@ -420,7 +420,7 @@ def _frames_of_image(image: Image.Image, num_frames: int, clock: Clock) -> Exami
 
 @contextmanager
 def opened(source: Path | bytes, name: str) -> Iterator[tuple[Any, Any]]:
-    """A video's container and first stream of pictures, while the block reads them; what goes wrong becomes one sentence.
+    """A video's container and first stream of pictures, while the block reads them; errors become one sentence.
 
     Args:
         source: a file, or its bytes.

@@ -1,4 +1,4 @@
-"""How the metrics of a set follow from rows of its images: what a bootstrap computes anew for every draw."""
+"""How the metrics of a set follow from rows of its images: what a bootstrap computes again for every draw."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ def check_captions(captions: Sequence[str], references: Sequence[Sequence[str]] 
 
     Args:
         captions: one per image, as they were written.
-        references: human captions of the same images, in the same order; images without any are passed over. The figures of the
+        references: human captions of the same images, in the same order; images without any are skipped. The figures of the
             first of each image, of the second and so on are averaged; without them the figures of COCO captions take their place.
 
     Example:

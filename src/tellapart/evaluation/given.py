@@ -253,7 +253,7 @@ def under_protocol(result: EvaluationResult, given: Given, name: str, *, strict:
 def with_intervals(result: EvaluationResult, *, samples: int = 1000, seed: int = 0) -> EvaluationResult:
     """The result with 95 % percentile intervals of what its rows determine, the images drawn again with replacement.
 
-    BLEU is computed anew from the n-gram counts of every draw. CIDEr's document frequencies stay as they are.
+    BLEU is computed again from the n-gram counts of every draw. CIDEr's document frequencies stay as they are.
 
     Args:
         result: with its rows.

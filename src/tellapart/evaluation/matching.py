@@ -130,7 +130,7 @@ COPIED = 0.5
 
 
 def among_references(captions: Mapping[str, str], references: Mapping[str, Sequence[str]]) -> str:
-    """Words for captions that stand among what they are compared with, after a logged warning; empty below ``COPIED``.
+    """A sentence about captions that are among their own references, after a logged warning; empty below ``COPIED``.
 
     BLEU of captions scored against themselves is 100. Case, space and a final full stop do not count.
 

@@ -41,7 +41,7 @@ def _asset(package: str, name: str) -> str:
 
 
 def _plotly() -> str:
-    """The source of plotly.js, as it can stand inside a page."""
+    """The source of plotly.js, as it can be embedded in a page."""
     from plotly.offline import get_plotlyjs
 
     return get_plotlyjs().replace("\r\n", "\n").replace("\r", "\n").replace("</script", "<\\/script")

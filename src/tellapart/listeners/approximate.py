@@ -62,7 +62,7 @@ def approximate_rows(
         k: rows per query.
         own: ``[Q]`` the row that a query must not find; -1 is none.
         recall: share (0 to 1) of the true neighbours to be found.
-        advance: hears how many more queries are done.
+        advance: is called with how many more queries are done.
 
     Returns:
         Rows, products, and the figures ``recall`` (measured), ``nprobe`` and ``lists``; None where too many lists had to be

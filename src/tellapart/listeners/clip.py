@@ -193,7 +193,7 @@ class ClipListener:
         )
 
     def leading_ids(self) -> list[int]:
-        """Token ids that stand before the words of every text: BOS, if there is one, and the prefix."""
+        """Token ids before the words of every text: BOS, if there is one, and the prefix."""
         return self._texts.ids([self.prefix])[0][:-1]
 
     @property

@@ -23,7 +23,7 @@ class DualMatcher:
     a large weight. ``scaled``, it is the logit of the model's own loss: of CLIP the cosine times ``exp(logit_scale)``
     (published models: 100), of SigLIP also plus its bias, so that its sigmoid is the probability of a match.
 
-    Not clamped at 0 as CLIP-S is, and without its factor. Images that it was told are embedded once and kept on disk.
+    Not clamped at 0 as CLIP-S is, and without its factor. Images given to ``know_images`` are embedded once and kept on disk.
 
     Args:
         listener: a frozen one.

@@ -20,7 +20,7 @@ from tellapart.listeners.pairs import Precision
 from tellapart.listeners.tokenized import TokenizedMatcher
 
 SMALLEST = 1e-6
-"""Probabilities nearer to 1 than this are not told apart from it."""
+"""Probabilities nearer to 1 than this count as 1."""
 
 
 class LateListener(TokenizedMatcher):

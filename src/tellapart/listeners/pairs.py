@@ -84,7 +84,7 @@ class PairMatcher(ABC):
     def match(self, rollout: Rollout) -> Tensor:
         """``[N]`` float32, without gradient: ``score`` of each caption with its image.
 
-        Images come from ``batch.inputs[name]`` if present, else from what ``know_images`` was told.
+        Images come from ``batch.inputs[name]`` if present, else from what ``know_images`` was given.
 
         Raises:
             UsageError: there is neither.

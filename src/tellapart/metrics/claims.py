@@ -96,7 +96,7 @@ def claims_by_rule(caption: str) -> list[Claim]:
 
     Words between function words are a thing: the last one names it (*object*, "a car"), each one before is an *attribute* ("a red
     car"). A thing is related to the one before it by the prepositions and verbs between them ("a car on a street"), unless a
-    conjunction or comma stands there. After "is" or "are" a single word without article is an attribute.
+    conjunction or comma is there. After "is" or "are" a single word without article is an attribute.
 
     Pitfalls: there is no tagger and no grammar. A relation goes to the nearest thing ("a man with a hat riding a horse": the hat
     rides). Compounds become attributes ("a fire hydrant"). Verbs are those of a list and words in -ing. Pronouns are not
@@ -136,7 +136,7 @@ def _chunks(words: Iterable[str]) -> Iterator[_Chunk]:
 
 
 def _binds(word: str) -> bool:
-    """Whether a word stands between things."""
+    """Whether a word is between things."""
     listed = word in _DETERMINERS or word in _CONJUNCTIONS or word in _COPULAS
     return listed or _relates(word)
 

@@ -71,7 +71,7 @@ def t_interval(values: Sequence[float], confidence: float = 0.95) -> tuple[float
         confidence: of the interval, two-sided.
 
     Returns:
-        ``(mean, half width)``; None where a single value tells nothing of the spread.
+        ``(mean, half width)``; None where a single value gives no spread.
 
     Raises:
         ValueError: there are no values.

@@ -337,7 +337,7 @@ def _read_npz(content: bytes, images: int | None) -> DocumentFrequencies:
         raise ValueError("its arrays do not fit one another")
     earlier = (pairs[:, 0] < np.arange(len(words), len(totals))) & (pairs[:, 1] < len(words)) & (pairs >= 0).all(axis=1)
     if not earlier.all():
-        raise ValueError("an n-gram continues one that does not stand before it")
+        raise ValueError("an n-gram continues one that is not before it")
     return DocumentFrequencies.from_arrays(words, pairs, totals, header["images"], header["end"])
 
 

@@ -226,7 +226,7 @@ class _Parser:
         return first, last
 
     def _repeated(self) -> tuple[_Node, _Node]:
-        """An atom and what repeats it. A counted atom is read anew from the pattern for each of its copies."""
+        """An atom and what repeats it. A counted atom is read again from the pattern for each of its copies."""
         origin = self._at
         first, last = self._atom()
         suffix = self._next()

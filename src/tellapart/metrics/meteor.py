@@ -219,7 +219,7 @@ def _split(matches: Sequence[Match]) -> tuple[list[Match], list[Match]]:
 
 
 def count_chunks(alignment: Sequence[Match]) -> int:
-    """Runs of matches that stand one behind the other on both sides."""
+    """Runs of matches that are adjacent on both sides."""
     chunks, expected = 0, (-1, -1)
     for start, length, other, other_length, _ in alignment:
         chunks += (start, other) != expected

@@ -40,7 +40,7 @@ class WordNumbers:
         self.vocabulary = vocabulary
         self._pieces = {_BREAK: _SEPARATOR}
         """Text between spaces -> the number of its only word, or ``_PAIRS + n`` where it is pair n of words; plus ``_DOTTED``
-        where it may only stand last."""
+        where it may only be last."""
         self._pairs: list[tuple[int, int]] = []
         self._growing = Lock()
         self._learn([f"{word} {word}." for word in vocabulary if word.isalpha()])

@@ -18,7 +18,7 @@ Span = tuple[int, int]
 """First character and the one after the last."""
 
 YEAR = r"\d{4}"
-"""Four digits that stand alone, which the paper's text adds to its table."""
+"""Separate four-digit numbers, which the paper's text adds to its table."""
 
 TALKING = "is talking about"
 """Listed in the paper's text and Table 1, not in its table of phrases."""
@@ -48,7 +48,7 @@ def vlrm_phrases() -> list[str]:
 
 
 def read_phrases(path: Path) -> list[str]:
-    """A list of phrases, one per line; empty lines and those that begin with ``# `` are passed over.
+    """A list of phrases, one per line; empty lines and those that begin with ``# `` are skipped.
 
     Raises:
         UsageError: the file cannot be read, or holds no phrase.
@@ -74,7 +74,7 @@ class PhraseFinder:
 
     Args:
         phrases: what to look for; runs of spaces match any run of spaces.
-        years: whether four digits that stand alone count too.
+        years: whether separate four-digit numbers count too.
     """
 
     def __init__(self, phrases: Iterable[str], *, years: bool = True) -> None:

@@ -49,13 +49,13 @@ def narrow(*words: np.ndarray) -> list[np.ndarray]:
 
 
 def columns(captions: Numbered) -> tuple[np.ndarray, np.ndarray]:
-    """Captions as columns of a table, and where in it (row by row) each word stands.
+    """Captions as columns of a table, and the position (row by row) of each word.
 
     Args:
         captions: words of ``narrow``.
 
     Returns:
-        ``[longest, N]``, the left side of a comparison, in which a number that no word has stands beyond the ends; and
+        ``[longest, N]``, the left side of a comparison, in which the ends are followed by a number that no word has; and
         ``[T]``.
     """
     lengths, count = captions.lengths, len(captions.lengths)

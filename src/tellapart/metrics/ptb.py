@@ -17,7 +17,7 @@ from string import ascii_lowercase
 
 from tellapart.metrics.lexer import Lexer, Rule
 
-# The words the reference tokenizer knows by heart, found by asking it about every word of up to five letters.
+# The words the reference tokenizer has listed, found by asking it about every word of up to five letters.
 
 MAY_END = """
 al co ct ga jr ky md mo rd rt sq sr va vt ala apr aug bhd cos dak dec esq est etc ext feb fla fri inc ind jan jul jun
@@ -169,7 +169,7 @@ def _capitalised(text: str) -> str:
     return "|".join(word[0].upper() + _words(word[1:]) for word in text.split())
 
 
-# Sets of characters, to stand inside brackets, and single characters with their spellings.
+# Sets of characters, for use inside brackets, and single characters with their spellings.
 BLANK = f" \t\xa0{SPACE}"
 BREAK = "\n\x85"
 """What ends a line to the reference when it looks ahead."""

@@ -115,7 +115,7 @@ def nearest_images(images: np.ndarray, k: int, *, block: int = 512) -> np.ndarra
 
 
 def hard_gallery(texts: np.ndarray, images: np.ndarray, neighbours: np.ndarray) -> tuple[np.ndarray, list[list[int]]]:
-    """Does a caption tell its image from those most like it?
+    """How often a caption identifies its image among those most like it.
 
     Args:
         texts: ``[N, D]``, unit norm, one caption per image.

@@ -233,7 +233,7 @@ def _java_path() -> str | None:
 
 
 def java_version(java: Path) -> int | None:
-    """The major version of a Java, told by the file ``release`` of its folder; None where there is none."""
+    """The major version of a Java, read from the file ``release`` of its folder; None where there is none."""
     for folder in java.resolve().parents[1:3]:
         try:
             found = re.search(r'^JAVA_VERSION="(?:1\.)?(\d+)', (folder / "release").read_text(encoding="utf-8"), re.M)
@@ -312,7 +312,7 @@ class Spice:
 
     Args:
         program: see ``find``.
-        images_a_run: captions of a run. Each run reads the parser's models anew, some seconds, and the bar moves when one
+        images_a_run: captions of a run. Each run reads the parser's models again, which takes seconds, and the bar moves when one
             has ended.
     """
 

@@ -43,7 +43,7 @@ def style_columns(
     openers: Sequence[Sequence[str]] = OPENERS,
     colors: Collection[str] = COLORS,
 ) -> dict[str, np.ndarray]:
-    """What can be told from the words of each caption.
+    """Figures from the words of each caption.
 
     Args:
         captions: N tokenised captions.

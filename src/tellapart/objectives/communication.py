@@ -1,4 +1,4 @@
-"""What the methods share in which a captioner (speaker) is heard by a listener: natural captions, and being told apart."""
+"""Shared by methods that train a captioner (speaker) with a listener: natural captions, and captions that tell images apart."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ SOMEWHERE_WRONG = -2
 
 @dataclass(frozen=True)
 class Readings:
-    """N texts held against P images.
+    """N texts compared with P images.
 
     Args:
         texts: N texts.
@@ -48,7 +48,7 @@ class FirstWrongWord(ObjectiveModule):
     """Maximum likelihood of the first wrong word.
 
     The listener gives every word a probability p of being right, given the words before it. For a text whose first wrong word
-    is w, ``L = -sum over words before w of log p - log(1 - p_w)``; words after w say nothing. A true text has no such word, and
+    is w, ``L = -sum over words before w of log p - log(1 - p_w)``; words after w do not count. A true text has no such word, and
     its EOS counts as one that is right. So each wrong text teaches *where* it is wrong, as process supervision does
     (Lightman et al. 2023, section 2.6, where labels also end at the first wrong step), and a text's log-probability of being true
     is the sum over its words. Where only the text as a whole is known to be false, ``L = -log(1 - product over words of p)``.
@@ -57,7 +57,7 @@ class FirstWrongWord(ObjectiveModule):
 
     Args:
         listener: what learns, as the part ``model``; its tower and its readings keep their weights.
-        read: draws texts for the images of a batch. It may hold them against other known images, too.
+        read: draws texts for the images of a batch. It may pair them with other known images, too.
 
     Example:
         >>> objective = FirstWrongWord(listener, read)

@@ -25,7 +25,7 @@ class Method:
         fixed: constructor arguments that make the method what it is, and so are not options.
         through_words: whether gradients flow through the words of captions, which the captioner and its own listener must
             allow.
-        keeps: parts that it leaves as they are: captioner or own_listener.
+        keeps: parts that it does not train: captioner or own_listener.
         required: those of ``needs`` that a recipe cannot set to null.
         rewards: names of the rewards of its paper, which ``--method`` gives to a recipe that has none.
         holds_start: whether it always keeps the start model in addition to the captioner; with a ``kl_coef`` any method does.

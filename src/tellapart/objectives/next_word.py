@@ -24,7 +24,7 @@ class Lines:
 
 
 class NextWord(ObjectiveModule):
-    """Teaches a causal language model the captions of people: ``L = mean over tokens of -log p(w_t | w_<t)``, EOS counted and BOS
+    """Train a causal language model on human captions: ``L = mean over tokens of -log p(w_t | w_<t)``, EOS counted and BOS
     never (Mikolov et al., 2010; Radford et al., 2018). One caption of each image is drawn in a step.
 
     Args:

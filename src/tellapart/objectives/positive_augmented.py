@@ -42,13 +42,13 @@ class PositiveAugmented(ObjectiveModule):
     CLIP and nothing else (``ProjectionsListener``), PAC-S++ low-rank adapters in both
     towers (``AdaptedListener``).
 
-    Departures: texts that occur twice in a batch are one candidate and no negatives of each other's images, which matters
-    for generated captions, of which many are alike; one human and one generated caption of each image are drawn anew each
+    Departures: texts that occur twice in a batch are one candidate and not negatives of each other's images, which matters
+    for generated captions, of which many are alike; one human and one generated caption of each image are drawn again each
     epoch; the temperature stays as it is where only projections or adapters learn; no stop by validation loss, the loop
     selects a checkpoint instead. Without generated images their term is left out.
 
     Args:
-        listener: what learns, as the part ``listener``; what of it learns is its own affair.
+        listener: what learns, as the part ``listener``; it decides which weights train.
         captions: image id -> its generated captions.
         caption_weight: of the term with generated captions; 0 leaves it out, and needs none.
         image_weight: of the term with generated images, in batches that have some.

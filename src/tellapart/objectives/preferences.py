@@ -1,4 +1,4 @@
-"""Learning from given preferences: DPO, IPO and KTO on captions of which people, or another judge, preferred one."""
+"""Learning from given preferences: DPO, IPO and KTO on captions of which people, or a model, preferred one."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ class IPO(OfflineDPO):
 class KTO(OfflineDPO):
     """Kahneman-Tversky optimisation (Ethayarajh, Xu, Muennighoff, Jurafsky & Kiela, ICML 2024, section 4.1), on given pairs.
 
-    Each caption counts alone: ``L = lambda_D (1 - sigmoid(beta (delta - z)))`` for a chosen one and
+    Each caption counts separately: ``L = lambda_D (1 - sigmoid(beta (delta - z)))`` for a chosen one and
     ``lambda_U (1 - sigmoid(beta (z - delta)))`` for a rejected one. ``z``, without gradient, is the mean log-ratio of captions
     that belong to other images, at least 0: an estimate of the KL divergence from the start model.
 

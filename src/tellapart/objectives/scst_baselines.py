@@ -1,4 +1,4 @@
-"""The self-critical baselines of WTF-RL: a beam against the greedy caption, with something that watches the language."""
+"""The self-critical baselines of WTF-RL: a beam against the greedy caption, with a term for language quality."""
 
 from __future__ import annotations
 

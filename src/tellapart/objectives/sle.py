@@ -1,4 +1,4 @@
-"""Sequence-level exploration (SLE) and what its paper compares it with: SLL and maximum entropy."""
+"""Sequence-level exploration (SLE) and the paper's baselines: SLL and maximum entropy."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ _PREFIX = {POLICY: "", REFERENCE: "reference/"}
 
 @dataclass(frozen=True)
 class Experience:
-    """The captions of a micro-batch, by kind, and what they are worth.
+    """The captions of a micro-batch, by kind, and their rewards.
 
     Args:
         rollouts: ``policy``, ``reference`` and ``greedy``, those that there are.

@@ -1,4 +1,4 @@
-"""VLRM: captions that a matcher and a language model like, by an actor and a critic; no human captions are needed."""
+"""VLRM: an actor-critic on the scores of a matcher and a language model; no human captions are needed."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class TokenFlags(Protocol):
 
 @dataclass(frozen=True)
 class Experience:
-    """Drawn captions of a micro-batch and what their tokens are worth.
+    """Drawn captions of a micro-batch and the returns of their tokens.
 
     Args:
         rollout: the captions, image by image.
@@ -95,7 +95,7 @@ class VLRM(ObjectiveModule):
     the mean, and unless the critic knows that, ending early is learned (docs/results/world-vlrm-analysis.md). Each batch
     is used once.
 
-    Departures, where the paper is silent: ``p_k`` is that of the raw distribution (temperature 1, nothing cut off), ``1e-8``
+    Departures, where the paper does not say: ``p_k`` is that of the raw distribution (temperature 1, nothing cut off), ``1e-8``
     is added to the deviation, and EOS has no penalty of its own, whatever Table 1 says in its last row.
 
     Args:
@@ -226,7 +226,7 @@ class VLRM(ObjectiveModule):
 
 
 class VLRMRS(VLRM):
-    """VLRM-RS (Dzabraev, Kunitsyn & Ivaniuta, 2024, section 3.5): VLRM whose captions must also be told apart.
+    """VLRM-RS (Dzabraev, Kunitsyn & Ivaniuta, 2024, section 3.5): VLRM with a contrastive term in the reward.
 
     The reward has no language model's term; to the matcher's logit ``phi_weight * Phi`` is added
     (``phi``): how well caption and image find each other among all of the effective batch.

@@ -115,7 +115,7 @@ def _by_content(value: Any, size: str, key: str = "") -> Any:
 
 
 def flat(resolved: Mapping[str, Any], schema: Schema) -> dict[str, Any]:
-    """Dotted option -> value of a resolved recipe; a section that may be left out also stands by its own name.
+    """Dotted option -> value of a resolved recipe; an optional section is also listed by its own name.
 
     Recipes of earlier versions are read as well: options of the training next to the sections, and a mapping of rewards.
     """

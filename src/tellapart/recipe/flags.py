@@ -60,7 +60,7 @@ def short_name(name: str) -> str:
 
 @dataclass(frozen=True)
 class NoValue:
-    """An option that stands on a command line without a value.
+    """An option on a command line without a value.
 
     Args:
         followed_by: the recipe, where that came next.

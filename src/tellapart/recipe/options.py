@@ -188,7 +188,7 @@ def _choices(kind: Any) -> tuple[Any, ...]:
 
 
 def from_text(text: str, kind: Any) -> Any:
-    """What somebody typed, as YAML reads it; as it stands where only that is of the option's type."""
+    """A typed value as YAML reads it; the text itself where only that is of the option's type."""
     read = read_scalar(text)
     if isinstance(read, str):
         return str(text)  # with the spaces and quotes that YAML takes away

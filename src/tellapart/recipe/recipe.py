@@ -66,14 +66,14 @@ class Recipe:
         method: key of ``METHODS``.
         captioner: what is trained.
         data: what it is trained on.
-        listener: what the reward listens with, and the first retriever of the evaluation.
+        listener: the retriever used as reward, and the first one of the evaluation.
         reward: the rewards, with their weights.
         parts: what else the method and the rewards need -> its section, or none.
         objective: keyword arguments of the method's class.
         evaluation: evaluation during training.
         training: numbers of the loop.
         resolved: all of it, as a recipe is written.
-        schema: what it may say.
+        schema: its options.
         catalogue: methods, rewards and parts by name.
 
     Example:
@@ -249,7 +249,7 @@ def schema_of(source: str | Path | None, asked: Mapping[str, Any], catalogue: Ca
 
 
 class _Reading:
-    """A recipe on its way from a file and overrides to checked sections.
+    """A recipe while it is read from a file and overrides, before its sections are checked.
 
     Args:
         source: as for ``load_with``.
@@ -384,7 +384,7 @@ def merged(flat: Mapping[str, Given], overrides: Mapping[str, Given]) -> dict[st
 
 @dataclass(frozen=True)
 class FileOptions:
-    """What a file says, under the names that it uses.
+    """The options of a file, under the names that it uses.
 
     Args:
         written: its values and their lines.

@@ -162,7 +162,7 @@ def held(output_dir: Path) -> Iterator[None]:
 def checked(recipe: AnyRecipe, *, overwrite: bool) -> tuple[AnyRecipe, bool]:
     """The recipe and whether to clear the folder, where training would neither lose a run nor continue another one.
 
-    The same recipe begins anew in the folder of a run that was stopped before its first checkpoint, which left nothing but a log.
+    The same recipe starts again in the folder of a run that was stopped before its first checkpoint. Such a run left only a log.
 
     Raises:
         UsageError: see ``check_output_dir``.
@@ -170,7 +170,7 @@ def checked(recipe: AnyRecipe, *, overwrite: bool) -> tuple[AnyRecipe, bool]:
     output_dir = recipe.training.output_dir
     check_output_dir(recipe, overwrite=overwrite)
     if not overwrite and _was_stopped_early(recipe):
-        logger.warning("note: the run in %s was stopped before its first checkpoint and begins anew.", output_dir)
+        logger.warning("note: the run in %s was stopped before its first checkpoint and starts again.", output_dir)
         resolved = recipe.resolved | {TRAINING: recipe.resolved[TRAINING] | {"resume_from_checkpoint": None}}
         fresh = replace(recipe.training, resume_from_checkpoint=None)
         return replace(recipe, training=fresh, resolved=resolved), True

@@ -213,7 +213,7 @@ class Schema:
         return validated(self.model, flat, self.types, missing="recipe")
 
     def holds_members(self, key: str) -> bool:
-        """Whether options stand below this name."""
+        """Whether there are options below this name."""
         return any(known.startswith(f"{key}.") for known in self.types)
 
     def keeps_mapping(self, key: str) -> bool:
@@ -241,7 +241,7 @@ class Schema:
 
 
 GIVEN = "given"
-"""Stands for a section that is there, where another recipe leaves it out."""
+"""Marks a section that is given, where another recipe leaves it out."""
 
 
 def _defaults(options: Mapping[str, Option], prefix: str = "") -> dict[str, Any]:

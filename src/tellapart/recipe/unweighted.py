@@ -79,7 +79,7 @@ def unweighted_captioner(
     except (OSError, ValueError, AttributeError, TypeError) as error:
         reason = reason_of(error)
         raise UsageError(
-            f"{name} has no weights, and its memory cannot be computed from its configuration alone ({reason}): give a whole model."
+            f"{name} has no weights, and its memory does not follow from its configuration ({reason}): give a whole model."
         ) from error
     vision: Any = getattr(config, "vision_config", None) or getattr(config, "encoder", SimpleNamespace(image_size=224))
     side = vision.image_size

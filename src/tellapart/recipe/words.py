@@ -24,7 +24,7 @@ class TrainFlags:
     Args:
         dry_run: build everything, check the captioner on two images, print the resolved recipe, and train nothing.
         print_config: print the resolved recipe and stop before anything is built.
-        overwrite_output_dir: delete what the output folder holds and start anew.
+        overwrite_output_dir: delete what the output folder holds and start again.
         plugin: a Python file that brings methods, rewards or parts (REWARDS = {"name": MyReward}); it is run. May be repeated.
         push_to_hub: upload the selected captioner with its model card to the Hugging Face hub after training.
         hub_model_id: name of the repository to push to, owner/name.
@@ -56,7 +56,7 @@ def read_words(
     load: Callable[[str | None, Mapping[str, Any], Callable[[Schema], Mapping[str, Any]], Sequence[Path]], R],
     more: Mapping[str, Any] | None = None,
 ) -> tuple[R, TrainFlags]:
-    """A recipe with the options of a command line, and the flags; options win wherever they stand.
+    """A recipe with the options of a command line, and the flags; options win at any position.
 
     Args:
         argv: what follows the command.

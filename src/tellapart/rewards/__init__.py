@@ -1,6 +1,6 @@
-"""What a caption is worth: callables ``rollout -> [N]``, without gradient, higher is better.
+"""Rewards of captions: callables ``rollout -> [N]``, without gradient, higher is better.
 
-The rewards that recipes name stand here; nothing heavy is imported until one is chosen.
+The rewards that recipes name are listed here; nothing heavy is imported until one is chosen.
 """
 
 from __future__ import annotations

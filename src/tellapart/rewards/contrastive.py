@@ -16,7 +16,7 @@ from torch import Tensor
 from tellapart.draws import mix_seeds
 
 Direction = Literal["both", "i2t", "t2i"]
-"""Candidates that a caption is held against: texts for its image (``i2t``), images for the caption (``t2i``), or both."""
+"""Candidates that a caption is compared with: texts for its image (``i2t``), images for the caption (``t2i``), or both."""
 Combine = Literal["half", "sum"]
 
 
@@ -49,7 +49,7 @@ def contrast(cosines: Tensor, own: Tensor, *, temperature: float, clamp: float |
 
 @dataclass(frozen=True)
 class Candidates:
-    """What captions are held against: all texts and all distinct images of a step, over all its parts and devices.
+    """What captions are compared with: all texts and all distinct images of a step, over all its parts and devices.
 
     Args:
         texts: ``[T, D]`` embeddings.

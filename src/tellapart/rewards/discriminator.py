@@ -73,7 +73,7 @@ def read_weights(module: nn.Module, expected: dict[str, Any], folder: Path) -> N
     try:
         load_model(module, str(folder / WEIGHTS))
     except (OSError, SafetensorError, RuntimeError) as error:
-        raise UsageError(f"{folder / WEIGHTS} cannot be read: restore it, or train the discriminator anew.") from error
+        raise UsageError(f"{folder / WEIGHTS} cannot be read: restore it, or train the discriminator again.") from error
 
 
 def _short(value: Any) -> str:
@@ -339,7 +339,7 @@ def load_discriminator(path: Path, listener: Listener) -> Discriminator:
 
 
 def remembered(listener: Listener) -> Listener:
-    """The listener itself, where one that remembers its texts stands around it."""
+    """The listener itself, without the wrapper that remembers its texts."""
     while isinstance(listener, RememberingTexts):
         listener = listener.listener
     return listener

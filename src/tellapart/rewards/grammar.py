@@ -120,7 +120,7 @@ class Grammar:
     It is a classifier's opinion: it was taught to tell human captions from corrupted ones, and says nothing of faults it was
     not shown. Captions get the listener's prefix, ``"A photo depicts "`` for CLIP as it is, and are read as ``plain``
     words. A caption without any word gets 0, which no training has taught: nothing would otherwise keep a captioner from
-    falling silent.
+    becoming empty.
 
     No ``nn.Module``: an objective that holds it neither trains nor saves it.
 

@@ -1,4 +1,4 @@
-"""The matchers there are, and one way to open any of them."""
+"""The kinds of matchers, and one function to open any of them."""
 
 from __future__ import annotations
 

@@ -142,7 +142,7 @@ def order_of(image: str, question: MultipleChoice, *, seed: int, turn: int) -> t
 
 
 def credit(logprobs: Sequence[float], answer: int, *, soft: bool = False) -> float:
-    """What an answered question is worth, 0 to 1: 1 if the right option is the likeliest, 1/m if it is one of m that are.
+    """Reward of an answered question, 0 to 1: 1 if the right option is the likeliest, 1/m if it is one of m that are.
 
     Args:
         logprobs: of each option.

@@ -28,7 +28,7 @@ YES, NO = ("yes", "Yes", "YES"), ("no", "No", "NO")
 
 
 class YesNoMatcher(PairMatcher):
-    """LLaVA, PaliGemma, Idefics3, SmolVLM, Qwen2-VL, Qwen2.5-VL or Qwen3-VL, read once per caption and made to answer nothing.
+    """LLaVA, PaliGemma, Idefics3, SmolVLM, Qwen2-VL, Qwen2.5-VL or Qwen3-VL, read once per caption; nothing is generated.
 
     The score is the log-odds ``log P(yes) - log P(no)`` of the first token of the answer, in nats, unbounded and 0 where the
     model cannot tell. P is summed over spellings: yes, Yes, YES, each with and without a space, where it is one token of the

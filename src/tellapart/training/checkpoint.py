@@ -184,7 +184,7 @@ def _incomplete(folder: Path, what: str) -> UsageError:
 
 
 def find(config: TrainConfig) -> Path | None:
-    """The checkpoint to resume from, or None to start anew.
+    """The checkpoint to resume from, or None to start from step 0.
 
     Raises:
         UsageError: no checkpoint exists, or resuming would overwrite what a run has already written.

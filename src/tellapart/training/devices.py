@@ -35,7 +35,7 @@ class Devices:
         if config.report_to != "none" and find_spec(config.report_to) is None:
             raise UsageError(f"report_to={config.report_to!r} needs a package: pip install {config.report_to}.")
         self.accelerator = Accelerator(
-            # Without being told, it lets processes of one launch run alone, each as if it were the only one.
+            # By default, it lets processes of one launch run alone, each as if it were the only one.
             cpu=not torch.accelerator.is_available(),
             log_with=None if config.report_to == "none" else config.report_to,
             project_config=ProjectConfiguration(

@@ -1,4 +1,4 @@
-"""The doctor: watches the log while training, says what goes wrong in plain words, and ends a run that is being hacked.
+"""The doctor: watches the log during training, warns of faults in plain words, and ends a run that is being hacked.
 
 Its rules are those of ``tellapart.verdicts``, which reports and ``tellapart doctor`` read, too. What it knows is in each
 checkpoint, so that a resumed run is judged like one that was never stopped.

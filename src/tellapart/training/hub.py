@@ -86,7 +86,7 @@ def require_login() -> None:
 
 @contextmanager
 def hub_errors(name: str) -> Iterator[None]:
-    """What goes wrong with the hub while the block runs, as one sentence.
+    """Turn errors of the hub inside the block into one sentence.
 
     Raises:
         UsageError: with its remedy.

@@ -72,8 +72,8 @@ class Examination:
     """What was seen of a log so far: early and last values of what rules read, and how long each rule is broken.
 
     Rules that early training would break wait for the first evaluation of a trained captioner (``SPEAKS``). The others,
-    those of ``floor`` among them, start at step 0; where babble has little of a quality, what that evaluation has of it counts
-    instead, if it is more.
+    those of ``floor`` among them, start at step 0. For metrics on which an untrained captioner scores low, the value of that
+    evaluation counts instead, if it is higher.
 
     Args:
         floor: metric -> share of its value at step 0 that must be kept, such as a run's ``best_floor``; it replaces the rule of

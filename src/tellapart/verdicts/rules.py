@@ -1,4 +1,4 @@
-"""The signs that a training goes wrong, each with its limit and the setting to change.
+"""Signs of a failing training, each with its limit and the setting to change.
 
 A rule holds a logged value against an early one of the same log (see ``Rule``), since what is usual differs from data to
 data; some have a limit of their own. Apart from the CIDEr floor, which a run's own ``best_floor`` replaces, the limits are rules
@@ -39,7 +39,7 @@ def from_spoken(first: Logged | None, spoken: Logged | None) -> Logged | None:
 
 
 def from_higher(first: Logged | None, spoken: Logged | None) -> Logged | None:
-    """The higher of the two: for what babble has little of, so that what step 0 had counts and what was learned does, too.
+    """The higher of the two: for metrics that an untrained captioner scores low on, so that both step 0 and later gains count.
 
     Args:
         first: see ``from_first``.
@@ -164,7 +164,7 @@ RULES = (
         plus(5.0),
         True,
         "Captions run into the longest length: raise evaluation.max_new_tokens, or, where that is far above the references' "
-        "length, lower learning_rate, since the captioner unlearns to stop.",
+        "length, lower learning_rate, since the captioner no longer ends its captions.",
         start=from_spoken,
     ),
     Rule(
@@ -198,7 +198,7 @@ RULES = (
         "eval_mean_length",
         share(1.5),
         True,
-        f"Captions grow, so the reward may pay for words, not for truth: {_SLOWER}, or {_TIE}.",
+        f"Captions grow, so the reward may favour words, not truth: {_SLOWER}, or {_TIE}.",
         change=True,
         start=from_spoken,
     ),
@@ -207,7 +207,7 @@ RULES = (
         "eval_mean_length",
         share(0.67),
         False,
-        "Captions shrink, so the reward may pay for saying little: lower learning_rate, or change the weights of reward.",
+        "Captions shrink, so the reward may favour saying little: lower learning_rate, or change the weights of reward.",
         start=from_spoken,
     ),
     Rule(
@@ -259,7 +259,7 @@ RULES = (
         "eval_judge_R@1",
         plus(-2.0),
         False,
-        "The reward's listener hears more than before and the judge less, so captions please one listener alone: lower "
+        "The reward's listener retrieves better than before and the judge worse, so captions fit one listener alone: lower "
         "learning_rate, or set listener.path to another one.",
         rises="eval_listener_R@1",
         measured_by="evaluation.judge",

@@ -27,8 +27,8 @@ QUERIES = 8
 WIDTH = 128
 
 STD = 0.05
-"""Of random weights: at this width 0.02, the classes' own, leaves every layer next to silent, and the first hundreds of steps
-teach nothing."""
+"""Of random weights: at this width 0.02, the classes' own, leaves every layer almost without output, and the first hundreds of
+steps have no effect."""
 
 QFORMER = {
     "hidden_size": WIDTH,

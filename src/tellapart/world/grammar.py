@@ -11,7 +11,7 @@
     relation   = "and" | "with" | "above" | "below" | "left of" | "right of"
     background = "on" ("a" | "an") background-colour "background"
 
-"an" stands before a vowel and "a" before any other letter. The next word always decides which rule applies (the grammar is
+"an" comes before a vowel and "a" before any other letter. The next word always decides which rule applies (the grammar is
 LL(1) except for the prefixes, which share only their article with a phrase), so a caption has at most one reading. A relation
 holds between the two phrases around it.
 """
@@ -67,7 +67,7 @@ def plural(noun: str) -> str:
 
 
 def article(word: str) -> str:
-    """The indefinite article that stands before ``word``."""
+    """The indefinite article before ``word``."""
     return "an" if word[0] in "aeiou" else "a"
 
 

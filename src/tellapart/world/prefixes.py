@@ -178,7 +178,7 @@ class _Reader:
             return "on"
         self._relation = _JOINS.get(word) or _SIDES.get(word, "")
         if self._relation:
-            # Whatever follows must be an object that stands so.
+            # Whatever follows must be an object in that relation.
             self._before, self._said = self._said, self._with(_Phrase(self._relation))
             return "of" if word in _SIDES else "related"
         return None
@@ -246,7 +246,7 @@ def _assign(
     before: tuple[SceneObject, ...] | None,
     used: frozenset[int],
 ) -> bool:
-    """Whether every phrase finds objects of its own that stand to those of the phrase before as it says."""
+    """Whether every phrase finds objects of its own in the relation that it states to those of the phrase before."""
     if not phrases:
         return True
     phrase, rest = phrases[0], phrases[1:]

@@ -63,7 +63,7 @@ def shuffled(rng: random.Random, items: Sequence[T]) -> list[T]:
 
 
 def relations_between(first: SceneObject, second: SceneObject) -> list[str]:
-    """The one or two relations in which ``first`` stands to ``second``."""
+    """The one or two relations of ``first`` to ``second``."""
     holding = []
     if first.row != second.row:
         holding.append("above" if first.row < second.row else "below")

@@ -103,7 +103,7 @@ _ORDERS = {
 
 
 def _holds(description: Description, members: Sequence[np.ndarray], table: SceneTable) -> np.ndarray:
-    """``[S]``: whether these objects (``[S, 3]`` a phrase) bear the description out; none is spoken of twice."""
+    """``[S]``: whether these objects (``[S, 3]`` a phrase) match the description; none is mentioned twice."""
     holds = np.sum(members, axis=0).max(axis=1) <= 1
     for member in members:
         holds &= member.any(axis=1)

@@ -65,5 +65,5 @@ class CrossDecoder(Family):
             embeddings: ``[n, t, D']``, following on from ``cache`` if there is one; left as they are.
             states: ``[n, P, D']`` projected image states; arbitrary once their keys and values are in ``cache``.
             mask: ``[n, P]``, or none when every state is real.
-            cache: extended in place; none computes everything anew.
+            cache: extended in place; none computes everything again.
         """

@@ -24,7 +24,7 @@ class Git(PrefixDecoder):
     """
 
     lora_targets = r"git\.encoder\..*\.(query|value)"
-    image_token = -1  # none: images stand before the words, not among them
+    image_token = -1  # none: images come before the words, not among them
 
     def __init__(self, model: Any, processors: Processors, prompt: str | None = None) -> None:
         if frames := model.config.num_image_with_embedding:

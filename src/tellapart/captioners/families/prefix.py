@@ -18,7 +18,7 @@ from tellapart.errors import UsageError
 
 
 class PrefixDecoder(Family):
-    """A decoder-only model: ``[prefix | caption]``, where image states stand among the embeddings of the prompt.
+    """A decoder-only model: ``[prefix | caption]``, where image states are among the embeddings of the prompt.
 
     ``encode`` keeps the prompt in ``Encoded.inputs`` as ``input_ids [B, P]`` with one image token for each image state,
     padded on the left, and ``attention_mask [B, P]``.
@@ -112,7 +112,7 @@ class PrefixDecoder(Family):
         usual = self.after_image(self.prompt)
         if any(row[-len(usual) :] != usual for row in whole):
             raise UsageError(
-                f"the processor of this {self.model.config.model_type} writes the prompt in a way that cannot be told from the "
+                f"the processor of this {self.model.config.model_type} writes the prompt inseparably from the "
                 "image: choose another model."
             )
         after = {prompt: self.after_image(prompt) for prompt in dict.fromkeys(prompts)}
@@ -155,7 +155,7 @@ class PrefixDecoder(Family):
             positions: ``[n, t]``, or with axes first.
             encoded: the images, for what is neither embedding nor mask.
             image: ``[n]``, the image of each row.
-            cache: extended in place; none computes everything anew. It is empty when the prefix is read.
+            cache: extended in place; none computes everything again. It is empty when the prefix is read.
         """
         return self.body(
             inputs_embeds=embeddings,

@@ -105,7 +105,7 @@ class Prompted(PrefixDecoder):
     def lead(self, prompt: str) -> str:
         """What to put before a caption so that the tokenizer writes it as it does after the rendered ``prompt``.
 
-        Where a space stands between the two, some tokenizers write it into the first word, and some write every text as
+        Where a space is between the two, some tokenizers write it into the first word, and some write every text as
         if it began with one.
         """
         gap = "" if prompt[-1:].isspace() else " "
@@ -207,7 +207,7 @@ class Prompted(PrefixDecoder):
             end = len(row) - after
             if row[:before] != own[:before] or row[end:] != own[before + 1 :]:
                 raise UsageError(
-                    "the processor writes the prompt in a way that cannot be told from the image: choose another model, or show "
+                    "the processor writes the prompt inseparably from the image: choose another model, or show "
                     "it no look-alikes."
                 )
             found.append(row[before:end])

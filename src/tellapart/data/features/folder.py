@@ -20,7 +20,7 @@ ENDINGS = (".npy", ".npz")
 
 
 class FeatureFolder:
-    """``ID.npy``, or ``ID.npz`` with the array ``feat`` (boxes and the like are passed over), in one folder.
+    """``ID.npy``, or ``ID.npz`` with the array ``feat`` (boxes and other arrays are skipped), in one folder.
 
     That is how ruotianluo's ImageCaptioning.pytorch keeps them: ``cocotalk_fc/391895.npy``, ``cocotalk_att/391895.npz``.
 

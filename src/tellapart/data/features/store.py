@@ -212,5 +212,5 @@ def _require_same(there: About, here: About, path: Path) -> None:
         if key != "model" and value != getattr(here, key):  # the same weights may have two names
             raise UsageError(
                 f"--output_dir {path} holds features with {key} {value!r}, not {getattr(here, key)!r}: name another folder, "
-                "or give --overwrite to compute all of them anew."
+                "or give --overwrite to compute all of them again."
             )

@@ -44,7 +44,7 @@ class Carrier:
         self._taken: defaultdict[Path, set[str]] = defaultdict(set)
 
     def put_by_id(self, example: Example, folder: Path) -> str:
-        """Put an image where its id can be told from its path.
+        """Put an image where its path gives its id.
 
         Returns:
             Its path in the folder.

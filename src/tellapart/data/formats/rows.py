@@ -181,7 +181,7 @@ def _cut_rows(path: Path, reader: Any) -> Iterator[tuple[int, Row]]:
 
 
 def json_rows(path: Path) -> Iterator[tuple[int, Any]]:
-    """``(line, value)`` of a file with a JSON value per line, read line by line; blank lines are passed over.
+    """``(line, value)`` of a file with a JSON value per line, read line by line; blank lines are skipped.
 
     Raises:
         UsageError: it cannot be read, or a line is not JSON; the sentence names the line.

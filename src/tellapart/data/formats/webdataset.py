@@ -28,7 +28,7 @@ from tellapart.files import cache_dir, write_text
 # What is in a tar of a WebDataset: found by reading its headers once, then remembered on disk.
 
 VERSION = 2
-"""Of the remembered lists; another reads the archives anew."""
+"""Of the remembered lists; another reads the archives again."""
 
 TEXTS = ("txt", "caption")
 
@@ -42,7 +42,7 @@ class Sample:
         member: the image's name in the archive.
         offset: where its bytes begin.
         size: how many there are.
-        captions: as they stand.
+        captions: unchanged.
     """
 
     id: str

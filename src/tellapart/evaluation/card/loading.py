@@ -92,7 +92,7 @@ _LEAD = {"paligemma": "<image>"}
 
 def model_type(captioner: Path) -> str:
     """The type of model in a captioner's folder, as transformers calls it; of one whose encoder is a class of ours that of the
-    encoder; empty where it cannot be told."""
+    encoder; empty where it is unknown."""
     encoder = read_object(captioner / "config.json").get("encoder")
     if isinstance(encoder, dict) and encoder.get("model_type") == OWN_ENCODER:
         return OWN_ENCODER

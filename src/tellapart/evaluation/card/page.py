@@ -186,7 +186,7 @@ def write_card(
 
 
 def is_ours(path: Path) -> bool:
-    """Whether a card is there and tellapart may write it anew."""
+    """Whether a card is there and tellapart may rewrite it."""
     return path.is_file() and MARKER in path.read_text(encoding="utf-8", errors="replace")
 
 

@@ -128,7 +128,7 @@ class Desk:
         return (second, first) if swapped(self.study, rater, item) else (first, second)
 
     def _state(self, rater: str) -> dict[str, Any]:
-        """Where a rater stands, and the next item."""
+        """A rater's progress, and the next item."""
         given = self.answers.of(rater)
         items = order(self.study, rater)
         following = next((item for item in items if item.id not in given), None)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from PIL import Image
 
 
-# Pictures as the page shows them: encoded anew, so that a browser never meets a file of the collection.
+# Pictures as the page shows them: encoded again, so that a browser never receives a file of the collection.
 
 LONGEST_SIDE = 1024
 """Pixels that a picture is shrunk to at most."""
@@ -40,7 +40,7 @@ MEDIA_TYPES = {".png": "image/png", ".jpg": "image/jpeg", ".webp": "image/webp"}
 def write_picture(folder: Path, image: Image.Image) -> str:
     """Write an RGB image, without what its file said besides the pixels; returns the file's name.
 
-    The name is a hash of the content, so it tells nothing about where the image comes from or what is asked about it.
+    The name is a hash of the content, so it reveals nothing about where the image comes from or what is asked about it.
     """
     picture = image.convert("RGB")
     small = max(picture.size) <= SMALL_SIDE
@@ -98,7 +98,7 @@ class Item:
     """One thing that a rater is asked.
 
     Args:
-        id: hexadecimal; tells nothing about runs.
+        id: hexadecimal; reveals nothing about runs.
         question: ``WHICH_IMAGE`` or ``READS_BETTER``.
         images: ids of the target and the distractor, or of the one image.
         captions: the one caption, or run A's and run B's.
@@ -120,7 +120,7 @@ class Study:
         folder: where the study lives.
         runs: what tables call run A and run B.
         seed: of orders and sides.
-        items: in an order that tells nothing.
+        items: in an order that reveals nothing.
         pictures: image id -> file in the folder's ``pictures``.
         asked: the words and options it was made from.
         about: where distractors come from, how many captions agree, in words and counts.

@@ -13,7 +13,7 @@ from tellapart.world.video.scenes import Event, MovingScene
 
 
 def full_description(moving: MovingScene) -> str:
-    """Everything about ``moving`` in one caption: the most that the language can tell of it."""
+    """Everything about ``moving`` in one caption: all that the language can say about it."""
     return write(describe_fully(moving))
 
 

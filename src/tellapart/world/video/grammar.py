@@ -9,7 +9,7 @@
                | "turns" colour | "appears" | "vanishes" | "stays"
     background = "on" ("a" | "an") background-colour "background"
 
-"then" stands between two clauses that tell of events: the first happens before the second. "and" says nothing of time. The
+"then" is between two clauses that mention events: the first happens before the second. "and" says nothing of time. The
 comma before "then" may be left out. A phrase describes an object as it is first seen: where a red star moves, its place is
 where it starts; where it turns blue, its colour is red. The next word always decides which rule applies, so a caption has at
 most one reading.
