@@ -24,8 +24,8 @@ def split_sentences(text: str) -> list[str]:
     """The sentences of a caption, stripped; none of a text without words.
 
     A sentence ends at ``.``, ``!``, ``?`` or ``…`` (with quotes and brackets that close there) before white space, at a
-    full-width full stop, or at a line break. What follows need not begin with a capital: captioners often write none. It goes
-    on after the abbreviations above, and after a single capital ("J. Smith").
+    full-width full stop, or at a line break. What follows need not begin with a capital: captioners often write none. It
+    continues after the abbreviations above, and after a single capital ("J. Smith").
     """
     found, start = [], 0
     for end in _END.finditer(text):

@@ -119,8 +119,8 @@ class HuggingFaceCaptioner(Captioner):
 
         Args:
             name_or_path: folder or hub id.
-            train: ``decoder`` trains everything but the image tower, ``all`` the image tower too, ``bridge`` only what
-                stands between it and a language model; a list of such parts by name (BLIP-2, InstructBLIP: ``query_tokens``,
+            train: ``decoder`` trains everything but the image tower, ``all`` the image tower too, ``bridge`` only the
+                layers between it and a language model; a list of such parts by name (BLIP-2, InstructBLIP: ``query_tokens``,
                 ``qformer``, ``projection``) trains these only.
             lora: train a new low-rank adapter on the text side or the image tower instead, or next to such parts.
             dtype: ``float32``, ``bfloat16`` or ``float16``: of the stored weights.

@@ -44,10 +44,10 @@ class ContrastiveGrammar(ObjectiveModule):
     temperature and head learn as one part, ``listener``, whose folder in a checkpoint is a listener's, with the head's files.
 
     Departures from the released code: equal texts of a batch are one candidate and are not negatives of each other's images
-    (as in ``Contrastive``); the temperature stays at 100 or below; texts carry the listener's prefix here too, where the code adds "A photo depicts" only when it scores; corruptions always differ
-    from their text, replace words in different places, may be at the very end and leave a word; references that are too
-    long for the model are left to InfoNCE; of SigLIP the image side is frozen with its pooling, and the loss is not SigLIP's.
-    Corruptions are not candidates, as there.
+    (as in ``Contrastive``); the temperature stays at 100 or below; texts carry the listener's prefix here too, where the code
+    adds "A photo depicts" only when it scores; corruptions always differ from their text, replace words in different places,
+    may be at the very end and leave a word; references that are too long for the model are left to InfoNCE; of SigLIP the image
+    side is frozen with its pooling, and the loss is not SigLIP's. Corruptions are not candidates, as there.
 
     Args:
         listener: the dual encoder; its image side is frozen here.

@@ -174,7 +174,7 @@ class Folder(_Metadata):
         return place.is_folder or super().looks_like(place)
 
     def rows(self, path: Path) -> Iterator[tuple[str, Row]]:
-        """One a line that is not blank."""
+        """One per line that is not blank."""
         for number, row in json_rows(path):
             yield f"line {number}", row
 
@@ -192,7 +192,7 @@ class MetadataCsv(_Metadata):
     table = "metadata.csv"
 
     def rows(self, path: Path) -> Iterator[tuple[str, Row]]:
-        """One a row below the heading."""
+        """One per row below the heading."""
         for line, row in delimited_rows(path, ",\t;|"):
             yield f"line {line}", row
 
