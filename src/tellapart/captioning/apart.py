@@ -214,7 +214,7 @@ def require_at_least(name: str, value: float, least: int) -> None:
 
 
 def no_verifier(name: str) -> UsageError:
-    """What is said of a verifier that compares vectors."""
+    """The error for a verifier that compares vectors."""
     return UsageError(
         f"the verifier {name} has cosines and does not decide what is true: name a BLIP or BLIP-2 with a matching head, or an "
         "instruct model."
@@ -394,7 +394,7 @@ def readable_lookalikes(listener: ClipListener, items: Sequence[Item], k: int) -
 
 
 def distractor_items(comparison: Comparison, items: Sequence[Item]) -> Distractors | None:
-    """What a reader reads in addition to a batch: look-alikes that contrastive decoding rules out or a prompt shows."""
+    """Images that are read in addition to a batch: look-alikes that contrastive decoding rules out or a prompt shows."""
     if not comparison.strength and not comparison.lookalikes_in_prompt:
         return None
     by_id = {item.id: item for item in items}

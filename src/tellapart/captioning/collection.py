@@ -1,4 +1,4 @@
-"""A whole collection: what is left to do, doing it, and putting the parts together."""
+"""A whole collection: find the remaining work, do it, and combine the parts."""
 
 from __future__ import annotations
 

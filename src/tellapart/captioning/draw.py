@@ -107,7 +107,7 @@ class Drawer:
         return [replace(caption, caption=self.how.finish.written(caption.caption)) for caption in chosen]
 
     def _after(self, before: Caption, again: Caption) -> Caption:
-        """What stays after a new try: a caption without faults; compared with look-alikes, the better one."""
+        """The better of two tries: a caption without faults; compared with look-alikes, the better one."""
         if self.how.apart is None:
             return before if again.flags else again
         better, worse = self._ranked([before, again])

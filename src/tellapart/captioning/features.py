@@ -56,7 +56,7 @@ def write_features(
         items: the images.
         vision: computes.
         folder: where a ``FeatureStore`` is, or is to be.
-        about: what the store says of itself.
+        about: the store's own description.
         batch_size: images computed at once.
         threads: that read ahead.
         fail: stop at the first image that cannot be read.

@@ -1,4 +1,4 @@
-"""What is to be captioned: the images and clips that words of a command line name, in order."""
+"""The images and clips to caption, as the words of a command line name them, in order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is worth a look when all is done: captions that occur too often, those that fit badly, and a list, worst first."""
+"""Captions to review at the end: those that occur too often, those that fit badly, and a list, worst first."""
 
 from __future__ import annotations
 

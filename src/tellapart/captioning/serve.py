@@ -1,4 +1,4 @@
-"""The work itself, in whatever process: read, draw, journal, write, tell."""
+"""The work of one process: read, draw, journal, write, report."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tellapart.types import Batch
 
 @dataclass(frozen=True)
 class Station:
-    """What a process needs to caption.
+    """Settings of one captioning process.
 
     Args:
         read: images -> their tensors; called in threads.

@@ -1,4 +1,4 @@
-"""What a caption is made to look like: presets, and the steps that turn what was drawn into what is written."""
+"""Styles of captions: presets, and the steps from the drawn caption to the written one."""
 
 from __future__ import annotations
 

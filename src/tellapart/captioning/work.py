@@ -114,7 +114,7 @@ class Work:
 
 
 def _finished(folder: Path) -> Path:
-    """What a work folder is called while it is removed."""
+    """Name of a work folder while it is removed."""
     return folder.with_name(f".{folder.name}.finished")
 
 

@@ -35,7 +35,7 @@ _PATIENCE = 10.0  # seconds that workers have to end
 
 @dataclass(frozen=True)
 class Orders:
-    """What every worker receives once.
+    """Settings that every worker receives once.
 
     Args:
         build: makes its station.

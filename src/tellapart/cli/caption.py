@@ -256,7 +256,7 @@ def _tell_broken(progress: Progress, total: int, remedy: str, *, strict: bool) -
 
 
 def summary(progress: Progress, rows: Sequence[Row], where: str = "") -> str:
-    """What was done, how fast, and how many captions are flagged for what, in one line."""
+    """Summary in one line: images, speed, and the number of flagged captions per fault."""
     aside = [f"{progress.before} before"] if progress.before else []
     aside += [f"{progress.kept} kept"] if progress.kept else []
     told = f"captioned {progress.drawn} images" + (f" ({', '.join(aside)})" if aside else "")

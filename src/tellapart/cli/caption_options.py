@@ -355,7 +355,7 @@ def _refuse_idle(options: CaptionOptions) -> None:
 
 
 def weights_of(options: CaptionOptions) -> dict[str, float]:
-    """What --apart_weights says, by name.
+    """The weights of --apart_weights, by name.
 
     Raises:
         UsageError: it cannot be read.
@@ -548,7 +548,7 @@ def samplings(options: CaptionOptions) -> Sampling:
 
 
 def identity(source: str | Path) -> str:
-    """What tells a model from others of its name: a hash of its files, or the commit of one from the hub."""
+    """Identity of a model beyond its name: a hash of its files, or the commit of one from the hub."""
     from tellapart.recipe.fingerprint import digest
 
     path = Path(source).expanduser()

@@ -68,7 +68,7 @@ def run(argv: Sequence[str]) -> int:
 
 
 def candidates(words: Sequence[str]) -> list[str]:
-    """What the last of the words after ``tellapart`` may become; nothing where a file name is meant.
+    """Completions of the last word after ``tellapart``; none where a file name is meant.
 
     Example:
         >>> candidates(["tr"])

@@ -1,4 +1,4 @@
-"""``tellapart doctor``: what this machine can do; with a run, the faults that its log shows; with captions, theirs."""
+"""``tellapart doctor``: the capabilities of this machine; with a run, the faults that its log shows; with captions, theirs."""
 
 from __future__ import annotations
 
@@ -205,7 +205,7 @@ class Part:
 
     Args:
         modules: what it installs, all of which must be there.
-        cost: what a user does without it.
+        cost: what is not available without it.
         extra: name of the extra that installs it; null where it is a package of its own.
     """
 

@@ -194,7 +194,7 @@ _EXAMPLES = {"grid": "objective.beta=0.1,0.2", "label": "NAME", "add": "FOLDER",
 
 
 def _belonging(words: Sequence[str]) -> tuple[list[Method], list[Path], dict[str, list[float]]]:
-    """What each word belongs to: a grid before the first recipe is that recipe's, later ones are of the recipe before."""
+    """The recipe of each word: a grid before the first recipe is that recipe's, later ones are of the recipe before."""
     methods: list[Method] = []
     added: list[Path] = []
     at: dict[str, list[float]] = {}

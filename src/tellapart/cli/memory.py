@@ -108,7 +108,7 @@ def _configured_listener(recipe: Recipe) -> str | None:
 
 
 class _Holder:
-    """What an objective would hold, as far as its memory goes."""
+    """The models and optimiser states that an objective would hold."""
 
     def __init__(self, trained: Mapping[str, nn.Module], recipe: Recipe) -> None:
         self.trained = dict(trained)

@@ -124,7 +124,7 @@ def write_or_keep_card(
 
 
 def references_of(run: Path, options: DataOptions | None = None) -> dict[str, list[str]]:
-    """What people say of the images that a run was measured on; empty where these cannot be read any more.
+    """Human captions of the images that a run was measured on; empty where these can no longer be read.
 
     Raises:
         UsageError: ``options`` name other images, and these cannot be read.

@@ -1,4 +1,4 @@
-"""What a run's log shows to have gone wrong, for readers: the verdicts of ``tellapart.verdicts`` with their figures as printed.
+"""Warnings from a run's log, for readers: those of ``tellapart.verdicts``, with their figures as printed.
 
 A warning that held at several evaluations is one alarm, also where several keys gave it; each metric of a floor has its own.
 """

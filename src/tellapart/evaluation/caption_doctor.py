@@ -18,7 +18,7 @@ LEAST = 100
 
 @dataclass(frozen=True)
 class Checked:
-    """What was found in a set of captions.
+    """Findings in a set of captions.
 
     Args:
         figures: of the captions.

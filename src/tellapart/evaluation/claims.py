@@ -32,7 +32,7 @@ class Verifier(Protocol):
         ...
 
     def describe(self) -> dict[str, Any]:
-        """What it is: at least ``weights``."""
+        """Its description: at least ``weights``."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""What each metric is called in a table, how it is printed, and which way is better."""
+"""Name of each metric in tables, its format, and which direction is better."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ MAIN = (
     "distinct_captions",
     "mean_length",
 )
-"""What a first table shows, if measured; a listener's metric also names that of every other listener."""
+"""Columns of a first table, if measured; a listener's metric also names that of every other listener."""
 
 
 def describe(key: str) -> Column:
@@ -267,7 +267,7 @@ TRAINING_COLUMNS = {
 }
 
 FIRST = ("loss", "reward", "kl", "completions/mean_length", "completions/clipped_ratio", "reward_std")
-"""What a reader looks at first of what training logs."""
+"""The first columns of a training's log."""
 
 
 def describe_log(key: str) -> Column:

@@ -77,7 +77,7 @@ class Comparison:
         print_below(console, self.columns(every_metric=every_metric), self.caption())
 
     def caption(self) -> str:
-        """What the differences mean, and the protocol."""
+        """The meaning of the differences, and the protocol."""
         percent = f"{100 * self.confidence:g} %"
         meaning = (
             f"Differences are to {self.results[0].name}, with a paired-bootstrap {percent} interval over images and its "

@@ -46,7 +46,7 @@ class Evaluation:
         words: the length in words to ask for; none draws one for each image if the captioner has length buckets.
         rerank: keep, of all beams of an image, the caption with the highest reward; the sets of ``samples`` are not reranked.
         together: captions all images in one call, in place of the search, which ``decoding`` then only describes.
-        name: what the data is called in the protocol; default: the data set's name.
+        name: name of the data in the protocol; default: the data set's name.
 
     Raises:
         UsageError: the decoding returns several captions per image, or ``rerank`` is given without beam search.
@@ -260,7 +260,7 @@ def _with_lengths(result: EvaluationResult, captions: Sequence[str], asked: Sequ
 
 
 def _listening(listener: Listener | LateListener, key: str, hard: int) -> ListenerScorer | LateScorer:
-    """What measures retrieval: by cosines, or by the words of a late-interaction listener."""
+    """The measure of retrieval: by cosines, or by the words of a late-interaction listener."""
     if isinstance(listener, LateListener):
         return LateScorer(listener, key, hard=hard)
     return ListenerScorer(listener, key, hard=hard)

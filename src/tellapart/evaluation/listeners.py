@@ -1,4 +1,4 @@
-"""What a training of a listener is watched by: retrieval with human captions, and how well its head tells corrupted ones."""
+"""Evaluation during the training of a listener: retrieval with human captions, and its head's accuracy on corrupted ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a dual encoder makes of captions, one per image: retrieval, and similarity to the image and to references."""
+"""Measures of captions by a dual encoder, one caption per image: retrieval, and similarity to the image and to references."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What can be measured of captions as text, one per image: for the whole set, and a row per image where that means something.
+"""Measures of captions as text, one caption per image: for the whole set, and per image where defined.
 
 Each function returns ``(metrics, columns)``. A column that carries a metric's name averages to it.
 """

@@ -48,5 +48,5 @@ def _plotly() -> str:
 
 
 def _hash(script: str) -> str:
-    """What the content security policy calls a script that may run."""
+    """The hash of a script that the content security policy allows."""
     return "sha256-" + base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()

@@ -35,7 +35,7 @@ def data_digest(references: Mapping[str, Sequence[str]]) -> str:
 
 @dataclass(frozen=True)
 class Protocol:
-    """What two evaluations must share for their numbers to be laid side by side.
+    """The settings that two evaluations must share for their numbers to be compared.
 
     Args:
         data: name of the data set and split.
@@ -106,12 +106,12 @@ class Protocol:
 
     @staticmethod
     def from_json(value: Mapping[str, Any]) -> Protocol:
-        """What ``to_json`` gave, also that of earlier versions, which knew fewer fields."""
+        """Read the output of ``to_json``, also that of earlier versions, which had fewer fields."""
         return Protocol(**{name: value[name] for name in Protocol.__dataclass_fields__ if name in value})
 
 
 def _hash(what: str) -> str:
-    """What tells two models apart, wherever they lie and whatever they are called."""
+    """Identity of a model, independent of its folder and name."""
     return what.partition("[")[2] or what
 
 
@@ -120,7 +120,7 @@ def _hash(what: str) -> str:
 
 @dataclass(frozen=True)
 class NamedProtocol:
-    """What numbers under one name have in common.
+    """Settings shared by all numbers under one name.
 
     Document frequencies of CIDEr-D are always those of the protocol's own references.
 
@@ -141,7 +141,7 @@ class NamedProtocol:
     max_new_tokens: int = 30
 
     def misfit(self, images: int, fewest: int) -> str | None:
-        """What of data is not as the protocol has it, in a few words, or None.
+        """The difference between data and protocol in a few words, or None.
 
         Args:
             images: how many there are.

@@ -22,7 +22,7 @@ class QuestionMeasure:
     Args:
         reader: answers from captions.
         questions: image id -> questions.
-        called: what the line "how measured" calls the questions, such as the file's name.
+        called: name of the questions in the line "how measured", such as the file's name.
         turns: how often each question is asked, with its options in another order each time.
         seed: of the orders.
 
@@ -59,7 +59,7 @@ class QuestionMeasure:
         return metrics | {TRUNCATED: cut}, columns  # type: ignore[return-value]  # columns may have empty rows
 
     def _ask_without_caption(self, images: list[str]) -> None:
-        """What the reader answers right without a caption; asked once per image."""
+        """Accuracy of the reader without a caption; asked once per image."""
         found = answered(
             self.reader, [(image, "") for image in images], self.questions, turns=self.turns, seed=self.seed
         )

@@ -27,7 +27,7 @@ CHOSE = "chose_checkpoint_by"
 
 @dataclass(frozen=True, repr=False)
 class EvaluationResult:
-    """What one captioner (or one set of given captions) scored; a notebook shows it as a table.
+    """The scores of one captioner or one set of given captions; a notebook shows them as a table.
 
     A per-image column that carries a metric's name averages to that metric, on the same scale; others (ranks, counts)
     have names of their own.
@@ -69,7 +69,7 @@ class EvaluationResult:
         return f"<table>{heading}{''.join(rows)}</table><p>{escape(self.protocol.line())}</p>"
 
     def to_json(self) -> dict[str, Any]:
-        """What ``metrics.json`` holds."""
+        """The content of ``metrics.json``."""
         value = {"name": self.name, "protocol": self.protocol.to_json(), "metrics": self.metrics}
         value |= {"intervals": self.intervals} if self.intervals else {}
         return value | ({"details": self.details} if self.details else {})

@@ -64,7 +64,7 @@ class ListenerScorer:
 
     Args:
         listener: knows the images by id. Its weights must not change: references are embedded once.
-        key: what its metrics are called.
+        key: name of its metrics.
         hard: N, to also retrieve among each image's N nearest ones; 0 does not.
     """
 
@@ -200,7 +200,7 @@ def in_words(described: Mapping[str, Any]) -> str:
 
 
 def cut_captions(models: Mapping[str, Mapping[str, Any]]) -> str:
-    """What a reader must know of captions that models could not read in full; empty if there are none."""
+    """The note about captions that models could not read in full; empty if there are none."""
     cut = {name: found["truncated"] for name, found in models.items() if found.get("truncated")}
     return ", ".join(f"{name} saw {share:.1f} % of the captions cut" for name, share in cut.items())
 

@@ -37,7 +37,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Row:
-    """What one run, or the runs of one recipe with several seeds, scored.
+    """The scores of one run, or of the runs of one recipe with several seeds.
 
     Args:
         name: of the row.

@@ -20,7 +20,7 @@ IGNORED = -100
 
 
 class Decoder(Protocol):
-    """What is asked of a tokenizer, or of a processor that has one."""
+    """The methods needed of a tokenizer, or of a processor that has one."""
 
     def batch_decode(self, sequences: Any, *, skip_special_tokens: bool) -> list[str]:
         """Token ids -> texts."""
@@ -86,5 +86,5 @@ class ComputeMetrics:
 def compute_metrics(
     tokenizer: Decoder, references: Sequence[Sequence[str]] | None = None, *, meteor: bool = False
 ) -> Callable[[Any], dict[str, float]]:
-    """What ``Trainer(compute_metrics=...)`` takes; arguments are those of ``ComputeMetrics``."""
+    """The function for ``Trainer(compute_metrics=...)``; arguments are those of ``ComputeMetrics``."""
     return ComputeMetrics(tokenizer, references, meteor=meteor)

@@ -1,4 +1,4 @@
-"""What every form of output has to do, and how an image's row looks in it."""
+"""Base class of all forms of output, and the row of an image in it."""
 
 from __future__ import annotations
 

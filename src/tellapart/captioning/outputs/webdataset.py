@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 
 IMAGES_A_SHARD = 1000
 _OF_CAPTIONS = frozenset(("captions", "text", "score", "match", "flags", "candidates"))
-"""What a sample's .json may hold of an earlier caption."""
+"""Fields of an earlier caption in a sample's .json."""
 _TEXTS = (".txt", ".caption", ".json")
 Members = Iterable[tuple[str, bytes]]
 

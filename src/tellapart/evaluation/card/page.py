@@ -245,7 +245,7 @@ def _curves(run: Path) -> dict[str, Curve]:
 
 
 def _measured(view: RunView | None, references: Mapping[str, Sequence[str]], seed: int) -> dict[str, Any]:
-    """What the evaluation gives to the card."""
+    """The card's part on the evaluation."""
     if view is None:
         nothing: list[Any] = []
         return {

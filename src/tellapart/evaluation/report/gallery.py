@@ -168,7 +168,7 @@ class Gallery:
         cards: one per image.
         about: how many there are and how they were chosen.
         columns: scores to order by.
-        faults: what to filter by.
+        faults: the filters.
         values: what the page's script orders and filters by, as JSON that is safe inside a script element.
         unread: why pictures are missing: id and reason.
     """

@@ -148,7 +148,7 @@ def _content(runs: Sequence[RunView], comparison: Comparison) -> dict[str, Any]:
 
 
 def _unread(shown: Gallery | None, dataset: CaptionDataset | None) -> str:
-    """What to say of pictures that could not be read."""
+    """The note about pictures that could not be read."""
     if shown is None or dataset is None or not shown.unread:
         return ""
     if len(shown.unread) == len(shown.cards):

@@ -1,4 +1,4 @@
-"""What the page says first: one sentence, the metrics that decide, and look-alikes that got the same caption before."""
+"""Top of the page: one sentence, the deciding metrics, and look-alikes that got the same caption before."""
 
 from __future__ import annotations
 
