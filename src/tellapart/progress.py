@@ -94,7 +94,7 @@ class _Written:
         sys.stderr.flush()
 
     def line(self) -> str:
-        """What is done, for how long, and how long the rest takes at this speed."""
+        """Finished work, elapsed time, and the estimated time of the rest."""
         elapsed = time.monotonic() - self._began
         parts = [] if self._total is None else [f"{self._done} of {self._total}"]
         parts += [f"{clock(elapsed)} elapsed"]

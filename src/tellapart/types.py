@@ -207,7 +207,7 @@ class Rollout:
 
 @dataclass(frozen=True)
 class Scores:
-    """What a captioner says of a rollout under the raw distribution (temperature 1, nothing cut off).
+    """Scores of a rollout by a captioner under the raw distribution (temperature 1, nothing cut off).
 
     Args:
         logprobs: ``[N, T]`` float32, natural log-probability of each chosen token; 0 where masked.

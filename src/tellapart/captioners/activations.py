@@ -1,4 +1,4 @@
-"""What scoring captions with gradients keeps in memory until it is differentiated: counted, not guessed."""
+"""Memory of the activations of scoring captions with gradients, counted, not estimated."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a captioner is asked for one caption: its length, and what is known of the image, next to the prompt of all images.
+"""Requests per caption: its length and the image's context, next to the prompt of all images.
 
 A family whose prompt is a text is asked in words. Any other family reads one more token, which comes before the caption like a
 prompt. Neither is scored.

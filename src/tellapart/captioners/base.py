@@ -1,4 +1,4 @@
-"""What the rest of the package sees of a captioner."""
+"""The captioner's interface to the rest of the package."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every captioner must do, proved on two images before a training starts.
+"""The contract of every captioner, checked on two images before a training starts.
 
 Each fault refused here goes unnoticed otherwise: the loss falls, and the model learns something else.
 """

@@ -188,7 +188,7 @@ NEVER = -1.0e9
 
 @dataclass
 class _Beams:
-    """What is known of b images: k running beams, and the k best that ended.
+    """State of the search for b images: k running beams, and the k best that ended.
 
     Args:
         running: ``[b, k]`` summed log-probabilities.

@@ -1,4 +1,4 @@
-"""What of a model learns, and whether its activations are kept or computed again."""
+"""The weights of a model that train, and whether its activations are kept or computed again."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch
 
 @dataclass(frozen=True)
 class Parts:
-    """What a folder or hub repository holds.
+    """The content of a folder or hub repository.
 
     Args:
         model: the model, on the CPU.
@@ -76,7 +76,7 @@ def _read(what: str, files: str, name: str, load: Any, **options: Any) -> Any:
 
 
 def read_manifest(folder: str | Path) -> dict[str, Any]:
-    """What tellapart wrote about a folder; empty for plain transformers ones."""
+    """tellapart's manifest of a folder; empty for plain transformers ones."""
     path = Path(folder) / MANIFEST
     try:
         return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}

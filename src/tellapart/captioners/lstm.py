@@ -64,7 +64,7 @@ class UpDownConfig(Att2in2Config):
 
 
 class LstmModel(PreTrainedModel):
-    """What all of these captioners share: word embeddings, dropout and the output layer."""
+    """Shared by all of these captioners: word embeddings, dropout and the output layer."""
 
     main_input_name = "features"
     base_model_prefix = ""
@@ -97,7 +97,7 @@ class LstmModel(PreTrainedModel):
         raise NotImplementedError
 
     def keep(self, features: Tensor, mask: Tensor | None = None) -> tuple[Tensor, ...]:
-        """What every step reads of the images, with one row each.
+        """The image states that every step reads, one row per image.
 
         Args:
             features: of n images.

@@ -41,7 +41,7 @@ class Steps(ABC):
 
 
 class Decodable(Protocol):
-    """What drawing asks of a model: a family, or one whose scores are weighed against other images."""
+    """The interface that drawing needs of a model: a family, or one whose scores are weighed against other images."""
 
     @property
     def eos(self) -> Sequence[int]:
@@ -64,7 +64,7 @@ class Decodable(Protocol):
         ...
 
     def steps(self, encoded: Encoded, count: int, longest: int, *, beams: bool = False) -> Steps:
-        """What reads one word of every caption per call."""
+        """A decoder that reads one word of every caption per call."""
         ...
 
     def exact_logits(self, hidden: Tensor) -> Tensor:

@@ -69,7 +69,7 @@ def perturbed(logits: Tensor, noise: Tensor, temperature: float) -> Tensor:
 
 
 class _Chance:
-    """What is drawn at random: keyed by image id, from one number of torch's global generator.
+    """Random numbers: keyed by image id, from one number of torch's global generator.
 
     With ``multinomial``, the words are those that sampling by ``generate`` draws.
     """

@@ -1,4 +1,4 @@
-"""What all readers share: reading text and JSON with an address for every mistake, and checking captions."""
+"""Shared by all readers: reading text and JSON with an address for every mistake, and checking captions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is wrong with data before a training finds out: broken images, empty captions, pictures that splits share."""
+"""Faults of data, found before a training: broken images, empty captions, pictures that splits share."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ class SplitReport:
 
 @dataclass(frozen=True)
 class Report:
-    """What was found, by split.
+    """Findings, by split.
 
     Args:
         splits: name -> what it holds.

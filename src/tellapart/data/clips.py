@@ -85,7 +85,7 @@ class ArrayClip:
 
 
 class StoredClip:
-    """What clips on disk share: they are decoded by PyAV, animated WebP and PNG by Pillow."""
+    """Shared by clips on disk: they are decoded by PyAV, animated WebP and PNG by Pillow."""
 
     name: str
 

@@ -1,4 +1,4 @@
-"""What is known of an image besides its pixels: titles, text around it, tags. It is untrusted, so it is cleaned and cut."""
+"""Context of an image besides its pixels: titles, text around it, tags. It is untrusted, so it is cleaned and cut."""
 
 from __future__ import annotations
 

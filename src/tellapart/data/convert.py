@@ -29,7 +29,7 @@ NAMES_SPLITS = frozenset({"karpathy", "datasets"})
 
 @dataclass(frozen=True)
 class Converted:
-    """What was written.
+    """Summary of the written data.
 
     Args:
         folder: where.

@@ -39,7 +39,7 @@ def walk(root: Path, *, onerror: Callable[[OSError], None] | None = None) -> Ite
 
 
 def _identity(folder: str | Path) -> tuple[int, int]:
-    """What tells a folder from others, whatever path leads to it; nothing for one that has just gone."""
+    """Identity of a folder, independent of the path to it; none for one that has just been removed."""
     try:
         found = os.stat(folder)
     except OSError:

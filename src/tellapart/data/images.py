@@ -33,7 +33,7 @@ class ImageSource(Protocol):
 
     @property
     def name(self) -> str:
-        """What messages call it: a path, an archive and its member, ... ; it ends in the image's file name."""
+        """Its name in messages: a path, an archive and its member, ... ; it ends in the image's file name."""
         ...
 
     def read(self) -> bytes:

@@ -40,7 +40,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Inspected:
-    """What one image is like.
+    """Findings about one image.
 
     Args:
         broken: the sentence that says why it cannot be used; None if it can.
@@ -69,7 +69,7 @@ def inspect(image: ImageSource) -> Inspected:
 
 
 def _inspect_clip(clip: ClipFile | PackedClip | FrameFiles) -> Inspected:
-    """What a clip is like; it looks like the sheet of its frames."""
+    """Findings about a clip; its look is that of the sheet of its frames."""
     if isinstance(clip, FrameFiles):
         for path in clip.paths:  # also those between the ones that models are shown
             ImageFile(path).open()
@@ -161,7 +161,7 @@ def _key(image: ImageSource) -> str | None:
 
 
 def _part(image: ImageSource) -> str:
-    """What tells the image from others of its file, and a clip from the same file read as an image."""
+    """Key of the image among those of its file, and of a clip against the same file read as an image."""
     if isinstance(image, ClipFile):
         return f"clip {image.sampling}"
     if isinstance(image, PackedClip):
@@ -268,7 +268,7 @@ def _inspect(images: Sequence[ImageSource]) -> list[Inspected]:
 
 
 def _begin(parent: int) -> None:
-    """What a new process does first: ignore Ctrl-C, and watch for the death of the one it works for."""
+    """First steps of a new process: ignore Ctrl-C, and watch for the death of the one it works for."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     Thread(target=_end_with, args=(parent,), daemon=True).start()
 

@@ -164,7 +164,7 @@ class TrainingData:
             yield [self._told(next(reader)) for _ in range(cut.micro_batches)]
 
     def figures(self, gather: Callable[[object], list]) -> dict[str, float]:
-        """What the log says of the images: how many different ones could not be read so far, on all devices.
+        """Logged figures of the images: the number of different unreadable ones so far, on all devices.
 
         Args:
             gather: an object of each device -> those of all devices; every device must call this.

@@ -53,7 +53,7 @@ _BLOCK = 1024
 
 @dataclass(frozen=True)
 class Signature:
-    """What a picture looks like, in short.
+    """Perceptual hash of a picture.
 
     Args:
         hash: 64 bits.

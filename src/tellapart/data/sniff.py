@@ -1,4 +1,4 @@
-"""What a file that is not an image looks like, so that its error can say so."""
+"""The likely kind of a file that is not an image, for its error message."""
 
 from __future__ import annotations
 

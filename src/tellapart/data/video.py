@@ -99,7 +99,7 @@ class Timeline:
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """What is unusual about it, in words."""
+        """Unusual properties of the video, in words."""
         known = {"one frame": len(self.stamps) == 1, "variable frame rate": not self.constant_rate}
         return tuple(kind for kind, holds in known.items() if holds)
 

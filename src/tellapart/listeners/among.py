@@ -18,7 +18,7 @@ EmbedIds = Callable[[Sequence[str]], Tensor]
 
 @dataclass(frozen=True)
 class Among:
-    """What a listener says of N captions.
+    """A listener's scores of N captions.
 
     Args:
         likelihood: ``[N]`` float32, log-probability in nats of the own image among it and its look-alikes, at the listener's

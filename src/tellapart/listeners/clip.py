@@ -176,7 +176,7 @@ class ClipListener:
         return [max(next(cut) for _ in own) for own in parts]
 
     def _parts(self, texts: Sequence[str]) -> list[list[str]]:
-        """What is read of each text on its own: its sentences, or all of it."""
+        """The parts of each text that are read separately: its sentences, or all of it."""
         if self.text_pooling == "whole":
             return [[text] for text in texts]
         sentences = map(split_sentences, texts)

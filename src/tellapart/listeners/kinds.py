@@ -1,4 +1,4 @@
-"""What kind of listener a folder holds, found without loading it."""
+"""The kind of listener in a folder, found without loading it."""
 
 from __future__ import annotations
 

@@ -123,7 +123,7 @@ def backbone(config: Any) -> str:
 
 
 def called(path: str | Path) -> str:
-    """What a result calls a model: its hub id, or the name of its folder or file."""
+    """Name of a model in results: its hub id, or the name of its folder or file."""
     local = Path(path).expanduser()
     return local.resolve().name if local.exists() else str(path)
 

@@ -114,7 +114,7 @@ Search = Callable[[np.ndarray, np.ndarray, int, np.ndarray], tuple[np.ndarray, n
 
 
 class Found(NamedTuple):
-    """What was found.
+    """The result of mining.
 
     Args:
         rows: ``[P, k]`` images near each image, nearest first; -1 where there were too few.
@@ -223,7 +223,7 @@ _VERSION = 1  # to be raised when the same images would get other neighbours
 
 
 class ImageListener(Protocol):
-    """What mining asks of a listener."""
+    """The interface that mining needs of a listener."""
 
     def fingerprint(self) -> str:
         """A hash of what determines its embeddings."""
@@ -240,7 +240,7 @@ class ImageListener(Protocol):
 
 @dataclass(frozen=True)
 class _Task:
-    """What is to be found.
+    """The mining task.
 
     Args:
         items: all images, those that can be neighbours first.
@@ -270,7 +270,7 @@ class _Task:
         return [self.items[i].id for i in self.asked]
 
     def options(self) -> dict[str, Any]:
-        """What decides the result besides images and listener."""
+        """The settings that decide the result besides images and listener."""
         options = {"k": self.k, "same_above": self.same_above, "engine": self.engine}
         return options | ({"least_recall": self.recall} if self.engine == "faiss" else {})
 
@@ -379,7 +379,7 @@ def _engine(engine: str, images: int) -> str:
 
 
 def _known(path: Path, task: _Task, fewer: bool) -> Neighbours | None:
-    """What was found before; None if nothing was, or if it is damaged."""
+    """The cached result; None if nothing was, or if it is damaged."""
     if not path.is_file():
         return None
     try:

@@ -101,7 +101,7 @@ class Neighbours:
 
     @classmethod
     def load(cls, path: Path) -> Neighbours:
-        """What ``save`` wrote, or another tool with the same columns.
+        """Read a file of ``save``, or of another tool with the same columns.
 
         Raises:
             UsageError: the file is missing, damaged, or holds something else.

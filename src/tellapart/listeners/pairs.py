@@ -1,4 +1,4 @@
-"""What matchers share that read image and text together: finding the images, and scoring the captions of a rollout."""
+"""Shared by matchers that read image and text together: finding the images, and scoring the captions of a rollout."""
 
 from __future__ import annotations
 

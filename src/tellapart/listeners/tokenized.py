@@ -1,4 +1,4 @@
-"""What matchers share that have an image processor, a tokenizer and a longest text."""
+"""Shared by matchers that have an image processor, a tokenizer and a longest text."""
 
 from __future__ import annotations
 

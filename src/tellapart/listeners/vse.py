@@ -237,7 +237,7 @@ class Vse(nn.Module):
 
     @classmethod
     def from_pretrained(cls, folder: str | Path, images: ImageVectors | None = None, **options: Any) -> Vse:
-        """What ``save`` wrote; ``images`` and ``options`` are those of the class.
+        """Read the output of ``save``; ``images`` and ``options`` are those of the class.
 
         Raises:
             UsageError: something is missing or damaged, or ``images`` are of another width.

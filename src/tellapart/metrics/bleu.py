@@ -27,7 +27,7 @@ _AT_ONCE = 5000
 
 
 class Matches(NamedTuple):
-    """What BLEU needs of captions.
+    """The statistics of captions for BLEU.
 
     Args:
         correct: ``[orders, N]``, n-grams found in a reference, each at most as often as in the reference with most.

@@ -1,4 +1,4 @@
-"""What a caption claims: small statements that can be checked one by one, found by rules or given in a file.
+"""Claims of a caption: small statements that can be checked one by one, found by rules or given in a file.
 
 CAPTURE (Dong et al. 2024) parses captions into objects, attributes and relations with a trained parser (Factual, a T5). DCScore
 (Ye et al., ICLR 2025) has a language model cut them into primitive information units. The rules here need no model.

@@ -1,4 +1,4 @@
-"""In the references of how many images an n-gram occurs: what CIDEr weighs n-grams by."""
+"""Document frequencies: the number of images in whose references an n-gram occurs, by which CIDEr weighs n-grams."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which parts of a caption say nothing of the image: listed phrases, years, and words that were said before.
+"""Parts of a caption without information on the image: listed phrases, years, and repeated words.
 
 The penalties of VLRM (Dzabraev, Kunitsyn & Ivaniuta, 2024, section 3 and table 6), found in the text; how they become penalties
 of tokens is ``tellapart.rewards.penalties``.

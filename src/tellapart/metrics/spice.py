@@ -156,7 +156,7 @@ class SpiceProgram:
 
 
 def _kept(found: dict[str, Any]) -> Scores:
-    """What is kept of what the jar says of a caption."""
+    """The cached part of the jar's output for a caption."""
     return {kind: {name: found[kind][name] for name in ("f", "pr", "re")} for kind in (ALL, *PARTS)}
 
 
@@ -369,6 +369,6 @@ def spice_figures(scores: Sequence[Scores]) -> tuple[dict[str, float], dict[str,
 
 
 def _key(pair: tuple[str, Sequence[str]]) -> str:
-    """What tells a caption with its references from all others."""
+    """Key of a caption with its references."""
     caption, references = pair
     return hashlib.sha256(json.dumps([caption, *references]).encode()).hexdigest()

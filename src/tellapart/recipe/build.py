@@ -217,7 +217,7 @@ def _watch(
 
 
 def _measures(parts: Parts, watched: CaptionDataset, split: str) -> tuple[Measure, ...]:
-    """What the evaluation measures of captions besides what every evaluation does."""
+    """Measures of captions in addition to those of every evaluation."""
     section, data = parts.recipe.evaluation, parts.recipe.data
     found = truth_of(section.path or data.path, split, size=data.size, dataset=watched)
     found += _perplexity(parts)

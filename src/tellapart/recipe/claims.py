@@ -1,4 +1,4 @@
-"""What verifies claims, from what a user names."""
+"""The verifier of claims, from its name."""
 
 from __future__ import annotations
 

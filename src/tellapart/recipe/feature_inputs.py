@@ -139,7 +139,7 @@ def usable(
 
 
 def collate_of(captioner: Captioner, features: FeatureSet | None) -> Collate:
-    """What turns images into what a captioner reads: pictures, or features by their ids.
+    """The function from images to a captioner's inputs: pictures, or features by their ids.
 
     Raises:
         UsageError: it reads features and there are none, or the other way round, or they are of another width.

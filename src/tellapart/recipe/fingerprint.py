@@ -1,4 +1,4 @@
-"""What decides the numbers of a training: options that differ from their defaults, models and data by content, revisions."""
+"""Settings that decide the numbers of a training: options other than defaults, models and data by content, revisions."""
 
 from __future__ import annotations
 
@@ -186,7 +186,7 @@ def _state(path: Path) -> tuple[tuple[str, int, int], ...]:
 
 
 def content_of(name: str, size: str) -> str:
-    """What a model or data set is known by: its content where it is on this disk, else its name."""
+    """Identity of a model or data set: its content where it is on this disk, else its name."""
     if name == "world":
         from tellapart.world import spec
 

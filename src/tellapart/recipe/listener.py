@@ -60,7 +60,7 @@ OF_CAPTIONERS = ("method", "captioner", "reward", "objective")
 
 @cache
 def listener_schema() -> Schema:
-    """What a recipe of a listener may say."""
+    """The schema of a listener's recipe."""
     return Schema({name: Section.of(kind) for name, kind in SECTIONS.items()}, TOP)
 
 
@@ -114,12 +114,12 @@ class ListenerRecipe:
 
     @property
     def schema(self) -> Schema:
-        """What it may say."""
+        """Its schema."""
         return listener_schema()
 
     @property
     def trains(self) -> str:
-        """What learns: ``text``, ``all``, ``projections`` or ``lora``."""
+        """The weights that train: ``text``, ``all``, ``projections`` or ``lora``."""
         if self.listener.lora is not None:
             return "lora"
         return "projections" if self.loss == "pac" and self.listener.train is None else self.listener.trains

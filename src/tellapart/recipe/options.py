@@ -261,7 +261,7 @@ def validated(model: type[BaseModel], flat: Mapping[str, Given], types: Mapping[
 
 
 def _help_of(model: type[BaseModel], key: str) -> str:
-    """What an option is, in the words of its help."""
+    """Description of an option for its help."""
     field = model.model_fields.get(key)
     return (field.description if field is not None and field.description else "a value").rstrip(".")
 

@@ -73,11 +73,11 @@ class PartKind:
         return PartKind(summary, value, plain=not options)
 
     def load(self) -> Callable[..., Any]:
-        """What builds it, imported now."""
+        """Its builder, imported now."""
         return loaded(self.target)
 
     def options(self) -> Any:
-        """What has its options: a dataclass, or the function that builds it."""
+        """The source of its options: a dataclass, or the function that builds it."""
         return resolve(self.section) if self.section else self.load()
 
 
@@ -387,7 +387,7 @@ def noise(parts: Parts, section: Any) -> ImageNoise | None:
 
 
 def reader(parts: Parts, section: Any) -> Reader:
-    """What answers questions from captions.
+    """The reader that answers questions from captions.
 
     Raises:
         UsageError: the model does not exist or cannot answer.
@@ -446,7 +446,7 @@ def document_frequencies(parts: Parts) -> DocumentFrequencies:
 
 
 def distance(parts: Parts, section: Any) -> Distance:
-    """What says how far the captions of an image are from one another.
+    """The distance between captions of an image.
 
     Raises:
         UsageError: it needs references that the data lack.

@@ -85,7 +85,7 @@ for _tag, (_pattern, _first) in _OWN_WORDS.items():
 
 @dataclass(frozen=True)
 class Written:
-    """What a file holds.
+    """The content of a file.
 
     Args:
         values: the mapping.

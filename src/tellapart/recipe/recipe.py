@@ -244,7 +244,7 @@ def load_with(
 
 
 def schema_of(source: str | Path | None, asked: Mapping[str, Any], catalogue: Catalogue) -> Schema:
-    """What a recipe may say, whether or not all that it needs is given; arguments as for ``load_with``."""
+    """The schema of a recipe, also of an incomplete one; arguments as for ``load_with``."""
     return _Reading(source, asked, catalogue).schema
 
 

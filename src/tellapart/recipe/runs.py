@@ -1,4 +1,4 @@
-"""What a run remembers of how it was made, for the commands that read runs."""
+"""The record of a run's settings, for the commands that read runs."""
 
 from __future__ import annotations
 

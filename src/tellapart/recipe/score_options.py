@@ -293,7 +293,7 @@ class ScoreOptions(DataOptions):
 
 
 def further_measures(options: ScoreOptions, references: Mapping[str, Sequence[str]]) -> tuple[Measure, ...]:
-    """What --instances, --training_references, --grammar, --language_model, --meteor and --spice ask for.
+    """What --instances, --training_references, --grammar, --language_model, --meteor and --spice select.
 
     Raises:
         UsageError: a file cannot be read.

@@ -99,6 +99,6 @@ def find_recipe(name: str | Path) -> Path:
 
 
 def _meant(name: str) -> str:
-    """What to name instead."""
+    """The closest existing name."""
     near = closest(name, shipped_files())
     return f"did you mean {near}?" if near else "name a YAML file, or a recipe that tellapart recipes lists."

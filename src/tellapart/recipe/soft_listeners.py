@@ -26,7 +26,7 @@ IMAGES = "images"
 
 
 def words_of(captioner: HuggingFaceCaptioner) -> Words:
-    """What a captioner writes with."""
+    """A captioner's vocabulary."""
     return Words(captioner.tokenizer, captioner.family.vocab_size, tuple(captioner.eos_token_ids))
 
 
@@ -107,7 +107,7 @@ def load_retriever(
     features: FeatureSet | None = None,
     text_pooling: Pooling = "whole",
 ) -> ClipListener | LateListener | Vse:
-    """What ranks images by captions: a CLIP, a SigLIP, a late-interaction listener or a VSE, on this process's device.
+    """A retriever of images by captions: a CLIP, a SigLIP, a late-interaction listener or a VSE, on this process's device.
 
     Args:
         path: as in ``load_soft_listener``, or a SigLIP or a ``.pth`` file.
@@ -133,7 +133,7 @@ def load_retriever(
 
 
 def load_miner(path: str, *, name: str, prefix: str | None = None, size: str = "full") -> ClipListener | LateListener:
-    """What finds look-alikes: a CLIP, a SigLIP or a late-interaction listener, on this process's device.
+    """The model that finds look-alikes: a CLIP, a SigLIP or a late-interaction listener, on this process's device.
 
     Args:
         path: a model folder, a Hugging Face id, a run that trained one, or a stage of the built-in world.

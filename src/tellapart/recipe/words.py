@@ -1,4 +1,4 @@
-"""Recipes from command lines: a recipe, options that override it, and what is asked of one invocation only."""
+"""Recipes from command lines: a recipe, options that override it, and options of one invocation only."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def _only(positional: Sequence[str], recipe: str | None, options: Mapping[str, A
 
 
 def _instead(word: str, recipe: str | None) -> str:
-    """What to write in place of a word that belongs to no option."""
+    """The replacement for a word that belongs to no option."""
     name, equals, value = word.partition("=")
     if equals:
         return f"write --{name} {value}"

@@ -46,7 +46,7 @@ class Doctor:
             self._examination.take(line)
 
     def look(self, step: int, values: Mapping[str, float]) -> dict[str, float]:
-        """What to log in addition to ``values``; logs warnings that did not hold before.
+        """Figures to log in addition to ``values``; logs warnings that did not hold before.
 
         A warning is logged from the first time that it holds, with the number of logged values in a row that it has (0 once
         it is over), and evaluations with the number of warnings that hold.
@@ -91,7 +91,7 @@ class Doctor:
             _log.warning("doctor: %s", sentence)
 
     def state(self) -> dict[str, Any]:
-        """What a resumed run needs to know."""
+        """State for a resumed run."""
         return self._examination.state()
 
 

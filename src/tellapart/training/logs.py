@@ -1,4 +1,4 @@
-"""What a run says of itself: exact means over a step, ``metrics.jsonl``, trackers and the progress bar."""
+"""Logs of a run: exact means over a step, ``metrics.jsonl``, trackers and the progress bar."""
 
 from __future__ import annotations
 

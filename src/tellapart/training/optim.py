@@ -24,7 +24,7 @@ _COURSES: dict[str, Callable[[float], float]] = {
 def learning_rate_factor(
     kind: str, step: int, total: int, warmup: float, *, interval: Fraction | None = None, gamma: float = 1.0
 ) -> float:
-    """What the highest learning rate is multiplied by at step ``step``, counted from 0.
+    """Factor of the highest learning rate at step ``step``, counted from 0.
 
     Equal to Hugging Face's ``get_scheduler`` of that name. ``step``, which it lacks, is torch's ``StepLR``:
     ``gamma ** floor(step / interval)``, warm-up on top.

@@ -76,7 +76,7 @@ class Selection:
         return True
 
     def state(self) -> dict[str, Any]:
-        """What a resumed run needs to know."""
+        """State for a resumed run."""
         return {"start": self.start, "best": None if self.best is None else asdict(self.best)}
 
 

@@ -1,4 +1,4 @@
-"""The rules that read captions alone, for captions of any origin: human captions of the same images take the place of a start.
+"""The rules that read captions alone, for captions of any origin: human captions of the same images replace the start model's.
 
 Limits are those of the rules on logs (``rules.py``), so that there is one of each. They were checked on published captioners
 (docs/results/captioners.md), and that of *few words* was set on them.

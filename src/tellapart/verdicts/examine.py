@@ -69,7 +69,7 @@ class Verdict:
 
 
 class Examination:
-    """What was seen of a log so far: early and last values of what rules read, and how long each rule is broken.
+    """State of reading a log: early and last values of what rules read, and how long each rule is broken.
 
     Rules that early training would break wait for the first evaluation of a trained captioner (``SPEAKS``). The others,
     those of ``floor`` among them, start at step 0. For metrics on which an untrained captioner scores low, the value of that
@@ -147,7 +147,7 @@ class Examination:
         return rows
 
     def state(self) -> dict[str, Any]:
-        """What a resumed run needs to know, as JSON can hold it."""
+        """State for a resumed run, as JSON can hold it."""
         starts = {"first": dict(self._first), "spoken": dict(self._spoken)}
         return {**starts, "last": dict(self._last), "rows": dict(self._rows), "told": self._told}
 

@@ -1,4 +1,4 @@
-"""What people, and the web, write about a scene."""
+"""Captions of a scene by people and from the web."""
 
 from __future__ import annotations
 

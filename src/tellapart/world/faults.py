@@ -1,4 +1,4 @@
-"""What a captioner of the world does wrong: false places, objects said twice, broken language."""
+"""Faults of a captioner of the world: false places, objects named twice, broken language."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The language of the world: what a caption says, how it is written, and how it is read back.
+"""The language of the world: the meaning of a caption, how it is written, and how it is parsed.
 
 ::
 
@@ -47,7 +47,7 @@ class NounPhrase:
 
 @dataclass(frozen=True)
 class Description:
-    """What a caption says, whatever its wording.
+    """The meaning of a caption, independent of its wording.
 
     Args:
         phrases: at least one.
@@ -158,7 +158,7 @@ _PLURAL_NOUNS: dict[str, str | None] = {plural(spec.ANY_SHAPE): None, **PLURAL_W
 
 
 def parse(caption: str) -> Description | None:
-    """What ``caption`` says, or ``None`` if it is not of the language.
+    """The meaning of ``caption``, or ``None`` if it is not of the language.
 
     Words must be lower-case and one space apart. White space around the caption and one final dot are ignored.
     """

@@ -1,4 +1,4 @@
-"""The world's grammar head: trained on its listener's text tower, and held against the grammar that wrote the captions."""
+"""The world's grammar head: trained on its listener's text tower, and compared with the grammar that wrote the captions."""
 
 from __future__ import annotations
 

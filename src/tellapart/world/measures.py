@@ -1,4 +1,4 @@
-"""What only a world whose truth is known can measure: grammar, truth, hallucination, detail and exact retrieval."""
+"""Measures that need a world with known truth: grammar, truth, hallucination, detail and exact retrieval."""
 
 from __future__ import annotations
 

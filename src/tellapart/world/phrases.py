@@ -1,4 +1,4 @@
-"""What VLRM penalises in the world's words, and how many of these captions have."""
+"""VLRM's penalised phrases in the world's words, and their number in captions."""
 
 from __future__ import annotations
 

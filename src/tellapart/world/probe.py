@@ -1,4 +1,4 @@
-"""What a model of the world can and cannot tell apart, question by question; measured on val.
+"""Accuracy of a model of the world, question by question; measured on val.
 
 Retrieval alone hides it: a listener that knows colours only reaches a fair recall@5, and every run it rewards then learns
 to name wrong shapes. So no training on the world counts unless its reward passes (``require_probe``).

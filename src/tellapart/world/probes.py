@@ -1,4 +1,4 @@
-"""What every model of the world can tell, in one table: towers, captioner, listeners, verifier, judge and matching head."""
+"""Accuracy of every model of the world, in one table: towers, captioner, listeners, verifier, judge and matching head."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ GATES = {
 
 
 def probe_all(size: str = "full", *, stages: Sequence[str] = STAGES) -> dict[str, Any]:
-    """What each stage can tell; stages that are missing are built.
+    """Accuracy of each stage; missing stages are built.
 
     Args:
         size: of the world.

@@ -1,4 +1,4 @@
-"""What models of the world are asked: several texts about a picture, of which one is true.
+"""Questions to models of the world: several texts about a picture, of which one is true.
 
 The texts are written from plain templates, by other code than the negatives that teach models
 (``tellapart.world.negatives``, ``tellapart.world.sayings``), and each false one is checked to be false.

@@ -1,4 +1,4 @@
-"""What can be said of a scene, truly and falsely: the texts that teach verifiers and the judge.
+"""True and false statements about a scene: the texts that train verifiers and the judge.
 
 Captions that a trained captioner writes to please a verifier are not those of annotators: they say objects twice, chain
 phrases, count wrongly and break the grammar. So texts are drawn widely here, and

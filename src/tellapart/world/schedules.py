@@ -1,4 +1,4 @@
-"""The trained stages of the world: what builds each of them, how long, and from what."""
+"""The trained stages of the world: the builder of each, its steps, and its inputs."""
 
 from __future__ import annotations
 
