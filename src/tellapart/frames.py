@@ -26,7 +26,7 @@ Processor = Callable[[list[Any]], dict[str, "Tensor"]]
 
 
 class Picture(Protocol):
-    """An image that can be read, and told from others by its content."""
+    """An image that can be read, and identified by its content."""
 
     def open(self) -> Image.Image:
         """The image in RGB; of a clip its middle frame."""

@@ -74,7 +74,7 @@ CAPTION_METRICS = {
         Column("repetition", "repetition %", 1, 1, -1, "Share of a caption's bigrams that it has said before."),
         Column("bad_endings", "bad endings %", 1, 1, -1, "Captions that stop on a word like 'a' or 'of'."),
         Column("unfinished", "unfinished %", 1, 1, -1, "Captions cut at the longest length."),
-        Column("openers", "openers %", 1, 1, -1, "Captions that begin with 'a picture of' and the like."),
+        Column("openers", "openers %", 1, 1, -1, "Captions that begin with 'a picture of' or a similar phrase."),
         Column("colored", "with colour %", 1, 1, 0, "Captions that name a colour."),
         Column("vocabulary", "vocabulary", 1, 0, 1, "Different words that the captions use together."),
         Column("TTR1", "TTR1", 1, 3, 1, "Different words over words, per 1,000 words of running text."),
@@ -260,7 +260,12 @@ TRAINING_COLUMNS = {
         Column("completions/clipped_ratio", "drawn, cut %", 100, 1, -1, "Drawn captions cut at the longest length."),
         Column("reference/reward", "reward of human captions", 1, 4, 0, "Mean reward of the captions people wrote."),
         Column(
-            "discriminator/accuracy", "discriminator right %", 100, 1, 0, "Human and drawn captions it tells apart."
+            "discriminator/accuracy",
+            "discriminator right %",
+            100,
+            1,
+            0,
+            "Human and drawn captions that it classifies correctly.",
         ),
         Column(NON_FINITE, "not finite", 1, 0, -1, "1 where training stopped at a number that was not finite."),
     )

@@ -28,7 +28,7 @@ class Decoder(Protocol):
 
 
 class ComputeMetrics:
-    """Bleu_1..4, ROUGE_L, CIDEr and what tells a collapse, of the captions of an evaluation.
+    """Bleu_1..4, ROUGE_L, CIDEr and signs of a collapse, of the captions of an evaluation.
 
     Generated ids (``predict_with_generate=True``) are captions. Of logits, which a plain ``Trainer`` gives, the most
     likely token at each place of the label is taken: this is not a caption, since each token saw the true ones before it.

@@ -107,7 +107,7 @@ def told_pairs(position: Mapping[str, int], same: Iterable[Sequence[str]]) -> tu
 # Neighbours that are different pictures: which images count as one, and the search that keeps them apart.
 #
 # A picture is a group of images; its label is the position of its first image. Pictures grow while neighbours are searched:
-# two images that a listener cannot tell apart are found there, as each other's nearest.
+# two images with (nearly) equal embeddings are found there, as each other's nearest.
 
 Search = Callable[[np.ndarray, np.ndarray, int, np.ndarray], tuple[np.ndarray, np.ndarray]]
 """``(queries [Q, D], gallery [G, D], k, own [Q]) -> ([Q, k] rows, [Q, k] products)``, as ``nearest_rows`` does."""

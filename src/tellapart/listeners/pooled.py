@@ -1,4 +1,4 @@
-"""The state of a text tower before its projection into the space shared with images."""
+"""States of a text tower before its projection into the space shared with images."""
 
 from __future__ import annotations
 

@@ -90,12 +90,12 @@ SHIPPED: dict[str, PartKind] = {
         f"{_SECTIONS}:ListenerSection",
     ),
     "language_model": PartKind(
-        "a causal language model, which gives captions a probability as text",
+        "a causal language model, which gives the log-probability of a caption as text",
         f"{_HERE}:language_model",
         f"{_SECTIONS}:LanguageModelSection",
     ),
     "matcher": PartKind(
-        "the model that says how well a caption and its image go together",
+        "the model that scores how well a caption fits its image",
         f"{_HERE}:matcher",
         f"{_SECTIONS}:MatcherSection",
     ),
@@ -106,19 +106,19 @@ SHIPPED: dict[str, PartKind] = {
         learns=True,
     ),
     "neighbours": PartKind(
-        "look-alikes of the training images, which a contrastive reward holds captions against",
+        "look-alikes of the training images, with which a contrastive reward compares captions",
         f"{_HERE}:neighbours",
         f"{_SECTIONS}:NeighboursSection",
     ),
     "discriminator": PartKind(
-        "tells captions of people from generated ones, pre-trained against the start captioner",
+        "distinguishes human captions from generated ones, pre-trained against the start captioner",
         f"{_HERE}:discriminator",
         "tellapart.pretraining.discriminator_settings:DiscriminatorSettings",
         learns=True,
     ),
-    "grammar": PartKind("the frozen judge of grammar", f"{_HERE}:grammar", f"{_SECTIONS}:GrammarSection"),
+    "grammar": PartKind("the frozen grammar head", f"{_HERE}:grammar", f"{_SECTIONS}:GrammarSection"),
     "distance": PartKind(
-        "how far two captions drawn for one image are from one another",
+        "the distance between two captions drawn for one image",
         f"{_HERE}:distance",
         f"{_SECTIONS}:DistanceSection",
     ),
@@ -134,7 +134,7 @@ SHIPPED: dict[str, PartKind] = {
         f"{_SECTIONS}:PenaltiesSection",
     ),
     "gallery": PartKind(
-        "the training images among which a caption is to find its own",
+        "the training images among which a caption must identify its own",
         f"{_HERE}:gallery",
         f"{_SECTIONS}:GallerySection",
     ),

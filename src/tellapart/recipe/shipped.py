@@ -99,6 +99,6 @@ def find_recipe(name: str | Path) -> Path:
 
 
 def _meant(name: str) -> str:
-    """The closest existing name."""
+    """The remedy in an error: the closest name, if there is one."""
     near = closest(name, shipped_files())
     return f"did you mean {near}?" if near else "name a YAML file, or a recipe that tellapart recipes lists."

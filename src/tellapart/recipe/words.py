@@ -120,7 +120,7 @@ def _only(positional: Sequence[str], recipe: str | None, options: Mapping[str, A
 
 
 def _instead(word: str, recipe: str | None) -> str:
-    """The replacement for a word that belongs to no option."""
+    """The remedy for a word that belongs to no option."""
     name, equals, value = word.partition("=")
     if equals:
         return f"write --{name} {value}"

@@ -166,7 +166,7 @@ def answers(tokenizer: Any) -> tuple[list[int], list[int]]:
     """Ids of the tokens that say yes, and of those that say no.
 
     Raises:
-        UsageError: they cannot be told apart by one token.
+        UsageError: they do not differ in one token.
     """
     yes, no = (one_token(tokenizer, words) for words in (YES, NO))
     if not yes or not no:

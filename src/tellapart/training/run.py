@@ -1,4 +1,4 @@
-"""A finished training: its folder and the records in it."""
+"""Finished trainings: the folder and the records in it."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ def probe_all(size: str = "full", *, stages: Sequence[str] = STAGES) -> dict[str
 
 
 def probe_captioner(captioner: HuggingFaceCaptioner, *, size: str = "full") -> dict[str, Any]:
-    """What a captioner tells apart, and what is wrong with what it writes for val, in percent.
+    """Accuracy of a captioner's likelihoods, and faults of its captions for val, in percent.
 
     Args:
         captioner: to be measured.

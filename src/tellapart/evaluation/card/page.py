@@ -245,7 +245,7 @@ def _curves(run: Path) -> dict[str, Curve]:
 
 
 def _measured(view: RunView | None, references: Mapping[str, Sequence[str]], seed: int) -> dict[str, Any]:
-    """The card's part on the evaluation."""
+    """Values of the card that come from the evaluation."""
     if view is None:
         nothing: list[Any] = []
         return {

@@ -123,7 +123,7 @@ def new_words(caption: str, before: str) -> list[tuple[str, bool]]:
 
 
 def measure_of_change(runs: Sequence[RunView]) -> Column | None:
-    """The score that tells gains: the last retriever's reciprocal rank, else CIDEr."""
+    """The score that ranks gains: the last retriever's reciprocal rank, else CIDEr."""
     names = [f"{name}_MRR" for name in reversed(runs[0].result.protocol.listeners)]
     key = next((key for key in [*names, "CIDEr"] if all(key in run.result.per_image for run in runs)), None)
     return None if key is None else describe(key)

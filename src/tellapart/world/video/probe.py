@@ -1,4 +1,4 @@
-"""What a model of the moving world can and cannot tell apart, question by question; measured on val."""
+"""Accuracy of a model of the moving world, question by question; measured on val."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def probe_listener(folder: Path, *, size: str = "full") -> dict[str, Any]:
 def probe_captioner(
     captioner: HuggingFaceCaptioner, *, size: str = "full", collate: Collate | None = None
 ) -> dict[str, Any]:
-    """What a captioner of clips tells apart, and the measures of its greedy captions, in percent on val.
+    """Accuracy of a captioner of clips, and the measures of its greedy captions, in percent on val.
 
     Args:
         captioner: to be measured.
