@@ -66,7 +66,7 @@ def test_shipped_methods_come_first_and_unknown_ones_are_not_there():
     [
         ("mine", "no_such_module:METHOD", "cannot be loaded"),
         ("mine", "tellapart.objectives:NOTHING", "cannot be loaded"),
-        ("mine", "tellapart.objectives:SHIPPED", "is no tellapart.objectives.Method"),
+        ("mine", "tellapart.objectives:SHIPPED", "is not a tellapart.objectives.Method"),
         ("dico", "tellapart.objectives:METHODS", "a name that is taken"),
     ],
 )

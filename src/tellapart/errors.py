@@ -68,7 +68,7 @@ def brief(text: str) -> str:
 
 
 def reason_of(error: BaseException, most: int = 140) -> str:
-    """What a library's error says first, as part of a sentence.
+    """First line of a library's error, as part of a sentence.
 
     Args:
         error: of any kind; one that says nothing is called by its type.

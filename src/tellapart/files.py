@@ -74,7 +74,7 @@ _PARTIAL = "_partial"
 
 
 def _temporary_file(path: Path) -> tuple[str, int]:
-    """A temporary file beside ``path``, empty, and a handle that keeps others out of it; -1 where there is none.
+    """A temporary file next to ``path``, empty, and a handle that keeps others out of it; -1 where there is none.
 
     Its name is always the same, so that the file which a killed process left is used again. Where that one is in use, or
     the disk has no locks, the name is a random one.
@@ -82,7 +82,7 @@ def _temporary_file(path: Path) -> tuple[str, int]:
     stem = temporary_stem(path.name)
     if fcntl is not None:
         own, handle = path.with_name(f".{stem}.{_PARTIAL}"), -1
-        with suppress(OSError):  # for one, what is in the way is no file
+        with suppress(OSError):  # for one, the existing path is not a file
             handle = os.open(own, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
             if _held(handle, own):
                 os.ftruncate(handle, 0)
@@ -95,7 +95,7 @@ def _temporary_file(path: Path) -> tuple[str, int]:
 
 
 def _temporary_folder(path: Path) -> tuple[Path, int]:
-    """The same for a folder beside ``path``."""
+    """The same for a folder next to ``path``."""
     stem = temporary_stem(path.name)
     if fcntl is not None:
         own, handle = path.with_name(f".{stem}.{_PARTIAL}"), -1
@@ -112,12 +112,12 @@ def _temporary_folder(path: Path) -> tuple[Path, int]:
 
 
 def _held(handle: int, path: Path) -> bool:
-    """Whether this handle, and nobody else's, now holds what ``path`` names; its lock ends with the handle."""
+    """Whether this handle, and no other, now holds the file at ``path``; its lock ends with the handle."""
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:  # in use
         return False
-    except OSError:  # this disk has no locks, so that nobody uses it
+    except OSError:  # this disk has no locks, so that no one uses it
         with suppress(OSError):
             path.rmdir() if path.is_dir() else path.unlink()
         return False
@@ -126,7 +126,7 @@ def _held(handle: int, path: Path) -> bool:
 
 
 def temporary_stem(name: str) -> str:
-    """What a temporary file beside one of this name has between its first and its last dot: the name, if it fits."""
+    """What a temporary file next to one of this name has between its first and its last dot: the name, if it fits."""
     while len(os.fsencode(name)) > _LONGEST_NAME:
         name = name[:-1]
     return name
@@ -155,7 +155,7 @@ def to_disk(path: Path, *, within: bool = True) -> None:
 
 
 def write_bytes(path: Path, content: bytes, *, durable: bool = False) -> None:
-    """Write ``content`` beside ``path`` and rename it into place."""
+    """Write ``content`` next to ``path`` and rename it into place."""
     with beside(path, durable=durable) as temporary:
         temporary.write_bytes(content)
 
@@ -228,7 +228,7 @@ def fresh_folder(path: Path, *, durable: bool = False) -> Iterator[Path]:
 
 @contextmanager
 def first_folder(path: Path) -> Iterator[Path]:
-    """Like :func:`fresh_folder`, but if ``path`` has come to exist meanwhile, that one stays and this one is dropped.
+    """Like ``fresh_folder``, but if ``path`` has come to exist meanwhile, that one stays and this one is dropped.
 
     So processes that build the same thing at once do not disturb each other: a folder that somebody reads never vanishes.
     """

@@ -26,7 +26,7 @@ Processor = Callable[[list[Any]], dict[str, "Tensor"]]
 
 
 class Picture(Protocol):
-    """An image that can be read, and told from others by its content."""
+    """An image that can be read, and identified by its content."""
 
     def open(self) -> Image.Image:
         """The image in RGB; of a clip its middle frame."""
@@ -117,7 +117,7 @@ def seen_as(image: Picture, num_frames: int | None) -> str:
 
 
 Opened = dict["int | None", Any]
-"""What was opened of one image: under None the still, under a number of frames a list of so many."""
+"""What was opened of one image: under None the still, under N a list of N frames."""
 
 
 class Opener:

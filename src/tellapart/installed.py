@@ -1,4 +1,4 @@
-"""What other installed packages and files bring: methods, rewards and parts by name, in addition to the shipped ones."""
+"""Extensions by other installed packages and files: methods, rewards and parts by name, in addition to the shipped ones."""
 
 from __future__ import annotations
 

@@ -129,5 +129,5 @@ class LengthBuckets:
 
 
 def length_tokens(count: int) -> list[str]:
-    """Names of the tokens that stand for buckets, where a captioner is not asked in words."""
+    """Names of the tokens of buckets, where a captioner is not asked in words."""
     return [f"<|length_{bucket}|>" for bucket in range(count)]

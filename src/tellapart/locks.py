@@ -49,7 +49,7 @@ class TakenError(UsageError):
 class Lock:
     """A lock that a process holds until it is released or ends, in whatever way.
 
-    Beside the lock's file lies another that says who holds it. If that one is still there when the lock is taken, the last holder
+    A second file next to the lock's names its holder. If that one is still there when the lock is taken, the last holder
     was killed, which is logged.
 
     Args:
@@ -154,7 +154,7 @@ def _made(folder: Path) -> list[Path]:
 
 
 def _acquired(path: Path) -> BaseFileLock | None:
-    """The lock, if nobody holds it."""
+    """The lock, if it is free."""
     try:
         return _taken(FileLock(path, fallback_to_soft=False))
     except NotImplementedError:
@@ -174,7 +174,7 @@ def _taken(lock: BaseFileLock) -> BaseFileLock | None:
 
 
 def _has_died(holder: dict[str, Any]) -> bool:
-    """Whether the holder was a process of this machine that is no more; where that cannot be known, not."""
+    """Whether the holder was a process of this machine that has ended; false where that cannot be known."""
     if os.name == "nt" or holder.get("host") != socket.gethostname() or not isinstance(holder.get("pid"), int):
         return False
     try:

@@ -36,12 +36,12 @@ def require_possible(name: str, revision: str | None = None) -> None:
 
     try:
         config, _ = PretrainedConfig.get_config_dict(name, revision=revision)
-    except Exception:  # told by the loader, whose message is about what it needs
+    except Exception:  # reported by the loader, whose message is about what it needs
         return
     for key, layers in _numbers(config, LAYERS):
         if layers > MOST_LAYERS:
             raise UsageError(
-                f"{name} has {key} {layers:.3g}, and no model has so many layers: correct its config.json."
+                f"{name} has {key} {layers:.3g}, which is not a possible number of layers: correct its config.json."
             )
     parameters = estimate(config)
     if parameters > MOST:

@@ -1,4 +1,4 @@
-"""Names that stand for code: ``"package.module:attribute"`` strings, imported only when chosen."""
+"""Names of code: ``"package.module:attribute"`` strings, imported only when chosen."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def resolve(target: str) -> Any:
 
 
 def loaded(target: Any) -> Any:
-    """What a target stands for: the object that a string names, imported now, or the target itself."""
+    """The object of a target: the one that a string names, imported now, or the target itself."""
     return resolve(target) if isinstance(target, str) else target
 
 
@@ -65,7 +65,7 @@ def listed(names: Sequence[str], *, most: int = 160) -> str:
 def closest(word: str, known: Iterable[str]) -> str | None:
     """The known name that ``word`` was probably meant to be.
 
-    Dotted names are compared by their last part, within the same section first: a shared section is no likeness.
+    Dotted names are compared by their last part, within the same section first: a shared section does not count as similar.
     """
     names = list(known)
     section, _, leaf = word.rpartition(".")

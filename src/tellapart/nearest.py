@@ -33,11 +33,11 @@ def nearest_rows(
     Args:
         queries: ``[Q, D]``, of unit norm where cosines are meant.
         gallery: ``[G, D]``.
-        k: rows a query.
+        k: rows per query.
         own: ``[Q]`` the row of ``gallery`` that a query must not find; -1 is none.
         same_above: rows with a larger product are left out.
-        block: queries at once; beside the arrays, memory is about ``block * (4096 + 2 k D)`` numbers.
-        advance: hears how many more queries are done.
+        block: queries at once; besides the arrays, memory is about ``block * (4096 + 2 k D)`` numbers.
+        advance: is called with how many more queries are done.
 
     Returns:
         ``[Q, k]`` int64 rows and ``[Q, k]`` float64 products; where there are fewer, the rest is -1 and -inf.
@@ -59,11 +59,11 @@ def in_order(queries: np.ndarray, gallery: np.ndarray, candidates: np.ndarray, k
     Args:
         queries: ``[B, D]``.
         gallery: ``[G, D]``.
-        candidates: ``[B, M]`` rows of ``gallery``, M at least ``k``, in any order; -1 is nobody.
+        candidates: ``[B, M]`` rows of ``gallery``, M at least ``k``, in any order; -1 is none.
         k: how many to keep.
 
     Returns:
-        ``[B, k]`` rows and products, as :func:`nearest_rows` returns them.
+        ``[B, k]`` rows and products, as ``nearest_rows`` returns them.
     """
     # einsum adds up every row in the same way; a matrix product may treat equal rows differently in the last bit
     products = np.einsum("bd,bmd->bm", np.asarray(queries, np.float64), gallery[candidates].astype(np.float64))
@@ -76,7 +76,7 @@ def in_order(queries: np.ndarray, gallery: np.ndarray, candidates: np.ndarray, k
 def _candidates(
     queries: np.ndarray, gallery: np.ndarray, count: int, own: np.ndarray | None, same_above: float
 ) -> np.ndarray:
-    """``[B, count]`` the rows of ``gallery`` with the largest products, in no order; -1 is nobody."""
+    """``[B, count]`` the rows of ``gallery`` with the largest products, in no order; -1 is none."""
     best = np.full((len(queries), count), -np.inf, np.result_type(queries, gallery))
     rows = np.full((len(queries), count), -1, np.int64)
     for start in range(0, len(gallery), _COLUMNS):

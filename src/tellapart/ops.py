@@ -122,7 +122,7 @@ def hardest_hinge(similarities: Tensor, margin: float = 0.2, *, same: Tensor | N
     Args:
         similarities: ``[B, B]`` cosines, rows images and columns captions; the diagonal holds the pairs.
         margin: m, on the scale of the similarities.
-        same: ``[B, B]`` bool, pairs that are no negatives of each other, such as images with the very same caption; none: only
+        same: ``[B, B]`` bool, pairs that are not negatives of each other, such as images with the very same caption; none: only
             the pairs themselves.
 
     Raises:

@@ -47,7 +47,7 @@ def _product(rows: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
 
 
 class _Product(torch.autograd.Function):
-    """``rows [M, K]`` times the transpose of ``weight [N, K]`` plus ``bias [N]``, and the way back by the same products."""
+    """``rows [M, K]`` times the transpose of ``weight [N, K]`` plus ``bias [N]``, and the backward pass by the same products."""
 
     @staticmethod
     def forward(ctx: Any, rows: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:

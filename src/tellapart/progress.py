@@ -52,7 +52,7 @@ class _Drawn:
 class _Written:
     """Lines in a log file or a pipe: ``training: 14 of 60, 2:20 elapsed, 7:40 left; loss 0.41``.
 
-    A thread writes them, so work that hangs shows a count that stands still instead of silence.
+    A thread writes them, so work that hangs shows a count that does not move instead of nothing.
 
     Args:
         description: of the work.
@@ -94,7 +94,7 @@ class _Written:
         sys.stderr.flush()
 
     def line(self) -> str:
-        """What is done, for how long, and how long the rest takes at this speed."""
+        """Finished work, elapsed time, and the estimated time of the rest."""
         elapsed = time.monotonic() - self._began
         parts = [] if self._total is None else [f"{self._done} of {self._total}"]
         parts += [f"{clock(elapsed)} elapsed"]
@@ -114,7 +114,7 @@ def clock(seconds: float) -> str:
 
 @contextmanager
 def bar(description: str, total: int | None, *, done: int = 0) -> Iterator[Bar]:
-    """Progress while the block runs: a bar on a terminal, else a line every :data:`INTERVAL` seconds.
+    """Progress while the block runs: a bar on a terminal, else a line every ``INTERVAL`` seconds.
 
     Args:
         description: of the work.

@@ -64,7 +64,7 @@ class SoftRollout:
 
 class SoftListener(Protocol):
     """A listener that reads distributions over words as well as texts: an ``nn.Module``, and a child of the objective that
-    trains it. Unlike those of a :class:`Listener`, its embeddings have gradients where they are enabled."""
+    trains it. Unlike those of a ``Listener``, its embeddings have gradients where they are enabled."""
 
     @property
     def name(self) -> str:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 
 TITLES = re.compile(r"mr|mrs|ms|dr|prof|st|mt|gen|col|sgt|capt|lt|rev|hon|vs|e\.g|i\.e|cf|approx|ca|ave|blvd")
-"""Abbreviations (without their last dot, in lower case) after whose dot a sentence goes on."""
+"""Abbreviations (without their last dot, in lower case) after whose dot a sentence continues."""
 
 BEFORE_NUMBERS = re.compile(r"nos?|figs?|vol|jan|feb|mar|apr|jun|jul|aug|sept?|oct|nov|dec")
-"""Those after whose dot it goes on where a digit follows."""
+"""Those after whose dot it continues where a digit follows."""
 
 AT_ENDS_TOO = re.compile(r"etc|[ap]\.m|u\.s|u\.k|jr|sr|inc|ltd|co|corp|dept|ft|est")
-"""Those after whose dot it goes on unless a capital follows."""
+"""Those after whose dot it continues unless a capital follows."""
 
 _END = re.compile(r"(?<![.!?…])[.!?…]+[\"'”’)\]]*(?=\s)|[。！？]+[」』”’）]*|\n+")
 _NEAR = 16
@@ -24,8 +24,8 @@ def split_sentences(text: str) -> list[str]:
     """The sentences of a caption, stripped; none of a text without words.
 
     A sentence ends at ``.``, ``!``, ``?`` or ``…`` (with quotes and brackets that close there) before white space, at a
-    full-width full stop, or at a line break. What follows need not begin with a capital: captioners often write none. It goes
-    on after the abbreviations above, and after a single capital ("J. Smith").
+    full-width full stop, or at a line break. What follows need not begin with a capital: captioners often write none. It
+    continues after the abbreviations above, and after a single capital ("J. Smith").
     """
     found, start = [], 0
     for end in _END.finditer(text):

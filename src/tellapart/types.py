@@ -154,7 +154,7 @@ class Rollout:
         return self.mask.sum(dim=1)
 
     def ids(self) -> list[str]:
-        """N image ids, one a caption."""
+        """N image ids, one per caption."""
         return [self.batch.ids[i] for i in self.image.tolist()]
 
     def references(self) -> list[list[str]]:
@@ -207,7 +207,7 @@ class Rollout:
 
 @dataclass(frozen=True)
 class Scores:
-    """What a captioner says of a rollout under the raw distribution (temperature 1, nothing cut off).
+    """Scores of a rollout by a captioner under the raw distribution (temperature 1, nothing cut off).
 
     Args:
         logprobs: ``[N, T]`` float32, natural log-probability of each chosen token; 0 where masked.
@@ -232,7 +232,7 @@ class StepOutput:
     Args:
         loss: scalar, a SUM over what ``weight`` counts.
         weight: scalar without gradient, what the loss is to be divided by.
-        logs: detached values a name, one an item (any shape); the mean over all items of the step is logged.
+        logs: detached values per name, one per item (any shape); the mean over all items of the step is logged.
     """
 
     loss: Tensor
@@ -249,7 +249,7 @@ Gather = Callable[[Tensor], Tensor]
 
 @runtime_checkable
 class MixedReward(Protocol):
-    """A reward that also tells its parts, as applied."""
+    """A reward that also returns its parts, as applied."""
 
     def __call__(self, rollout: Rollout) -> Tensor:
         """``[N]``, the sum of the parts."""
@@ -269,7 +269,7 @@ class LearnedReward(Protocol):
 
     def loss(self, real: Rollout, fake: Rollout) -> tuple[Tensor, dict[str, Tensor]]:
         """``([N_real + N_fake], logs)``: each row's binary cross-entropy in nats with gradient, human captions first, and
-        detached values a row, such as whether it was told right."""
+        detached values per row, such as whether it was classified correctly."""
         ...
 
 

@@ -163,7 +163,7 @@ def test_models_are_refused_before_lookalikes_are_searched(materials, tmp_path, 
     listened = ("--apart", "--listener", materials.listener)
     for words, sentence in (
         (("--lookalikes_in_prompt", "2"), "a captioner of type 'vision-encoder-decoder' reads one image per prompt"),
-        (("--verifier", materials.listener), "has cosines and does not tell what is true"),
+        (("--verifier", materials.listener), "has cosines and does not decide what is true"),
         (("--verifier", tmp_path / "nothing"), "does not exist"),
     ):
         code, _, said = caption(*listened, *words, "--output", tmp_path / "c.jsonl")

@@ -223,13 +223,13 @@ def test_captioner_and_features_must_fit(taught, album, tmp_path, capsys):
     assert "are 20 wide, but the captioner was made for 16" in capsys.readouterr().err
     section = {"captioner.new": '{"hidden_size": 8}'}
     assert album.train(kind, tmp_path / "b", "scst", str(folder), **section) == 2
-    assert "captioner.new is for a captioner that begins anew" in capsys.readouterr().err
+    assert "captioner.new is for a captioner with random weights" in capsys.readouterr().err
     assert album.train(kind, tmp_path / "d", "scst", str(folder), **{"captioner.lora.r": "4"}) == 2
     assert "trains in full: leave lora out" in capsys.readouterr().err
     if kind != "fc_lstm":
         assert album.train(kind, tmp_path / "c", **{"data.features": album.root / "mean"}) == 2
         assert (
-            f"{kind} captioners attend to regions, but the features are one vector an image" in capsys.readouterr().err
+            f"{kind} captioners attend to regions, but the features are one vector per image" in capsys.readouterr().err
         )
 
 

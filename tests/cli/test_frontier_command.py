@@ -176,7 +176,7 @@ def test_a_seed_redraws_the_start_of_the_world(tmp_path):
     (curve,) = planned(DICO, "--seeds", 2, "--redraw_start", "false", "--output_dir", tmp_path)
     assert {each.recipe["captioner"]["model_name_or_path"] for each in curve.points[0][1]} == {"world/xe"}
     assert len(curve.start) == 1
-    with pytest.raises(UsageError, match="no part of the built-in world"):
+    with pytest.raises(UsageError, match="not part of the built-in world"):
         content_of("world/nothing", "full")
 
 
@@ -243,7 +243,7 @@ def test_another_frontier_is_laid_over(toys, materials, capsys):
     assert main(["frontier", "--add", "a", "--add", "b", "--output_dir", "c", "--picture", "false"]) == 0
     assert len(json.loads(Path("c/frontier.json").read_text())["curves"]) == 3
     assert main(["frontier", "--add", "nowhere", "--output_dir", "c"]) == 2
-    assert "is no frontier" in capsys.readouterr().err
+    assert "is not a frontier" in capsys.readouterr().err
 
 
 @pytest.mark.slow

@@ -143,7 +143,7 @@ def test_what_cannot_be_pushed_is_told_before_training(materials, tmp_path, monk
     monkeypatch.setattr("huggingface_hub.get_token", lambda: None)
     recipe = materials.recipe(tmp_path, "xe")
     wrong = {
-        ("--push_to_hub", "true", "--hub_model_id", "me/mine"): "nobody is logged in",
+        ("--push_to_hub", "true", "--hub_model_id", "me/mine"): "no one is logged in",
         ("--push_to_hub", "true"): "give --hub_model_id owner/name",
         ("--hub_model_id", "me/mine"): "add --push_to_hub",
     }

@@ -156,7 +156,7 @@ def test_captions_told_apart_without_training_are_measured(materials, tmp_path, 
         ((*words[:8], "--apart"), "--apart needs a listener"),
         (("score", captions, *words[2:], "--apart"), "holds captions, but --apart draws them"),
         (("score", captions, "--references", materials.data, "--apart"), "--apart does not go with --references"),
-        ((*words, "--apart", "--verifier", materials.listener), "has cosines and does not tell what is true"),
+        ((*words, "--apart", "--verifier", materials.listener), "has cosines and does not decide what is true"),
     ):
         assert run(*some) == 2
         assert sentence in capsys.readouterr().err

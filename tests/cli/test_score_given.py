@@ -269,14 +269,14 @@ def test_protocols_are_listed_and_kept_to(tmp_path, capsys):
         capsys.readouterr().out
     )
     assert run(*words, "--protocol", "coco") == 2
-    assert "'coco' is no protocol: choose one of coco-karpathy-test" in capsys.readouterr().err
+    assert "'coco' is not a protocol: choose one of coco-karpathy-test" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
     ("content", "sentence"),
     [
         ("[", "is not readable JSON"),
-        ("7", "is no list of captions and no data set"),
+        ("7", "is neither a list of captions nor a data set"),
         ("[]", "holds no captions"),
         ("{}", "holds no captions"),
         ("[3]", "row 1 names no image (3)"),

@@ -1,4 +1,4 @@
-"""Two commands at one output: the second is refused with the first one's process; a stopped run begins anew by itself."""
+"""Two commands at one output: the second is refused with the first one's process; a stopped run starts again by itself."""
 
 from __future__ import annotations
 
@@ -77,7 +77,9 @@ def test_a_run_that_was_killed_before_its_first_checkpoint_begins_anew(materials
     shutil.rmtree(run / "checkpoint-2")
     capsys.readouterr()
     assert main(["train", str(recipe), *flags]) == 0
-    assert f"note: the run in {run} was stopped before its first checkpoint and begins anew." in capsys.readouterr().err
+    assert (
+        f"note: the run in {run} was stopped before its first checkpoint and starts again." in capsys.readouterr().err
+    )
     again = files(run)
     weights = "checkpoint-2/captioner/model.safetensors"
     assert again.keys() == whole.keys()

@@ -241,7 +241,7 @@ def test_refusals(tmp_path):
             convert(Memory({"train": [Example("1", image(1), (text,))]}), tmp_path / "x", "sidecars")
     with pytest.raises(UsageError, match="not valid Unicode"):
         convert(Memory({"train": [Example("1", image(1), ("\ud800",))]}), tmp_path / "x", "coco")
-    with pytest.raises(UsageError, match="is no image of a known kind"):
+    with pytest.raises(UsageError, match="is not an image of a known kind"):
         convert(Memory({"train": [Example("1", EncodedImage(b"x", "row 1"))]}), tmp_path / "x", "folder")
     assert not (tmp_path / "x").exists()
 

@@ -160,7 +160,7 @@ def test_what_is_wrong_with_an_image_is_named(make, tmp_path):
         features["2"]
     with pytest.raises(UsageError, match="image '3' hold no region"):
         features["3"]
-    with pytest.raises(UsageError, match="image '4' are no array of numbers"):
+    with pytest.raises(UsageError, match="image '4' are not an array of numbers"):
         features["4"]
     data = dataset(tmp_path, ["2", "1", "5", "3"])
     with pytest.raises(UsageError, match=r"no features of 1 of the 4 images of photos, first '5'"):
@@ -184,7 +184,12 @@ def test_broken_files_are_named(tmp_path):
 
 @pytest.mark.parametrize(
     ("name", "reason"),
-    [("none", "do not exist"), ("empty", "holds no features"), ("a.txt", "of no known form"), ("a.h5", "no HDF5 file")],
+    [
+        ("none", "do not exist"),
+        ("empty", "holds no features"),
+        ("a.txt", "of no known form"),
+        ("a.h5", "not an HDF5 file"),
+    ],
 )
 def test_what_is_no_set_of_features(tmp_path, name, reason):
     (tmp_path / "empty").mkdir()

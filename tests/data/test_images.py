@@ -292,7 +292,7 @@ def test_files_that_are_none(tmp_path):
     for name, words in {"x.jpg": "is a folder", "pipe.jpg": "is no ordinary file", "y.jpg": "does not exist"}.items():
         with pytest.raises(ImageError, match=f"{name} {words}"):
             ImageFile(tmp_path / name).open()
-    with pytest.raises(ImageError, match="is no path"):
+    with pytest.raises(ImageError, match="is not a path"):
         ImageFile(tmp_path / "a\0b.jpg").open()
     (tmp_path / "long.jpg").touch()
     os.truncate(tmp_path / "long.jpg", 2**31 + 1)  # sparse: takes no space

@@ -176,7 +176,7 @@ def test_patterns_of_images_shards_and_tables(photos, tmp_path):
             tmp_path / "lists" / f"{name}.json", [{"image": f"../photos/{i} x.png", "caption": name} for i in range(2)]
         )
     assert load_dataset(f"{tmp_path}/lists/a*.json").references[f"../photos/{1} x.png"] == ["a"]
-    with pytest.raises(UsageError, match=r"stands for 2 files \.json: name one"):
+    with pytest.raises(UsageError, match=r"matches 2 files \.json: name one"):
         load_dataset(f"{tmp_path}/lists/*.json")
     odd = picture(tmp_path / "a[1].png", 5)
     assert load_dataset(odd).ids == [odd.as_posix()], "a file of this very name is no pattern"

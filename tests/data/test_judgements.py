@@ -129,7 +129,7 @@ def test_files_of_no_or_a_broken_layout(tmp_path):
     with pytest.raises(UsageError, match="no judgements in a known layout"):
         read_judgements(tmp_path)
     (tmp_path / "ExpertAnnotations.txt").write_text("a.jpg\tb.jpg#9\t1\t2\t1\n")
-    with pytest.raises(UsageError, match=r"Flickr8k\.token\.txt beside it"):
+    with pytest.raises(UsageError, match=r"Flickr8k\.token\.txt next to it"):
         read_judgements(tmp_path)
     tokens(tmp_path)
     with pytest.raises(UsageError, match="a field is missing"):

@@ -123,7 +123,7 @@ def test_names_that_are_not_on_the_hub(tmp_path, monkeypatch):
     for name in ("data/captions.json", "photos/x.tar", "photos/a.png", "nowhere", "a/b/c"):
         with pytest.raises(UsageError, match=f"{name} does not exist: check the path"):
             load_dataset(name, split="train")
-    with pytest.raises(UsageError, match="hf://x is no name on the hub"):
+    with pytest.raises(UsageError, match="hf://x is not a name on the hub"):
         load_dataset("hf://x", split="train")
 
 

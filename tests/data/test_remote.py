@@ -337,7 +337,7 @@ def test_file_systems_that_are_not_there(tmp_path):
         load_dataset("nofs://x/y")
     with pytest.raises(UsageError, match="chains addresses"):
         load_dataset("zip://x.png::memory://x.zip")
-    with pytest.raises(UsageError, match="is no name on the hub: write hf://owner/name"):
+    with pytest.raises(UsageError, match="is not a name on the hub: write hf://owner/name"):
         load_dataset("hf://x")
     image = StoredImage("nofs://bucket/x.png")
     with pytest.raises(ImageError, match=r"nofs://bucket/x\.png"):

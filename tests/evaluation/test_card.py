@@ -131,7 +131,7 @@ def test_a_run_that_was_never_measured_says_so_and_what_is_no_run_is_refused(tmp
     assert "It was not measured" in card_text(run)
     assert "model-index" not in header_of(card_text(run))
     (tmp_path / "empty").mkdir()
-    with pytest.raises(UsageError, match="is no run of tellapart train"):
+    with pytest.raises(UsageError, match="is not a run of tellapart train"):
         card_text(tmp_path / "empty")
 
 

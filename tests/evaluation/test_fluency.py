@@ -48,7 +48,7 @@ def test_a_model_that_gives_no_numbers_is_refused():
     reader = LanguageModel(model, tokenizer, name="broken")
     with torch.no_grad():
         model.transformer.ln_f.bias.fill_(math.nan)  # after the reader has tried the model
-    with pytest.raises(UsageError, match=r"the language model broken .*probabilities that are no numbers"):
+    with pytest.raises(UsageError, match=r"the language model broken .*probabilities that are not numbers"):
         PerplexityMeasure(reader)(CAPTIONS)
 
 

@@ -86,7 +86,7 @@ def test_a_model_that_gives_no_numbers_is_refused(key):
     assert math.isfinite(PacScorer(listener)(captions, references)[0]["RefPAC-S"])
     listener.rows[key] = listener.rows[key] * math.nan
     for scorer in (PacScorer(listener), ListenerScorer(listener, "listener")):
-        with pytest.raises(UsageError, match=r"'given' gives (images|texts) embeddings that are no numbers"):
+        with pytest.raises(UsageError, match=r"'given' gives (images|texts) embeddings that are not numbers"):
             scorer(captions, references)
 
 
@@ -180,7 +180,7 @@ def test_a_matcher_that_gives_no_numbers_is_refused(tmp_path):
     broken.know_images([Example("a", ArrayImage(np.array(images(1)[0])), ())])
     with torch.no_grad():
         broken.model.itm_head.bias.fill_(math.nan)
-    with pytest.raises(UsageError, match="the matcher broken gives logits that are no numbers"):
+    with pytest.raises(UsageError, match="the matcher broken gives logits that are not numbers"):
         MatchScorer(broken)({"a": "a dog"}, {})
 
 

@@ -243,7 +243,7 @@ def test_the_file_is_plain_parquet(tmp_path):
 
 def test_a_table_of_something_else_is_no_file_of_neighbours(tmp_path):
     pyarrow.parquet.write_table(pyarrow.table({"id": ["a"], "caption": ["b"]}), tmp_path / "captions.parquet")
-    with pytest.raises(UsageError, match=r"captions.parquet is no file of neighbours"):
+    with pytest.raises(UsageError, match=r"captions.parquet is not a file of neighbours"):
         Neighbours.load(tmp_path / "captions.parquet")
     with pytest.raises(UsageError, match="does not exist"):
         Neighbours.load(tmp_path / "none.parquet")

@@ -100,10 +100,10 @@ def test_what_is_no_vision_transformer_is_refused(original, tmp_path):
 def test_files_that_hold_no_tensors_are_refused(tmp_path, base, original):
     broken = tmp_path / "broken.pth"
     broken.write_bytes(b"no tensors")
-    with pytest.raises(UsageError, match="no file of plain tensors"):
+    with pytest.raises(UsageError, match="not a file of plain tensors"):
         ClipListener.from_pretrained(broken, base=base)
     torch.save({"state_dict": io.BytesIO}, broken)  # a class: weights_only reads none
-    with pytest.raises(UsageError, match="no file of plain tensors"):
+    with pytest.raises(UsageError, match="not a file of plain tensors"):
         ClipListener.from_pretrained(broken, base=base)
     with pytest.raises(UsageError, match=r"checkpoint .*none\.pth does not exist"):
         ClipListener.from_pretrained(tmp_path / "none.pth", base=base)

@@ -192,7 +192,7 @@ def test_a_vocabulary_that_does_not_fit_is_refused():
         SoftClip(listener(), Words(pieces, len(pieces), (3,)))
     with pytest.raises(UsageError, match="is a 'siglip' model, which cannot read distributions"):
         SoftClip(ClipListener.from_parts(*siglip_parts(), prefix=""), captioner_words())
-    with pytest.raises(UsageError, match="leaves no room for a caption"):
+    with pytest.raises(UsageError, match="leaves no tokens for a caption"):
         SoftClip(listener(prefix="a dog " * 6), captioner_words())
 
 

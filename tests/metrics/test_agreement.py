@@ -60,7 +60,7 @@ def test_kappa_without_anything_to_disagree_on_is_undefined():
 
 
 def test_answers_that_do_not_fit_are_refused():
-    with pytest.raises(ValueError, match="no pairs"):
+    with pytest.raises(ValueError, match="not pairs"):
         cohen_kappa(["a"], ["a", "b"])
     for items in ([], [["a"]]):
         with pytest.raises(ValueError, match="two answers"):

@@ -63,7 +63,7 @@ def test_instances_are_read_by_image(tmp_path):
     other.write_text(json.dumps(content | {"images": [{"id": 7}], "annotations": [{"image_id": 7, "category_id": 1}]}))
     assert load_instances(path, other) == {"5": {"dog"}, "6": set(), "7": {"person"}}
     path.write_text('{"images": []}')
-    with pytest.raises(UsageError, match="no file of COCO instances"):
+    with pytest.raises(UsageError, match="not a file of COCO instances"):
         load_instances(path)
     with pytest.raises(UsageError, match="cannot be read"):
         load_instances(tmp_path / "none.json")

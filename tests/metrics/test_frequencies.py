@@ -118,7 +118,9 @@ class Runs:
 def test_a_pickle_that_would_run_something_is_refused(tmp_path, value):
     path = tmp_path / "df.p"
     path.write_bytes(pickle.dumps(value))
-    with pytest.raises(UsageError, match=r"df\.p is no table of document frequencies \(it holds .* which is not read"):
+    with pytest.raises(
+        UsageError, match=r"df\.p is not a table of document frequencies \(it holds .* which is not read"
+    ):
         load_frequencies(path, images=9)
 
 
@@ -127,15 +129,15 @@ def test_a_pickle_that_would_run_something_is_refused(tmp_path, value):
     [
         ("df.txt", b"", "of no known kind: give a .npz, .json, .p, .pkl"),
         ("none.npz", None, r"cannot be read \(No such file"),
-        ("df.npz", b"PK\x03\x04 broken", "no table"),
-        ("df.npz", b"words", "no table"),
-        ("df.json", b"{}", "no table"),
+        ("df.npz", b"PK\x03\x04 broken", "not a table"),
+        ("df.npz", b"words", "not a table"),
+        ("df.json", b"{}", "not a table"),
         ("df.json", b'{"images": 3, "end": "", "counts": {"a b c d e": 2}}', "1 to 4 words, not 5"),
         ("df.json", b'{"images": 3, "end": "", "counts": {"a": 4}}', "of 3 images, but an n-gram is counted in 4"),
         ("df.p", pickle.dumps([1]), "it is not a dictionary"),
         ("df.p", pickle.dumps({"ref_len": 3, "document_frequency": {"a": 2}}), "'a' is not a tuple of words"),
         ("df.p", pickle.dumps({"ref_len": 3, "document_frequency": {(str(i),): 2 for i in range(20)}}), "-words.p"),
-        ("df.p", pickle.dumps(field_table())[:-20], "no table"),
+        ("df.p", pickle.dumps(field_table())[:-20], "not a table"),
     ],
 )
 def test_other_files_are_refused_in_a_sentence(tmp_path, name, content, message):
@@ -151,7 +153,7 @@ def test_an_npz_whose_arrays_do_not_fit_is_refused(tmp_path):
     content = dict(np.load(path))
     for change in ({"totals": content["totals"][:-1]}, {"pairs": content["pairs"] + 9}, {"pairs": content["pairs"][0]}):
         np.savez(path, **content | change)
-        with pytest.raises(UsageError, match="no table"):
+        with pytest.raises(UsageError, match="not a table"):
             load_frequencies(path)
     with pytest.raises(UsageError, match=r"end the name in \.npz or \.json"):
         save_frequencies(DocumentFrequencies({}, 5), tmp_path / "df.p")

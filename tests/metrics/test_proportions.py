@@ -34,7 +34,7 @@ def test_the_ends_solve_the_score_equation(successes):
 
 def test_what_is_no_share_is_refused():
     for successes, trials, confidence in ((1, 0, 0.95), (3, 2, 0.95), (-1, 2, 0.95), (1, 2, 1.0)):
-        with pytest.raises(ValueError, match="no share"):
+        with pytest.raises(ValueError, match="not a share"):
             wilson_interval(successes, trials, confidence)
 
 

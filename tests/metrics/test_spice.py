@@ -230,7 +230,7 @@ def test_missing_parts_are_told_in_one_sentence_before_anything_starts(java, tmp
     assert "1 libraries of spice-1.0.jar are missing: put two.jar into" in refusal(other)
     assert "holds no spice-*.jar: install pycocoevalcap" in refusal(tmp_path / "nowhere")
     (tmp_path / "text.jar").write_text("no archive")
-    assert "is no jar" in refusal(tmp_path / "text.jar")
+    assert "is not a jar" in refusal(tmp_path / "text.jar")
     monkeypatch.setattr("tellapart.metrics.spice.find_spec", lambda name: None)
     assert "its jar is missing: install pycocoevalcap" in refusal(None)
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "no-java"))

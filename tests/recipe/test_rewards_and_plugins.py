@@ -139,7 +139,7 @@ def test_a_reward_may_have_a_listener_of_its_own(materials, tmp_path):
         ("x = 1", "offers nothing"),
         ("REWARDS = {'clip_s': print}", "a name that is taken"),
         ("REWARDS = {'mine': 3}", "not a class or function that makes a reward"),
-        ("METHODS = {'mine': 3}", "is no tellapart.objectives.Method"),
+        ("METHODS = {'mine': 3}", "is not a tellapart.objectives.Method"),
     ],
 )
 def test_a_file_that_cannot_be_used_is_told_in_a_sentence(tmp_path, text, said):

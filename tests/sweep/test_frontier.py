@@ -127,7 +127,7 @@ def test_a_moved_frontier_finds_its_points(tmp_path):
     (tmp_path / "old").rename(tmp_path / "new")
     (found,) = read_curves(tmp_path / "new")
     assert found.path("selected", 0, "CIDEr", "judge_R@1") == ([0.5, 0.7], [10.0, 5.0])
-    with pytest.raises(UsageError, match="is no frontier"):
+    with pytest.raises(UsageError, match="is not a frontier"):
         read_curves(tmp_path / "old")
 
 

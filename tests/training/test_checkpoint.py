@@ -237,7 +237,9 @@ def test_a_damaged_checkpoint_is_refused_with_a_remedy(tmp_path, lost, told, cut
         told = told.replace("lacks optimizer.pt", "optimizer.pt cannot be read")
     else:
         path.unlink()
-    with pytest.raises(UsageError, match=f"checkpoint-2 is no complete checkpoint .*{told}.*restore it, or delete it"):
+    with pytest.raises(
+        UsageError, match=f"checkpoint-2 is not a complete checkpoint .*{told}.*restore it, or delete it"
+    ):
         trained(tmp_path, max_steps=2, resume_from_checkpoint="last")
 
 

@@ -50,7 +50,7 @@ def refusal(status: int) -> HfHubHTTPError:
 @pytest.mark.parametrize(
     ("failure", "sentence"),
     [
-        (LocalTokenNotFoundError("none"), "nobody is logged in: run hf auth login"),
+        (LocalTokenNotFoundError("none"), "no one is logged in: run hf auth login"),
         (OfflineModeIsEnabled("offline"), "while HF_HUB_OFFLINE is set: unset it"),
         (ConnectionError("no route"), r"cannot be reached to push me/mine \(no route\): check the connection"),
         (TimeoutError("slow"), "cannot be reached"),

@@ -129,10 +129,10 @@ def test_a_seed_redraws_the_captioner_alone(built, monkeypatch):
 @pytest.mark.parametrize(
     ("path", "options", "message"),
     [
-        ("world/lissener", {}, "'world/lissener' is no part of the built-in world: choose one of world/backbone"),
-        ("world/judge-seed1", {}, "is no part of the built-in world"),
+        ("world/lissener", {}, "'world/lissener' is not part of the built-in world: choose one of world/backbone"),
+        ("world/judge-seed1", {}, "is not part of the built-in world"),
         ("world/xe-seed1", {"seed": 2}, "world/xe-seed1 and seed=2 name two different seeds"),
-        ("world/xe", {"size": "huge"}, "size='huge' is no size of the world: choose one of full, small"),
+        ("world/xe", {"size": "huge"}, "size='huge' is not a size of the world: choose one of full, small"),
     ],
 )
 def test_names_that_mean_nothing_are_refused(path, options, message):

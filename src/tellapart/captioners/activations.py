@@ -1,4 +1,4 @@
-"""What scoring captions with gradients keeps in memory until it is differentiated: counted, not guessed."""
+"""Memory of the activations of scoring captions with gradients, counted, not estimated."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Activations:
     Args:
         fixed: whatever the number of captions: copies of weights in another precision, for example.
         each: a caption more.
-        passing: for a caption, what is computed again on the way back, where layers are checkpointed.
+        passing: for a caption, what is computed again in the backward pass, where layers are checkpointed.
         logits: of the chunk of logits that is differentiated at a time.
     """
 
@@ -65,7 +65,7 @@ def activations(
         tokens: length of the captions.
         captions: scored at once.
         vision_learns: whether gradients reach the image tower.
-        checkpointed: whether layers are computed again on the way back.
+        checkpointed: whether layers are computed again in the backward pass.
         encoder: the family that encodes the images, where ``family`` has no image tower: a critic's reads the captioner's states.
         head: what reads the states instead of the output embedding: a critic's head.
         entropy: whether the loss has the entropies of the words.
@@ -106,7 +106,7 @@ def _run(
     states = family.teacher_forced(words, encoded, torch.arange(len(first), device=first.device))
     if head is None:
         return states
-    # As the head does it, but for its autocast, which the device meta does not know.
+    # As the head does it, except for its autocast, which the device meta does not know.
     return head.value(head.body(states.flatten(0, 1).to(head.value.weight.dtype)))
 
 
@@ -150,7 +150,7 @@ class _Saved:
 
 
 class _PlausibleNumbers(TorchDispatchMode):
-    """On the device ``meta`` there are no numbers to read: where code asks for one (is nothing padded?), it is told yes, or 1."""
+    """On the device ``meta`` there are no numbers to read: where code asks for one (is nothing padded?), it gets yes, or 1."""
 
     def __torch_dispatch__(self, function: Any, types: Any, given: Any = (), named: Any = None) -> Any:
         if function is torch.ops.aten._local_scalar_dense.default and given[0].device.type == "meta":

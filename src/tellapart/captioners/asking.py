@@ -1,6 +1,6 @@
-"""What a captioner is asked for one caption: its length, and what is known of the image, next to the prompt of all images.
+"""Requests per caption: its length and the image's context, next to the prompt of all images.
 
-A family whose prompt is a text is asked in words. Any other family reads one more token, which stands before the caption like a
+A family whose prompt is a text is asked in words. Any other family reads one more token, which comes before the caption like a
 prompt. Neither is scored.
 """
 
@@ -56,7 +56,7 @@ def prepare(family: Family, buckets: LengthBuckets, *, adapted: bool) -> None:
 
 
 def _lead_after(family: Family, prompt: str) -> str:
-    """What stands between a prompt and a caption."""
+    """The text between a prompt and a caption."""
     other = copy.copy(family)
     other.prompt = prompt
     other.special_tokens()

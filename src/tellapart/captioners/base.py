@@ -1,4 +1,4 @@
-"""What the rest of the package sees of a captioner."""
+"""The captioner's interface to the rest of the package."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Continuations:
 
 @dataclass(frozen=True)
 class Encoded:
-    """Images as the captioner's decoder reads them: computed once an image, shared by drawing and scoring.
+    """Images as the captioner's decoder reads them: computed once per image, shared by drawing and scoring.
 
     Args:
         states: ``[B, P, D]`` image states.
@@ -56,7 +56,7 @@ class Encoded:
 
 
 class FrozenReference(Protocol):
-    """A captioner as it was when training began; holds no trainable state and is no ``nn.Module``."""
+    """A captioner as it was when training began; holds no trainable state and is not an ``nn.Module``."""
 
     def __call__(self, rollout: Rollout, *, encoded: Encoded | None = None) -> Scores:
         """Log-probabilities of the rollout, without gradients."""
@@ -71,7 +71,7 @@ class Captioner(nn.Module, ABC):
 
     name: str = "captioner"
     feature_size: int | None = None
-    """Width of the image features it reads; none: it reads pictures, through :meth:`process`."""
+    """Width of the image features it reads; none: it reads pictures, through ``process``."""
     buckets: LengthBuckets | None = None
     """Lengths that captions can be asked for; none: it cannot be asked."""
 
@@ -81,12 +81,12 @@ class Captioner(nn.Module, ABC):
 
     @property
     def num_frames(self) -> int | None:
-        """Frames that it reads of each clip, which :meth:`process` is given as a list per clip; none: it reads stills."""
+        """Frames that it reads of each clip, which ``process`` is given as a list per clip; none: it reads stills."""
         return None
 
     @property
     def takes_frames(self) -> bool:
-        """Whether ``num_frames`` may be set, although the model reads stills by itself."""
+        """Whether ``num_frames`` may be set, although the model itself reads stills."""
         return False
 
     def reversed_frames(self, batch: Batch) -> Batch | None:
@@ -100,7 +100,7 @@ class Captioner(nn.Module, ABC):
 
     @abstractmethod
     def process(self, images: list[Image.Image]) -> dict[str, Tensor]:
-        """RGB images -> the tensors ``encode`` reads, one row an image; safe to call in a worker process."""
+        """RGB images -> the tensors ``encode`` reads, one row per image; safe to call in a worker process."""
 
     @abstractmethod
     def encode(self, batch: Batch) -> Encoded:
@@ -121,7 +121,7 @@ class Captioner(nn.Module, ABC):
     def generate_with_greedy(
         self, batch: Batch, decoding: Decoding, *, encoded: Encoded | None = None, greedy: Decoding | None = None
     ) -> tuple[Rollout, Rollout]:
-        """Samples or beams, as :meth:`generate` draws them, and the greedy caption of each image.
+        """Samples or beams, as ``generate`` draws them, and the greedy caption of each image.
 
         Args:
             batch: B images.
@@ -143,7 +143,7 @@ class Captioner(nn.Module, ABC):
     def unroll(self, batch: Batch, relaxation: Relaxation, *, encoded: Encoded | None = None) -> SoftRollout:
         """Draw one caption of each image, in eval mode but with gradients through the drawn words.
 
-        Random numbers are keyed by image id, as those of :meth:`generate`.
+        Random numbers are keyed by image id, as those of ``generate``.
 
         Raises:
             UsageError: this captioner's decoder cannot read mixtures of words.
@@ -159,12 +159,12 @@ class Captioner(nn.Module, ABC):
         """Sample ``num_return_sequences`` continuations of every prefix of captions, from ``shortest`` tokens up to all but the
         last; never has gradients, always in eval mode.
 
-        Random numbers are keyed by image id, as those of :meth:`generate`.
+        Random numbers are keyed by image id, as those of ``generate``.
 
         Args:
             rollout: one caption of each image, none longer than ``decoding.max_new_tokens``.
             decoding: of the samples; ``max_new_tokens`` counts the prefix.
-            shortest: tokens of the shortest prefix; 0 begins anew.
+            shortest: tokens of the shortest prefix; 0 starts from the beginning.
             encoded: of the rollout's batch, if it is known.
 
         Example::
@@ -183,7 +183,7 @@ class Captioner(nn.Module, ABC):
     def own_words(self, rollout: Rollout, probability: float, *, encoded: Encoded | None = None) -> Tensor:
         """``[N, T]``: a rollout's words, each replaced by a word drawn from the captioner with this probability.
 
-        For scheduled sampling: :meth:`forward` reads them and scores the rollout's own. Without gradients, in eval mode; keyed
+        For scheduled sampling: ``forward`` reads them and scores the rollout's own. Without gradients, in eval mode; keyed
         by image id and the caption's place among those of its image.
 
         Raises:
@@ -204,7 +204,7 @@ class Captioner(nn.Module, ABC):
         read: Tensor | None = None,
     ) -> Scores:
         """Score a rollout: the one differentiable entry. ``want`` may name ``entropy``, ``hidden``, ``logits``; ``read`` are
-        words ``[N, T]`` to read in place of the rollout's, which are scored (:meth:`own_words`)."""
+        words ``[N, T]`` to read in place of the rollout's, which are scored (``own_words``)."""
 
     @abstractmethod
     def reference(self) -> FrozenReference:

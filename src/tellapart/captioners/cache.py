@@ -75,7 +75,7 @@ class WrittenLayer(DynamicLayer):
         return self.length
 
     def select(self, index: Tensor) -> WrittenLayer:
-        """A layer of the rows at ``index``, with as much room."""
+        """A layer of the rows at ``index``, with the same capacity."""
         chosen = copy.copy(self)
         room = self._kept[0].shape[-2]
         chosen._kept = tuple(_roomy(part[:, :, : self.length], index, self.length, room) for part in self._kept)
@@ -140,7 +140,7 @@ class PiecewiseLayer(DynamicLayer):
     prefix T times. Here they share what came before.
 
     Args:
-        layer: what to go on from; it has been filled.
+        layer: the filled cache to continue from.
     """
 
     def __init__(self, layer: DynamicLayer) -> None:

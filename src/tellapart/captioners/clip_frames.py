@@ -24,7 +24,7 @@ from transformers.models.bert.modeling_bert import BertEncoder
 
 
 class ClipFramesConfig(PreTrainedConfig):
-    """Configuration of :class:`ClipFrames`.
+    """Configuration of ``ClipFrames``.
 
     Args:
         tower: fields of the tower's ``CLIPVisionConfig``; the encoder is as wide as the tower.
@@ -106,7 +106,7 @@ class ClipFrames(PreTrainedModel):
         return encoded.unflatten(1, (self.config.num_frames, -1))[:, :, 1:].mean(dim=(1, 2))
 
     def forward(self, pixel_values: Tensor, **_: Any) -> BaseModelOutputWithPooling:
-        """Tower and layers; ``pooler_output`` is :meth:`pooled`."""
+        """Tower and layers; ``pooler_output`` is ``pooled``."""
         states = self.encoded(self.tower_states(pixel_values))
         return BaseModelOutputWithPooling(last_hidden_state=states, pooler_output=self.pooled(states))
 

@@ -35,7 +35,7 @@ class Prefixes:
 
         Args:
             lengths: ``[N]`` tokens of the captions.
-            shortest: of the prefixes; 0 begins anew.
+            shortest: of the prefixes; 0 starts from the beginning.
             count: continuations of each.
         """
         rows = [(n, kept) for n, length in enumerate(lengths.tolist()) for kept in range(shortest, length)]

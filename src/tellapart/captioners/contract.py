@@ -1,6 +1,6 @@
-"""What every captioner must do, proved on two images before a training starts.
+"""The contract of every captioner, checked on two images before a training starts.
 
-Each fault refused here is silent otherwise: the loss falls, and the model learns something else.
+Each fault refused here goes unnoticed otherwise: the loss falls, and the model learns something else.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def check_captioner(captioner: Captioner, batch: Batch) -> None:
 
 
 def order_of_frames(captioner: Captioner, rollout: Rollout, logprobs: Tensor) -> str | None:
-    """A sentence where the captioner does not read the order of frames: it is no error, mean pooling does not either.
+    """A sentence where the captioner does not read the order of frames: this is not an error; mean pooling does not either.
 
     Args:
         captioner: the captioner.

@@ -78,7 +78,7 @@ class Contrasted:
         return self._steps
 
     def exact_logits(self, hidden: Tensor) -> Tensor:
-        """``[n, V]`` scores, not normalised, for what :class:`ContrastedSteps` gave."""
+        """``[n, V]`` scores, not normalised, for what ``ContrastedSteps`` gave."""
         assert self._steps is not None, "steps come first"
         own, posterior = self._steps.next_words(hidden)
         return own + self.strength * posterior

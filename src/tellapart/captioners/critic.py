@@ -210,7 +210,7 @@ def _targets(captioner: HuggingFaceCaptioner, lora: LoraOptions) -> str:
 
 def _twin_of(model: nn.Module, vision: nn.Module) -> Any:
     """Copies of the modules that share the parameters' memory; quantized weights (8 or 4 bits) are shared unchanged. An empty
-    module stands for the image tower, which the twin never runs and whose adapters, if any, are not the critic's."""
+    module replaces the image tower, which the twin never runs and whose adapters, if any, are not the critic's."""
     memo: dict[int, Any] = {id(vision): nn.Identity()} | {
         id(p): nn.Parameter(p.data, requires_grad=False) if type(p) is nn.Parameter else p for p in model.parameters()
     }
@@ -234,12 +234,12 @@ class Critic(nn.Module):
     model while values are computed and never while captions are drawn or scored. The value of a token is read from the state
     that predicts it, so it cannot know the token. Nothing of a loss on values reaches the captioner: image states and
     the captioner's weights count as constants. Its parameters are the head's and the adapter's alone; the captioner
-    is no child, and is neither trained nor saved through it.
+    is not a child, and is neither trained nor saved through it.
 
     Without an adapter (an LSTM has no projections to adapt) the captioner's own states are read, without gradients: the
     head is then all that learns. States are read in eval mode; the adapter's dropout follows the mode of the critic.
 
-    Departures: the paper's drawing of the head was not published (see :func:`residual_head`); it names LoRA of
+    Departures: the paper's drawing of the head was not published (see ``residual_head``); it names LoRA of
     6 million weights, which rank 16 on queries and values of OPT-2.7B comes near to (5.2 million).
 
     Args:
@@ -299,7 +299,7 @@ class Critic(nn.Module):
             self.states.save(folder)
 
     def load_weights(self, folder: Path) -> None:
-        """Read back, in place and bit for bit, what :meth:`save` wrote.
+        """Read back, in place and bit for bit, what ``save`` wrote.
 
         Raises:
             UsageError: the folder lacks it, or it is of another critic.

@@ -45,10 +45,10 @@ def inverse_cdf(scores: Tensor, uniform: Tensor) -> Tensor:
 
 
 BLOCK = 64
-"""Columns that :func:`largest` looks at together."""
+"""Columns that ``largest`` looks at together."""
 
 MANY = 4096
-"""From this vocabulary on, :func:`largest` is quicker than sorting out all continuations of an image together."""
+"""From this vocabulary on, ``largest`` is quicker than sorting out all continuations of an image together."""
 
 
 def largest(scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
@@ -101,7 +101,7 @@ class Chooser:
     Args:
         family: the model.
         decoding: how.
-        uniforms: as for :func:`draw`.
+        uniforms: as for ``draw``.
         vocabulary: width of the logits.
     """
 
@@ -143,7 +143,7 @@ def draw(
         family: the model.
         encoded: states of B images.
         decoding: how; beam search is not done here.
-        uniforms: ``[B * captions an image, max_new_tokens]`` in [0, 1) for sampling, a row of NaN for a greedy caption among
+        uniforms: ``[B * captions per image, max_new_tokens]`` in [0, 1) for sampling, a row of NaN for a greedy caption among
             samples; none for greedy search alone.
         logprobs: also return the raw log-probability of each token, ``[N, max_new_tokens]`` float32, 0 after EOS.
 
@@ -188,7 +188,7 @@ NEVER = -1.0e9
 
 @dataclass
 class _Beams:
-    """What is known of b images: k running beams, and the k best that ended.
+    """State of the search for b images: k running beams, and the k best that ended.
 
     Args:
         running: ``[b, k]`` summed log-probabilities.
@@ -240,7 +240,7 @@ def beam_search(family: Decodable, encoded: Encoded, decoding: Decoding) -> Tens
 def beams_with_greedy(
     family: Decodable, encoded: Encoded, decoding: Decoding, greedy: Decoding
 ) -> tuple[Tensor, Tensor]:
-    """The beams of :func:`beam_search`, and the greedy caption of every image, in one loop.
+    """The beams of ``beam_search``, and the greedy caption of every image, in one loop.
 
     Args:
         family: the model.
@@ -423,7 +423,7 @@ def draw_captions(
 def draw_with_greedy(
     family: Decodable, encoded: Encoded, ids: Sequence[str], decoding: Decoding, greedy: Decoding
 ) -> tuple[Tensor, Tensor]:
-    """Samples or beams as :func:`draw_captions` draws them, and the greedy caption of every image, in one loop.
+    """Samples or beams as ``draw_captions`` draws them, and the greedy caption of every image, in one loop.
 
     Args:
         family: the model.

@@ -23,7 +23,7 @@ from transformers.models.bert.modeling_bert import BertEncoder
 
 
 class EncodedClipConfig(PreTrainedConfig):
-    """Configuration of :class:`EncodedClip`.
+    """Configuration of ``EncodedClip``.
 
     Args:
         tower: fields of the tower's ``CLIPVisionConfig``.

@@ -111,7 +111,7 @@ def fresh_clip_transformer(
         max_caption_tokens: human captions are cut to this many tokens, their end counted.
 
     Raises:
-        UsageError: a number cannot be used, or ``tower`` is no CLIP.
+        UsageError: a number cannot be used, or ``tower`` is not a CLIP.
     """
     from transformers import AutoImageProcessor, AutoTokenizer
 
@@ -150,7 +150,7 @@ def _vision_tower(source: str | Path) -> Any:
     """The vision tower of a CLIP with all of its weights.
 
     Raises:
-        UsageError: it is no CLIP, or weights are missing.
+        UsageError: it is not a CLIP, or weights are missing.
     """
     from transformers import AutoConfig, CLIPVisionModel
 

@@ -10,7 +10,7 @@ from tellapart.products import product
 
 
 class FastLinear(nn.Linear):
-    """``nn.Linear`` by :func:`tellapart.products.product`."""
+    """``nn.Linear`` by ``product``."""
 
     def forward(self, input: Tensor) -> Tensor:
         """``[..., N]`` for ``[..., K]``."""
@@ -18,7 +18,7 @@ class FastLinear(nn.Linear):
 
 
 class FastConv1D(Conv1D):
-    """``Conv1D``, a linear layer with its weight transposed, by :func:`tellapart.products.product`."""
+    """``Conv1D``, a linear layer with its weight transposed, by ``product``."""
 
     def forward(self, x: Tensor) -> Tensor:
         """``[..., N]`` for ``[..., K]``."""

@@ -47,7 +47,7 @@ COMPARED = 2
 class HuggingFaceCaptioner(Captioner):
     """A model, its image processor and its tokenizer.
 
-    Make one with :meth:`from_pretrained` or :meth:`from_parts`.
+    Make one with ``from_pretrained`` or ``from_parts``.
 
     Attributes:
         network: what trains: the model, or peft's wrapper around it.
@@ -55,7 +55,7 @@ class HuggingFaceCaptioner(Captioner):
         text: reads and writes captions; ``text.cut`` counts the human captions that were cut.
         buckets: lengths that captions can be asked for; none: the captioner has no length buckets.
         asked_bucket: the bucket that drawn captions are asked for; none draws one for each image, keyed by image id.
-        changed_parts: parts (:attr:`Family.parts`) that train, or have been trained, next to an adapter, and are saved with it.
+        changed_parts: parts (``parts``) that train, or have been trained, next to an adapter, and are saved with it.
     """
 
     def __init__(
@@ -119,12 +119,12 @@ class HuggingFaceCaptioner(Captioner):
 
         Args:
             name_or_path: folder or hub id.
-            train: ``decoder`` trains everything but the image tower, ``all`` the image tower too, ``bridge`` only what
-                stands between it and a language model; a list of such parts by name (BLIP-2, InstructBLIP: ``query_tokens``,
+            train: ``decoder`` trains everything but the image tower, ``all`` the image tower too, ``bridge`` only the
+                layers between it and a language model; a list of such parts by name (BLIP-2, InstructBLIP: ``query_tokens``,
                 ``qformer``, ``projection``) trains these only.
             lora: train a new low-rank adapter on the text side or the image tower instead, or next to such parts.
             dtype: ``float32``, ``bfloat16`` or ``float16``: of the stored weights.
-            gradient_checkpointing: recompute layers on the way back instead of keeping their activations.
+            gradient_checkpointing: recompute layers in the backward pass instead of keeping their activations.
             revision: branch, tag or commit on the hub.
             max_caption_tokens: human captions are cut to this many tokens; none takes the saved value, else 64.
             prompt: words the model reads before it writes a caption; none takes the saved ones, else the family's.
@@ -132,7 +132,7 @@ class HuggingFaceCaptioner(Captioner):
             logits_budget: GiB of logits that scoring with gradients keeps, beyond which it computes them twice; none: 1 on a CPU,
                 a tenth of a GPU's memory.
             rollout_dtype: ``float32``; ``bfloat16``: draw captions under autocast; ``tf32``: draw with the factors of products
-                rounded to TF32, on CUDA. Scores and their gradients stay as they are, and so does :meth:`draw`.
+                rounded to TF32, on CUDA. Scores and their gradients stay as they are, and so does ``draw``.
             length_buckets: most words of each length bucket but the last; none takes the saved ones, if there are any.
 
         Raises:
@@ -184,15 +184,15 @@ class HuggingFaceCaptioner(Captioner):
             image_processor: its image processor.
             tokenizer: its tokenizer.
             processor: what joins the two, for families that have such a thing.
-            prompt: as in :meth:`from_pretrained`.
-            train: as in :meth:`from_pretrained`.
-            lora: as in :meth:`from_pretrained`; the model must have been loaded from somewhere an adapter can refer to.
+            prompt: as in ``from_pretrained``.
+            train: as in ``from_pretrained``.
+            lora: as in ``from_pretrained``; the model must have been loaded from somewhere an adapter can refer to.
             adapter: folder of a saved adapter to continue training.
-            gradient_checkpointing: as in :meth:`from_pretrained`.
-            max_caption_tokens: as in :meth:`from_pretrained`.
-            logits_budget: as in :meth:`from_pretrained`.
-            rollout_dtype: as in :meth:`from_pretrained`.
-            length_buckets: as in :meth:`from_pretrained`; may add tokens to tokenizer and model.
+            gradient_checkpointing: as in ``from_pretrained``.
+            max_caption_tokens: as in ``from_pretrained``.
+            logits_budget: as in ``from_pretrained``.
+            rollout_dtype: as in ``from_pretrained``.
+            length_buckets: as in ``from_pretrained``; may add tokens to tokenizer and model.
 
         Raises:
             UsageError: the model is of an unknown family, or options conflict.
@@ -370,7 +370,7 @@ class HuggingFaceCaptioner(Captioner):
         self, batch: Batch, shown: Sequence[Sequence[int]], prompt: str, *, encoded: Encoded | None = None
     ) -> Encoded:
         """States of rows that show several images each, in order, and then ask a prompt; captions are drawn and scored with
-        them as with those of :meth:`encode`.
+        them as with those of ``encode``.
 
         Args:
             batch: B images.
@@ -502,7 +502,7 @@ class HuggingFaceCaptioner(Captioner):
 
     def unroll(self, batch: Batch, relaxation: Relaxation, *, encoded: Encoded | None = None) -> SoftRollout:
         """Draw one caption of each image, in eval mode but with gradients through the drawn words; with ``multinomial`` they
-        are those of :meth:`generate` with ``do_sample``. Checkpointed by steps if the captioner is checkpointed.
+        are those of ``generate`` with ``do_sample``. Checkpointed by steps if the captioner is checkpointed.
 
         Raises:
             UsageError: mixtures of words are to be read and the family cannot.
@@ -527,7 +527,7 @@ class HuggingFaceCaptioner(Captioner):
         return replace(rollout, bucket=own_buckets(rollout.texts, self.buckets).to(self.device))
 
     def own_words(self, rollout: Rollout, probability: float, *, encoded: Encoded | None = None) -> Tensor:
-        """Word by word for recurrent captioners; for others in one pass over the rollout (:mod:`.scheduled`)."""
+        """Word by word for recurrent captioners; for others in one pass over the rollout (``.scheduled``)."""
         with evaluating(self):
             encoded, row = self._of(rollout, self.encode(rollout.batch) if encoded is None else encoded)
             return words_to_read(
@@ -584,7 +584,7 @@ class HuggingFaceCaptioner(Captioner):
         write_parts(self, folder)
 
     def load_weights(self, folder: Path) -> None:
-        """Read back, in place and bit for bit, what :meth:`save` wrote.
+        """Read back, in place and bit for bit, what ``save`` wrote.
 
         Raises:
             UsageError: the folder lacks them, or they are of another model.

@@ -1,4 +1,4 @@
-"""What of a model learns, and whether its activations are kept or computed again."""
+"""The weights of a model that train, and whether its activations are kept or computed again."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def _freeze_all_but(parts: Sequence[str], family: Family, *, adapted: bool) -> N
 
 
 def checkpoint_layers(model: Any) -> None:
-    """Have a model of transformers compute its layers again on the way back, where it is in train mode."""
+    """Have a model of transformers compute its layers again in the backward pass, where it is in train mode."""
     # transformers 5.23 renamed it and warns about the old name.
     enable = getattr(model, "activation_checkpointing_enable", model.gradient_checkpointing_enable)
     enable({"use_reentrant": False})

@@ -27,12 +27,12 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch
 
 @dataclass(frozen=True)
 class Parts:
-    """What a folder or hub repository holds.
+    """The content of a folder or hub repository.
 
     Args:
         model: the model, on the CPU.
         processors: its image processor and its tokenizer.
-        manifest: what tellapart wrote beside them, else empty.
+        manifest: what tellapart wrote next to them, else empty.
         adapter: folder of a LoRA adapter that is still to be put on the model.
     """
 
@@ -46,7 +46,7 @@ def source(name_or_path: str | Path) -> str:
     """An existing folder as an absolute path, or a hub id unchanged.
 
     Raises:
-        UsageError: it is written like a path and there is no such folder.
+        UsageError: it is written like a path, and there is no such folder.
     """
     path = Path(name_or_path).expanduser()
     if path.is_dir():
@@ -70,13 +70,13 @@ def _read(what: str, files: str, name: str, load: Any, **options: Any) -> Any:
         if Path(name).is_dir():
             raise UsageError(f"folder {name} lacks a usable {what} ({reason}): add or repair {files}.") from error
         raise UsageError(
-            f"captioner {name!r} is no folder here, and the Hugging Face hub gave no {what} for it ({reason}): "
+            f"captioner {name!r} is not a folder here, and the Hugging Face hub gave no {what} for it ({reason}): "
             "check the spelling, the connection and HF_HUB_OFFLINE."
         ) from error
 
 
 def read_manifest(folder: str | Path) -> dict[str, Any]:
-    """What tellapart wrote about a folder; empty for plain transformers ones."""
+    """tellapart's manifest of a folder; empty for plain transformers ones."""
     path = Path(folder) / MANIFEST
     try:
         return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
@@ -162,7 +162,7 @@ def read_parts(
     base, base_revision = _base_of(adapter) if adapter else (name, revision)
     with quiet_loading(base):
         model = _read_model(base, dtype, base_revision, quantization)
-    # An adapter's folder usually holds the processors too; what it lacks is read beside the model.
+    # An adapter's folder usually holds the processors too; what it lacks is read next to the model.
     places = [(name, revision), (base, base_revision)]
     return Parts(model, _read_processors(family_class(model.config), places), read_manifest(name), adapter)
 

@@ -13,11 +13,11 @@ from torch import Tensor, nn
 from transformers import AutoConfig, AutoModelForImageTextToText, PreTrainedConfig, PreTrainedModel, initialization
 
 State = tuple[Tensor, Tensor]
-"""``(h, c)``, each ``[n, hidden_size]``; of :class:`UpDown` twice as wide, both of its LSTMs side by side."""
+"""``(h, c)``, each ``[n, hidden_size]``; of ``UpDown`` twice as wide, both of its LSTMs side by side."""
 
 
 class FcLstmConfig(PreTrainedConfig):
-    """Configuration of :class:`FcLstm`.
+    """Configuration of ``FcLstm``.
 
     Args:
         feature_size: width of the image features.
@@ -27,7 +27,7 @@ class FcLstmConfig(PreTrainedConfig):
         pad_token_id: fills captions after their end.
         bos_token_id: what the LSTM reads before the first word.
         eos_token_id: ends a caption.
-        unk_token_id: stands for rare words in human captions; never drawn.
+        unk_token_id: replaces rare words in human captions; never drawn.
     """
 
     model_type: ClassVar[str] = "fc_lstm"
@@ -44,7 +44,7 @@ class FcLstmConfig(PreTrainedConfig):
 
 
 class Att2in2Config(FcLstmConfig):
-    """Configuration of :class:`Att2in2`: that of :class:`FcLstm`, and the attention's width.
+    """Configuration of ``Att2in2``: that of ``FcLstm``, and the attention's width.
 
     Args:
         attention_size: width in which regions and state are compared.
@@ -56,7 +56,7 @@ class Att2in2Config(FcLstmConfig):
 
 
 class UpDownConfig(Att2in2Config):
-    """Configuration of :class:`UpDown`: that of :class:`Att2in2` with the paper's width."""
+    """Configuration of ``UpDown``: that of ``Att2in2`` with the paper's width."""
 
     model_type: ClassVar[str] = "updown"
 
@@ -64,7 +64,7 @@ class UpDownConfig(Att2in2Config):
 
 
 class LstmModel(PreTrainedModel):
-    """What all of these captioners share: word embeddings, dropout and the output layer."""
+    """Shared by all of these captioners: word embeddings, dropout and the output layer."""
 
     main_input_name = "features"
     base_model_prefix = ""
@@ -97,7 +97,7 @@ class LstmModel(PreTrainedModel):
         raise NotImplementedError
 
     def keep(self, features: Tensor, mask: Tensor | None = None) -> tuple[Tensor, ...]:
-        """What every step reads of the images, with one row each.
+        """The image states that every step reads, one row per image.
 
         Args:
             features: of n images.
@@ -111,19 +111,19 @@ class LstmModel(PreTrainedModel):
         Args:
             words: embeddings of what is read.
             state: of n rows.
-            kept: what :meth:`keep` gave, of the images of these n rows.
+            kept: what ``keep`` gave, of the images of these n rows.
             mask: ``[n, R]`` bool, which regions are real; none: all.
         """
         raise NotImplementedError
 
     def forward(self, features: Tensor, input_ids: Tensor, mask: Tensor | None = None) -> Tensor:
-        """``[n, t, V]`` logits of what follows each of ``input_ids [n, t]``, which begin with BOS, one row an image."""
+        """``[n, t, V]`` logits of what follows each of ``input_ids [n, t]``, which begin with BOS, one row per image."""
         state, kept = self.start(features), self.keep(features, mask)
         return self.head(self.run(self.embedding(input_ids), state, kept, mask)[0])
 
 
 class FcLstm(LstmModel):
-    """An LSTM that is told the image once, by its first state.
+    """An LSTM that receives the image once, as its first state.
 
     Chen and Jin (CVPR 2020, section 5: the ResNet-152 vector through one fully connected layer, LSTM of 512), after Vinyals
     et al. (CVPR 2015). The layer's output is both h and c; the paper names the state only, the authors' code for another
@@ -154,7 +154,7 @@ class FcLstm(LstmModel):
         return first, first
 
     def run(self, words: Tensor, state: State, kept: tuple[Tensor, ...], mask: Tensor | None) -> tuple[Tensor, State]:
-        """All words in one call of the fused LSTM; a single one by its cell, since the fused LSTM lays out its weights anew in
+        """All words in one call of the fused LSTM; a single one by its cell, since the fused LSTM lays out its weights again in
         every call (on a CPU three times the cost of the step)."""
         words = self.dropout(words)
         if words.shape[1] == 1:

@@ -52,7 +52,7 @@ class ImageNoise(nn.Module):
 
     @classmethod
     def from_pretrained(cls, folder: str | Path) -> ImageNoise:
-        """What a checkpoint keeps as ``noise/``.
+        """The content of ``noise/`` in a checkpoint.
 
         Raises:
             UsageError: the folder holds none.

@@ -27,7 +27,7 @@ WHOLE = (
 
 
 def quantization_config(quantization: Quantization, config: Any, dtype: Any) -> Any:
-    """What transformers needs to load a captioner's language model so.
+    """The configuration with which transformers loads a captioner's language model quantized.
 
     Args:
         quantization: ``int8`` (LLM.int8, Dettmers et al. 2022) or ``nf4`` (QLoRA, Dettmers et al. 2023).

@@ -99,6 +99,6 @@ def _in_one_pass(
 
 
 def _drawn(family: Family, states: Tensor, numbers: Tensor) -> Tensor:
-    """``[n]`` words drawn after ``states [n, D]``, as :meth:`Captioner.generate` draws samples."""
+    """``[n]`` words drawn after ``states [n, D]``, as ``generate`` draws samples."""
     no_words = torch.empty((len(states), 0), dtype=torch.long, device=states.device)
     return inverse_cdf(restricted(family.exact_logits(states), no_words, family, Decoding()), numbers)

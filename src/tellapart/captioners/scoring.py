@@ -23,11 +23,11 @@ measured where 0.3 GB were in use).
 """
 
 LOGITS_BUDGET = 1.0
-"""GiB of logits that one scoring keeps for the way back unless told otherwise, on a CPU; on a GPU it is a tenth of its memory."""
+"""GiB of logits that one scoring keeps for the backward pass by default, on a CPU; on a GPU it is a tenth of its memory."""
 
 COPIES = 4
 """Arrays as large as the logits while they are differentiated by autograd, as for entropies: logits, log-probabilities, and the
-gradients of both. :class:`_ChosenLogprobs` has one."""
+gradients of both. ``_ChosenLogprobs`` has one."""
 
 BUCKET_OVERHEAD = 128
 """What one more pass through the decoder costs, in tokens; measured on one CPU thread with a 2-layer decoder."""
@@ -60,7 +60,7 @@ def length_buckets(lengths: list[int], overhead: int = BUCKET_OVERHEAD) -> list[
 class _ChosenLogprobs(torch.autograd.Function):
     """``[M]`` log-probabilities of ``targets [M]`` under ``logits [M, V]``, whose memory becomes that of their softmax.
 
-    Nothing else of ``[M, V]`` is made on either way. The logits must be nobody else's, and the way back can be walked once.
+    Nothing else of ``[M, V]`` is made on either way. The logits must not be used elsewhere, and backward runs once.
     """
 
     @staticmethod
@@ -84,14 +84,14 @@ class _ChosenLogprobs(torch.autograd.Function):
 def logits_alive(
     count: int, device: torch.device, *, entropy: bool = False, budget: float | None = None
 ) -> tuple[bool, int]:
-    """Whether ``count`` logits are kept for the way back, and how many floats of logits are alive at once if they are
+    """Whether ``count`` logits are kept for the backward pass, and how many floats of logits are alive at once if they are
     differentiated.
 
     Args:
         count: of logits.
         device: where they are.
         entropy: whether autograd differentiates them, as for entropies.
-        budget: GiB that may be kept; none: :data:`LOGITS_BUDGET`, on a GPU a tenth of its memory.
+        budget: GiB that may be kept; none: ``LOGITS_BUDGET``, on a GPU a tenth of its memory.
     """
     if budget is None:
         gpu = device.type == "cuda"
@@ -112,8 +112,8 @@ def token_logprobs(
 ) -> tuple[Tensor, Tensor | None]:
     """``(log p [M], entropy [M] or None)`` of ``targets [M]`` given ``hidden [M, D]``, in float32.
 
-    With gradients, logits are kept up to the ``budget`` of :func:`logits_alive`. Beyond it, and without gradients, they are
-    computed a chunk of rows at a time; with gradients a chunk's logits are then dropped and computed again on the way back.
+    With gradients, logits are kept up to the ``budget`` of ``logits_alive``. Beyond it, and without gradients, they are
+    computed a chunk of rows at a time; with gradients a chunk's logits are then dropped and computed again in the backward pass.
     """
 
     def chunk(states: Tensor, chosen: Tensor) -> tuple[Tensor, Tensor]:
@@ -146,7 +146,7 @@ class _Reader:
     def __init__(self, family: Family, encoded: Encoded, *, share_prefix: bool) -> None:
         self.family, self.encoded, self.first = family, encoded, None
         if share_prefix:
-            # The start tokens and the image's keys and values: once an image, not once a caption.
+            # The start tokens and the image's keys and values: once per image, not once per caption.
             self.cache = family.new_cache()
             self.first = family.prefix(encoded, self.cache)
 
@@ -161,7 +161,7 @@ class _Reader:
         return torch.cat([first, self.family.decode(tokens[:, :-1], self.encoded, image, cache)], dim=1)
 
     def at_once(self, image: Tensor, tokens: Tensor, mask: Tensor) -> tuple[Tensor, tuple[Tensor, Tensor]] | None:
-        """What :func:`token_states` returns, in one pass over the real words; none where the family has no such pass."""
+        """What ``token_states`` returns, in one pass over the real words; none where the family has no such pass."""
         assert self.first is not None, "there is a prefix to share"
         rows = mask[:, 0].nonzero().squeeze(1)
         first, place = self.first[image[rows]], (rows, torch.zeros_like(rows))
@@ -179,7 +179,7 @@ def token_states(
 ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
     """``[M, D]`` states that predict the M real tokens, bucket after bucket, and the (row, column) of each.
 
-    The arguments are those of :func:`score`; at least one token must be real.
+    The arguments are those of ``score``; at least one token must be real.
     """
     read = _Reader(family, encoded, share_prefix=share_prefix)
     if share_prefix and (found := read.at_once(image, tokens, mask)) is not None:
@@ -219,7 +219,7 @@ def score(
         share_prefix: compute what captions of an image have in common once; layers that are checkpointed keep no cache,
             so they need it off.
         read: ``[N, T]`` words that the model reads in place of ``tokens``, which stay those that are scored; none: the same.
-        budget: as for :func:`logits_alive`.
+        budget: as for ``logits_alive``.
 
     Raises:
         ValueError: ``want`` names something else.

@@ -21,7 +21,7 @@ class Steps(ABC):
 
     Attributes:
         first: ``[B, D]`` states that predict the first word of every image's captions.
-        image: ``[n]``, the image of each row; rows of an image stand together, images in order.
+        image: ``[n]``, the image of each row; rows of an image are adjacent, images in order.
     """
 
     first: Tensor
@@ -41,7 +41,7 @@ class Steps(ABC):
 
 
 class Decodable(Protocol):
-    """What drawing asks of a model: a family, or one whose scores are weighed against other images."""
+    """The interface that drawing needs of a model: a family, or one whose scores are weighed against other images."""
 
     @property
     def eos(self) -> Sequence[int]:
@@ -64,11 +64,11 @@ class Decodable(Protocol):
         ...
 
     def steps(self, encoded: Encoded, count: int, longest: int, *, beams: bool = False) -> Steps:
-        """What reads one word of every caption per call."""
+        """A decoder that reads one word of every caption per call."""
         ...
 
     def exact_logits(self, hidden: Tensor) -> Tensor:
-        """``[n, V]`` scores of the next word in float32, for states that :meth:`steps` gave."""
+        """``[n, V]`` scores of the next word in float32, for states that ``steps`` gave."""
         ...
 
 
@@ -90,7 +90,7 @@ class CachedSteps(Steps):
         self._cache = written(self._cache, self.image, longest)
 
     def read(self, words: Tensor) -> Tensor:
-        """Through :meth:`Family.decode`."""
+        """Through ``decode``."""
         return self._family.decode(words[:, None], self._encoded, self.image, self._cache)[:, -1]
 
     def keep(self, rows: Tensor) -> None:

@@ -26,7 +26,7 @@ from tellapart.types import Decoding
 
 
 class _Passed(torch.autograd.Function):
-    """One tensor of ``[n, V]``, the spread, is all that is kept for the way back: written as
+    """One tensor of ``[n, V]``, the spread, is all that is kept for the backward pass: written as
     ``(one_hot - spread).detach() + spread`` it would be several, at every step."""
 
     @staticmethod
@@ -50,13 +50,13 @@ def passed_words(scores: Tensor, drawn: Tensor, soft: Tensor, ended: Tensor | No
     """``[n, V]`` vectors to pass on.
 
     Args:
-        scores: ``[n, V]`` whose softmax is the spread: raw logits, or :func:`perturbed` ones.
+        scores: ``[n, V]`` whose softmax is the spread: raw logits, or ``perturbed`` ones.
         drawn: ``[n]`` long, the drawn words.
         soft: ``[n]`` bool, true where the spread is passed, false where the drawn word is.
         ended: ``[n]`` bool, rows that pass the drawn word without gradient, since their caption ended; none: no row.
 
     Returns:
-        A distribution or a one-hot vector a row; gradients flow to ``scores`` as if every row were the softmax.
+        A distribution or a one-hot vector per row; gradients flow to ``scores`` as if every row were the softmax.
     """
     ended = torch.zeros_like(soft) if ended is None else ended
     return _Passed.apply(scores, drawn, soft & ~ended, ended)
@@ -69,7 +69,7 @@ def perturbed(logits: Tensor, noise: Tensor, temperature: float) -> Tensor:
 
 
 class _Chance:
-    """What is drawn at random: keyed by image id, from one number of torch's global generator.
+    """Random numbers: keyed by image id, from one number of torch's global generator.
 
     With ``multinomial``, the words are those that sampling by ``generate`` draws.
     """
@@ -100,7 +100,7 @@ def _begin(family: Family, encoded: Encoded) -> tuple[Tensor, Any]:
 def _read(family: Family, words: Tensor, table: Tensor | None, encoded: Encoded, cache: Any) -> tuple[Tensor, Any]:
     """``([B, D], cache)``: states that predict the words after ``words``, ids ``[B]`` or, with a table, mixtures ``[B, V]``.
 
-    Computed again on the way back, it must find modes and cache as they were: so both are its own.
+    Computed again in the backward pass, it must find modes and cache as they were: so both are its own.
     """
     image, cache = torch.arange(len(words), device=words.device), fork(cache)
     with eval_mode(family.model):
@@ -119,17 +119,17 @@ def _call(step: Callable[..., Any], *given: Any) -> Any:
 def unroll(
     family: Family, encoded: Encoded, ids: Sequence[str], relaxation: Relaxation, *, checkpointed: bool = False
 ) -> tuple[Tensor, Tensor]:
-    """Draw one caption of each image with keys and values cached, one step of the decoder a word.
+    """Draw one caption of each image with keys and values cached, one step of the decoder per word.
 
     Captions that ended stay in the batch: choosing rows of the image's keys and values would copy them, and each copy would be
-    kept for the way back.
+    kept for the backward pass.
 
     Args:
         family: the model.
         encoded: states of B images.
         ids: of these images.
         relaxation: how.
-        checkpointed: compute the decoder's steps again on the way back; kept of a step are its cache, its vector and its
+        checkpointed: compute the decoder's steps again in the backward pass; kept of a step are its cache, its vector and its
             spread.
 
     Returns:

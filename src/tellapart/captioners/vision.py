@@ -26,7 +26,7 @@ class VisionFeatures:
     not see the order of frames, so ``mean`` has lost it; a ``clip_frames`` tower reads all frames at once.
 
     The map is the last hidden state: of a ResNet or ConvNeXt ``[C, h, w]``, of a transformer its patches; class and
-    register tokens, which stand before them, are left out. Of models of images and texts (CLIP, SigLIP) the image half is
+    register tokens, which come before them, are left out. Of models of images and texts (CLIP, SigLIP) the image half is
     taken, without its pooling and its projection.
 
     Args:

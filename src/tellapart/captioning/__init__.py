@@ -1,1 +1,1 @@
-"""Captioning a collection: what is captioned, in which batches, judged how, written where, and going on after a stop."""
+"""Captioning a collection: planning, batches, checks, outputs, and resuming after interruption."""

@@ -141,7 +141,7 @@ class Comparison:
 
         Args:
             captioner: draws.
-            batch: the images, and after them those of :meth:`distractors`.
+            batch: the images, and after them those of ``distractors``.
             described: how many of the first get candidates.
             decoding: how.
             encoded: of the batch.
@@ -174,7 +174,7 @@ class Comparison:
         return self.among.lookalikes.get(name, ())[:count]
 
     def contrast(self, batch: Batch, described: int) -> Contrast | None:
-        """Which rows of a batch contrastive decoding rules out; the image itself stands for a look-alike that is not there."""
+        """Which rows of a batch contrastive decoding rules out; the image itself fills the place of a missing look-alike."""
         if not self.strength:
             return None
         row = {name: i for i, name in enumerate(batch.ids)}
@@ -184,7 +184,7 @@ class Comparison:
         return Contrast(torch.tensor(rows), self.strength)
 
     def distractors(self, ids: Sequence[str]) -> list[str]:
-        """Ids of the images that a batch of ``ids`` needs for :meth:`draw`, beyond these."""
+        """Ids of the images that a batch of ``ids`` needs for ``draw``, beyond these."""
         near = (other for name in ids for other in self._read_with(name))
         return [name for name in dict.fromkeys(near) if name not in set(ids)]
 
@@ -214,9 +214,9 @@ def require_at_least(name: str, value: float, least: int) -> None:
 
 
 def no_verifier(name: str) -> UsageError:
-    """What is said of a verifier that compares vectors."""
+    """The error for a verifier that compares vectors."""
     return UsageError(
-        f"the verifier {name} has cosines and does not tell what is true: name a BLIP or BLIP-2 with a matching head, or an "
+        f"the verifier {name} has cosines and does not decide what is true: name a BLIP or BLIP-2 with a matching head, or an "
         "instruct model."
     )
 
@@ -240,12 +240,12 @@ def find_lookalikes(listener: ClipListener, images: Iterable[NamedPicture], k: i
 
 
 class Apart:
-    """Captions the images of a collection so that each is told from its look-alikes, without training.
+    """Captions the images of a collection so that each differs from its look-alikes', without training.
 
     1. The listener finds each image's look-alikes in the collection.
     2. The captioner searches ``num_beams`` candidates per image: with ``strength`` by contrastive decoding, with
        ``lookalikes_in_prompt`` by a prompt that shows look-alikes.
-    3. The candidate with the highest value (:class:`Comparison`) is kept.
+    3. The candidate with the highest value (``Comparison``) is kept.
     4. Where a look-alike suits the caption at least as well as the image, candidates are sampled and compared up to ``redraw``
        times more.
 
@@ -394,7 +394,7 @@ def readable_lookalikes(listener: ClipListener, items: Sequence[Item], k: int) -
 
 
 def distractor_items(comparison: Comparison, items: Sequence[Item]) -> Distractors | None:
-    """What a reader reads in addition to a batch: look-alikes that contrastive decoding rules out or a prompt shows."""
+    """Images that are read in addition to a batch: look-alikes that contrastive decoding rules out or a prompt shows."""
     if not comparison.strength and not comparison.lookalikes_in_prompt:
         return None
     by_id = {item.id: item for item in items}

@@ -1,4 +1,4 @@
-"""A whole collection: what is left to do, doing it, and putting the parts together."""
+"""A whole collection: find the remaining work, do it, and combine the parts."""
 
 from __future__ import annotations
 
@@ -59,12 +59,12 @@ class Progress:
 
     @property
     def rate(self) -> float:
-        """Images a second."""
+        """Images per second."""
         return self.drawn / self.seconds if self.seconds > 0 else 0.0
 
 
 Report = Callable[[Caption], None]
-"""Hears of every caption, and of every image that cannot be read, when it is safe."""
+"""Called with every caption, and with every image that cannot be read, once it is saved."""
 
 
 def caption_items(
@@ -83,7 +83,7 @@ def caption_items(
         items: all of it, in order.
         build: makes the station of each process.
         pace: how the work is cut.
-        report: hears of each image.
+        report: is called with each image.
         output: what writes an image's own file, if anything.
         work: the journals; without them the captions are only reported, by one process.
         progress: filled as it goes, also when it ends with an exception.

@@ -21,13 +21,13 @@ TOP_P = 0.9
 """Share of the probability that samples are drawn from where nothing compares them."""
 
 TOP_P_APART = 1.0
-"""The same where look-alikes choose among the samples: what the study of telling apart measured."""
+"""The same where look-alikes choose among the samples; the values come from the study of telling apart."""
 
 LOOKALIKES_PROMPT = (
     "The images after the first one look like it. Write one sentence that is true of the first image and false of the others. "
     "Do not mention the other images."
 )
-"""What an instruct model is asked that is shown look-alikes."""
+"""Prompt of an instruct model that is shown look-alikes."""
 
 WEIGHTS = {"truth": 1.0, "likelihood": 0.25, "clip_s": 2.5, "fluency": 1.0}
 """Weights of what candidates are compared by, chosen on val of the built-in world with one start captioner."""

@@ -33,7 +33,7 @@ class Drawing:
         reward: chooses among several captions of an image; higher is better.
         summarize: writes one caption from all captions of an image, which become its candidates.
         match: CLIP-S of image and caption, for the gate and the review.
-        keep_all: tell all captions of an image, not only the chosen one.
+        keep_all: return all captions of an image, not only the chosen one.
         apart: chooses among several captions of an image by its look-alikes, in place of ``reward``.
     """
 
@@ -64,7 +64,7 @@ class Drawer:
         self.device = next(captioner.parameters()).device
 
     def __call__(self, batch: Batch, described: int | None = None) -> list[Caption]:
-        """One caption an image, in the batch's order; a batch too large for the accelerator's memory is halved.
+        """One caption per image, in the batch's order; a batch too large for the accelerator's memory is halved.
 
         Args:
             batch: the images, and the look-alikes that are read with them.
@@ -107,7 +107,7 @@ class Drawer:
         return [replace(caption, caption=self.how.finish.written(caption.caption)) for caption in chosen]
 
     def _after(self, before: Caption, again: Caption) -> Caption:
-        """What stays after a new try: a caption without faults; compared with look-alikes, the better one."""
+        """The better of two tries: a caption without faults; compared with look-alikes, the better one."""
         if self.how.apart is None:
             return before if again.flags else again
         better, worse = self._ranked([before, again])
@@ -192,7 +192,7 @@ class Drawer:
 
 
 def _values(reward: Reward | None, rollout: Rollout) -> list[float | None]:
-    """A value a caption, rounded to what float32 can tell, or none."""
+    """A value per caption, rounded to what float32 can tell, or none."""
     if reward is None:
         return [None] * len(rollout)
     return [round(value, 6) for value in reward(rollout).tolist()]

@@ -55,8 +55,8 @@ def write_features(
     Args:
         items: the images.
         vision: computes.
-        folder: where a :class:`FeatureStore` is, or is to be.
-        about: what the store says of itself.
+        folder: where a ``FeatureStore`` is, or is to be.
+        about: the store's own description.
         batch_size: images computed at once.
         threads: that read ahead.
         fail: stop at the first image that cannot be read.

@@ -1,4 +1,4 @@
-"""Faults of a caption that can be told from the words alone. Pure functions on strings.
+"""Faults of a caption that show in the words alone. Pure functions on strings.
 
 Words are runs of letters, digits and apostrophes in any script, compared without regard to case.
 """
@@ -75,7 +75,7 @@ def ends_midway(caption: str) -> bool:
 def echoes_prompt(caption: str, prompt: str | None) -> bool:
     """Whether the caption repeats what the model was asked: all words of the prompt, or its first five, in a row.
 
-    Prompts of one or two words are never an echo: captions say such words by themselves.
+    Prompts of one or two words are never an echo: captions contain such words anyway.
     """
     asked = words(prompt or "")[:5]
     return len(asked) >= 3 and _within(asked, words(caption))
@@ -113,16 +113,16 @@ def load_openers(path: Path | None = None) -> list[list[str]]:
     phrases = [words(line) for line in text.splitlines() if not line.lstrip().startswith("#")]
     phrases = [phrase for phrase in phrases if phrase]
     if not phrases:
-        raise UsageError(f"the list of openers {path} names no phrase: write one a line.")
+        raise UsageError(f"the list of openers {path} names no phrase: write one per line.")
     return phrases
 
 
 @dataclass(frozen=True)
 class Gate:
-    """Which faults a caption is held to.
+    """The faults that a caption is checked for.
 
     Args:
-        checks: those of :data:`SEVERITY` that count.
+        checks: those of ``SEVERITY`` that count.
         openers: phrases a caption should not begin with, as words.
         prompt: what the model was asked, if anything.
         min_match: lowest match of caption and image, if that is asked for.

@@ -1,4 +1,4 @@
-"""The journal of a run: one line of JSON an image, appended as captions are drawn, so that a killed run can resume.
+"""The journal of a run: one line of JSON per image, appended as captions are drawn, so that a killed run can resume.
 
 A line is whole once its newline is on disk, and counts once all lines of its batch are: the images of a batch that a kill
 tore are drawn again together, as an undisturbed run draws them. What was torn at the end is cut away when the journal is
@@ -59,7 +59,7 @@ class Journal:
         Raises:
             OSError: the disk is full, or the file is gone; it names the file.
         """
-        if not self.path.exists():  # an open file is written to even when nobody can find it any more
+        if not self.path.exists():  # an open file is written to even after it was deleted
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(self.path))
         batch, self._turn = list(captions), self._turn + 1
         about = {TURN: self._turn, OF: len(batch)}

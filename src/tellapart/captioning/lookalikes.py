@@ -21,7 +21,7 @@ class Lookalikes(Mapping[str, list[str]]):
     """Image id -> ids of its look-alikes, nearest first; with the images' embeddings, which stay on disk.
 
     Args:
-        folder: what :meth:`write` wrote.
+        folder: what ``write`` wrote.
     """
 
     def __init__(self, folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""What is to be captioned: the images and clips that words of a command line name, in order."""
+"""The images and clips to caption, as the words of a command line name them, in order."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def plan(
         sampling: which frames of clips are taken.
         context: column of tables with what is known of an image.
         context_extension: ending of the file next to an image with what is known of it.
-        columns: ``image_column``, ``id_column`` and ``allow_private``, as :func:`~tellapart.data.load.load_dataset` takes them.
+        columns: ``image_column``, ``id_column`` and ``allow_private``, as ``load_dataset`` takes them.
 
     Raises:
         UsageError: nothing is named, something does not exist or holds no images, or two data sets share an id.
@@ -105,7 +105,7 @@ def _require_existing(words: Sequence[str], *, hub: bool) -> None:
 
 @dataclass(frozen=True)
 class _How:
-    """How words are read; arguments as those of :func:`plan`."""
+    """How words are read; arguments as those of ``plan``."""
 
     split: str | None
     format: Any
@@ -157,7 +157,7 @@ def _key_frames(word: str, how: _How) -> list[Item]:
 
 
 def _data(word: str, how: _How) -> list[Item]:
-    """The images of a data set, of all its splits unless one is named; files that are missing are found out later."""
+    """The images of a data set, of all its splits unless one is named; missing files are noticed later."""
     try:
         examples = _examples(word, how, captions_only=False)
     except UsageError:

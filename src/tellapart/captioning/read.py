@@ -109,11 +109,11 @@ class Reader:
 
 
 Take = Callable[[bool], "list[Item] | None"]
-"""The next batch; none when there are no more, or, unless it is told to wait, none at the moment."""
+"""The next batch; none when there are no more, or, unless asked to wait, none at the moment."""
 
 
 def taking(batches: Iterator[list[Item]]) -> Take:
-    """The batches of an iterator, one a call."""
+    """The batches of an iterator, one per call."""
     return lambda wait: next(batches, None)
 
 

@@ -18,7 +18,7 @@ class Item:
     """One image of the collection.
 
     Args:
-        id: tells it from all others of the collection, and keys its sampling.
+        id: unique in the collection, and keys its sampling.
         image: where it is read from.
         relative: its file below the folder that was named, where sidecars for another folder go.
         context: cleaned text that is known of it besides its pixels.
@@ -41,7 +41,7 @@ Candidate = tuple[str, float | None]
 
 @dataclass(frozen=True)
 class Caption:
-    """What came of an image.
+    """The result for one image.
 
     Args:
         id: the image's.
@@ -79,7 +79,7 @@ class Caption:
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> Caption:
-        """What :meth:`as_json` gave."""
+        """Read the output of ``as_json``."""
         found = values.get("candidates", ())
         pairs = tuple((str(text), None if score is None else float(score)) for text, score in found)
         return cls(**{**values, "flags": tuple(values.get("flags", ())), "candidates": pairs})

@@ -1,4 +1,4 @@
-"""What is worth a look when all is done: captions that occur too often, those that fit badly, and a list, worst first."""
+"""Captions to review at the end: those that occur too often, those that fit badly, and a list, worst first."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from tellapart.captioning.records import UNREADABLE, Item, Row
 from tellapart.files import write_text
 
 COLUMNS = ("photo", "caption", "reasons", "match", "occurrences")
-"""The first is none that readers of tables take for an image's: a review in a folder of images is no data set."""
+"""Readers of tables do not take the first column for an image: a review in a folder of images is not a data set."""
 FEWEST_FOR_OUTLIERS = 50
-"""Captions from which outliers of likeness are told."""
+"""Captions needed before outliers of likeness are reported."""
 
 
 def same_limit(images: int) -> int:
@@ -51,8 +51,8 @@ def judged(
     Args:
         rows: all that were captioned.
         checks: the faults that count.
-        max_same: how often a caption may occur; none takes :func:`same_limit`.
-        min_match: the gate's own limit; none takes :func:`low_limit`.
+        max_same: how often a caption may occur; none takes ``same_limit``.
+        min_match: the gate's own limit; none takes ``low_limit``.
     """
     often = occurrences(rows)
     most = same_limit(len(rows)) if max_same is None else max_same

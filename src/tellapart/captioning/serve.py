@@ -1,4 +1,4 @@
-"""The work itself, in whatever process: read, draw, journal, write, tell."""
+"""The work of one process: read, draw, journal, write, report."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tellapart.types import Batch
 
 @dataclass(frozen=True)
 class Station:
-    """What a process needs to caption.
+    """Settings of one captioning process.
 
     Args:
         read: images -> their tensors; called in threads.
@@ -30,7 +30,7 @@ Build = Callable[[int, int], Station]
 """``(rank, processes)`` -> the station of that process, on its device."""
 
 Tell = Callable[[Sequence[Caption]], None]
-"""Hears of each batch when its captions are safe; first of none, which says that the station is ready."""
+"""Called with each batch once its captions are saved; first with none, once the model is ready."""
 
 
 def serve(

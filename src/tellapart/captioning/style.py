@@ -1,4 +1,4 @@
-"""What a caption is made to look like: presets, and the steps that turn what was drawn into what is written."""
+"""Styles of captions: presets, and the steps from the drawn caption to the written one."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Style:
         min_new_tokens: shortest caption in tokens.
         max_characters: length above which a caption is cut at the end of a sentence or clause.
         first_sentence: keep the first sentence only.
-        whole_sentences: take off a last sentence that the model did not finish, if others stand before it.
+        whole_sentences: take off a last sentence that the model did not finish, if others come before it.
         strip_openers: take off "the image shows", "a picture of" and the like.
         as_sentence: begin with a capital letter and end with a full stop.
     """
@@ -87,8 +87,8 @@ class Finish:
     Args:
         style: which steps.
         openers: the phrases to take off, as words.
-        prefix: put before the written caption, as it stands.
-        suffix: put after it, as it stands.
+        prefix: put before the written caption, unchanged.
+        suffix: put after it, unchanged.
     """
 
     style: Style = STYLES["plain"]

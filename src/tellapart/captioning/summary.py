@@ -21,12 +21,12 @@ PROMPT = (
     "sentence with all details, and mark what remains uncertain.\n\n"
     f"Descriptions:\n{PLACE}\n\nSentence:"
 )
-"""What a language model is asked, unless it is asked something else."""
+"""Default prompt of the language model."""
 
 
 @dataclass(frozen=True)
 class Summary:
-    """What a language model made of several captions.
+    """The caption that a language model wrote from several captions.
 
     Args:
         text: one line.

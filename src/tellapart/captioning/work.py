@@ -1,4 +1,4 @@
-"""The work folder of a run, beside its output: the settings that decide the captions, and the journals."""
+"""The work folder of a run, next to its output: the settings that decide the captions, and the journals."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class Work:
             key = different[0]
             raise UsageError(
                 f"{self.folder} holds a run that was begun with {_shown(key, before.get(key))}, not "
-                f"{_shown(key, now.get(key))}: give the same options to resume, or --overwrite to start anew."
+                f"{_shown(key, now.get(key))}: give the same options to resume, or --overwrite to start again."
             )
         for part in [*self.folder.glob("journal-*.jsonl"), path]:
             part.unlink(missing_ok=True)
@@ -114,7 +114,7 @@ class Work:
 
 
 def _finished(folder: Path) -> Path:
-    """What a work folder is called while it is removed."""
+    """Name of a work folder while it is removed."""
     return folder.with_name(f".{folder.name}.finished")
 
 

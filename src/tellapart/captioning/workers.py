@@ -30,7 +30,7 @@ _AHEAD = 2  # batches a worker is handed beyond those its threads are reading
 
 @dataclass(frozen=True)
 class Orders:
-    """What every worker is told once.
+    """Settings that every worker receives once.
 
     Args:
         build: makes its station.
@@ -64,25 +64,25 @@ def in_processes(orders: Orders, batches: Iterator[list[Item]], journal: Callabl
         orders: for the workers.
         batches: the work; taken as it is needed.
         journal: rank -> the worker's journal.
-        tell: hears of each batch.
+        tell: is called with each batch.
 
     Raises:
         UsageError: a worker met something that the user can put right, or all of them died.
         OSError: a worker could not write.
     """
-    crew = [_start(orders, rank, journal(rank)) for rank in range(orders.processes)]
+    workers = [_start(orders, rank, journal(rank)) for rank in range(orders.processes)]
     work = _Work(batches, most=orders.threads + _AHEAD)
     try:
-        while crew and (work.left() or any(worker.handed for worker in crew)):
-            for worker in crew:
+        while workers and (work.left() or any(worker.handed for worker in workers)):
+            for worker in workers:
                 work.hand_to(worker)
-            for ready in wait([worker.connection for worker in crew]):
-                worker = next(one for one in crew if one.connection is ready)
+            for ready in wait([worker.connection for worker in workers]):
+                worker = next(one for one in workers if one.connection is ready)
                 if not _heard(worker, tell):
-                    crew.remove(worker)
-                    _bury(worker, work, tell, others=len(crew))
+                    workers.remove(worker)
+                    _bury(worker, work, tell, others=len(workers))
     finally:
-        ended([(worker.process, worker.connection) for worker in crew])
+        ended([(worker.process, worker.connection) for worker in workers])
     if work.left():
         raise UsageError(
             "all worker processes died (perhaps for want of memory): run the same command again to resume, with fewer "
@@ -91,7 +91,7 @@ def in_processes(orders: Orders, batches: Iterator[list[Item]], journal: Callabl
 
 
 class _Work:
-    """The batches that nobody has, those of dead workers first."""
+    """The batches that no worker has, those of dead workers first."""
 
     def __init__(self, batches: Iterator[list[Item]], *, most: int) -> None:
         self._batches, self._returned, self._most = batches, deque[list[Item]](), most
@@ -134,7 +134,7 @@ def _heard(worker: _Worker, tell: Tell) -> bool:
 
 
 def _bury(worker: _Worker, work: _Work, tell: Tell, *, others: int) -> None:
-    """Report a dead worker and give back what it did not caption; what it journalled without telling is told."""
+    """Report a dead worker and return its uncaptioned images; journalled captions it did not report are reported."""
     how = buried(worker.process)
     logger.warning(
         "worker %s %s; its images go to %s.", worker.journal.stem.rpartition("-")[2], how, f"{others} other worker(s)"
@@ -156,7 +156,7 @@ def _work(orders: Orders, rank: int, journal: Path, connection: Connection) -> N
     def send(value: Any) -> None:
         try:
             connection.send(value)
-        except OSError:  # nobody listens any more
+        except OSError:  # the other end is closed
             sys.exit(1)
 
     try:

@@ -139,7 +139,7 @@ def _tables(figures: Sequence[Figure]) -> str:
 
 
 ACTIONS = {"people": ("compare metrics with people's judgements of captions", run_people)}
-"""What can be measured about metrics -> (one line, what takes the remaining words)."""
+"""Benchmarks of metrics -> (one line, the function that takes the remaining words)."""
 
 
 def run(argv: Sequence[str]) -> int:

@@ -135,7 +135,7 @@ def show_captions(items: Sequence[Item], options: CaptionOptions) -> int:
 
 
 def print_captions(items: Sequence[Item], options: CaptionOptions) -> int:
-    """A line an image on standard output."""
+    """A line per image on standard output."""
     return _in_order(items, options, lambda item, caption: say(f"{item.image.name}\t{caption.caption}"))
 
 
@@ -262,7 +262,7 @@ def _tell_broken(progress: Progress, total: int, remedy: str, *, strict: bool) -
 
 
 def summary(progress: Progress, rows: Sequence[Row], where: str = "") -> str:
-    """What was done, how fast, and how many captions are flagged for what, in one line."""
+    """Summary in one line: images, speed, and the number of flagged captions per fault."""
     aside = [f"{progress.before} before"] if progress.before else []
     aside += [f"{progress.kept} kept"] if progress.kept else []
     told = f"captioned {progress.drawn} images" + (f" ({', '.join(aside)})" if aside else "")
@@ -536,7 +536,7 @@ def within_limits(options: CaptionOptions, captioner: HuggingFaceCaptioner) -> C
     if room is None or asked <= room:
         return options
     if options.max_new_tokens is not None:
-        raise UsageError(f"--max_new_tokens is {asked}, but the model has room for {room} tokens: give at most {room}.")
+        raise UsageError(f"--max_new_tokens is {asked}, but the model can hold {room} tokens: give at most {room}.")
     return replace(options, max_new_tokens=room)
 
 

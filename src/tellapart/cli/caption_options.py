@@ -377,7 +377,7 @@ def _refuse_idle(options: CaptionOptions) -> None:
 
 
 def weights_of(options: CaptionOptions) -> dict[str, float]:
-    """What --apart_weights says, by name.
+    """The weights of --apart_weights, by name.
 
     Raises:
         UsageError: it cannot be read.
@@ -415,7 +415,7 @@ def _check_choice(options: CaptionOptions) -> None:
     _check_apart(options)
     if options.n > 1 and options.rerank is None and options.summarize is None and not options.apart:
         raise UsageError(
-            f"--n {options.n} draws several captions an image: say which is kept, with --rerank clip_s, or make one of them, "
+            f"--n {options.n} draws several captions per image: say which is kept, with --rerank clip_s, or make one of them, "
             "with --summarize MODEL."
         )
     if options.rerank is not None and options.n == 1:
@@ -570,7 +570,7 @@ def samplings(options: CaptionOptions) -> Sampling:
 
 
 def identity(source: str | Path) -> str:
-    """What tells a model from others of its name: a hash of its files, or the commit of one from the hub."""
+    """Identity of a model beyond its name: a hash of its files, or the commit of one from the hub."""
     from tellapart.recipe.fingerprint import digest
 
     path = Path(source).expanduser()

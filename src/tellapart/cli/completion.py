@@ -1,7 +1,7 @@
 """``tellapart completion``: scripts that complete commands, options, recipes and values in a shell.
 
 The scripts ask ``tellapart completion candidates -- WORD ...`` at each TAB, so they know plugins and the options of the
-recipe that stands on the line. Options and their values are read from the help, the one place where all of them are.
+recipe on the line. Options and their values are read from the help, the one place where all of them are.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def run(argv: Sequence[str]) -> int:
 
 
 def candidates(words: Sequence[str]) -> list[str]:
-    """What the last of the words after ``tellapart`` may become; nothing where a file name is meant.
+    """Completions of the last word after ``tellapart``; none where a file name is meant.
 
     Example:
         >>> candidates(["tr"])

@@ -1,4 +1,4 @@
-"""What the command line says: results on standard output, everything else on standard error."""
+"""Output of the command line: results on standard output, everything else on standard error."""
 
 from __future__ import annotations
 

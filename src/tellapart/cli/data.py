@@ -357,10 +357,10 @@ def run_convert(argv: Sequence[str]) -> int:
 
 
 ACTIONS = {
-    "check": ("read every image and caption, and tell what would spoil a training", run_check),
+    "check": ("read every image and caption, and report what would spoil a training", run_check),
     "convert": ("write data in another format", run_convert),
 }
-"""What can be done with data -> (one line, what takes the remaining words)."""
+"""Actions on data -> (one line, the function that takes the remaining words)."""
 
 
 def run(argv: Sequence[str]) -> int:

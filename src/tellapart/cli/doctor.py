@@ -1,4 +1,4 @@
-"""``tellapart doctor``: what this machine can do; with a run, what its log shows to have gone wrong; with captions, theirs."""
+"""``tellapart doctor``: the capabilities of this machine; with a run, the faults that its log shows; with captions, theirs."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class DoctorOptions:
 
 
 def run(argv: Sequence[str]) -> int:
-    """Print the machine, or the verdicts of runs."""
+    """Print the machine, or the warnings of runs."""
     chosen = options_of(
         argv,
         DoctorOptions,
@@ -148,7 +148,7 @@ def _tell_run(folder: Path) -> bool:
 
 
 def _tell_captions(word: str, options: DoctorOptions) -> bool:
-    """Print the figures of captions and the rules they break; whether one is broken that nobody intends."""
+    """Print the figures of captions and the rules they break; whether one is broken that is never intended."""
     from tellapart.evaluation.caption_doctor import LEAST, check_captions
     from tellapart.evaluation.given import Given, as_references, as_results
 
@@ -187,7 +187,7 @@ def _when(alarm: Alarm) -> str:
 
 
 def _not_measured(curves: Mapping[str, Curve]) -> list[str]:
-    """The verdicts whose metric no evaluation has, with the setting that has it measured."""
+    """The warnings whose metric no evaluation has, with the setting that has it measured."""
     from tellapart.verdicts.rules import RULES
 
     return [f"{rule.name} ({rule.measured_by})" for rule in RULES if rule.measured_by and rule.key not in curves]
@@ -196,7 +196,7 @@ def _not_measured(curves: Mapping[str, Curve]) -> list[str]:
 # What this machine can do for tellapart, and what each missing part costs.
 
 Line = tuple[str, str]
-"""What is told about, and what there is to tell."""
+"""The item, and its description."""
 
 
 @dataclass(frozen=True)
@@ -205,8 +205,8 @@ class Part:
 
     Args:
         modules: what it installs, all of which must be there.
-        cost: what a user does without it.
-        extra: name of the extra that installs it; null where it is a package by itself.
+        cost: what is not available without it.
+        extra: name of the extra that installs it; null where it is a package of its own.
     """
 
     modules: tuple[str, ...]

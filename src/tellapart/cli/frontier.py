@@ -104,7 +104,7 @@ def _dataset(words: Words, planned: Sequence[PlannedCurve]) -> CaptionDataset | 
 
 
 def _listed(curves: Sequence[PlannedCurve]) -> str:
-    """What is done and what is not."""
+    """Finished and open trainings."""
     if not curves:
         return "nothing to train"
     tasks = distinct(task for curve in curves for task in curve.everything())

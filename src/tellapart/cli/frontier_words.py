@@ -148,7 +148,7 @@ def _recipe_types(argv: Sequence[str], words: Sequence[str]) -> dict[str, Any]:
 def _refuse_of_one_training(options: Mapping[str, Any]) -> None:
     for name in options:
         if name in OF_ONE_TRAINING:
-            raise UsageError(f"--{name} is for one training: a frontier resumes by itself, leave it out.")
+            raise UsageError(f"--{name} is for one training: a frontier resumes automatically, leave it out.")
         if name in PUSHING:
             raise UsageError(
                 f"--{name} is for one training: choose a point, and upload its folder with tellapart push."
@@ -194,7 +194,7 @@ _EXAMPLES = {"grid": "objective.beta=0.1,0.2", "label": "NAME", "add": "FOLDER",
 
 
 def _belonging(words: Sequence[str]) -> tuple[list[Method], list[Path], dict[str, list[float]]]:
-    """What each word belongs to: a grid before the first recipe is that recipe's, later ones are of the recipe before."""
+    """The recipe of each word: a grid before the first recipe is that recipe's, later ones are of the recipe before."""
     methods: list[Method] = []
     added: list[Path] = []
     at: dict[str, list[float]] = {}
@@ -230,7 +230,7 @@ def _give(method: Method, words: Sequence[tuple[str, str]]) -> None:
         else:
             key, texts = assignment("grid", value)
             if key in NO_KNOBS:
-                raise UsageError(f"--grid {key} is no knob: give --{NO_KNOBS[key]} for all trainings.")
+                raise UsageError(f"--grid {key} is not a knob: give --{NO_KNOBS[key]} for all trainings.")
             method.grid[key] = texts
 
 
@@ -260,7 +260,7 @@ def _number(key: str, text: str) -> float:
     except ValueError:
         value = math.nan
     if not math.isfinite(value):
-        raise UsageError(f"--at {key}={text} is no number: give the metric's value as tables print it.")
+        raise UsageError(f"--at {key}={text} is not a number: give the metric's value as tables print it.")
     return value
 
 

@@ -267,7 +267,7 @@ def make_or_open(words: Sequence[str], options: JudgeOptions) -> Study:
 
 
 def _asked(words: Sequence[str], options: JudgeOptions) -> dict[str, Any]:
-    """What decides a study, as its file keeps it."""
+    """The settings that decide a study, as its file keeps them."""
     values = {field.name: getattr(options, field.name) for field in fields(options) if field.name not in _NOT_PART}
     plain_values = {key: str(value) if isinstance(value, Path) else value for key, value in values.items()}
     return {"run_a": str(Path(words[0])), "run_b": str(Path(words[1])), **plain_values}

@@ -1,4 +1,4 @@
-"""What ``train --dry_run`` tells of memory: of what was built, or, where there are no weights, of the configurations alone."""
+"""What ``train --dry_run`` reports of memory: of the built parts, or, without weights, of the configurations alone."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ ARCHITECTURES: dict[str, dict[str, Any]] = {
         },
     }
 }
-"""Name -> configuration of models whose memory can be told without a folder; the image tower is the usual one, ViT-g."""
+"""Name -> configuration of models whose memory is known without a folder; the image tower is the usual one, ViT-g."""
 
 
 def memory_table(recipe: Recipe, built: Built) -> str:
@@ -108,7 +108,7 @@ def _configured_listener(recipe: Recipe) -> str | None:
 
 
 class _Holder:
-    """What an objective would hold, as far as its memory goes."""
+    """The models and optimiser states that an objective would hold."""
 
     def __init__(self, trained: Mapping[str, nn.Module], recipe: Recipe) -> None:
         self.trained = dict(trained)

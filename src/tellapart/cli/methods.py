@@ -28,7 +28,7 @@ class MethodsOptions:
 
 
 def run(argv: Sequence[str]) -> int:
-    """Print the table, or what is known of the named methods."""
+    """Print the table, or details of the named methods."""
     chosen = options_of(
         argv,
         MethodsOptions,
@@ -76,7 +76,7 @@ def _as_json(name: str) -> dict[str, Any]:
 
 
 def _described(name: str) -> str:
-    """What the table says, the options with their defaults, and recipes to begin from."""
+    """The row of the table, the options with their defaults, and recipes to begin from."""
     from tellapart.recipe.schema import OBJECTIVE, Catalogue, captioner_schema
     from tellapart.recipe.shipped import describe, shipped_files
 

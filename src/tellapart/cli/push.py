@@ -58,10 +58,10 @@ def check_push(flags: TrainFlags) -> None:
     """Raise before a training whose captioner could not be pushed at its end.
 
     Raises:
-        UsageError: there is no name to push to, or nobody is logged in.
+        UsageError: there is no name to push to, or no one is logged in.
     """
     if flags.hub_model_id is not None and not flags.push_to_hub:
-        raise UsageError(f"--hub_model_id {flags.hub_model_id} pushes nothing by itself: add --push_to_hub.")
+        raise UsageError(f"--hub_model_id {flags.hub_model_id} pushes nothing on its own: add --push_to_hub.")
     if flags.push_to_hub:
         from tellapart.training.hub import check_name, require_login
 
@@ -84,7 +84,7 @@ def push_trained(run: Path, flags: TrainFlags) -> None:
 
 
 def push_run(run: Path, name: str, *, private: bool = False, dry_run: bool = False) -> None:
-    """Write the card anew, for the name it will be found under, and upload it with the selected captioner.
+    """Rewrite the card, for the name it will be found under, and upload it with the selected captioner.
 
     A card that somebody else wrote is uploaded as it is.
 
@@ -114,7 +114,7 @@ def write_or_keep_card(
     name: str | None = None,
     seed: int = 0,
 ) -> Path:
-    """The run's card, written anew unless somebody else wrote it, which is said; arguments are those of ``write_card``."""
+    """The run's card, rewritten unless someone else wrote it, which is printed; arguments are those of ``write_card``."""
     from tellapart.evaluation.card import CARD_FILE, write_card
 
     written = write_card(run, protocol=protocol, references=references, name=name, seed=seed)
@@ -124,7 +124,7 @@ def write_or_keep_card(
 
 
 def references_of(run: Path, options: DataOptions | None = None) -> dict[str, list[str]]:
-    """What people say of the images that a run was measured on; empty where these cannot be read any more.
+    """Human captions of the images that a run was measured on; empty where these can no longer be read.
 
     Raises:
         UsageError: ``options`` name other images, and these cannot be read.

@@ -1,4 +1,4 @@
-"""What an interrupted training says: the command that resumes it."""
+"""Message of an interrupted training: the command that resumes it."""
 
 from __future__ import annotations
 

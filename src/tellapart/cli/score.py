@@ -69,7 +69,7 @@ ORDER = (
     "Self-BLEU",
     "distinct_captions",
 )
-"""What the table shows, and the number of words; the rest with ``--all_metrics``."""
+"""Columns of the table, the number of words among them; the rest with ``--all_metrics``."""
 
 
 def score_given(word: str, options: ScoreOptions) -> int:

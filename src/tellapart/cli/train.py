@@ -121,7 +121,7 @@ def _conclude(built: Built, done: Run) -> None:
 
 
 def _summary(built: Built) -> str:
-    """What was built, in a line."""
+    """The built parts, in one line."""
     trained = sum(p.numel() for p in built.objective.parameters() if p.requires_grad)
     evaluated = "no evaluation" if built.watch is None else f"evaluation: {built.watch.evaluation.protocol.line()}"
     return f"{len(built.dataset)} training images ({built.dataset.name}), {trained:,} trained weights; {evaluated}"

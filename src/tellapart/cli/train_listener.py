@@ -27,7 +27,7 @@ EXAMPLES = (
 """Shown in the help."""
 
 PAC = ("--loss", "pac")
-"""What ``--pac`` is short for."""
+"""The options that ``--pac`` sets."""
 
 
 def run(argv: Sequence[str]) -> int:
@@ -92,7 +92,7 @@ def _conclude(done: Run) -> None:
 
 
 def _summary(recipe: ListenerRecipe, built: BuiltListener) -> str:
-    """What was built, in a line."""
+    """The built parts, in one line."""
     trained = sum(p.numel() for p in built.objective.parameters() if p.requires_grad)
     watch = built.watch
     evaluated = "no evaluation" if watch is None else f"evaluation: {len(watch.dataset)} of {watch.dataset.name}"

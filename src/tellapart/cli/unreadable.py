@@ -1,4 +1,4 @@
-"""Single images that cannot be read: what every command that works through a collection says of them, and its exit code."""
+"""Single images that cannot be read: the report of every command that reads a collection, and its exit code."""
 
 from __future__ import annotations
 

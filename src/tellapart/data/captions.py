@@ -1,4 +1,4 @@
-"""What all readers share: reading text and JSON with an address for every mistake, and checking captions."""
+"""Shared by all readers: reading text and JSON with an address for every mistake, and checking captions."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def read_unique(path: Path) -> dict[str, Any]:
     """The parsed file, an object of which no key may come twice.
 
     Raises:
-        UsageError: it cannot be read, is no object, or names a key twice.
+        UsageError: it cannot be read, is not a JSON object, or names a key twice.
     """
 
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -110,7 +110,7 @@ def field(record: Any, key: str, path: Path, what: str, kind: type | tuple[type,
 
 
 def texts(captions: Any, path: Path, what: str) -> tuple[str, ...]:
-    """Captions as they stand, in order: those of a list, or the one that a string is.
+    """Captions unchanged, in order: those of a list, or the one that a string is.
 
     Raises:
         UsageError: one is not a string.

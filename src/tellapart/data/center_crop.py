@@ -44,7 +44,7 @@ class CenterCropped:
 
     @property
     def name(self) -> str:
-        """What messages call the whole image."""
+        """Name of the whole image in messages."""
         return self.whole.name
 
     def read(self) -> bytes:

@@ -1,4 +1,4 @@
-"""What is wrong with data before a training finds out: broken images, empty captions, pictures that splits share."""
+"""Faults of data, found before a training: broken images, empty captions, pictures that splits share."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ class SplitReport:
 
 @dataclass(frozen=True)
 class Report:
-    """What was found, by split.
+    """Findings, by split.
 
     Args:
         splits: name -> what it holds.
@@ -179,7 +179,7 @@ def _groups(members: Sequence[Member], inspected: Sequence[Inspected]) -> list[G
     groups = [Group(True, tuple(members[i] for i in same)) for same in places.values() if len(same) > 1]
     copies = list(places.values())
     for alike in near_duplicates([inspected[same[0]].signature for same in copies]):
-        # of each file's copies, one a split: the others are told as exact duplicates
+        # of each file's copies, one per split: the others are reported as exact duplicates
         firsts = [
             next(i for i in copies[j] if members[i].split == split)
             for j in alike

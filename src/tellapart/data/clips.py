@@ -85,7 +85,7 @@ class ArrayClip:
 
 
 class StoredClip:
-    """What clips on disk share: they are decoded by PyAV, animated WebP and PNG by Pillow."""
+    """Shared by clips on disk: they are decoded by PyAV, animated WebP and PNG by Pillow."""
 
     name: str
 
@@ -206,7 +206,7 @@ def on_disk(path: Path, sampling: Sampling = "uniform", *, clips: bool = False) 
 
 
 def in_archive(archive: Path, member: str, offset: int, size: int, sampling: Sampling = "uniform") -> PackedImage:
-    """A member of an archive as the image or clip that its ending says it is; arguments as of :class:`PackedClip`."""
+    """A member of an archive as the image or clip that its ending says it is; arguments as of ``PackedClip``."""
     if is_video(member):
         return PackedClip(archive, member, offset, size, sampling)
     return (PackedAnimation if is_animation(member) else PackedImage)(archive, member, offset, size)

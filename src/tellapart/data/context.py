@@ -1,4 +1,4 @@
-"""What is known of an image besides its pixels: titles, text around it, tags. It is untrusted, so it is cleaned and cut."""
+"""Context of an image besides its pixels: titles, text around it, tags. It is untrusted, so it is cleaned and cut."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _READ = 64 * 1024
 
 
 def clean_context(texts: Iterable[str]) -> str:
-    """Texts as one line of at most :data:`LONGEST` characters, without control, format and private-use characters.
+    """Texts as one line of at most ``LONGEST`` characters, without control, format and private-use characters.
 
     Example::
 

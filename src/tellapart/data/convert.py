@@ -29,7 +29,7 @@ NAMES_SPLITS = frozenset({"karpathy", "datasets"})
 
 @dataclass(frozen=True)
 class Converted:
-    """What was written.
+    """Summary of the written data.
 
     Args:
         folder: where.
@@ -58,7 +58,7 @@ def convert(
     data; data that are not divided, or of which one split was asked for, lie in the folder itself.
 
     Args:
-        source: the data, opened by :func:`~tellapart.data.load.source_at`.
+        source: the data, opened by ``source_at``.
         folder: where to write; made here.
         to: the format to write.
         split: only this one; ``train`` includes ``restval``, as in training.
@@ -122,7 +122,7 @@ def _write(
 
 
 def _check(splits: Mapping[str, Sequence[Example]], source: Source, to: Format) -> None:
-    """Raise unless all of it is there, and can be told apart and written."""
+    """Raise unless all images are there, have distinct names and can be written."""
     for name, examples in splits.items():
         if name not in SPLIT_NAMES and to not in NAMES_SPLITS:
             raise UsageError(

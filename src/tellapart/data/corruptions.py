@@ -1,6 +1,6 @@
-"""Captions spoilt on purpose, which teach a model what is no sentence (Cho et al., Findings of NAACL 2022, section 3.2).
+"""Captions spoilt on purpose, which teach a model what is not a sentence (Cho et al., Findings of NAACL 2022, section 3.2).
 
-*Fine-grained Image Captioning with CLIP Reward* trains a head to tell captions from these. Words are what stands between
+*Fine-grained Image Captioning with CLIP Reward* trains a head to tell captions from these. Words are the text between
 spaces; the same generator and vocabulary always give the same text.
 """
 

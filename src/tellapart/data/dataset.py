@@ -1,4 +1,4 @@
-"""Images with captions, and how they become a :class:`~tellapart.types.Batch`."""
+"""Images with captions, and how they become a ``Batch``."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class FeatureProcessor(Protocol):
-    """Image ids -> a model's tensors, one row an image: features that were computed before."""
+    """Image ids -> a model's tensors, one row per image: features that were computed before."""
 
     def __call__(self, ids: Sequence[str]) -> dict[str, Tensor]:
         """The tensors."""
@@ -35,7 +35,7 @@ class FeatureProcessor(Protocol):
 class Example:
     """One image or clip, its id and its human captions (perhaps none), byte for byte as they are stored.
 
-    ``context`` is cleaned text that is known of the image besides its pixels (:mod:`tellapart.data.context`).
+    ``context`` is cleaned text that is known of the image besides its pixels (``tellapart.data.context``).
     """
 
     id: str
@@ -148,7 +148,7 @@ class Collate:
 
     Args:
         processors: name of a model -> what it reads of pictures. Without any, no picture is opened. One with ``num_frames``
-            reads frames of clips (:class:`~tellapart.frames.Opener`), any other one a still per image.
+            reads frames of clips (``Opener``), any other one a still per image.
         features: name of a model -> what it reads by image ids.
     """
 

@@ -44,7 +44,7 @@ TINY, THIN, HUGE = 32, 10, 50_000_000
 """Sides in pixels below which an image is remarked upon as tiny, length by breadth from which as thin, pixels as huge."""
 
 MOST_PER_BYTE = 500
-"""Pixels per byte of a file; larger ones of more than :data:`HUGE` pixels are refused: no photo is so uniform."""
+"""Pixels per byte of a file; larger ones of more than ``HUGE`` pixels are refused: no photo is so uniform."""
 
 _TURNS = {
     2: "FLIP_LEFT_RIGHT",
@@ -74,15 +74,15 @@ class Examined:
 def decode(data: bytes, name: str) -> Image.Image:
     """An encoded image in RGB: the first frame, turned upright by its EXIF tag, transparency laid on white.
 
-    Greys of 16 bits and floating-point greys are scaled to 8 bits (:func:`~tellapart.data.pixels.to_rgb`), and an image
-    more than 100 times as long as wide is widened (:func:`~tellapart.data.pixels.widened`).
+    Greys of 16 bits and floating-point greys are scaled to 8 bits (``to_rgb``), and an image
+    more than 100 times as long as wide is widened (``widened``).
 
     Args:
-        data: the file's bytes; their format is told by the bytes, not by the name.
+        data: the file's bytes; their format is read from the bytes, not from the name.
         name: what messages call it.
 
     Raises:
-        ImageError: it is no image, is damaged, or has more pixels than the limit.
+        ImageError: it is not an image, is damaged, or has more pixels than the limit.
     """
     with opened_image(data, name) as image:
         return _upright(image)
@@ -92,20 +92,20 @@ def require_header(data: bytes, name: str) -> None:
     """Raise unless the bytes begin as an image of a size within the limit; its pixels are not decoded.
 
     Raises:
-        ImageError: as :func:`decode`.
+        ImageError: as ``decode``.
     """
     with opened_image(data, name):
         pass
 
 
 def examine(data: bytes, name: str) -> Examined:
-    """The same as :func:`decode`, with what is unusual about the image.
+    """The same as ``decode``, with what is unusual about the image.
 
     It is decoded first, from the start, and by the same function: a decoder that was asked for something else before, such as the
     number of frames, may accept damaged bytes that it otherwise refuses.
 
     Raises:
-        ImageError: as :func:`decode`.
+        ImageError: as ``decode``.
     """
     image = decode(data, name)
     try:
@@ -117,10 +117,10 @@ def examine(data: bytes, name: str) -> Examined:
 
 
 def max_pixels() -> int:
-    """The pixels that an image may have: of the environment, else :data:`MAX_PIXELS`.
+    """The pixels that an image may have: of the environment, else ``MAX_PIXELS``.
 
     Raises:
-        UsageError: the environment's value is no number of pixels.
+        UsageError: the environment's value is not a number of pixels.
     """
     given = os.environ.get(MAX_PIXELS_VARIABLE)
     if not given:
@@ -132,14 +132,14 @@ def max_pixels() -> int:
 
 @contextmanager
 def opened_image(data: bytes, name: str) -> Iterator[Image.Image]:
-    """The image behind its header, while the block decodes it; whatever goes wrong becomes one sentence.
+    """The image behind its header, while the block decodes it; any error becomes one sentence.
 
     Args:
         data: the file's bytes.
         name: what messages call it.
 
     Raises:
-        ImageError: as :func:`decode`.
+        ImageError: as ``decode``.
     """
     from PIL import Image
 
@@ -217,7 +217,7 @@ def _upright(image: Image.Image) -> Image.Image:
 
 
 def _orientation(image: Image.Image) -> int:
-    """The EXIF tag; 1 (upright) where there is none or EXIF is damaged, which is no reason to lose the picture."""
+    """The EXIF tag; 1 (upright) where there is none or EXIF is damaged, which does not make the picture unreadable."""
     try:
         return int(image.getexif().get(_ORIENTATION, 1))
     except Exception:

@@ -20,13 +20,13 @@ TRIED = 1000
 
 
 def walk(root: Path, *, onerror: Callable[[OSError], None] | None = None) -> Iterator[tuple[str, list[str]]]:
-    """Each folder below ``root`` and itself, with the names of its files; hidden files and folders are passed over.
+    """Each folder below ``root`` and itself, with the names of its files; hidden files and folders are skipped.
 
     Links to folders are followed, but not back into a folder that they are in, which would never end.
 
     Args:
         root: where to begin.
-        onerror: hears of folders that cannot be read.
+        onerror: is called with errors of folders that cannot be read.
     """
     above = {os.fspath(root): {_identity(root)}}  # folder -> those it is in, and itself
     for folder, subfolders, names in os.walk(root, followlinks=True, onerror=onerror):
@@ -39,7 +39,7 @@ def walk(root: Path, *, onerror: Callable[[OSError], None] | None = None) -> Ite
 
 
 def _identity(folder: str | Path) -> tuple[int, int]:
-    """What tells a folder from others, whatever path leads to it; nothing for one that has just gone."""
+    """Identity of a folder, independent of the path to it; none for one that has just been removed."""
     try:
         found = os.stat(folder)
     except OSError:
@@ -58,13 +58,13 @@ def is_image(name: str) -> bool:
 
 
 def find_images(root: Path) -> list[Path]:
-    """Image files below ``root``, sorted; hidden files and folders are passed over."""
+    """Image files below ``root``, sorted; hidden files and folders are skipped."""
     folders = walk(root, onerror=_tell)
     return sorted(Path(folder, name) for folder, names in folders for name in names if is_image(name))
 
 
 def find_pictures(root: Path) -> list[Path]:
-    """Image files below ``root``; of a folder without any, its videos. Sorted; hidden files are passed over."""
+    """Image files below ``root``; of a folder without any, its videos. Sorted; hidden files are skipped."""
     return find_images(root) or find_videos(root)
 
 

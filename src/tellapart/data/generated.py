@@ -46,7 +46,7 @@ class GeneratedImages:
             self._finder.find(image_id, self.folder)
 
     def __call__(self, ids: Sequence[str]) -> dict[str, Tensor]:
-        """The model's tensors, one row an image.
+        """The model's tensors, one row per image.
 
         Raises:
             UsageError: a picture is missing or cannot be read.

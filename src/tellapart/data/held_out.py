@@ -10,7 +10,7 @@ from tellapart.errors import UsageError
 
 
 def hold_out(dataset: CaptionDataset, count: int) -> tuple[CaptionDataset, CaptionDataset]:
-    """What is left to train on, and ``count`` images that are held out, both in the order of the data.
+    """The remaining training images, and ``count`` images that are held out, both in the order of the data.
 
     Which ones follows from the ids alone, so it is the same for every seed and method, and changes little when images are
     added. Key-frames of one video (ids that differ after ``#t=``) go together, except that the last one may be divided.

@@ -24,7 +24,7 @@ LARGEST_FILE = 2**31
 
 
 def printable(text: str) -> str:
-    """The text, where parts of file names that are no UTF-8 are written as escapes."""
+    """The text, where parts of file names that are not UTF-8 are written as escapes."""
     return text.encode("utf-8", errors="backslashreplace").decode()
 
 
@@ -33,7 +33,7 @@ class ImageSource(Protocol):
 
     @property
     def name(self) -> str:
-        """What messages call it: a path, an archive and its member, ... ; it ends in the image's file name."""
+        """Its name in messages: a path, an archive and its member, ... ; it ends in the image's file name."""
         ...
 
     def read(self) -> bytes:
@@ -83,7 +83,7 @@ class ImageFile(_Encoded):
 
     @property
     def name(self) -> str:  # type: ignore[override]
-        """The path; bytes of it that are no UTF-8 are shown as escapes."""
+        """The path; bytes of it that are not UTF-8 are shown as escapes."""
         return printable(str(self.path))
 
     def read(self) -> bytes:
@@ -103,7 +103,7 @@ class ImageFile(_Encoded):
         except OSError as error:
             raise ImageError(f"{self.path} cannot be read ({error.strerror}): check the path that names it.") from error
         except ValueError as error:  # a null character in the path
-            raise ImageError(f"{str(self.path)!r} is no path ({error}): check the name of the image.") from error
+            raise ImageError(f"{str(self.path)!r} is not a path ({error}): check the name of the image.") from error
 
 
 @dataclass(frozen=True)

@@ -40,11 +40,11 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Inspected:
-    """What one image is like.
+    """Findings about one image.
 
     Args:
         broken: the sentence that says why it cannot be used; None if it can.
-        kinds: what is unusual about it, in words (:func:`~tellapart.data.decoding.examine`).
+        kinds: what is unusual about it, in words (``examine``).
         content: SHA-256 of the encoded bytes.
         signature: what it looks like; None if it is all of one colour.
     """
@@ -56,7 +56,7 @@ class Inspected:
 
 
 def inspect(image: ImageSource) -> Inspected:
-    """Read and decode one image, or frames of a clip; that it is broken is told, not raised."""
+    """Read and decode one image, or frames of a clip; a broken file is reported, not raised."""
     try:
         if isinstance(image, ClipFile | PackedClip | FrameFiles):
             return _inspect_clip(image)
@@ -69,7 +69,7 @@ def inspect(image: ImageSource) -> Inspected:
 
 
 def _inspect_clip(clip: ClipFile | PackedClip | FrameFiles) -> Inspected:
-    """What a clip is like; it looks like the sheet of its frames."""
+    """Findings about a clip; its look is that of the sheet of its frames."""
     if isinstance(clip, FrameFiles):
         for path in clip.paths:  # also those between the ones that models are shown
             ImageFile(path).open()
@@ -95,7 +95,7 @@ class InspectionCache:
 
     Args:
         path: the file.
-        keys: position of an image -> what it is known by; images that cannot be told apart have none.
+        keys: position of an image -> what it is known by; images that cannot be distinguished have none.
     """
 
     path: Path
@@ -161,7 +161,7 @@ def _key(image: ImageSource) -> str | None:
 
 
 def _part(image: ImageSource) -> str:
-    """What tells the image from others of its file, and a clip from the same file read as an image."""
+    """Key of the image among those of its file, and of a clip against the same file read as an image."""
     if isinstance(image, ClipFile):
         return f"clip {image.sampling}"
     if isinstance(image, PackedClip):
@@ -268,7 +268,7 @@ def _inspect(images: Sequence[ImageSource]) -> list[Inspected]:
 
 
 def _begin(parent: int) -> None:
-    """What a new process does first: ignore Ctrl-C, and watch for the death of the one it works for."""
+    """First steps of a new process: ignore Ctrl-C, and watch for the death of the one it works for."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     Thread(target=_end_with, args=(parent,), daemon=True).start()
 
@@ -281,7 +281,7 @@ def _end_with(parent: int) -> None:
 
 @contextmanager
 def _uninterrupted() -> Iterator[None]:
-    """Ctrl-C waits until the block ends; processes that are begun in it never hear it, not even at their beginning."""
+    """Ctrl-C waits until the block ends; processes that are begun in it never receive it, not even at their beginning."""
     if not hasattr(signal, "pthread_sigmask"):  # Windows
         yield
         return
@@ -295,7 +295,7 @@ def _uninterrupted() -> Iterator[None]:
 @contextmanager
 def _processes(count: int) -> Iterator[ProcessPoolExecutor]:
     """Processes that leave Ctrl-C to this one; when the block is left, nothing new is begun."""
-    # forked on Linux, as those that read batches: starting anew would import everything again
+    # forked on Linux, as those that read batches: starting afresh would import everything again
     context = multiprocessing.get_context("fork" if sys.platform == "linux" else "spawn")
     pool = ProcessPoolExecutor(count, context, initializer=_begin, initargs=(os.getpid(),))
     try:
@@ -311,7 +311,7 @@ def look_alikes(dataset: CaptionDataset, *, num_workers: int | None = None) -> l
     """Groups of ids whose pictures look the same: copies that were scaled, compressed again or made a little brighter.
 
     Every image is decoded once, and what was found is remembered. Looks are
-    compared in greys (:mod:`~tellapart.data.phash`): this is for photos; drawings that differ in a colour or a small part
+    compared in greys (``tellapart.data.phash``): this is for photos; drawings that differ in a colour or a small part
     count as copies.
 
     Args:

@@ -134,17 +134,17 @@ def load_references(
     Images are known by their ids; their paths are what the file says, whether or not something is there.
 
     Args:
-        path: as for :func:`load_dataset`, also the reference tool's own files, whose images have nothing but an id.
+        path: as for ``load_dataset``, also the reference tool's own files, whose images have nothing but an id.
         split: which split; null takes the only one.
         prefer: the split to take where none was named and there are several.
-        format: as for :func:`load_dataset`, like the rest.
+        format: as for ``load_dataset``, like the rest.
         image_column: column with the image's path.
         caption_column: column with the captions.
         id_column: column with the images' ids.
         caption_extension: ending of the caption files next to images.
 
     Raises:
-        UsageError: as :func:`load_dataset`, and if there are several splits and none was chosen.
+        UsageError: as ``load_dataset``, and if there are several splits and none was chosen.
     """
     source = source_at(
         path,
@@ -185,7 +185,7 @@ def splits_of(
 ) -> list[str]:
     """The splits that the data at ``path`` are divided into, under their own names; ``["train"]`` where they are not.
 
-    Arguments and errors are those of :func:`load_dataset`.
+    Arguments and errors are those of ``load_dataset``.
     """
     return source_at(
         path,
@@ -211,14 +211,14 @@ def source_at(
     sampling: Sampling = "uniform",
     allow_private: bool = False,
 ) -> Source:
-    """The data at ``path``, opened; arguments and errors are those of :func:`load_dataset`.
+    """The data at ``path``, opened; arguments and errors are those of ``load_dataset``.
 
     With ``captions_only`` images are not looked for.
     """
     given, root = str(path), None if images is None else Path(images)
     if not exists(given):
         if given.startswith(PREFIX):
-            raise UsageError(f"{given} is no name on the hub: write {PREFIX}owner/name.")
+            raise UsageError(f"{given} is not a name on the hub: write {PREFIX}owner/name.")
         raise UsageError(f"{given} does not exist: check the path.")
     if root is not None and not root.exists():
         raise UsageError(f"{root} does not exist: check the path.")
@@ -259,7 +259,7 @@ def require_columns(source: Source, *names: str | None) -> None:
 
 
 def exists(given: str) -> bool:
-    """Whether something is there, as far as can be told without a network: a path, a pattern, or any address."""
+    """Whether something is there, as far as is known without a network: a path, a pattern, or any address."""
     if Path(given).exists() or is_pattern(given) or hub_name(given) is not None:
         return True
     return scheme_of(given) is not None and not (given.startswith(PREFIX) and given.count("/") < 3)

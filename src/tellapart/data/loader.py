@@ -25,7 +25,7 @@ TRIES = 32
 """Images that are tried for one place in a step before the data count as unreadable."""
 
 NAMED = 5
-"""Unreadable images that are named in the log, beside their number."""
+"""Unreadable images that are named in the log, next to their number."""
 
 UNFIT = (ValueError, TypeError, ArithmeticError, OSError, RuntimeError)
 """What processors raise over an image that they cannot take, such as one of a single pixel."""
@@ -60,7 +60,7 @@ class Cut:
 
 @dataclass(frozen=True)
 class Place:
-    """Where an image stands: its position in the sequence of all steps, and its place among the data."""
+    """The place of an image: its position in the sequence of all steps, and its place among the data."""
 
     position: int
     index: int
@@ -95,11 +95,11 @@ class TrainingData:
         collate: makes batches of them.
         replace_unreadable: an image that cannot be read is replaced by the one in the same place of the next step (the
             step after, if that cannot be read either, and so on), which follows from seed and step, too; otherwise it raises.
-        shuffle_window: None shuffles all images; see :class:`~tellapart.data.order.Order`.
+        shuffle_window: None shuffles all images; see ``Order``.
 
     Attributes:
         replaced: id and reason of the images that could not be read so far, as far as this process knows.
-        on_replaced: called where :meth:`figures` learns of some.
+        on_replaced: called where ``figures`` learns of some.
     """
 
     def __init__(
@@ -164,7 +164,7 @@ class TrainingData:
             yield [self._told(next(reader)) for _ in range(cut.micro_batches)]
 
     def figures(self, gather: Callable[[object], list]) -> dict[str, float]:
-        """What the log says of the images: how many different ones could not be read so far, on all devices.
+        """Logged figures of the images: the number of different unreadable ones so far, on all devices.
 
         Args:
             gather: an object of each device -> those of all devices; every device must call this.
@@ -217,17 +217,17 @@ class _Rows(Dataset["Loaded | UsageError"]):
 
     Args:
         data: what to read.
-        order: where an image stands, another may have to be looked up.
+        order: where an image is unreadable, another may have to be looked up.
         stride: positions from a place to the same one of the next step.
     """
 
     def __init__(self, data: TrainingData, order: Order, stride: int) -> None:
         self.dataset, self.collate, self.replaces = data.dataset, data.collate, data.replace_unreadable
         self.order, self.stride = order, stride
-        self._unreadable: dict[int, str] = {}  # so that an image is found out once, not in every epoch
+        self._unreadable: dict[int, str] = {}  # so that an image is reported once, not in every epoch
 
     def __getitem__(self, places: list[Place]) -> Loaded | UsageError:
-        # Returned, not raised: a worker would wrap it in its own traceback and bury the sentence.
+        # Returned, not raised: a worker would wrap it in its own traceback and hide the sentence.
         try:
             return Loaded(self.collate([self.dataset[place.index] for place in places]))
         except UsageError as error:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from PIL import Image
 
 VERSION = 1
-"""Of the unpacked files; another unpacks anew."""
+"""Of the unpacked files; another unpacks again."""
 ROWS = 1024
 """Rows without images that are read at once."""
 IMAGES = 16
@@ -129,7 +129,7 @@ def rows_of(path: Path, columns: Sequence[str]) -> Iterator[tuple[int, int, dict
 
 @dataclass(frozen=True)
 class ParquetImage:
-    """An image in a Parquet file: its bytes, or a path that stands beside missing bytes.
+    """An image in a Parquet file: its bytes, or the path that is given where bytes are missing.
 
     Args:
         table: the file.
@@ -137,7 +137,7 @@ class ParquetImage:
         row: the row in it.
         column: the image's column.
         member: the file name of the image, as the table says, else its row.
-        root: folder that a path beside missing bytes is relative to; None for a table from elsewhere, which must not name files
+        root: folder that such a path is relative to; None for a table from elsewhere, which must not name files
             of this machine.
     """
 
@@ -179,7 +179,7 @@ class ParquetImage:
         """The decoded image, upright, in RGB.
 
         Raises:
-            ImageError: as :meth:`read`, and if it cannot be decoded.
+            ImageError: as ``read``, and if it cannot be decoded.
         """
         return decode(self.read(), self.name)
 
@@ -189,7 +189,7 @@ class ParquetImage:
 
 
 def unpacked(table: Path, group: int, column: str) -> Path:
-    """The file with the image bytes of a row group one after another, beside ``.npy`` with ``[M, 2]`` offsets and sizes.
+    """The file with the image bytes of a row group one after another, next to ``.npy`` with ``[M, 2]`` offsets and sizes.
 
     Made unless it is there for a file of this path, size and time; a row without bytes has the size -1.
 

@@ -50,7 +50,7 @@ def _grey(values: np.ndarray, transparent: object) -> np.ndarray:
 
 
 def widened(image: Image.Image) -> Image.Image:
-    """The image, its short side stretched where it is more than :data:`THINNEST` times as long as wide.
+    """The image, its short side stretched where it is more than ``THINNEST`` times as long as wide.
 
     Models scale the short side to their own size and the long one with it: a line of 1 x 5000 pixels would become 224 x
     1,120,000.

@@ -116,7 +116,7 @@ def _rows(path: Path) -> Iterator[tuple[int, Any]]:
 
 
 def _image(row: Mapping[str, Any]) -> str:
-    """What the row calls its image: a field of text or a number, the path of an image column, or the first of several."""
+    """The row's name of its image: a field of text or a number, the path of an image column, or the first of several."""
     for name in IMAGE_FIELDS:
         value = row.get(name)
         if isinstance(value, list):

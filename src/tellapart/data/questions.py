@@ -89,7 +89,7 @@ def _answer(given: Any, options: Sequence[str]) -> int:
 
 
 def write_questions(path: Path, questions: Questions) -> None:
-    """Write what :func:`read_questions` reads."""
+    """Write what ``read_questions`` reads."""
     rows = [
         {"id": name, "question": one.question, "options": list(one.options), "answer": one.options[one.answer]}
         for name, own in questions.items()

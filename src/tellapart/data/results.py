@@ -38,7 +38,7 @@ class Result:
 
 @dataclass(frozen=True)
 class Results:
-    """Captions as they stand, an image perhaps twice.
+    """Captions unchanged, an image perhaps twice.
 
     Args:
         name: the file or folder without ending.
@@ -55,8 +55,8 @@ def read_results(path: Path, *, caption_column: str | None = None) -> Results:
     """Read captions: COCO results, ids to captions, a table, text files named like their images, or any data set.
 
     Of a data set, and wherever an image has a list of captions, the first is taken. A table is a ``.jsonl``, ``.csv``,
-    ``.tsv`` or ``.parquet`` file with a column of :data:`ID_COLUMNS` or of file names, and one of
-    :data:`CAPTION_COLUMNS`.
+    ``.tsv`` or ``.parquet`` file with a column of ``ID_COLUMNS`` or of file names, and one of
+    ``CAPTION_COLUMNS``.
 
     Args:
         path: the file or folder.
@@ -80,7 +80,7 @@ def read_results(path: Path, *, caption_column: str | None = None) -> Results:
 
 
 def _is_unicode(text: str) -> bool:
-    """Whether no half of a character stands alone, as an escape in JSON can make it."""
+    """Whether no half of a character is alone, as an escape in JSON can make it."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -122,7 +122,7 @@ def _of_json(path: Path, caption_column: str | None) -> Iterable[Counted]:
     if isinstance(content, dict) and "images" in content:
         return _of_data(path, caption_column)
     if not isinstance(content, list):
-        raise UsageError(f"{path} is no list of captions and no data set: {FORMS}.")
+        raise UsageError(f"{path} is neither a list of captions nor a data set: {FORMS}.")
     return _of_table(path, ((f"row {n}", row) for n, row in enumerate(content, start=1)), caption_column)
 
 
@@ -175,7 +175,7 @@ def _parquet(path: Path, caption_column: str | None) -> Iterator[tuple[str, dict
 
 
 def _of_sidecars(folder: Path) -> Iterator[Counted]:
-    """Text files without their images: each is named like its image and holds a caption a line."""
+    """Text files without their images: each is named like its image and holds a caption per line."""
     files = sorted(Path(where, name) for where, names in walk(folder) for name in names if name.endswith(SIDECARS))
     for file in files:
         lines = [from_line(line) for line in lines_of(read_text(file))] or [""]

@@ -1,4 +1,4 @@
-"""What a file that is no image looks like, so that its error can say so."""
+"""The likely kind of a file that is not an image, for its error message."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ IMAGES = {
 
 
 def unreadable(name: str, why: str, remedy: str = "repair or remove it", *, what: str = "image") -> ImageError:
-    """The error for a file that is no image, or a damaged one.
+    """The error for a file that is not an image, or a damaged one.
 
     Args:
         name: what the message calls it.
@@ -72,7 +72,7 @@ def not_an_image(data: bytes, name: str) -> ImageError:
         why, remedy = "it is AVIF, whose decoder is missing", "pip install 'pillow>=11.3', or convert it to JPEG"
         return unreadable(name, why, remedy)
     if data.startswith(b"version https://git-lfs"):
-        return unreadable(name, "it is a Git LFS pointer", "run git lfs pull to get the image that it stands for")
+        return unreadable(name, "it is a Git LFS pointer", "run git lfs pull to get the image that it points to")
     begins = [kind for kind, starts in IMAGES.items() if (brand or data).startswith(starts)]
     if begins:
         return unreadable(name, f"it begins as {begins[0]}, but its header is cut off, wrong or of an unknown kind")
@@ -109,7 +109,7 @@ def gif_delays(data: bytes) -> list[int] | None:
     Delays below 2 count as 10, as in browsers and in FFmpeg.
 
     Args:
-        data: the file's bytes. What follows the last block that is known is passed over.
+        data: the file's bytes. What follows the last known block is skipped.
     """
     place, delay, delays = 13 + _colours(data[10:11]), 0, list[int]()
     while data[place : place + 1] in (b"!", b","):

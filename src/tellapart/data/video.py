@@ -61,7 +61,7 @@ ANIMATIONS = frozenset({".gif", ".webp"})
 
 
 def damaged(name: str, why: str, remedy: str = "repair or remove it") -> ImageError:
-    """The error for a file that is not a video, or a damaged one; arguments as :func:`~tellapart.data.sniff.unreadable`."""
+    """The error for a file that is not a video, or a damaged one; arguments as ``unreadable``."""
     return unreadable(name, why, remedy, what="video")
 
 
@@ -81,7 +81,7 @@ class Timeline:
 
     Args:
         stamps: ``[M]`` int64, ascending: presentation time stamps in the stream's unit.
-        keys: ``[M]`` bool: whether a frame can be decoded by itself.
+        keys: ``[M]`` bool: whether a frame can be decoded without others.
         end: when the last one ends.
         exact: whether packets had these stamps, so that a decoded frame is known by its own.
     """
@@ -99,7 +99,7 @@ class Timeline:
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """What is unusual about it, in words."""
+        """Unusual properties of the video, in words."""
         known = {"one frame": len(self.stamps) == 1, "variable frame rate": not self.constant_rate}
         return tuple(kind for kind, holds in known.items() if holds)
 
@@ -185,10 +185,10 @@ def read_frames(source: Path | bytes, name: str, num_frames: int, *, key_frames:
 
 
 def examine_frames(source: Path | bytes, name: str, num_frames: int, *, key_frames: bool = False) -> ExaminedClip:
-    """The same as :func:`read_frames`, with what is unusual about the clip.
+    """The same as ``read_frames``, with what is unusual about the clip.
 
     Raises:
-        ImageError: as :func:`read_frames`.
+        ImageError: as ``read_frames``.
     """
     clock = Clock(name)
     if (data := _image_data(source, name)) is not None:
@@ -203,7 +203,7 @@ def examine_frames(source: Path | bytes, name: str, num_frames: int, *, key_fram
         seekable = timeline.exact and container.format.name in SEEKABLE
         found = _by_seeking(container, stream, timeline, ascending, clock) if seekable else None
     if found is None:
-        with opened(source, name) as (container, stream):  # anew: not every container can be sought to its start
+        with opened(source, name) as (container, stream):  # again: not every container can be sought to its start
             found = _from_the_start(container, stream, timeline, ascending, clock)
     turned = ("turned by its display matrix",) if any(picture.turned for picture in found.values()) else ()
     return ExaminedClip([found[place].image for place in places], (*timeline.kinds, *turned))
@@ -261,7 +261,7 @@ def _require_whole(container: Any, stream: Any, timeline: Timeline, count: int, 
 
 
 def _announced_seconds(container: Any, stream: Any) -> float | None:
-    """How long the header says that the pictures last; None where it says nothing, or speaks of the sound, too."""
+    """How long the header says that the pictures last; None where it gives no length, or one that includes the sound."""
     tag = stream.metadata.get("DURATION", "")
     if tag.count(":") == 2:
         hours, minutes, seconds = tag.split(":")
@@ -319,7 +319,7 @@ def _reached(frame: Any, number: int, place: int, timeline: Timeline) -> bool:
 
 
 def _frames(container: Any, stream: Any, clock: Clock, wanted: Container[int] | None = None) -> Iterator[Any]:
-    """Decoded frames from where the container stands.
+    """Decoded frames from the container's position.
 
     Args:
         container: opened.
@@ -420,7 +420,7 @@ def _frames_of_image(image: Image.Image, num_frames: int, clock: Clock) -> Exami
 
 @contextmanager
 def opened(source: Path | bytes, name: str) -> Iterator[tuple[Any, Any]]:
-    """A video's container and first stream of pictures, while the block reads them; what goes wrong becomes one sentence.
+    """A video's container and first stream of pictures, while the block reads them; errors become one sentence.
 
     Args:
         source: a file, or its bytes.

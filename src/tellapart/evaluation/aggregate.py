@@ -1,4 +1,4 @@
-"""How the metrics of a set follow from rows of its images: what a bootstrap computes anew for every draw."""
+"""How the metrics of a set follow from rows of its images: what a bootstrap computes again for every draw."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ and its tokens."""
 
 
 def bleu_columns(matches: Matches) -> dict[str, list[Any]]:
-    """The columns of :data:`MATCHES` and :data:`LENGTHS`, one value an image."""
+    """The columns of ``MATCHES`` and ``LENGTHS``, one value per image."""
     columns = dict(zip(MATCHES, matches.correct.tolist(), strict=True))
     return columns | dict(zip(LENGTHS, (matches.lengths.tolist(), matches.reference_lengths.tolist()), strict=True))
 
@@ -41,7 +41,7 @@ class Aggregate:
 
     Args:
         metrics: names of metrics.
-        per_image: column -> one value an image, None where undefined.
+        per_image: column -> one value per image, None where undefined.
 
     Attributes:
         keys: the metrics among those named that can be computed so.

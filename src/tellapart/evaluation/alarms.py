@@ -1,6 +1,6 @@
-"""What a run's log shows to have gone wrong, for readers: the verdicts of ``tellapart.verdicts`` with their figures as printed.
+"""Warnings from a run's log, for readers: those of ``tellapart.verdicts``, with their figures as printed.
 
-A verdict that held at several evaluations is one alarm, also where several keys gave it; each metric of a floor has its own.
+A warning that held at several evaluations is one alarm, also where several keys gave it; each metric of a floor has its own.
 """
 
 from __future__ import annotations
@@ -59,11 +59,11 @@ def find_alarms(curves: Mapping[str, Curve], *, floor: Mapping[str, float] | Non
 
 
 def held_against_nothing(curves: Mapping[str, Curve], *, floor: Mapping[str, float] | None = None) -> list[str]:
-    """The verdicts that were measured and that no evaluation, so far, gives anything to be held against.
+    """The warnings whose metric was measured, and that no evaluation so far can be compared with.
 
     Args:
-        curves: as for :func:`find_alarms`.
-        floor: as for :func:`find_alarms`.
+        curves: as for ``find_alarms``.
+        floor: as for ``find_alarms``.
     """
     examination = Examination(floor)
     for line in _lines(curves):
@@ -72,7 +72,7 @@ def held_against_nothing(curves: Mapping[str, Curve], *, floor: Mapping[str, flo
 
 
 def _lines(curves: Mapping[str, Curve]) -> Iterator[dict[str, float]]:
-    """The log that the curves were read from, one line a step."""
+    """The log that the curves were read from, one line per step."""
     lines: dict[int, dict[str, float]] = {}
     for key, curve in curves.items():
         for step, value in curve:
@@ -101,7 +101,7 @@ def _alarm(verdicts: Sequence[Verdict], curves: Mapping[str, Curve]) -> Alarm:
 
 
 def _last_look(verdict: Verdict, curves: Mapping[str, Curve]) -> int:
-    """The last step at which the verdict could hold: of hacking the last evaluation, whatever that measured."""
+    """The last step at which the warning could hold: of hacking the last evaluation, whatever that measured."""
     if verdict.name == HACKING:
         return max(curve[-1][0] for key, curve in curves.items() if key.startswith(EVAL_PREFIX) and curve)
     return curves[verdict.key][-1][0]

@@ -15,7 +15,7 @@ def resampled_sums(rows: np.ndarray, *, samples: int, seed: int = 0) -> np.ndarr
     """The sums of rows drawn again with replacement, as many as there are; whole numbers stay exact.
 
     Args:
-        rows: ``[n, m]``, one row an image; all columns share the draws.
+        rows: ``[n, m]``, one row per image; all columns share the draws.
         samples: how often the images are drawn again.
         seed: of the draws, which depend on it and n only, so that two models with equal n meet the same ones.
 
@@ -49,7 +49,7 @@ def paired_bootstrap(
     evaluation", EMNLP 2004), so what is hard for both cancels. The interval knows nothing of training seeds.
 
     Args:
-        a: ``[n]`` or ``[n, m]``, one row an image, one column a metric.
+        a: ``[n]`` or ``[n, m]``, one row per image, one column per metric.
         b: the other model's values of the same images in the same order.
         samples: how often the images are drawn again.
         seed: of the draws; all columns share them.

@@ -18,7 +18,7 @@ LEAST = 100
 
 @dataclass(frozen=True)
 class Checked:
-    """What was found in a set of captions.
+    """Findings in a set of captions.
 
     Args:
         figures: of the captions.
@@ -32,7 +32,7 @@ class Checked:
 
     @property
     def wrong(self) -> bool:
-        """Whether a rule is broken that nobody intends."""
+        """Whether a rule is broken that is never intended."""
         return any(not verdict.rule.change for verdict in self.verdicts)
 
 
@@ -41,7 +41,7 @@ def check_captions(captions: Sequence[str], references: Sequence[Sequence[str]] 
 
     Args:
         captions: one per image, as they were written.
-        references: human captions of the same images, in the same order; images without any are passed over. The figures of the
+        references: human captions of the same images, in the same order; images without any are skipped. The figures of the
             first of each image, of the second and so on are averaged; without them the figures of COCO captions take their place.
 
     Example:

@@ -32,7 +32,7 @@ class Verifier(Protocol):
         ...
 
     def describe(self) -> dict[str, Any]:
-        """What it is: at least ``weights``."""
+        """Its description: at least ``weights``."""
         ...
 
 
@@ -51,7 +51,7 @@ class MatcherVerifier:
         """As the protocol says.
 
         Raises:
-            UsageError: the matcher gives something that is no number.
+            UsageError: the matcher gives something that is not a number.
         """
         found = [
             probability_of_match(logits)
@@ -59,7 +59,7 @@ class MatcherVerifier:
         ]
         if not all(bool(own.isfinite().all()) for own in found):
             raise UsageError(
-                f"the matcher {self.matcher.source} gives logits that are no numbers: its weights are damaged or its precision "
+                f"the matcher {self.matcher.source} gives logits that are not numbers: its weights are damaged or its precision "
                 "too low; fetch it again, or load it in float32."
             )
         return [(own >= self.true_from).tolist() for own in found]
@@ -75,7 +75,7 @@ class ClaimScorer:
     Precision is the mean over captions of the share of their claims that the verifier finds true; a caption without claims counts
     as 0. Recall is the mean over images whose references claim anything; F1 the mean of each caption's harmonic mean. Column
     ``claims_rejected`` lists the claims that were not verified. Definitions, sources and pitfalls:
-    :func:`~tellapart.metrics.claims.claim_scores`, :class:`~tellapart.rewards.claims.ClaimPrecision`.
+    ``claim_scores``, ``ClaimPrecision``.
 
     Args:
         verifier: knows the images.
@@ -153,7 +153,7 @@ def read_claims(path: Path) -> dict[str, list[str]]:
 def write_claims(
     language_model: LanguageModel, captions: Iterable[str], path: Path, *, max_new_tokens: int = 200
 ) -> dict[str, list[str]]:
-    """Have a language model list the claims of each distinct caption, greedily, and write what :func:`read_claims` reads.
+    """Have a language model list the claims of each distinct caption, greedily, and write what ``read_claims`` reads.
 
     Args:
         language_model: an instruct model.

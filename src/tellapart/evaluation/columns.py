@@ -1,4 +1,4 @@
-"""What each metric is called in a table, how it is printed, and which way is better."""
+"""Name of each metric in tables, its format, and which direction is better."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Column:
         label: its heading.
         scale: what the stored number is multiplied by (BLEU and CIDEr are printed times 100, as papers do).
         digits: decimals printed.
-        better: 1 if higher is better, -1 if lower is, 0 if neither says anything by itself.
+        better: 1 if higher is better, -1 if lower is, 0 if neither is better on its own.
         about: one sentence for readers who do not know it.
     """
 
@@ -74,7 +74,7 @@ CAPTION_METRICS = {
         Column("repetition", "repetition %", 1, 1, -1, "Share of a caption's bigrams that it has said before."),
         Column("bad_endings", "bad endings %", 1, 1, -1, "Captions that stop on a word like 'a' or 'of'."),
         Column("unfinished", "unfinished %", 1, 1, -1, "Captions cut at the longest length."),
-        Column("openers", "openers %", 1, 1, -1, "Captions that begin with 'a picture of' and the like."),
+        Column("openers", "openers %", 1, 1, -1, "Captions that begin with 'a picture of' or a similar phrase."),
         Column("colored", "with colour %", 1, 1, 0, "Captions that name a colour."),
         Column("vocabulary", "vocabulary", 1, 0, 1, "Different words that the captions use together."),
         Column("TTR1", "TTR1", 1, 3, 1, "Different words over words, per 1,000 words of running text."),
@@ -91,7 +91,7 @@ CAPTION_METRICS = {
         Column(
             "grammatical_head", "grammar head %", 1, 1, 1, "Probability that a trained head gives of being grammatical."
         ),
-        Column("novel_captions", "novel %", 1, 1, 0, "Captions that are no training caption word for word."),
+        Column("novel_captions", "novel %", 1, 1, 0, "Captions that equal no training caption word for word."),
         Column("CHAIRi", "CHAIR-i %", 1, 1, -1, "Mentions of objects that the image lacks, of all mentions."),
         Column("CHAIRs", "CHAIR-s %", 1, 1, -1, "Captions that mention an object which the image lacks."),
         Column("object_recall", "object recall %", 1, 1, 1, "Annotated objects that the caption names."),
@@ -135,12 +135,12 @@ LISTENER_METRICS = {
 }
 
 SET_METRICS = {
-    "CIDEr": Column("CIDEr", "CIDEr", 100, 1, 1, "Mean CIDEr of several captions an image."),
+    "CIDEr": Column("CIDEr", "CIDEr", 100, 1, 1, "Mean CIDEr of several captions per image."),
     "Div-1": Column("Div-1", "Div-1", 1, 3, 1, "Distinct words of an image's captions, of all their words."),
     "Div-2": Column("Div-2", "Div-2", 1, 3, 1, "Distinct pairs of words of an image's captions, of all their words."),
     "mBLEU-4": Column("mBLEU-4", "mBLEU-4", 1, 3, -1, "BLEU-4 of each caption of an image against its siblings."),
 }
-"""Of several captions an image; what stands before says how they were drawn and how many: ``rs5``, ``bs5``."""
+"""Of several captions per image; the prefix says how they were drawn and how many: ``rs5``, ``bs5``."""
 
 MAIN = (
     "CIDEr",
@@ -156,11 +156,11 @@ MAIN = (
     "distinct_captions",
     "mean_length",
 )
-"""What a first table shows, if measured; a listener's metric stands for that of every listener."""
+"""Columns of a first table, if measured; a listener's metric also names that of every other listener."""
 
 
 def describe(key: str) -> Column:
-    """How to print the metric ``key``; one nobody described is printed as it is."""
+    """How to print the metric ``key``; a key without a description is printed as it is."""
     if key in CAPTION_METRICS:
         return CAPTION_METRICS[key]
     drawn, _, name = key.partition("_")
@@ -232,7 +232,9 @@ PART_PREFIXES = ("rewards/", "reference/rewards/")
 TRAINING_COLUMNS = {
     column.key: column
     for column in (
-        Column("loss", "loss", 1, 4, 0, "What is minimised; of sequence-level methods its size says little by itself."),
+        Column(
+            "loss", "loss", 1, 4, 0, "What is minimised; of sequence-level methods its size says little on its own."
+        ),
         Column("reward", "reward", 1, 4, 1, "Mean reward of the captions drawn for training."),
         Column("reward_std", "reward, spread", 1, 4, 0, "Deviation among the captions of one image."),
         Column(
@@ -258,18 +260,23 @@ TRAINING_COLUMNS = {
         Column("completions/clipped_ratio", "drawn, cut %", 100, 1, -1, "Drawn captions cut at the longest length."),
         Column("reference/reward", "reward of human captions", 1, 4, 0, "Mean reward of the captions people wrote."),
         Column(
-            "discriminator/accuracy", "discriminator right %", 100, 1, 0, "Human and drawn captions it tells apart."
+            "discriminator/accuracy",
+            "discriminator right %",
+            100,
+            1,
+            0,
+            "Human and drawn captions that it classifies correctly.",
         ),
         Column(NON_FINITE, "not finite", 1, 0, -1, "1 where training stopped at a number that was not finite."),
     )
 }
 
 FIRST = ("loss", "reward", "kl", "completions/mean_length", "completions/clipped_ratio", "reward_std")
-"""What a reader looks at first of what training logs."""
+"""The first columns of a training's log."""
 
 
 def describe_log(key: str) -> Column:
-    """How to print a key of the log; one nobody described is printed as it is, with four digits."""
+    """How to print a key of the log; a key without a description is printed as it is, with four digits."""
     if key.startswith(EVAL_PREFIX):
         return describe(key.removeprefix(EVAL_PREFIX))
     return TRAINING_COLUMNS.get(key) or Column(key, key, digits=4)

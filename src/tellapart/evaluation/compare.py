@@ -77,7 +77,7 @@ class Comparison:
         print_below(console, self.columns(every_metric=every_metric), self.caption())
 
     def caption(self) -> str:
-        """What the differences mean, and the protocol."""
+        """The meaning of the differences, and the protocol."""
         percent = f"{100 * self.confidence:g} %"
         meaning = (
             f"Differences are to {self.results[0].name}, with a paired-bootstrap {percent} interval over images and its "
@@ -95,7 +95,7 @@ class Comparison:
         return "\n".join(filter(None, [chosen_on(self.results), self.protocol]))
 
     def table(self, *, every_metric: bool = False) -> Table:
-        """One row a metric, one column a run: its value, and below it the difference to the first run; of one run alone the
+        """One row per metric, one column per run: its value, and below it the difference to the first run; of one run alone the
         intervals that were computed with it."""
         from rich.table import Table
         from rich.text import Text

@@ -25,7 +25,7 @@ def draw_rollouts(
     num_workers: int = 0,
     description: str = "captioning",
 ) -> Iterator[Rollout]:
-    """One rollout a batch, in the data set's order; weights, modes and random numbers stay as they are.
+    """One rollout per batch, in the data set's order; weights, modes and random numbers stay as they are.
 
     Args:
         captioner: draws.
@@ -54,7 +54,7 @@ def draw_rollouts(
 
 @contextmanager
 def forked_generators(device: torch.device) -> Iterator[None]:
-    """Whatever is drawn inside the block, torch's generators on the CPU and ``device`` go on as if nothing was."""
+    """Restore torch's generators on the CPU and ``device`` when the block ends, whatever was drawn inside it."""
     if device.type == "cpu":
         with torch.random.fork_rng(devices=[]):
             yield

@@ -34,7 +34,7 @@ class Evaluation:
         collate: turns examples into what the captioner reads; given captions need none.
         listeners: name -> retriever that knows the data set's images by id. Those that served as a reward come first, a
             judge that did not comes last.
-        decoding: how captions are drawn; one an image.
+        decoding: how captions are drawn; one per image.
         batch_size: images captioned at once; it changes no caption.
         measures: further measures of the captions.
         scorers: further models that see the images, which they know.
@@ -42,11 +42,11 @@ class Evaluation:
         num_workers: processes that read images.
         hard_gallery: N, to also retrieve among each image's N nearest ones; 0 does not.
         samples: N, to also draw N captions per image at random and N by beam search, and measure them as sets
-            (:mod:`tellapart.evaluation.sets`); 0 does not.
+            (``tellapart.evaluation.sets``); 0 does not.
         words: the length in words to ask for; none draws one for each image if the captioner has length buckets.
         rerank: keep, of all beams of an image, the caption with the highest reward; the sets of ``samples`` are not reranked.
         together: captions all images in one call, in place of the search, which ``decoding`` then only describes.
-        name: what the data is called in the protocol; default: the data set's name.
+        name: name of the data in the protocol; default: the data set's name.
 
     Raises:
         UsageError: the decoding returns several captions per image, or ``rerank`` is given without beam search.
@@ -167,7 +167,7 @@ class Evaluation:
             if len(texts) < 2:
                 raise UsageError(
                     f"image {image_id!r} of {self.dataset.name} has {len(texts)} references, but human captions are "
-                    "scored against each other: leave this row out, or use data with two or more an image."
+                    "scored against each other: leave this row out, or use data with two or more per image."
                 )
         first = {image_id: texts[0].strip() for image_id, texts in references.items()}
         others = {image_id: texts[1:] for image_id, texts in references.items()}
@@ -179,7 +179,7 @@ class Evaluation:
         return self.score(dict.fromkeys(self.dataset.ids, ""), name=name)
 
     def draw(self, captioner: Captioner) -> tuple[dict[str, str], list[bool]]:
-        """``(captions by id, whether each ended by itself)`` in the data set's order; ``together`` does not say the latter.
+        """``(captions by id, whether each ended with EOS)`` in the data set's order; ``together`` does not say the latter.
 
         Raises:
             UsageError: the evaluation has no ``collate`` to feed a captioner with.
@@ -260,7 +260,7 @@ def _with_lengths(result: EvaluationResult, captions: Sequence[str], asked: Sequ
 
 
 def _listening(listener: Listener | LateListener, key: str, hard: int) -> ListenerScorer | LateScorer:
-    """What measures retrieval: by cosines, or by the words of a late-interaction listener."""
+    """The measure of retrieval: by cosines, or by the words of a late-interaction listener."""
     if isinstance(listener, LateListener):
         return LateScorer(listener, key, hard=hard)
     return ListenerScorer(listener, key, hard=hard)
@@ -280,7 +280,7 @@ def require_same_ids(captions: Mapping[str, str], dataset: CaptionDataset, name:
             for kind, ids in (("images without a caption", missing), ("captions of unknown images", extra))
             if ids
         ]
-        raise UsageError(f"{name} does not fit {dataset.name}, {' and '.join(parts)}: give one caption an image.")
+        raise UsageError(f"{name} does not fit {dataset.name}, {' and '.join(parts)}: give one caption per image.")
 
 
 def describe_decoding(decoding: Decoding, seed: int) -> str:

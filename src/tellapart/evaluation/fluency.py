@@ -17,7 +17,7 @@ class PerplexityMeasure:
     """The perplexity of a set of captions, ``exp(-sum log p / sum of tokens)``, and ``caption_nll``, each caption's mean
     negative log-probability a token in nats.
 
-    Captions are read as they were written, from the start of a text on; see :class:`LanguageModel`. A caption of no tokens
+    Captions are read as they were written, from the start of a text on; see ``LanguageModel``. A caption of no tokens
     (an empty one, where ends do not count) adds nothing and has no ``caption_nll``; a warning says how many there are. The
     perplexity of captions without any tokens is left out.
 
@@ -32,16 +32,16 @@ class PerplexityMeasure:
         self.measured_by = {PERPLEXITY: f"{language_model.identity()} {counted} the captions' ends"}
 
     def __call__(self, captions: Mapping[str, str]) -> Measured:
-        """The metric, and a row an image.
+        """The metric, and a row per image.
 
         Raises:
-            UsageError: ends count, and the tokenizer has none; or probabilities are no numbers.
+            UsageError: ends count, and the tokenizer has none; or probabilities are not numbers.
         """
         scores = self.language_model.score(list(captions.values()), end=self.end)
         nll, tokens = -scores.logprobs, scores.tokens
         if bool(nll.isnan().any()):
             raise UsageError(
-                f"the language model {self.language_model.identity()} gives probabilities that are no numbers: its weights "
+                f"the language model {self.language_model.identity()} gives probabilities that are not numbers: its weights "
                 "are damaged or its precision too low; fetch it again, or load it in float32."
             )
         silent = int((tokens == 0).sum())

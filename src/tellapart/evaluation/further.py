@@ -37,7 +37,7 @@ def chair_measure(instances: Sequence[Path], references: Mapping[str, Sequence[s
 def novelty_measure(
     training: Mapping[str, Sequence[str]], references: Mapping[str, Sequence[str]] | None = None
 ) -> Measure:
-    """Share of captions that are no training caption word for word, as ``novel_captions`` in percent; with references also
+    """Share of captions that equal no training caption word for word, as ``novel_captions`` in percent; with references also
     ``word_coverage``: the share, in percent, of the words that occur in training captions and references that captions use.
 
     Args:

@@ -55,7 +55,7 @@ def as_results(captions: Captions, *, caption_column: str | None = None) -> Resu
     wrong = next((value for _, value in pairs if not isinstance(value, str)), None)
     if wrong is not None or not pairs:
         what = f"a caption is {wrong!r}" if pairs else "there are no captions"
-        raise UsageError(f"{what}: give one caption an image, as text.")
+        raise UsageError(f"{what}: give one caption per image, as text.")
     return Results("captions", [Result(caption, str(name)) for name, caption in pairs])
 
 
@@ -63,7 +63,7 @@ def as_references(
     references: References, *, split: str | None = None, prefer: str | None = None, format: Format | None = None
 ) -> CaptionDataset:
     """References as a data set, whose images need not be there; arguments and errors are those of
-    :func:`tellapart.data.load.load_references`."""
+    ``load_references``."""
     if isinstance(references, CaptionDataset):
         return references
     if isinstance(references, str | Path):
@@ -83,7 +83,7 @@ def as_frequencies(
     """Document frequencies, None for those of the references, and how a protocol calls them.
 
     Args:
-        given: :data:`CORPUS`, a file, or a table.
+        given: ``CORPUS``, a file, or a table.
         images: number of images counted, for files that do not tell.
 
     Raises:
@@ -104,7 +104,7 @@ LEFT_OUT = {
     "METEOR": "METEOR is left out: ask for it with --meteor, which needs the data of pip install 'tellapart[meteor]'."
 }
 RESAMPLING = (
-    "images drawn again with replacement; BLEU computed anew from the n-gram counts of each draw, CIDEr with document "
+    "images drawn again with replacement; BLEU computed again from the n-gram counts of each draw, CIDEr with document "
     "frequencies as they are"
 )
 
@@ -141,7 +141,7 @@ def score(
         meteor: also METEOR, where its data are installed; the first use compiles them for a minute.
 
     Returns:
-        Metrics as fractions (CIDEr 0 to 10; shares and Self-BLEU in percent), a row an image, and how it was measured.
+        Metrics as fractions (CIDEr 0 to 10; shares and Self-BLEU in percent), a row per image, and how it was measured.
 
     Raises:
         UsageError: something cannot be read, images do not fit, or the references are not the protocol's.
@@ -242,7 +242,7 @@ class Given:
 
 def under_protocol(result: EvaluationResult, given: Given, name: str, *, strict: bool = True) -> EvaluationResult:
     """The result with the title of a named protocol in its line; errors are those of
-    :func:`tellapart.evaluation.protocol.title_of`."""
+    ``title_of``."""
     every = given.references.references
     own = result.protocol.frequencies == OWN_FREQUENCIES
     references = {image_id: every[image_id] for image_id in result.captions}
@@ -253,7 +253,7 @@ def under_protocol(result: EvaluationResult, given: Given, name: str, *, strict:
 def with_intervals(result: EvaluationResult, *, samples: int = 1000, seed: int = 0) -> EvaluationResult:
     """The result with 95 % percentile intervals of what its rows determine, the images drawn again with replacement.
 
-    BLEU is computed anew from the n-gram counts of every draw. CIDEr's document frequencies stay as they are.
+    BLEU is computed again from the n-gram counts of every draw. CIDEr's document frequencies stay as they are.
 
     Args:
         result: with its rows.

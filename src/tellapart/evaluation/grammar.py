@@ -22,6 +22,6 @@ class GrammarMeasure:
         self.measured_by = {METRIC: grammar.identity()}
 
     def __call__(self, captions: Mapping[str, str]) -> Measured:
-        """The metric, and a row an image."""
+        """The metric, and a row per image."""
         rows = (100.0 * self.grammar.probabilities(list(captions.values())).double().cpu()).tolist()
         return {METRIC: sum(rows) / len(rows)}, {METRIC: rows}

@@ -39,7 +39,7 @@ def lengths_asked(columns: dict[str, list[Any]]) -> list[dict[str, Any]]:
     """Per asked length, from the shortest: images, mean words given, share kept in percent and mean distance in words.
 
     Args:
-        columns: of :func:`length_measures`.
+        columns: of ``length_measures``.
     """
     names = sorted(set(columns["asked_length"]), key=lambda name: WordRange.parse(name).low)
     found = []

@@ -1,4 +1,4 @@
-"""What a training of a listener is watched by: retrieval with human captions, and how well its head tells corrupted ones."""
+"""Evaluation during the training of a listener: retrieval with human captions, and its head's accuracy on corrupted ones."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class ListenerEvaluation:
         vocabulary: distinct words that corruptions put in; needed with a head.
         images: what has the images by id where it is not the listener itself, as where only projections learn.
         seed: of the corruptions.
-        num_workers: processes that read images, where these are embedded anew each time.
+        num_workers: processes that read images, where these are embedded again each time.
 
     Raises:
         UsageError: an image has no reference.

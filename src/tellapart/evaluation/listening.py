@@ -1,4 +1,4 @@
-"""What a dual encoder makes of captions, one an image: retrieval, and similarity to the image and to references."""
+"""Measures of captions by a dual encoder, one caption per image: retrieval, and similarity to the image and to references."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TEXTS_AT_ONCE = 256
 
 
 class Names(NamedTuple):
-    """What a similarity is called: by itself, with references, as the mean over a caption's sentences."""
+    """What a similarity is called: on its own, with references, as the mean over a caption's sentences."""
 
     score: str
     reference: str
@@ -138,7 +138,7 @@ def read_images(listener: Listener, ids: Sequence[str]) -> np.ndarray:
     """``[N, D]``, at least float32.
 
     Raises:
-        UsageError: some are no numbers.
+        UsageError: some are not numbers.
     """
     return _finite(listener, _as_array(listener.encode_ids(ids)), "images")
 
@@ -147,7 +147,7 @@ def read_texts(listener: Listener, texts: Sequence[str]) -> np.ndarray:
     """``[N, D]``, at least float32; each distinct text is embedded once, so equal texts have equal rows.
 
     Raises:
-        UsageError: some are no numbers.
+        UsageError: some are not numbers.
     """
     row = {text: i for i, text in enumerate(dict.fromkeys(texts))}
     distinct = list(row)
@@ -162,7 +162,7 @@ def _finite(listener: Listener, embeddings: np.ndarray, what: str) -> np.ndarray
     """Raise where a mean would only say that something was no number."""
     if not np.isfinite(embeddings).all():
         raise UsageError(
-            f"the listener {listener.name!r} gives {what} embeddings that are no numbers: its weights are damaged or its "
+            f"the listener {listener.name!r} gives {what} embeddings that are not numbers: its weights are damaged or its "
             "precision too low; fetch it again, or load it in float32."
         )
     return embeddings

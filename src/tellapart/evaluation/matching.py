@@ -55,7 +55,7 @@ class Matched:
         }
 
     def misfit(self) -> str:
-        """What does not fit, with numbers and the first ids of each kind."""
+        """The mismatches, with numbers and the first ids of each kind."""
         kinds = {
             "without a caption": self.missing,
             "with captions but not in the references": self.extra,
@@ -106,7 +106,7 @@ def match(results: Results, references: CaptionDataset, *, compared: bool = True
 
 
 def own_ids(rows: Sequence[Result], references: CaptionDataset) -> tuple[list[str], bool]:
-    """What each caption's image is called in the references, and whether that was told by the names of files.
+    """The id in the references of each caption's image, and whether file names gave it.
 
     Ids are compared first. If none is known, files are: by name without ending, or by the number in COCO's names
     (``COCO_val2014_000000000042`` is 42); that number, or the name, may also be the id. A caption of no known image keeps
@@ -130,7 +130,7 @@ COPIED = 0.5
 
 
 def among_references(captions: Mapping[str, str], references: Mapping[str, Sequence[str]]) -> str:
-    """Words for captions that stand among what they are compared with, after a logged warning; empty below :data:`COPIED`.
+    """A sentence about captions that are among their own references, after a logged warning; empty below ``COPIED``.
 
     BLEU of captions scored against themselves is 100. Case, space and a final full stop do not count.
 

@@ -1,4 +1,4 @@
-"""What can be measured of captions as text, one an image: for the whole set, and a row an image where that means something.
+"""Measures of captions as text, one caption per image: for the whole set, and per image where defined.
 
 Each function returns ``(metrics, columns)``. A column that carries a metric's name averages to it.
 """
@@ -68,7 +68,7 @@ def token_measures(
 ) -> Measured:
     """The same of captions cut into words.
 
-    BLEU of a set is not a mean over images: the columns have that of each caption by itself (``sentence_Bleu_4``), and what
+    BLEU of a set is not a mean over images: the columns have that of each caption on its own (``sentence_Bleu_4``), and what
     the BLEU of any set of these images is computed from (``tellapart.evaluation.aggregate``).
     """
     matches = count_matches(candidates, targets)

@@ -12,7 +12,7 @@ METRIC = "METEOR"
 
 
 class MeteorMeasure:
-    """``METEOR`` of the set, from its summed statistics; a row an image has ``sentence_METEOR`` and the statistics.
+    """``METEOR`` of the set, from its summed statistics; a row per image has ``sentence_METEOR`` and the statistics.
 
     Args:
         references: image id -> captions to compare with.

@@ -41,12 +41,12 @@ def _asset(package: str, name: str) -> str:
 
 
 def _plotly() -> str:
-    """The source of plotly.js, as it can stand inside a page."""
+    """The source of plotly.js, as it can be embedded in a page."""
     from plotly.offline import get_plotlyjs
 
     return get_plotlyjs().replace("\r\n", "\n").replace("\r", "\n").replace("</script", "<\\/script")
 
 
 def _hash(script: str) -> str:
-    """What the content security policy calls a script that may run."""
+    """The hash of a script that the content security policy allows."""
     return "sha256-" + base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()

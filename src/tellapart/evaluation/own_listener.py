@@ -24,15 +24,15 @@ class OwnListenerScorer:
     """``own_listener_R@k``: the share of captions, in percent, whose image a captioner's own listener finds among the first k
     (Vered et al., ICCV 2019, section 6.4); and ``own_listener_human_R@k``, the same of people's captions (their Table 3).
 
-    Nothing is remembered: the listener is asked anew each time, with its weights as they are, images included where its
+    Nothing is remembered: the listener is asked again each time, with its weights as they are, images included where its
     image side learns. Two runs have two listeners, so these figures say how well a captioner and its listener understand
     each other, and do not compare captions by one measure.
 
     Args:
         listener: knows the images by id.
         dataset: the images.
-        process: what turns pictures into the listener's tensors, if its image side learns and images must be embedded anew.
-        num_workers: processes that read images, where these are embedded anew.
+        process: what turns pictures into the listener's tensors, if its image side learns and images must be embedded again.
+        num_workers: processes that read images, where these are embedded again.
     """
 
     name = NAME

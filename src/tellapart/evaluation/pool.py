@@ -56,7 +56,7 @@ class Pooled:
         return [result for pool in self.pools for result in pool.results]
 
     def caption(self) -> str:
-        """What the numbers mean, and how they were measured."""
+        """The meaning of the numbers, and how they were measured."""
         drawn = next((r for r in self._results if r.protocol.decoding), self._results[0])
         seeds = ", ".join(f"{pool.name} {len(pool.results)}" for pool in self.pools)
         meaning = f"Mean ± sample standard deviation over seeds (number of runs: {seeds})."

@@ -35,7 +35,7 @@ def data_digest(references: Mapping[str, Sequence[str]]) -> str:
 
 @dataclass(frozen=True)
 class Protocol:
-    """What two evaluations must share for their numbers to be laid side by side.
+    """The settings that two evaluations must share for their numbers to be compared.
 
     Args:
         data: name of the data set and split.
@@ -44,7 +44,7 @@ class Protocol:
         decoding: how captions were drawn, in words; None for captions that were given (human ones, a file).
         listeners: name of each retriever -> which model it is.
         measured_by: metric -> name and, in brackets, hash of the model or program that measured it. Only metrics that both
-            evaluations have are compared, by what stands in the brackets.
+            evaluations have are compared, by the text in the brackets.
         words: how captions were cut into words for the n-gram metrics.
         frequencies: of what CIDEr-D's document frequencies are.
         standard: title of the named protocol that was kept to (``tellapart.evaluation.protocol``), if any; shown, not
@@ -106,12 +106,12 @@ class Protocol:
 
     @staticmethod
     def from_json(value: Mapping[str, Any]) -> Protocol:
-        """What ``to_json`` gave, also that of earlier versions, which knew fewer fields."""
+        """Read the output of ``to_json``, also that of earlier versions, which had fewer fields."""
         return Protocol(**{name: value[name] for name in Protocol.__dataclass_fields__ if name in value})
 
 
 def _hash(what: str) -> str:
-    """What tells two models apart, wherever they lie and whatever they are called."""
+    """Identity of a model, independent of its folder and name."""
     return what.partition("[")[2] or what
 
 
@@ -120,7 +120,7 @@ def _hash(what: str) -> str:
 
 @dataclass(frozen=True)
 class NamedProtocol:
-    """What numbers under one name have in common.
+    """Settings shared by all numbers under one name.
 
     Document frequencies of CIDEr-D are always those of the protocol's own references.
 
@@ -141,7 +141,7 @@ class NamedProtocol:
     max_new_tokens: int = 30
 
     def misfit(self, images: int, fewest: int) -> str | None:
-        """What of data is not as the protocol has it, in a few words, or None.
+        """The difference between data and protocol in a few words, or None.
 
         Args:
             images: how many there are.
@@ -171,7 +171,7 @@ def named_protocol(name: str) -> NamedProtocol:
         UsageError: there is none.
     """
     if name not in PROTOCOLS:
-        raise UsageError(f"{name!r} is no protocol: choose one of {', '.join(PROTOCOLS)}.")
+        raise UsageError(f"{name!r} is not a protocol: choose one of {', '.join(PROTOCOLS)}.")
     return PROTOCOLS[name]
 
 

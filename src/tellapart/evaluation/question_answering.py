@@ -17,12 +17,12 @@ class QuestionMeasure:
 
     ``QA``: mean over images of the share of their questions that are answered right. ``QA_floor``: the same without a caption.
     ``QA_chance``: of guessing. ``QA_truncated``: captions that the reader had to cut. Images without questions do not count.
-    Source, departures and pitfalls: :class:`~tellapart.rewards.question_answering.QuestionAnswering`.
+    Source, departures and pitfalls: ``QuestionAnswering``.
 
     Args:
         reader: answers from captions.
         questions: image id -> questions.
-        called: what the line "how measured" calls the questions, such as the file's name.
+        called: name of the questions in the line "how measured", such as the file's name.
         turns: how often each question is asked, with its options in another order each time.
         seed: of the orders.
 
@@ -59,7 +59,7 @@ class QuestionMeasure:
         return metrics | {TRUNCATED: cut}, columns  # type: ignore[return-value]  # columns may have empty rows
 
     def _ask_without_caption(self, images: list[str]) -> None:
-        """What the reader answers right without a caption; asked once per image."""
+        """Accuracy of the reader without a caption; asked once per image."""
         found = answered(
             self.reader, [(image, "") for image in images], self.questions, turns=self.turns, seed=self.seed
         )

@@ -43,7 +43,7 @@ def write_by_model(
     max_new_tokens: int = 400,
     batch_size: int = 8,
 ) -> Written:
-    """Greedy answers of a model whose prompt is :data:`INSTRUCTION`, read as questions.
+    """Greedy answers of a model whose prompt is ``INSTRUCTION``, read as questions.
 
     Args:
         captioner: an instruct vision-language model with that prompt.

@@ -27,7 +27,7 @@ CHOSE = "chose_checkpoint_by"
 
 @dataclass(frozen=True, repr=False)
 class EvaluationResult:
-    """What one captioner (or one set of given captions) scored; a notebook shows it as a table.
+    """The scores of one captioner or one set of given captions; a notebook shows them as a table.
 
     A per-image column that carries a metric's name averages to that metric, on the same scale; others (ranks, counts)
     have names of their own.
@@ -38,7 +38,7 @@ class EvaluationResult:
         metrics: name -> number. BLEU, ROUGE_L, CIDEr, CLIPScore and MRR as they are defined (fractions; CIDEr 0 to 10);
             recall, Self-BLEU, world measures and other shares in percent.
         captions: image id -> caption, in the data set's order.
-        per_image: column -> one value an image, in the order of ``captions``; None where undefined.
+        per_image: column -> one value per image, in the order of ``captions``; None where undefined.
         intervals: metric -> lower and upper end of its bootstrap interval over images, where one was computed.
         details: what else ``metrics.json`` tells: counts, settings of the bootstrap, what was left out.
     """
@@ -69,7 +69,7 @@ class EvaluationResult:
         return f"<table>{heading}{''.join(rows)}</table><p>{escape(self.protocol.line())}</p>"
 
     def to_json(self) -> dict[str, Any]:
-        """What ``metrics.json`` holds."""
+        """The content of ``metrics.json``."""
         value = {"name": self.name, "protocol": self.protocol.to_json(), "metrics": self.metrics}
         value |= {"intervals": self.intervals} if self.intervals else {}
         return value | ({"details": self.details} if self.details else {})
@@ -152,7 +152,7 @@ def result_folders(run: Path) -> list[Path]:
 def find_result(run: Path, protocol: str | None = None) -> EvaluationResult:
     """The run's evaluation under ``protocol`` (a slug or words of it, such as ``test``), or its only one.
 
-    Where the slug is absent, given captions (human ones, a file) stand in for it: no decoding applies to them.
+    Where the slug is absent, given captions (human ones, a file) take its place: no decoding applies to them.
 
     Raises:
         UsageError: there is none, or several and none was named.
@@ -172,7 +172,7 @@ def find_result(run: Path, protocol: str | None = None) -> EvaluationResult:
 
 
 def with_choice(result: EvaluationResult, run: Path) -> EvaluationResult:
-    """The result with :data:`CHOSE` in its details, if its images chose the run's checkpoint as an evaluation in it says."""
+    """The result with ``CHOSE`` in its details, if its images chose the run's checkpoint as an evaluation in it says."""
     for path in sorted((run / "eval").glob(f"*/{METRICS_FILE}")):
         value = read_object(path)
         by = (value.get("details") or {}).get(CHOSE)

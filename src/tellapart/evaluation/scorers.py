@@ -35,7 +35,7 @@ class Scorer(Protocol):
     """Metric -> name, in brackets hash, and settings of the model that measures it."""
 
     def __call__(self, captions: Mapping[str, str], references: References) -> Measured:
-        """Metrics, and a value a caption; references may be empty."""
+        """Metrics, and a value per caption; references may be empty."""
         ...
 
     def describe(self, captions: Sequence[str]) -> dict[str, Any]:
@@ -60,11 +60,11 @@ class _Limited(Protocol):
 
 class ListenerScorer:
     """Retrieval, CLIPScore and RefCLIPScore by a dual encoder; see
-    :func:`tellapart.evaluation.listening.listener_measures`.
+    ``listener_measures``.
 
     Args:
         listener: knows the images by id. Its weights must not change: references are embedded once.
-        key: what its metrics are called.
+        key: name of its metrics.
         hard: N, to also retrieve among each image's N nearest ones; 0 does not.
     """
 
@@ -76,7 +76,7 @@ class ListenerScorer:
 
     @property
     def weights(self) -> str:
-        """12 digits of the listener's fingerprint, or what stands in for them."""
+        """12 digits of the listener's fingerprint, or what replaces them."""
         return str(self._described["weights"])
 
     def __call__(self, captions: Mapping[str, str], references: References) -> Measured:
@@ -124,7 +124,7 @@ class MatchScorer:
     For every object that a caption names (the words of CHAIR's list, ``tellapart.metrics.chair``) the matcher reads the
     probe "a photo of a <word>" with the image; a probability under 0.5 rejects the object.
 
-    Departs from CHAIR (Rohrbach et al. 2018): nobody annotated what is in the image. It knows no more than the matcher, which
+    Departs from CHAIR (Rohrbach et al. 2018): the image has no annotations. It knows no more than the matcher, which
     overlooks small things and believes likely ones.
 
     Args:
@@ -142,18 +142,18 @@ class MatchScorer:
     def __call__(self, captions: Mapping[str, str], references: References) -> Measured:
         """Metrics ``ITM`` (mean probability of a match, percent), ``ITM_logit`` (mean of the matcher's own score: the positive
         logit before the softmax, or log-odds) and ``ITM_rejected_objects`` (rejected objects of all named, percent; 0 if none is
-        named); columns ``ITM``, ``ITM_logit``, ``ITM_objects`` (number named, each word once a caption), ``ITM_rejected`` (the
+        named); columns ``ITM``, ``ITM_logit``, ``ITM_objects`` (number named, each word once per caption), ``ITM_rejected`` (the
         rejected words).
 
         Raises:
-            UsageError: the matcher gives something that is no number.
+            UsageError: the matcher gives something that is not a number.
         """
         words = self.objects(list(captions.values()))
         texts = [[text, *map(probe, own)] for text, own in zip(captions.values(), words, strict=True)]
         logits = self.matcher.match_ids(list(captions), texts)
         if not all(rows.isfinite().all() for rows in logits):
             raise UsageError(
-                f"the matcher {self.matcher.source} gives logits that are no numbers: its weights are damaged or its "
+                f"the matcher {self.matcher.source} gives logits that are not numbers: its weights are damaged or its "
                 "precision too low; fetch it again, or load it in float32."
             )
         sure = [torch.softmax(rows.double(), dim=1)[:, MATCH].tolist() for rows in logits]
@@ -193,14 +193,14 @@ def probe(word: str) -> str:
 
 
 def in_words(described: Mapping[str, Any]) -> str:
-    """A model's description for a line: what stands in and after the brackets decides whether two are the same."""
+    """A model's description for a line: the text in and after the brackets decides whether two are the same."""
     settings = [f"{key} {value!r}" if key == "prefix" else f"{key} {value}" for key, value in described.items()]
     rest = [text for text in settings if not text.startswith(("model ", "backbone ", "weights "))]
     return f"{described.get('model', 'a model')} [{', '.join([described['weights'], *rest])}]"
 
 
 def cut_captions(models: Mapping[str, Mapping[str, Any]]) -> str:
-    """What a reader must know of captions that models could not read in full; empty if there are none."""
+    """The note about captions that models could not read in full; empty if there are none."""
     cut = {name: found["truncated"] for name, found in models.items() if found.get("truncated")}
     return ", ".join(f"{name} saw {share:.1f} % of the captions cut" for name, share in cut.items())
 

@@ -1,6 +1,6 @@
 """Several captions of each image: how good they are on the whole, and how different from one another.
 
-SLE (Chen & Jin 2020, Table 4) draws five captions an image by random sampling (``rs``) and takes the five best beams
+SLE (Chen & Jin 2020, Table 4) draws five captions per image by random sampling (``rs``) and takes the five best beams
 (``bs``); so do most papers on diverse captioning.
 """
 
@@ -60,7 +60,7 @@ def draw_sets(
 
 
 def set_measures(sets: Mapping[str, Sequence[str]], references: Mapping[str, Sequence[str]], name: str) -> Measured:
-    """CIDEr (mean over all captions), Div-1, Div-2 and mBLEU-4 of several captions an image, in words as for the metrics.
+    """CIDEr (mean over all captions), Div-1, Div-2 and mBLEU-4 of several captions per image, in words as for the metrics.
 
     CIDEr is left out where no image or only one has references; its document frequencies are those of the references.
 
@@ -87,7 +87,7 @@ def set_measures(sets: Mapping[str, Sequence[str]], references: Mapping[str, Seq
 
 
 def _mean_cider(words: Sequence[Sequence[str]], references: Sequence[Sequence[str]]) -> list[float]:
-    """One value an image: the mean CIDEr-D of its captions."""
+    """One value per image: the mean CIDEr-D of its captions."""
     rest = iter(ptb_tokenize(text for texts in references for text in texts))
     tokens = [[next(rest) for _ in texts] for texts in references]
     frequencies = DocumentFrequencies.from_tokens({str(i): texts for i, texts in enumerate(tokens)})

@@ -37,7 +37,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Row:
-    """What one run, or the runs of one recipe with several seeds, scored.
+    """The scores of one run, or of the runs of one recipe with several seeds.
 
     Args:
         name: of the row.
@@ -68,7 +68,7 @@ class Sheet:
 
     @property
     def pooled(self) -> bool:
-        """Whether a row stands for several runs."""
+        """Whether a row pools several runs."""
         return any(row.runs > 1 for row in self.rows)
 
     def to_markdown(self) -> str:

@@ -13,7 +13,7 @@ METRIC = "SPICE"
 
 
 class SpiceMeasure:
-    """``SPICE``, its kinds, and a row an image, by the authors' program.
+    """``SPICE``, its kinds, and a row per image, by the authors' program.
 
     Whatever keeps the program from running, from the first or later, costs this metric only: ``left_out`` then says what.
 
@@ -43,7 +43,7 @@ class SpiceMeasure:
             self.left_out[METRIC] = str(error)
 
     def __call__(self, captions: Mapping[str, str]) -> Measured:
-        """The metrics, fractions from 0 to 1, and a row an image; nothing where the program cannot run."""
+        """The metrics, fractions from 0 to 1, and a row per image; nothing where the program cannot run."""
         if self._spice is None:
             return {}, {}
         bare = next((image_id for image_id in captions if not self.references.get(image_id)), None)

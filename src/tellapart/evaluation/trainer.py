@@ -16,11 +16,11 @@ from tellapart.metrics.meteor_data import MISSING, source
 logger = logging.getLogger(__name__)
 
 IGNORED = -100
-"""What fills labels (and gathered predictions) up, and is no token."""
+"""Padding of labels and gathered predictions; not a token."""
 
 
 class Decoder(Protocol):
-    """What is asked of a tokenizer, or of a processor that has one."""
+    """The methods needed of a tokenizer, or of a processor that has one."""
 
     def batch_decode(self, sequences: Any, *, skip_special_tokens: bool) -> list[str]:
         """Token ids -> texts."""
@@ -28,16 +28,16 @@ class Decoder(Protocol):
 
 
 class ComputeMetrics:
-    """Bleu_1..4, ROUGE_L, CIDEr and what tells a collapse, of the captions of an evaluation.
+    """Bleu_1..4, ROUGE_L, CIDEr and signs of a collapse, of the captions of an evaluation.
 
     Generated ids (``predict_with_generate=True``) are captions. Of logits, which a plain ``Trainer`` gives, the most
-    likely token at each place of the label is taken: that is no caption, since each token saw the true ones before it.
+    likely token at each place of the label is taken: this is not a caption, since each token saw the true ones before it.
 
     Args:
         tokenizer: decodes ids; one with ``pad_token_id`` or ``eos_token_id``, or a processor that holds it.
         references: captions of every image of the evaluation data, in its order; null takes the labels as the only
             reference of each row.
-        meteor: also METEOR, where its data are installed; it costs a few milliseconds a caption.
+        meteor: also METEOR, where its data are installed; it costs a few milliseconds per caption.
     """
 
     def __init__(
@@ -86,5 +86,5 @@ class ComputeMetrics:
 def compute_metrics(
     tokenizer: Decoder, references: Sequence[Sequence[str]] | None = None, *, meteor: bool = False
 ) -> Callable[[Any], dict[str, float]]:
-    """What ``Trainer(compute_metrics=...)`` takes; arguments are those of :class:`ComputeMetrics`."""
+    """The function for ``Trainer(compute_metrics=...)``; arguments are those of ``ComputeMetrics``."""
     return ComputeMetrics(tokenizer, references, meteor=meteor)

@@ -19,7 +19,7 @@ class VqaScorer:
     """``VQAScore``: mean P(Yes) over captions, 0 to 1, printed times 100 (Lin et al. 2024).
 
     Args:
-        matcher: knows the images by id; see :class:`~tellapart.rewards.vqa_score.VqaScoreMatcher` for source and pitfalls.
+        matcher: knows the images by id; see ``VqaScoreMatcher`` for source and pitfalls.
 
     Example:
         >>> VqaScorer(matcher)({"42": "a red car"}, {})[0]
@@ -37,13 +37,13 @@ class VqaScorer:
         """The metric, and a column of the same name.
 
         Raises:
-            UsageError: the model gives something that is no number.
+            UsageError: the model gives something that is not a number.
         """
         logits = self.matcher.match_ids(list(captions), [[text] for text in captions.values()])
         scores = self.matcher.score(torch.cat(logits)).double()
         if not bool(scores.isfinite().all()):
             raise UsageError(
-                f"the model {self.matcher.source} gives probabilities that are no numbers: its weights are damaged or its "
+                f"the model {self.matcher.source} gives probabilities that are not numbers: its weights are damaged or its "
                 "precision too low; fetch it again, or load it in float32."
             )
         return {self.name: float(scores.mean())}, {self.name: scores.tolist()}

@@ -17,7 +17,7 @@ LAYERS = r"(text_model|vision_model)\.encoder\.layers\.\d+\.(self_attn\.(q|k|v|o
 """The linear layers of both towers, which PAC-S++ adapts; the projections stay."""
 
 ADAPTER = "lora.safetensors"
-"""The adapters alone, beside the saved model: what resuming a training reads."""
+"""The adapters alone, next to the saved model: what resuming a training reads."""
 
 _NAME = "default"  # peft's, of an adapter that was not named
 
@@ -33,7 +33,7 @@ class AdaptedListener(TrainedListener):
         r: rank of the updates.
         alpha: they are scaled by ``alpha / r``.
         dropout: before them, where dropout is on.
-        target_modules: regular expression of the whole names of the layers that get one; none takes :data:`LAYERS`.
+        target_modules: regular expression of the whole names of the layers that get one; none takes ``LAYERS``.
 
     Raises:
         UsageError: it matches no layer, or a number cannot be used.
@@ -60,7 +60,7 @@ class AdaptedListener(TrainedListener):
             raise UsageError(f"listener.lora cannot be used ({reason_of(error)}): correct it.") from error
 
     def save(self, folder: Path) -> None:
-        """Write what ``ClipListener.from_pretrained`` reads, and the adapters beside it; replaces ``folder``."""
+        """Write what ``ClipListener.from_pretrained`` reads, and the adapters next to it; replaces ``folder``."""
         self.merged().save(folder)
         safetensors.torch.save_file(self._adapter(), folder / ADAPTER)
 

@@ -18,13 +18,13 @@ EmbedIds = Callable[[Sequence[str]], Tensor]
 
 @dataclass(frozen=True)
 class Among:
-    """What a listener says of N captions.
+    """A listener's scores of N captions.
 
     Args:
         likelihood: ``[N]`` float32, log-probability in nats of the own image among it and its look-alikes, at the listener's
             temperature.
-        margin: ``[N]`` float32, cosine with the own image minus the highest cosine with a look-alike; above 0 the caption is told
-            apart.
+        margin: ``[N]`` float32, cosine with the own image minus the highest cosine with a look-alike; above 0 where the
+            own image is closer.
         rival: N ids, the look-alike with the highest cosine.
     """
 
@@ -36,7 +36,7 @@ class Among:
 class AmongLookalikes:
     """Compares each caption with its own image and that image's look-alikes.
 
-    Unlike :class:`~tellapart.rewards.likelihood.Likelihood`, which asks for the image among a fixed gallery, every image has its
+    Unlike ``Likelihood``, which asks for the image among a fixed gallery, every image has its
     own: the images that it is mistaken for.
 
     Args:

@@ -53,19 +53,19 @@ def approximate_rows(
     """Most of the ``k`` rows of ``gallery`` nearest to each query, in order of their float64 products.
 
     The number of lists that are searched is doubled until at least ``recall`` of the true neighbours of 500 queries are
-    found. Arguments and the first two results are those of :func:`~tellapart.nearest.nearest_rows`. The index holds 8 bits
+    found. Arguments and the first two results are those of ``nearest_rows``. The index holds 8 bits
     a number; what it finds is put in order by the vectors themselves.
 
     Args:
         queries: ``[Q, D]`` float32.
         gallery: ``[G, D]`` float32; it is written to the cache folder's disk while the search runs.
-        k: rows a query.
+        k: rows per query.
         own: ``[Q]`` the row that a query must not find; -1 is none.
         recall: share (0 to 1) of the true neighbours to be found.
-        advance: hears how many more queries are done.
+        advance: is called with how many more queries are done.
 
     Returns:
-        Rows, products, and the figures ``recall`` (measured), ``nprobe`` and ``lists``; None where so many lists had to be
+        Rows, products, and the figures ``recall`` (measured), ``nprobe`` and ``lists``; None where too many lists had to be
         searched that exact search is as fast.
 
     Raises:

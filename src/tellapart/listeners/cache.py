@@ -1,7 +1,7 @@
 """Image embeddings on disk, found again by the content of the image.
 
 A store is a folder of immutable safetensors files, each with some embeddings and the keys of their images. A file is
-written beside and renamed, and its name holds a hash of its bytes: a killed process leaves only whole files, several
+written to a temporary file and renamed, and its name holds a hash of its bytes: a killed process leaves only whole files, several
 processes may add at once, and a damaged file is recognised, removed and its images embedded again.
 """
 

@@ -39,7 +39,7 @@ _IMAGES_A_FILE = 4096
 
 
 class ClipListener:
-    """A transformers ``CLIPModel``, ``SiglipModel`` or ``Siglip2Model``, or a :class:`~tellapart.listeners.clip4clip.Clip4Clip`
+    """A transformers ``CLIPModel``, ``SiglipModel`` or ``Siglip2Model``, or a ``Clip4Clip``
     that reads clips, with its processors and its prompt.
 
     It is deliberately no ``nn.Module``: an objective that holds one as its reward neither trains nor saves it. Train
@@ -69,7 +69,7 @@ class ClipListener:
         batch_size: int = 256,
         text_pooling: Pooling = "whole",
     ) -> None:
-        """See :meth:`from_parts`."""
+        """See ``from_parts``."""
         self.model: Any = model.eval()
         kind = self.model.config.model_type
         if kind not in TEXT_FAMILIES:
@@ -113,7 +113,7 @@ class ClipListener:
         Args:
             path: the folder, the id of a CLIP or SigLIP model, or a ``.pth`` file such as the encoder of PAC-S.
             name: key of its tensors in ``batch.inputs``.
-            prefix: put before every text; by default what :meth:`save` stored, else ``"A photo depicts "``.
+            prefix: put before every text; by default what ``save`` stored, else ``"A photo depicts "``.
             dtype: of the weights; embeddings are float32 in any case.
             batch_size: most images or texts encoded at once without gradients.
             text_pooling: how long texts are read; see the attribute.
@@ -131,7 +131,7 @@ class ClipListener:
         return listener
 
     def save(self, folder: Path) -> None:
-        """Model, processors and prompt, so that :meth:`from_pretrained` gives the same listener; replaces
+        """Model, processors and prompt, so that ``from_pretrained`` gives the same listener; replaces
         ``folder``."""
         with fresh_folder(folder) as temporary:
             for part in (self.model, self.image_processor, self.tokenizer):
@@ -176,7 +176,7 @@ class ClipListener:
         return [max(next(cut) for _ in own) for own in parts]
 
     def _parts(self, texts: Sequence[str]) -> list[list[str]]:
-        """What is read of each text by itself: its sentences, or all of it."""
+        """The parts of each text that are read separately: its sentences, or all of it."""
         if self.text_pooling == "whole":
             return [[text] for text in texts]
         sentences = map(split_sentences, texts)
@@ -193,7 +193,7 @@ class ClipListener:
         )
 
     def leading_ids(self) -> list[int]:
-        """Token ids that stand before the words of every text: BOS, if there is one, and the prefix."""
+        """Token ids before the words of every text: BOS, if there is one, and the prefix."""
         return self._texts.ids([self.prefix])[0][:-1]
 
     @property
@@ -215,7 +215,7 @@ class ClipListener:
 
     def embed_images(self, pixel_values: Tensor, **shapes: Tensor) -> Tensor:
         """``[B, D]`` float32, unit norm, with gradients where they are enabled; ``shapes`` are the further tensors of
-        :meth:`process`."""
+        ``process``."""
         weights = next(self.model.parameters())
         further = {name: value.to(weights.device) for name, value in shapes.items()}
         features = self.model.get_image_features(pixel_values=pixel_values.to(weights.device, weights.dtype), **further)
@@ -238,7 +238,7 @@ class ClipListener:
         return self._embed_inputs(batch.inputs[self.name])
 
     def _embed_inputs(self, inputs: Mapping[str, Tensor]) -> Tensor:
-        """Of the tensors of :meth:`process`, without gradients."""
+        """Of the tensors of ``process``, without gradients."""
         further = {name: value for name, value in inputs.items() if name != "pixel_values"}
         pixels = inputs["pixel_values"].split(self.batch_size)
         rows = [slice(place * self.batch_size, (place + 1) * self.batch_size) for place in range(len(pixels))]
@@ -249,7 +249,7 @@ class ClipListener:
         return self._without_gradients(embed, zip(pixels, rows, strict=True))
 
     def encode_ids(self, ids: Sequence[str]) -> Tensor:
-        """``[M, D]``, unit norm, of images passed to :meth:`cache_images` before.
+        """``[M, D]``, unit norm, of images passed to ``cache_images`` before.
 
         Raises:
             UsageError: an id is not among them.
@@ -362,7 +362,7 @@ class ClipListener:
 
 
 def _stored_prefix(path: Path) -> str:
-    """The prefix that :meth:`ClipListener.save` wrote, else :data:`PREFIX`.
+    """The prefix that ``save`` wrote, else ``PREFIX``.
 
     Raises:
         UsageError: there is a file without it.

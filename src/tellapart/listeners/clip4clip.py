@@ -19,7 +19,7 @@ Temporal = Literal["mean", "transformer"]
 
 
 class Clip4ClipConfig(CLIPConfig):
-    """Configuration of :class:`Clip4Clip`: that of a CLIP, and how frames become one vector.
+    """Configuration of ``Clip4Clip``: that of a CLIP, and how frames become one vector.
 
     Args:
         num_frames: frames of every clip.

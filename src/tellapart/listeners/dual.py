@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 class DualMatcher:
     """A CLIP or SigLIP that scores each caption with its image, and none with any other.
 
-    The score is the cosine, from -1 to 1 and for published models mostly between 0.1 and 0.4, so beside other rewards it needs
+    The score is the cosine, from -1 to 1 and for published models mostly between 0.1 and 0.4, so next to other rewards it needs
     a large weight. ``scaled``, it is the logit of the model's own loss: of CLIP the cosine times ``exp(logit_scale)``
     (published models: 100), of SigLIP also plus its bias, so that its sigmoid is the probability of a match.
 
-    Not clamped at 0 as CLIP-S is, and without its factor. Images that it was told are embedded once and kept on disk.
+    Not clamped at 0 as CLIP-S is, and without its factor. Images given to ``know_images`` are embedded once and kept on disk.
 
     Args:
         listener: a frozen one.

@@ -1,4 +1,4 @@
-"""What a listener without an image tower of its own reads in place of pictures."""
+"""Image vectors, read in place of pictures by a listener without its own image tower."""
 
 from __future__ import annotations
 

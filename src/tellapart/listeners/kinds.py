@@ -1,4 +1,4 @@
-"""What kind of listener a folder holds, told without loading it."""
+"""The kind of listener in a folder, found without loading it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ FOLDER = "listener"
 """Name of the listener's folder in a run and in its checkpoints."""
 
 SETTINGS = "listener.json"
-"""What tellapart writes beside a listener's weights."""
+"""What tellapart writes next to a listener's weights."""
 
 VSE = "vse"
 """``model_type`` of a recurrent listener over image features."""
@@ -21,7 +21,7 @@ LATE = "late_interaction"
 
 
 def trained_folder(path: str | Path) -> str | Path:
-    """Where the listener is that a run of ``train-listener`` has kept; ``path`` itself, if it is no such run."""
+    """Where the listener is that a run of ``train-listener`` has kept; ``path`` itself, if it is not such a run."""
     folder = Path(path).expanduser() / FOLDER
     return folder if folder.is_dir() else path
 

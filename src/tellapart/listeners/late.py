@@ -20,14 +20,14 @@ from tellapart.listeners.pairs import Precision
 from tellapart.listeners.tokenized import TokenizedMatcher
 
 SMALLEST = 1e-6
-"""Probabilities nearer to 1 than this are not told apart from it."""
+"""Probabilities nearer to 1 than this count as 1."""
 
 
 class LateListener(TokenizedMatcher):
-    """A frozen :class:`~tellapart.listeners.late_model.LateModel` with its processors.
+    """A frozen ``LateModel`` with its processors.
 
     As a matcher it gives the natural logarithm of the probability that a text is true of its image, from minus infinity to 0.
-    As a retriever it ranks all images for a text by the same number (:meth:`logprobs`). Texts are read once, whatever the
+    As a retriever it ranks all images for a text by the same number (``logprobs``). Texts are read once, whatever the
     number of images.
 
     Example:
@@ -39,7 +39,7 @@ class LateListener(TokenizedMatcher):
     def __init__(
         self, model: Any, image_processor: Any, tokenizer: Any, *, name: str = "matcher", batch_size: int = 256
     ) -> None:
-        """See :meth:`from_pretrained`."""
+        """See ``from_pretrained``."""
         limit = model.text_model.config.max_position_embeddings
         sizes: dict[str, Any] = {"limit": limit, "batch_size": batch_size}
         super().__init__(model, image_processor, tokenizer, name=name, autocast="float32", **sizes)
@@ -49,7 +49,7 @@ class LateListener(TokenizedMatcher):
     def from_pretrained(
         cls, path: str | Path, *, name: str = "matcher", batch_size: int = 256, dtype: Precision = "float32"
     ) -> LateListener:
-        """A listener from a folder that :meth:`save` wrote.
+        """A listener from a folder that ``save`` wrote.
 
         Args:
             path: the folder.
@@ -73,7 +73,7 @@ class LateListener(TokenizedMatcher):
         return listener
 
     def save(self, folder: Path) -> None:
-        """Write what :meth:`from_pretrained` reads; replaces ``folder``."""
+        """Write what ``from_pretrained`` reads; replaces ``folder``."""
         with fresh_folder(folder) as temporary:
             for part in (self.model, self.image_processor, self.tokenizer):
                 part.save_pretrained(temporary)
@@ -107,7 +107,7 @@ class LateListener(TokenizedMatcher):
                 self._vectors.update((example.id, row) for example, row in zip(some, vectors, strict=True))
 
     def vectors_of(self, ids: Sequence[str]) -> Tensor:
-        """``[M, K, D]`` vectors of images passed to :meth:`cache_images` before.
+        """``[M, K, D]`` vectors of images passed to ``cache_images`` before.
 
         Raises:
             UsageError: an id is not among them.
@@ -138,7 +138,7 @@ class LateListener(TokenizedMatcher):
         return found[[row_of[text] for text in texts]]
 
     def vectors(self, inputs: dict[str, Tensor]) -> Tensor:
-        """``[B, K, D]`` of the tensors of :meth:`process`, with gradients where they are enabled."""
+        """``[B, K, D]`` of the tensors of ``process``, with gradients where they are enabled."""
         tower = next(self.model.vision_model.parameters())
         return self.model.image_vectors(self.model.image_states(inputs["pixel_values"].to(tower.device, tower.dtype)))
 

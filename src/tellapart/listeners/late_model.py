@@ -32,7 +32,7 @@ EASY = 3.0
 
 
 class LateConfig(PreTrainedConfig):
-    """Configuration of :class:`LateModel`.
+    """Configuration of ``LateModel``.
 
     Args:
         vision: arguments of ``CLIPVisionConfig``.
@@ -100,7 +100,7 @@ class LateModel(PreTrainedModel):
         return self.vision_model(pixel_values=pixel_values).last_hidden_state
 
     def image_vectors(self, states: Tensor) -> Tensor:
-        """``[B, K, D]`` of states ``[B, K, width]``; the first stands for the whole image."""
+        """``[B, K, D]`` of states ``[B, K, width]``; the first represents the whole image."""
         width, groups = states.shape[-1], self.config.readings or []
         read = [group.softmax(dim=-1) for group in self.reading(states).split(list(groups), dim=-1)] if groups else []
         given = torch.cat([layer_norm(states, (width,)), *read], dim=-1)
@@ -123,7 +123,7 @@ class LateModel(PreTrainedModel):
 
 
 def counted(attention_mask: Tensor) -> Tensor:
-    """``[N, T]`` bool: the words that are checked, and EOS, where a text that ends too soon is found out; not BOS."""
+    """``[N, T]`` bool: the words that are checked, and EOS, which marks a text that ends too soon; not BOS."""
     mask = attention_mask.bool().clone()
     mask[:, 0] = False
     return mask

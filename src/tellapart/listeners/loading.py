@@ -33,7 +33,7 @@ def load_dual_encoder(path: str | Path, dtype: str, *, base: str | Path | None =
         path: a folder, a Hugging Face id, or a ``.pth`` or ``.pt`` file with a CLIP in OpenAI's layout.
         dtype: of the weights.
         base: for such a file, the model that it was trained from: its tokenizer, image processor, activation and number of
-            heads; by default :data:`PAC_BASE`. A folder or id has its own.
+            heads; by default ``PAC_BASE``. A folder or id has its own.
 
     Raises:
         UsageError: something is missing, broken, or of another kind.
@@ -123,7 +123,7 @@ def backbone(config: Any) -> str:
 
 
 def called(path: str | Path) -> str:
-    """What a result calls a model: its hub id, or the name of its folder or file."""
+    """Name of a model in results: its hub id, or the name of its folder or file."""
     local = Path(path).expanduser()
     return local.resolve().name if local.exists() else str(path)
 

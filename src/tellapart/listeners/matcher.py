@@ -16,7 +16,7 @@ from tellapart.listeners.pairs import Precision
 from tellapart.listeners.tokenized import TokenizedMatcher
 
 MATCH = 1
-"""Which of the two logits stands for "the text is of the image", in BLIP and BLIP-2."""
+"""Which of the two logits means "the text is of the image", in BLIP and BLIP-2."""
 
 
 class ItmMatcher(TokenizedMatcher):
@@ -36,7 +36,7 @@ class ItmMatcher(TokenizedMatcher):
         batch_size: int = 32,
         autocast: Precision = "float32",
     ) -> None:
-        """See :meth:`from_pretrained`."""
+        """See ``from_pretrained``."""
         kind = model.config.model_type
         if kind not in MATCHING_FAMILIES:
             known = ", ".join(MATCHING_FAMILIES)

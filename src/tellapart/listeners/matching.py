@@ -12,12 +12,12 @@ from tellapart.types import Rollout
 
 class Matcher(Protocol):
     """A frozen model that looks at an image and a text and scores whether the text is of the image. What the score's scale
-    is, the matcher says; it is no ``nn.Module``, so that an objective neither trains nor saves it."""
+    is, the matcher says; it is not an ``nn.Module``, so that an objective neither trains nor saves it."""
 
     name: str
 
     def process(self, images: list[Any]) -> dict[str, Tensor]:
-        """RGB images -> tensors for ``batch.inputs[name]``, one row an image; safe to call in a worker process."""
+        """RGB images -> tensors for ``batch.inputs[name]``, one row per image; safe to call in a worker process."""
         ...
 
     def know_images(self, dataset: Any) -> None:
@@ -37,7 +37,7 @@ class MatchingFamily(Protocol):
     """The two halves of a model's own forward pass."""
 
     def image_states(self, model: Any, pixel_values: Tensor) -> Tensor:
-        """``[B, L, D]`` of images ``[B, 3, height, width]``: once an image, whatever the texts."""
+        """``[B, L, D]`` of images ``[B, 3, height, width]``: once per image, whatever the texts."""
         ...
 
     def logits(self, model: Any, states: Tensor, input_ids: Tensor, attention_mask: Tensor) -> Tensor:

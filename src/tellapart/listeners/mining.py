@@ -2,7 +2,7 @@
 
 An image's own copies must not be among its negatives, or the reward asks a caption to tell a picture from itself. The
 authors' code compares a global row with one local to its batch, and so excludes the image itself only in the first
-batch; here pictures are told apart by content.
+batch; here pictures are compared by content.
 """
 
 from __future__ import annotations
@@ -107,14 +107,14 @@ def told_pairs(position: Mapping[str, int], same: Iterable[Sequence[str]]) -> tu
 # Neighbours that are different pictures: which images count as one, and the search that keeps them apart.
 #
 # A picture is a group of images; its label is the position of its first image. Pictures grow while neighbours are searched:
-# two images that a listener cannot tell apart are found there, as each other's nearest.
+# two images with (nearly) equal embeddings are found there, as each other's nearest.
 
 Search = Callable[[np.ndarray, np.ndarray, int, np.ndarray], tuple[np.ndarray, np.ndarray]]
 """``(queries [Q, D], gallery [G, D], k, own [Q]) -> ([Q, k] rows, [Q, k] products)``, as ``nearest_rows`` does."""
 
 
 class Found(NamedTuple):
-    """What was found.
+    """The result of mining.
 
     Args:
         rows: ``[P, k]`` images near each image, nearest first; -1 where there were too few.
@@ -223,7 +223,7 @@ _VERSION = 1  # to be raised when the same images would get other neighbours
 
 
 class ImageListener(Protocol):
-    """What mining asks of a listener."""
+    """The interface that mining needs of a listener."""
 
     def fingerprint(self) -> str:
         """A hash of what determines its embeddings."""
@@ -240,7 +240,7 @@ class ImageListener(Protocol):
 
 @dataclass(frozen=True)
 class _Task:
-    """What is to be found.
+    """The mining task.
 
     Args:
         items: all images, those that can be neighbours first.
@@ -270,7 +270,7 @@ class _Task:
         return [self.items[i].id for i in self.asked]
 
     def options(self) -> dict[str, Any]:
-        """What decides the result beside images and listener."""
+        """The settings that decide the result besides images and listener."""
         options = {"k": self.k, "same_above": self.same_above, "engine": self.engine}
         return options | ({"least_recall": self.recall} if self.engine == "faiss" else {})
 
@@ -316,7 +316,7 @@ def mine(
         k: neighbours of each image.
         gallery: where neighbours come from; by default the data set itself.
         same: groups of ids that are known to show the same picture, such as
-            :func:`~tellapart.data.inspection.look_alikes` finds.
+            ``look_alikes`` finds.
         same_above: cosine from which images are one picture; above 1 never.
         engine: exact products, FAISS, or by the number of images (exact up to 200,000). Where FAISS would have to look at
             an eighth of its lists or more, images are searched exactly.
@@ -379,7 +379,7 @@ def _engine(engine: str, images: int) -> str:
 
 
 def _known(path: Path, task: _Task, fewer: bool) -> Neighbours | None:
-    """What was found before; None if nothing was, or if it is damaged."""
+    """The cached result; None if nothing was, or if it is damaged."""
     if not path.is_file():
         return None
     try:

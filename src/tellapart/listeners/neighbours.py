@@ -101,7 +101,7 @@ class Neighbours:
 
     @classmethod
     def load(cls, path: Path) -> Neighbours:
-        """What :meth:`save` wrote, or another tool with the same columns.
+        """Read a file of ``save``, or of another tool with the same columns.
 
         Raises:
             UsageError: the file is missing, damaged, or holds something else.
@@ -123,7 +123,7 @@ class Neighbours:
         except (OSError, ValueError, LookupError, TypeError, AttributeError, pyarrow.ArrowException) as error:
             reason = reason_of(error)
             raise UsageError(
-                f"{path} is no file of neighbours ({reason}): write it again with tellapart mine."
+                f"{path} is not a file of neighbours ({reason}): write it again with tellapart mine."
             ) from error
         found = cls(ids, names.dictionary.to_pylist(), rows.reshape(-1, k), similarities.reshape(-1, k), about=about)
         found.path = path

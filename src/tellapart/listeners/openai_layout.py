@@ -61,7 +61,7 @@ def read_state_dict(path: Path) -> dict[str, Tensor]:
         raise UsageError(f"{path} cannot be read ({error.strerror}): check the path.") from error
     except Exception as error:  # a damaged pickle raises nearly anything
         raise UsageError(
-            f"{path} is no file of plain tensors, or not all of it: give a state dict that torch.load reads with "
+            f"{path} is not a file of plain tensors, or not all of it: give a state dict that torch.load reads with "
             "weights_only (not a TorchScript archive), or a folder in transformers' form."
         ) from error
     for key in _NESTED:
@@ -85,7 +85,7 @@ def convert_openai_clip(state: Mapping[str, Tensor], source: str = "the checkpoi
         like: ``CLIPConfig`` of the model that it was trained from.
 
     Raises:
-        UsageError: it is no CLIP in that layout, or one with a ResNet.
+        UsageError: it is not a CLIP in that layout, or one with a ResNet.
     """
     from transformers import CLIPModel
 

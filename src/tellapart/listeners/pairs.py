@@ -1,4 +1,4 @@
-"""What matchers share that read image and text together: finding the images, and scoring the captions of a rollout."""
+"""Shared by matchers that read image and text together: finding the images, and scoring the captions of a rollout."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ Precision = Literal["float32", "bfloat16", "float16"]
 class PairMatcher(ABC):
     """A frozen model that reads an image and a text together, and gives two logits: it is not of the image, or it is.
 
-    It is no ``nn.Module``, as no listener is. The image side runs once an image, and each distinct text of an image is read
-    once a call. Nothing is kept from one call to the next: the last bits of a score depend on what it is computed with, and
-    a training must resume to the same weights.
+    It is not an ``nn.Module``, and neither is any listener. The image side runs once per image, and each distinct text of
+    an image is read once per call. Nothing is kept from one call to the next: the last bits of a score depend on what it is
+    computed with, and a training must resume to the same weights.
 
     Attributes:
         model: the model.
@@ -67,7 +67,7 @@ class PairMatcher(ABC):
 
     @abstractmethod
     def process(self, images: list[Image.Image]) -> dict[str, Tensor]:
-        """RGB images -> the tensors that the model reads, one row an image, on the CPU."""
+        """RGB images -> the tensors that the model reads, one row per image, on the CPU."""
 
     @abstractmethod
     def _pairs(self, inputs: dict[str, Tensor], image: list[int], texts: list[str]) -> Tensor:
@@ -82,9 +82,9 @@ class PairMatcher(ABC):
         self._pictures.update((example.id, example.image) for example in dataset)
 
     def match(self, rollout: Rollout) -> Tensor:
-        """``[N]`` float32, without gradient: :meth:`score` of each caption with its image.
+        """``[N]`` float32, without gradient: ``score`` of each caption with its image.
 
-        Images come from ``batch.inputs[name]`` if present, else from what :meth:`know_images` was told.
+        Images come from ``batch.inputs[name]`` if present, else from what ``know_images`` was given.
 
         Raises:
             UsageError: there is neither.
@@ -122,7 +122,7 @@ class PairMatcher(ABC):
         """For each image of ``ids`` the logits ``[n, 2]`` (no match, match) of its n texts, float32 on the CPU.
 
         Raises:
-            UsageError: an image was not told to :meth:`know_images`, or cannot be read.
+            UsageError: an image was not given to ``know_images``, or cannot be read.
         """
         unknown = next((name for name in ids if name not in self._pictures), None)
         if unknown is not None:
@@ -141,7 +141,7 @@ class PairMatcher(ABC):
 
     @torch.no_grad()
     def _match(self, inputs: dict[str, Tensor], texts: Sequence[Sequence[str]]) -> list[Tensor]:
-        """One ``[n, 2]`` an image."""
+        """One ``[n, 2]`` per image."""
         counts = [len(own) for own in texts]
         if not any(counts):
             return [torch.zeros(0, 2) for _ in counts]

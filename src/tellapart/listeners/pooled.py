@@ -1,4 +1,4 @@
-"""What a text tower makes of a text before it is projected into the space it shares with images."""
+"""States of a text tower before its projection into the space shared with images."""
 
 from __future__ import annotations
 

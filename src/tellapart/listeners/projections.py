@@ -51,7 +51,7 @@ class ProjectionsListener(TrainedListener):
         return self._projected(self._tower.encode_images(batch))
 
     def encode_ids(self, ids: list[str]) -> Tensor:
-        """``[M, D]``, unit norm, of images passed to :meth:`cache_images` before, by the weights as they are now.
+        """``[M, D]``, unit norm, of images passed to ``cache_images`` before, by the weights as they are now.
 
         Raises:
             UsageError: an id is not among them.
@@ -60,7 +60,7 @@ class ProjectionsListener(TrainedListener):
 
     def cache_images(self, dataset: Iterable[NamedPicture]) -> None:
         """Make what the projection reads of these images available by id; errors are those of
-        :meth:`ClipListener.cache_images`."""
+        ``cache_images``."""
         self._tower.cache_images(dataset)
 
     def _projected(self, features: Tensor) -> Tensor:

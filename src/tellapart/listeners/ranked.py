@@ -28,7 +28,7 @@ _BLOCK = 256  # training images whose similarities are held at once
 
 
 class Retriever(Protocol):
-    """What ranking asks of a listener."""
+    """The interface that ranking needs of a listener."""
 
     def fingerprint(self) -> str:
         """A hash of what determines its embeddings."""
@@ -72,7 +72,7 @@ class RankedImages:
 
 
 def scaled_ranks(images: int) -> tuple[int, int]:
-    """The paper's ranks for a smaller or larger set, by its share of :data:`PAPER_IMAGES`; the first is 1 at least."""
+    """The paper's ranks for a smaller or larger set, by its share of ``PAPER_IMAGES``; the first is 1 at least."""
     first, last = (round(rank * images / PAPER_IMAGES) for rank in PAPER_RANKS)
     return max(first, 1), min(max(last, first + 1, 2), images)
 
@@ -119,7 +119,7 @@ def rank_images(
 
 
 def _known(path: Path, shape: tuple[int, int]) -> np.ndarray | None:
-    """What was found before; None if nothing was, or if it is damaged."""
+    """The cached result; None if nothing was, or if it is damaged."""
     if not path.is_file():
         return None
     try:

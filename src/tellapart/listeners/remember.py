@@ -17,7 +17,7 @@ class RememberingTexts:
     Images are left to the listener, which has its own cache.
 
     The last bits of an embedding depend on the texts it was computed with. So a training that is to resume to the same
-    weights must call :meth:`begin` in each step: what is remembered then follows from the step alone.
+    weights must call ``begin`` in each step: what is remembered then follows from the step alone.
 
     Args:
         listener: a dual encoder.

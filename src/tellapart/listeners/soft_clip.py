@@ -23,7 +23,7 @@ class SoftClip(TrainedListener):
 
     Everything else is the model's own: prefix, positions, causal mask, pooling at EOS. A caption that was cut before its EOS
     gets one, and one that is too long loses its last words, as texts do. So tokens give what ``embed_texts`` of the decoded
-    caption gives, if no special token stands within it.
+    caption gives, if no special token is within it.
 
     Image side and temperature are frozen here: images are embedded once, and only the text side learns. Its folder in a
     checkpoint is a listener's.
@@ -33,7 +33,7 @@ class SoftClip(TrainedListener):
         words: the captioner's vocabulary.
 
     Raises:
-        UsageError: the listener is no CLIP, lacks a word of the captioner, or its prefix fills it.
+        UsageError: the listener is not a CLIP, lacks a word of the captioner, or its prefix fills it.
     """
 
     def __init__(self, listener: ClipListener, words: Words) -> None:
@@ -49,7 +49,7 @@ class SoftClip(TrainedListener):
         self._room = config.text_config.max_position_embeddings - len(lead)  # words and EOS
         if self._room < 2:
             raise UsageError(
-                f"the prefix {listener.prefix!r} leaves no room for a caption in the listener {listener.source}: "
+                f"the prefix {listener.prefix!r} leaves no tokens for a caption in the listener {listener.source}: "
                 "shorten listener.prefix."
             )
         self._eos = role_id(listener.tokenizer, "eos")
@@ -74,7 +74,7 @@ class SoftClip(TrainedListener):
             words: ``[N, T, V]``, each a distribution over the vocabulary, or one-hot.
             mask: ``[N, T]`` bool, true on every real word up to and including the first EOS.
             finished: ``[N]`` bool, captions whose last real word was drawn as EOS: its vector, which may be a distribution,
-                stands where the tower pools. None: those whose last vector is EOS; behind others EOS is added.
+                is where the tower pools. None: those whose last vector is EOS; behind others EOS is added.
         """
         weight = self._embedding.weight
         if finished is None:
@@ -101,7 +101,7 @@ class SoftClip(TrainedListener):
         return self._read(torch.cat([lead, vectors], dim=1), place + len(self._lead))
 
     def _read(self, vectors: Tensor, place: Tensor) -> Tensor:
-        """``[N, D]``: the tower's output where ``place [N]`` says that EOS stands."""
+        """``[N, D]``: the tower's output where ``place [N]`` says that EOS is."""
         at = torch.arange(vectors.shape[1], device=vectors.device)
         # The tower takes ids, by which it finds EOS; what it embeds is replaced.
         ids = torch.where(at == place[:, None], self._eos, int(self._eos == 0))

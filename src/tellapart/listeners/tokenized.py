@@ -1,4 +1,4 @@
-"""What matchers share that have an image processor, a tokenizer and a longest text."""
+"""Shared by matchers that have an image processor, a tokenizer and a longest text."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class TokenizedMatcher(PairMatcher, ABC):
         return {"pixel_values": self.image_processor(images=images, return_tensors="pt")["pixel_values"]}
 
     def tokens(self, texts: Sequence[str]) -> tuple[Tensor, Tensor]:
-        """``([N, T], [N, T])``: ids of :meth:`ids` padded on the right, and their attention mask."""
+        """``([N, T], [N, T])``: ids of ``ids`` padded on the right, and their attention mask."""
         return self.pad(self.ids(texts))
 
     def ids(self, texts: Sequence[str]) -> list[list[int]]:

@@ -49,7 +49,7 @@ class TrainedListener(nn.Module):
         return self.listener.name
 
     def embed_images(self, batch: Batch) -> Tensor:
-        """``[B, D]``, unit norm; see :func:`image_embeddings`."""
+        """``[B, D]``, unit norm; see ``image_embeddings``."""
         return image_embeddings(self.listener, batch)
 
     def embed_texts(self, texts: Sequence[str]) -> Tensor:
@@ -57,7 +57,7 @@ class TrainedListener(nn.Module):
         return self.listener.embed_texts(texts)
 
     def cache_images(self, dataset: Iterable[NamedPicture]) -> None:
-        """See :meth:`ClipListener.cache_images`; of use only where the image side is frozen."""
+        """See ``cache_images``; of use only where the image side is frozen."""
         self.listener.cache_images(dataset)
 
     def save(self, folder: Path) -> None:

@@ -28,7 +28,7 @@ from tellapart.types import Batch
 
 
 class VseConfig(PreTrainedConfig):
-    """Configuration of :class:`VseModel`; the defaults are PSST's.
+    """Configuration of ``VseModel``; the defaults are PSST's.
 
     Args:
         feature_size: width of the image features.
@@ -124,7 +124,7 @@ class VseModel(PreTrainedModel):
         """``[B, N]`` cosines of B images and N texts.
 
         Args:
-            features: as in :meth:`get_image_features`, with its ``mask``.
+            features: as in ``get_image_features``, with its ``mask``.
             input_ids: ``[N, T]`` words and EOS, without BOS.
             attention_mask: ``[N, T]`` bool.
             mask: of the regions.
@@ -147,7 +147,7 @@ _IMAGES = "images"
 
 
 class Vse(nn.Module):
-    """A :class:`VseModel` with its vocabulary and its images: part of an objective, and retriever.
+    """A ``VseModel`` with its vocabulary and its images: part of an objective, and retriever.
 
     Words enter the GRU as ``word_vector @ embedding`` (Vered et al., ICCV 2019, section 4): BOS, the words, and the first
     EOS. What it shares with a captioner is the vocabulary, which is saved with it.
@@ -237,7 +237,7 @@ class Vse(nn.Module):
 
     @classmethod
     def from_pretrained(cls, folder: str | Path, images: ImageVectors | None = None, **options: Any) -> Vse:
-        """What :meth:`save` wrote; ``images`` and ``options`` are those of the class.
+        """Read the output of ``save``; ``images`` and ``options`` are those of the class.
 
         Raises:
             UsageError: something is missing or damaged, or ``images`` are of another width.
@@ -283,7 +283,7 @@ class Vse(nn.Module):
 
     @property
     def listener(self) -> Vse:
-        """What retrieves with these weights, as for a :class:`~tellapart.listeners.trained.TrainedListener`: itself."""
+        """What retrieves with these weights, as for a ``TrainedListener``: itself."""
         return self
 
     def fingerprint(self) -> str:
@@ -334,7 +334,7 @@ class Vse(nn.Module):
         return self.model.get_text_features(self.model.embedding(ids.to(self.device)), mask.to(self.device))
 
     def encode_images(self, batch: Batch) -> Tensor:
-        """``[B, D]``, unit norm, no gradient; see :meth:`embed_images`."""
+        """``[B, D]``, unit norm, no gradient; see ``embed_images``."""
         with torch.no_grad(), torch.autocast(self.device.type, enabled=False):
             return self.embed_images(batch)
 
@@ -342,7 +342,7 @@ class Vse(nn.Module):
         """``[M, D]``, unit norm, no gradient, with the weights as they are now.
 
         Raises:
-            UsageError: an image has no features, or was not made known by :meth:`cache_images`.
+            UsageError: an image has no features, or was not made known by ``cache_images``.
         """
         with torch.no_grad(), torch.autocast(self.device.type, enabled=False):
             return self._joined(self._look(self._by_id(part)) for part in self._parts(ids))

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 
 def majority(answers: Sequence[str]) -> str | None:
-    """The answer that more people gave than any other, or None where two lead or nobody answered."""
+    """The answer that more people gave than any other, or None where two lead or no one answered."""
     ranked = Counter(answers).most_common(2)
     if not ranked or (len(ranked) == 2 and ranked[0][1] == ranked[1][1]):
         return None
@@ -52,7 +52,7 @@ def cohen_kappa(first: Sequence[str], second: Sequence[str]) -> float | None:
         ValueError: the lengths differ, or there are no items.
     """
     if len(first) != len(second) or not first:
-        raise ValueError(f"{len(first)} and {len(second)} answers are no pairs")
+        raise ValueError(f"{len(first)} and {len(second)} answers are not pairs")
     equal = sum(a == b for a, b in zip(first, second, strict=True))
     mine, theirs = Counter(first), Counter(second)
     return _beyond_chance(equal / len(first), sum(mine[key] * theirs[key] for key in mine) / len(first) ** 2)

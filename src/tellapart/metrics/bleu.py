@@ -27,7 +27,7 @@ _AT_ONCE = 5000
 
 
 class Matches(NamedTuple):
-    """What BLEU needs of captions.
+    """The statistics of captions for BLEU.
 
     Args:
         correct: ``[orders, N]``, n-grams found in a reference, each at most as often as in the reference with most.
@@ -120,10 +120,10 @@ def guesses(lengths: np.ndarray, orders: int) -> np.ndarray:
 
 
 def bleu_of(matches: Matches, orders: Sequence[int] | None = None) -> np.ndarray:
-    """BLEU-n as fractions, of each caption by itself.
+    """BLEU-n as fractions, of each caption on its own.
 
     Args:
-        matches: of captions; what stands behind the orders may be of any shape.
+        matches: of captions; the axes after the orders may be of any shape.
         orders: which n; by default 1, 2, ... of all.
 
     Returns:

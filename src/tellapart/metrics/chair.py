@@ -37,7 +37,7 @@ class ObjectNames:
                 category, _, words = line.partition(":")
                 for name in words.split(","):
                     self._add(name.split(), category)
-        for animal in _ANIMALS:  # a baby elephant is no person
+        for animal in _ANIMALS:  # a baby elephant is not a person
             for kind in ("baby", "adult"):
                 self._add([kind, animal], animal)
         self.categories = frozenset(self._category.values()) - {_NONE}
@@ -80,7 +80,7 @@ def load_instances(*paths: Path) -> dict[str, set[str]]:
     """Image id (as text) -> categories annotated in it, of one or more COCO instance files.
 
     Raises:
-        UsageError: a file cannot be read or is no such file.
+        UsageError: a file cannot be read or is not of this format.
     """
     objects: dict[str, set[str]] = {}
     for path in paths:
@@ -94,7 +94,7 @@ def load_instances(*paths: Path) -> dict[str, set[str]]:
             raise UsageError(f"the instances {path} cannot be read ({error.strerror}): check the path.") from error
         except (ValueError, KeyError, TypeError) as error:
             raise UsageError(
-                f"{path} is no file of COCO instances ({error!r}): give instances_val2014.json or the like."
+                f"{path} is not a file of COCO instances ({error!r}): give instances_val2014.json or the like."
             ) from error
     return objects
 
@@ -110,7 +110,7 @@ def chair(
 
     Args:
         captions: image id -> tokenised caption.
-        objects: image id -> annotated categories (:func:`load_instances`).
+        objects: image id -> annotated categories (``load_instances``).
         references: image id -> tokenised references, whose objects count as in the image (as published).
         names: words for the objects.
 

@@ -50,7 +50,7 @@ class PreparedReferences:
     sizes: np.ndarray
 
     def images(self) -> list[PreparedReferences]:
-        """Each image's references by themselves."""
+        """Each image's references on their own."""
         ends = np.append(0, np.cumsum(self.sizes))
         spans = np.append(0, np.cumsum(self.lengths))[ends].tolist()
         bounds = zip(spans, spans[1:], ends.tolist(), ends[1:].tolist(), strict=False)
@@ -245,7 +245,7 @@ def cider(
     frequencies: DocumentFrequencies | None = None,
 ) -> dict[str, float]:
     """The older CIDEr of every image's caption: the mean cosine of tf-idf vectors, times 10, without clipping and
-    without a penalty on length. Not what papers call CIDEr; see :func:`cider_d`, which takes the same arguments."""
+    without a penalty on length. Not what papers call CIDEr; see ``cider_d``, which takes the same arguments."""
     return _of_images(captions, references, frequencies, clipped=False)
 
 

@@ -1,4 +1,4 @@
-"""What a caption claims: small statements that can be checked one by one, found by rules or given in a file.
+"""Claims of a caption: small statements that can be checked one by one, found by rules or given in a file.
 
 CAPTURE (Dong et al. 2024) parses captions into objects, attributes and relations with a trained parser (Factual, a T5). DCScore
 (Ye et al., ICLR 2025) has a language model cut them into primitive information units. The rules here need no model.
@@ -35,7 +35,7 @@ Parser = Callable[[str], list[Claim]]
 """A caption as it was written -> its claims, each once."""
 
 RULES = "rules"
-"""What the line "how measured" calls :func:`claims_by_rule`."""
+"""What the line "how measured" calls ``claims_by_rule``."""
 
 
 def _listed() -> dict[str, frozenset[str]]:
@@ -60,7 +60,7 @@ _IRREGULAR = {
 
 
 def singular(noun: str) -> str:
-    """A noun for one of what it names; a word that is no plural stays as it is."""
+    """A noun for one of what it names; a word that is not a plural stays as it is."""
     if noun in _IRREGULAR:
         return _IRREGULAR[noun]
     if len(noun) < 4 or not noun.endswith("s") or noun.endswith(("ss", "us", "is")):
@@ -96,7 +96,7 @@ def claims_by_rule(caption: str) -> list[Claim]:
 
     Words between function words are a thing: the last one names it (*object*, "a car"), each one before is an *attribute* ("a red
     car"). A thing is related to the one before it by the prepositions and verbs between them ("a car on a street"), unless a
-    conjunction or comma stands there. After "is" or "are" a single word without article is an attribute.
+    conjunction or comma is there. After "is" or "are" a single word without article is an attribute.
 
     Pitfalls: there is no tagger and no grammar. A relation goes to the nearest thing ("a man with a hat riding a horse": the hat
     rides). Compounds become attributes ("a fire hydrant"). Verbs are those of a list and words in -ing. Pronouns are not
@@ -136,7 +136,7 @@ def _chunks(words: Iterable[str]) -> Iterator[_Chunk]:
 
 
 def _binds(word: str) -> bool:
-    """Whether a word stands between things."""
+    """Whether a word is between things."""
     listed = word in _DETERMINERS or word in _CONJUNCTIONS or word in _COPULAS
     return listed or _relates(word)
 

@@ -26,7 +26,7 @@ def coco_metrics(
     frequencies: DocumentFrequencies | None = None,
     tokenizer: Callable[[Iterable[str]], list[str]] = ptb_tokenize,
 ) -> Scores:
-    """Bleu_1..4, ROUGE_L and CIDEr (that is CIDEr-D) of one caption an image; equal to pycocoevalcap's on equal tokens.
+    """Bleu_1..4, ROUGE_L and CIDEr (that is CIDEr-D) of one caption per image; equal to pycocoevalcap's on equal tokens.
 
     CIDEr is left out for a single image, where it would be 0 whatever the caption.
 
@@ -70,8 +70,8 @@ def coco_columns(
     Args:
         candidates: N captions.
         targets: N lists of at least one reference.
-        frequencies: as for :func:`coco_metrics`.
-        matches: what :func:`~tellapart.metrics.bleu.count_matches` gives, where the caller has it.
+        frequencies: as for ``coco_metrics``.
+        matches: what ``count_matches`` gives, where the caller has it.
     """
     matches = count_matches(candidates, targets) if matches is None else matches
     columns: Columns = {

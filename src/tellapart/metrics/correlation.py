@@ -78,7 +78,7 @@ def kendall_tau_b(sums: PairSums, draws: np.ndarray | None = None, *, within: bo
 
 def kendall_tau_c(sums: PairSums, draws: np.ndarray | None = None) -> np.ndarray:
     """``[S]`` Stuart's tau-c, for tables with unlike numbers of rows and columns (Stuart, "The estimation and comparison of
-    strengths of association in contingency tables", 1953); arguments as for :func:`kendall_tau_b`.
+    strengths of association in contingency tables", 1953); arguments as for ``kendall_tau_b``.
 
     Its m is ``sums.levels`` in every draw.
     """
@@ -114,7 +114,7 @@ def spearman(
 def kendall(scores: np.ndarray, truth: np.ndarray) -> tuple[float, float]:
     """Kendall's tau-b and Stuart's tau-c of all items as one group, both -1 to 1; not a number where all values of one are equal.
 
-    Equal to :func:`kendall_tau_b` and :func:`kendall_tau_c`, in time N log N times the number of different values of the
+    Equal to ``kendall_tau_b`` and ``kendall_tau_c``, in time N log N times the number of different values of the
     coarser one: ratings of people have few.
 
     Args:

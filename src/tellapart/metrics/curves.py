@@ -16,7 +16,7 @@ def interpolate(x: Sequence[float], y: Sequence[float], at: float) -> float | No
     ICCV 2019): each value of a knob gives a model and a point, values between are on a line, and what is not
     enclosed by points is unreached, never extrapolated. Neighbours are next to one another *in x*, whatever the knob, so that
     a curve that turns back is read as its points lie in the picture; points with the same ``x`` count as one, with their mean
-    ``y``. :func:`crossings` tells whether the curve passes ``at`` more than once.
+    ``y``. ``crossings`` tells whether the curve passes ``at`` more than once.
 
     Args:
         x: ``[n]``, the fixed metric of each point, in any order.
@@ -43,7 +43,7 @@ def crossings(x: Sequence[float], y: Sequence[float], at: float) -> list[float]:
     """The values of ``y`` at every place where the path through the points, *in the order given*, passes ``x = at``.
 
     One value means that the curve is read without ambiguity there; several, that it turns back and that
-    :func:`interpolate` had to choose the neighbours in ``x``.
+    ``interpolate`` had to choose the neighbours in ``x``.
 
     Args:
         x: ``[n]``, in the order of the knob.
@@ -67,11 +67,11 @@ def t_interval(values: Sequence[float], confidence: float = 0.95) -> tuple[float
     """Mean over seeds and half the width of its Student-t interval: ``t * sd / sqrt(n)``, n - 1 degrees of freedom.
 
     Args:
-        values: ``[n]``, one a seed, n >= 1.
+        values: ``[n]``, one per seed, n >= 1.
         confidence: of the interval, two-sided.
 
     Returns:
-        ``(mean, half width)``; None where a single value tells nothing of the spread.
+        ``(mean, half width)``; None where a single value gives no spread.
 
     Raises:
         ValueError: there are no values.

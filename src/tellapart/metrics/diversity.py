@@ -23,16 +23,16 @@ def self_bleu(captions: Sequence[str], *, n: int = 5, limit: int | None = 1000) 
 
     The values are bit for bit those of NLTK's ``sentence_bleu`` with uniform weights and
     ``SmoothingFunction().method1`` (epsilon 0.1), as used with n = 5 on the first 1000 captions for WTF-RL (Chaffin,
-    Kijak, Claveau 2024). Instead of counting all references anew for every caption, the two highest counts of each
+    Kijak, Claveau 2024). Instead of recounting all references for every caption, the two highest counts of each
     n-gram are kept: the largest count among the *others* is the second if the caption alone holds the first.
 
     Args:
-        captions: tokenised, one an image.
+        captions: tokenised, one per image.
         n: longest n-gram.
         limit: maximum number of captions, the first ones, as hypotheses and as references; None means all.
 
     Returns:
-        One fraction a caption, lower is more diverse; the metric is their mean, printed times 100.
+        One fraction per caption, lower is more diverse; the metric is their mean, printed times 100.
 
     Raises:
         UsageError: there are fewer than two captions.
@@ -43,7 +43,7 @@ def self_bleu(captions: Sequence[str], *, n: int = 5, limit: int | None = 1000) 
 def self_bleus(
     captions: Sequence[str], orders: Sequence[int] = (2, 3, 4), *, limit: int | None = None
 ) -> dict[int, list[float]]:
-    """:func:`self_bleu` for several n at once, of all captions unless limited: n -> one fraction a caption.
+    """``self_bleu`` for several n at once, of all captions unless limited: n -> one fraction per caption.
 
     Raises:
         UsageError: there are fewer than two captions.
@@ -107,10 +107,10 @@ def div_n(sets: Sequence[Sequence[str]], n: int) -> float:
     """Div-n: distinct n-grams of an image's captions over all their *words*, mean over images.
 
     As in ImageCaptioning.pytorch and SLE (Chen & Jin 2020). It falls as captions get more or longer: compare only equal
-    numbers of captions an image. For n above 1 it cannot reach 1.
+    numbers of captions per image. For n above 1 it cannot reach 1.
 
     Args:
-        sets: several captions an image.
+        sets: several captions per image.
         n: length of the n-grams.
 
     Returns:
@@ -133,7 +133,7 @@ def mbleu_corpus(sets: Sequence[Sequence[str]], n: int = 4) -> list[float]:
     """mBLEU-1..n among the captions of each image, as reported by default: for each slot j the *corpus* BLEU of all
     images' j-th captions against their siblings, then the mean over slots. Lower is more diverse.
 
-    So does ImageCaptioning.pytorch, from which most papers report; it differs from :func:`mbleu_sentence` by some tenths.
+    So does ImageCaptioning.pytorch, from which most papers report; it differs from ``mbleu_sentence`` by some tenths.
 
     Raises:
         UsageError: images have different numbers of captions, or only one.
@@ -236,10 +236,10 @@ def in_pieces(captions: Sequence[str], *, piece: int = PIECE) -> list[Sequence[s
 
 
 def novel_captions(captions: Sequence[str], training: Collection[str]) -> np.ndarray:
-    """``[N]``: 1 for a caption that is no training caption word for word, else 0; the metric is the mean.
+    """``[N]``: 1 for a caption that equals no training caption word for word, else 0; the metric is the mean.
 
     Args:
-        captions: one an image.
+        captions: one per image.
         training: all training captions, tokenised in the same way.
 
     Raises:
@@ -252,7 +252,7 @@ def novel_captions(captions: Sequence[str], training: Collection[str]) -> np.nda
 
 
 def caption_statistics(captions: Sequence[str]) -> dict[str, float]:
-    """Plain figures of a set of captions, one an image: the first signs of a collapse.
+    """Plain figures of a set of captions, one per image: the first signs of a collapse.
 
     Returns:
         ``distinct`` and ``most_common``: shares (0 to 1) of distinct captions and of the most frequent one;

@@ -1,4 +1,4 @@
-"""In the references of how many images an n-gram occurs: what CIDEr weighs n-grams by."""
+"""Document frequencies: the number of images in whose references an n-gram occurs, by which CIDEr weighs n-grams."""
 
 from __future__ import annotations
 
@@ -296,7 +296,7 @@ def load_frequencies(path: Path, *, images: int | None = None) -> DocumentFreque
         images: number of images counted, where the file does not tell.
 
     Raises:
-        UsageError: there is no such file, or it is no such table.
+        UsageError: there is no such file, or it is not a table of frequencies.
     """
     readers = {".npz": _read_npz, ".json": _read_json, ".p": _read_pickle, ".pkl": _read_pickle}
     if path.suffix not in readers:
@@ -308,7 +308,7 @@ def load_frequencies(path: Path, *, images: int | None = None) -> DocumentFreque
     try:
         frequencies = readers[path.suffix](content, images)
     except (pickle.UnpicklingError, BadZipFile, ValueError, KeyError, TypeError, IndexError, EOFError) as error:
-        raise UsageError(f"{path} is no table of document frequencies ({error}): count them anew.") from error
+        raise UsageError(f"{path} is not a table of document frequencies ({error}): count them again.") from error
     _check(frequencies, path)
     return frequencies
 
@@ -337,7 +337,7 @@ def _read_npz(content: bytes, images: int | None) -> DocumentFrequencies:
         raise ValueError("its arrays do not fit one another")
     earlier = (pairs[:, 0] < np.arange(len(words), len(totals))) & (pairs[:, 1] < len(words)) & (pairs >= 0).all(axis=1)
     if not earlier.all():
-        raise ValueError("an n-gram continues one that does not stand before it")
+        raise ValueError("an n-gram continues one that is not before it")
     return DocumentFrequencies.from_arrays(words, pairs, totals, header["images"], header["end"])
 
 

@@ -26,7 +26,7 @@ class GroupAccuracy:
 def group_accuracy(own: Sequence[float], others: Sequence[Sequence[float]]) -> GroupAccuracy:
     """Accuracy among look-alikes that are given, not retrieved: those of which a person wrote that their sentence is false.
 
-    A tie counts as wrong. It differs from retrieval (:mod:`tellapart.metrics.retrieval`), where any image of a gallery is a rival
+    A tie counts as wrong. It differs from retrieval (``tellapart.metrics.retrieval``), where any image of a gallery is a rival
     and many of them suit the caption, too.
 
     Args:

@@ -1,6 +1,6 @@
 """A longest-match lexer: rules are regular expressions, the longest match wins, among equals the rule that comes first.
 
-That is what lexer generators do, and what :mod:`re` cannot: an alternation of ``re`` takes the first branch that
+That is what lexer generators do, and what ``re`` cannot: an alternation of ``re`` takes the first branch that
 matches. The rules become one nondeterministic automaton; its deterministic states are made when a text first needs
 them, so that building is cheap and scanning is one dictionary look-up a character.
 """
@@ -226,7 +226,7 @@ class _Parser:
         return first, last
 
     def _repeated(self) -> tuple[_Node, _Node]:
-        """An atom and what repeats it. A counted atom is read anew from the pattern for each of its copies."""
+        """An atom and what repeats it. A counted atom is read again from the pattern for each of its copies."""
         origin = self._at
         first, last = self._atom()
         suffix = self._next()

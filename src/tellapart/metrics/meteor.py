@@ -1,7 +1,7 @@
 """METEOR 1.5 without Java (Banerjee & Lavie 2005; Lavie & Agarwal 2007; Denkowski & Lavie 2014): English, ranking task.
 
 Words are cut as its ``-norm`` does, related words of caption and reference are matched, the best of these matches are aligned,
-and the score follows from the statistics of the alignment. What it knows of English is in :mod:`tellapart.metrics.meteor_data`.
+and the score follows from the statistics of the alignment. What it knows of English is in ``tellapart.metrics.meteor_data``.
 """
 
 from __future__ import annotations
@@ -88,14 +88,14 @@ def _cut_dot(word: str, following: str) -> list[str]:
     return [word] if keeps else [stem, "."]
 
 
-# Which words of a caption stand for which words of a reference: METEOR's alignment, with its beam.
+# Which words of a caption match which words of a reference: METEOR's alignment, with its beam.
 #
 # Denkowski & Lavie (2014), section 2: of all matches choose those that cover most words, in fewest chunks, at the most
 # similar places. How meteor-1.5.jar weighs and searches this:
 #
 # - A match that overlaps no other is taken at once.
 # - Places of the reference are visited from left to right; at each, a path takes one of the matches that begin there
-#   or goes on without. The best 40 paths are kept, in the order they were made where they are equal.
+#   or continues without. The best 40 paths are kept, in the order they were made where they are equal.
 # - A path is better if it covers more: each side of an exact match counts its word, each side of another match half its
 #   words, rounded down. The weights of the score do not matter here. Then if fewer chunks have ended. Then if it passed
 #   over less: each match that a path could have had at a place, and that stands before the one it took, costs the
@@ -112,7 +112,7 @@ WEIGHTS = (1.0, 0.6, 0.8, 0.6)
 
 
 class Match(NamedTuple):
-    """Words of the reference that stand for words of the caption.
+    """Words of the reference that match words of the caption.
 
     Args:
         start: first word in the reference.
@@ -129,7 +129,7 @@ class Match(NamedTuple):
     module: int
 
 
-# (-covered, chunks that ended, passed over, next free place, where an open chunk would go on or -1, words used, matches)
+# (-covered, chunks that ended, passed over, next free place, where an open chunk would continue or -1, words used, matches)
 Path = tuple[int, int, int, int, int, int, tuple[Match, ...]]
 _RANK = itemgetter(0, 1, 2)
 
@@ -219,7 +219,7 @@ def _split(matches: Sequence[Match]) -> tuple[list[Match], list[Match]]:
 
 
 def count_chunks(alignment: Sequence[Match]) -> int:
-    """Runs of matches that stand one behind the other on both sides."""
+    """Runs of matches that are adjacent on both sides."""
     chunks, expected = 0, (-1, -1)
     for start, length, other, other_length, _ in alignment:
         chunks += (start, other) != expected
@@ -447,7 +447,7 @@ def meteor_counts(
     """``[N, 23]``: what METEOR counts of each caption with the reference that gives it the highest score.
 
     Args:
-        candidates: N captions, tokenised (:func:`tellapart.metrics.ptb.ptb_tokenize`).
+        candidates: N captions, tokenised (``ptb_tokenize``).
         references: N lists of at least one tokenised reference.
         resources: METEOR's data; by default those of the installed pycocoevalcap.
 
@@ -497,7 +497,7 @@ def _add(counts: list[float], match: Match, caption: list[bool], reference: list
 
 
 def statistics_of(counts: np.ndarray) -> np.ndarray:
-    """``[..., 23]`` counts of captions -> the ``[..., 9]`` of :data:`STATISTICS`.
+    """``[..., 23]`` counts of captions -> the ``[..., 9]`` of ``STATISTICS``.
 
     As in the reference implementation a caption that matches all of its reference in one chunk has none: neither it nor
     the corpus it is part of is penalised for it.
@@ -525,7 +525,7 @@ def statistics_of(counts: np.ndarray) -> np.ndarray:
 def meteor_statistics(
     candidates: Sequence[str], references: Sequence[Sequence[str]], resources: Resources | None = None
 ) -> np.ndarray:
-    """``[N, 9]``: the :data:`STATISTICS` of each caption; arguments and errors are those of :func:`meteor_counts`."""
+    """``[N, 9]``: the ``STATISTICS`` of each caption; arguments and errors are those of ``meteor_counts``."""
     return statistics_of(meteor_counts(candidates, references, resources))
 
 
@@ -536,7 +536,7 @@ def meteor_of(statistics: np.ndarray) -> np.ndarray:
     (Denkowski & Lavie 2014, section 3).
 
     Args:
-        statistics: ``[..., 9]``, as :data:`STATISTICS`.
+        statistics: ``[..., 9]``, as ``STATISTICS``.
 
     Returns:
         ``[...]``.
@@ -555,7 +555,7 @@ def meteor(
 ) -> tuple[float, np.ndarray]:
     """METEOR 1.5 of a corpus, from the sums of its statistics, and of each caption (fractions).
 
-    Args and errors as for :func:`meteor_counts`.
+    Args and errors as for ``meteor_counts``.
 
     Returns:
         ``(corpus, [N])``.

@@ -1,4 +1,4 @@
-"""What METEOR knows of English: function words, synonyms and paraphrases, read from an installed pycocoevalcap.
+"""METEOR's data for English: function words, synonyms and paraphrases, read from an installed pycocoevalcap.
 
 The paraphrase table (62 MB packed, 5.3 million lines) is compiled once into arrays under the cache folder and mapped into
 memory from there, so that only what is looked up is read.
@@ -46,7 +46,7 @@ _DETACHED = (
 
 
 def key_of(text: str) -> int:
-    """63 bits that stand for a word or phrase."""
+    """63-bit hash of a word or phrase."""
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little") >> 1
 
 

@@ -35,7 +35,7 @@ class Numbered(NamedTuple):
         return Numbered(self.words[self.places(captions)], self.lengths[captions])
 
     def places(self, captions: np.ndarray) -> np.ndarray:
-        """Where in ``words`` the words of some captions stand, one caption after the other."""
+        """Positions in ``words`` of the words of some captions, one caption after the other."""
         lengths = self.lengths[captions]
         ends = np.cumsum(lengths)
         return np.repeat(self.starts[captions] - ends + lengths, lengths) + np.arange(ends[-1] if len(ends) else 0)

@@ -19,14 +19,14 @@ _UNKNOWN, _SEPARATOR, _PAIRS, _DOTTED = -1, -2, 1 << 29, 1 << 30
 
 
 class WordNumbers:
-    """Numbers the words that :func:`~tellapart.metrics.ptb.ptb_tokenize` finds in captions, each read alone.
+    """Numbers the words that ``ptb_tokenize`` finds in captions, each read alone.
 
-    Most captions consist of letters, apostrophes and hyphens with spaces between them. What stands between two spaces is then
+    Most captions consist of letters, apostrophes and hyphens with spaces between them. The text between two spaces is then
     one word or two ("man's"), whatever is next to it, so that its number can be looked up. Captions with anything else, or
     with a word that is met for the first time, are tokenized.
 
     Args:
-        vocabulary: word -> its number, from 0 on. It grows by :meth:`number` only where that is asked for. Its words are known
+        vocabulary: word -> its number, from 0 on. It grows by ``number`` only where that is asked for. Its words are known
             from the start, also with a final dot.
 
     Example::
@@ -40,7 +40,7 @@ class WordNumbers:
         self.vocabulary = vocabulary
         self._pieces = {_BREAK: _SEPARATOR}
         """Text between spaces -> the number of its only word, or ``_PAIRS + n`` where it is pair n of words; plus ``_DOTTED``
-        where it may only stand last."""
+        where it may only be last."""
         self._pairs: list[tuple[int, int]] = []
         self._growing = Lock()
         self._learn([f"{word} {word}." for word in vocabulary if word.isalpha()])
@@ -124,7 +124,7 @@ class WordNumbers:
         return Numbered(np.fromiter(flat, np.int32, int(lengths.sum())), lengths)
 
     def _learn(self, captions: Sequence[str]) -> None:
-        """Keep what stands between spaces and is one word or two of the vocabulary, wherever it stands."""
+        """Keep text between spaces that is one word or two of the vocabulary, at any position."""
         for piece in set(chain.from_iterable(text.split(" ") for text in captions)):
             if piece in self._pieces or not _PLAIN(piece):
                 continue

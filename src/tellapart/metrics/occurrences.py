@@ -66,7 +66,7 @@ def _word_masks(
     stride: int,
     lanes: int,
 ) -> np.ndarray:
-    """``[lanes, T]``: where in each piece of a reference the words of the captions stand."""
+    """``[lanes, T]``: positions of the captions' words in each piece of a reference."""
     bits = int(references.lengths.max(initial=1)) if pieces == 1 else _BITS
     kind = np.dtype(np.uint16 if bits <= 16 else np.uint32 if bits <= 32 else np.uint64)
     of_image = np.repeat(np.arange(len(sizes)), sizes)  # of each reference

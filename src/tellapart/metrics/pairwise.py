@@ -33,7 +33,7 @@ Caption = str | Sequence[Hashable] | np.ndarray
 
 
 def pairwise_bleu(samples: Sequence[Sequence[Caption]], orders: Sequence[int] = (1, 2, 3, 4)) -> np.ndarray:
-    """Sentence BLEU (coco-caption's, see :mod:`tellapart.metrics.bleu`) of every caption with every other of its image.
+    """Sentence BLEU (coco-caption's, see ``tellapart.metrics.bleu``) of every caption with every other of its image.
 
     Args:
         samples: s captions of each of B images; s is the same for all. A padded row of ids must be cut at its end.

@@ -1,7 +1,7 @@
-"""Which parts of a caption say nothing of the image: listed phrases, years, and words that were said before.
+"""Parts of a caption without information on the image: listed phrases, years, and repeated words.
 
 The penalties of VLRM (Dzabraev, Kunitsyn & Ivaniuta, 2024, section 3 and table 6), found in the text; how they become penalties
-of tokens is :mod:`tellapart.rewards.penalties`.
+of tokens is ``tellapart.rewards.penalties``.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Span = tuple[int, int]
 """First character and the one after the last."""
 
 YEAR = r"\d{4}"
-"""Four digits that stand alone, which the paper's text adds to its table."""
+"""Separate four-digit numbers, which the paper's text adds to its table."""
 
 TALKING = "is talking about"
 """Listed in the paper's text and Table 1, not in its table of phrases."""
@@ -48,7 +48,7 @@ def vlrm_phrases() -> list[str]:
 
 
 def read_phrases(path: Path) -> list[str]:
-    """A list of phrases, one a line; empty lines and those that begin with ``# `` are passed over.
+    """A list of phrases, one per line; empty lines and those that begin with ``# `` are skipped.
 
     Raises:
         UsageError: the file cannot be read, or holds no phrase.
@@ -57,10 +57,10 @@ def read_phrases(path: Path) -> list[str]:
         phrases = _phrases(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(
-            f"the phrases {path} cannot be read ({error}): give a text file, one phrase a line."
+            f"the phrases {path} cannot be read ({error}): give a text file, one phrase per line."
         ) from error
     if not phrases:
-        raise UsageError(f"the phrases {path} hold no phrase: write one a line, or leave the list out.")
+        raise UsageError(f"the phrases {path} hold no phrase: write one per line, or leave the list out.")
     return phrases
 
 
@@ -74,7 +74,7 @@ class PhraseFinder:
 
     Args:
         phrases: what to look for; runs of spaces match any run of spaces.
-        years: whether four digits that stand alone count too.
+        years: whether separate four-digit numbers count too.
     """
 
     def __init__(self, phrases: Iterable[str], *, years: bool = True) -> None:
@@ -100,7 +100,7 @@ def _edged(pattern: str, phrase: str) -> str:
 
 
 def repeated_words(text: str, exempt: Collection[str] = EXEMPT) -> list[Span]:
-    """Where words stand that were said before, whatever their case, but for those that may be.
+    """Positions of words that occurred before, whatever their case, except those that may repeat.
 
     Args:
         text: a caption.

@@ -43,19 +43,19 @@ class Scratch:
 
 
 def narrow(*words: np.ndarray) -> list[np.ndarray]:
-    """The same word numbers in the smallest type that has room for them and for the ends: half the work or less."""
+    """The same word numbers in the smallest type that can hold them and the ends: half the work or less."""
     top = max(int(numbers.max(initial=0)) for numbers in words)
     return [numbers.astype(np.uint16 if top < 0xFFFE else np.int32) for numbers in words]
 
 
 def columns(captions: Numbered) -> tuple[np.ndarray, np.ndarray]:
-    """Captions as columns of a table, and where in it (row by row) each word stands.
+    """Captions as columns of a table, and the position (row by row) of each word.
 
     Args:
-        captions: words of :func:`narrow`.
+        captions: words of ``narrow``.
 
     Returns:
-        ``[longest, N]``, the left side of a comparison, in which a number that no word has stands beyond the ends; and
+        ``[longest, N]``, the left side of a comparison, in which the ends are followed by a number that no word has; and
         ``[T]``.
     """
     lengths, count = captions.lengths, len(captions.lengths)
@@ -76,8 +76,8 @@ def same_ngrams(left: np.ndarray, right: np.ndarray, orders: int, scratch: Scrat
     """For each order from 1 on the table ``same``; it is overwritten when the one after the next is asked for.
 
     Args:
-        left: ``[I, ...]``, of :func:`columns`.
-        right: ``[J, ...]``, of :func:`other_side`; what stands behind I and J is broadcast.
+        left: ``[I, ...]``, of ``columns``.
+        right: ``[J, ...]``, of ``other_side``; the axes after I and J are broadcast.
         orders: longest n-gram.
         scratch: lends the memory.
 
@@ -124,7 +124,7 @@ def own_counts(captions: Numbered, orders: int, scratch: Scratch, *, earlier: bo
         captions: numbered words.
         orders: longest n-gram.
         scratch: lends the memory.
-        earlier: count only what stands before the word.
+        earlier: count only the words before this one.
     """
     longest = int(captions.lengths.max(initial=0))
     captions = Numbered(narrow(captions.words)[0], captions.lengths)
@@ -145,7 +145,7 @@ def own_counts(captions: Numbered, orders: int, scratch: Scratch, *, earlier: bo
 
 
 def _sorted_counts(words: np.ndarray, orders: int, *, earlier: bool) -> np.ndarray:
-    """``[orders, T]``: :func:`own_counts` of one caption, by sorting its n-grams."""
+    """``[orders, T]``: ``own_counts`` of one caption, by sorting its n-grams."""
     counts = np.zeros((orders, len(words)), np.int64)
     _, firsts = np.unique(words, return_inverse=True)
     grams = firsts
@@ -162,7 +162,7 @@ def _sorted_counts(words: np.ndarray, orders: int, *, earlier: bool) -> np.ndarr
 
 
 def own_tables(left: np.ndarray, orders: int, scratch: Scratch, *, earlier: bool = False) -> np.ndarray:
-    """``[orders, longest, N]``: :func:`own_counts` of captions that are columns already."""
+    """``[orders, longest, N]``: ``own_counts`` of captions that are columns already."""
     counts = np.zeros((orders, *left.shape), count_dtype(len(left)))
     for n, same in enumerate(same_ngrams(left, other_side(left), orders, scratch)):
         if earlier and not n:

@@ -26,7 +26,7 @@ def wilson_interval(successes: int, trials: int, confidence: float = 0.95) -> tu
         ValueError: the counts do not fit, or the confidence is not between 0 and 1.
     """
     if not 0 <= successes <= trials or not trials or not 0 < confidence < 1:
-        raise ValueError(f"{successes} of {trials} at confidence {confidence} is no share of trials")
+        raise ValueError(f"{successes} of {trials} at confidence {confidence} is not a share of trials")
     z = NormalDist().inv_cdf(0.5 + confidence / 2)
     centre = successes + z * z / 2
     half = z * sqrt(successes * (trials - successes) / trials + z * z / 4)

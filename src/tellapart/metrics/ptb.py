@@ -2,7 +2,7 @@
 
 pycocoevalcap hands captions to the Penn Treebank tokenizer of Stanford CoreNLP 3.4.1, lower-cases its tokens and drops
 punctuation; published CIDEr, BLEU, METEOR and ROUGE values are of those words. This is that tokenizer in Python: its words, its
-kinds of characters and its rules, for a longest-match lexer (:mod:`tellapart.metrics.lexer`), and a short cut for the captions
+kinds of characters and its rules, for a longest-match lexer (``tellapart.metrics.lexer``), and a short cut for the captions
 that are nothing but letters, commas and a final dot.
 """
 
@@ -17,7 +17,7 @@ from string import ascii_lowercase
 
 from tellapart.metrics.lexer import Lexer, Rule
 
-# The words the reference tokenizer knows by heart, found by asking it about every word of up to five letters.
+# The words the reference tokenizer has listed, found by asking it about every word of up to five letters.
 
 MAY_END = """
 al co ct ga jr ky md mo rd rt sq sr va vt ala apr aug bhd cos dak dec esq est etc ext feb fla fri inc ind jan jul jun
@@ -61,7 +61,7 @@ SPLIT_IN_TWO = {"can": "not", "gon": "na", "wan": "na", "got": "ta", "lem": "me"
 
 LINE_SEPARATORS = "\n\r\v\f\u2028\u2029"
 LOWER, UPPER, MARK, DIGIT, SYMBOL = "é", "É", "˂", "٣", "§"
-"""One character stands for all of its kind outside ASCII."""
+"""One character replaces all of its kind outside ASCII."""
 CAPITAL_SYMBOL, SPACE, NOTHING, CAPITAL_NOTHING = "Ⓐ", "\u2003", "\x01", "Ⅰ"
 """Circled capitals are symbols, roman numerals are nothing, but both count as a capital after a dot."""
 SMALL_DIGIT = "²"
@@ -127,7 +127,7 @@ def _ranges(text: str) -> list[tuple[int, int]]:
 
 
 class Kinds(dict[int, str]):
-    """For ``str.translate``: maps every character to the one that stands for its kind, looked up once per character.
+    """For ``str.translate``: maps every character to the one that represents its kind, looked up once per character.
 
     ASCII stays itself, and so does a line feed, which ends a caption; control characters are nothing.
     """
@@ -169,7 +169,7 @@ def _capitalised(text: str) -> str:
     return "|".join(word[0].upper() + _words(word[1:]) for word in text.split())
 
 
-# Sets of characters, to stand inside brackets, and single characters with their spellings.
+# Sets of characters, for use inside brackets, and single characters with their spellings.
 BLANK = f" \t\xa0{SPACE}"
 BREAK = "\n\x85"
 """What ends a line to the reference when it looks ahead."""
@@ -335,7 +335,7 @@ def ptb_tokenize(captions: Iterable[str], *, alone: bool = False) -> list[str]:
 
     Equal to pycocoevalcap 1.2's ``PTBTokenizer`` called with the same captions in the same order. It writes the captions
     as the lines of one file, so the next caption can decide about a dot at the end of a caption. An initial loses its dot
-    if the next caption begins with "A", "The" or another of :data:`STARTERS`. Otherwise, and at the end of the file, it
+    if the next caption begins with "A", "The" or another of ``STARTERS``. Otherwise, and at the end of the file, it
     keeps the dot: "a sign with a K." is ``... a k`` before "The ...", else ``... a k.``. "No." keeps its dot before a digit.
 
     Differences:

@@ -34,13 +34,13 @@ def retrieval_ranks(texts: np.ndarray, images: np.ndarray, *, block: int = 512) 
     """Ranks of matching pairs in both directions, a block of texts at a time (the full matrix never exists).
 
     Args:
-        texts: ``[N, D]``, unit norm, one caption an image.
+        texts: ``[N, D]``, unit norm, one caption per image.
         images: ``[N, D]``, unit norm, the image of each caption.
         block: texts compared at once; memory is ``block * N`` float64.
 
     Returns:
         ``(t2i, i2t)``, each ``[N]``: the rank of the image among all images given the caption, and of the caption among
-        all captions given the image; ties are pessimistic as in :func:`ranks`.
+        all captions given the image; ties are pessimistic as in ``ranks``.
     """
     texts, images = np.asarray(texts, np.float64), np.asarray(images, np.float64)
     own = np.einsum("nd,nd->n", texts, images)
@@ -48,7 +48,7 @@ def retrieval_ranks(texts: np.ndarray, images: np.ndarray, *, block: int = 512) 
     for start in range(0, len(texts), block):
         rows = np.arange(start, min(start + block, len(texts)))
         similarity = texts[rows] @ images.T
-        similarity[rows - start, rows] = np.inf  # a pair is never beaten by itself, whatever its last bit
+        similarity[rows - start, rows] = np.inf  # a pair never ranks below itself, whatever its last bit
         t2i[rows] = (~(similarity < own[rows, None] - _SAME)).sum(axis=1)
         i2t += (~(similarity < own[None] - _SAME)).sum(axis=0)
     return t2i, i2t
@@ -67,7 +67,7 @@ def reference_ranks(
 
     Returns:
         ``t2i [M]``: the rank of each text's image among all images; ``i2t [N]``: of each image the rank of the best of its
-        texts among the texts of others. Ties are pessimistic as in :func:`ranks`.
+        texts among the texts of others. Ties are pessimistic as in ``ranks``.
     """
     texts, images, owner = np.asarray(texts, np.float64), np.asarray(images, np.float64), np.asarray(owner)
     own = np.einsum("md,md->m", texts, images[owner])
@@ -115,12 +115,12 @@ def nearest_images(images: np.ndarray, k: int, *, block: int = 512) -> np.ndarra
 
 
 def hard_gallery(texts: np.ndarray, images: np.ndarray, neighbours: np.ndarray) -> tuple[np.ndarray, list[list[int]]]:
-    """Does a caption tell its image from those most like it?
+    """How often a caption identifies its image among those most like it.
 
     Args:
-        texts: ``[N, D]``, unit norm, one caption an image.
+        texts: ``[N, D]``, unit norm, one caption per image.
         images: ``[N, D]``, unit norm.
-        neighbours: ``[N, k]`` rows of ``images``, as :func:`nearest_images` gives them; -1 is nobody.
+        neighbours: ``[N, k]`` rows of ``images``, as ``nearest_images`` gives them; -1 is none.
 
     Returns:
         ``[N]`` ranks of the image among itself and its neighbours (ties are pessimistic), and for each caption the

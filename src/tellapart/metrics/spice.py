@@ -156,7 +156,7 @@ class SpiceProgram:
 
 
 def _kept(found: dict[str, Any]) -> Scores:
-    """What is kept of what the jar says of a caption."""
+    """The cached part of the jar's output for a caption."""
     return {kind: {name: found[kind][name] for name in ("f", "pr", "re")} for kind in (ALL, *PARTS)}
 
 
@@ -186,19 +186,19 @@ def _jar(given: Path | None) -> Path:
 
 
 def _libraries(jar: Path) -> list[str]:
-    """What the jar says it needs beside it.
+    """The files that the jar needs next to it.
 
     Raises:
-        UsageError: it is no jar.
+        UsageError: it is not a jar.
     """
     try:
         with zipfile.ZipFile(jar) as file:
             manifest = file.read("META-INF/MANIFEST.MF").decode()
     except (OSError, KeyError, zipfile.BadZipFile) as error:
         raise UsageError(
-            f"SPICE is left out, because {jar} is no jar ({error}): name another with --spice_jar."
+            f"SPICE is left out, because {jar} is not a jar ({error}): name another with --spice_jar."
         ) from error
-    joined = re.sub(r"\r?\n ", "", manifest)  # long lines go on after a space
+    joined = re.sub(r"\r?\n ", "", manifest)  # long lines continue after a space
     found = re.search(r"^Class-Path: (.*)$", joined, re.MULTILINE)
     return found[1].split() if found else []
 
@@ -233,7 +233,7 @@ def _java_path() -> str | None:
 
 
 def java_version(java: Path) -> int | None:
-    """The major version of a Java, told by the file ``release`` of its folder; None where there is none."""
+    """The major version of a Java, read from the file ``release`` of its folder; None where there is none."""
     for folder in java.resolve().parents[1:3]:
         try:
             found = re.search(r'^JAVA_VERSION="(?:1\.)?(\d+)', (folder / "release").read_text(encoding="utf-8"), re.M)
@@ -305,14 +305,14 @@ class ScoreStore:
 
 
 class Spice:
-    """Scores captions with the program, some hundred a run, and none that was scored before.
+    """Scores captions with the program, a few hundred per run, and none that was scored before.
 
     Scores are kept under the cache folder by the program, the caption and its references, run by run: what is stopped
-    goes on where it was.
+    resumes where it was.
 
     Args:
-        program: see :meth:`SpiceProgram.find`.
-        images_a_run: captions of a run. Each run reads the parser's models anew, some seconds, and the bar moves when one
+        program: see ``find``.
+        images_a_run: captions of a run. Each run reads the parser's models again, which takes seconds, and the bar moves when one
             has ended.
     """
 
@@ -349,7 +349,7 @@ class Spice:
 
 
 def spice_figures(scores: Sequence[Scores]) -> tuple[dict[str, float], dict[str, list[Any]]]:
-    """The metrics of a set, and a column an image: fractions from 0 to 1.
+    """The metrics of a set, and a column per image: fractions from 0 to 1.
 
     ``SPICE`` is the mean F over images, as pycocoevalcap 1.2 has it. ``SPICE_Object`` and the other kinds are means over
     the images whose references have something of that kind, as the program's own summary has them.
@@ -369,6 +369,6 @@ def spice_figures(scores: Sequence[Scores]) -> tuple[dict[str, float], dict[str,
 
 
 def _key(pair: tuple[str, Sequence[str]]) -> str:
-    """What tells a caption with its references from all others."""
+    """Key of a caption with its references."""
     caption, references = pair
     return hashlib.sha256(json.dumps([caption, *references]).encode()).hexdigest()

@@ -1,4 +1,4 @@
-"""How captions read: columns of numbers, one a caption, whose means are the figures.
+"""How captions read: columns of numbers, one per caption, whose means are the figures.
 
 Captions are tokenised: words in lower case, joined by spaces. The lists of words are part of the definitions.
 """
@@ -43,7 +43,7 @@ def style_columns(
     openers: Sequence[Sequence[str]] = OPENERS,
     colors: Collection[str] = COLORS,
 ) -> dict[str, np.ndarray]:
-    """What can be told from the words of each caption.
+    """Figures from the words of each caption.
 
     Args:
         captions: N tokenised captions.
@@ -53,8 +53,8 @@ def style_columns(
 
     Returns:
         Name -> ``[N]`` float64. ``length``: words. ``repetition``: share of the caption's bigrams that stood in it
-        before. ``bad_endings``: 1 if the last word is one of :data:`BAD_ENDINGS`, with a dot or
-        without (a final "a." can keep its dot, see :mod:`tellapart.metrics.ptb`). ``unfinished``: 1 if it was cut at the
+        before. ``bad_endings``: 1 if the last word is one of ``BAD_ENDINGS``, with a dot or
+        without (a final "a." can keep its dot, see ``tellapart.metrics.ptb``). ``unfinished``: 1 if it was cut at the
         longest length. ``openers``: 1 if it begins with an opener. ``colored``: 1 if it has a colour word;
         ``colors``: different colour words; ``color_words``: colour words (all three as VLRM's colour coverage, which
         its paper shows by example only: the definitions are ours).

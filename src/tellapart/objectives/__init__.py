@@ -67,7 +67,7 @@ SHIPPED: dict[str, Method] = {
         paper="Azar et al. (2024)",
     ),
     "kto": Method(
-        "given captions that are liked or disliked, each by itself, relative to the start model",
+        "given captions that are liked or disliked, each on its own, relative to the start model",
         "tellapart.objectives.preferences:KTO",
         needs_references=False,
         needs=("preferences",),
@@ -76,7 +76,7 @@ SHIPPED: dict[str, Method] = {
         paper="Ethayarajh et al. (2024)",
     ),
     "rloo": Method(
-        "scst against the mean of the image's other captions, whole captions, KL to the start model in the reward",
+        "scst with the mean reward of the image's other captions as baseline, KL to the start model in the reward",
         "tellapart.objectives.scst:SCST",
         needs_references=False,
         needs=("reward",),
@@ -109,7 +109,7 @@ SHIPPED: dict[str, Method] = {
         rewards=("cider_d",),
     ),
     "sle": Method(
-        "sll that also rewards samples of an image for being far from one another",
+        "sll that also rewards distance between the samples of an image",
         "tellapart.objectives.sle:SLE",
         needs_references=False,
         needs=("reward", "distance"),
@@ -125,7 +125,7 @@ SHIPPED: dict[str, Method] = {
         paper=_CHAFFIN,
     ),
     "rl": Method(
-        "REINFORCE on a contrastive reward, caption and image against all others of a step",
+        "REINFORCE on a contrastive reward: caption and image against all others of a step",
         _WTF_RL,
         needs_references=True,
         needs=_WTF_NEEDS,
@@ -141,7 +141,7 @@ SHIPPED: dict[str, Method] = {
         paper=_CHAFFIN,
     ),
     "rl_unidirectional": Method(
-        "rl whose captions are compared with captions only: a baseline of wtf_rl",
+        "rl that compares captions with captions only: a baseline of wtf_rl",
         _WTF_RL,
         needs_references=True,
         needs=_WTF_NEEDS,
@@ -172,7 +172,7 @@ SHIPPED: dict[str, Method] = {
         rewards=("cider_d",),
     ),
     "st_multinomial": Method(
-        "psst that passes drawn words only, straight through: a baseline of it",
+        "psst that passes only drawn words, straight through: a baseline of psst",
         "tellapart.objectives.psst:PSST",
         needs_references=False,
         needs=_JOINT,
@@ -182,7 +182,7 @@ SHIPPED: dict[str, Method] = {
         rewards=("cider_d",),
     ),
     "st_gumbel": Method(
-        "the same by Gumbel-softmax",
+        "st_multinomial with Gumbel-softmax",
         "tellapart.objectives.psst:PSST",
         needs_references=False,
         needs=_JOINT,
@@ -192,7 +192,7 @@ SHIPPED: dict[str, Method] = {
         rewards=("cider_d",),
     ),
     "gumbel_annealed": Method(
-        "st_gumbel whose temperature falls",
+        "st_gumbel with a falling temperature",
         "tellapart.objectives.psst:GumbelAnnealed",
         needs_references=False,
         needs=_JOINT,
@@ -201,7 +201,7 @@ SHIPPED: dict[str, Method] = {
         rewards=("cider_d",),
     ),
     "reinforce_joint": Method(
-        "captioner and listener learn in turns, by REINFORCE: a baseline of psst, for any listener",
+        "captioner and listener learn in alternation, by REINFORCE: a baseline of psst, for any listener",
         "tellapart.objectives.joint:ReinforceJoint",
         needs_references=True,
         needs=_JOINT,
@@ -218,7 +218,7 @@ SHIPPED: dict[str, Method] = {
         rewards=("cider_d",),
     ),
     "listener_only": Method(
-        "a listener learns on the captions of a captioner that stays: the frozen speaker of psst's table 3",
+        "a listener learns on the captions of a frozen captioner: the frozen speaker of psst's table 3",
         "tellapart.objectives.joint:ListenerOnly",
         needs_references=False,
         needs=("own_listener",),
@@ -243,7 +243,7 @@ SHIPPED: dict[str, Method] = {
         paper="Dai et al. (2017)",
     ),
     "vlrm": Method(
-        "an actor-critic on a matcher's and a language model's scores, with penalties token by token; no human captions",
+        "an actor-critic on a matcher's and a language model's scores, with penalties per token; no human captions",
         "tellapart.objectives.vlrm:VLRM",
         needs_references=False,
         needs=("reward", "critic", "penalties"),
@@ -251,7 +251,7 @@ SHIPPED: dict[str, Method] = {
         rewards=("itm", "language_model"),
     ),
     "vlrm_rs": Method(
-        "vlrm without the language model, whose captions must also be told apart within the whole batch",
+        "vlrm without the language model, with a contrastive reward over the whole batch",
         "tellapart.objectives.vlrm:VLRMRS",
         needs_references=False,
         needs=("reward", "listener", "critic", "penalties"),

@@ -1,4 +1,4 @@
-"""What the methods share in which a captioner (speaker) is heard by a listener: natural captions, and being told apart."""
+"""Shared by methods that train a captioner (speaker) with a listener: natural captions, and captions that tell images apart."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def embed_captions(listener: AnyListener, rollout: Rollout) -> Tensor:
 
 
 class Frozen(Generic[M]):
-    """Holds a module that an objective uses and does not train, so that it is no child of the objective.
+    """Holds a module that an objective uses and does not train, so that it is not a child of the objective.
 
     Args:
         module: on the device where it is to be used.
@@ -73,7 +73,7 @@ class Natural:
     Args:
         rollout: the drawn captions, in the order of the images.
         advantage: ``[B]``, without gradient.
-        logs: values to log, one a caption.
+        logs: values to log, one per caption.
     """
 
     rollout: Rollout
@@ -112,7 +112,7 @@ def told_apart(images: Tensor, captions: Tensor, margin: float) -> tuple[Tensor,
 
     Args:
         images: ``[B, D]``, unit norm.
-        captions: ``[B, D]``, unit norm, one an image in the same order.
+        captions: ``[B, D]``, unit norm, one per image in the same order.
         margin: m of the hinge, on the scale of cosines.
     """
     # Rounded by autocast, cosines would decide between captions that are nearly as good.
@@ -126,7 +126,7 @@ def told_apart(images: Tensor, captions: Tensor, margin: float) -> tuple[Tensor,
 
 
 def heard(listener: AnyListener, rollout: Rollout, margin: float) -> tuple[Tensor, dict[str, Tensor]]:
-    """:func:`told_apart` of one caption per image, given as words; with gradients where they are enabled."""
+    """``told_apart`` of one caption per image, given as words; with gradients where they are enabled."""
     return told_apart(listener.embed_images(rollout.batch), embed_captions(listener, rollout), margin)
 
 

@@ -41,13 +41,13 @@ class Contrastive(ObjectiveModule):
     """Symmetric InfoNCE over the images of a batch (CLIP: Radford et al. 2021, section 2.3 and figure 3).
 
     ``L = (CE(image -> texts) + CE(text -> images)) / 2`` with logits ``exp(logit_scale) * cosine``, scale at most 100.
-    Texts that occur twice in a batch are one candidate, and are no negatives of each other's images.
+    Texts that occur twice in a batch are one candidate, and are not negatives of each other's images.
 
     With ``negative``, every image also gets a false text, which joins the candidates of all images (NegCLIP:
     Yuksekgonul et al. 2023, section 4); and because the other candidates soon drown it, the true text must also win
     against it alone: ``+ own_weight * CE(true or false text)``, a term NegCLIP does not have.
 
-    What it does not do: images on other devices are no candidates, and there is no alternative image as a negative.
+    What it does not do: images on other devices are not candidates, and there is no alternative image as a negative.
 
     Args:
         listener: the dual encoder to train. Two parts learn, each with its own learning rate if wanted: ``vision``, the
@@ -140,7 +140,7 @@ def contrast(
         encoder: whose temperature the logits have.
         images: ``[B, D]``, unit norm.
         texts: ``[C, D]``, unit norm, of C different candidates.
-        true: ``[B]`` which candidate is each image's text; images with the same one are no negatives of each other's.
+        true: ``[B]`` which candidate is each image's text; images with the same one are not negatives of each other's.
     """
     scale = encoder.logit_scale.exp().clamp(max=_LARGEST_SCALE)
     # Times 100, cosines rounded to bfloat16 would be off by halves.

@@ -27,7 +27,7 @@ class Spoilt:
         batch: B images.
         texts: B references, as plain words.
         corrupted: B texts made from them.
-        cut: ``[B]`` bool, references that the model cannot take all of, so that their fault may be behind the cut.
+        cut: ``[B]`` bool, references that the model cannot take all of, so that their corruption may be behind the cut.
     """
 
     batch: Batch
@@ -40,15 +40,14 @@ class ContrastiveGrammar(ObjectiveModule):
     """Symmetric InfoNCE and a grammar head, for the text side of CLIP (Cho et al., Findings of NAACL 2022, section 3.2).
 
     ``L = InfoNCE(image, reference) + weight * CE(head)``, the cross-entropy being the mean over references (grammatical) and
-    corruptions (not), one of each an image. Image tower and image projection are frozen; text tower, text projection,
+    corruptions (not), one of each per image. Image tower and image projection are frozen; text tower, text projection,
     temperature and head learn as one part, ``listener``, whose folder in a checkpoint is a listener's, with the head's files.
 
-    Departures from the released code: equal texts of a batch are one candidate and no negatives of each other's images (as in
-    :class:`~tellapart.objectives.contrastive.Contrastive`); the temperature stays at 100 or below; texts carry the
-    listener's prefix here too, where the code adds "A photo depicts" only when it scores; corruptions always differ
-    from their text, replace words in different places, may stand at the very end and leave a word; references that are too
-    long for the model are left to InfoNCE; of SigLIP the image side is frozen with its pooling, and the loss is not SigLIP's.
-    Corruptions are no candidates, as there.
+    Departures from the released code: equal texts of a batch are one candidate and are not negatives of each other's images
+    (as in ``Contrastive``); the temperature stays at 100 or below; texts carry the listener's prefix here too, where the code
+    adds "A photo depicts" only when it scores; corruptions always differ from their text, replace words in different places,
+    may be at the very end and leave a word; references that are too long for the model are left to InfoNCE; of SigLIP the image
+    side is frozen with its pooling, and the loss is not SigLIP's. Corruptions are not candidates, as there.
 
     Args:
         listener: the dual encoder; its image side is frozen here.
@@ -115,7 +114,7 @@ class ContrastiveGrammar(ObjectiveModule):
         return self.listener.head.width
 
     def _read(self, texts: list[str]) -> Tensor:
-        """``[M, E + D]``: embeddings, and beside them what they are projected from."""
+        """``[M, E + D]``: embeddings, followed by the states they are projected from."""
         return torch.cat(embed_and_pool(self.encoder, texts), dim=1)
 
     def _grammar(self, logits: Tensor, true: Tensor, false: Tensor, cut: Tensor) -> tuple[Tensor, dict[str, Tensor]]:

@@ -52,7 +52,7 @@ class DiCO(ObjectiveModule):
     ``z = beta * (delta_winner - sum_losers weight * delta_loser)`` and ``L = -mean log sigmoid(z)`` over images. At the
     start model the loss is ln 2 whatever the rewards; with two candidates of different reward it is DPO (``dpo.py``), as it
     is with any number for ``tau`` towards 0. Candidates are all ``num_beams`` hypotheses of the current policy's beam search,
-    drawn anew every step. ``effective_losers`` in the logs is ``1 / sum weight^2`` over the losers of an image: 1 when the
+    drawn again in every step. ``effective_losers`` in the logs is ``1 / sum weight^2`` over the losers of an image: 1 when the
     worst takes all the weight, k - 1 when all count alike.
 
     Departures from the released code: dropout is off in policy and reference (there it is on in the policy only, so

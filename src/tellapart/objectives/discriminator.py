@@ -17,11 +17,11 @@ Draw = Callable[[Batch], Rollout]
 """One or more generated captions of every image of a batch."""
 
 Read = Callable[[Batch, Sequence[str], Tensor], Rollout]
-"""People's captions as a rollout: :meth:`tellapart.captioners.base.Captioner.tokenize`."""
+"""People's captions as a rollout: ``tokenize``."""
 
 
 class OtherCaptions:
-    """People's captions of other images: what does not fit an image, though a person wrote it (G-GAN: Dai et al., ICCV 2017).
+    """People's captions of other images: captions written by people that do not fit the image (G-GAN: Dai et al., ICCV 2017).
 
     Which one follows from image id and seed alone.
 
@@ -59,20 +59,20 @@ class OtherCaptions:
 
 @dataclass(frozen=True)
 class Sides:
-    """People's captions of images, and captions of the same images that are to be told from them."""
+    """People's captions of images, and captions of the same images, which the discriminator must distinguish from them."""
 
     real: Rollout
     fake: Rollout
 
 
 class DiscriminatorPretraining(ObjectiveModule):
-    """Teaches a discriminator to tell references from a frozen captioner's captions (WTF-RL: Chaffin, Kijak & Claveau
+    """Trains a discriminator to distinguish references from a frozen captioner's captions (WTF-RL: Chaffin, Kijak & Claveau
     2024, section 3).
 
     ``L = mean over captions of the binary cross-entropy``, label 1 for people's. One reference is drawn for each image and
-    step. The captioner is no child, so it neither trains nor is saved.
+    step. The captioner is not a child, so it neither trains nor is saved.
 
-    Departures: none known; the paper pre-trains on beams of 5 without repeated trigrams, which is ``draw``'s affair.
+    Departures: none known; the paper pre-trains on beams of 5 without repeated trigrams, which ``draw`` decides.
 
     Args:
         discriminator: an ``nn.Module``; the only thing that learns.

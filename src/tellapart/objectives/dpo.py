@@ -25,8 +25,8 @@ class DPO(DiCO):
     that a reward makes: the best and the worst of the captions drawn for an image.
 
     ``L = -mean log sigmoid(beta * (delta_best - delta_worst))`` with ``delta = log p(c) - log p_ref(c)`` over whole captions (EOS
-    included, no length normalisation). This is :class:`DiCO` with all the losers' weight on the worst: the same with two
-    candidates of different reward, and its limit for ``tau`` towards 0 with more. Everything but that weight is shared with it.
+    included, no length normalisation). This is ``DiCO`` with all the losers' weight on the worst: the same with two
+    candidates of different reward, and its limit for ``tau`` towards 0 with more. All else is shared with it.
 
     Departures: the paper learns from a fixed set of pairs that people compared; here candidates are drawn from the current
     captioner at every step and a reward compares them (online DPO: Guo et al., 2024). Dropout is off in policy and reference.

@@ -19,12 +19,12 @@ from tellapart.types import Batch, ObjectiveModule, StepOutput
 
 NOTHING_WRONG = -1
 SOMEWHERE_WRONG = -2
-"""Of a false text where nobody said which word is wrong, as of sentences that people judged as a whole."""
+"""Of a false text whose wrong word is not marked, as of sentences that people judged as a whole."""
 
 
 @dataclass(frozen=True)
 class Readings:
-    """N texts held against P images.
+    """N texts compared with P images.
 
     Args:
         texts: N texts.
@@ -48,7 +48,7 @@ class FirstWrongWord(ObjectiveModule):
     """Maximum likelihood of the first wrong word.
 
     The listener gives every word a probability p of being right, given the words before it. For a text whose first wrong word
-    is w, ``L = -sum over words before w of log p - log(1 - p_w)``; words after w say nothing. A true text has no such word, and
+    is w, ``L = -sum over words before w of log p - log(1 - p_w)``; words after w do not count. A true text has no such word, and
     its EOS counts as one that is right. So each wrong text teaches *where* it is wrong, as process supervision does
     (Lightman et al. 2023, section 2.6, where labels also end at the first wrong step), and a text's log-probability of being true
     is the sum over its words. Where only the text as a whole is known to be false, ``L = -log(1 - product over words of p)``.
@@ -57,7 +57,7 @@ class FirstWrongWord(ObjectiveModule):
 
     Args:
         listener: what learns, as the part ``model``; its tower and its readings keep their weights.
-        read: draws texts for the images of a batch. It may hold them against other known images, too.
+        read: draws texts for the images of a batch. It may pair them with other known images, too.
 
     Example:
         >>> objective = FirstWrongWord(listener, read)
@@ -112,7 +112,7 @@ class FirstWrongWord(ObjectiveModule):
     def _bucket(
         self, readings: Readings, rows: list[int], pairs: Tensor, vectors: Tensor
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        """The loss of all pairs whose texts are ``rows``, and whether their verdicts are right."""
+        """The loss of all pairs whose texts are ``rows``, and whether their judgements are right."""
         texts = [readings.texts[row] for row in rows]
         tokens, mask = self.listener.tokens(texts)
         self._check(texts, mask)
@@ -152,7 +152,7 @@ def right_and_first_wrong(mask: Tensor, first_wrong: Tensor) -> tuple[Tensor, Te
 
     Args:
         mask: ``[P, T]`` bool, real tokens; the first is BOS, the last EOS.
-        first_wrong: ``[P]`` long, as in :class:`Readings`.
+        first_wrong: ``[P]`` long, as in ``Readings``.
     """
     word = torch.arange(mask.shape[1], device=mask.device)[None] - 1
     wrong = first_wrong[:, None]

@@ -69,7 +69,7 @@ class GGAN(ObjectiveModule):
     for each, and then one of the captioner, whose captions the updated evaluator scores.
 
     Departures:
-        Noise is added to the image states by a learned projection (:class:`tellapart.captioners.noise.ImageNoise`), which works
+        Noise is added to the image states by a learned projection (``ImageNoise``), which works
         for every captioner. With z = 0 the captioner is a plain one, and evaluations decode it so.
         The captioner's teacher forcing is the recipe ``xe``, without noise.
         The evaluator's updates of a step are on the images of the captioner's update, not on batches of their own.

@@ -37,11 +37,11 @@ class Hinge(ObjectiveModule):
     of VSE++, Faghri et al., BMVC 2018, section 3.2).
 
     ``l_i = [m - S_ii + max_j S_ij]_+ + [m - S_ii + max_j S_ji]_+`` with cosines S of images and captions and the hardest
-    others j of the batch; see :func:`tellapart.ops.hardest_hinge`. Their code sums over 128 images, with m = 0.2, Adam at
+    others j of the batch; see ``hardest_hinge``. Their code sums over 128 images, with m = 0.2, Adam at
     5e-4 and gradients clamped to 0.1 each; the paper's m is 1.
 
-    Departures: one caption of each image is drawn anew each time, where the code takes all five in turn; images with the very
-    same caption are no negatives of each other, which matters where captions are short. Where many captions fit many images,
+    Departures: one caption of each image is drawn again each time, where the code takes all five in turn; images with the very
+    same caption are not negatives of each other, which matters where captions are short. Where many captions fit many images,
     the hardest others are nearly right, and a listener that begins with them can end at giving all the same embedding, at a
     cost of 2 m; ``warmup_steps`` begins with all others, as other VSEs do (Kiros et al. 2014; Chen et al., CVPR 2021).
 
@@ -111,7 +111,7 @@ class Hinge(ObjectiveModule):
 
 def summed_hinge(similarities: Tensor, margin: float, *, same: Tensor) -> Tensor:
     """``[B]``: ``sum_j [m - S_ii + S_ij]_+ + sum_j [m - S_ii + S_ji]_+``; arguments as for
-    :func:`tellapart.ops.hardest_hinge`."""
+    ``hardest_hinge``."""
     nearer = [margin - similarities.diagonal()[:, None] + rivals for rivals in (similarities, similarities.T)]
     return torch.stack(nearer).clamp(min=0).masked_fill(same, 0.0).sum(dim=(0, 2))
 

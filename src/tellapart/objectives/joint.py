@@ -1,4 +1,4 @@
-"""A captioner and a listener without gradients through words: in turns by REINFORCE, or one of the two stays as it is."""
+"""A captioner and a listener without gradients through words: in alternation by REINFORCE, or with one of the two frozen."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Spoken:
     """The captioner's turn: drawn captions, and what their log-probabilities are weighted by (lower is better).
 
     Args:
-        rollout: one drawn caption an image.
+        rollout: one drawn caption per image.
         encoded: the images for the captioner, if they stay valid.
         cost: ``[B]``, without gradient.
         logs: values to log.
@@ -42,7 +42,7 @@ class Spoken:
 
 @dataclass(frozen=True)
 class Heard:
-    """The listener's turn: freshly drawn captions to learn from, one an image."""
+    """The listener's turn: freshly drawn captions to learn from, one per image."""
 
     rollout: Rollout
 
@@ -52,7 +52,7 @@ class Luo2018(ObjectiveModule):
     PSST (Vered et al., ICCV 2019).
 
     ``L = token_mean(log p * w * (l(x) - l(greedy))) + L_SCST``: ``l`` is the hinge of an image and its caption with the
-    hardest other caption and image of the batch, a cost; both terms are means over the tokens of one drawn caption an
+    hardest other caption and image of the batch, a cost; both terms are means over the tokens of one drawn caption per
     image. Their retrieval loss and margin are PSST's here.
 
     Departures: training and decoding otherwise are the recipe's; Luo et al. forbid that a word follows itself.
@@ -91,7 +91,7 @@ class Luo2018(ObjectiveModule):
         self.sampled = sampling(max_new_tokens)
 
     def collect(self, batch: Batch, step: int) -> Spoken:
-        """Draw a caption and the greedy one, and let the listener hear both."""
+        """Draw a caption and the greedy one, and have the listener score both."""
         encoded = self.captioner.encode(batch)
         drawn, greedy = self.captioner.generate_with_greedy(batch, self.sampled, encoded=encoded)
         baseline = heard(self._listener.module, greedy, self.margin)[0]
@@ -117,11 +117,11 @@ class Luo2018(ObjectiveModule):
 
 
 class ReinforceJoint(Luo2018):
-    """Captioner and listener learn in turns, by REINFORCE, as a baseline of PSST (Vered et al., ICCV 2019, section 6.2).
+    """Captioner and listener learn in alternation, by REINFORCE, as a baseline of PSST (Vered et al., ICCV 2019, section 6.2).
 
-    Even steps are the captioner's, with the listener as it is: ``L = token_mean(log p * w * (l(x) - l(human))) + (1 - w) *
+    Even steps are the captioner's, with the listener frozen: ``L = token_mean(log p * w * (l(x) - l(human))) + (1 - w) *
     L_SCST``, ``l`` the hinge of an image and its caption with the hardest others of the batch, ``human`` one human caption
-    of each image, heard among themselves. Odd steps are the listener's: ``listener_weight`` times the sum of the hinges
+    of each image, compared with each other. Odd steps are the listener's: ``listener_weight`` times the sum of the hinges
     of freshly drawn captions. Whose turn it is follows from the step.
 
     Departures: the released run script gives the listener's turn no weight; here it has that of its example.
@@ -129,7 +129,7 @@ class ReinforceJoint(Luo2018):
     Args:
         captioner: the speaker.
         reward: how natural a caption is; higher is better. The paper's is CIDEr-D.
-        own_listener: learns in its turn; any that reads captions.
+        own_listener: trained in alternation with the captioner; any that reads captions.
         discriminability_weight: w, the paper's lambda, 0 to 1. On a scale of its own: means over tokens on both sides,
             0.8 in the released example.
         listener_weight: of the listener's turn.
@@ -190,13 +190,13 @@ class ReinforceJoint(Luo2018):
 
 
 class ListenerOnly(ObjectiveModule):
-    """A listener learns on the captions of a captioner that stays as it is: the frozen-speaker rows of PSST's Table 3 (Vered
+    """A listener learns on the captions of a frozen captioner: the frozen-speaker rows of PSST's Table 3 (Vered
     et al., ICCV 2019).
 
     ``L = sum_i l_i``, the hinge of each image and a freshly drawn caption with the hardest others of the batch.
 
     Args:
-        captioner: stays as it is.
+        captioner: frozen.
         own_listener: learns; any that reads captions.
         margin: m of the hinge, on the scale of cosines.
         max_new_tokens: longest caption in tokens, its EOS included.
@@ -219,7 +219,7 @@ class ListenerOnly(ObjectiveModule):
 
     @property
     def captioner(self) -> Captioner:
-        """The captioner, which is no child."""
+        """The captioner, which is not a child."""
         return self._captioner.module
 
     def collect(self, batch: Batch, step: int) -> Heard:

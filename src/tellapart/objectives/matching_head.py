@@ -47,12 +47,11 @@ class MatchingHead(ObjectiveModule):
 
     Each image comes with its own text, with the text of another image of the batch, with ``similar``, with one that seems to
     suit it, too, and with ``negative``, with its own text made false. Another image's text that is the same as its own is left
-    out, and so is a text that nothing can be made false of. What another image's text says may be true of the image, too: that
-    it is called no match, as in the papers, is what teaches the head to trust a text that says much over one that says little,
-    and the more so the more alike the images are.
+    out, and so is a text that cannot be made false. Another image's text may be true of the image, too. It counts as no match, as
+    in the papers. This makes the head prefer detailed texts over short ones, the more so the more similar the images are.
 
-    Departures: BLIP and BLIP-2 exchange images, too, and draw only those that their contrastive half, which learns beside the
-    head, finds similar; here a finished listener judges that, and one other text of two is drawn among all of the batch, for a
+    Departures: BLIP and BLIP-2 exchange images, too, and draw only those that their contrastive half, which learns next to the
+    head, finds similar; here a finished listener judges that, and one other text of two is drawn among all of the batch, since a
     head that begins with random weights learns nothing from look-alikes alone. Texts made false are not in the papers.
 
     Args:

@@ -22,10 +22,10 @@ class Method:
             listener, own_listener (which is trained with it), neighbours, discriminator, grammar, distance, critic (trained
             with it), penalties, noise (trained with it), unlabelled, other_captions, preferences, or a part that an installed
             package brings.
-        fixed: constructor arguments that make the method what it is, and so are no options.
+        fixed: constructor arguments that make the method what it is, and so are not options.
         through_words: whether gradients flow through the words of captions, which the captioner and its own listener must
             allow.
-        keeps: parts that it leaves as they are: captioner or own_listener.
+        keeps: parts that it does not train: captioner or own_listener.
         required: those of ``needs`` that a recipe cannot set to null.
         rewards: names of the rewards of its paper, which ``--method`` gives to a recipe that has none.
         holds_start: whether it always keeps the start model in addition to the captioner; with a ``kl_coef`` any method does.
@@ -53,10 +53,10 @@ class Method:
         """A method as packages and plugin files offer it.
 
         Raises:
-            TypeError: it is no :class:`Method`.
+            TypeError: it is not a ``Method``.
         """
         if not isinstance(value, Method):
-            raise TypeError("is no tellapart.objectives.Method")
+            raise TypeError("is not a tellapart.objectives.Method")
         return value
 
     def load(self) -> Any:

@@ -17,14 +17,14 @@ from tellapart.types import Batch, ObjectiveModule, StepOutput
 
 @dataclass(frozen=True)
 class Lines:
-    """Captions as ``[B, T]`` token ids that begin with BOS and end with EOS, and what of them is no padding."""
+    """Captions as ``[B, T]`` token ids that begin with BOS and end with EOS, and which of them are not padding."""
 
     tokens: Tensor
     mask: Tensor
 
 
 class NextWord(ObjectiveModule):
-    """Teaches a causal language model the captions of people: ``L = mean over tokens of -log p(w_t | w_<t)``, EOS counted and BOS
+    """Train a causal language model on human captions: ``L = mean over tokens of -log p(w_t | w_<t)``, EOS counted and BOS
     never (Mikolov et al., 2010; Radford et al., 2018). One caption of each image is drawn in a step.
 
     Args:

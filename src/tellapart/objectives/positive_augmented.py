@@ -23,7 +23,7 @@ class Positives:
     """What the images of a batch are drawn together with.
 
     Args:
-        batch: B images, with a generated picture of each under :data:`GENERATED_IMAGES`, or without.
+        batch: B images, with a generated picture of each under ``GENERATED_IMAGES``, or without.
         texts: B human captions.
         generated: B generated captions, or none at all.
     """
@@ -37,18 +37,18 @@ class PositiveAugmented(ObjectiveModule):
     """Positive-augmented contrastive learning, PAC (Sarto et al., CVPR 2023, section 3; PAC-S++: Sarto et al., 2024).
 
     ``L = N(V, T) + image_weight * N(V', T) + caption_weight * N(V, T')`` of images V, human captions T, generated images V' and
-    generated captions T', where N is the symmetric InfoNCE of :class:`~tellapart.objectives.contrastive.Contrastive`, each
+    generated captions T', where N is the symmetric InfoNCE of ``Contrastive``, each
     with candidates of its own. The paper's weights are 0.05 (lambda_v) and 0.1 (lambda_t); it trains the two projections of
-    CLIP and nothing else (:class:`~tellapart.listeners.projections.ProjectionsListener`), PAC-S++ low-rank adapters in both
-    towers (:class:`~tellapart.listeners.adapted.AdaptedListener`).
+    CLIP and nothing else (``ProjectionsListener``), PAC-S++ low-rank adapters in both
+    towers (``AdaptedListener``).
 
-    Departures: texts that occur twice in a batch are one candidate and no negatives of each other's images, which matters
-    for generated captions, of which many are alike; one human and one generated caption of each image are drawn anew each
+    Departures: texts that occur twice in a batch are one candidate and not negatives of each other's images, which matters
+    for generated captions, of which many are alike; one human and one generated caption of each image are drawn again each
     epoch; the temperature stays as it is where only projections or adapters learn; no stop by validation loss, the loop
     selects a checkpoint instead. Without generated images their term is left out.
 
     Args:
-        listener: what learns, as the part ``listener``; what of it learns is its own affair.
+        listener: what learns, as the part ``listener``; it decides which weights train.
         captions: image id -> its generated captions.
         caption_weight: of the term with generated captions; 0 leaves it out, and needs none.
         image_weight: of the term with generated images, in batches that have some.

@@ -1,4 +1,4 @@
-"""Learning from given preferences: DPO, IPO and KTO on captions of which people, or another judge, preferred one."""
+"""Learning from given preferences: DPO, IPO and KTO on captions of which people, or a model, preferred one."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Experience:
         encoded: the images for the captioner, if they stay valid.
         reference_logprob: ``[2 P]`` log-probability of each caption under the start model.
         drift: ``[M]`` log-ratios (policy by start model, in nats) of captions that belong to other images, empty where none are
-            needed; after :meth:`KTO.prepare` ``[1]``, their mean over the whole batch, at least 0.
+            needed; after ``prepare`` ``[1]``, their mean over the whole batch, at least 0.
     """
 
     rollout: Rollout
@@ -131,7 +131,7 @@ class IPO(OfflineDPO):
     """Identity preference optimisation (Azar et al., AISTATS 2024, equation 17), on given pairs.
 
     ``L = mean (delta_chosen - delta_rejected - 1 / (2 beta))^2``: the margin is drawn to a fixed size, where DPO's grows without
-    end if a pair is never contradicted. ``beta`` is the paper's tau. Everything else is :class:`OfflineDPO`'s.
+    end if a pair is never contradicted. ``beta`` is the paper's tau. Everything else is ``OfflineDPO``'s.
 
     Departures: log-ratios are sums over the caption, as in the paper; TRL divides them by the caption's length.
 
@@ -148,7 +148,7 @@ class IPO(OfflineDPO):
 class KTO(OfflineDPO):
     """Kahneman-Tversky optimisation (Ethayarajh, Xu, Muennighoff, Jurafsky & Kiela, ICML 2024, section 4.1), on given pairs.
 
-    Each caption counts alone: ``L = lambda_D (1 - sigmoid(beta (delta - z)))`` for a chosen one and
+    Each caption counts separately: ``L = lambda_D (1 - sigmoid(beta (delta - z)))`` for a chosen one and
     ``lambda_U (1 - sigmoid(beta (z - delta)))`` for a rejected one. ``z``, without gradient, is the mean log-ratio of captions
     that belong to other images, at least 0: an estimate of the KL divergence from the start model.
 
@@ -156,7 +156,7 @@ class KTO(OfflineDPO):
     captions of a batch; so the loss does not depend on how a batch is cut. ``z`` is the mean over the step's whole batch.
 
     Args:
-        captioner: as for :class:`OfflineDPO`.
+        captioner: as for ``OfflineDPO``.
         preferences: likewise.
         beta: likewise.
         pairs_per_image: likewise.

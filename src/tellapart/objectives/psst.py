@@ -149,7 +149,7 @@ class GumbelAnnealed(PSST):
         captioner: the speaker; must be able to unroll.
         reward: how natural a caption is; higher is better.
         own_listener: the listener trained with it; must read distributions over the captioner's words.
-        anneal_rate: r, a step.
+        anneal_rate: r, per step.
         anneal_every: steps between new temperatures, N of Jang et al.; the first is 1, so a run must be longer.
         lowest_temperature: below which it does not fall.
         discriminability_weight: as in ``psst``.

@@ -1,4 +1,4 @@
-"""The self-critical baselines of WTF-RL: a beam against the greedy caption, with something that watches the language."""
+"""The self-critical baselines of WTF-RL: a beam against the greedy caption, with a term for language quality."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ class SCSTGrammar(WeightedTrajectories):
 
     The drawn caption's log-probability is weighted by ``clip_weight * (CLIP-S(x) - CLIP-S(x_greedy)) + grammar_weight *
     (P_g(x) - P_g(x_greedy))``; both terms have the greedy caption as their baseline, as in Cho et al.'s configuration.
-    Departure: one beam an image, as WTF-RL draws, where Cho et al. draw five samples (``draw="sample"`` draws one). Their
+    Departure: one beam per image, as WTF-RL draws, where Cho et al. draw five samples (``draw="sample"`` draws one). Their
     CLIP-S is that of the listener whose text side was trained with the head; here ``listener`` may be that one or another.
 
     Args:

@@ -1,4 +1,4 @@
-"""Sequence-level exploration (SLE) and what its paper compares it with: SLL and maximum entropy."""
+"""Sequence-level exploration (SLE) and the paper's baselines: SLL and maximum entropy."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ class SLE(SLL):
     Args:
         captioner: the model to train.
         reward: scores captions; the paper's is CIDEr.
-        distance: between the captions of an image, ``rollout -> [B, s, s]``; see :mod:`tellapart.rewards.distances`.
+        distance: between the captions of an image, ``rollout -> [B, s, s]``; see ``tellapart.rewards.distances``.
         alpha: weight of the reward; 1 is SLL.
         num_generations: captions sampled for each image, s.
         max_new_tokens: longest caption in tokens, its EOS included.

@@ -61,7 +61,7 @@ class SRPL(ObjectiveModule):
     The reward of caption c of image I is ``r = labelled * CIDEr - alpha * [m - s(c, I) + max_j s(c, I_j)]_+``, with cosines s
     of a frozen, pre-trained listener and all other images j of the step. ``L = token_mean(-(r(drawn) - r(greedy)) log p)``.
     One unlabelled image joins each training image; its caption has no CIDEr. It is a moderately hard negative: its rank by
-    similarity to the training image's captions is within two limits (:mod:`tellapart.listeners.ranked`). Without unlabelled
+    similarity to the training image's captions is within two limits (``tellapart.listeners.ranked``). Without unlabelled
     images the method is the paper's SR-FL.
 
     Departures:

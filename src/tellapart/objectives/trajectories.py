@@ -1,4 +1,4 @@
-"""Captions weighted by their own reward, beside a discriminator that learns: what WTF-RL and its baselines share."""
+"""Captions weighted by their own reward, together with a learning discriminator: shared by WTF-RL and its baselines."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _PREFIX = {POLICY: "", REFERENCE: "reference/"}
 
 @dataclass(frozen=True)
 class Experience:
-    """The captions of a micro-batch, by kind, and what they are worth.
+    """The captions of a micro-batch, by kind, and their rewards.
 
     Args:
         rollouts: ``policy``, ``reference`` and ``greedy``, those that there are.
@@ -50,7 +50,7 @@ class WeightedTrajectories(ObjectiveModule):
     """``L = sum over kinds of -mean_b [r(x_b) log p(x_b)] + mean BCE of the discriminator``, rewards without gradient.
 
     Each mean is over the effective batch, whatever the others count. A subclass draws in ``collect``, and completes the
-    reward parts in :meth:`compared`. With ``post_update`` a step takes two turns: the discriminator learns, then scores.
+    reward parts in ``compared``. With ``post_update`` a step takes two turns: the discriminator learns, then scores.
 
     Attributes:
         rewarded: the kinds of captions that have a reward.
@@ -97,7 +97,7 @@ class WeightedTrajectories(ObjectiveModule):
         return {kind: {DISCRIMINATOR: share * score(rollouts[kind]).detach()} for kind in self.rewarded}
 
     def scored_at_once(self, rollouts: Mapping[str, Rollout]) -> dict[str, dict[str, Tensor]]:
-        """:meth:`judged` while drawing, if the reward is that of the discriminator before it learns; else nothing."""
+        """``judged`` while drawing, if the reward is that of the discriminator before it learns; else nothing."""
         return self.judged(rollouts) if self.turns == 1 else {}
 
     def compared(self, experiences: list[Experience], gather: Gather) -> list[Experience]:

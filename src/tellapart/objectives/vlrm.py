@@ -1,4 +1,4 @@
-"""VLRM: captions that a matcher and a language model like, by an actor and a critic; no human captions are needed."""
+"""VLRM: an actor-critic on the scores of a matcher and a language model; no human captions are needed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class TokenFlags(Protocol):
-    """Which tokens of captions are penalised (:class:`tellapart.rewards.penalties.Penalties`)."""
+    """Which tokens of captions are penalised (``Penalties``)."""
 
     def __call__(self, rollout: Rollout) -> tuple[Tensor, Tensor]:
         """``(bad, repeated)``, each ``[N, T]`` bool."""
@@ -34,7 +34,7 @@ class TokenFlags(Protocol):
 
 @dataclass(frozen=True)
 class Experience:
-    """Drawn captions of a micro-batch and what their tokens are worth.
+    """Drawn captions of a micro-batch and the returns of their tokens.
 
     Args:
         rollout: the captions, image by image.
@@ -95,8 +95,8 @@ class VLRM(ObjectiveModule):
     the mean, and unless the critic knows that, ending early is learned (docs/results/world-vlrm-analysis.md). Each batch
     is used once.
 
-    Departures, where the paper is silent: ``p_k`` is that of the raw distribution (temperature 1, nothing cut off), ``1e-8``
-    stands beside the deviation, and EOS has no penalty of its own, whatever Table 1 says in its last row.
+    Departures, where the paper does not say: ``p_k`` is that of the raw distribution (temperature 1, nothing cut off), ``1e-8``
+    is added to the deviation, and EOS has no penalty of its own, whatever Table 1 says in its last row.
 
     Args:
         captioner: the model to train.
@@ -105,7 +105,7 @@ class VLRM(ObjectiveModule):
         penalties: which tokens are bad or repeated; none penalises none.
         policy_loss: ``probability`` (the paper) or ``log_probability``.
         reduction: how token terms of both losses are averaged: ``seq_mean`` (the paper), ``token_mean`` or ``seq_sum``, see
-            :func:`tellapart.ops.reduce`.
+            ``reduce``.
         num_generations: captions drawn for each image.
         temperature: sampling temperature.
         top_k: sample from the N likeliest tokens; 0 keeps all tokens.
@@ -171,7 +171,7 @@ class VLRM(ObjectiveModule):
         return Experience(rollout, kept, returns, values, torch.zeros_like(returns), self._pairs(rollout), logs)
 
     def _returns(self, rollout: Rollout, rewards: Tensor, logs: dict[str, Tensor]) -> Tensor:
-        """``[N, T]`` returns; what was penalised, in tokens a caption, is added to the logs."""
+        """``[N, T]`` returns; what was penalised, in tokens per caption, is added to the logs."""
         nothing = torch.zeros_like(rollout.mask)
         flags = (nothing, nothing) if self.penalties is None else self.penalties(rollout)
         bad, repeated = (flag.to(rewards) * penalty for flag, penalty in zip(flags, self.token_penalties, strict=True))
@@ -226,23 +226,23 @@ class VLRM(ObjectiveModule):
 
 
 class VLRMRS(VLRM):
-    """VLRM-RS (Dzabraev, Kunitsyn & Ivaniuta, 2024, section 3.5): VLRM whose captions must also be told apart.
+    """VLRM-RS (Dzabraev, Kunitsyn & Ivaniuta, 2024, section 3.5): VLRM with a contrastive term in the reward.
 
     The reward has no language model's term; to the matcher's logit ``phi_weight * Phi`` is added
-    (:func:`tellapart.rewards.phi.phi`): how well caption and image find each other among all of the effective batch.
+    (``phi``): how well caption and image find each other among all of the effective batch.
 
     Departures: the paper does not say whether ``Phi`` is that of the whole batch or of a device; here it is the former. With
     several captions per image, its others are among those that a caption is compared with.
 
     Args:
-        captioner: see :class:`VLRM`.
+        captioner: see ``VLRM``.
         reward: of whole captions: a matcher's logit.
         listener: the frozen dual encoder of ``Phi``; the paper's is OpenCLIP ViT-bigG/14.
-        critic: see :class:`VLRM`.
-        penalties: see :class:`VLRM`.
+        critic: see ``VLRM``.
+        penalties: see ``VLRM``.
         phi_weight: of ``Phi``, which has mean 0 and deviation 1 over the effective batch.
-        policy_loss: see :class:`VLRM`.
-        reduction: see :class:`VLRM`.
+        policy_loss: see ``VLRM``.
+        reduction: see ``VLRM``.
         num_generations: captions drawn for each image.
         temperature: sampling temperature.
         top_k: sample from the N likeliest tokens; 0 keeps all tokens.
@@ -299,7 +299,7 @@ class VLRMRS(VLRM):
         self.listener, self.phi_weight = RememberingTexts.around(listener), phi_weight
 
     def collect(self, batch: Batch, step: int) -> Experience:
-        """As :class:`VLRM` does; what the listener remembers must not depend on earlier steps."""
+        """As ``VLRM`` does; what the listener remembers must not depend on earlier steps."""
         self.listener.begin(step)
         return super().collect(batch, step)
 

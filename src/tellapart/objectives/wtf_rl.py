@@ -43,7 +43,7 @@ class WTFRL(WeightedTrajectories):
     Each image gives one drawn caption, one human caption and the greedy one. Drawn and human captions are weighted by
     their own reward ``r(x) = alpha * r_sim(x) + (1 - alpha) * P_D(x)``: ``L = -mean r(x_drawn) log p(x_drawn) - mean
     r(x_human) log p(x_human)``. ``r_sim`` (equation 2) is how far caption and image stand out among all captions and
-    all images, mined neighbours included, of the effective batch (:mod:`tellapart.rewards.contrastive`). ``P_D`` is a
+    all images, mined neighbours included, of the effective batch (``tellapart.rewards.contrastive``). ``P_D`` is a
     discriminator's probability that a person wrote the caption; it is trained with the captioner, human against drawn
     captions. The reward of a human caption may be negative: its likelihood is then lowered, as published.
 

@@ -30,7 +30,7 @@ class Experience:
 
 
 class XE(ObjectiveModule):
-    """Cross-entropy with teacher forcing, averaged over tokens (``token_mean`` of :func:`tellapart.ops.reduce`).
+    """Cross-entropy with teacher forcing, averaged over tokens (``token_mean`` of ``reduce``).
 
     ``L = -sum_{n,t} log p(w_t | r_<t, image) / number of tokens``, EOS counted, BOS never scored. What is read, ``r``, is the
     human caption ``w``; with scheduled sampling each of its words is replaced, with a probability that rises over the

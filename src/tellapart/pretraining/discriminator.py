@@ -65,7 +65,7 @@ def pretrained_discriminator(
     Pre-training draws the start model's captions once per image, then learns from strings and the listener's embeddings alone.
     Its result is kept in the cache by content: the start model's and the listener's weights, the data's ids and references,
     the settings. An interrupted one is taken up again; a second process that wants the same waits for the first. The accuracy
-    on images it never saw is logged, and a useless discriminator is told with a warning.
+    on images it never saw is logged, and a useless discriminator is reported with a warning.
 
     Args:
         captioner: the start model; not changed.
@@ -109,7 +109,7 @@ def pretrain(
     *,
     held_out: CaptionDataset | None = None,
 ) -> tuple[Discriminator, HeldOut | None]:
-    """Pre-train, or take from the cache; arguments as in :func:`pretrained_discriminator`.
+    """Pre-train, or take from the cache; arguments as in ``pretrained_discriminator``.
 
     Returns:
         The discriminator and how it does on images it never learned from, none where there are no such images.
@@ -210,7 +210,7 @@ def _train(
     settings: DiscriminatorSettings,
     folder: Path,
 ) -> list[dict[str, Any]]:
-    # Another number of processes may make other steps, which a checkpoint of this one cannot go on with.
+    # Another number of processes may make other steps, which a checkpoint of this one cannot resume.
     work = folder.with_name(f"{folder.name}-{_share(learned, settings) * processes()}-unfinished")
     images = CaptionDataset([e for e in learned.examples if e.id in captions.texts], name=learned.name)
     # Strings and cached embeddings are all it reads: no image is opened.
@@ -224,7 +224,7 @@ def _train(
     try:
         return train(objective, data, _config(images, settings, work)).history
     except KeyboardInterrupt as error:
-        # It is no run of the user's, so that there is nothing to resume by hand.
+        # It is not a run of the user's, so that there is nothing to resume by hand.
         where = str(error).partition(";")[0] or "stopped"
         raise KeyboardInterrupt(
             f"the pre-training of the discriminator {where}; the same command resumes from its last checkpoint"

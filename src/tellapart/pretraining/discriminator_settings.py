@@ -66,7 +66,7 @@ class DiscriminatorSettings:
         if self.learning_rate is not None and not self.learning_rate > 0:
             raise UsageError(f"discriminator.learning_rate={self.learning_rate} cannot be used: it must be above 0.")
         if not 0 <= self.corrupted <= 1:
-            raise UsageError(f"discriminator.corrupted={self.corrupted} is no share: it must be from 0 to 1.")
+            raise UsageError(f"discriminator.corrupted={self.corrupted} is not a share: it must be from 0 to 1.")
         if self.do_sample and self.num_beams > 1:
             raise UsageError(
                 f"discriminator.do_sample with num_beams={self.num_beams} is not supported: set num_beams=1, or leave "
@@ -74,7 +74,7 @@ class DiscriminatorSettings:
             )
 
     def decoding(self) -> Decoding:
-        """How the generated captions are drawn, one an image."""
+        """How the generated captions are drawn, one per image."""
         from tellapart.types import Decoding
 
         return Decoding(

@@ -44,7 +44,7 @@ class StartCaptions:
 
     Args:
         texts: image id -> caption.
-        finished: image id -> whether it ended by itself.
+        finished: image id -> whether it ended with EOS.
         read: makes a rollout of strings.
     """
 
@@ -61,7 +61,7 @@ class StartCaptions:
 
 @dataclass(frozen=True)
 class WithCorrupted:
-    """Generated captions, some of them replaced by spoilt references (see :mod:`tellapart.data.corruptions`).
+    """Generated captions, some of them replaced by spoilt references (see ``tellapart.data.corruptions``).
 
     A start model writes few broken sentences, so a discriminator that saw only its captions may take any odd text for a
     person's. Which captions are replaced, by what, depends on image id and torch's global generator.

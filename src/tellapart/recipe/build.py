@@ -109,7 +109,7 @@ def build(recipe: Recipe, *, dry_run: bool = False) -> Built:
     captioner = start_captioner(recipe.captioner, dataset, features, size=section.size, seed=seed).to(device())
     use_num_frames(captioner, section.num_frames, "data.num_frames")
     collate = collate_of(captioner, features)
-    # train checks again; here a wrong model is told before the listener has looked at every image
+    # train checks again; here a wrong model is reported before the listener has read every image
     sample = training_data(recipe, dataset, collate).sample
     check_captioner(captioner, collate(two_pictures(sample, collate)).to(device()))
     parts = Parts(recipe, captioner, dataset, collate, features, dry_run=dry_run)
@@ -155,7 +155,7 @@ def build_objective(parts: Parts) -> Any:
         with as_usage_errors("objective"):
             return method.load()(parts.captioner, **given, **more, **method.fixed, **recipe.objective)
 
-    objective = make()  # a number that cannot be used is told before a discriminator is pre-trained, which takes long
+    objective = make()  # an unusable number is reported before a discriminator is pre-trained, which takes long
     if "discriminator" not in method.needs:
         return objective
     discriminator = parts("discriminator")
@@ -217,7 +217,7 @@ def _watch(
 
 
 def _measures(parts: Parts, watched: CaptionDataset, split: str) -> tuple[Measure, ...]:
-    """What the evaluation measures of captions besides what every evaluation does."""
+    """Measures of captions in addition to those of every evaluation."""
     section, data = parts.recipe.evaluation, parts.recipe.data
     found = truth_of(section.path or data.path, split, size=data.size, dataset=watched)
     found += _perplexity(parts)

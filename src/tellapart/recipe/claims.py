@@ -1,4 +1,4 @@
-"""What verifies claims, from what a user names."""
+"""The verifier of claims, from its name."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from tellapart.evaluation.scorers import Scorer
 
 EXACT = "exact"
-"""Stands for the truth about the built-in world."""
+"""The name of the truth about the built-in world."""
 
 
 def claim_scorers(

@@ -1,4 +1,4 @@
-"""Features in place of pictures: opening them, matching them with data and captioner, and captioners that begin anew."""
+"""Features in place of pictures: opening them, matching them with data and captioner, and captioners with random weights."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def features_at(path: Path | None) -> FeatureSet | None:
 def load_pictured(
     path: str, split: str, *, features: FeatureSet | None, missing_files: bool, **how: Any
 ) -> CaptionDataset:
-    """The data as ``load_data`` reads them; where features stand in for pictures, the pictures need not be there.
+    """The data as ``load_data`` reads them; where features replace pictures, the pictures need not exist.
 
     Args:
         path: of the data.
@@ -139,7 +139,7 @@ def usable(
 
 
 def collate_of(captioner: Captioner, features: FeatureSet | None) -> Collate:
-    """What turns images into what a captioner reads: pictures, or features by their ids.
+    """The function from images to a captioner's inputs: pictures, or features by their ids.
 
     Raises:
         UsageError: it reads features and there are none, or the other way round, or they are of another width.
@@ -177,7 +177,7 @@ def check_width(captioner: Captioner, features: FeatureSet | None) -> None:
 def start_captioner(
     section: CaptionerSection, dataset: CaptionDataset, features: FeatureSet | None, *, size: str, seed: int
 ) -> HuggingFaceCaptioner:
-    """The captioner of a recipe; one that begins anew knows the words of the training captions.
+    """The captioner of a recipe; a new one knows the words of the training captions.
 
     Raises:
         UsageError: the model does not exist, or cannot be used here.
@@ -188,7 +188,7 @@ def start_captioner(
     if not name.startswith(NEW):
         if section.new is not None or section.transformer is not None:
             option = "captioner.new" if section.new is not None else "captioner.transformer"
-            raise UsageError(f"{option} is for a captioner that begins anew, and {name} does not: leave it out.")
+            raise UsageError(f"{option} is for a captioner with random weights, and {name} is trained: leave it out.")
         return load_captioner(section, size=size, seed=seed)
     if section.lora is not None:
         raise UsageError(f"captioner.lora adapts trained weights, but {name} begins with random ones: leave lora out.")

@@ -1,4 +1,4 @@
-"""What decides the numbers of a training: options that differ from their defaults, models and data by content, revisions."""
+"""Settings that decide the numbers of a training: options other than defaults, models and data by content, revisions."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ ON_HACK = ("training.on_hack", "training.hack_patience")
 """Options that change nothing as long as the first only warns."""
 
 MAY_CHANGE = ("training", "evaluation")
-"""Sections in which a run may be resumed with other options: how long it goes on, and how it is evaluated."""
+"""Sections in which a run may be resumed with other options: how long it trains, and how it is evaluated."""
 
 READ = frozenset(
     [
@@ -85,7 +85,7 @@ READ = frozenset(
 def key_of(recipe: Recipe | ListenerRecipe, *further: object, sections: Sequence[str] = ()) -> str:
     """12 hex digits that differ whenever what decides the numbers does.
 
-    What counts: every option that differs from its default and is not :data:`IDLE`; every model and data set that is named, by
+    What counts: every option that differs from its default and is not ``IDLE``; every model and data set that is named, by
     content; the revision of the method and of the rewards, which their classes raise when they compute something else; and
     plugin files.
 
@@ -115,9 +115,9 @@ def _by_content(value: Any, size: str, key: str = "") -> Any:
 
 
 def flat(resolved: Mapping[str, Any], schema: Schema) -> dict[str, Any]:
-    """Dotted option -> value of a resolved recipe; a section that may be left out also stands by its own name.
+    """Dotted option -> value of a resolved recipe; an optional section is also listed by its own name.
 
-    Recipes of earlier versions are read as well: options of the training beside the sections, and a mapping of rewards.
+    Recipes of earlier versions are read as well: options of the training next to the sections, and a mapping of rewards.
     """
     found: dict[str, Any] = {}
     for name, value in resolved.items():
@@ -186,7 +186,7 @@ def _state(path: Path) -> tuple[tuple[str, int, int], ...]:
 
 
 def content_of(name: str, size: str) -> str:
-    """What a model or data set is known by: its content where it is on this disk, else its name."""
+    """Identity of a model or data set: its content where it is on this disk, else its name."""
     if name == "world":
         from tellapart.world import spec
 
@@ -204,7 +204,7 @@ def content_of(name: str, size: str) -> str:
 
 
 def world_stage(name: str) -> tuple[str, int] | None:
-    """``world/xe-seed1`` -> ``("world/xe", 1)``; None for what is no stage of the built-in world.
+    """``world/xe-seed1`` -> ``("world/xe", 1)``; None for anything that is not a stage of the built-in world.
 
     Raises:
         UsageError: the built-in world has no such stage.

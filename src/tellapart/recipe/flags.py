@@ -60,7 +60,7 @@ def short_name(name: str) -> str:
 
 @dataclass(frozen=True)
 class NoValue:
-    """An option that stands on a command line without a value.
+    """An option on a command line without a value.
 
     Args:
         followed_by: the recipe, where that came next.
@@ -205,7 +205,7 @@ def flat_rewards(value: Any, where: str) -> dict[str, tuple[Any, str]]:
     """``reward.NAME.option`` -> its value, and its place in what was written.
 
     Raises:
-        UsageError: it is no list of rewards, or names one twice.
+        UsageError: it is not a list of rewards, or names one twice.
     """
     found: dict[str, tuple[Any, str]] = {}
     for name, entry, place in reward_entries(value, where):
@@ -250,7 +250,7 @@ def given_options(options: Mapping[str, Any], schema: Schema) -> dict[str, Given
     """Overrides under their full names, in their order.
 
     Args:
-        options: dotted name -> value; a :class:`Text` or :class:`NoValue` was typed on a command line.
+        options: dotted name -> value; a ``Text`` or ``NoValue`` was typed on a command line.
         schema: of the recipe.
 
     Raises:

@@ -60,7 +60,7 @@ OF_CAPTIONERS = ("method", "captioner", "reward", "objective")
 
 @cache
 def listener_schema() -> Schema:
-    """What a recipe of a listener may say."""
+    """The schema of a listener's recipe."""
     return Schema({name: Section.of(kind) for name, kind in SECTIONS.items()}, TOP)
 
 
@@ -104,7 +104,7 @@ class ListenerRecipe:
     def load(
         cls, source: str | Path | Mapping[str, Any] | None = None, overrides: Mapping[str, Any] | None = None
     ) -> ListenerRecipe:
-        """Read a recipe of a listener; arguments as for :meth:`tellapart.recipe.recipe.Recipe.load`.
+        """Read a recipe of a listener; arguments as for ``load``.
 
         Raises:
             UsageError: the file cannot be read or is of a captioner, or something in it or in the overrides is unknown, of a
@@ -114,12 +114,12 @@ class ListenerRecipe:
 
     @property
     def schema(self) -> Schema:
-        """What it may say."""
+        """Its schema."""
         return listener_schema()
 
     @property
     def trains(self) -> str:
-        """What learns: ``text``, ``all``, ``projections`` or ``lora``."""
+        """The weights that train: ``text``, ``all``, ``projections`` or ``lora``."""
         if self.listener.lora is not None:
             return "lora"
         return "projections" if self.loss == "pac" and self.listener.train is None else self.listener.trains
@@ -171,7 +171,7 @@ def load_listener(
     """A recipe of a listener; ``overrides`` may wait for its schema.
 
     Raises:
-        UsageError: as :meth:`ListenerRecipe.load`.
+        UsageError: as ``load``.
     """
     schema = listener_schema()
     file = FileOptions.of(source)

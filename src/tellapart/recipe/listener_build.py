@@ -79,7 +79,7 @@ def build(recipe: ListenerRecipe) -> BuiltListener:
 
 
 def _listener(recipe: ListenerRecipe) -> ClipListener | Vse:
-    """What is trained, as it is at the start."""
+    """The listener to train, at its start."""
     from tellapart.listeners.late import LateListener
     from tellapart.recipe.feature_inputs import features_at
     from tellapart.recipe.sections import NewVseSection
@@ -206,7 +206,7 @@ def train(recipe: ListenerRecipe, *, overwrite: bool = False, built: BuiltListen
 
 
 def train_held(recipe: ListenerRecipe, *, overwrite: bool = False, built: BuiltListener | None = None) -> Run:
-    """The same as :func:`train`, into a folder that :func:`~tellapart.recipe.run.held` holds."""
+    """The same as ``train``, into a folder that ``held`` holds."""
     from tellapart.recipe.images import keep_list
 
     recipe, overwrite = checked(recipe, overwrite=overwrite)
@@ -275,7 +275,7 @@ def knows_images(learner: TrainedListener | Vse) -> bool:
 
 
 def collate_of(recipe: ListenerRecipe, learner: TrainedListener | Vse, dataset: CaptionDataset) -> Collate:
-    """What turns images into what the listener reads.
+    """The function from images to the listener's inputs.
 
     Raises:
         UsageError: generated images are missing.

@@ -113,7 +113,7 @@ def load(
             format = run.data.format if same else None
             limit = limit if limit is not None or split != run.evaluation.split else run.evaluation.limit
     if path is None:
-        raise UsageError("there is no saying which images: give --data, such as world or a COCO json.")
+        raise UsageError("the images are unknown: give --data, such as world or a COCO json.")
     on_error = options.on_error or (run.data.on_error if run else "fail")
     instead = features_at(features)
     dataset = load_pictured(

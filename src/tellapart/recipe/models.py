@@ -387,7 +387,7 @@ def load_data(
 
     With ``center_crop``, each image is cut to its largest centred square.
 
-    Further arguments say how tables are read, as :func:`~tellapart.data.load.load_dataset` takes them.
+    Further arguments say how tables are read, as ``load_dataset`` takes them.
 
     Raises:
         UsageError: it does not exist, is broken or empty.
@@ -428,7 +428,7 @@ def load_data(
 
 
 def truth_of(path: str, split: str, *, size: str, dataset: CaptionDataset) -> tuple[Measure, ...]:
-    """What can be measured because the pictures are known: for the built-in world its truth, for other data nothing."""
+    """Measures that need known pictures: for the built-in world its truth, for other data none."""
     if path == VIDEO_WORLD:
         from tellapart.world.video import load_moving_scenes
         from tellapart.world.video.measures import measure_against as measure_moving

@@ -45,7 +45,7 @@ class Option:
     Args:
         name: of the argument or field.
         kind: its type.
-        default: its value where nothing is given, or :data:`REQUIRED`.
+        default: its value where nothing is given, or ``REQUIRED``.
         help: its line of the docstring.
     """
 
@@ -74,7 +74,7 @@ class Given:
     """A value and where it was written.
 
     Args:
-        value: a :class:`Text`, or what YAML or a program holds.
+        value: a ``Text``, or what YAML or a program holds.
         shown: how an error names the option: ``--seed``, or ``seed in recipe.yaml:3``.
     """
 
@@ -188,7 +188,7 @@ def _choices(kind: Any) -> tuple[Any, ...]:
 
 
 def from_text(text: str, kind: Any) -> Any:
-    """What somebody typed, as YAML reads it; as it stands where only that is of the option's type."""
+    """A typed value as YAML reads it; the text itself where only that is of the option's type."""
     read = read_scalar(text)
     if isinstance(read, str):
         return str(text)  # with the spaces and quotes that YAML takes away
@@ -261,7 +261,7 @@ def validated(model: type[BaseModel], flat: Mapping[str, Given], types: Mapping[
 
 
 def _help_of(model: type[BaseModel], key: str) -> str:
-    """What an option is, in the words of its help."""
+    """Description of an option for its help."""
     field = model.model_fields.get(key)
     return (field.description if field is not None and field.description else "a value").rstrip(".")
 

@@ -103,7 +103,7 @@ def check_unrolling(recipe: Recipe, captioner: HuggingFaceCaptioner, own: Any, o
 
 
 def own_scorers(own: OwnListener | None, watched: CaptionDataset, *, num_workers: int = 0) -> list[Scorer]:
-    """What measures a captioner by its own listener, which is made to know the images; nothing without one."""
+    """The measure of a captioner by its own listener, which receives the images; none without one."""
     if own is None:
         return []
     if not _pictures(own):
@@ -115,7 +115,7 @@ def own_scorers(own: OwnListener | None, watched: CaptionDataset, *, num_workers
 def trained_scorers(
     run: Path, section: OwnListenerSection | None, watched: CaptionDataset, *, size: str, features: FeatureSet | None
 ) -> list[Scorer]:
-    """What measures a run's captioner by its own listener, trained or frozen; nothing without one.
+    """The measure of a run's captioner by its own listener, trained or frozen; none without one.
 
     Raises:
         UsageError: the listener is damaged, or its features are missing.

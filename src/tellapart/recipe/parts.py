@@ -46,8 +46,8 @@ class PartKind:
 
     Args:
         summary: what it is, in a line.
-        target: the function that builds it, or ``"module:attribute"`` of it. It is called with :class:`Parts` and the part's
-            section, or, where there is no ``section``, with :class:`Parts` and its own keyword arguments, which are the options.
+        target: the function that builds it, or ``"module:attribute"`` of it. It is called with ``Parts`` and the part's
+            section, or, where there is no ``section``, with ``Parts`` and its own keyword arguments, which are the options.
         section: ``"module:Dataclass"`` of its options.
         plain: whether it has no options, and so no section in a recipe.
         learns: whether it is trained with the captioner, with its own learning rate.
@@ -61,7 +61,7 @@ class PartKind:
 
     @staticmethod
     def of(value: Any) -> PartKind:
-        """A part as packages and plugin files offer it: a :class:`PartKind`, or the function that builds it.
+        """A part as packages and plugin files offer it: a ``PartKind``, or the function that builds it.
 
         Raises:
             TypeError: it is neither.
@@ -73,11 +73,11 @@ class PartKind:
         return PartKind(summary, value, plain=not options)
 
     def load(self) -> Callable[..., Any]:
-        """What builds it, imported now."""
+        """Its builder, imported now."""
         return loaded(self.target)
 
     def options(self) -> Any:
-        """What has its options: a dataclass, or the function that builds it."""
+        """The source of its options: a dataclass, or the function that builds it."""
         return resolve(self.section) if self.section else self.load()
 
 
@@ -90,12 +90,12 @@ SHIPPED: dict[str, PartKind] = {
         f"{_SECTIONS}:ListenerSection",
     ),
     "language_model": PartKind(
-        "a causal language model, which gives captions a probability as text",
+        "a causal language model, which gives the log-probability of a caption as text",
         f"{_HERE}:language_model",
         f"{_SECTIONS}:LanguageModelSection",
     ),
     "matcher": PartKind(
-        "the model that says how well a caption and its image go together",
+        "the model that scores how well a caption fits its image",
         f"{_HERE}:matcher",
         f"{_SECTIONS}:MatcherSection",
     ),
@@ -106,19 +106,19 @@ SHIPPED: dict[str, PartKind] = {
         learns=True,
     ),
     "neighbours": PartKind(
-        "look-alikes of the training images, which a contrastive reward holds captions against",
+        "look-alikes of the training images, with which a contrastive reward compares captions",
         f"{_HERE}:neighbours",
         f"{_SECTIONS}:NeighboursSection",
     ),
     "discriminator": PartKind(
-        "tells captions of people from generated ones, pre-trained against the start captioner",
+        "distinguishes human captions from generated ones, pre-trained against the start captioner",
         f"{_HERE}:discriminator",
         "tellapart.pretraining.discriminator_settings:DiscriminatorSettings",
         learns=True,
     ),
-    "grammar": PartKind("the frozen judge of grammar", f"{_HERE}:grammar", f"{_SECTIONS}:GrammarSection"),
+    "grammar": PartKind("the frozen grammar head", f"{_HERE}:grammar", f"{_SECTIONS}:GrammarSection"),
     "distance": PartKind(
-        "how far two captions drawn for one image are from one another",
+        "the distance between two captions drawn for one image",
         f"{_HERE}:distance",
         f"{_SECTIONS}:DistanceSection",
     ),
@@ -134,7 +134,7 @@ SHIPPED: dict[str, PartKind] = {
         f"{_SECTIONS}:PenaltiesSection",
     ),
     "gallery": PartKind(
-        "the training images among which a caption is to find its own",
+        "the training images among which a caption must identify its own",
         f"{_HERE}:gallery",
         f"{_SECTIONS}:GallerySection",
     ),
@@ -235,7 +235,7 @@ class Parts:
         return self._built[key]
 
     def _label(self, name: str) -> str:
-        """A name of its own for the tensors of a part beside the recipe's."""
+        """A name of its own for the tensors of a part besides the recipe's."""
         return f"{name} {sum(key.startswith(f'{name} ') for key in self._built) + 1}"
 
 
@@ -387,7 +387,7 @@ def noise(parts: Parts, section: Any) -> ImageNoise | None:
 
 
 def reader(parts: Parts, section: Any) -> Reader:
-    """What answers questions from captions.
+    """The reader that answers questions from captions.
 
     Raises:
         UsageError: the model does not exist or cannot answer.
@@ -446,7 +446,7 @@ def document_frequencies(parts: Parts) -> DocumentFrequencies:
 
 
 def distance(parts: Parts, section: Any) -> Distance:
-    """What says how far the captions of an image are from one another.
+    """The distance between captions of an image.
 
     Raises:
         UsageError: it needs references that the data lack.

@@ -33,7 +33,7 @@ def references_from(path: str) -> References:
 
 @dataclass(frozen=True, kw_only=True)
 class Judges:
-    """What scores captions.
+    """The scorer of captions.
 
     Args:
         images: folder with the images (below it, by file name), for metrics that see them.

@@ -14,7 +14,7 @@ from tellapart.errors import UsageError
 
 @dataclass(frozen=True)
 class Offered:
-    """What a file offers: its dictionaries ``METHODS``, ``REWARDS`` and ``PARTS``, name -> what an entry point would name."""
+    """Extensions in a file: its dictionaries ``METHODS``, ``REWARDS`` and ``PARTS``, name -> what an entry point would name."""
 
     methods: Mapping[str, Any] = field(default_factory=dict)
     rewards: Mapping[str, Any] = field(default_factory=dict)

@@ -20,7 +20,7 @@ def pool_seeds(views: Sequence[RunView], *, start: bool = True) -> Pooled:
     """Rows of runs that differ only in the seed, in the order first met, named by their method.
 
     Where several rows have one method, the options in which they differ follow the name. A start captioner of the world that
-    was redrawn with the seed (``world/xe-seed1``) is no difference. What has no recipe is a row of its own.
+    was redrawn with the seed (``world/xe-seed1``) is not a difference. A run without a recipe is a row of its own.
 
     Args:
         views: measured runs.

@@ -1,4 +1,4 @@
-"""Question answering from what a user names: the questions, and the reader that answers them."""
+"""Question answering from names: the questions, and the reader that answers them."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from tellapart.rewards.question_answering import Reader
 
 EXACT, REFERENCES, WORLD = "exact", "references", "world"
-"""What stands for the world's grammar as a reader, and for questions by template."""
+"""The name of the world's grammar as a reader, and for questions by template."""
 
 
 def load_reader(
     path: str, *, data: str, dtype: Literal["float32", "bfloat16", "float16"] = "float32", size: str = "full"
 ) -> Reader:
-    """What answers questions from captions: a language model on this process's device, or the world's grammar.
+    """The reader that answers questions from captions: a language model on this process's device, or the world's grammar.
 
     Args:
         path: the model's folder or id, or ``exact``.

@@ -19,7 +19,7 @@ DEEPEST = 50
 """Levels of the deepest mapping or list that is read."""
 
 MOST = 100_000
-"""Values that a file may hold once its aliases are unfolded: nine lines of them can stand for a billion."""
+"""Values that a file may hold once its aliases are unfolded: nine lines of them can expand to a billion."""
 
 
 LONGEST = 80
@@ -51,7 +51,7 @@ class _Loader(yaml.SafeLoader):
             self.depth -= 1
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-        """The mapping, unless a key stands in it twice."""
+        """The mapping, unless it has a key twice."""
         seen: set[str] = set()
         for key, _ in node.value:
             if not isinstance(key, yaml.ScalarNode):
@@ -85,7 +85,7 @@ for _tag, (_pattern, _first) in _OWN_WORDS.items():
 
 @dataclass(frozen=True)
 class Written:
-    """What a file holds.
+    """The content of a file.
 
     Args:
         values: the mapping.
@@ -131,9 +131,9 @@ def read_yaml(path: Path) -> Written:
 
 
 def _unfolded(node: yaml.Node, known: dict[int, int]) -> int:
-    """How many values a node stands for."""
+    """How many values a node expands to."""
     if id(node) not in known:
-        known[id(node)] = MOST + 1  # an alias of what it stands in
+        known[id(node)] = MOST + 1  # an alias of a node that contains it
         children = [part for pair in node.value for part in pair] if isinstance(node, yaml.MappingNode) else []
         children = list(node.value) if isinstance(node, yaml.SequenceNode) else children
         known[id(node)] = 1 + sum(_unfolded(child, known) for child in children)
@@ -154,7 +154,7 @@ def _lines(node: yaml.Node, prefix: str = "") -> dict[str, int]:
 
 
 def read_scalar(text: str) -> Any:
-    """A value as it is typed on a command line: a YAML scalar, list or mapping; what is no YAML is text."""
+    """A value as it is typed on a command line: a YAML scalar, list or mapping; anything that is not YAML is text."""
     try:
         value = yaml.load(text, _Loader)  # noqa: S506  # made of SafeLoader
     except (yaml.YAMLError, ValueError, RecursionError):

@@ -66,14 +66,14 @@ class Recipe:
         method: key of ``METHODS``.
         captioner: what is trained.
         data: what it is trained on.
-        listener: what the reward listens with, and the first retriever of the evaluation.
+        listener: the retriever used as reward, and the first one of the evaluation.
         reward: the rewards, with their weights.
         parts: what else the method and the rewards need -> its section, or none.
         objective: keyword arguments of the method's class.
         evaluation: evaluation during training.
         training: numbers of the loop.
         resolved: all of it, as a recipe is written.
-        schema: what it may say.
+        schema: its options.
         catalogue: methods, rewards and parts by name.
 
     Example:
@@ -140,7 +140,7 @@ class Recipe:
         given, written = dotted(overrides), self.resolved
         if (
             given.get("method", self.method) != self.method
-        ):  # what was not written is no choice that the other method should keep
+        ):  # an option that was not written is not kept for the other method
             usual = self.schema.defaults
             kept = {name: value for name, value in self.objective.items() if value != usual.get(f"{OBJECTIVE}.{name}")}
             written = written | {OBJECTIVE: plain(kept)}
@@ -236,7 +236,7 @@ def load_with(
         catalogue: methods, rewards and parts.
 
     Raises:
-        UsageError: as :meth:`Recipe.load`.
+        UsageError: as ``load``.
     """
     reading = _Reading(source, asked, catalogue)
     flat = reading.flat(options)
@@ -244,15 +244,15 @@ def load_with(
 
 
 def schema_of(source: str | Path | None, asked: Mapping[str, Any], catalogue: Catalogue) -> Schema:
-    """What a recipe may say, whether or not all that it needs is given; arguments as for :func:`load_with`."""
+    """The schema of a recipe, also of an incomplete one; arguments as for ``load_with``."""
     return _Reading(source, asked, catalogue).schema
 
 
 class _Reading:
-    """A recipe on its way from a file and overrides to checked sections.
+    """A recipe while it is read from a file and overrides, before its sections are checked.
 
     Args:
-        source: as for :func:`load_with`.
+        source: as for ``load_with``.
         asked: as there.
         catalogue: as there.
     """
@@ -279,7 +279,7 @@ class _Reading:
         before_them = {key.split(".")[1] for key in self.file.rewards}
         removed = [name for name in before_them if name in catalogue.rewards and name not in self.rewards]
         self.spare = {part for name in removed for part in catalogue.rewards[name].needs}
-        """Parts of rewards that the overrides remove: their sections in the file are no fault."""
+        """Parts of rewards that the overrides remove: their sections in the file are not an error."""
         self.schema = captioner_schema(self.method, catalogue, rewards=self.rewards)
 
     def _weights(self, asked: Mapping[str, Any]) -> dict[str, Given]:
@@ -384,7 +384,7 @@ def merged(flat: Mapping[str, Given], overrides: Mapping[str, Given]) -> dict[st
 
 @dataclass(frozen=True)
 class FileOptions:
-    """What a file says, under the names that it uses.
+    """The options of a file, under the names that it uses.
 
     Args:
         written: its values and their lines.
@@ -465,7 +465,7 @@ ONE_INVOCATION = (
     "hub_private_repo",
     "plugin",
 )
-"""Options of the command line that are no part of a recipe."""
+"""Options of the command line that are not part of a recipe."""
 
 
 def _methods(

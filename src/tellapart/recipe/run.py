@@ -65,7 +65,7 @@ def train(recipe: Recipe, *, overwrite: bool = False, built: Built | None = None
 
 
 def train_held(recipe: Recipe, *, overwrite: bool = False, built: Built | None = None, controls: bool = False) -> Run:
-    """The same as :func:`train`, into a folder that :func:`held` holds."""
+    """The same as ``train``, into a folder that ``held`` holds."""
     from tellapart.evaluation.card import CARD_FILE, write_card
     from tellapart.recipe.images import keep_list, tell_replaced
     from tellapart.recipe.rewards import refuse_controls
@@ -152,9 +152,7 @@ def held(output_dir: Path) -> Iterator[None]:
     Raises:
         TakenError: another process trains into it.
     """
-    if not is_main() or (
-        output_dir.exists() and not output_dir.is_dir()
-    ):  # the latter is told with a remedy of its own
+    if not is_main() or (output_dir.exists() and not output_dir.is_dir()):  # the latter has an error message of its own
         yield
         return
     with Lock(output_dir / LOCK, "training into"):
@@ -164,15 +162,15 @@ def held(output_dir: Path) -> Iterator[None]:
 def checked(recipe: AnyRecipe, *, overwrite: bool) -> tuple[AnyRecipe, bool]:
     """The recipe and whether to clear the folder, where training would neither lose a run nor continue another one.
 
-    The same recipe begins anew in the folder of a run that was stopped before its first checkpoint, which left nothing but a log.
+    The same recipe starts again in the folder of a run that was stopped before its first checkpoint. Such a run left only a log.
 
     Raises:
-        UsageError: see :func:`check_output_dir`.
+        UsageError: see ``check_output_dir``.
     """
     output_dir = recipe.training.output_dir
     check_output_dir(recipe, overwrite=overwrite)
     if not overwrite and _was_stopped_early(recipe):
-        logger.warning("note: the run in %s was stopped before its first checkpoint and begins anew.", output_dir)
+        logger.warning("note: the run in %s was stopped before its first checkpoint and starts again.", output_dir)
         resolved = recipe.resolved | {TRAINING: recipe.resolved[TRAINING] | {"resume_from_checkpoint": None}}
         fresh = replace(recipe.training, resume_from_checkpoint=None)
         return replace(recipe, training=fresh, resolved=resolved), True
@@ -245,7 +243,7 @@ def _difference(recipe: Recipe | ListenerRecipe, before: Mapping[str, Any]) -> s
 
 
 def recorded(output_dir: Path) -> dict[str, Any] | None:
-    """The recipe of the run in a folder, empty if it cannot be told; None if there is no run."""
+    """The recipe of the run in a folder, empty if it is unknown; None if there is no run."""
     if not any((output_dir / name).exists() for name in ("run.json", "metrics.jsonl")):
         return {} if any(output_dir.glob("checkpoint-*")) else None
     try:

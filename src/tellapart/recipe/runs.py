@@ -1,4 +1,4 @@
-"""What a run remembers of how it was made, for the commands that read runs."""
+"""The record of a run's settings, for the commands that read runs."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def made_by(recipe: dict[str, Any]) -> Made:
 
 
 def _section(kind: type[Any], values: dict[str, Any]) -> Any:
-    """A section as a recipe has it; unknown keys of other versions are passed over."""
+    """A section as a recipe has it; unknown keys of other versions are skipped."""
     known = {field.name for field in fields(kind)}
     values = {key: value for key, value in values.items() if key in known}
     for key in ("images", "features"):

@@ -1,4 +1,4 @@
-"""What a recipe may say: its sections as one pydantic model, with the types, defaults and help of every option."""
+"""Schema of a recipe: its sections as one pydantic model, with the types, defaults and help of every option."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Catalogue:
 
     @staticmethod
     def load(plugins: Sequence[str | Path] = ()) -> Catalogue:
-        """What is shipped and installed, and what files bring.
+        """Shipped and installed parts, and those of files.
 
         Raises:
             UsageError: a file cannot be run, or brings what is taken or of another kind.
@@ -80,7 +80,7 @@ class Catalogue:
 
 @lru_cache(maxsize=1)
 def _installed() -> Catalogue:
-    """What is shipped and installed: one catalogue, since schemas are kept per catalogue."""
+    """Shipped and installed parts: one catalogue, since schemas are kept per catalogue."""
     return Catalogue()
 
 
@@ -186,7 +186,7 @@ class Schema:
 
     @cached_property
     def model(self) -> type[BaseModel]:
-        """What reads and checks a recipe."""
+        """The reader and checker of recipes."""
         fields: dict[str, Any] = {
             option.name: (option.kind, ... if option.default is REQUIRED else option.default)
             for option in self.top.values()
@@ -213,7 +213,7 @@ class Schema:
         return validated(self.model, flat, self.types, missing="recipe")
 
     def holds_members(self, key: str) -> bool:
-        """Whether options stand below this name."""
+        """Whether there are options below this name."""
         return any(known.startswith(f"{key}.") for known in self.types)
 
     def keeps_mapping(self, key: str) -> bool:
@@ -241,7 +241,7 @@ class Schema:
 
 
 GIVEN = "given"
-"""Stands for a section that is there, where another recipe leaves it out."""
+"""Marks a section that is given, where another recipe leaves it out."""
 
 
 def _defaults(options: Mapping[str, Option], prefix: str = "") -> dict[str, Any]:
@@ -260,7 +260,7 @@ METHOD_OPTION = Option("method", str, REQUIRED, "the training method (see: tella
 def captioner_schema(
     method: str | None, catalogue: Catalogue, *, rewards: Iterable[str] = (), others: Iterable[str] = ()
 ) -> Schema:
-    """What a recipe of a captioner may say.
+    """The schema of a captioner's recipe.
 
     Args:
         method: its method; none shows what all methods share.
@@ -300,7 +300,7 @@ def _captioner_schema(
 
 
 def objective_options(method: Method, parts: Iterable[str] = PARTS) -> dict[str, Option]:
-    """The numbers of a method: the options of its class that are no parts.
+    """The numbers of a method: the options of its class that are not parts.
 
     Args:
         method: of a recipe.
@@ -310,7 +310,7 @@ def objective_options(method: Method, parts: Iterable[str] = PARTS) -> dict[str,
 
 
 def reward_options(name: str, catalogue: Catalogue) -> dict[str, Option]:
-    """What an entry of ``reward`` may say: its weight, the reward's own options, and parts of its own."""
+    """The schema of an entry of ``reward``: its weight, the reward's own options, and parts of its own."""
     kind = catalogue.rewards[name]
     options = {"weight": Option("weight", float, 1.0, "factor in the sum of rewards")}
     for option in options_of(kind.load(), skip=(*kind.needs, *kind.fixed)).values():

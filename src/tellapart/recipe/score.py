@@ -52,7 +52,7 @@ def _refuse_to_draw(path: Path, options: ScoreOptions) -> None:
 
 
 def measure(word: str, options: ScoreOptions, *, run: Made | None = None) -> EvaluationResult:
-    """What the captioner or the file scores.
+    """The scores of the captioner or the file.
 
     Args:
         word: a run, a model or a file of captions.
@@ -155,7 +155,7 @@ def _rerank(name: str, captioner: HuggingFaceCaptioner, where: Where, collate: C
 def _together(
     options: ScoreOptions, captioner: HuggingFaceCaptioner, how: Decoding, listeners: Mapping[str, Any], where: Where
 ) -> Together:
-    """What tells the images apart without training.
+    """The captioner that tells images apart without training.
 
     Raises:
         UsageError: there is no listener, one of the models cannot compare, or the captioner reads features.
@@ -197,7 +197,7 @@ def _together(
 
 
 def _by_own_listener(path: Path, run: Made | None, where: Where) -> list[Scorer]:
-    """What measures a run by the listener that belongs to its captioner, if it has one."""
+    """The measure of a run by its captioner's own listener, if it has one."""
     if run is None or run.own_listener is None:
         return []
     from tellapart.recipe.own_listener import trained_scorers
@@ -294,7 +294,7 @@ def fitting(path: Path, where: Where, options: ScoreOptions) -> tuple[Where, dic
         return where, captions, ""
     if options.on_mismatch == "fail":
         raise UsageError(
-            f"{path} does not fit {where.dataset.name}, {matched.misfit()}: give one caption an image, or --on_mismatch "
+            f"{path} does not fit {where.dataset.name}, {matched.misfit()}: give one caption per image, or --on_mismatch "
             f"skip to score the {scored} that can be."
         )
     logger.warning("WARNING: %s: these are left out, and %s scored.", matched.misfit(), scored)

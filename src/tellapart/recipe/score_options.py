@@ -96,7 +96,7 @@ class ScoreOptions(DataOptions):
             the claims of the references (recall): a folder, a Hugging Face id, world/itm, or exact (the truth about the
             built-in world).
         claim_file: claims that a language model has written, as JSON lines of caption and claims; null finds them by rules.
-        hard_gallery: also rank each image among its N nearest ones, and list the images a caption does not tell from its own.
+        hard_gallery: also rank each image among its N nearest ones, and list the images that fit a caption as well as its own.
         samples: also draw N captions per image at random and N by beam search, and measure the quality and diversity of each
             set; 0 draws none.
         num_beams: beams of the search; 1 is greedy.
@@ -293,7 +293,7 @@ class ScoreOptions(DataOptions):
 
 
 def further_measures(options: ScoreOptions, references: Mapping[str, Sequence[str]]) -> tuple[Measure, ...]:
-    """What --instances, --training_references, --grammar, --language_model, --meteor and --spice ask for.
+    """What --instances, --training_references, --grammar, --language_model, --meteor and --spice select.
 
     Raises:
         UsageError: a file cannot be read.

@@ -1,7 +1,7 @@
 """The sections of a recipe: plain records of options, with their documentation.
 
 The section ``objective`` is the method's own constructor, ``reward`` is a list whose entries are the rewards' constructors, and
-``training`` is :class:`tellapart.training.config.TrainConfig`. Importing this module must stay cheap: ``train --help`` reads it.
+``training`` is ``TrainConfig``. Importing this module must stay cheap: ``train --help`` reads it.
 """
 
 from __future__ import annotations
@@ -182,7 +182,7 @@ class DataSection:
 
     @property
     def columns(self) -> dict[str, Any]:
-        """How tables and clips are read, as arguments of :func:`~tellapart.data.load.load_dataset`."""
+        """How tables and clips are read, as arguments of ``load_dataset``."""
         return {
             "image_column": self.image_column,
             "caption_column": self.caption_column,

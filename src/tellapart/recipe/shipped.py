@@ -64,7 +64,7 @@ def describe(name: str) -> Shipped:
 
 
 def about(text: str) -> str:
-    """The first clause of a recipe's comment without what stands in brackets, which is mostly citations."""
+    """The first clause of a recipe's comment without its brackets, which are mostly citations."""
     lines = [line.removeprefix("#").strip() for line in text.splitlines() if line.startswith("#")]
     comment = " ".join(line for line in lines if not line.startswith(("yaml-language-server:", "tellapart ")))
     return re.split(r"[:;]\s|(?<!al)\.(?:\s|$)", re.sub(r" \([^()]*\)", "", comment), maxsplit=1)[0]
@@ -99,6 +99,6 @@ def find_recipe(name: str | Path) -> Path:
 
 
 def _meant(name: str) -> str:
-    """What to name instead."""
+    """The remedy in an error: the closest name, if there is one."""
     near = closest(name, shipped_files())
     return f"did you mean {near}?" if near else "name a YAML file, or a recipe that tellapart recipes lists."

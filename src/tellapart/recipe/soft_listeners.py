@@ -26,7 +26,7 @@ IMAGES = "images"
 
 
 def words_of(captioner: HuggingFaceCaptioner) -> Words:
-    """What a captioner writes with."""
+    """A captioner's vocabulary."""
     return Words(captioner.tokenizer, captioner.family.vocab_size, tuple(captioner.eos_token_ids))
 
 
@@ -76,7 +76,7 @@ def load_any_listener(
     ids. Image side and temperature of a CLIP or SigLIP are frozen.
 
     Args:
-        path: as in :func:`load_soft_listener`, or a SigLIP.
+        path: as in ``load_soft_listener``, or a SigLIP.
         captioner: as there.
         name: as there.
         prefix: as there.
@@ -107,10 +107,10 @@ def load_retriever(
     features: FeatureSet | None = None,
     text_pooling: Pooling = "whole",
 ) -> ClipListener | LateListener | Vse:
-    """What ranks images by captions: a CLIP, a SigLIP, a late-interaction listener or a VSE, on this process's device.
+    """A retriever of images by captions: a CLIP, a SigLIP, a late-interaction listener or a VSE, on this process's device.
 
     Args:
-        path: as in :func:`load_soft_listener`, or a SigLIP or a ``.pth`` file.
+        path: as in ``load_soft_listener``, or a SigLIP or a ``.pth`` file.
         name: key of its tensors in ``batch.inputs``.
         prefix: put before every text by a CLIP; none takes its own.
         size: of the built-in world.
@@ -133,7 +133,7 @@ def load_retriever(
 
 
 def load_miner(path: str, *, name: str, prefix: str | None = None, size: str = "full") -> ClipListener | LateListener:
-    """What finds look-alikes: a CLIP, a SigLIP or a late-interaction listener, on this process's device.
+    """The model that finds look-alikes: a CLIP, a SigLIP or a late-interaction listener, on this process's device.
 
     Args:
         path: a model folder, a Hugging Face id, a run that trained one, or a stage of the built-in world.
@@ -173,7 +173,7 @@ def load_vse(
     reads: str | None = None,
     words: Words | None = None,
 ) -> Vse:
-    """A VSE, on this process's device; the arguments are those of :func:`load_retriever` and of ``Vse``.
+    """A VSE, on this process's device; the arguments are those of ``load_retriever`` and of ``Vse``.
 
     Raises:
         UsageError: it is damaged, or what it reads of images is not there or has changed.

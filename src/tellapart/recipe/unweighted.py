@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class _Words:
-    """Stands for a tokenizer, which a configuration alone does not have: some ids, one a word."""
+    """Replaces a tokenizer, which a configuration alone does not have: some ids, one per word."""
 
     bos_token_id, eos_token_id, pad_token_id, chat_template = 0, 2, 1, None
     all_special_ids = (0, 1, 2)
@@ -79,7 +79,7 @@ def unweighted_captioner(
     except (OSError, ValueError, AttributeError, TypeError) as error:
         reason = reason_of(error)
         raise UsageError(
-            f"{name} has no weights, and its memory cannot be told from its configuration alone ({reason}): give a whole model."
+            f"{name} has no weights, and its memory does not follow from its configuration ({reason}): give a whole model."
         ) from error
     vision: Any = getattr(config, "vision_config", None) or getattr(config, "encoder", SimpleNamespace(image_size=224))
     side = vision.image_size

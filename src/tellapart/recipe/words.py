@@ -1,4 +1,4 @@
-"""Recipes from command lines: a recipe, options that override it, and what is asked of one invocation only."""
+"""Recipes from command lines: a recipe, options that override it, and options of one invocation only."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, kw_only=True)
 class TrainFlags:
-    """What is asked of one invocation and is no part of a recipe.
+    """Options of one invocation that are not part of a recipe.
 
     Args:
         dry_run: build everything, check the captioner on two images, print the resolved recipe, and train nothing.
         print_config: print the resolved recipe and stop before anything is built.
-        overwrite_output_dir: delete what the output folder holds and start anew.
+        overwrite_output_dir: delete what the output folder holds and start again.
         plugin: a Python file that brings methods, rewards or parts (REWARDS = {"name": MyReward}); it is run. May be repeated.
         push_to_hub: upload the selected captioner with its model card to the Hugging Face hub after training.
         hub_model_id: name of the repository to push to, owner/name.
@@ -45,7 +45,7 @@ FLAG_TYPES = types_of(FLAGS)
 
 
 def recipe_word(argv: Sequence[str]) -> str | None:
-    """The recipe among the words of a command line: the first YAML file, else a leading word that is no option."""
+    """The recipe among the words of a command line: the first YAML file, else a leading word that is not an option."""
     named = [word for word in argv if not word.startswith("--") and word.endswith(RECIPE_ENDINGS)]
     named += [word for word in argv[:1] if not word.startswith("-")]
     return named[0] if named else None
@@ -56,12 +56,12 @@ def read_words(
     load: Callable[[str | None, Mapping[str, Any], Callable[[Schema], Mapping[str, Any]], Sequence[Path]], R],
     more: Mapping[str, Any] | None = None,
 ) -> tuple[R, TrainFlags]:
-    """A recipe with the options of a command line, and the flags; options win wherever they stand.
+    """A recipe with the options of a command line, and the flags; options win at any position.
 
     Args:
         argv: what follows the command.
         load: recipe, options as far as they decide the schema, schema -> options, plugins -> the recipe.
-        more: further dotted options and their types, such as switches that stand for others.
+        more: further dotted options and their types, such as switches that set others.
 
     Raises:
         UsageError: something is unknown, missing, of a wrong type, or belongs to no option.
@@ -120,7 +120,7 @@ def _only(positional: Sequence[str], recipe: str | None, options: Mapping[str, A
 
 
 def _instead(word: str, recipe: str | None) -> str:
-    """What to write in place of a word that belongs to no option."""
+    """The remedy for a word that belongs to no option."""
     name, equals, value = word.partition("=")
     if equals:
         return f"write --{name} {value}"

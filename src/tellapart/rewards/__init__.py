@@ -1,6 +1,6 @@
-"""What a caption is worth: callables ``rollout -> [N]``, without gradient, higher is better.
+"""Rewards of captions: callables ``rollout -> [N]``, without gradient, higher is better.
 
-The rewards that recipes name stand here; nothing heavy is imported until one is chosen.
+The rewards that recipes name are listed here; nothing heavy is imported until one is chosen.
 """
 
 from __future__ import annotations
@@ -55,13 +55,13 @@ SHIPPED: dict[str, RewardKind] = {
         needs_references=True,
     ),
     "context": RewardKind(
-        "share of the words known of the image that matcher confirms in it and the caption says, 0 to 1",
+        "share of the image's context words that matcher confirms and the caption contains, 0 to 1",
         "tellapart.rewards.context:ConfirmedContext",
         ("matcher",),
         judges_truth=True,
     ),
     "length": RewardKind(
-        "minus the words that a caption has too few or too many for the length bucket it was asked for, or for words; 0 at best",
+        "minus the number of words above or below the requested length bucket, or words; 0 at best",
         "tellapart.rewards.length:LengthDistance",
         ("captioner",),
     ),
@@ -76,7 +76,7 @@ SHIPPED: dict[str, RewardKind] = {
         ("grammar",),
     ),
     "itm": RewardKind(
-        "what matcher says of image and caption, on that model's own scale (sim of VLRM: Dzabraev et al., 2024)",
+        "matcher's score of image and caption, on that model's own scale (sim of VLRM: Dzabraev et al., 2024)",
         "tellapart.rewards.matching:Matching",
         ("matcher",),
     ),
@@ -116,7 +116,7 @@ SHIPPED: dict[str, RewardKind] = {
         ("listener", "gallery"),
     ),
     "oracle": RewardKind(
-        "the exact truth about the built-in world, 0 if false, else up to 1.1 for what tells apart: a control, not a method",
+        "the exact truth about the built-in world, 0 if false, else up to 1.1 for telling details: a control, not a method",
         "tellapart.world.oracle:Oracle",
         ("scenes",),
         control=True,

@@ -30,7 +30,7 @@ class ClaimPrecision:
     Source: the precision of DCScore (Ye, Zeng, Li, Li and Fan, "Painting with Words: Elevating Detailed Image Captioning with
     Benchmark and Alignment Learning", ICLR 2025): verified units over all units.
 
-    Departs from the paper: units are found by rules (:func:`~tellapart.metrics.claims.claims_by_rule`) instead of by a language
+    Departs from the paper: units are found by rules (``claims_by_rule``) instead of by a language
     model, and verified by the matcher that the recipe names instead of GPT-4o with a human reference.
 
     Pitfalls: alone it shortens captions to one claim that is surely true; use ``claim_f1`` or add a reward for detail. What no
@@ -66,18 +66,18 @@ class ClaimPrecision:
 class ClaimF1:
     """The harmonic mean of claim precision and claim recall against the references, 0 to 1.
 
-    Precision: see :class:`ClaimPrecision`, with its source and pitfalls. Recall: of the different claims of an image's
-    references, the share that the caption makes too, word for word (:func:`~tellapart.metrics.claims.claim_scores`). An image
+    Precision: see ``ClaimPrecision``, with its source and pitfalls. Recall: of the different claims of an image's
+    references, the share that the caption makes too, word for word (``claim_scores``). An image
     whose references claim nothing gives its captions their precision.
 
-    Source: DCScore's harmonic mean. Departures are those of :class:`ClaimPrecision`, and plain recall instead of DCScore's, which
+    Source: DCScore's harmonic mean. Departures are those of ``ClaimPrecision``, and plain recall instead of DCScore's, which
     also counts verified claims that no reference makes.
 
     Pitfalls: five references claim more than one caption can, so recall is far below 1. Synonyms of the references are not
     recognised.
 
     Args:
-        matcher: as of :class:`ClaimPrecision`.
+        matcher: as of ``ClaimPrecision``.
         true_from: probability from which a claim counts as verified.
 
     Example:

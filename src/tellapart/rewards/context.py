@@ -69,7 +69,7 @@ class ConfirmedContext:
 
     ``(1 / |W|) sum_{w in W} said(w) confirmed(w)``: W are the different words of the context without small words and numbers,
     ``said`` is 1 where the caption has the word, ``confirmed`` is 1 where a matcher gives the image and "a photo of w" a
-    probability of a match of ``least`` or more. A word that the image does not confirm adds nothing, said or not. It is no
+    probability of a match of ``least`` or more. A word that the image does not confirm adds nothing, said or not. It is not a
     penalty either: mix the reward with truth. An image without context words gives 0. Words are compared as they are spelt:
     "boots" does not say "boot".
 

@@ -16,7 +16,7 @@ from torch import Tensor
 from tellapart.draws import mix_seeds
 
 Direction = Literal["both", "i2t", "t2i"]
-"""Candidates that a caption is held against: texts for its image (``i2t``), images for the caption (``t2i``), or both."""
+"""Candidates that a caption is compared with: texts for its image (``i2t``), images for the caption (``t2i``), or both."""
 Combine = Literal["half", "sum"]
 
 
@@ -49,11 +49,11 @@ def contrast(cosines: Tensor, own: Tensor, *, temperature: float, clamp: float |
 
 @dataclass(frozen=True)
 class Candidates:
-    """What captions are held against: all texts and all distinct images of a step, over all its parts and devices.
+    """What captions are compared with: all texts and all distinct images of a step, over all its parts and devices.
 
     Args:
         texts: ``[T, D]`` embeddings.
-        text_keys: ``[T]`` long, equal exactly for equal strings of one image (see :func:`text_keys`).
+        text_keys: ``[T]`` long, equal exactly for equal strings of one image (see ``text_keys``).
         images: ``[I, D]`` embeddings of pictures that all differ.
         image_keys: ``[M]`` long, keys of all images given, repeats included.
         columns: ``[M]`` long, the row of ``images`` that each of them has.
@@ -88,8 +88,8 @@ class Candidates:
             texts: ``[N, D]`` embeddings of the captions to be rewarded, which are among the candidates.
             text_keys: ``[N]`` their keys.
             image_keys: ``[N]`` keys of their images.
-            temperature: see :func:`contrast`.
-            clamp: see :func:`contrast`.
+            temperature: see ``contrast``.
+            clamp: see ``contrast``.
         """
         # Rounded to bfloat16 by the caller's autocast, cosines would be off by half the temperature.
         with torch.no_grad(), torch.autocast(texts.device.type, enabled=False):

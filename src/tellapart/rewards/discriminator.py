@@ -58,7 +58,7 @@ def read_weights(module: nn.Module, expected: dict[str, Any], folder: Path) -> N
     Args:
         module: what is read into.
         expected: what the folder must say of itself.
-        folder: what :func:`write_folder` wrote.
+        folder: what ``write_folder`` wrote.
 
     Raises:
         UsageError: they are missing or damaged, or are of another kind, of other options or for another listener.
@@ -73,7 +73,7 @@ def read_weights(module: nn.Module, expected: dict[str, Any], folder: Path) -> N
     try:
         load_model(module, str(folder / WEIGHTS))
     except (OSError, SafetensorError, RuntimeError) as error:
-        raise UsageError(f"{folder / WEIGHTS} cannot be read: restore it, or train the discriminator anew.") from error
+        raise UsageError(f"{folder / WEIGHTS} cannot be read: restore it, or train the discriminator again.") from error
 
 
 def _short(value: Any) -> str:
@@ -89,12 +89,12 @@ class Discriminator(nn.Module, ABC):
 
     As a reward it gives ``softmax(logits)[1]``, the probability that a person wrote the caption. It learns by the
     cross-entropy of the two classes, which is the binary cross-entropy of that probability. What it reads comes from a frozen
-    listener, which is no child and gets no gradient. Nothing in it drops out, so train and eval mode are the same.
+    listener, which is not a child and gets no gradient. Nothing in it drops out, so train and eval mode are the same.
 
     Attributes:
         kind: its name in settings and in saved folders.
         learning_rate: what Adam is given unless somebody says otherwise.
-        watch: warns when the answers of :meth:`loss` make it useless; none (the start value) watches nothing.
+        watch: warns when the answers of ``loss`` make it useless; none (the start value) watches nothing.
 
     Raises:
         ValueError: the listener is an ``nn.Module``, which would make it a child: trained, saved and moved with this one.
@@ -115,7 +115,7 @@ class Discriminator(nn.Module, ABC):
         """``[N, 2]`` with gradient: generated, written by a person."""
 
     def options(self) -> dict[str, Any]:
-        """Arguments of the constructor beside the listener, as JSON can hold them."""
+        """Arguments of the constructor besides the listener, as JSON can hold them."""
         return {}
 
     def forward(self, rollout: Rollout) -> Tensor:
@@ -131,8 +131,8 @@ class Discriminator(nn.Module, ABC):
             fake: generated captions.
 
         Returns:
-            ``[N_real + N_fake]`` nats with gradient; and detached values a caption: ``discriminator/loss``,
-            ``discriminator/accuracy`` (1 where it is told right; a tie is wrong), ``discriminator/real`` and
+            ``[N_real + N_fake]`` nats with gradient; and detached values per caption: ``discriminator/loss``,
+            ``discriminator/accuracy`` (1 where it is classified correctly; a tie is wrong), ``discriminator/real`` and
             ``discriminator/fake`` (the probability that a person wrote it).
         """
         logits = torch.cat([self._exact(real), self._exact(fake)])
@@ -165,7 +165,7 @@ class Discriminator(nn.Module, ABC):
         write_folder(self, self.describe(), folder)
 
     def load_weights(self, folder: Path) -> None:
-        """Read back, in place and bit for bit, what :meth:`save` wrote.
+        """Read back, in place and bit for bit, what ``save`` wrote.
 
         Raises:
             UsageError: the folder lacks them, or they are of another kind, of other options or for another listener.
@@ -235,7 +235,7 @@ class TextDiscriminator(Discriminator):
         see_image: whether it also reads the image; without, it judges the words alone.
 
     Raises:
-        UsageError: the listener is no CLIP or SigLIP model, so it has no token embeddings to read.
+        UsageError: the listener is not a CLIP or SigLIP model, so it has no token embeddings to read.
     """
 
     kind = "text"
@@ -271,14 +271,14 @@ class DotProductDiscriminator(Discriminator):
     ``logits`` are 0 and the dot product, so that the probability of a person is that sigmoid.
 
     Departures: image and words are embedded by the frozen listener, where the paper trains its own layers on VGG-16 features.
-    Case and punctuation are taken away, as for :class:`TextDiscriminator`.
+    Case and punctuation are taken away, as for ``TextDiscriminator``.
 
     Args:
         listener: gives tokens, their embeddings and the image's.
         width: of the LSTM, and of the space of the dot product.
 
     Raises:
-        UsageError: the listener is no CLIP or SigLIP model, so it has no token embeddings to read.
+        UsageError: the listener is not a CLIP or SigLIP model, so it has no token embeddings to read.
 
     Example::
 
@@ -321,7 +321,7 @@ def load_discriminator(path: Path, listener: Listener) -> Discriminator:
     """A saved discriminator.
 
     Args:
-        path: what :meth:`Discriminator.save` wrote, or a checkpoint that holds it as ``discriminator/``.
+        path: what ``save`` wrote, or a checkpoint that holds it as ``discriminator/``.
         listener: the one it was trained with.
 
     Raises:
@@ -339,7 +339,7 @@ def load_discriminator(path: Path, listener: Listener) -> Discriminator:
 
 
 def remembered(listener: Listener) -> Listener:
-    """The listener itself, where one that remembers its texts stands around it."""
+    """The listener itself, without the wrapper that remembers its texts."""
     while isinstance(listener, RememberingTexts):
         listener = listener.listener
     return listener

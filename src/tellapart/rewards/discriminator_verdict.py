@@ -44,7 +44,7 @@ class AccuracyWatch:
     """Follows the accuracy of a discriminator during training, and warns once of each thing that makes it useless.
 
     The accuracy is the mean of that on people's captions and that on generated ones, so their numbers may differ. Nothing
-    that is computed depends on it. After resuming a run it starts anew, so a warning may come again.
+    that is computed depends on it. After resuming a run it starts again, so a warning may come again.
     """
 
     def __init__(self) -> None:

@@ -30,7 +30,7 @@ CIDER_SCALE = 10.0
 def bleu_distance(rollout: Rollout) -> Tensor:
     """One minus BLEU-3 plus one minus BLEU-4 of each caption against each other, both directions averaged; 0 to 2.
 
-    SLE's distance (Chen & Jin 2020, section 4; see :func:`tellapart.metrics.pairwise.bleu_distances`).
+    SLE's distance (Chen & Jin 2020, section 4; see ``bleu_distances``).
     """
     return _tensor(bleu_distances(_samples(rollout)), rollout)
 
@@ -50,7 +50,7 @@ def edit_distance(rollout: Rollout) -> Tensor:
 class CiderDistance:
     """One minus a tenth of the CIDEr-D of each caption with each other as its only reference; 0 to 1.
 
-    CIDEr-D with one reference is symmetric but for its penalty, which is, too.
+    CIDEr-D with one reference is symmetric, its penalty included.
 
     Args:
         document_frequencies: those of the training references.

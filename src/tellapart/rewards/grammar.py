@@ -22,7 +22,7 @@ from tellapart.metrics.ptb import ptb_tokenize
 from tellapart.types import Rollout
 
 HEAD_WEIGHTS, HEAD_SETTINGS = "grammar_head.safetensors", "grammar_head.json"
-"""The files of a head, beside those of the listener whose text tower it reads."""
+"""The files of a head, next to those of the listener whose text tower it reads."""
 
 GRAMMATICAL = 1
 """Column of the logits; the other one is of corrupted texts."""
@@ -62,7 +62,7 @@ class GrammarHead(nn.Module):
         return self(pooled).softmax(dim=1)[:, GRAMMATICAL]
 
     def save(self, folder: Path) -> None:
-        """Write weights and width into an existing folder, beside what is there."""
+        """Write weights and width into an existing folder, next to what is there."""
         weights = {name: tensor.detach().cpu().contiguous() for name, tensor in self.state_dict().items()}
         save_file(weights, folder / HEAD_WEIGHTS)
         write_json(folder / HEAD_SETTINGS, {"format": 1, "width": self.width, "texts": "lower-case PTB words"})
@@ -100,7 +100,7 @@ class GrammarListener(TrainedListener):
         self.head = head
 
     def save(self, folder: Path) -> None:
-        """Write the listener, and the head beside it; replaces ``folder``."""
+        """Write the listener, and the head next to it; replaces ``folder``."""
         super().save(folder)
         self.head.save(folder)
 
@@ -118,9 +118,9 @@ class Grammar:
     """The head's probability that a caption is grammatical, 0 to 1.
 
     It is a classifier's opinion: it was taught to tell human captions from corrupted ones, and says nothing of faults it was
-    not shown. Captions get the listener's prefix, ``"A photo depicts "`` for CLIP as it is, and are read as :func:`plain`
+    not shown. Captions get the listener's prefix, ``"A photo depicts "`` for CLIP as it is, and are read as ``plain``
     words. A caption without any word gets 0, which no training has taught: nothing would otherwise keep a captioner from
-    falling silent.
+    becoming empty.
 
     No ``nn.Module``: an objective that holds it neither trains nor saves it.
 

@@ -19,7 +19,7 @@ class RewardKind:
         target: the class or function that makes the reward, or ``"module:attribute"`` of it. Its arguments without a default are
             parts of the training, by name (``listener``, ``matcher``, ``captioner``, ...); keyword-only ones are options.
         needs: the parts that it is given.
-        fixed: arguments that make the reward what it is, and so are no options.
+        fixed: arguments that make the reward what it is, and so are not options.
         needs_references: whether training images must have human captions.
         control: whether only studies may use it, as a control.
         judges_truth: whether its matcher decides what is true, so that one of the built-in world must have been shown to.
@@ -35,7 +35,7 @@ class RewardKind:
 
     @staticmethod
     def of(value: Any) -> RewardKind:
-        """A reward as packages and plugin files offer it: a :class:`RewardKind`, or the class or function itself.
+        """A reward as packages and plugin files offer it: a ``RewardKind``, or the class or function itself.
 
         Raises:
             TypeError: it is neither.

@@ -42,7 +42,7 @@ class TextScores:
     tokens: Tensor
 
     def mean(self) -> Tensor:
-        """``[N]`` log-probability a token; NaN for a text of no tokens."""
+        """``[N]`` log-probability per token; NaN for a text without tokens."""
         return self.logprobs / self.tokens
 
 
@@ -51,7 +51,7 @@ class LanguageModel:
 
     A text is scored given the start of a text: BOS, or EOS where the tokenizer has no BOS (GPT-2's is both). Its first
     token therefore counts; only a tokenizer without either leaves it out. Special tokens that the tokenizer would add
-    by itself are not added.
+    on its own are not added.
 
     It is deliberately no ``nn.Module``: an objective that holds one as its reward neither trains nor saves it.
 
@@ -174,7 +174,7 @@ class LanguageModel:
         """``[N, K]`` float64 on the CPU: natural log-probability that one of K sets of tokens comes next, without gradient.
 
         Args:
-            prompts: ids of N texts, at most :attr:`longest` each; each distinct one is read once.
+            prompts: ids of N texts, at most ``longest`` each; each distinct one is read once.
             ids: K sets of token ids, whose probabilities are summed.
         """
         row = {prompt: i for i, prompt in enumerate(dict.fromkeys(map(tuple, prompts)))}
@@ -207,7 +207,7 @@ class LanguageModel:
         return [ids[: self._longest] for ids in rows]
 
     def _batches(self, rows: Sequence[list[int]], *, least: int = 2) -> list[list[int]]:
-        """Rows of at least so many tokens, the longest first, so that a pass too large fails at once."""
+        """Rows of at least N tokens, the longest first, so that a pass too large fails at once."""
         batches: list[list[int]] = []
         width = 0
         for i in sorted((i for i, ids in enumerate(rows) if len(ids) >= least), key=lambda i: -len(rows[i])):
@@ -251,10 +251,10 @@ class LanguageModel:
 
 
 class MeanLogProbability:
-    """The log-probability of a caption a token, below 0 and nearer to it the more likely the caption: ``ref`` of VLRM
+    """The log-probability of a caption per token, below 0 and nearer to it the more likely the caption: ``ref`` of VLRM
     (Dzabraev, Kunitsyn and Ivaniuta 2024, section 3.4, there "a logarithm of perplexity", which is its negative).
 
-    EOS is one of a caption's tokens where the caption ended by itself. An empty caption is worth the log-probability of
+    EOS is one of a caption's tokens where the caption ended with EOS. An empty caption is worth the log-probability of
     ending at once, whether it ended or not: it would otherwise be worth more than any other.
 
     Departs from the paper: the text is cut into the language model's own tokens, also where those of the captioner are

@@ -15,7 +15,7 @@ class LengthDistance:
     """Minus the words that a caption has too few or too many: 0 within the asked range, 1 less per word outside it.
 
     The range is the length bucket that each caption was asked for, or one range for all. Words are counted as
-    :func:`tellapart.lengths.count_words` does; punctuation and the end token are not words. The reward says nothing of the image:
+    ``count_words`` does; punctuation and the end token are not words. The reward does not depend on the image:
     mix it with one that does.
 
     Args:

@@ -19,11 +19,11 @@ class Likelihood:
     """``max(log softmax over images of s(image, caption) at the caption's own image, floor)`` in nats.
 
     s is the listener's similarity at its own temperature (CLIP: cosine times ``exp(logit_scale)``), or the log-probability of a
-    late-interaction listener. The images are a gallery and the caption's own. Unlike a similarity it is paid only for what other
+    late-interaction listener. The images are a gallery and the caption's own. Unlike a similarity it rewards only what other
     images lack, and unlike contrasts within a batch it does not depend on the batch.
 
     Each distinct caption of a step is compared with all of the gallery, which takes 8 bytes per image: thousands cost a dual
-    encoder next to nothing; for a late-interaction listener a thousand are enough.
+    encoder almost nothing; for a late-interaction listener a thousand are enough.
 
     Args:
         listener: a frozen dual encoder or late-interaction listener that has the gallery's images cached, and those to come.

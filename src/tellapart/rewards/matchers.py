@@ -1,4 +1,4 @@
-"""The matchers there are, and one way to open any of them."""
+"""The kinds of matchers, and one function to open any of them."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def kind_of(path: str | Path) -> str:
     except (OSError, ValueError) as error:
         # A VSE's type is none that transformers knows, and neither is a checkpoint of another library.
         if f"`{VSE}`" in str(error):
-            raise UsageError(f"{path} is a VSE, which is no matcher: name a CLIP, a SigLIP or a BLIP.") from error
+            raise UsageError(f"{path} is a VSE, which is not a matcher: name a CLIP, a SigLIP or a BLIP.") from error
         raise UsageError(
             f"the matcher {path} cannot be loaded ({reason_of(error)}): check the folder or the id."
         ) from error

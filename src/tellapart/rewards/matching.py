@@ -9,7 +9,7 @@ from tellapart.types import Rollout
 
 
 class Matching:
-    """What a matcher says of each caption and its image, on the matcher's own scale; higher is better.
+    """The matcher's score of each caption and its image, on the matcher's own scale; higher is better.
 
     With the matching head of BLIP-2, whose score is the positive logit before the softmax, it is the similarity term of
     VLRM's reward (Dzabraev et al. 2024, section 3).

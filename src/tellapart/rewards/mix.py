@@ -12,14 +12,14 @@ from tellapart.types import Reward, Rollout
 
 
 class Mix:
-    """``sum_i w_i * r_i``, where every part stays visible as applied.
+    """``sum_i w_i * r_i``, with every part logged as applied.
 
     Args:
         rewards: name -> reward.
         weights: name -> weight; a reward without one counts once.
 
     Raises:
-        UsageError: there are no rewards, or a weight is of none of them.
+        UsageError: there are no rewards, or a weight names none of them.
     """
 
     def __init__(self, rewards: Mapping[str, Reward], weights: Mapping[str, float] | None = None) -> None:

@@ -1,4 +1,4 @@
-"""Penalties and returns of every token of a caption: VLRM's rules, brought from words to whatever pieces a model writes in."""
+"""Penalties and returns of every token of a caption: VLRM's rules, carried over from words to the tokens of any model."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tellapart.types import Rollout
 class TokenText:
     """What each token adds to a caption's text, for any tokenizer.
 
-    A piece is what decoding gains when the token follows an ordinary one, found once a token. Where the pieces do not join to
+    A piece is what decoding gains when the token follows an ordinary one, found once per token. Where the pieces do not join to
     the caption (a character that several byte-level tokens share), the caption is decoded token by token instead.
 
     Args:
@@ -79,17 +79,17 @@ def _ordinary(tokenizer: Any) -> int:
 class Penalties:
     """Which tokens of captions VLRM penalises (Dzabraev et al., 2024, section 3).
 
-    A token is *bad* if any listed phrase covers any of it, counted once however many do; it is *repeated* if it belongs to a
-    word that was said before and is not exempt. Punctuation alone is neither.
+    A token is *bad* if any listed phrase covers any of it, counted once however many phrases do; it is *repeated* if it belongs
+    to a word that occurred before and is not exempt. Punctuation alone is neither.
 
-    Departures, where the paper is silent: phrases are found in the decoded text at the edges of words and whatever their case;
+    Departures, where the paper does not say: phrases are found in the decoded text at the edges of words and whatever their case;
     repetition ignores case; which words count as prepositions and colours is our list.
 
     Args:
         tokenizer: of the captioner.
         phrases: what is bad; by default the paper's list.
         exempt: words that may be repeated.
-        years: whether four digits that stand alone are bad.
+        years: whether separate four-digit numbers are bad.
     """
 
     def __init__(

@@ -16,7 +16,7 @@ def phi(image_embeddings: Tensor, text_embeddings: Tensor) -> Tensor:
 
     Cosines lie within [-1, 1], so all ``D`` of a batch are near ``1 / B ** 2`` and differ in late digits: at B = 4096
     float32 would round most of them away. Everything is computed in float64, from ``log D`` relative to its largest
-    value, which standardising cancels; so there is no epsilon beside the standard deviation either.
+    value, which standardising cancels; so no epsilon is added to the standard deviation either.
 
     Neither the paper nor its code says whether a batch is that of one device or of all: here it is the whole effective
     batch, so gather the embeddings of all micro-batches and devices first. The standard deviation is the unbiased one.

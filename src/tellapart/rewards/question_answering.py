@@ -142,7 +142,7 @@ def order_of(image: str, question: MultipleChoice, *, seed: int, turn: int) -> t
 
 
 def credit(logprobs: Sequence[float], answer: int, *, soft: bool = False) -> float:
-    """What an answered question is worth, 0 to 1: 1 if the right option is the likeliest, 1/m if it is one of m that are.
+    """Reward of an answered question, 0 to 1: 1 if the right option is the likeliest, 1/m if it is one of m that are.
 
     Args:
         logprobs: of each option.
@@ -172,7 +172,7 @@ def answered(
         questions: of the images.
         turns: how often each question is asked, with its options in another order each time.
         seed: of the orders.
-        soft: see :func:`credit`.
+        soft: see ``credit``.
     """
     asked, owner = [], []
     for row, (image, caption) in enumerate(pairs):
@@ -189,7 +189,7 @@ def answered(
 class QuestionAnswering:
     """The share of an image's questions that a reader answers right from the caption alone, 0 to 1.
 
-    The reader never sees the image, so a caption is worth what it tells. Options are shuffled by a permutation that the seed,
+    The reader never sees the image, so a caption's reward is what it states. Options are shuffled by a permutation that the seed,
     the image and the question decide. The same permutations hold for all captions of an image.
 
     Source: Xing, Dong, Zang, Cao, Liang, Huang, Wang, Wu and Lin, "CapRL: Stimulating Dense Image Caption Capabilities via
@@ -201,9 +201,9 @@ class QuestionAnswering:
     has a vision-language model write them, and keeps those that cannot be answered without the image (``tellapart questions
     --model`` does both).
 
-    Pitfalls: what nobody asks is worth nothing, and false statements that no question touches cost nothing: add a reward for
-    truth. A reader may answer from the question alone; compare with the floor, the accuracy without a caption. Long captions
-    win. An image without questions gives every caption 0, which teaches nothing.
+    Pitfalls: facts without a question add nothing to the reward, and false statements that no question touches cost
+    nothing: add a reward for truth. A reader may answer from the question alone; compare with the floor, the accuracy without
+    a caption. Long captions win. An image without questions gives every caption 0, which teaches nothing.
 
     Args:
         reader: answers from captions.

@@ -72,7 +72,7 @@ class KnownImages:
 class Scorer:
     """Scores captions of images that come as objects, paths or bytes.
 
-    Calls from several threads, as of verl's reward loop, take turns: neither caches nor tokenizers bear two at once.
+    Calls from several threads, as of verl's reward loop, take turns, because caches and tokenizers are not thread-safe.
 
     Args:
         name: of the reward.
@@ -104,7 +104,7 @@ class Scorer:
         Args:
             texts: N captions.
             images: N pictures, paths, or dicts of bytes and path; lists of one of these count as that one.
-            references: N lists of human captions; one caption may stand alone.
+            references: N lists of human captions; a single caption need not be in a list.
 
         Raises:
             UsageError: a caption has several images, or an image cannot be read.
@@ -229,16 +229,16 @@ def for_verl(
     ``extra_info`` too, else from ``ground_truth``. A caption that lacks what the reward needs is an error.
 
     Args:
-        reward: as for :func:`for_trl`.
+        reward: as for ``for_trl``.
         model: likewise.
         images: key of ``extra_info`` with the image.
         references: key of ``extra_info`` with human captions.
-        device: likewise; verl computes rewards in processes without a GPU unless it is told otherwise.
+        device: likewise; verl computes rewards in processes without a GPU unless it is configured otherwise.
         opening: likewise.
         options: likewise.
 
     Raises:
-        UsageError: as for :func:`for_trl`.
+        UsageError: as for ``for_trl``.
 
     Example::
 
@@ -382,7 +382,7 @@ def _listed(value: Any) -> list[str]:
 def _opened(picture: Any) -> tuple[str, Image.Image]:
     """A picture as RGB, and a name that tells it from others: its path, or a hash of its content.
 
-    Files and bytes are decoded as a recipe's data are. A PIL image is taken as it stands, since its pixels are what the trainer's
+    Files and bytes are decoded as a recipe's data are. A PIL image is taken as it is, since its pixels are what the trainer's
     model sees.
     """
     from PIL import Image

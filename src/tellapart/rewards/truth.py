@@ -1,4 +1,4 @@
-"""A reward for saying only what is true: the log-probability of a match."""
+"""A reward for true captions: the log-probability of a match."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ class Truth:
     p is the softmax of a matcher's two logits: of the matching head of BLIP or BLIP-2 its probability of a match, of a model
     that is asked its share of *yes* among yes and no, of a late-interaction listener its own probability. The logarithm makes
     a caption that is surely false cost more than any detail gains, where the positive logit itself
-    (:class:`~tellapart.rewards.matching.Matching`) still pays for further true words. Alone, this reward shortens captions
-    to what is always true: add :class:`~tellapart.rewards.likelihood.Likelihood` or another reward for detail.
+    (``Matching``) still rewards further true words. Alone, this reward shortens captions
+    to what is always true: add ``Likelihood`` or another reward for detail.
 
     Args:
         matcher: a frozen matching head, late-interaction listener, or model that is asked a question.

@@ -21,7 +21,7 @@ class VqaScoreMatcher(YesNoMatcher):
     """A model that is asked as VQAScore asks; the score is P(Yes), from 0 to 1.
 
     P is the probability, over the whole vocabulary, that the answer begins with the word *Yes*: one spelling, with the token
-    that the tokenizer begins it with. :class:`~tellapart.rewards.yes_no.YesNoMatcher` differs in three things: its question is
+    that the tokenizer begins it with. ``YesNoMatcher`` differs in three things: its question is
     our own, it sums over spellings (yes, Yes, YES, with and without a space), and its score is the log-odds against *no*, which
     does not change where a model prefers some third answer.
 
@@ -63,7 +63,7 @@ class VqaScoreMatcher(YesNoMatcher):
 
 
 class VqaScore:
-    """P(Yes) of each caption, 0 to 1: see :class:`VqaScoreMatcher` for source, scale and departures.
+    """P(Yes) of each caption, 0 to 1: see ``VqaScoreMatcher`` for source, scale and departures.
 
     Args:
         matcher: one of kind ``vqa_score``.

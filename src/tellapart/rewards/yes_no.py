@@ -28,11 +28,11 @@ YES, NO = ("yes", "Yes", "YES"), ("no", "No", "NO")
 
 
 class YesNoMatcher(PairMatcher):
-    """LLaVA, PaliGemma, Idefics3, SmolVLM, Qwen2-VL, Qwen2.5-VL or Qwen3-VL, read once a caption and made to answer nothing.
+    """LLaVA, PaliGemma, Idefics3, SmolVLM, Qwen2-VL, Qwen2.5-VL or Qwen3-VL, read once per caption; nothing is generated.
 
     The score is the log-odds ``log P(yes) - log P(no)`` of the first token of the answer, in nats, unbounded and 0 where the
     model cannot tell. P is summed over spellings: yes, Yes, YES, each with and without a space, where it is one token of the
-    vocabulary (if none is, the first tokens of "yes" and "no" stand for them). The image tower runs once an image; the model's
+    vocabulary (if none is, the first tokens of "yes" and "no" are used). The image tower runs once per image; the model's
     chat template writes the question. Special tokens in a caption are read as a space.
 
     Attributes:
@@ -51,7 +51,7 @@ class YesNoMatcher(PairMatcher):
         batch_size: int = 32,
         autocast: Precision = "float32",
     ) -> None:
-        """See :meth:`from_pretrained`; ``family`` reads a loaded model."""
+        """See ``from_pretrained``; ``family`` reads a loaded model."""
         kind = family.model.config.model_type
         if not isinstance(family, Prompted):
             raise UsageError(
@@ -166,7 +166,7 @@ def answers(tokenizer: Any) -> tuple[list[int], list[int]]:
     """Ids of the tokens that say yes, and of those that say no.
 
     Raises:
-        UsageError: they cannot be told apart by one token.
+        UsageError: they do not differ in one token.
     """
     yes, no = (one_token(tokenizer, words) for words in (YES, NO))
     if not yes or not no:

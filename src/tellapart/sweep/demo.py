@@ -62,7 +62,7 @@ def _present(study: Study, page: Path) -> tuple[str, Comparison, Path]:
 
 
 def _beside(first: EvaluationResult, result: EvaluationResult) -> EvaluationResult:
-    """A result that may stand beside the first; how its captions were drawn, if otherwise, is said in a note."""
+    """A result that may be compared with the first; how its captions were drawn, if otherwise, is said in a note."""
     drawn = result.protocol.decoding
     if drawn == first.protocol.decoding:
         return result

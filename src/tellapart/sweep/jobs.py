@@ -115,7 +115,7 @@ def run_jobs(jobs: Sequence[Job], description: str, *, workers: int = 2) -> list
 
 @contextmanager
 def _interruptible() -> Iterator[None]:
-    """While the block runs, SIGTERM and SIGHUP end it as Ctrl-C does, so that its processes do not go on without it."""
+    """While the block runs, SIGTERM and SIGHUP end it as Ctrl-C does, so that its processes do not outlive it."""
 
     def stop(number: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt

@@ -62,7 +62,7 @@ class Measured:
 
 
 def measure_again(folder: Path) -> str:
-    """What to do about a damaged evaluation: its measurement counts as done while :data:`DONE_FILE` is there."""
+    """What to do about a damaged evaluation: its measurement counts as done while ``DONE_FILE`` is there."""
     done = next((place / DONE_FILE for place in folder.parents if (place / DONE_FILE).exists()), None)
     return f"{'run' if done is None else f'delete {done} and run'} the same command again, which measures it again."
 
@@ -109,7 +109,7 @@ class Curve:
         recipe: the recipe's file.
         knob: the option that varies along the curve; None for a single point.
         points: in the knob's order.
-        start: the start models, one a seed where the seed redraws them.
+        start: the start models, one per seed where the seed redraws them.
     """
 
     label: str
@@ -190,7 +190,9 @@ def read_curves(folder: Path) -> list[Curve]:
         value = json.loads(path.read_text(encoding="utf-8"))
         return [_curve_from(entry, folder) for entry in value["curves"]]
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise UsageError(f"{path} is no frontier ({error}): name the --output_dir of one, or run it again.") from error
+        raise UsageError(
+            f"{path} is not a frontier ({error}): name the --output_dir of one, or run it again."
+        ) from error
 
 
 def _curve_json(curve: Curve, home: Path) -> dict[str, Any]:

@@ -37,7 +37,7 @@ def run(
     """Train what is missing, measure it, and write the page; a mistake of the user ends it with one sentence.
 
     Args:
-        path: of the study file, or of the Python file beside it.
+        path: of the study file, or of the Python file next to it.
         claims: decides what was expected.
         sections: further parts of the page.
         derive: further metrics, of saved captions.

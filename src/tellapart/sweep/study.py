@@ -148,7 +148,7 @@ class Study:
         return [replace(tasks[0], times=True, steps=0) for tasks in self.measured.values() if tasks[0].trains]
 
     def run(self, *, workers: int = 2) -> None:
-        """Search, choose, train and measure every seed; then time steps with nothing beside them.
+        """Search, choose, train and measure every seed; then time steps with nothing else running.
 
         Raises:
             UsageError: a training failed, or a listener fails its probe; finished trainings are kept.
@@ -183,7 +183,7 @@ class Study:
         return self.checkpoints(task, decoding).get(point)
 
     def checkpoints(self, task: Task, decoding: str | None = None) -> dict[str, Measured]:
-        """Checkpoint -> its evaluation on test. What stands for ``selected`` where a recipe selects none is the last step, and
+        """Checkpoint -> its evaluation on test. Where a recipe selects none, ``selected`` is the last step, and
         of a start captioner its only measurement.
 
         Args:

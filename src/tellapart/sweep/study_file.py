@@ -64,7 +64,7 @@ class StudyFile:
         title: of the page.
         page: the Markdown file that is written.
         rows: name -> row, in the order of the tables.
-        introduction: text under the title, from the Markdown file beside the study's.
+        introduction: text under the title, from the Markdown file next to the study's.
         seeds: of the measured points; the first one also searches.
         measure: options of ``tellapart score`` for test; of several ``num_beams`` each is measured, ``samples`` with the first.
         tables: heading -> columns.

@@ -114,7 +114,7 @@ class Task:
 
     @cached_property
     def steps_of(self) -> dict[str, int]:
-        """``selected`` and ``last`` -> step; where nothing selects, the last step stands for both."""
+        """``selected`` and ``last`` -> step; where nothing selects, both are the last step."""
         told = json.loads((self.folder / TRAINED_FILE).read_text(encoding="utf-8"))
         return {name: told["last"] if step is None else step for name, step in told.items()}
 
@@ -285,7 +285,7 @@ def carry_out(folder: Path, asked_file: Path) -> None:
 
     Args:
         folder: of the task.
-        asked_file: what :meth:`Task.write` wrote.
+        asked_file: what ``write`` wrote.
 
     Raises:
         UsageError: the recipe or a measurement cannot be carried out.

@@ -25,7 +25,7 @@ Resolved = dict[str, Any]
 """A recipe with every option, as it is written."""
 
 OF_ONE_CALL = ("output_dir", "resume_from_checkpoint")
-"""Options of one call, which are no part of a training."""
+"""Options of one call, which are not part of a training."""
 
 DECIDES_START = ("captioner", "data", "listener", "own_listener", "evaluation")
 """Sections that decide what a start model scores."""
@@ -139,7 +139,7 @@ def measure(model: str, recipe: Resolved, options: Mapping[str, Any], *, name: s
 
 
 def evaluation_of(recipe: Resolved, *, split: str, meteor: bool = False) -> Evaluation:
-    """The evaluation of a recipe on a split, for captions that nobody draws."""
+    """The evaluation of a recipe on a split, for captions that are not sampled."""
     evaluation = Recipe.load(recipe, {"evaluation.split": split, "evaluation.meteor": meteor}).build().evaluate
     assert evaluation is not None, "the evaluation has a split"
     return evaluation

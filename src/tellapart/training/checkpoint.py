@@ -29,7 +29,7 @@ STATE = "trainer_state.json"
 OPTIMIZER = "optimizer.pt"
 WEIGHTS = "model.safetensors"
 FILES = ("run.json", "metrics.jsonl", STATE, "nonfinite.json")
-"""What the loop writes beside the checkpoints."""
+"""What the loop writes next to the checkpoints."""
 
 # Options that may differ on resuming without a word: they do not touch what is computed.
 _LENGTH = {"max_steps", "num_train_epochs"}
@@ -63,9 +63,9 @@ class State:
         effective_batch_size: images in a step.
         world_size: processes that shared a step.
         data: fingerprint of the training data.
-        selection: see :meth:`tellapart.training.selection.Selection.state`.
+        selection: see ``state``.
         config: the run's options.
-        doctor: see :meth:`tellapart.training.doctor.Doctor.state`.
+        doctor: see ``state``.
         ended: why the run was ended before its last step; empty if it was not.
     """
 
@@ -162,7 +162,7 @@ def read_state(folder: Path) -> State:
     """Where the run that wrote the checkpoint stood.
 
     Raises:
-        UsageError: the folder is missing, or is no complete checkpoint.
+        UsageError: the folder is missing, or is not a complete checkpoint.
     """
     if not folder.is_dir():
         raise UsageError(
@@ -178,11 +178,13 @@ def read_state(folder: Path) -> State:
 
 
 def _incomplete(folder: Path, what: str) -> UsageError:
-    return UsageError(f"{folder} is no complete checkpoint ({what}): restore it, or delete it and resume from another.")
+    return UsageError(
+        f"{folder} is not a complete checkpoint ({what}): restore it, or delete it and resume from another."
+    )
 
 
 def find(config: TrainConfig) -> Path | None:
-    """The checkpoint to resume from, or None to start anew.
+    """The checkpoint to resume from, or None to start from step 0.
 
     Raises:
         UsageError: no checkpoint exists, or resuming would overwrite what a run has already written.
@@ -209,7 +211,7 @@ def resume(config: TrainConfig, fresh: State, optimizer: Optimizer) -> State:
     """Where the run begins: at ``fresh``, or at a checkpoint, which is then loaded.
 
     Raises:
-        UsageError: see :func:`find`, :func:`read_state`, :func:`check_resumable` and :func:`load`.
+        UsageError: see ``find``, ``read_state``, ``check_resumable`` and ``load``.
     """
     folder = find(config)
     if folder is None:
@@ -224,11 +226,11 @@ def check_resumable(folder: Path, saved: State, now: State) -> None:
     """Hold a checkpoint against the run that resumes from it.
 
     Raises:
-        UsageError: seed, images a step or data differ, so that it would be another run; or later checkpoints are there.
+        UsageError: seed, images per step or data differ, so that it would be another run; or later checkpoints are there.
     """
     pairs = {
         "seed": (saved.config["seed"], now.config["seed"]),
-        "images a step (per_device_train_batch_size x gradient_accumulation_steps x devices)": (
+        "images per step (per_device_train_batch_size x gradient_accumulation_steps x devices)": (
             saved.effective_batch_size,
             now.effective_batch_size,
         ),
@@ -268,7 +270,7 @@ def tidy(output_dir: Path) -> None:
 
 
 def prune(output_dir: Path, limit: int | None) -> None:
-    """Remove all but the newest ``limit`` checkpoints; ``best/`` is no checkpoint of this kind and stays."""
+    """Remove all but the newest ``limit`` checkpoints; ``best/`` is not one of them and stays."""
     present = list(checkpoints(output_dir).values())
     for folder in present[: len(present) - limit] if limit else []:
         # Renamed first: a folder of that name is always complete, whenever this process is killed.

@@ -105,7 +105,7 @@ class TrainConfig:
                 raise UsageError(f"{name}={getattr(self, name)!r} is unknown: choose one of {', '.join(choices)}.")
         self._require_step_options()
         if self.best_floor and self.metric_for_best_model is None:
-            raise UsageError(f"best_floor={self.best_floor} selects nothing by itself: set metric_for_best_model too.")
+            raise UsageError(f"best_floor={self.best_floor} selects nothing on its own: set metric_for_best_model too.")
         if self.on_hack != "warn" and self.eval_steps is None:
             raise UsageError(f"on_hack={self.on_hack!r} acts on evaluations during training: set eval_steps too.")
         if self.on_hack == "rollback" and self.metric_for_best_model is None:
@@ -143,7 +143,7 @@ class TrainConfig:
         return min(4, os.cpu_count() or 1) if device == "cuda" and sys.platform == "linux" else 0
 
     def total_steps(self, images: int, effective_batch_size: int) -> int:
-        """Optimiser steps of the whole run, for this many images and images a step."""
+        """Optimiser steps of the whole run, for this many images and images per step."""
         if self.max_steps is not None:
             return self.max_steps
         return max(1, math.ceil(self.num_train_epochs * images / effective_batch_size))

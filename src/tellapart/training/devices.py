@@ -18,7 +18,7 @@ from torch.nn import Parameter
 from tellapart.errors import UsageError
 from tellapart.training.config import TrainConfig
 
-BUCKET = 2**24  # numbers summed in one collective: large enough to be fast, small beside the gradients themselves
+BUCKET = 2**24  # numbers summed in one collective: large enough to be fast, small next to the gradients themselves
 
 
 class Devices:
@@ -35,7 +35,7 @@ class Devices:
         if config.report_to != "none" and find_spec(config.report_to) is None:
             raise UsageError(f"report_to={config.report_to!r} needs a package: pip install {config.report_to}.")
         self.accelerator = Accelerator(
-            # Without being told, it lets processes of one launch run alone, each as if it were the only one.
+            # By default, it lets processes of one launch run alone, each as if it were the only one.
             cpu=not torch.accelerator.is_available(),
             log_with=None if config.report_to == "none" else config.report_to,
             project_config=ProjectConfiguration(
@@ -83,7 +83,7 @@ class Devices:
         return joined.to(tensor.device, kind)
 
     def gather_objects(self, value: Any) -> list[Any]:
-        """One value a device, in rank order."""
+        """One value per device, in rank order."""
         if self.world_size == 1:
             return [value]
         values: list[Any] = [None] * self.world_size

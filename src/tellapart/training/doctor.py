@@ -1,4 +1,4 @@
-"""The doctor: watches the log while training, says what goes wrong in plain words, and ends a run that is being hacked.
+"""The doctor: watches the log during training, warns of faults in plain words, and ends a run that is being hacked.
 
 Its rules are those of ``tellapart.verdicts``, which reports and ``tellapart doctor`` read, too. What it knows is in each
 checkpoint, so that a resumed run is judged like one that was never stopped.
@@ -21,7 +21,7 @@ from tellapart.verdicts.examine import Examination
 from tellapart.verdicts.rules import EVAL_PREFIX, HACKED, LOG_PREFIX, log_key
 
 VERDICTS, HACKED_KEY, ROLLED_BACK = (f"{LOG_PREFIX}{name}" for name in ("verdicts", "hacked", "rolled_back_to"))
-"""Logged with the verdicts themselves: how many hold, for how many evaluations in a row one of ``HACKED`` did, and the step
+"""Logged with the warnings themselves: how many hold, for how many evaluations in a row one of ``HACKED`` did, and the step
 whose weights a run ended with."""
 
 _log = logging.getLogger(__name__)
@@ -32,7 +32,7 @@ class Doctor:
 
     Args:
         config: ``best_floor``, ``on_hack`` and ``hack_patience`` are read here.
-        state: what :meth:`state` gave, when a run is resumed; empty at the start.
+        state: what ``state`` gave, when a run is resumed; empty at the start.
         history: lines of a resumed run, for checkpoints that were written before there was a doctor.
         speaks: whether this process warns.
     """
@@ -46,10 +46,10 @@ class Doctor:
             self._examination.take(line)
 
     def look(self, step: int, values: Mapping[str, float]) -> dict[str, float]:
-        """What to log in addition to ``values``; warns of verdicts that did not hold before.
+        """Figures to log in addition to ``values``; logs warnings that did not hold before.
 
-        A verdict is logged from the first time that it holds, with the number of logged values in a row that it has (0 once
-        it is over), and evaluations with the number of verdicts that hold.
+        A warning is logged from the first time that it holds, with the number of logged values in a row that it has (0 once
+        it is over), and evaluations with the number of warnings that hold.
         """
         before = self._examination.lasted()
         found = self._examination.take({"step": step, **values})
@@ -91,7 +91,7 @@ class Doctor:
             _log.warning("doctor: %s", sentence)
 
     def state(self) -> dict[str, Any]:
-        """What a resumed run needs to know."""
+        """State for a resumed run."""
         return self._examination.state()
 
 

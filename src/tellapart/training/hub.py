@@ -29,7 +29,7 @@ def push(captioner: Path, name: str, *, card: str, private: bool = False, api: H
         api: connection to the hub; default: the logged-in user's.
 
     Raises:
-        UsageError: the name cannot be used, nobody is logged in, the hub cannot be reached, or it refuses.
+        UsageError: the name cannot be used, no one is logged in, the hub cannot be reached, or it refuses.
     """
     from huggingface_hub import HfApi
 
@@ -80,13 +80,13 @@ def require_login() -> None:
 
     if not get_token():
         raise UsageError(
-            "nobody is logged in to the Hugging Face hub: run hf auth login, or set HF_TOKEN to a token that may write."
+            "no one is logged in to the Hugging Face hub: run hf auth login, or set HF_TOKEN to a token that may write."
         )
 
 
 @contextmanager
 def hub_errors(name: str) -> Iterator[None]:
-    """What goes wrong with the hub while the block runs, as one sentence.
+    """Turn errors of the hub inside the block into one sentence.
 
     Raises:
         UsageError: with its remedy.
@@ -97,12 +97,12 @@ def hub_errors(name: str) -> Iterator[None]:
     unreachable = (
         vars(errors).get("HTTPError", OSError),
         OSError,
-    )  # of whichever library the hub's client speaks through
+    )  # of whichever HTTP library the hub's client uses
     try:
         yield
     except LocalTokenNotFoundError as error:
         raise UsageError(
-            f"{name} cannot be pushed to, because nobody is logged in: run hf auth login, or set HF_TOKEN."
+            f"{name} cannot be pushed to, because no one is logged in: run hf auth login, or set HF_TOKEN."
         ) from error
     except OfflineModeIsEnabled as error:
         raise UsageError(f"{name} cannot be pushed to while HF_HUB_OFFLINE is set: unset it.") from error

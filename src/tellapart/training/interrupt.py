@@ -32,7 +32,7 @@ class Interrupts:
         if self.requested and kind is None:
             raise KeyboardInterrupt(
                 "stopped on request; this training had just ended"
-            )  # the caller may go on otherwise
+            )  # the caller may continue otherwise
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         if self.requested:

@@ -1,4 +1,4 @@
-"""What a run says of itself: exact means over a step, ``metrics.jsonl``, trackers and the progress bar."""
+"""Logs of a run: exact means over a step, ``metrics.jsonl``, trackers and the progress bar."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class RunLog:
     Args:
         config: the run's options.
         devices: decides who writes, and holds the trackers.
-        step: the step the run starts from; older lines are kept, later ones dropped: they will be written anew.
+        step: the step the run starts from; older lines are kept, later ones dropped: they will be written again.
     """
 
     def __init__(self, config: TrainConfig, devices: Devices, step: int) -> None:

@@ -49,7 +49,7 @@ def train(
     number of evaluations, nor stopping and resuming changes the weights.
 
     Args:
-        objective: an ``nn.Module`` whose children are trained; weights change in place. A frozen reference is no child;
+        objective: an ``nn.Module`` whose children are trained; weights change in place. A frozen reference is not a child;
             on resuming, too, it must have been built from the start model.
         data: the training images.
         config: how to train.
@@ -79,7 +79,7 @@ def train(
 
 @dataclass
 class _Training:
-    """One call of :func:`train`: its parts, wired together by :meth:`begin`."""
+    """One call of ``train``: its parts, wired together by ``begin``."""
 
     objective: Any  # both an Objective and an nn.Module, which no type can say
     data: TrainingData

@@ -14,7 +14,7 @@ STATES = 2
 
 @dataclass(frozen=True)
 class PartMemory:
-    """What a part of a training takes, weights that an earlier part has left out.
+    """Memory of a part of a training, without weights that an earlier part counts.
 
     Args:
         name: of the part.
@@ -99,7 +99,7 @@ def _modules(thing: Any, name: str, own: set[int], seen: set[int]) -> Iterator[t
 
 
 def _held(thing: Any, name: str) -> Iterable[tuple[str, Any]]:
-    """What a container or an object of ours holds, by names."""
+    """The content of a container or an object of this package, by names."""
     if isinstance(thing, (Mapping, list, tuple)) and len(thing) > _MOST:
         return ()
     if isinstance(thing, Mapping):

@@ -24,7 +24,7 @@ _COURSES: dict[str, Callable[[float], float]] = {
 def learning_rate_factor(
     kind: str, step: int, total: int, warmup: float, *, interval: Fraction | None = None, gamma: float = 1.0
 ) -> float:
-    """What the highest learning rate is multiplied by at step ``step``, counted from 0.
+    """Factor of the highest learning rate at step ``step``, counted from 0.
 
     Equal to Hugging Face's ``get_scheduler`` of that name. ``step``, which it lacks, is torch's ``StepLR``:
     ``gamma ** floor(step / interval)``, warm-up on top.
@@ -150,7 +150,7 @@ class Optimizer:
         lr_interval: steps between two changes of the learning rate (``TrainConfig.lr_interval``).
 
     Raises:
-        UsageError: see :class:`Settings`, :func:`trained_parts` and :func:`require_full_precision`.
+        UsageError: see ``Settings``, ``trained_parts`` and ``require_full_precision``.
     """
 
     def __init__(
@@ -191,7 +191,7 @@ class Optimizer:
             torch._foreach_div_(gradients, divisor)
 
     def clip(self) -> dict[str, Tensor]:
-        """Clip each part; returns the norms before (see :func:`clip_gradients`)."""
+        """Clip each part; returns the norms before (see ``clip_gradients``)."""
         parts: dict[str, Sequence[Parameter]] = {part: list(named.values()) for part, named in self.parts.items()}
         return clip_gradients(parts, self.settings.max_norm, self.settings.max_value)
 
@@ -214,7 +214,7 @@ class Optimizer:
         return states
 
     def load_state(self, states: dict[str, dict[str, Tensor]]) -> None:
-        """Take back what :meth:`state` gave.
+        """Take back what ``state`` gave.
 
         Raises:
             UsageError: it is of parameters that this objective does not train, or of other shapes.
@@ -224,7 +224,7 @@ class Optimizer:
         for name, state in states.items():
             if name not in known or state["exp_avg"].shape != known[name].shape:
                 raise UsageError(
-                    f"the checkpoint's optimizer.pt tells of {name}, which this run does not train in that shape: "
+                    f"the checkpoint's optimizer.pt holds {name}, which this run does not train in that shape: "
                     "resume with the model and the objective of the run that wrote it."
                 )
             parameter = known[name]

@@ -1,4 +1,4 @@
-"""What remains of a training: its folder, and what is said of it there."""
+"""Finished trainings: the folder and the records in it."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ class Selection:
 
     Args:
         config: ``metric_for_best_model``, ``greater_is_better`` and ``best_floor`` are read here.
-        state: what :meth:`state` gave, when a run is resumed; empty or none at the start.
+        state: what ``state`` gave, when a run is resumed; empty or none at the start.
     """
 
     def __init__(self, config: TrainConfig, state: Mapping[str, Any] | None = None) -> None:
@@ -76,7 +76,7 @@ class Selection:
         return True
 
     def state(self) -> dict[str, Any]:
-        """What a resumed run needs to know."""
+        """State for a resumed run."""
         return {"start": self.start, "best": None if self.best is None else asdict(self.best)}
 
 

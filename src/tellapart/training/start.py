@@ -1,4 +1,4 @@
-"""What is checked before the first step."""
+"""Checks before the first step."""
 
 from __future__ import annotations
 

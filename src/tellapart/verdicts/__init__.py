@@ -1,1 +1,1 @@
-"""What a training's log shows to go wrong: the one set of rules that training, reports and ``tellapart doctor`` read."""
+"""Faults in a training's log: the one set of rules that training, reports and ``tellapart doctor`` read."""

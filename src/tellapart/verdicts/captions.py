@@ -1,4 +1,4 @@
-"""The rules that read captions alone, for captions of any origin: human captions of the same images take the place of a start.
+"""The rules that read captions alone, for captions of any origin: human captions of the same images replace the start model's.
 
 Limits are those of the rules on logs (``rules.py``), so that there is one of each. They were checked on published captioners
 (docs/results/captioners.md), and that of *few words* was set on them.
@@ -34,7 +34,7 @@ class CaptionRule:
         limit: the figure of human captions -> the limit.
         above: whether the values above the limit are the wrong ones.
         says: what it means and what to do.
-        change: whether it may be intended, so that it is told and not warned of.
+        change: whether it may be intended, so that it is reported and not warned of.
     """
 
     name: str
@@ -129,7 +129,7 @@ def examine_captions(figures: Mapping[str, float], human: Mapping[str, float] | 
 
     Args:
         figures: of the captions.
-        human: the same of human captions; by default :data:`HUMAN`, without rules on length.
+        human: the same of human captions; by default ``HUMAN``, without rules on length.
 
     Example:
         >>> [verdict.rule.name for verdict in examine_captions({"bad_endings": 34.4, "types_in_1000": 553.0})]

@@ -37,7 +37,7 @@ class Verdict:
         key: of the log.
         step: where the value was logged.
         value: what was logged.
-        began: step of the value that it is held against, see :class:`Examination`.
+        began: step of the value that it is held against, see ``Examination``.
         first: that value.
         limit: what was passed.
         looks: values in a row, this one included, that are past it.
@@ -69,23 +69,23 @@ class Verdict:
 
 
 class Examination:
-    """What was seen of a log so far: early and last values of what rules read, and how long each rule is broken.
+    """State of reading a log: early and last values of what rules read, and how long each rule is broken.
 
-    Rules that learning to speak would break wait for the first evaluation of a captioner that speaks (``SPEAKS``). The others,
-    those of ``floor`` among them, start at step 0; where babble has little of a quality, what that evaluation has of it counts
-    instead, if it is more.
+    Rules that early training would break wait for the first evaluation of a trained captioner (``SPEAKS``). The others,
+    those of ``floor`` among them, start at step 0. For metrics on which an untrained captioner scores low, the value of that
+    evaluation counts instead, if it is higher.
 
     Args:
         floor: metric -> share of its value at step 0 that must be kept, such as a run's ``best_floor``; it replaces the rule of
             the same metric.
-        state: what :meth:`state` gave, when a run is resumed; empty or none at the start.
+        state: what ``state`` gave, when a run is resumed; empty or none at the start.
     """
 
     def __init__(self, floor: Mapping[str, float] | None = None, state: Mapping[str, Any] | None = None) -> None:
         self.rules = with_floor(floor or {})
         self._keys = {rule.key for rule in self.rules} | {_REWARD} | {rule.rises for rule in self.rules if rule.rises}
         self._first: dict[str, Logged] = _pairs(state["first"]) if state else {}
-        # Checkpoints that were written before there were two starts have one, of captioners that speak.
+        # Checkpoints that were written before there were two starts have one, of captioners that form captions.
         self._spoken: dict[str, Logged] = _pairs(state.get("spoken", state["first"])) if state else {}
         self._last: dict[str, float] = dict(state["last"]) if state else {}
         self._rows: dict[str, int] = dict(state["rows"]) if state else {}
@@ -95,7 +95,7 @@ class Examination:
         """The verdicts that hold at a line, of rules whose key it has; lines come by rising step.
 
         Args:
-            line: ``step``, and whatever was logged; what is no finite number is passed over.
+            line: ``step``, and whatever was logged; values that are not finite numbers are skipped.
         """
         step = int(line["step"])
         values = {key: float(value) for key, value in line.items() if key in self._keys and _is_number(value)}
@@ -126,7 +126,7 @@ class Examination:
 
     @property
     def waiting(self) -> list[str]:
-        """The rules whose metric was measured, and that have nothing to be held against since no such evaluation speaks."""
+        """The rules whose metric was measured, and that have nothing to compare with, since no evaluation passes ``SPEAKS``."""
         waiting = [rule.name for rule in self.rules if rule.key in self._first and self._start(rule) is None]
         return list(dict.fromkeys(waiting))
 
@@ -147,7 +147,7 @@ class Examination:
         return rows
 
     def state(self) -> dict[str, Any]:
-        """What a resumed run needs to know, as JSON can hold it."""
+        """State for a resumed run, as JSON can hold it."""
         starts = {"first": dict(self._first), "spoken": dict(self._spoken)}
         return {**starts, "last": dict(self._last), "rows": dict(self._rows), "told": self._told}
 
@@ -202,7 +202,7 @@ def examine(lines: Iterable[Mapping[str, Any]], *, floor: Mapping[str, float] | 
 
     Args:
         lines: of ``metrics.jsonl``.
-        floor: see :class:`Examination`.
+        floor: see ``Examination``.
     """
     examination = Examination(floor)
     return [verdict for line in lines for verdict in examination.take(line)]

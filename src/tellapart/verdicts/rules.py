@@ -1,6 +1,6 @@
-"""The signs that a training goes wrong, each with its limit and the setting to change.
+"""Signs of a failing training, each with its limit and the setting to change.
 
-A rule holds a logged value against an early one of the same log (see :class:`Rule`), since what is usual differs from data to
+A rule holds a logged value against an early one of the same log (see ``Rule``), since what is usual differs from data to
 data; some have a limit of their own. Apart from the CIDEr floor, which a run's own ``best_floor`` replaces, the limits are rules
 of thumb: a verdict says where to look, not what is wrong. docs/how-to/doctor.md tells where each limit comes from.
 """
@@ -23,27 +23,27 @@ def from_first(first: Logged | None, spoken: Logged | None) -> Logged | None:
 
     Args:
         first: that value.
-        spoken: the value of the first evaluation of a captioner that speaks; none before it.
+        spoken: the value of the first evaluation of a captioner that forms captions; none before it.
     """
     return first
 
 
 def from_spoken(first: Logged | None, spoken: Logged | None) -> Logged | None:
-    """The first evaluation of a captioner that speaks: for what learning to speak makes worse, or babble has the worst of.
+    """The first evaluation of a captioner that forms captions: for metrics that are worst, or best, before it does.
 
     Args:
-        first: see :func:`from_first`.
-        spoken: see :func:`from_first`.
+        first: see ``from_first``.
+        spoken: see ``from_first``.
     """
     return spoken
 
 
 def from_higher(first: Logged | None, spoken: Logged | None) -> Logged | None:
-    """The higher of the two: for what babble has little of, so that what step 0 had counts and what was learned does, too.
+    """The higher of the two: for metrics that an untrained captioner scores low on, so that both step 0 and later gains count.
 
     Args:
-        first: see :func:`from_first`.
-        spoken: see :func:`from_first`.
+        first: see ``from_first``.
+        spoken: see ``from_first``.
     """
     return max((one for one in (first, spoken) if one), key=lambda one: one[1], default=None)
 
@@ -58,13 +58,13 @@ class Rule:
         limit: the value at the start -> the limit, both on the log's scale.
         above: whether the values above the limit are the wrong ones.
         says: what it means and which setting to change, for a reader who does not know the metric.
-        start: which value it is held against: :func:`from_first`, :func:`from_spoken` or :func:`from_higher`.
+        start: which value it is held against: ``from_first``, ``from_spoken`` or ``from_higher``.
         absolute: whether the first value can be wrong already, since the limit does not follow it (everywhere).
-        looks: logged values in a row that must be wrong before it is told; single steps of training are noisy.
+        looks: logged values in a row that must be wrong before a warning; single steps of training are noisy.
         rises: a key that must be above its own start meanwhile.
         size: whether the sign of the value does not matter.
         measured_by: the setting that has the key measured, where not every evaluation does.
-        change: whether training may be meant to do this, so that it is told in reports and not warned of.
+        change: whether training may be meant to do this, so that it is reported and not warned of.
     """
 
     name: str
@@ -109,8 +109,8 @@ NON_FINITE = f"{LOG_PREFIX}non_finite"
 """Logged as 1 by a training that stops because a number of its is not finite."""
 
 SPEAKS = {"eval_repetition": 50.0, "eval_most_common_caption": 50.0}
-"""What an evaluation of a captioner that speaks has at most. An untrained one says one word again and again, or the same to every
-image: as it learns, captions get shorter and name more, which is nothing that goes wrong."""
+"""What an evaluation of a captioner that forms captions has at most. An untrained one repeats one word, or gives
+every image the same caption: as it learns, captions get shorter and name more, which is not a fault."""
 
 _SLOWER = "lower learning_rate or max_steps"
 _TIE = "tie the captioner to its start (objective.kl_coef or objective.beta, where the method has one)"
@@ -164,7 +164,7 @@ RULES = (
         plus(5.0),
         True,
         "Captions run into the longest length: raise evaluation.max_new_tokens, or, where that is far above the references' "
-        "length, lower learning_rate, since the captioner unlearns to stop.",
+        "length, lower learning_rate, since the captioner no longer ends its captions.",
         start=from_spoken,
     ),
     Rule(
@@ -198,7 +198,7 @@ RULES = (
         "eval_mean_length",
         share(1.5),
         True,
-        f"Captions grow, so the reward may pay for words, not for truth: {_SLOWER}, or {_TIE}.",
+        f"Captions grow, so the reward may favour words, not truth: {_SLOWER}, or {_TIE}.",
         change=True,
         start=from_spoken,
     ),
@@ -207,7 +207,7 @@ RULES = (
         "eval_mean_length",
         share(0.67),
         False,
-        "Captions shrink, so the reward may pay for saying little: lower learning_rate, or change the weights of reward.",
+        "Captions shrink, so the reward may favour saying little: lower learning_rate, or change the weights of reward.",
         start=from_spoken,
     ),
     Rule(
@@ -259,7 +259,7 @@ RULES = (
         "eval_judge_R@1",
         plus(-2.0),
         False,
-        "The reward's listener hears more than before and the judge less, so captions please one listener alone: lower "
+        "The reward's listener retrieves better than before and the judge worse, so captions fit one listener alone: lower "
         "learning_rate, or set listener.path to another one.",
         rises="eval_listener_R@1",
         measured_by="evaluation.judge",
@@ -292,7 +292,7 @@ RULES = (
 """What is looked for in every log; a rule whose key was not logged says nothing."""
 
 JUDGE_FELL = Rule("judge fell", "eval_judge_R@1", plus(-2.0), False, "", start=from_higher)
-"""No verdict by itself: only beside a reward that rises."""
+"""Not a warning on its own: only together with a rising reward."""
 
 WORSE = (
     "grammar",

@@ -2,7 +2,7 @@
 
 Pictures of one to three objects are drawn from random scenes, references are written from a grammar at several degrees of
 detail. So grammaticality, truth, hallucination, detail and exact retrieval can be measured
-(:mod:`tellapart.world.measures`). Nothing is downloaded: the world is built on first use, into the cache.
+(``tellapart.world.measures``). Nothing is downloaded: the world is built on first use, into the cache.
 """
 
 from __future__ import annotations

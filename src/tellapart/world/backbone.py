@@ -63,7 +63,7 @@ def image_processor() -> Any:
 
 
 def pixels(images: Sequence[Image.Image]) -> dict[str, Tensor]:
-    """``{"pixel_values": [B, 3, 64, 64]}`` of 64 x 64 pictures: what :func:`image_processor` gives, in a third of the time."""
+    """``{"pixel_values": [B, 3, 64, 64]}`` of 64 x 64 pictures: what ``image_processor`` gives, in a third of the time."""
     stacked = torch.from_numpy(np.stack([np.asarray(image) for image in images]))
     return {"pixel_values": stacked.permute(0, 3, 1, 2).float().div_(127.5).sub_(1.0)}
 
@@ -132,7 +132,7 @@ def _present(cells: Tensor, pair: tuple[str, str]) -> Tensor:
 
 
 class AttributeHeads(nn.Module):
-    """Linear readings of the tower's states: they teach and measure it, and are kept beside it in ``HEADS``.
+    """Linear readings of the tower's states: they teach and measure it, and are kept next to it in ``HEADS``.
 
     Args:
         width: of the tower's states.
@@ -168,7 +168,7 @@ class Attributes(ObjectiveModule):
     collect what the cells' tokens hold one layer before the last, so these predict shape and colour as one answer.
 
     Args:
-        tower: a ``CLIPVisionModel`` as :func:`make_tower` makes it.
+        tower: a ``CLIPVisionModel`` as ``make_tower`` makes it.
         scenes: image id -> its scene, for every image that will come.
     """
 
@@ -281,7 +281,7 @@ def save_taught(objective: Attributes, folder: Path, processor: Any, size: str) 
 
 
 def load_heads(folder: Path) -> AttributeHeads:
-    """The reading heads of a tower, as :func:`save_taught` wrote them."""
+    """The reading heads of a tower, as ``save_taught`` wrote them."""
     weights = load_file(folder / HEADS)
     heads = AttributeHeads(weights["place.weight"].shape[1])
     heads.load_state_dict(weights)
@@ -289,7 +289,7 @@ def load_heads(folder: Path) -> AttributeHeads:
 
 
 def held_out_accuracy(objective: Attributes, size: str) -> dict[str, float]:
-    """Percent right on val, see :meth:`Attributes.accuracy`."""
+    """Percent right on val, see ``accuracy``."""
     scenes = load_scenes("val", size=size)
     examiner = Attributes(objective.tower, scenes)
     examiner.heads = objective.heads

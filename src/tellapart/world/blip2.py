@@ -1,7 +1,7 @@
 """The world's BLIP-2 before post-training: a frozen image tower, a small Q-Former and a small OPT, taught by teacher forcing.
 
 BLIP-2's image tower lacks the first norm of CLIP's, so that the weights of the world's backbone do not fit into it: it is a
-stage of its own, taught the same things in the same way. The matcher of :mod:`tellapart.world.itm` reads it, too.
+stage of its own, taught the same things in the same way. The matcher of ``tellapart.world.itm`` reads it, too.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ QUERIES = 8
 WIDTH = 128
 
 STD = 0.05
-"""Of random weights: at this width 0.02, the classes' own, leaves every layer next to silent, and the first hundreds of steps
-teach nothing."""
+"""Of random weights: at this width 0.02, the classes' own, leaves every layer almost without output, and the first hundreds of
+steps have no effect."""
 
 QFORMER = {
     "hidden_size": WIDTH,

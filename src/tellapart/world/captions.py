@@ -1,4 +1,4 @@
-"""What people, and the web, write about a scene."""
+"""Captions of a scene by people and from the web."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from tellapart.world.scenes import Scene, SceneObject, pick, pick_weighted, rela
 
 
 def full_description(scene: Scene) -> str:
-    """Everything about ``scene`` in one caption: the most that the language can tell of it."""
+    """Everything about ``scene`` in one caption: all that the language can say about it."""
     return write(_every(scene.objects, scene))
 
 
 def describe(scene: Scene, rng: random.Random) -> Description:
-    """What one annotator says of ``scene``: habits differ in how much is told, and all of it is true."""
+    """What one annotator says of ``scene``: habits differ in how much they mention, and all of it is true."""
     return _HABITS[pick_weighted(rng, spec.HABITS)](scene, rng)
 
 
@@ -90,7 +90,7 @@ def _placed(scene: Scene, rng: random.Random) -> Description:
 
 
 def _medium(scene: Scene, rng: random.Random) -> Description:
-    """One, two or three objects with some of their attributes, how they stand, perhaps the background."""
+    """One, two or three objects with some of their attributes, their layout, perhaps the background."""
     things = _some(scene, 2 if rng.random() < 0.75 else 3, rng)
     between = [_relation(a, b, rng) for a, b in pairwise(things)]
     placed = all(relation == "and" for relation in between)
@@ -125,7 +125,7 @@ def _every(things: Sequence[SceneObject], scene: Scene) -> Description:
 def _some(scene: Scene, number: int, rng: random.Random) -> list[SceneObject]:
     """N objects of the scene at most, from the top left to the bottom right: annotators list them as they read.
 
-    In random order a listing does not tell which object comes next, and captioners that learn from it name one object twice.
+    In random order a listing does not determine which object comes next, and captioners that learn from it name one object twice.
     """
     return sorted(shuffled(rng, scene.objects)[:number], key=lambda thing: thing.cell)
 

@@ -85,5 +85,5 @@ class SceneVerifier:
         return said is not None and is_true(said, self._scenes[image])
 
     def describe(self) -> dict[str, Any]:
-        """The world's version stands for the weights."""
+        """The world's version takes the place of the weights' hash."""
         return {"model": "the scenes of the built-in world", "weights": spec.version()}

@@ -1,4 +1,4 @@
-"""What a captioner of the world does wrong: false places, objects said twice, broken language."""
+"""Faults of a captioner of the world: false places, objects named twice, broken language."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def says_places(said: Description) -> bool:
 
 
 def says_twice(said: Description, scene: Scene) -> bool:
-    """Whether more of its phrases can only speak of one and the same object than there are such objects.
+    """Whether more of its phrases can only refer to one and the same object than there are such objects.
 
     A phrase is said twice where phrases of its kind (whatever is left unsaid) outnumber the objects that they fit.
     """

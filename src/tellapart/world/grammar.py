@@ -1,4 +1,4 @@
-"""The language of the world: what a caption says, how it is written, and how it is read back.
+"""The language of the world: the meaning of a caption, how it is written, and how it is parsed.
 
 ::
 
@@ -11,8 +11,8 @@
     relation   = "and" | "with" | "above" | "below" | "left of" | "right of"
     background = "on" ("a" | "an") background-colour "background"
 
-"an" stands before a vowel and "a" before any other letter. The next word always decides which rule applies (the grammar is
-LL(1) but for the prefixes, which share only their article with a phrase), so a caption has at most one reading. A relation
+"an" comes before a vowel and "a" before any other letter. The next word always decides which rule applies (the grammar is
+LL(1) except for the prefixes, which share only their article with a phrase), so a caption has at most one reading. A relation
 holds between the two phrases around it.
 """
 
@@ -26,10 +26,10 @@ from tellapart.world import spec
 
 @dataclass(frozen=True)
 class NounPhrase:
-    """Objects that a caption speaks of; what is ``None`` is not said.
+    """Objects that a caption mentions; ``None`` is not mentioned.
 
     Args:
-        count: how many; 1 is written "a" and means at least one, more means exactly so many.
+        count: how many; 1 is written "a" and means at least one, a larger number means exactly that number.
         shape: their shape.
         colour: their colour.
         size: their size.
@@ -47,7 +47,7 @@ class NounPhrase:
 
 @dataclass(frozen=True)
 class Description:
-    """What a caption says, whatever its wording.
+    """The meaning of a caption, independent of its wording.
 
     Args:
         phrases: at least one.
@@ -67,7 +67,7 @@ def plural(noun: str) -> str:
 
 
 def article(word: str) -> str:
-    """The indefinite article that stands before ``word``."""
+    """The indefinite article before ``word``."""
     return "an" if word[0] in "aeiou" else "a"
 
 
@@ -158,7 +158,7 @@ _PLURAL_NOUNS: dict[str, str | None] = {plural(spec.ANY_SHAPE): None, **PLURAL_W
 
 
 def parse(caption: str) -> Description | None:
-    """What ``caption`` says, or ``None`` if it is not of the language.
+    """The meaning of ``caption``, or ``None`` if it is not of the language.
 
     Words must be lower-case and one space apart. White space around the caption and one final dot are ignored.
     """

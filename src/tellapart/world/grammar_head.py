@@ -1,4 +1,4 @@
-"""The world's grammar head: trained on its listener's text tower, and held against the grammar that wrote the captions."""
+"""The world's grammar head: trained on its listener's text tower, and compared with the grammar that wrote the captions."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ACCURACY = "grammar_accuracy.json"
 def build_grammar(task: Task) -> History:
     """Train the head jointly with the text tower of ``world/listener``, on the captions that listener learnt from.
 
-    Beside the model stands how often the head is right on val, and how many of the corruptions it should have found out
+    The model's folder also records how often the head is right on val, and how many of the corruptions it should have recognised
     the world's grammar can read.
     """
     listener = ClipListener.from_pretrained(task.needs["world/listener"], name="grammar", prefix="")
@@ -43,7 +43,7 @@ def build_grammar(task: Task) -> History:
 
 
 def measure(grammar: Grammar, vocabulary: Sequence[str], size: str) -> dict[str, Any]:
-    """How often the head is right on the references of val and a corruption of each, beside what the grammar says.
+    """How often the head is right on the references of val and a corruption of each, next to what the grammar says.
 
     Returns:
         ``accuracy`` of the head; ``still_grammatical``, the share of corruptions that parse, in all and by kind;

@@ -1,4 +1,4 @@
-"""The world's image-text matching model: what VLRM's captioner is rewarded by; the judge stays held out.
+"""The world's image-text matching model: the reward of VLRM's captioner; the judge stays held out.
 
 It is BLIP's (Li et al. 2022), where every word looks at the image, around the tower that the world's BLIP-2 has. BLIP-2's own
 matching head, where eight queries look, took several times as long before it saw that one word was wrong. It learns from the

@@ -1,8 +1,8 @@
 """The world's dual encoders, which reward: one vector per image and text.
 
 The *listener* learns from what a web crawl gives: mostly keyword lists without order, some captions. So it reads a text as
-a bag of words, as CLIP by and large does (Yuksekgonul et al. 2023), and can be pleased by words without grammar, or by many
-right words around a wrong one. What sees more, and is not pleased so, is :mod:`tellapart.world.verifier`.
+a bag of words, as CLIP by and large does (Yuksekgonul et al. 2023), and scores words without grammar highly, or many
+right words around a wrong one. The model that is not fooled so is ``tellapart.world.verifier``.
 
 *NegCLIP* is the listener, trained on as Yuksekgonul et al. (ICLR 2023) train CLIP on: texts of more detail, each against a false
 sibling. It rewards what the listener cannot see, which colour goes with which shape.

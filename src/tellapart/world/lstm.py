@@ -31,7 +31,7 @@ KINDS = {"world/lstm": "fc_lstm", "world/att2in2": "att2in2", "world/updown": "u
 
 
 def features_folder(backbone: Path, size: str, pool: Pool = "mean") -> Path:
-    """Where :func:`world_features` keeps them."""
+    """Where ``world_features`` keeps them."""
     return cache_dir() / "world" / "features" / f"{size}-{backbone.name}{'' if pool == 'mean' else f'-{pool}'}"
 
 
@@ -39,7 +39,7 @@ def world_features(backbone: Path, size: str, pool: Pool = "mean") -> FeatureSto
     """The backbone's features of every image, computed on first use and kept in the cache.
 
     The mean over places is what the LSTM of Chen & Jin (2020) reads of a ResNet. The grid, one vector for each of the four
-    cells of a picture, stands for the regions that captioners with attention read.
+    cells of a picture, replaces the regions that captioners with attention read.
 
     Args:
         backbone: folder of ``world/backbone``.

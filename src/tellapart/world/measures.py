@@ -1,4 +1,4 @@
-"""What only a world whose truth is known can measure: grammar, truth, hallucination, detail and exact retrieval."""
+"""Measures that need a world with known truth: grammar, truth, hallucination, detail and exact retrieval."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ ATTRIBUTE_WORDS = {**SHAPE_WORDS, **PLURAL_WORDS, **COLOUR_WORDS, **SIZE_WORDS, 
 
 @dataclass(frozen=True)
 class WorldMeasures:
-    """Percentages over all captions, and one value a caption.
+    """Percentages over all captions, and one value per caption.
 
     Args:
         corpus: name -> mean.
@@ -42,7 +42,7 @@ class WorldMeasures:
 
 
 def world_measures(captions: Mapping[str, str], scenes: Mapping[str, Scene]) -> WorldMeasures:
-    """Measure one caption a scene, all in percent.
+    """Measure one caption per scene, all in percent.
 
     - ``grammatical``: the caption parses.
     - ``truthful``: it parses, and binding, places, background, counts and relations are all true of its scene.
@@ -50,7 +50,7 @@ def world_measures(captions: Mapping[str, str], scenes: Mapping[str, Scene]) -> 
       the scene nor of its background; word by word, so ungrammatical captions are measured too; 0 where none is mentioned.
     - ``detail``: share of the scene's attributes that it mentions, counting repeats (two red things need "red" twice, or a
       count); the scene's attributes are shape, colour and size of each object, its texture unless plain, and the background.
-    - ``exact_recall@k``: see :func:`exact_recall`; the gallery is ``scenes``.
+    - ``exact_recall@k``: see ``exact_recall``; the gallery is ``scenes``.
 
     Args:
         captions: image id -> caption; the ids are those of ``scenes``.
@@ -61,7 +61,7 @@ def world_measures(captions: Mapping[str, str], scenes: Mapping[str, Scene]) -> 
     """
     if captions.keys() != scenes.keys():
         odd = next(iter(captions.keys() ^ scenes.keys()))
-        raise UsageError(f"captions and scenes differ, first in image {odd!r}: give one caption a scene.")
+        raise UsageError(f"captions and scenes differ, first in image {odd!r}: give one caption per scene.")
     texts, ordered = list(captions.values()), [scenes[image_id] for image_id in captions]
     parsed = {text: parse(text) for text in dict.fromkeys(texts)}
     table = SceneTable.of(ordered)
@@ -83,7 +83,7 @@ def world_measures(captions: Mapping[str, str], scenes: Mapping[str, Scene]) -> 
 def measure_against(
     scenes: Mapping[str, Scene],
 ) -> Callable[[Mapping[str, str]], tuple[dict[str, float], dict[str, list[float]]]]:
-    """:func:`world_measures` against these scenes, as an evaluation takes it: captions -> (corpus, per image)."""
+    """``world_measures`` against these scenes, as an evaluation takes it: captions -> (corpus, per image)."""
 
     def measure(captions: Mapping[str, str]) -> tuple[dict[str, float], dict[str, list[float]]]:
         measured = world_measures(captions, scenes)

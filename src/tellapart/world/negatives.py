@@ -29,7 +29,7 @@ KINDS = (SHAPE_WORDS, PLURAL_WORDS, COLOUR_WORDS, SIZE_WORDS, TEXTURE_WORDS)
 OPPOSITES = {"above": "below", "below": "above", "left": "right", "right": "left", "top": "bottom", "bottom": "top"}
 
 RATES = {"replaced": 0.25, "swapped": 0.45, "relation": 0.22, "shuffled": 0.08}
-"""How often each kind of false text is tried first. A shuffled text is found out so soon that a few are enough; without
+"""How often each kind of false text is tried first. A shuffled text is recognised so soon that a few are enough; without
 replaced words a listener learns which colour goes with which shape at the expense of size and background."""
 
 
@@ -90,7 +90,7 @@ def swap_relation(text: str, rng: np.random.Generator) -> str | None:
 
 
 def _meanings_at(words: Sequence[str], place: int) -> Mapping[str, str] | None:
-    """The words (and what they mean) that could stand for the attribute named at ``place``; none if none is named there."""
+    """The words (and what they mean) that could replace the attribute named at ``place``; none if none is named there."""
     if words[place + 1 : place + 2] == ["background"]:
         return BACKGROUND_WORDS if words[place] in BACKGROUND_WORDS else None
     return next((meanings for meanings in KINDS if words[place] in meanings), None)

@@ -20,11 +20,11 @@ class Oracle:
     """0 for a caption that is false or ungrammatical, else ``1.1 - log m / log M`` for m of M scenes that it is true of.
 
     So a caption that is true of every scene gets 0.1 and one that is true of its own alone 1.1. A control: no model is this
-    right, and on images other than the world's nobody knows the truth.
+    right, and on images other than the world's the truth is unknown.
 
     Args:
         scenes: image id -> its scene, for every image that will come.
-        gallery: M of the scenes that captions are told apart among; more cost more time.
+        gallery: M of the scenes that captions are compared with; more cost more time.
 
     Raises:
         UsageError: there are fewer than two scenes.

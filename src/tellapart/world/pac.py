@@ -21,7 +21,7 @@ from tellapart.world.vocabulary import MAX_NEW_TOKENS
 
 def build_pac(task: Task) -> History:
     """Train the projections of ``world/listener`` on the training split (Sarto et al., CVPR 2023), with one caption of
-    ``world/xe`` an image, drawn greedily. There are no generated images."""
+    ``world/xe`` per image, drawn greedily. There are no generated images."""
     dataset = load_world("train", size=task.size)
     generated = generated_captions(task.needs["world/xe"], dataset)
     return train_further(task, dataset, generated)

@@ -1,4 +1,4 @@
-"""What VLRM penalises in the world's words, and how many of these captions have."""
+"""VLRM's penalised phrases in the world's words, and their number in captions."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def wording(captions: Mapping[str, str]) -> tuple[dict[str, float], dict[str, li
 
     Returns:
         Means and columns. ``color_coverage``: percent of captions with a colour word, of objects or background;
-        ``distinct_colors``: different colour words a caption; ``listed_phrases``: percent of captions with a penalised phrase.
+        ``distinct_colors``: different colour words per caption; ``listed_phrases``: percent of captions with a penalised phrase.
     """
     texts, find = list(captions.values()), PhraseFinder(world_phrases(), years=False)
     style = style_columns([text.lower() for text in texts], colors=COLOURS)

@@ -1,10 +1,10 @@
 """The first word of a caption that makes it false, or that the language does not allow there.
 
 A caption is read word by word. A *prefix* is right while some caption that begins so is true of the scene, with two
-simplifications that can only name a later word: how several objects stand is judged once their noun is read, and no word is
+simplifications that can only name a later word: the layout of several objects is judged once their noun is read, and no word is
 blamed for words that must follow it. Being right ends once and for all, so the first wrong word is found by bisection.
 
-Beyond its word lists this reader shares no code with :mod:`tellapart.world.grammar` and :mod:`tellapart.world.truth`; the
+Beyond its word lists this reader shares no code with ``tellapart.world.grammar`` and ``tellapart.world.truth``; the
 tests hold the two against each other.
 """
 
@@ -49,7 +49,7 @@ class _Phrase:
     closed: bool = False
 
     def fits(self, thing: SceneObject) -> bool:
-        """Whether it may speak of an object."""
+        """Whether it may refer to an object."""
         return (
             self.size in (None, thing.size)
             and self.texture in (None, thing.texture)
@@ -107,7 +107,7 @@ def read(caption: str) -> Reading:
 
 
 def first_wrong(caption: str, scene: Scene) -> int | None:
-    """See :meth:`Reading.first_wrong`."""
+    """See ``first_wrong``."""
     return read(caption).first_wrong(scene)
 
 
@@ -178,7 +178,7 @@ class _Reader:
             return "on"
         self._relation = _JOINS.get(word) or _SIDES.get(word, "")
         if self._relation:
-            # Whatever follows must be an object that stands so.
+            # Whatever follows must be an object in that relation.
             self._before, self._said = self._said, self._with(_Phrase(self._relation))
             return "of" if word in _SIDES else "related"
         return None
@@ -246,7 +246,7 @@ def _assign(
     before: tuple[SceneObject, ...] | None,
     used: frozenset[int],
 ) -> bool:
-    """Whether every phrase finds objects of its own that stand to those of the phrase before as it says."""
+    """Whether every phrase finds objects of its own in the relation that it states to those of the phrase before."""
     if not phrases:
         return True
     phrase, rest = phrases[0], phrases[1:]

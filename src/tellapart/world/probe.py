@@ -1,7 +1,7 @@
-"""What a model of the world can and cannot tell apart, question by question; measured on val.
+"""Accuracy of a model of the world, question by question; measured on val.
 
 Retrieval alone hides it: a listener that knows colours only reaches a fair recall@5, and every run it rewards then learns
-to name wrong shapes. So no training on the world counts unless its reward passes (:func:`require_probe`).
+to name wrong shapes. So no training on the world counts unless its reward passes (``require_probe``).
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ TRUTH = dict.fromkeys((*ATTRIBUTES, "binding", "relation", "place", "veto", "dou
 """Percent right that a verifier must reach before it may reward truth, and a judge before it may decide."""
 
 MOTION = dict.fromkeys(("shape", "colour", "verb", "direction", "turned"), 90.0)
-"""The same for a listener of clips, with the questions of :mod:`tellapart.world.video.questions`."""
+"""The same for a listener of clips, with the questions of ``tellapart.world.video.questions``."""
 
 DEMANDS: dict[str, dict[str, float]] = {
     "similarity": SIMILARITY,
@@ -78,7 +78,7 @@ def probe_folder(folder: Path, *, size: str = "full") -> dict[str, Any]:
         size: of the world whose val split is used.
 
     Returns:
-        what :func:`probe_late`, :func:`probe_matcher` or :func:`probe` returns, and ``size``.
+        what ``probe_late``, ``probe_matcher`` or ``probe`` returns, and ``size``.
     """
     if is_late(folder):
         found = probe_late(LateListener.from_pretrained(folder), size=size)
@@ -97,7 +97,7 @@ def probe(listener: ClipListener, *, size: str = "full") -> dict[str, Any]:
         size: of the world whose val split is used.
 
     Returns:
-        ``accuracy``: see :func:`accuracies`. ``recall``: kind of text -> t2i and i2t recall@k on val. ``cosine``: kind of
+        ``accuracy``: see ``accuracies``. ``recall``: kind of text -> t2i and i2t recall@k on val. ``cosine``: kind of
         text -> mean cosine with its image, times 100.
     """
     accuracy = accuracies(by_cosines(listener), size=size)
@@ -119,7 +119,7 @@ def probe_late(listener: LateListener, *, size: str = "full") -> dict[str, Any]:
         size: of the world whose val split is used.
 
     Returns:
-        ``accuracy`` and ``recall`` as :func:`probe`. ``verdict``: ``true``, the share of human captions held
+        ``accuracy`` and ``recall`` as ``probe``. ``verdict``: ``true``, the share of human captions held
         true of their own pictures (probability above one half), and ``false``, the share of those that are false of a picture
         of the same cluster and held false of it. ``logprob``: kind of text -> mean log-probability, in nats.
     """
@@ -142,7 +142,7 @@ def probe_matcher(matcher: ItmMatcher, *, size: str = "full") -> dict[str, Any]:
         size: of the world whose val split is used.
 
     Returns:
-        ``accuracy``, in percent, as :func:`probe`: how often the right text has the highest logit of a match. ``match``: kind
+        ``accuracy``, in percent, as ``probe``: how often the right text has the highest logit of a match. ``match``: kind
         of text -> mean logit of a match with its own picture, and with another one where the kind ends in ``, other``: what a
         captioner would gain by such texts.
     """
@@ -165,7 +165,7 @@ def accuracies(
     """How often the true text scores highest, in percent; a tie is wrong.
 
     ``shape``, ``colour``, ``size``, ``texture``, ``background`` are asked of pictures of one object, with a text for each
-    value; all others of whole pictures, see :data:`tellapart.world.questions.ASKED`.
+    value; all others of whole pictures, see ``ASKED``.
 
     Args:
         score: the model.
@@ -247,7 +247,7 @@ def require_probe(folder: Path, use: str) -> dict[str, Any]:
 
     Args:
         folder: of the stage.
-        use: a key of :data:`DEMANDS`: ``similarity`` (a reward by CLIP-S or a likelihood), ``truth`` (a reward for truth),
+        use: a key of ``DEMANDS``: ``similarity`` (a reward by CLIP-S or a likelihood), ``truth`` (a reward for truth),
             ``judge``, ``match`` (the logit of a matching head) or ``motion`` (a reward by the similarity of clips).
 
     Raises:
@@ -302,7 +302,7 @@ def _recalls(t2i: np.ndarray, i2t: np.ndarray) -> dict[str, float]:
 
 
 def _verdicts(listener: LateListener, size: str) -> dict[str, float]:
-    """See :func:`probe_late`."""
+    """See ``probe_late``."""
     from tellapart.world.prefixes import first_wrong
     from tellapart.world.spec import CLUSTER_SIZE
 

@@ -1,4 +1,4 @@
-"""What every model of the world can tell, in one table: towers, captioner, listeners, verifier, judge and matching head."""
+"""Accuracy of every model of the world, in one table: towers, captioner, listeners, verifier, judge and matching head."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ GATES = {
 
 
 def probe_all(size: str = "full", *, stages: Sequence[str] = STAGES) -> dict[str, Any]:
-    """What each stage can tell; stages that are missing are built.
+    """Accuracy of each stage; missing stages are built.
 
     Args:
         size: of the world.
@@ -71,22 +71,22 @@ def probe_all(size: str = "full", *, stages: Sequence[str] = STAGES) -> dict[str
 
 
 def probe_captioner(captioner: HuggingFaceCaptioner, *, size: str = "full") -> dict[str, Any]:
-    """What a captioner tells apart, and what is wrong with what it writes for val, in percent.
+    """Accuracy of a captioner's likelihoods, and faults of its captions for val, in percent.
 
     Args:
         captioner: to be measured.
         size: of the world.
 
     Returns:
-        ``accuracy``: see :func:`tellapart.world.probe.accuracies`. ``greedy`` and ``sampled``: ``truthful``, ``grammatical``,
-        ``detail`` and ``exact_recall@1`` of such captions, and their :func:`tellapart.world.faults.faults`.
+        ``accuracy``: see ``accuracies``. ``greedy`` and ``sampled``: ``truthful``, ``grammatical``,
+        ``detail`` and ``exact_recall@1`` of such captions, and their ``faults``.
     """
     accuracy = accuracies(by_captioner(captioner), size=size, every=EVERY)
     return {"accuracy": accuracy} | {name: _written(captioner, drawn, size) for name, drawn in DRAWN.items()}
 
 
 def failed_gates(probe: dict[str, Any]) -> list[str]:
-    """A sentence for each gate that the start captioner misses, from :func:`probe_captioner`."""
+    """A sentence for each gate that the start captioner misses, from ``probe_captioner``."""
     missed = []
     for (drawn, measure), (least, most) in GATES.items():
         value = probe[drawn][measure]

@@ -1,7 +1,7 @@
-"""What models of the world are asked: several texts about a picture, of which one is true.
+"""Questions to models of the world: several texts about a picture, of which one is true.
 
 The texts are written from plain templates, by other code than the negatives that teach models
-(:mod:`tellapart.world.negatives`, :mod:`tellapart.world.sayings`), and each false one is checked to be false.
+(``tellapart.world.negatives``, ``tellapart.world.sayings``), and each false one is checked to be false.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def _attribute_text(name: str, thing: SceneObject, value: str) -> str:
 
 
 def picture_questions(scenes: Sequence[Scene]) -> dict[str, list[Question]]:
-    """What is asked of whole pictures: name -> questions, see :data:`ASKED`."""
+    """What is asked of whole pictures: name -> questions, see ``ASKED``."""
     rng = random.Random(SEED)
     found = {
         name: [question for row, scene in enumerate(scenes) if (question := ask(row, scene, rng))]
@@ -176,7 +176,7 @@ def _order(row: int, scene: Scene, rng: random.Random) -> Question | None:
 
 
 def _sentence(row: int, scene: Scene, rng: random.Random) -> Question | None:
-    """A full description, against its attribute words alone, which are no less true."""
+    """A full description, against its attribute words alone, which are just as true."""
     named = [getattr(thing, name) for thing in scene.objects for name in VALUES]
     words = [*named, scene.background, "background"]
     return Question(row, (full_description(scene), " ".join(rng.sample(words, len(words)))))

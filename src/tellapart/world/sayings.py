@@ -1,8 +1,8 @@
-"""What can be said of a scene, truly and falsely: the texts that teach verifiers and the judge.
+"""True and false statements about a scene: the texts that train verifiers and the judge.
 
 Captions that a trained captioner writes to please a verifier are not those of annotators: they say objects twice, chain
 phrases, count wrongly and break the grammar. So texts are drawn widely here, and
-:func:`tellapart.world.prefixes.first_wrong` labels them; nothing is assumed false because it was changed.
+``first_wrong`` labels them; nothing is assumed false because it was changed.
 """
 
 from __future__ import annotations

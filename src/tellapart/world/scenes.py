@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class SceneObject:
-    """One object and the cell of the 2 x 2 grid it stands in: ``row`` 0 is top, ``column`` 0 is left."""
+    """One object and its cell of the 2 x 2 grid: ``row`` 0 is top, ``column`` 0 is left."""
 
     shape: str
     colour: str
@@ -63,7 +63,7 @@ def shuffled(rng: random.Random, items: Sequence[T]) -> list[T]:
 
 
 def relations_between(first: SceneObject, second: SceneObject) -> list[str]:
-    """The one or two relations in which ``first`` stands to ``second``."""
+    """The one or two relations of ``first`` to ``second``."""
     holding = []
     if first.row != second.row:
         holding.append("above" if first.row < second.row else "below")
@@ -180,7 +180,7 @@ def draw_cluster(
 
 
 def draw_splits(sizes: Mapping[str, int], seed: int) -> dict[str, list[Scene]]:
-    """Split -> its scenes, cluster after cluster; see :func:`draw_clusters`."""
+    """Split -> its scenes, cluster after cluster; see ``draw_clusters``."""
     return draw_clusters(sizes, seed, draw_scene, mutate)
 
 

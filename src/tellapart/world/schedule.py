@@ -30,7 +30,7 @@ class Schedule:
 
     Args:
         steps: optimiser steps.
-        batch_size: images a step.
+        batch_size: images per step.
         learning_rate: the highest, one number or one for each part.
         weight_decay: of AdamW.
         adam_beta2: of AdamW.

@@ -1,4 +1,4 @@
-"""The trained stages of the world: what builds each of them, how long, and from what."""
+"""The trained stages of the world: the builder of each, its steps, and its inputs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Stage:
         builder: name of the function ``task -> history`` in it.
         schedules: size of the world -> arguments of ``Schedule``.
         needs: stages it starts from.
-        use: what a listener or matching head is for, a key of :data:`tellapart.world.probe.DEMANDS`; its probe is kept next
+        use: what a listener or matching head is for, a key of ``DEMANDS``; its probe is kept next
             to it. Empty: it is neither.
     """
 

@@ -1,6 +1,6 @@
 """The constants of the built-in world: what can be in a scene, how often, and the words for it.
 
-Everything that decides what the world looks like stands here, and :func:`version` hashes it: a changed constant names
+Everything that decides what the world looks like is in this module, and ``version`` hashes it: a changed constant names
 another cache folder. A change of the code that draws or writes (and not of a constant) must raise ``REVISION``.
 """
 
@@ -103,7 +103,7 @@ def require_size(size: str) -> None:
         UsageError: naming those that there are.
     """
     if size not in SPLIT_SIZES:
-        raise UsageError(f"size={size!r} is no size of the world: choose one of {', '.join(SPLIT_SIZES)}.")
+        raise UsageError(f"size={size!r} is not a size of the world: choose one of {', '.join(SPLIT_SIZES)}.")
 
 
 def version() -> str:

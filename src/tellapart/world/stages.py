@@ -55,7 +55,7 @@ def resolve(path: str, *, size: str = "full", seed: int = 0) -> Path:
     folder = stage_folder(name, size, seed)
     if (
         not folder.is_dir() or _lock_of(folder).exists()
-    ):  # a lock beside a stage was left by a kill, and is taken and removed
+    ):  # a lock next to a stage was left by a killed process, and is taken and removed
         needs = {need: resolve(need, size=size) for need in STAGES[name].needs}
         _build(name, folder, needs, size, seed)
     return folder
@@ -119,7 +119,7 @@ def _stage_and_seed(path: str, seed: int) -> tuple[str, int]:
         seed = named
     if name not in STAGES:
         raise UsageError(
-            f"{path!r} is no part of the built-in world: choose one of {', '.join(STAGES)}; or a start captioner's seed, as in "
+            f"{path!r} is not part of the built-in world: choose one of {', '.join(STAGES)}; or a start captioner's seed, as in "
             "world/xe-seed1."
         )
     return name, seed if name in SEEDED else SEED

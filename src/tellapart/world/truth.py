@@ -83,7 +83,7 @@ def true_of(description: Description, table: SceneTable) -> np.ndarray:
 
 
 def fitting(phrase: NounPhrase, table: SceneTable) -> np.ndarray:
-    """``[S, 3]``: which objects a phrase may speak of."""
+    """``[S, 3]``: which objects a phrase may refer to."""
     fit = table.present.copy()
     for name, values in VALUES.items():
         said = getattr(phrase, name)
@@ -103,7 +103,7 @@ _ORDERS = {
 
 
 def _holds(description: Description, members: Sequence[np.ndarray], table: SceneTable) -> np.ndarray:
-    """``[S]``: whether these objects (``[S, 3]`` a phrase) bear the description out; none is spoken of twice."""
+    """``[S]``: whether these objects (``[S, 3]`` a phrase) match the description; none is mentioned twice."""
     holds = np.sum(members, axis=0).max(axis=1) <= 1
     for member in members:
         holds &= member.any(axis=1)

@@ -2,7 +2,7 @@
 
 ``world/verifier`` is what rewards are made of; ``world/judge`` is another such model from another tower, other seeds and texts
 of other habits, and is never a reward. Both learn from exact truth: texts of many kinds about the web's scenes, each
-held against its own picture and another one of the same cluster, with the first wrong word as the label.
+compared with its own picture and another one of the same cluster, with the first wrong word as the label.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def _meanings(tokenizer: Any, sizes: Sequence[int]) -> torch.Tensor:
 
 
 def reader(split: str, size: str, habits: Habits) -> Read:
-    """Draws texts about the scenes of a split, each held against its own picture and one of its cluster."""
+    """Draws texts about the scenes of a split, each compared with its own picture and one of its cluster."""
     scenes = load_scenes(split, size=size)
     names, row = list(scenes), {name: i for i, name in enumerate(scenes)}
 

@@ -46,7 +46,7 @@ WORDS = _words()
 
 
 def build_tokenizer() -> PreTrainedTokenizerFast:
-    """A word-level tokenizer: pad 0, bos 1, unk 2, eos 3, then :data:`WORDS`.
+    """A word-level tokenizer: pad 0, bos 1, unk 2, eos 3, then ``WORDS``.
 
     Texts become ``<bos> words <eos>``; ``add_special_tokens=False`` leaves the words alone. Decoding gives the words back,
     one space apart.

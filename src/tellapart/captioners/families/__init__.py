@@ -40,7 +40,7 @@ def family_class(config: Any) -> type[Family]:
     if model_type not in FAMILIES:
         raise UsageError(
             f"model_type {model_type!r} is not a known captioner ({', '.join(sorted(FAMILIES))} are): for another one, "
-            "write a CrossDecoder (the decoder attends to the image) or a PrefixDecoder (the image stands in its sequence) "
+            "write a CrossDecoder (the decoder attends to the image) or a PrefixDecoder (the image is part of its sequence) "
             "of tellapart.captioners.families - special_tokens, encode, project, embedding, text, logits, vision, lora_targets - "
             "and name it in FAMILIES."
         )

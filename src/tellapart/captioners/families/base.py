@@ -47,7 +47,7 @@ class Family(ABC):
     """A loaded model, read as "image states, then hidden states of caption tokens, then logits".
 
     This is all a new architecture has to supply; drawing, scoring, adapters and saving are written on top of it. A
-    family holds its model without owning it (it is no ``nn.Module``).
+    family holds its model without owning it (it is not an ``nn.Module``).
 
     Args:
         model: the loaded model.
@@ -60,7 +60,7 @@ class Family(ABC):
         pad: id that fills rows after their end; may equal an EOS id.
         prompt: the words of the prompt.
         length_ids: tokens that ask for length buckets, in order; none where the tokenizer has no such tokens.
-        caption_lead: what stands between prompt and caption: put before human captions when they are tokenized, since
+        caption_lead: the text between prompt and caption: put before human captions when they are tokenized, since
             byte-level tokenizers write a word differently after a space.
 
     Raises:
@@ -74,7 +74,7 @@ class Family(ABC):
     joint_processor: ClassVar[str | None] = None
     """Name of the class in transformers that joins image processor and tokenizer; none: they are read apart."""
     default_prompt: ClassVar[str] = ""
-    """What the family is asked when nobody says what to ask."""
+    """The family's default prompt."""
     several_images: ClassVar[bool] = False
     """Whether one prompt can hold several images."""
     parts: ClassVar[Mapping[str, str]] = MappingProxyType({})
@@ -83,11 +83,11 @@ class Family(ABC):
     reads_features: ClassVar[bool] = False
     """Whether the model reads image features instead of pictures."""
     takes_frames: ClassVar[bool] = False
-    """Whether a model of stills can also read the frames of a clip, as many as :meth:`read_frames` is given."""
+    """Whether a model of stills can also read the frames of a clip, as many as ``read_frames`` is given."""
     recurrent: ClassVar[bool] = False
     """Whether the model reads words one after the other, so that drawing a word while reading costs no further pass."""
     asks_in_words: ClassVar[bool] = False
-    """Whether the prompt is a text that may differ between images (:meth:`PrefixDecoder.with_prompts`)."""
+    """Whether the prompt is a text that may differ between images (``with_prompts``)."""
 
     start: list[int]
     eos: list[int]
@@ -186,7 +186,7 @@ class Family(ABC):
         raise NotImplementedError
 
     def frames_reversed(self, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
-        """The tensors of :meth:`process` with the frames of each clip backwards; asked only where there are frames."""
+        """The tensors of ``process`` with the frames of each clip backwards; asked only where there are frames."""
         raise NotImplementedError
 
     @property
@@ -196,7 +196,7 @@ class Family(ABC):
 
     @property
     def input_dtype(self) -> torch.dtype:
-        """What :meth:`encode` is given numbers in: the tower's own."""
+        """What ``encode`` is given numbers in: the tower's own."""
         return next(self.vision.parameters()).dtype
 
     @property
@@ -205,7 +205,7 @@ class Family(ABC):
         """Width of the logits."""
 
     def process(self, images: list[Image.Image]) -> dict[str, Tensor]:
-        """The tensors that :meth:`encode` reads, one row an image."""
+        """The tensors that ``encode`` reads, one row per image."""
         return {"pixel_values": self.processors.image(images=images, return_tensors="pt")["pixel_values"]}
 
     @abstractmethod
@@ -237,7 +237,7 @@ class Family(ABC):
         return self.embedding(tokens)
 
     def word_embeddings(self) -> Tensor:
-        """``[V, D]``: what :meth:`embed` gives for every word, with gradients; a mixture of words is embedded by its product
+        """``[V, D]``: what ``embed`` gives for every word, with gradients; a mixture of words is embedded by its product
         with them.
 
         Raises:
@@ -250,7 +250,7 @@ class Family(ABC):
         return layer(torch.arange(self.vocab_size, device=next(layer.parameters()).device))
 
     def decode(self, tokens: Tensor, encoded: Encoded, image: Tensor, cache: Cache) -> Tensor:
-        """``[n, t, D]`` hidden states at caption ``tokens [n, t]``; the rest as for :meth:`decode_embedded`."""
+        """``[n, t, D]`` hidden states at caption ``tokens [n, t]``; the rest as for ``decode_embedded``."""
         return self.decode_embedded(self.embed(tokens), encoded, image, cache)
 
     @abstractmethod
@@ -285,7 +285,7 @@ class Family(ABC):
             image: ``[N]``, the image of each caption.
             tokens: ``[N, T]`` caption tokens.
             mask: ``[N, T]`` bool, a run of true from the left; some caption has two words.
-            cache: filled by :meth:`prefix`, B rows; stays as it is.
+            cache: filled by ``prefix``, B rows; stays as it is.
 
         Returns:
             ``[M, D]`` states, and the (row, column) of the word after each; none: this family reads captions by length.

@@ -68,7 +68,7 @@ class Blip(CrossDecoder):
     def text(self, embeddings: Tensor, states: Tensor, mask: Tensor | None, cache: Cache | None) -> Tensor:
         """The decoder's last layer, before the prediction head."""
         return self.model.text_decoder.bert(
-            # It adds positions in place: what it is handed must be nobody else's.
+            # It adds positions in place: its input must not be used elsewhere.
             inputs_embeds=embeddings.clone(),
             encoder_hidden_states=states,
             encoder_attention_mask=mask,

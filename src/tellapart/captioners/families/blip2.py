@@ -85,7 +85,7 @@ class Blip2Decoder(_Blip2, PrefixDecoder):
 
     @property
     def image_token(self) -> int:
-        """Stands for one query."""
+        """The token of one query."""
         return self.model.config.image_token_index
 
     def encode(self, inputs: dict[str, Tensor]) -> Encoded:

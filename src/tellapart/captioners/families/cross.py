@@ -20,7 +20,7 @@ class CrossDecoder(Family):
         return EncoderDecoderCache(DynamicCache(), DynamicCache())
 
     def prefix(self, encoded: Encoded, cache: Cache) -> Tensor:
-        """The start tokens, once an image: their keys and values and the image's are shared by all its captions."""
+        """The start tokens, once per image: their keys and values and the image's are shared by all its captions."""
         start = self._start(encoded)
         seen = self.project(encoded)
         return self.text(self.embed(start), seen.states, seen.mask, cache)[:, -1]
@@ -50,11 +50,11 @@ class CrossDecoder(Family):
         return encoded
 
     def cross_mask(self, encoded: Encoded) -> Tensor | None:
-        """The mask that :meth:`project` gives, without computing the states."""
+        """The mask that ``project`` gives, without computing the states."""
         return encoded.mask
 
     def cross_length(self, encoded: Encoded) -> int:
-        """How many states :meth:`project` gives an image."""
+        """How many states ``project`` gives an image."""
         return encoded.states.shape[1]
 
     @abstractmethod
@@ -65,5 +65,5 @@ class CrossDecoder(Family):
             embeddings: ``[n, t, D']``, following on from ``cache`` if there is one; left as they are.
             states: ``[n, P, D']`` projected image states; arbitrary once their keys and values are in ``cache``.
             mask: ``[n, P]``, or none when every state is real.
-            cache: extended in place; none computes everything anew.
+            cache: extended in place; none computes everything again.
         """

@@ -18,7 +18,7 @@ class Florence2(CrossDecoder):
     """``Florence2ForConditionalGeneration``: the encoder reads ``[image | <s> prompt </s>]``, the decoder writes.
 
     Prompts are those of the published processor, which turns a task such as ``<CAPTION>`` into its question. Captions
-    stand as BART was trained to write them, ``</s> <s> caption </s>``: both first tokens belong to the start, where
+    are as BART was trained to write them, ``</s> <s> caption </s>``: both first tokens belong to the start, where
     published weights force the second one.
     """
 

@@ -24,7 +24,7 @@ class Git(PrefixDecoder):
     """
 
     lora_targets = r"git\.encoder\..*\.(query|value)"
-    image_token = -1  # none: images stand before the words, not among them
+    image_token = -1  # none: images come before the words, not among them
 
     def __init__(self, model: Any, processors: Processors, prompt: str | None = None) -> None:
         if frames := model.config.num_image_with_embedding:
@@ -105,7 +105,7 @@ class Git(PrefixDecoder):
 
     @property
     def embedding(self) -> nn.Module:
-        """Word embeddings; :meth:`text` adds positions, to words only."""
+        """Word embeddings; ``text`` adds positions, to words only."""
         return self.model.git.embeddings.word_embeddings
 
     def text(
@@ -114,7 +114,7 @@ class Git(PrefixDecoder):
         """The decoder's last layer."""
         git, before = self.model.git, 0 if cache is None else cache.get_seq_length()
         images = max(encoded.states.shape[1] - before, 0)  # columns of the image that are yet to be read
-        # The model adds positions in place: what it is handed must be nobody else's.
+        # The model adds positions in place: its input must not be used elsewhere.
         words = git.embeddings(inputs_embeds=embeddings[:, images:].clone(), position_ids=positions[:, images:])
         states = torch.cat([embeddings[:, :images].to(words.dtype), words], dim=1)
         # One block sees itself in both directions: the image (0); words (-1) look back only.

@@ -25,7 +25,7 @@ class Idefics3(Prompted):
     """``Idefics3ForConditionalGeneration`` and ``SmolVLMForConditionalGeneration``, which differ in name only.
 
     An image is several tiles, depending on its shape; tiles are padded to those of the batch's largest image. Which are
-    real is told by the processor's mask: the models' own forward takes every tile of zeros for padding. SmolVLM's
+    real is read from the processor's mask: the models' own forward takes every tile of zeros for padding. SmolVLM's
     processor also reads videos, for which it needs packages that images do not; Idefics3's reads the same files.
 
     Clips are read as SmolVLM2 reads videos (Marafioti et al. 2025, "SmolVLM", section 3): a series of whole frames, each one
@@ -49,7 +49,7 @@ class Idefics3(Prompted):
 
     @property
     def num_frames(self) -> int | None:
-        """As many as :meth:`read_frames` was given."""
+        """As many as ``read_frames`` was given."""
         return self.frames
 
     def read_frames(self, num_frames: int) -> None:

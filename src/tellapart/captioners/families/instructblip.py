@@ -19,7 +19,7 @@ def instructblip(config: Any) -> type[Family]:
 
 
 class _InstructBlip(_Blip2):
-    """The prompt goes to the language model and, in BERT's words, beside the queries of the Q-Former."""
+    """The prompt goes to the language model and, as BERT tokens, next to the queries of the Q-Former."""
 
     joint_processor = "InstructBlipProcessor"
     # What the authors ask for a caption (Dai et al., NeurIPS 2023, appendix).

@@ -37,7 +37,7 @@ class LstmCache:
 
 
 class FcLstmFamily(Family):
-    """:class:`tellapart.captioners.lstm.FcLstm`; features of several regions are averaged."""
+    """``FcLstm``; features of several regions are averaged."""
 
     reads_features = True
     recurrent = True
@@ -111,7 +111,7 @@ class FcLstmFamily(Family):
         return LstmCache()
 
     def prefix(self, encoded: Encoded, cache: LstmCache) -> Tensor:
-        """BOS, once an image."""
+        """BOS, once per image."""
         with torch.autocast(encoded.states.device.type, enabled=False):
             cache.state, cache.kept = self.model.start(encoded.states), self.model.keep(encoded.states, encoded.mask)
         images = torch.arange(len(encoded.states), device=encoded.states.device)
@@ -145,17 +145,17 @@ class FcLstmFamily(Family):
 
 
 class AttentiveLstmFamily(FcLstmFamily):
-    """:class:`tellapart.captioners.lstm.Att2in2` and :class:`tellapart.captioners.lstm.UpDown`."""
+    """``Att2in2`` and ``UpDown``."""
 
     def encode(self, inputs: dict[str, Tensor]) -> Encoded:
         """The features of the regions, and which are real.
 
         Raises:
-            UsageError: there is one vector an image.
+            UsageError: there is one vector per image.
         """
         if inputs["features"].dim() == 2:
             raise UsageError(
-                f"{self.model.config.model_type} captioners attend to regions, but the features are one vector an image: give "
+                f"{self.model.config.model_type} captioners attend to regions, but the features are one vector per image: give "
                 "features of regions, or of a grid (tellapart features --pool grid)."
             )
         return Encoded(inputs["features"], inputs.get("mask"))

@@ -18,7 +18,7 @@ from tellapart.errors import UsageError
 
 
 class PrefixDecoder(Family):
-    """A decoder-only model: ``[prefix | caption]``, where image states stand among the embeddings of the prompt.
+    """A decoder-only model: ``[prefix | caption]``, where image states are among the embeddings of the prompt.
 
     ``encode`` keeps the prompt in ``Encoded.inputs`` as ``input_ids [B, P]`` with one image token for each image state,
     padded on the left, and ``attention_mask [B, P]``.
@@ -29,7 +29,7 @@ class PrefixDecoder(Family):
         return DynamicCache()
 
     def prefix(self, encoded: Encoded, cache: Cache) -> Tensor:
-        """Image and prompt, once an image."""
+        """Image and prompt, once per image."""
         embeddings, mask = self.prefix_embeddings(encoded), self.prefix_mask(encoded)
         images = torch.arange(len(embeddings), device=embeddings.device)
         return self.text(embeddings, mask, self.prefix_positions(encoded), encoded, images, cache)[:, -1]
@@ -97,7 +97,7 @@ class PrefixDecoder(Family):
         return dataclasses.replace(chosen, inputs=chosen.inputs | rows)
 
     def prompt_rows(self, inputs: dict[str, Tensor], image: Sequence[int], prompts: Sequence[str]) -> dict[str, Tensor]:
-        """Rows for :meth:`with_prompts`: an image's own tokens, then those of a prompt; all end in the last column.
+        """Rows for ``with_prompts``: an image's own tokens, then those of a prompt; all end in the last column.
 
         Args:
             inputs: ``input_ids`` and ``attention_mask`` of the images, with the family's own prompt.
@@ -112,7 +112,7 @@ class PrefixDecoder(Family):
         usual = self.after_image(self.prompt)
         if any(row[-len(usual) :] != usual for row in whole):
             raise UsageError(
-                f"the processor of this {self.model.config.model_type} writes the prompt in a way that cannot be told from the "
+                f"the processor of this {self.model.config.model_type} writes the prompt inseparably from the "
                 "image: choose another model."
             )
         after = {prompt: self.after_image(prompt) for prompt in dict.fromkeys(prompts)}
@@ -129,7 +129,7 @@ class PrefixDecoder(Family):
     @property
     @abstractmethod
     def image_token(self) -> int:
-        """The id that stands for one image state in the prompt."""
+        """The id of one image state in the prompt."""
 
     @abstractmethod
     def project(self, encoded: Encoded) -> Tensor:
@@ -137,7 +137,7 @@ class PrefixDecoder(Family):
 
     @property
     def body(self) -> Any:
-        """The decoder below its head, a module of transformers; :meth:`text` calls it."""
+        """The decoder below its head, a module of transformers; ``text`` calls it."""
         raise NotImplementedError(f"{type(self).__name__} names no body: give one, or write its text")
 
     def further(self, encoded: Encoded, image: Tensor, width: int, cache: Cache | None) -> dict[str, Any]:
@@ -155,7 +155,7 @@ class PrefixDecoder(Family):
             positions: ``[n, t]``, or with axes first.
             encoded: the images, for what is neither embedding nor mask.
             image: ``[n]``, the image of each row.
-            cache: extended in place; none computes everything anew. It is empty when the prefix is read.
+            cache: extended in place; none computes everything again. It is empty when the prefix is read.
         """
         return self.body(
             inputs_embeds=embeddings,

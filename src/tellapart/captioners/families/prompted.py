@@ -1,4 +1,4 @@
-"""What vision-language models that answer a prompt have in common: the prompt as text, and as tokens beside the pixels."""
+"""What vision-language models that answer a prompt have in common: the prompt as text, and as tokens next to the pixels."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ class Prompted(PrefixDecoder):
     def lead(self, prompt: str) -> str:
         """What to put before a caption so that the tokenizer writes it as it does after the rendered ``prompt``.
 
-        Where a space stands between the two, some tokenizers write it into the first word, and some write every text as
+        Where a space is between the two, some tokenizers write it into the first word, and some write every text as
         if it began with one.
         """
         gap = "" if prompt[-1:].isspace() else " "
@@ -147,7 +147,7 @@ class Prompted(PrefixDecoder):
         return not (bos and text.startswith(bos))
 
     def prompt_tokens(self, count: int = 1) -> list[int]:
-        """The tokens of :meth:`rendered`, with one image token per image."""
+        """The tokens of ``rendered``, with one image token per image."""
         text = self.rendered(count)
         return self.tokenizer(text, add_special_tokens=self._lacks_bos(text))["input_ids"]
 
@@ -207,7 +207,7 @@ class Prompted(PrefixDecoder):
             end = len(row) - after
             if row[:before] != own[:before] or row[end:] != own[before + 1 :]:
                 raise UsageError(
-                    "the processor writes the prompt in a way that cannot be told from the image: choose another model, or show "
+                    "the processor writes the prompt inseparably from the image: choose another model, or show "
                     "it no look-alikes."
                 )
             found.append(row[before:end])
@@ -268,7 +268,7 @@ class Prompted(PrefixDecoder):
 
 def left_padded(rows: Sequence[Tensor], pad: int) -> dict[str, Tensor]:
     """``input_ids`` and ``attention_mask``, ``[N, P]``, of rows of tokens, so that all end in the last column."""
-    # The mask is made of ones, not compared with padding: the padding token may stand in a prompt.
+    # The mask is made of ones, not compared with padding: the padding token may occur in a prompt.
     real = [torch.ones_like(row) for row in rows]
     return {
         "input_ids": pad_sequence(list(rows), batch_first=True, padding_value=pad, padding_side="left"),

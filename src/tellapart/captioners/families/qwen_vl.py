@@ -84,7 +84,7 @@ class Qwen2VL(Prompted):
         return text
 
     def prompt_tokens(self, count: int = 1) -> list[int]:
-        """The tokens of :meth:`rendered`, with one image token per image."""
+        """The tokens of ``rendered``, with one image token per image."""
         return self.tokenizer(self.rendered(count), add_special_tokens=False)["input_ids"]
 
     @property
@@ -156,7 +156,7 @@ class Qwen2VL(Prompted):
         return self.model.config.vision_config.spatial_merge_size**2
 
     def encode(self, inputs: dict[str, Tensor]) -> Encoded:
-        """Patches before merging, and the positions of the prompt; one row an image."""
+        """Patches before merging, and the positions of the prompt; one row per image."""
         pixels, grid = inputs["pixel_values"], inputs["image_grid_thw"]
         columns = torch.arange(pixels.shape[1], device=pixels.device)
         real = columns < grid.prod(dim=1)[:, None]

@@ -1,4 +1,4 @@
-"""What every form of output has to do, and how an image's row looks in it."""
+"""Base class of all forms of output, and the row of an image in it."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Output(ABC):
         return False
 
     def prepare(self, item: Item, caption: Caption) -> Caption:
-        """The caption with what :meth:`apply` will need; called before it is journalled."""
+        """The caption with what ``apply`` will need; called before it is journalled."""
         return caption
 
     def apply(self, item: Item, caption: Caption) -> None:

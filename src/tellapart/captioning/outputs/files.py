@@ -24,7 +24,7 @@ class _OneFile(Output):
 
 
 class JsonLines(_OneFile):
-    """One object a line: ``id``, ``file_name``, ``caption``, and where known ``score``, ``match``, ``margin``,
+    """One object per line: ``id``, ``file_name``, ``caption``, and where known ``score``, ``match``, ``margin``,
     ``rival``, ``flags``, ``candidates``."""
 
     def assemble(self, rows: Sequence[Row]) -> int:
@@ -46,7 +46,7 @@ class CocoResults(_OneFile):
 
 
 class Parquet(_OneFile):
-    """A table with the columns of :class:`JsonLines`."""
+    """A table with the columns of ``JsonLines``."""
 
     def assemble(self, rows: Sequence[Row]) -> int:
         """Write the file."""

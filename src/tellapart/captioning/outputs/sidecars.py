@@ -1,4 +1,4 @@
-"""A text file beside each image, written as captions come."""
+"""A text file next to each image, written as captions come."""
 
 from __future__ import annotations
 
@@ -116,5 +116,5 @@ def _back_up(path: Path) -> None:
 
 
 def _read(path: Path) -> str:
-    """The text of a sidecar of anybody's, line ends as they are; bytes that are no UTF-8 come back when it is written."""
+    """The text of any sidecar, line ends as they are; bytes that are not UTF-8 come back when it is written."""
     return path.read_bytes().decode("utf-8", errors="surrogateescape")

@@ -22,9 +22,9 @@ logger = logging.getLogger(__name__)
 
 IMAGES_A_SHARD = 1000
 OF_CAPTIONS = frozenset(("captions", "text", "score", "match", "flags", "candidates"))
-"""What a sample's .json may hold of an earlier caption."""
+"""Fields of an earlier caption in a sample's .json."""
 TEXTS = (".txt", ".caption", ".json")
-"""Endings of what is written anew for a captioned sample."""
+"""Endings of what is rewritten for a captioned sample."""
 Members = Iterable[tuple[str, bytes]]
 
 

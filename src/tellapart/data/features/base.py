@@ -56,7 +56,9 @@ def checked(array: np.ndarray, features: FeatureSet, image_id: str) -> np.ndarra
     """
     what = f"{features.name}: the features of image {image_id!r}"
     if array.dtype.kind not in "fiu" or array.ndim == 0:
-        raise UsageError(f"{what} are no array of numbers ({array.dtype}, shape {array.shape}): compute them again.")
+        raise UsageError(
+            f"{what} are not an array of numbers ({array.dtype}, shape {array.shape}): compute them again."
+        )
     if array.shape[-1] != features.width:
         raise UsageError(
             f"{what} are {array.shape[-1]} wide and others {features.width}: compute all of them with the same model."

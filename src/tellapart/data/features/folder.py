@@ -1,4 +1,4 @@
-"""Folders with one file of features an image, and HDF5 files with one data set an image."""
+"""Folders with one file of features per image, and HDF5 files with one data set per image."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ENDINGS = (".npy", ".npz")
 
 
 class FeatureFolder:
-    """``ID.npy``, or ``ID.npz`` with the array ``feat`` (boxes and the like are passed over), in one folder.
+    """``ID.npy``, or ``ID.npz`` with the array ``feat`` (boxes and other arrays are skipped), in one folder.
 
     That is how ruotianluo's ImageCaptioning.pytorch keeps them: ``cocotalk_fc/391895.npy``, ``cocotalk_att/391895.npz``.
 
@@ -35,7 +35,7 @@ class FeatureFolder:
         self.path, self.name = path, str(path)
         first = next((entry for entry in sorted(os.scandir(path), key=lambda e: e.name) if _is_file(entry.name)), None)
         if first is None:
-            raise UsageError(f"{path} holds no features (.npy or .npz, one an image): name another folder.")
+            raise UsageError(f"{path} holds no features (.npy or .npz, one per image): name another folder.")
         array = _read(Path(first.path))
         if array.ndim == 0 or array.shape[-1] == 0:
             raise UsageError(f"{first.path} holds no features (shape {array.shape}): compute them again.")
@@ -95,7 +95,7 @@ class FeatureHdf5:
         try:
             first = next(iter(self._file), None)
         except OSError as error:
-            raise UsageError(f"{path} is no HDF5 file ({error}): name another.") from error
+            raise UsageError(f"{path} is not an HDF5 file ({error}): name another.") from error
         if first is None:
             raise UsageError(f"{path} holds no features: its data sets must be named by image ids.")
         array = self._array(first)

@@ -1,4 +1,4 @@
-"""tellapart's own layout of features: a few large files that are mapped into memory, not one small file an image.
+"""tellapart's own layout of features: a few large files that are mapped into memory, not one small file per image.
 
 ::
 
@@ -36,7 +36,7 @@ class About:
     Args:
         model: name of the vision model.
         weights: hash of its weights and preprocessing.
-        pool: ``mean`` keeps one vector an image, ``grid`` one a place, ``frames`` one per frame of a clip.
+        pool: ``mean`` keeps one vector per image, ``grid`` one per place, ``frames`` one per frame of a clip.
         width: numbers in a vector.
         dtype: what they are stored in.
         frames: frames that were read of each clip; none of images.
@@ -71,7 +71,7 @@ class FeatureStore:
         path: the folder.
 
     Raises:
-        UsageError: it is no such folder, or damaged.
+        UsageError: it is not a folder of features, or damaged.
     """
 
     def __init__(self, path: Path) -> None:
@@ -212,5 +212,5 @@ def _require_same(there: About, here: About, path: Path) -> None:
         if key != "model" and value != getattr(here, key):  # the same weights may have two names
             raise UsageError(
                 f"--output_dir {path} holds features with {key} {value!r}, not {getattr(here, key)!r}: name another folder, "
-                "or give --overwrite to compute all of them anew."
+                "or give --overwrite to compute all of them again."
             )

@@ -41,7 +41,7 @@ class Place:
         sampling: which frames of videos are taken.
         allow_private: whether addresses in tables may lead to hosts of a private network.
         bases: copy of a remote table -> the folder that its paths are relative to, as an address.
-        files: the files, where they are known already; default: those that the path stands for.
+        files: the files, where they are known already; default: those that the path matches.
     """
 
     given: str
@@ -69,7 +69,7 @@ class Place:
 
     @cached_property
     def listed(self) -> tuple[str, ...]:
-        """The files that the path stands for: itself, or those of a pattern.
+        """The files that the path matches: itself, or those of a pattern.
 
         Raises:
             UsageError: nothing matches the pattern.

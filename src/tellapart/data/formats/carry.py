@@ -44,7 +44,7 @@ class Carrier:
         self._taken: defaultdict[Path, set[str]] = defaultdict(set)
 
     def put_by_id(self, example: Example, folder: Path) -> str:
-        """Put an image where its id can be told from its path.
+        """Put an image where its path gives its id.
 
         Returns:
             Its path in the folder.
@@ -147,10 +147,10 @@ def suffix_of(example: Example) -> str:
     for signature, ending in _SIGNATURES:
         if data.startswith(signature):
             return ending
-    raise UsageError(f"{example.image.name} is no image of a known kind: expected {', '.join(sorted(EXTENSIONS))}.")
+    raise UsageError(f"{example.image.name} is not an image of a known kind: expected {', '.join(sorted(EXTENSIONS))}.")
 
 
 def _file_of(example: Example, what: str) -> Path:
     if not isinstance(example.image, ImageFile):
-        raise UsageError(f"{example.image.name} is no file of its own and cannot be {what}: use --link copy.")
+        raise UsageError(f"{example.image.name} is not a file of its own and cannot be {what}: use --link copy.")
     return example.image.path

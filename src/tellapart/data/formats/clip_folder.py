@@ -34,7 +34,7 @@ class ClipFolder(ReadOnly):
     @classmethod
     def looks_like(cls, place: Place) -> bool:
         """Whether a folder has videos at its top, and neither images nor files that other formats read; or a pattern
-        stands for several videos."""
+        matches several videos."""
         if place.seconds_between:
             return False
         if not place.is_folder:

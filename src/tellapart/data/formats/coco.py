@@ -95,7 +95,7 @@ def _of_annotations(content: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _file_name(record: Any, path: Path, *, needed: bool) -> str:
-    """The image's file; where it is not needed, the reference tool's own files do without: the id stands in for it."""
+    """The image's file; where it is not needed, the reference tool's own files do without: the id replaces it."""
     there = needed or "file_name" in record
     return str(field(record, "file_name", path, f"image {record['id']}", str) if there else record["id"])
 

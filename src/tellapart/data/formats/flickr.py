@@ -1,4 +1,4 @@
-r"""Flickr8k's and Flickr30k's token files: ``1000092795.jpg#0<TAB>caption``, a caption a line."""
+r"""Flickr8k's and Flickr30k's token files: ``1000092795.jpg#0<TAB>caption``, a caption per line."""
 
 from __future__ import annotations
 

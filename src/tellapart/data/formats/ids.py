@@ -51,7 +51,7 @@ def encode_id(image_id: str) -> str:
 
 
 def decode_id(stem: str) -> str:
-    """The id of a relative path without ending: decoded if we would have encoded it so, else as it stands."""
+    """The id of a relative path without ending: decoded if we would have encoded it so, else unchanged."""
     try:
         image_id = unquote(stem, errors="strict")
         return image_id if encode_id(image_id) == stem else stem

@@ -19,7 +19,7 @@ from tellapart.files import write_json
 
 
 class Lavis(FilePerSplit):
-    """A row a caption in training files, a row an image with a list of captions in others; both are read anywhere.
+    """A row per caption in training files, a row per image with a list of captions in others; both are read anywhere.
 
     An image's id is its ``image_id``, else its path. Images are looked for in the given folder, else in that of the file
     or its ``images``.
@@ -72,6 +72,6 @@ class Lavis(FilePerSplit):
 
 
 def _root(folder: Path, names: Iterable[str]) -> Path:
-    """``folder``, or the one in it or beside it in which the first image is found."""
+    """``folder``, or the one in it or next to it in which the first image is found."""
     roots = (folder, folder / "images", folder.parent, folder.parent / "images")
     return root_of(names, roots) or folder

@@ -1,11 +1,11 @@
-"""Captions in files with one caption a line."""
+"""Captions in files with one caption per line."""
 
 from __future__ import annotations
 
 from tellapart.errors import UsageError
 
 BREAK = "\u2028"
-"""LINE SEPARATOR, which stands for a line break inside a caption."""
+"""LINE SEPARATOR, which replaces a line break inside a caption."""
 
 
 def to_line(caption: str, where: str, format: str) -> str:
@@ -30,7 +30,7 @@ def to_line(caption: str, where: str, format: str) -> str:
 
 
 def from_line(line: str) -> str:
-    """The caption of a line; a carriage return before the line break is no part of it."""
+    """The caption of a line; a carriage return before the line break is not part of it."""
     return line.removesuffix("\r").replace(BREAK, "\n")
 
 

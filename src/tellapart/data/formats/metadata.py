@@ -140,7 +140,7 @@ class _Metadata(Layout):
 
     @classmethod
     def write(cls, folder: Path, splits: Mapping[str, Sequence[Example]], images: Carrier) -> None:
-        """The images and the table beside them."""
+        """The images and the table next to them."""
         (examples,) = splits.values()
         named = [(images.put(example, folder), example) for example in examples]
         cls.write_table(folder / cls.table, named, one_caption=images.one_caption)
@@ -174,25 +174,25 @@ class Folder(_Metadata):
         return place.is_folder or super().looks_like(place)
 
     def rows(self, path: Path) -> Iterator[tuple[str, Row]]:
-        """One a line that is not blank."""
+        """One per line that is not blank."""
         for number, row in json_rows(path):
             yield f"line {number}", row
 
     @classmethod
     def write_table(cls, path: Path, named: Sequence[tuple[str, Example]], *, one_caption: bool) -> None:
-        """One JSON object a line."""
+        """One JSON object per line."""
         lines = (json.dumps(row, ensure_ascii=False) + "\n" for row in _records(named, one_caption=one_caption))
         write_text(path, "".join(lines))
 
 
 class MetadataCsv(_Metadata):
-    """The same with ``metadata.csv``, a row a caption."""
+    """The same with ``metadata.csv``, a row per caption."""
 
     name = "metadata-csv"
     table = "metadata.csv"
 
     def rows(self, path: Path) -> Iterator[tuple[str, Row]]:
-        """One a row below the heading."""
+        """One per row below the heading."""
         for line, row in delimited_rows(path, ",\t;|"):
             yield f"line {line}", row
 
@@ -204,13 +204,13 @@ class MetadataCsv(_Metadata):
 
 
 class MetadataParquet(_Metadata):
-    """The same with ``metadata.parquet``, a row an image."""
+    """The same with ``metadata.parquet``, a row per image."""
 
     name = "metadata-parquet"
     table = "metadata.parquet"
 
     def rows(self, path: Path) -> Iterator[tuple[str, Row]]:
-        """One a row."""
+        """One per row."""
         for number, (_, _, row) in enumerate(rows_of(path, columns_of(path).names), start=1):
             yield f"row {number}", row
 

@@ -20,7 +20,7 @@ from tellapart.data.video import EXTENSIONS as VIDEOS
 from tellapart.errors import UsageError
 
 SEVERAL = frozenset({"images", ".csv", ".jsonl", ".ndjson", ".parquet", ".tar", ".tsv", *VIDEOS})
-"""Kinds of files of which a pattern may stand for several."""
+"""Kinds of files of which a pattern may match several."""
 
 
 class Source(Protocol):
@@ -129,7 +129,7 @@ def _open_one(place: Place, format: str | None) -> Layout:
             return kind(place)
     if place.path.suffix.lower() == ".json":
         raise UsageError(
-            f"{place.path} is no known list of images and captions, such as a Karpathy dataset file or COCO annotations: "
+            f"{place.path} is not a known list of images and captions, such as a Karpathy dataset file or COCO annotations: "
             "convert it, or name its --format."
         )
     raise UsageError(
@@ -142,19 +142,19 @@ def _are_images(place: Place) -> bool:
     """Whether files are images by their names.
 
     Raises:
-        UsageError: a pattern stands for files of several kinds.
+        UsageError: a pattern matches files of several kinds.
     """
     if place.is_folder:
         return False
     kinds = {_kind(name) for name in place.listed}
     if len(kinds) > 1:
         raise UsageError(
-            f"{place.given} stands for files of several kinds ({', '.join(sorted(kinds))}): give a pattern for each kind."
+            f"{place.given} matches files of several kinds ({', '.join(sorted(kinds))}): give a pattern for each kind."
         )
     (kind,) = kinds
     if len(place.listed) > 1 and kind not in SEVERAL:
         raise UsageError(
-            f"{place.given} stands for {len(place.listed)} files {kind}: name one, as only images and files "
+            f"{place.given} matches {len(place.listed)} files {kind}: name one, as only images and files "
             f"{', '.join(sorted(SEVERAL - {'images'}))} may be several."
         )
     return kind == "images"

@@ -1,4 +1,4 @@
-"""Paths that stand for several files: ``{00..02}``, ``{a,b}``, and the wildcards of a shell that were quoted."""
+"""Paths that match several files: ``{00..02}``, ``{a,b}``, and the wildcards of a shell that were quoted."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _RANGE = re.compile(r"(\d+)\.\.(\d+)")
 
 
 def is_pattern(given: str) -> bool:
-    """Whether a path that does not exist stands for several.
+    """Whether a path that does not exist matches several.
 
     Example:
         >>> is_pattern("shards/{00..03}.tar"), is_pattern("photos/*.jpg"), is_pattern("photos/")
@@ -24,10 +24,10 @@ def is_pattern(given: str) -> bool:
 
 
 def expand(pattern: str) -> Iterator[str]:
-    """The paths that a pattern stands for: ``{00..02}`` counts, ``{a,b}`` lists, wildcards match what is there.
+    """The paths that a pattern matches: ``{00..02}`` counts, ``{a,b}`` lists, wildcards match what is there.
 
-    ``**`` stands for any number of folders. What matches wildcards comes sorted, without hidden files. A path that exists
-    stands for itself.
+    ``**`` matches any number of folders. What matches wildcards comes sorted, without hidden files. A path that exists
+    matches itself.
 
     Raises:
         UsageError: nothing matches.
@@ -46,7 +46,7 @@ def expand(pattern: str) -> Iterator[str]:
 
 
 def braced(pattern: str) -> Iterator[str]:
-    """What the braces of a pattern stand for; wildcards stay."""
+    """Expand the braces of a pattern; wildcards stay."""
     match = _BRACES.search(pattern)
     if match is None:
         yield pattern

@@ -181,7 +181,7 @@ def _cut_rows(path: Path, reader: Any) -> Iterator[tuple[int, Row]]:
 
 
 def json_rows(path: Path) -> Iterator[tuple[int, Any]]:
-    """``(line, value)`` of a file with a JSON value per line, read line by line; blank lines are passed over.
+    """``(line, value)`` of a file with a JSON value per line, read line by line; blank lines are skipped.
 
     Raises:
         UsageError: it cannot be read, or a line is not JSON; the sentence names the line.
@@ -209,7 +209,7 @@ def delimiter_of(text: str, delimiters: str) -> str:
 
 
 def caption_rows(example: Example, image: str) -> Iterator[list[str]]:
-    """A row a caption: image, id, caption; an image without captions has a row that ends before."""
+    """A row per caption: image, id, caption; an image without captions has a row that ends before."""
     if not example.references:
         yield [image, example.id]
     for caption in example.references:

@@ -1,4 +1,4 @@
-"""Captions in files next to the images: ``photo.jpg`` and ``photo.txt`` (or ``photo.caption``), a caption a line."""
+"""Captions in files next to the images: ``photo.jpg`` and ``photo.txt`` (or ``photo.caption``), a caption per line."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Sidecars(Layout):
 
     @classmethod
     def looks_like(cls, place: Place) -> bool:
-        """Whether some image has such a file beside it."""
+        """Whether some image has such a file next to it."""
         return place.is_folder and bool(_found(place, first=True))
 
     @classmethod

@@ -1,6 +1,6 @@
 """Tables of images anywhere, with or without captions: text, JSON lines and Parquet.
 
-The text tables are in the manner of open_clip (``filepath`` and ``title``, a row a caption), the Parquet files also in that of
+The text tables are in the manner of open_clip (``filepath`` and ``title``, a row per caption), the Parquet files also in that of
 Hugging Face's ``datasets`` (``image`` with ``bytes`` and ``path``) and of img2dataset's lists of addresses (``url``).
 """
 
@@ -231,7 +231,7 @@ class Tsv(Csv):
 
 
 class JsonLines(_Table):
-    """A ``.jsonl`` or ``.ndjson`` file with an object per line, or a folder of them without images beside them."""
+    """A ``.jsonl`` or ``.ndjson`` file with an object per line, or a folder of them without images next to them."""
 
     name = "jsonl"
     spans_splits = True
@@ -248,7 +248,7 @@ class JsonLines(_Table):
         return list(first) if isinstance(first, dict) else []
 
     def rows(self, path: Path) -> Iterator[tuple[str, Row]]:
-        """One a line."""
+        """One per line."""
         for number, row in json_rows(path):
             if not isinstance(row, dict):
                 raise UsageError(f"{path}, line {number}: {str(row)[:80]} is not an object: write one object per line.")

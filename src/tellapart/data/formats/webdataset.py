@@ -28,7 +28,7 @@ from tellapart.files import cache_dir, write_text
 # What is in a tar of a WebDataset: found by reading its headers once, then remembered on disk.
 
 VERSION = 2
-"""Of the remembered lists; another reads the archives anew."""
+"""Of the remembered lists; another reads the archives again."""
 
 TEXTS = ("txt", "caption")
 
@@ -42,7 +42,7 @@ class Sample:
         member: the image's name in the archive.
         offset: where its bytes begin.
         size: how many there are.
-        captions: as they stand.
+        captions: unchanged.
     """
 
     id: str
@@ -56,7 +56,7 @@ def samples_of(path: Path, caption_column: str | None = None) -> list[Sample]:
     """The images of a tar in its order; known from an earlier reading if path, size, time and question are the same.
 
     Raises:
-        UsageError: it is no tar, is cut short, or a sample is broken; the sentence names the member.
+        UsageError: it is not a tar, is cut short, or a sample is broken; the sentence names the member.
     """
     stat = path.stat()
     known = json.dumps([VERSION, str(path.absolute()), stat.st_size, stat.st_mtime_ns, caption_column])
@@ -173,7 +173,7 @@ class WebDataset(Layout):
 
     @classmethod
     def looks_like(cls, place: Place) -> bool:
-        """Whether there is a tar file; a folder must hold no images beside it."""
+        """Whether there is a tar file; a folder must hold no images next to it."""
         if place.is_folder:
             return any(name.endswith(".tar") for name in place.names) and not any(map(is_image, place.names))
         return place.sample.name.endswith(".tar")
@@ -182,7 +182,7 @@ class WebDataset(Layout):
     def require(cls, place: Place) -> None:
         """Raise unless there is one."""
         if not any(name.endswith(".tar") for name in (place.names if place.is_folder else [place.sample.name])):
-            raise UsageError(f"{place.path} is no .tar file, nor a folder of them, which format 'webdataset' needs.")
+            raise UsageError(f"{place.path} is not a .tar file, nor a folder of them, which format 'webdataset' needs.")
 
     @cached_property
     def shards(self) -> list[Path]:

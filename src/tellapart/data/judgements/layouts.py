@@ -42,7 +42,7 @@ def references_of(references: References, image: str) -> tuple[str, ...]:
 
 
 def flickr8k_tables(path: Path, references: References) -> Judgements | None:
-    """``ExpertAnnotations.txt`` or ``CrowdFlowerAnnotations.txt`` beside ``Flickr8k.token.txt``.
+    """``ExpertAnnotations.txt`` or ``CrowdFlowerAnnotations.txt`` next to ``Flickr8k.token.txt``.
 
     Expert pairs whose caption is one of the image's own are left out, as SPICE's and CLIPScore's authors do. Of the crowd's, such
     captions stay, and are not references of their image.
@@ -67,7 +67,7 @@ def flickr8k_tables(path: Path, references: References) -> Judgements | None:
 def _token_file(path: Path, asked: Path) -> dict[str, str]:
     if not path.is_file():
         raise UsageError(
-            f"{asked.name} names captions by number, but {path} is missing: put Flickr8k.token.txt beside it."
+            f"{asked.name} names captions by number, but {path} is missing: put Flickr8k.token.txt next to it."
         )
     pairs = (line.split("\t", 1) for line in read_text(path).splitlines() if "\t" in line)
     return {pair[0]: pair[1] for pair in pairs}
@@ -133,7 +133,7 @@ def json_lines(path: Path, references: References) -> Judgements | None:
     """``.jsonl`` of THumB (``SYS, hyp, image, P, R, human_score``), or of rows with ``candidate`` and ratings.
 
     Rows with ``candidate`` have ``image``, ``refs``, and ``ratings``, or ``P``, ``R`` and ``total``. Rows of ``image``,
-    ``caption_id`` and ``share_yes`` find their texts in ``flickr8k_captions.json`` beside them.
+    ``caption_id`` and ``share_yes`` find their texts in ``flickr8k_captions.json`` next to them.
     """
     if path.suffix != ".jsonl":
         return None
@@ -185,7 +185,7 @@ def _with_ratings(path: Path, rows: list[dict[str, Any]], references: References
 def _crowd_by_number(path: Path, rows: list[dict[str, Any]], references: References) -> Judgements:
     file = path.parent / "flickr8k_captions.json"
     if not file.is_file():
-        raise UsageError(f"{path.name} names captions by number, but {file} is missing: put the captions beside it.")
+        raise UsageError(f"{path.name} names captions by number, but {file} is missing: put the captions next to it.")
     texts = read_json(file)
     judged = []
     for row in rows:

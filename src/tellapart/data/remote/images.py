@@ -71,7 +71,7 @@ class RemoteImage:
         """The decoded image, upright, in RGB.
 
         Raises:
-            ImageError: as :meth:`read`, and if it cannot be decoded.
+            ImageError: as ``read``, and if it cannot be decoded.
         """
         return decode(self.read(), self.name)
 

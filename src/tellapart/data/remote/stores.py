@@ -82,7 +82,7 @@ def reading(url: str) -> Iterator[BinaryIO]:
 
 
 def listed(url: str) -> list[StoredFile]:
-    """A file, the files that a pattern stands for, or all files below a folder, sorted; hidden ones are passed over.
+    """A file, the files that a pattern matches, or all files below a folder, sorted; hidden ones are skipped.
 
     Raises:
         UsageError: there is nothing there, or the file system cannot be used.

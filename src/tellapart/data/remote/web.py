@@ -1,4 +1,4 @@
-"""Fetching over HTTP: only from public addresses unless told otherwise, with time-outs, a size limit and retries."""
+"""Fetching over HTTP: only from public addresses by default, with time-outs, a size limit and retries."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class FetchError(UsageError):
 
 
 class _PassingError(Exception):
-    """What may go away by itself.
+    """Errors that may pass when retried.
 
     Args:
         why: a few words.
@@ -101,11 +101,11 @@ def fetch(url: str, *, most: int, allow_private: bool = False, seconds: float = 
     Args:
         url: an ``http://`` or ``https://`` address.
         most: the most bytes that are accepted.
-        allow_private: as for :func:`opened`.
+        allow_private: as for ``opened``.
         seconds: the longest time that a body may take.
 
     Raises:
-        FetchError: as :func:`opened`, and if the body is too large or too slow.
+        FetchError: as ``opened``, and if the body is too large or too slow.
     """
 
     def body() -> bytes:
@@ -137,7 +137,7 @@ def limited(answer: Answer, url: str, *, most: int, seconds: float | None = None
     """The body of an answer, chunk by chunk.
 
     Args:
-        answer: of :func:`opened`.
+        answer: of ``opened``.
         url: for messages.
         most: the most bytes that are accepted.
         seconds: the longest time it may take; None sets no limit.
@@ -302,7 +302,7 @@ def addresses_of(host: str, port: int, *, allow_private: bool) -> list[str]:
 
 
 def is_public(address: str) -> bool:
-    """Whether an IP address is of the public internet, also where an IPv6 address stands for an IPv4 one.
+    """Whether an IP address is of the public internet, also where an IPv6 address embeds an IPv4 one.
 
     Example:
         >>> is_public("8.8.8.8"), is_public("169.254.169.254"), is_public("::ffff:127.0.0.1")
@@ -321,13 +321,13 @@ _OF_CLOUDS = frozenset({IPv4Address("168.63.129.16")})
 """Addresses that look public and lead to the host of a virtual machine: Azure's."""
 
 _UNICAST = IPv6Network("2000::/3")
-"""What RFC 4291 gives to hosts of the internet. Others are local, reserved, multicast or stand for IPv4 addresses."""
+"""What RFC 4291 gives to hosts of the internet. Others are local, reserved, multicast or embed IPv4 addresses."""
 
 _NAT64 = IPv6Network("64:ff9b::/96")
 
 
 def _inner(address: IPv6Address) -> IPv4Address | None:
-    """The IPv4 address that an IPv6 address stands for, if any: mapped, 6to4, Teredo or NAT64."""
+    """The IPv4 address that an IPv6 address embeds, if any: mapped, 6to4, Teredo or NAT64."""
     if address in _NAT64:
         return IPv4Address(address.packed[-4:])
     return address.ipv4_mapped or address.sixtofour or (address.teredo or (None, None))[1]

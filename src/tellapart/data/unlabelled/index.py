@@ -1,6 +1,6 @@
-"""An index of images that lie in files, archives and videos: some forty bytes an image, whatever their number.
+"""An index of images that lie in files, archives and videos: some forty bytes per image, whatever their number.
 
-An :class:`~tellapart.data.dataset.Example` takes more than ten times as much, and three million of them would be copied
+An ``Example`` takes more than ten times as much, and three million of them would be copied
 page by page into every process that reads images. So examples are made when they are asked for.
 """
 

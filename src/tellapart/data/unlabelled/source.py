@@ -41,7 +41,7 @@ def members_of(archive: Path, name: str) -> tuple[Members, str | None]:
 
 
 def _members(path: Path) -> dict[str, Any]:
-    """Names, offsets and sizes of the images. One that comes twice counts as it stands last, as when a tar is unpacked."""
+    """Names, offsets and sizes of the images. One that comes twice counts at its last place, as when a tar is unpacked."""
     images: dict[str, tuple[int, int]] = {}
     length = path.stat().st_size
     try:
@@ -188,7 +188,7 @@ def _is_tar(name: str) -> bool:
 
 
 def _name(file: str, root: Path) -> str | None:
-    """The path below the root; none for a name that is no UTF-8, which no list of captions could hold."""
+    """The path below the root; none for a name that is not UTF-8, which no list of captions could hold."""
     name = below(Path(file), root)
     try:
         name.encode()

@@ -1,4 +1,4 @@
-"""What to cite: the papers that methods and rewards come from, as BibTeX."""
+"""Citations: the papers of methods and rewards, as BibTeX."""
 
 from __future__ import annotations
 

@@ -87,12 +87,12 @@ OWN_ENCODER = "encoded_clip"
 """An encoder that transformers knows only once tellapart is imported, inside a model of its own."""
 
 _LEAD = {"paligemma": "<image>"}
-"""What a processor wants before the prompt."""
+"""Text that a processor needs before the prompt."""
 
 
 def model_type(captioner: Path) -> str:
     """The type of model in a captioner's folder, as transformers calls it; of one whose encoder is a class of ours that of the
-    encoder; empty where it cannot be told."""
+    encoder; empty where it is unknown."""
     encoder = read_object(captioner / "config.json").get("encoder")
     if isinstance(encoder, dict) and encoder.get("model_type") == OWN_ENCODER:
         return OWN_ENCODER
@@ -109,7 +109,7 @@ def is_adapter(captioner: Path) -> bool:
 
 
 def library(captioner: Path) -> str:
-    """What loads it, as the hub calls libraries."""
+    """The library that loads it, by the hub's name."""
     if is_adapter(captioner):
         return "peft"
     return "transformers" if model_type(captioner) in SNIPPETS else "tellapart"

@@ -61,11 +61,11 @@ def failures(
 
 
 def looked_at(metrics: Mapping[str, float]) -> str:
-    """The measures of :data:`LIMITS` that were taken, in words."""
+    """The measures of ``LIMITS`` that were taken, in words."""
     return ", ".join(describe(key).label for key in LIMITS if key in metrics)
 
 
-# The YAML header of a card: what the hub files a model under.
+# The YAML header of a card: what the hub lists a model under.
 
 HUB_METRICS = {
     "CIDEr": "cider",
@@ -78,7 +78,7 @@ HUB_METRICS = {
 """Our names -> those of the hub's metrics; others keep ours."""
 
 OURS = ("world/", "new/", "runs/")
-"""What names of models begin with that are no models of the hub: stages of the world, fresh ones, runs of recipes here."""
+"""Prefixes of model names that are not models of the hub: stages of the world, fresh ones, runs of recipes here."""
 
 _CHAIN = 10
 
@@ -111,7 +111,7 @@ def training_data(record: Record | None) -> str | None:
 def header(name: str, record: Record | None, captioner: Path | None, result: EvaluationResult | None) -> str:
     """The header's YAML, without the lines around it.
 
-    What stands in a run's record as a path of this machine is left out.
+    Paths of this machine in a run's record are left out.
     """
     from huggingface_hub import ModelCardData
 
@@ -152,7 +152,7 @@ def _results(result: EvaluationResult) -> list[Any]:
 
 
 CARD_FILE = "README.md"
-MARKER = "<!-- Written by tellapart from the run's files, and written anew with them: remove this line to keep your own text. -->"
+MARKER = "<!-- Written by tellapart from the run's files, and rewritten with them: remove this line to keep your own text. -->"
 SAMPLES = 6
 
 
@@ -176,7 +176,7 @@ def write_card(
         seed: of the samples and the bootstrap.
 
     Raises:
-        UsageError: the folder is no training's, or its evaluation cannot be read.
+        UsageError: the folder is not one of a training, or its evaluation cannot be read.
     """
     path = run / CARD_FILE
     if path.is_file() and not is_ours(path):
@@ -186,7 +186,7 @@ def write_card(
 
 
 def is_ours(path: Path) -> bool:
-    """Whether a card is there and tellapart may write it anew."""
+    """Whether a card is there and tellapart may rewrite it."""
     return path.is_file() and MARKER in path.read_text(encoding="utf-8", errors="replace")
 
 
@@ -198,10 +198,10 @@ def card_text(
     name: str | None = None,
     seed: int = 0,
 ) -> str:
-    """The card's text; arguments and errors are those of :func:`write_card`."""
+    """The card's text; arguments and errors are those of ``write_card``."""
     record, captioner = read_record(run), trained_part(run, "captioner")
     if record is None and captioner is None:
-        raise UsageError(f"{run} is no run of tellapart train (it has no run.json): name the folder of one.")
+        raise UsageError(f"{run} is not a run of tellapart train (it has no run.json): name the folder of one.")
     record = record or Record()
     view = _view(run, protocol)
     called = run.resolve().name
@@ -245,7 +245,7 @@ def _curves(run: Path) -> dict[str, Curve]:
 
 
 def _measured(view: RunView | None, references: Mapping[str, Sequence[str]], seed: int) -> dict[str, Any]:
-    """What the evaluation gives to the card."""
+    """Values of the card that come from the evaluation."""
     if view is None:
         nothing: list[Any] = []
         return {

@@ -38,7 +38,7 @@ class Answer:
 
     Args:
         number: grows with every answer and is never used again.
-        rater: as the rater wrote it first; of a model its name behind :data:`MODEL`.
+        rater: as the rater wrote it first; of a model its name behind ``MODEL``.
         item: its id.
         choice: one of the question's choices, or ``unsure``.
         first: which of the choices was shown first (left, or above); a model answers in both orders.
@@ -62,7 +62,7 @@ class Answers:
     (``synchronous=FULL``): neither a killed server nor a power cut loses an answer that was acknowledged.
 
     Raises:
-        UsageError: the file is no such file.
+        UsageError: it is not a file of answers.
     """
 
     def __init__(self, path: Path) -> None:
@@ -105,7 +105,7 @@ class Answers:
         return key
 
     def name_of(self, key: str) -> str | None:
-        """The name of the rater with this key, as it was given first; None if :meth:`enter` never gave the key."""
+        """The name of the rater with this key, as it was given first; None if ``enter`` never gave the key."""
         with self._lock:
             found = self._base.execute("SELECT name FROM raters WHERE key = ?", (key,)).fetchone()
         return None if found is None else str(found[0])

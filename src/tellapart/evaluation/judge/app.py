@@ -99,7 +99,7 @@ class Desk:
         rater, item = self._rater(sent), self._items.get(_text(sent, "item"))
         pressed = sent.get("pressed")
         if item is None or type(pressed) is not int or not 0 <= pressed <= 2:
-            raise UsageError("this is no answer to an item of this study: load the page again.")
+            raise UsageError("this is not an answer to an item of this study: load the page again.")
         shown = self._shown(rater, item)
         choice = shown[pressed - 1] if pressed else UNSURE
         self.answers.record(rater, item.id, choice, first=shown[0], seconds=_seconds(sent.get("seconds")))
@@ -128,7 +128,7 @@ class Desk:
         return (second, first) if swapped(self.study, rater, item) else (first, second)
 
     def _state(self, rater: str) -> dict[str, Any]:
-        """Where a rater stands, and the next item."""
+        """A rater's progress, and the next item."""
         given = self.answers.of(rater)
         items = order(self.study, rater)
         following = next((item for item in items if item.id not in given), None)
@@ -211,7 +211,7 @@ async def _body(request: Request) -> bytes:
 
 
 class _Headers:
-    """Adds :data:`HEADERS` to every response."""
+    """Adds ``HEADERS`` to every response."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app

@@ -15,7 +15,7 @@ Votes = Mapping[str, Mapping[str, str]]
 def preferences(study: Study, answers: Sequence[Answer]) -> list[dict[str, Any]]:
     """A row for each image of which one caption was preferred.
 
-    *Which reads better*: the caption with the verdict of the majority. *Which image*: the caption whose verdict is the right
+    *Which reads better*: the caption that the majority chose. *Which image*: the caption whose majority answer is the right
     image, where the other run's caption was taken for the other image. Undecided items make no row. Models' answers count only
     where no person has answered anything.
 

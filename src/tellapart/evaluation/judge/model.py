@@ -92,7 +92,7 @@ def judge_study(study: Study, model: ChoiceMatcher, fits: YesNoMatcher) -> list[
     """The answers of a model to all items of a study.
 
     *Which reads better*: the model sees the image and both captions, once with run A's first and once with run B's, and answers A
-    or B. *Which image*: models of this package see one image at a time. So the caption is held against each image by itself, by
+    or B. *Which image*: models of this package see one image at a time. So the caption is compared with each image on its own, by
     the log-odds of yes; the image with the higher ones is the choice. There is no order in this, and both orders are equal.
 
     Pitfalls: models prefer longer captions and those of their own family. A model that answers A whatever is shown is unsure of
@@ -139,7 +139,7 @@ def _score(matcher: YesNoMatcher, logits: Tensor) -> float:
 def _orders(item: Item, plain: float, turned: float) -> Orders:
     """Log-odds of the second choice in either order, as choices."""
     if not torch.tensor([plain, turned]).isfinite().all():
-        raise UsageError("the model gives logits that are no numbers: load it in float32, or name another.")
+        raise UsageError("the model gives logits that are not numbers: load it in float32, or name another.")
     one, two = CHOICES[item.question]
     said = [UNSURE if value == 0 else (two if value > 0 else one) for value in (plain, turned)]
     return Orders(item.id, item.question, said[0], said[1], (plain, turned))

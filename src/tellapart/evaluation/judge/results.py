@@ -33,9 +33,9 @@ METHODS = {
 def summarize(
     study: Study, answers: Sequence[Answer], models: Mapping[str, Mapping[str, Any]] | None = None
 ) -> dict[str, Any]:
-    """Everything that ``results.json`` holds; numbers that need an answer that nobody gave are None.
+    """Everything that ``results.json`` holds; numbers that need a missing answer are None.
 
-    Shares are fractions. Verdicts, tables and agreement are those of people; each model has figures of its own.
+    Shares are fractions. Majorities, tables and agreement are those of people; each model has figures of its own.
 
     Args:
         study: the items.
@@ -78,7 +78,7 @@ def _model(
     people: Mapping[str, Mapping[str, str]],
     kept: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """The figures of one model, and how often it and people's verdict agree where both decide."""
+    """The figures of one model, and how often it and the people's majority agree where both decide."""
     decided = [(verdict(own[item]), verdict(votes)) for item, votes in people.items() if votes and own[item]]
     both = [pair for pair in decided if UNSURE not in pair]
     return {

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from PIL import Image
 
 
-# Pictures as the page shows them: encoded anew, so that a browser never meets a file of the collection.
+# Pictures as the page shows them: encoded again, so that a browser never receives a file of the collection.
 
 LONGEST_SIDE = 1024
 """Pixels that a picture is shrunk to at most."""
@@ -40,7 +40,7 @@ MEDIA_TYPES = {".png": "image/png", ".jpg": "image/jpeg", ".webp": "image/webp"}
 def write_picture(folder: Path, image: Image.Image) -> str:
     """Write an RGB image, without what its file said besides the pixels; returns the file's name.
 
-    The name is a hash of the content, so it tells nothing about where the image comes from or what is asked about it.
+    The name is a hash of the content, so it reveals nothing about where the image comes from or what is asked about it.
     """
     picture = image.convert("RGB")
     small = max(picture.size) <= SMALL_SIDE
@@ -80,7 +80,7 @@ def drawn_number(seed: int, *names: str) -> int:
 
 
 def shuffled(names: Iterable[str], seed: int, *of: str) -> list[str]:
-    """Names in an order that the seed and ``of`` decide; the names beside one do not change whether it comes first."""
+    """Names in an order that the seed and ``of`` decide; the other names do not change whether one comes first."""
     return sorted(names, key=lambda name: (drawn_number(seed, *of, name), name))
 
 
@@ -88,7 +88,7 @@ STUDY_FILE, ANSWERS_FILE, PICTURES = "study.json", "answers.sqlite", "pictures"
 WHICH_IMAGE, READS_BETTER = "which_image", "reads_better"
 UNSURE = "unsure"
 CHOICES = {WHICH_IMAGE: ("target", "distractor"), READS_BETTER: ("a", "b")}
-"""Question -> what may be chosen, in the order in which an item holds it; :data:`UNSURE` is always allowed."""
+"""Question -> what may be chosen, in the order in which an item holds it; ``UNSURE`` is always allowed."""
 
 _VERSION = 1
 
@@ -98,8 +98,8 @@ class Item:
     """One thing that a rater is asked.
 
     Args:
-        id: hexadecimal; tells nothing about runs.
-        question: :data:`WHICH_IMAGE` or :data:`READS_BETTER`.
+        id: hexadecimal; reveals nothing about runs.
+        question: ``WHICH_IMAGE`` or ``READS_BETTER``.
         images: ids of the target and the distractor, or of the one image.
         captions: the one caption, or run A's and run B's.
         runs: positions of the runs that a right answer counts for: of both where they wrote the same caption.
@@ -120,7 +120,7 @@ class Study:
         folder: where the study lives.
         runs: what tables call run A and run B.
         seed: of orders and sides.
-        items: in an order that tells nothing.
+        items: in an order that reveals nothing.
         pictures: image id -> file in the folder's ``pictures``.
         asked: the words and options it was made from.
         about: where distractors come from, how many captions agree, in words and counts.
@@ -139,7 +139,7 @@ class Study:
         return [item for item in self.items if item.question == question]
 
     def require_pictures(self) -> None:
-        """Raise where a picture is gone, since nobody can judge what is not shown.
+        """Raise where a picture is gone, since a missing picture cannot be judged.
 
         Raises:
             UsageError: the folder lacks some.
@@ -154,7 +154,7 @@ class Study:
 
     @staticmethod
     def load(folder: Path) -> Study:
-        """Read what :func:`write_study` wrote.
+        """Read what ``write_study`` wrote.
 
         Raises:
             UsageError: it is not there, or damaged.
@@ -213,10 +213,10 @@ def make_items(
     *,
     seed: int,
 ) -> list[Item]:
-    """The items: of each image of *which image* one a caption (one in all if both are alike), of the others one each.
+    """The items: of each image of *which image* one per caption (one in all if both are alike), of the others one each.
 
     Args:
-        chosen: question -> images, as :func:`choose_images` gives them.
+        chosen: question -> images, as ``choose_images`` gives them.
         first: image id -> run A's caption.
         second: image id -> run B's.
         distractors: image id -> the other image, of every image of *which image*.
@@ -328,7 +328,7 @@ def random_others(dataset: CaptionDataset, ids: Sequence[str], *, seed: int) -> 
 def order(study: Study, rater: str) -> list[Item]:
     """The items as a rater meets them.
 
-    *Which image* comes first: captions shown beside one picture would tell what it is about. Each pair of pictures comes
+    *Which image* comes first: captions shown next to one picture would tell what it is about. Each pair of pictures comes
     once in a first round and, with the other run's caption, again at the same place of a second. Which run comes first is
     drawn for each pair, so that what is remembered favours neither.
     """

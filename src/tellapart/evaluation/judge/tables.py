@@ -64,7 +64,7 @@ def to_markdown(summary: Mapping[str, Any]) -> str:
     """The results as a person reads them.
 
     Args:
-        summary: as :func:`~tellapart.evaluation.judge.results.summarize` makes it.
+        summary: as ``summarize`` makes it.
     """
     names = [markdown_cell(summary["runs"][key]) for key in ("a", "b")]
     raters = ", ".join(f"{markdown_cell(r['name'])} ({r['answers']} of {r['items']})" for r in summary["raters"])

@@ -81,8 +81,8 @@ def measure(
     Args:
         judgements: the set.
         scorers: what scores captions. A scorer that needs references is given the rows that have some.
-        same_models: metrics of :data:`PUBLISHED_MODELS` that are measured with the published model.
-        whole: whether the set is complete; published values are not shown beside figures of a part.
+        same_models: metrics of ``PUBLISHED_MODELS`` that are measured with the published model.
+        whole: whether the set is complete; published values are not shown next to figures of a part.
 
     Example:
         >>> (judgements,) = read_judgements(Path("flickr8k.json"))
@@ -165,7 +165,7 @@ def _order_within_images(name: str, rows: Sequence[Rated], scores: Scores) -> li
 
 
 def _accuracy(protocol: Protocol, metric: str, better: np.ndarray, worse: np.ndarray) -> Figure:
-    """A tie is wrong: a metric that tells nothing apart must not look good (SugarCrepe's code does the same)."""
+    """A tie is wrong: a metric that separates nothing must not look good (SugarCrepe's code does the same)."""
     scored = np.isfinite(better) & np.isfinite(worse)
     value = 100 * float(np.mean(better[scored] > worse[scored])) if scored.any() else float("nan")
     return Figure(protocol, metric, value, int(scored.sum()))

@@ -55,7 +55,7 @@ class Protocol:
 
 
 def off(value: float, published: str) -> bool:
-    """Whether a value (times 100) is further from a published one than :data:`TOLERANCE` and than its printed digits allow."""
+    """Whether a value (times 100) is further from a published one than ``TOLERANCE`` and than its printed digits allow."""
     half_a_unit = 0.5 * 10 ** -len(published.partition(".")[2])
     return abs(value - float(published)) > max(TOLERANCE, half_a_unit) + 1e-9
 

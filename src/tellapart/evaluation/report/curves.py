@@ -150,7 +150,7 @@ def _path(run: RunView, across: Column, up: Column) -> list[tuple[int | None, fl
 
 
 def _over_steps(runs: Sequence[RunView], key: str) -> Figure:
-    """A key of the log, a line a run; where a run broke a rule, its limit and the points past it stand out."""
+    """A key of the log, a line per run; where a run broke a rule, its limit and the points past it stand out."""
     column = describe_log(key)
     traces, ends, shapes, alarms = [], [], [], []
     for row, run in enumerate(runs):
@@ -224,7 +224,7 @@ def thin(curve: Curve) -> Curve:
 
 
 def safe_json(value: Any) -> str:
-    """JSON that cannot end the script element it stands in."""
+    """JSON that cannot end the script element around it."""
     text = json.dumps(value, ensure_ascii=True, allow_nan=False)
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 

@@ -17,7 +17,7 @@ from tellapart.evaluation.report.curves import safe_json
 from tellapart.evaluation.report.pictures import picture_of
 from tellapart.evaluation.report.runs import RunView
 
-# What is known of one caption by itself: its scores, its faults, and how far it is from another model's.
+# What is known of one caption on its own: its scores, its faults, and how far it is from another model's.
 
 MOST_SCORES = 14
 """Columns of an image's table of scores."""
@@ -123,7 +123,7 @@ def new_words(caption: str, before: str) -> list[tuple[str, bool]]:
 
 
 def measure_of_change(runs: Sequence[RunView]) -> Column | None:
-    """The score that tells gains: the last retriever's reciprocal rank, else CIDEr."""
+    """The score that ranks gains: the last retriever's reciprocal rank, else CIDEr."""
     names = [f"{name}_MRR" for name in reversed(runs[0].result.protocol.listeners)]
     key = next((key for key in [*names, "CIDEr"] if all(key in run.result.per_image for run in runs)), None)
     return None if key is None else describe(key)
@@ -131,7 +131,7 @@ def measure_of_change(runs: Sequence[RunView]) -> Column | None:
 
 @dataclass(frozen=True)
 class Flag:
-    """A short verdict on a caption; ``tone`` is good, bad or plain."""
+    """A short judgement of a caption; ``tone`` is good, bad or plain."""
 
     text: str
     tone: str
@@ -149,7 +149,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Card:
-    """An image with its references, every model's caption, and a table of its scores, one row a score."""
+    """An image with its references, every model's caption, and a table of its scores, one row per score."""
 
     id: str
     source: str | None
@@ -165,10 +165,10 @@ class Gallery:
     """The images of the page.
 
     Args:
-        cards: one an image.
+        cards: one per image.
         about: how many there are and how they were chosen.
         columns: scores to order by.
-        faults: what to filter by.
+        faults: the filters.
         values: what the page's script orders and filters by, as JSON that is safe inside a script element.
         unread: why pictures are missing: id and reason.
     """

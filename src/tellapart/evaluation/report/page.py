@@ -90,7 +90,7 @@ def write_report(
         path: the HTML file.
         runs: at least one, measured under one protocol; the first is what the others are compared to.
         dataset: pictures and references; without it the page shows captions and scores alone. A picture that cannot be
-            read (features stand in for it, or it is gone) is left out, and the page says how many.
+            read (features replace it, or it is gone) is left out, and the page says how many.
         title: heading of the page.
         images: how many images the gallery holds; 0 leaves it out.
         seed: of those drawn at random, and of the bootstrap.
@@ -148,7 +148,7 @@ def _content(runs: Sequence[RunView], comparison: Comparison) -> dict[str, Any]:
 
 
 def _unread(shown: Gallery | None, dataset: CaptionDataset | None) -> str:
-    """What to say of pictures that could not be read."""
+    """The note about pictures that could not be read."""
     if shown is None or dataset is None or not shown.unread:
         return ""
     if len(shown.unread) == len(shown.cards):

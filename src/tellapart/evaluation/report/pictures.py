@@ -25,7 +25,7 @@ SMALL_SIDE = 128
 
 
 def picture_of(source: ImageSource) -> tuple[str, bool]:
-    """The image of a data set as :func:`data_uri` gives it; a clip as an animated WebP, which plays.
+    """The image of a data set as ``data_uri`` gives it; a clip as an animated WebP, which plays.
 
     Raises:
         UsageError: it cannot be read.

@@ -1,4 +1,4 @@
-"""What a run wrote down of how it was made, in the words of a report."""
+"""A run's record of its settings, in the words of a report."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the page needs of a run: its evaluation and its log."""
+"""The parts of a run on the page: its evaluation and its log."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class RunView:
 
     @property
     def alarms(self) -> list[Alarm]:
-        """What the log shows to have gone wrong."""
+        """The warnings from the log."""
         return find_alarms(self.curves, floor=self.record.floor if self.record else None)
 
     @property

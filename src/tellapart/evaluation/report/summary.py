@@ -1,4 +1,4 @@
-"""What the page says first: one sentence, the metrics that decide, and look-alikes that got the same caption before."""
+"""Top of the page: one sentence, the deciding metrics, and look-alikes that got the same caption before."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def deciding(runs: Sequence[RunView]) -> list[Column]:
 def best_of(runs: Sequence[RunView]) -> int | None:
     """The row of the captioner that tells most images apart without a lasting warning; if all have one, of all.
 
-    Given captions (human ones, a file) and the first row, to which others are compared, do not take part. None where nobody is
+    Given captions (human ones, a file) and the first row, to which others are compared, do not take part. None where no one is
     left or telling apart was not measured.
     """
     columns = deciding(runs)

@@ -1,4 +1,4 @@
-"""What the page tells of every point: numbers, and captions of the same few images next to the start model's."""
+"""What the page shows of every point: numbers, and captions of the same few images next to the start model's."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ def write_page(
 
     Args:
         path: the HTML file.
-        data: of the picture and the panel beside it, as ``page_data`` gives them. Captions in it are shown as text.
+        data: of the picture and the panel next to it, as ``page_data`` gives them. Captions in it are shown as text.
         title: heading of the page.
         protocol: how everything was measured.
         tables: what is read off the curves.

@@ -76,7 +76,7 @@ def draw(folder: Path, curves: Sequence[Curve], checkpoint: str, *, name: str = 
 
 
 def save(figure: Any, path: Path) -> list[Path]:
-    """Write a figure beside ``path`` in every format, the same bytes each time; returns the paths.
+    """Write a figure next to ``path`` in every format, the same bytes each time; returns the paths.
 
     Args:
         figure: of matplotlib.

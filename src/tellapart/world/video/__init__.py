@@ -1,7 +1,7 @@
 """The moving world: clips of eight frames whose truth is known, with the captions of annotators.
 
-One to three objects move, turn another colour, appear, vanish or stay; captions tell what happens and in which order. Truth,
-motion, order and exact retrieval can be measured (:mod:`tellapart.world.video.measures`). Nothing is downloaded.
+One to three objects move, turn another colour, appear, vanish or stay; captions say what happens and in which order. Truth,
+motion, order and exact retrieval can be measured (``tellapart.world.video.measures``). Nothing is downloaded.
 """
 
 from __future__ import annotations

@@ -13,12 +13,12 @@ from tellapart.world.video.scenes import Event, MovingScene
 
 
 def full_description(moving: MovingScene) -> str:
-    """Everything about ``moving`` in one caption: the most that the language can tell of it."""
+    """Everything about ``moving`` in one caption: all that the language can say about it."""
     return write(describe_fully(moving))
 
 
 def describe(moving: MovingScene, rng: random.Random) -> MovingDescription:
-    """What one annotator says of ``moving``: habits differ in how much is told, and all of it is true."""
+    """What one annotator says of ``moving``: habits differ in how much they mention, and all of it is true."""
     return _HABITS[pick_weighted(rng, spec.HABITS)](moving, rng)
 
 

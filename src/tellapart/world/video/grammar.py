@@ -9,7 +9,7 @@
                | "turns" colour | "appears" | "vanishes" | "stays"
     background = "on" ("a" | "an") background-colour "background"
 
-"then" stands between two clauses that tell of events: the first happens before the second. "and" says nothing of time. The
+"then" is between two clauses that mention events: the first happens before the second. "and" says nothing of time. The
 comma before "then" may be left out. A phrase describes an object as it is first seen: where a red star moves, its place is
 where it starts; where it turns blue, its colour is red. The next word always decides which rule applies, so a caption has at
 most one reading.
@@ -54,7 +54,7 @@ class Clause:
 
     @property
     def is_event(self) -> bool:
-        """Whether it tells of something that happens."""
+        """Whether it mentions an event."""
         return self.verb not in (None, spec.STAYS)
 
 
@@ -64,7 +64,7 @@ class MovingDescription:
 
     Args:
         clauses: at least one.
-        orders: what stands between clause i and clause i + 1: ``then`` or ``and``; one fewer than the clauses.
+        orders: the word between clause i and clause i + 1: ``then`` or ``and``; one fewer than the clauses.
         background: its colour, or ``None`` where it is not said.
     """
 

@@ -23,7 +23,7 @@ CAPTIONS_PER_CLIP = 3
 
 
 def features_folder(backbone: Path, size: str) -> Path:
-    """Where :func:`video_features` keeps them."""
+    """Where ``video_features`` keeps them."""
     return cache_dir() / "world" / "features" / f"{size}-{backbone.name}"
 
 

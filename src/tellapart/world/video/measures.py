@@ -29,7 +29,7 @@ def moving_measures(captions: Mapping[str, str], scenes: Mapping[str, MovingScen
     - ``hallucinated``: share of its attribute words that are true of no object at any time, nor of the background.
     - ``detail``: share of what there is to say that it mentions, counting repeats: shape, colour, size and texture (unless
       plain) of each object, the background, and verb and direction (or colour) of each event.
-    - ``exact_recall@k``: as for still pictures (:func:`tellapart.world.measures.exact_recall`); the gallery is ``scenes``.
+    - ``exact_recall@k``: as for still pictures (``exact_recall``); the gallery is ``scenes``.
 
     Args:
         captions: clip id -> caption; the ids are those of ``scenes``.
@@ -68,7 +68,7 @@ def moving_measures(captions: Mapping[str, str], scenes: Mapping[str, MovingScen
 def measure_against(
     scenes: Mapping[str, MovingScene],
 ) -> Callable[[Mapping[str, str]], tuple[dict[str, float], dict[str, list[float]]]]:
-    """:func:`moving_measures` against these scenes, as an evaluation takes it: captions -> (corpus, per image)."""
+    """``moving_measures`` against these scenes, as an evaluation takes it: captions -> (corpus, per image)."""
 
     def measure(captions: Mapping[str, str]) -> tuple[dict[str, float], dict[str, list[float]]]:
         measured = moving_measures(captions, scenes)

@@ -110,4 +110,4 @@ _MAKERS: dict[str, Callable[[MovingDescription, np.random.Generator], MovingDesc
     "actors": with_other_actors,
     "attributes": with_other_attribute,
 }
-"""Kinds of :data:`RATES` -> what makes them."""
+"""Kinds of ``RATES`` -> what makes them."""

@@ -1,4 +1,4 @@
-"""What a model of the moving world can and cannot tell apart, question by question; measured on val."""
+"""Accuracy of a model of the moving world, question by question; measured on val."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ KEPT = ("grammatical", "motion", "order", "truthful", "detail", "exact_recall@1"
 
 def accuracies(score: Score, *, size: str = "full") -> dict[str, float]:
     """How often the true text scores highest, in percent; a tie is wrong. See
-    :func:`~tellapart.world.video.questions.moving_questions`.
+    ``moving_questions``.
 
     Args:
         score: the model.
@@ -43,7 +43,7 @@ def probe_listener(folder: Path, *, size: str = "full") -> dict[str, Any]:
         size: of the world whose val split is used.
 
     Returns:
-        ``accuracy``: see :func:`accuracies`. ``recall``: kind of text (human, full) -> t2i and i2t recall@k on val. ``size``.
+        ``accuracy``: see ``accuracies``. ``recall``: kind of text (human, full) -> t2i and i2t recall@k on val. ``size``.
 
     Example:
         >>> probe_listener(resolve("world/video-listener"))["accuracy"]["direction"]
@@ -66,7 +66,7 @@ def probe_listener(folder: Path, *, size: str = "full") -> dict[str, Any]:
 def probe_captioner(
     captioner: HuggingFaceCaptioner, *, size: str = "full", collate: Collate | None = None
 ) -> dict[str, Any]:
-    """What a captioner of clips tells apart, and the measures of its greedy captions, in percent on val.
+    """Accuracy of a captioner of clips, and the measures of its greedy captions, in percent on val.
 
     Args:
         captioner: to be measured.
@@ -74,7 +74,7 @@ def probe_captioner(
         collate: what it reads of clips; none: by its own processor.
 
     Returns:
-        ``accuracy``: see :func:`accuracies`; it answers by log-probability per token. ``greedy``: :data:`KEPT`.
+        ``accuracy``: see ``accuracies``; it answers by log-probability per token. ``greedy``: ``KEPT``.
     """
     collate = Collate({captioner.name: captioner.process}) if collate is None else collate
     accuracy = accuracies(by_captioner(captioner, collate=collate), size=size)

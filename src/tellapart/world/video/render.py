@@ -74,7 +74,7 @@ def _paint(
 
 @dataclass(frozen=True)
 class WorldClip:
-    """A clip of the moving world, drawn anew whenever it is read.
+    """A clip of the moving world, drawn again whenever it is read.
 
     Args:
         moving: what is in it.

@@ -35,7 +35,7 @@ class MovingScene:
     """A scene as it is first seen, and what happens in it.
 
     Args:
-        scene: one to three objects in reading order; those that appear stand where they appear, and those that move or turn
+        scene: one to three objects in reading order; those that appear are listed where they appear, and those that move or turn
             are as they were before.
         events: at most two, in the order of time, one per object at most. No cell is ever used by two objects.
     """

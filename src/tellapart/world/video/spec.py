@@ -1,6 +1,6 @@
 """The constants of the moving world: what happens in a clip, how often, and the words for it.
 
-Objects, colours and backgrounds are those of the still world (:mod:`tellapart.world.spec`). :func:`version` hashes both. A
+Objects, colours and backgrounds are those of the still world (``tellapart.world.spec``). ``version`` hashes both. A
 change of the code that draws or writes (and not of a constant) must raise ``REVISION``.
 """
 
@@ -68,7 +68,7 @@ HABITS = {"generic": 0.25, "events": 0.4, "medium": 0.25, "full": 0.1}
 """How much an annotator says -> probability."""
 
 ORDERED = 0.75
-"""Probability that an annotator who tells of two events tells their order."""
+"""Probability that an annotator who mentions two events gives their order."""
 
 REFERENCES_PER_CLIP = 5
 

@@ -50,7 +50,7 @@ def clip_pixels(clips: Sequence[Sequence[Any]]) -> dict[str, Tensor]:
 
 
 class ClipPixels:
-    """:func:`clip_pixels` as a processor that is given frames."""
+    """``clip_pixels`` as a processor that is given frames."""
 
     num_frames = FRAMES
 
@@ -60,7 +60,7 @@ class ClipPixels:
 
 
 def make_frames_tower(tower: Any, *, layers: int = 2) -> ClipFrames:
-    """A :class:`ClipFrames` around a copy of the still world's tower; the layers have random weights."""
+    """A ``ClipFrames`` around a copy of the still world's tower; the layers have random weights."""
     config = ClipFramesConfig(
         tower=tower.config.to_dict(),
         num_frames=FRAMES,
@@ -75,7 +75,7 @@ def make_frames_tower(tower: Any, *, layers: int = 2) -> ClipFrames:
 
 
 def answers_of(scenes: Sequence[MovingScene]) -> tuple[Tensor, Tensor]:
-    """``[M, 4, 7]`` long, the answers of each cell in the order of :data:`ANSWERS` (-100 where there is no object), and ``[M]``
+    """``[M, 4, 7]`` long, the answers of each cell in the order of ``ANSWERS`` (-100 where there is no object), and ``[M]``
     backgrounds."""
     cells = torch.full((len(scenes), CELLS, len(ANSWERS)), _NOTHING)
     cells[:, :, 0] = len(VALUES["shape"])
@@ -115,7 +115,7 @@ class Happenings(ObjectiveModule):
     """Supervised prediction of what is in each cell and what happens there, by cross-entropy, the tower frozen.
 
     Args:
-        tower: a :class:`ClipFrames`; its layers train.
+        tower: a ``ClipFrames``; its layers train.
         scenes: clip id -> its scene, for every clip that will come.
     """
 
@@ -218,7 +218,7 @@ def build_tower(task: Task) -> History:
 
 
 def held_out_accuracy(objective: Happenings, size: str) -> dict[str, float]:
-    """Percent right on val, see :meth:`Happenings.accuracy`."""
+    """Percent right on val, see ``accuracy``."""
     dataset = load_video_world("val", size=size)
     examiner = Happenings(objective.tower, load_moving_scenes("val", size=size))
     examiner.heads = objective.heads

@@ -28,8 +28,8 @@ class MovingTable:
 
     Args:
         scenes: the scenes as they are first seen.
-        verb: ``[S, 3]`` index in :data:`VERBS`.
-        to: ``[S, 3]`` index in :data:`TARGETS`.
+        verb: ``[S, 3]`` index in ``VERBS``.
+        to: ``[S, 3]`` index in ``TARGETS``.
         turn: ``[S, 3]`` place of the object's event in time, from 0; -1 where it has none.
     """
 
@@ -74,7 +74,7 @@ def true_of(description: MovingDescription, table: MovingTable) -> np.ndarray:
 
 
 def _fits(clause: Clause, table: MovingTable) -> np.ndarray:
-    """``[S, 3]``: which objects a clause may speak of."""
+    """``[S, 3]``: which objects a clause may refer to."""
     fit = fitting(clause.phrase, table.scenes)
     if clause.verb is not None:
         fit = fit & (table.verb == VERBS.index(clause.verb))

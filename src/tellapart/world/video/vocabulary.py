@@ -36,5 +36,5 @@ WORDS = _words()
 
 
 def build_tokenizer() -> PreTrainedTokenizerFast:
-    """A word-level tokenizer: pad 0, bos 1, unk 2, eos 3, then :data:`WORDS`; decoding puts no space before a comma."""
+    """A word-level tokenizer: pad 0, bos 1, unk 2, eos 3, then ``WORDS``; decoding puts no space before a comma."""
     return tokenizer_of(WORDS, MAX_LENGTH, joins_commas=True)
