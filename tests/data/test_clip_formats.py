@@ -234,7 +234,7 @@ def test_a_check_counts_and_names_broken_clips(tmp_path: Path, capsys: pytest.Ca
     write_webp(tmp_path / "moves.webp", grey_frames(8) // 2)
     write_sound(tmp_path / "sound.mp4")
     (tmp_path / "cut.mp4").write_bytes((tmp_path / "good.mp4").read_bytes()[:600])
-    assert run_check([str(tmp_path), "--json", "--num_workers", "0"]) == 2
+    assert run_check([str(tmp_path), "--json", "--strict", "--num_workers", "0"]) == 2
     (split,) = json.loads(capsys.readouterr().out)["splits"].values()
     assert split["images"] == 7
     assert {broken["id"] for broken in split["broken"]} == {"sound.mp4", "cut.mp4"}

@@ -157,7 +157,7 @@ def test_listeners_cache_frames_apart_from_stills() -> None:
         num_frames = 8
 
         def process(self, images):
-            return super().process([frames[0] for frames in images])
+            return stills.process([frames[0] for frames in images])
 
     noise = np.random.default_rng(0).integers(0, 255, (8, 48, 64, 3), dtype=np.uint8)
     example, parts = Example("a", ArrayClip("clip", noise)), clip_parts()

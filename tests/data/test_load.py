@@ -176,7 +176,9 @@ def test_what_cannot_be_read(tmp_path, karpathy_file):
     (tmp_path / "latin.json").write_bytes(b'{"a": "\xe9"}')
     with pytest.raises(UsageError, match="is not UTF-8"):
         load_dataset(tmp_path / "latin.json", split="val")
-    with pytest.raises(UsageError, match="neither a Karpathy dataset file nor COCO"):
+    with pytest.raises(
+        UsageError, match="is not a known list of images and captions, such as a Karpathy dataset file or COCO"
+    ):
         load_dataset(write(tmp_path / "list.json", [1]), split="val")
     with pytest.raises(UsageError, match="neither a folder"):
         load_dataset(write(tmp_path / "a.xlsx", ""), split="val")

@@ -62,13 +62,13 @@ def buried(process: BaseProcess) -> str:
     return f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
 
 
-def ended(crew: Iterable[tuple[BaseProcess, Connection]]) -> None:
+def ended(workers: Iterable[tuple[BaseProcess, Connection]]) -> None:
     """Stop processes and wait for them."""
-    crew = list(crew)
-    for process, connection in crew:
+    workers = list(workers)
+    for process, connection in workers:
         connection.close()
         process.terminate()
-    for process, _ in crew:
+    for process, _ in workers:
         process.join(_PATIENCE)
         if process.is_alive():
             process.kill()

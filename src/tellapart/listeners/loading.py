@@ -156,7 +156,8 @@ def _load(source: str, dtype: str) -> tuple[Any, Any, Any]:
             f"the listener {source} cannot be loaded ({reason_of(error)}): check the folder or the id."
         ) from error
     known = model.config.text_config.vocab_size
-    if (highest := max(tokenizer.all_special_ids, default=0)) >= known:
+    written = (tokenizer.bos_token_id, tokenizer.eos_token_id, tokenizer.pad_token_id, tokenizer.unk_token_id)
+    if (highest := max((token for token in written if token is not None), default=0)) >= known:
         raise UsageError(
             f"the tokenizer of {source} has a special token with id {highest}, but the model knows ids from 0 to {known - 1}: "
             "restore its tokenizer_config.json."
