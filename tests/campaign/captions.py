@@ -8,7 +8,6 @@ import time
 from typing import Any
 
 from hypothesis import strategies as st
-from tellapart.metrics.sentences import split_sentences
 
 from tellapart.captioning.gate import ends_midway, has_loop, is_empty, opener_of, words
 from tellapart.errors import printable
@@ -16,6 +15,7 @@ from tellapart.evaluation.caption_doctor import check_captions
 from tellapart.metrics.coco import coco_metrics
 from tellapart.metrics.diversity import self_bleu
 from tellapart.metrics.ptb import ptb_tokenize
+from tellapart.sentences import split_sentences
 
 from .fuzz import Tray, fuzzing
 from .verdict import faults_of

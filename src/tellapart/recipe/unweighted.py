@@ -32,6 +32,9 @@ class _Words:
     def get_vocab(self) -> dict[str, int]:
         return {"<s>": 0, "<pad>": 1, "</s>": 2, "a": 3}
 
+    def get_added_vocab(self) -> dict[str, int]:
+        return {}
+
     def __call__(self, text: str, **how: Any) -> dict[str, list[int]]:
         return {"input_ids": [0, *(3 for _ in text.split())]}
 

@@ -67,7 +67,7 @@ class Cost:
 
 
 def measured(shards: Sequence[str], build: Build, job: ShardJob) -> Cost:
-    """Caption the first :data:`SAMPLE` images stage by stage, then once more as a run does; nothing is kept.
+    """Caption the first ``SAMPLE`` images stage by stage, then once more as a run does; nothing is kept.
 
     ``read`` gets the bytes of samples; ``decode`` decodes and prepares images for the models; ``encode`` is the captioner's
     image encoder; ``draw`` the text it writes, also of new tries; ``score`` the CLIP-S of the captions; ``write`` the shard.

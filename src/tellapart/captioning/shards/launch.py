@@ -241,7 +241,7 @@ def caption_shards(shards: Sequence[str], build: Build, output: ShardFolder, job
         build: makes the station of each process.
         output: where the captions go.
         job: the settings.
-        told: hears after every shard.
+        told: called after every shard.
 
     Raises:
         UsageError: the models cannot be loaded, every shard fails, or one fails and ``job.pace.fail``.

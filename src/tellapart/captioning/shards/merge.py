@@ -76,7 +76,7 @@ def merged(
     Args:
         parts: the review parts.
         failed: shard -> why it was given up.
-        max_same: how often a caption may occur; none takes :func:`~tellapart.captioning.review.same_limit`.
+        max_same: how often a caption may occur; none takes ``same_limit``.
         min_match: the match below which a caption counts as low; none takes the median less four robust standard deviations.
 
     Example:
@@ -152,7 +152,7 @@ def quantile(counts: Mapping[int, int], share: float) -> float:
 
 
 def low_bin(matches: Mapping[int, int]) -> float | None:
-    """As :func:`~tellapart.captioning.review.low_limit`, from counts in bins."""
+    """As ``low_limit``, from counts in bins."""
     if sum(matches.values()) < FEWEST_FOR_OUTLIERS:
         return None
     middle = quantile(matches, 0.5)

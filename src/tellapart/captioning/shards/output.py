@@ -42,7 +42,7 @@ class ShardFolder:
         Args:
             folder: the folder.
             settings: everything that decides the captions, as JSON values.
-            overwrite: replace other settings, and caption all shards anew.
+            overwrite: replace other settings, and caption all shards again.
 
         Raises:
             UsageError: the folder was begun with other settings.

@@ -35,7 +35,7 @@ class Part:
         flagged: how many captions have a fault.
         captions: caption, without regard to case and punctuation -> how often, of the most frequent ones.
         left_out: at most how often any other caption occurs.
-        matches: CLIP-S in units of :data:`STEP`, rounded down -> how many captions.
+        matches: CLIP-S in units of ``STEP``, rounded down -> how many captions.
         listed: the worst captions with a fault.
         lowest: the captions of the lowest matches.
         errors: the first sentences about broken samples.
@@ -98,7 +98,7 @@ class Part:
 
     @classmethod
     def from_json(cls, data: bytes) -> Part:
-        """What :meth:`as_json` gave."""
+        """What ``as_json`` gave."""
         fields = json.loads(data)
         fields |= {"flags": Counter(fields["flags"]), "captions": Counter(fields["captions"])}
         return cls(**fields | {"matches": Counter({int(step): often for step, often in fields["matches"].items()})})

@@ -32,7 +32,7 @@ Member = tuple[str, bytes]
 
 
 class DamagedError(UsageError):
-    """A tar is cut or damaged; what stands before the damage has been given."""
+    """A tar is cut or damaged; what lies before the damage has been given."""
 
 
 @dataclass(frozen=True)
@@ -228,7 +228,7 @@ def unique(samples: Iterator[Sample], shard: str) -> Generator[Sample, None, Non
 
 
 def windows(samples: Iterator[Sample], images: int, most_bytes: int) -> Generator[list[Sample], None, None]:
-    """The samples in lists, each of at most so many, and closed when it holds more bytes than allowed.
+    """The samples in lists, each of at most ``images``, and closed when it holds more bytes than allowed.
 
     Images at addresses are fetched, several at once, and not kept on disk. The next list is read while one is in use.
 

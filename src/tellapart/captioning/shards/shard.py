@@ -30,7 +30,7 @@ class ShardJob:
 
     Args:
         reading: how shards are read.
-        kind: form of output, of :data:`~tellapart.captioning.shards.writers.WRITERS`.
+        kind: form of output, of ``WRITERS``.
         candidates: whether rows hold all captions that were drawn.
         pace: how the work within a shard is cut.
     """
