@@ -198,7 +198,7 @@ def test_captions_longer_than_the_model_has_room_for(materials, photos, caption)
     code, _, remarks = caption(photos / "00.png", "--max_new_tokens", "96")
     assert (code, remarks) == (
         2,
-        "error: --max_new_tokens is 96, but the model has room for 95 tokens: give at most 95.\n",
+        "error: --max_new_tokens is 96, but the model can hold 95 tokens: give at most 95.\n",
     )
     assert caption(photos / "00.png", "--captioner", materials.captioner, "--style", "detailed")[0] == 0
 

@@ -120,7 +120,7 @@ def test_the_machine(capsys):
 def test_every_extra_is_told_of_with_its_modules():
     """The table follows pyproject.toml."""
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    assert {part.extra for part in doctor.PARTS.values()} - {None} == set(extras) - {"dev"}
+    assert {part.extra for part in doctor.PARTS.values()} - {None} == set(extras) - {"dev", "docs"}
 
 
 def test_a_missing_part_is_told_with_its_cost(monkeypatch):

@@ -172,7 +172,7 @@ def test_scoring_leaves_out_what_the_evaluation_of_the_run_did(recipe, tmp_path)
 
 
 def test_scoring_says_which_models_look(monkeypatch, capsys):
-    def stopped(options, run, *, seen_by):
+    def stopped(options, run, *, seen_by, tell):
         raise UsageError(f"asked by {seen_by}")
 
     monkeypatch.setattr(score_captioner, "load", stopped)
@@ -180,7 +180,7 @@ def test_scoring_says_which_models_look(monkeypatch, capsys):
         run("score", "some/model", "--data", "photos", "--listener", "a", "--judge", "b", "--pac", "c", "--itm", "d")
         == 2
     )
-    assert "asked by ('a', 'b', 'c', 'd')" in capsys.readouterr().err
+    assert "asked by ['a', 'b', 'c', 'd', None, None]" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -410,7 +410,7 @@ def test_pretraining_with_spoilt_references(parts):
         ({"pretraining_steps": -1}, "pretraining_steps=-1 cannot be used: it must be at least 0"),
         ({"batch_size": 0}, "batch_size=0 cannot"),
         ({"learning_rate": 0.0}, "learning_rate=0.0 cannot be used: it must be above 0"),
-        ({"corrupted": 1.5}, "corrupted=1.5 is no share"),
+        ({"corrupted": 1.5}, "corrupted=1.5 is not a share"),
         ({"do_sample": True}, "do_sample with num_beams=5 is not supported: set num_beams=1"),
     ],
 )

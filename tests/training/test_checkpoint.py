@@ -248,7 +248,7 @@ def test_another_run_is_not_resumed(tmp_path):
     last = {"max_steps": 4, "resume_from_checkpoint": "last"}
     with pytest.raises(UsageError, match="another seed, 3 instead of 4: resume with the former"):
         trained(tmp_path, **last, seed=4)
-    with pytest.raises(UsageError, match=r"another images a step .*, 8 instead of 16"):
+    with pytest.raises(UsageError, match=r"another number of images per step .*, 8 instead of 16"):
         trained(tmp_path, **last, gradient_accumulation_steps=2)
     with pytest.raises(UsageError, match="another data"):
         trained(tmp_path, **last, size=19)

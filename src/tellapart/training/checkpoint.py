@@ -230,7 +230,7 @@ def check_resumable(folder: Path, saved: State, now: State) -> None:
     """
     pairs = {
         "seed": (saved.config["seed"], now.config["seed"]),
-        "images per step (per_device_train_batch_size x gradient_accumulation_steps x devices)": (
+        "number of images per step (per_device_train_batch_size x gradient_accumulation_steps x devices)": (
             saved.effective_batch_size,
             now.effective_batch_size,
         ),
