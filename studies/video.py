@@ -14,8 +14,9 @@ NAMES = ("xe", "sll", "sll_me", "sle")
 
 def prepare(file: StudyFile, size: str, build: bool) -> StudyFile:
     """Give the captioners their features, which are computed once and kept in the cache."""
+    from tellapart.world.lstm import features_folder
     from tellapart.world.stages import resolve, stage_folder
-    from tellapart.world.video.lstm import features_folder, video_features
+    from tellapart.world.video.lstm import video_features
 
     if build:
         video_features(resolve("world/video-backbone", size=size), size)

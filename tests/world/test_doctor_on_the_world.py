@@ -29,7 +29,7 @@ from tellapart.training.loop import train
 from tellapart.types import Decoding
 from tellapart.verdicts.rules import FLOOR, HACKING, RULES
 from tellapart.world import load_scenes, spec
-from tellapart.world.measures import measure_against
+from tellapart.world.measures import measure_against, world_measures
 from tellapart.world.stages import resolve
 
 pytestmark = pytest.mark.slow
@@ -79,7 +79,7 @@ def evaluation(parts, captioner, *measures):
         listeners=parts.evaluate.listeners,
         decoding=Decoding(max_new_tokens=20),
         measures=(
-            measure_against(scenes),
+            measure_against(scenes, world_measures),
             absent_shapes(scenes),
             PerplexityMeasure(load_language_model("world/language_model", size="small")),
             *measures,

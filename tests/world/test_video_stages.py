@@ -19,12 +19,12 @@ from tellapart.listeners.clip import ClipListener
 from tellapart.recipe.fingerprint import content_of, stages_of, world_stage
 from tellapart.recipe.models import load_data, require_fit, truth_of
 from tellapart.types import Decoding
-from tellapart.world.lstm import feature_collate
+from tellapart.world.lstm import feature_collate, features_folder
 from tellapart.world.probe import MOTION, PROBE, require_probe
 from tellapart.world.stages import resolve, stage_folder
 from tellapart.world.video import load_video_world
 from tellapart.world.video.listener import FrameStates
-from tellapart.world.video.lstm import features_folder, video_features
+from tellapart.world.video.lstm import video_features
 from tellapart.world.video.probe import KEPT, probe_captioner
 from tellapart.world.video.tower import ClipPixels, TowerStates, clip_pixels
 

@@ -15,12 +15,13 @@ from tellapart.errors import UsageError
 from tellapart.frames import is_clip
 from tellapart.world import spec as still
 from tellapart.world.grammar import NounPhrase
+from tellapart.world.measures import measure_against
 from tellapart.world.scenes import Scene, SceneObject
 from tellapart.world.video import Event, MovingScene, load_moving_scenes, load_video_world, spec
 from tellapart.world.video.build import build
 from tellapart.world.video.captions import describe, full_description, write_as_annotator
 from tellapart.world.video.grammar import Clause, MovingDescription, parse, write
-from tellapart.world.video.measures import measure_against, moving_measures
+from tellapart.world.video.measures import moving_measures
 from tellapart.world.video.negatives import hard_negative
 from tellapart.world.video.questions import moving_questions
 from tellapart.world.video.render import WorldClip, render
@@ -254,7 +255,7 @@ def test_measures_by_hand():
     assert measured.per_image["hallucinated"][4] == pytest.approx(100 / 3)
     # star red large, ring blue small dotted, black, moves left, appears: 11 things, of which 7 are named
     assert measured.per_image["detail"][0] == pytest.approx(700 / 11)
-    assert measure_against(scenes)(captions)[0] == measured.corpus
+    assert measure_against(scenes, moving_measures)(captions)[0] == measured.corpus
     with pytest.raises(UsageError, match="one caption per scene"):
         moving_measures({"a": "a star"}, scenes)
 

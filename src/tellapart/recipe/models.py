@@ -429,19 +429,20 @@ def load_data(
 
 def truth_of(path: str, split: str, *, size: str, dataset: CaptionDataset) -> tuple[Measure, ...]:
     """Measures that need known pictures: for the built-in world its truth, for other data none."""
+    if path not in (WORLD, VIDEO_WORLD):
+        return ()
+    from tellapart.world.measures import measure_against, world_measures
+
     if path == VIDEO_WORLD:
         from tellapart.world.video import load_moving_scenes
-        from tellapart.world.video.measures import measure_against as measure_moving
+        from tellapart.world.video.measures import moving_measures
 
         moving = load_moving_scenes(split, size=size)
-        return (measure_moving({clip_id: moving[clip_id] for clip_id in dataset.ids}),)
-    if path != WORLD:
-        return ()
+        return (measure_against({clip_id: moving[clip_id] for clip_id in dataset.ids}, moving_measures),)
     from tellapart.world import load_scenes
-    from tellapart.world.measures import measure_against
 
     scenes = load_scenes(split, size=size)
-    return (measure_against({image_id: scenes[image_id] for image_id in dataset.ids}),)
+    return (measure_against({image_id: scenes[image_id] for image_id in dataset.ids}, world_measures),)
 
 
 def decoding(

@@ -78,25 +78,25 @@ def _records(scenes: list[Scene], split: str, seed: int) -> dict[str, Any]:
 def read_images(split: str, size: str) -> np.ndarray:
     """The pictures of a split, ``[N, 64, 64, 3]`` uint8, mapped from disk."""
     _check_split(split)
-    with _damage_told(path := world_folder(size) / f"{split}.npy"):
+    with damage_reported(path := world_folder(size) / f"{split}.npy"):
         return np.asarray(np.load(path, mmap_mode="r"))
 
 
 def read_records(split: str, size: str) -> dict[str, dict[str, Any]]:
     """Scenes, references and alternative texts of a split: kind -> image id -> value."""
     _check_split(split)
-    with _damage_told(path := world_folder(size) / f"{split}.json"):
+    with damage_reported(path := world_folder(size) / f"{split}.json"):
         stored = json.loads(path.read_text(encoding="utf-8"))
     ids = [f"{split}-{i:06d}" for i in range(len(stored["scenes"]))]
     return {kind: dict(zip(ids, values, strict=True)) for kind, values in stored.items()}
 
 
 @contextmanager
-def _damage_told(path: Path) -> Iterator[None]:
+def damage_reported(path: Path) -> Iterator[None]:
     """Turn a failure to read a file of the built world into a sentence."""
     try:
         yield
-    except (OSError, ValueError, EOFError) as error:
+    except (OSError, ValueError, EOFError, KeyError) as error:
         raise UsageError(f"{path} is missing or damaged: delete {path.parent}, and it is built again.") from error
 
 

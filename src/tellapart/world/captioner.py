@@ -18,14 +18,24 @@ from tellapart.world.vocabulary import MAX_LENGTH
 CAPTIONS_PER_IMAGE = 2
 
 
-def make_captioner(tower: Any, *, width: int = 192, layers: int = 2) -> HuggingFaceCaptioner:
-    """A ``VisionEncoderDecoderModel`` of ``tower`` (frozen) and a GPT-2 with random weights."""
+def make_captioner(
+    tower: Any, *, tokenizer: Any = None, max_length: int = MAX_LENGTH, width: int = 192, layers: int = 2
+) -> HuggingFaceCaptioner:
+    """A ``VisionEncoderDecoderModel`` of ``tower`` (frozen) and a GPT-2 with random weights.
+
+    Args:
+        tower: of images, or of clips.
+        tokenizer: None takes that of the still pictures.
+        max_length: longest caption in tokens.
+        width: of GPT-2.
+        layers: of GPT-2.
+    """
     from transformers import GPT2Config
 
-    tokenizer = build_tokenizer()
+    tokenizer = build_tokenizer() if tokenizer is None else tokenizer
     config = GPT2Config(
         vocab_size=len(tokenizer),
-        n_positions=MAX_LENGTH + 8,
+        n_positions=max_length + 8,
         n_embd=width,
         n_layer=layers,
         n_head=4,
@@ -36,7 +46,7 @@ def make_captioner(tower: Any, *, width: int = 192, layers: int = 2) -> HuggingF
         pad_token_id=tokenizer.pad_token_id,
     )
     model = with_gpt2(tower, config, tokenizer)
-    return HuggingFaceCaptioner.from_parts(model, image_processor(), tokenizer, max_caption_tokens=MAX_LENGTH)
+    return HuggingFaceCaptioner.from_parts(model, image_processor(), tokenizer, max_caption_tokens=max_length)
 
 
 def build_xe(task: Task) -> History:

@@ -84,10 +84,15 @@ def write(description: Description, *, prefix: str = "", choose: Callable[[str],
         if i:
             words.append(choose(description.relations[i - 1]))
         words += write_phrase(phrase, choose)
-    if description.background is not None:
-        colour = choose(description.background)
-        words += ["on", article(colour), colour, "background"]
-    return " ".join(words)
+    return " ".join(words + write_background(description.background, choose))
+
+
+def write_background(background: str | None, choose: Callable[[str], str]) -> list[str]:
+    """The words that end a caption with its background; none where it is not said."""
+    if background is None:
+        return []
+    colour = choose(background)
+    return ["on", article(colour), colour, "background"]
 
 
 def write_phrase(phrase: NounPhrase, choose: Callable[[str], str]) -> list[str]:
@@ -176,13 +181,22 @@ def _read_caption(words: Words) -> Description:
     while (relation := next((text for text in _RELATION_WORDS if words.skip(text)), None)) is not None:
         relations.append(_RELATION_WORDS[relation])
         phrases.append(read_phrase(words))
+    return Description(tuple(phrases), tuple(relations), read_background(words))
+
+
+def read_background(words: Words) -> str | None:
+    """Read the end of a caption: its background, if it is said.
+
+    Raises:
+        UngrammaticalError: something else comes next.
+    """
     background = None
     if words.skip("on"):
         read_article(words)
         background = BACKGROUND_WORDS[words.take(BACKGROUND_WORDS)]
         words.take(("background",))
     words.end()
-    return Description(tuple(phrases), tuple(relations), background)
+    return background
 
 
 def read_phrase(words: Words) -> NounPhrase:

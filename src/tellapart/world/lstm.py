@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 from tellapart.captioners.fresh import fresh_captioner
 from tellapart.captioners.vision import VisionFeatures
 from tellapart.captioning.features import write_features
 from tellapart.captioning.records import Item
-from tellapart.data.dataset import Collate
+from tellapart.data.dataset import CaptionDataset, Collate
 from tellapart.data.features.base import FeatureInputs
 from tellapart.data.features.store import About, FeatureStore, Pool
 from tellapart.data.loader import TrainingData
@@ -31,7 +32,7 @@ KINDS = {"world/lstm": "fc_lstm", "world/att2in2": "att2in2", "world/updown": "u
 
 
 def features_folder(backbone: Path, size: str, pool: Pool = "mean") -> Path:
-    """Where ``world_features`` keeps them."""
+    """Where features of a stage are kept."""
     return cache_dir() / "world" / "features" / f"{size}-{backbone.name}{'' if pool == 'mean' else f'-{pool}'}"
 
 
@@ -46,12 +47,27 @@ def world_features(backbone: Path, size: str, pool: Pool = "mean") -> FeatureSto
         size: of the world.
         pool: ``mean`` or ``grid``.
     """
+    return stored_features("world/backbone", backbone, size, pool, load_world)
+
+
+def stored_features(
+    name: str, backbone: Path, size: str, pool: Pool, load: Callable[..., CaptionDataset]
+) -> FeatureStore:
+    """Features of the splits that recurrent captioners read, computed on first use.
+
+    Args:
+        name: of the stage.
+        backbone: its folder.
+        size: of the world.
+        pool: what is kept.
+        load: split and ``size`` -> its images.
+    """
     folder = features_folder(backbone, size, pool)
     if not folder.is_dir():
         vision = VisionFeatures.from_pretrained(backbone, pool=pool)
         width: int = vision.model.config.hidden_size  # type: ignore[union-attr, assignment]  # of a transformers model
-        about = About("world/backbone", vision.fingerprint(), pool, width, "float32")
-        items = [Item(e.id, e.image, e.id) for split in SPLITS for e in load_world(split, size=size)]
+        about = About(name, vision.fingerprint(), pool, width, "float32", vision.num_frames)
+        items = [Item(e.id, e.image, e.id) for split in SPLITS for e in load(split, size=size)]
         with first_folder(folder) as temporary, one_thread():
             write_features(items, vision, temporary, about)
     return FeatureStore(folder)
@@ -67,6 +83,28 @@ def build_lstm(task: Task) -> History:
     one with attention to the grid of features."""
     dataset, kind = load_world("train", size=task.size), KINDS[task.name]
     features = world_features(task.needs["world/backbone"], task.size, POOLS[kind])
+    return teach(task, kind, dataset, features, captions_per_image=CAPTIONS_PER_IMAGE, max_length=MAX_LENGTH)
+
+
+def teach(
+    task: Task,
+    kind: str,
+    dataset: CaptionDataset,
+    features: FeatureStore,
+    *,
+    captions_per_image: int,
+    max_length: int,
+) -> History:
+    """Teach a new recurrent captioner.
+
+    Args:
+        task: the stage.
+        kind: of captioner.
+        dataset: what it learns from.
+        features: of its images.
+        captions_per_image: references read per image and step.
+        max_length: longest caption in tokens.
+    """
     with seeded(task.name, task.seed):
         captioner = fresh_captioner(
             kind,
@@ -74,9 +112,9 @@ def build_lstm(task: Task) -> History:
             feature_size=features.width,
             hidden_size=HIDDEN_SIZE,
             min_count=1,
-            max_caption_tokens=MAX_LENGTH,
+            max_caption_tokens=max_length,
         )
     data = TrainingData(dataset, feature_collate(captioner.name, features))
-    history = task.fit(XE(captioner, captions_per_image=CAPTIONS_PER_IMAGE), data)
+    history = task.fit(XE(captioner, captions_per_image=captions_per_image), data)
     captioner.eval().save(task.folder)
     return history

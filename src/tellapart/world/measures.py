@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import Generic, TypeVar
 
 import numpy as np
 
@@ -23,6 +25,9 @@ from tellapart.world.scenes import VALUES, Scene
 from tellapart.world.truth import SceneTable, true_of
 
 RECALL_AT = (1, 5, 10)
+
+Said = TypeVar("Said")
+Seen = TypeVar("Seen")
 
 ATTRIBUTE_WORDS = {**SHAPE_WORDS, **PLURAL_WORDS, **COLOUR_WORDS, **SIZE_WORDS, **TEXTURE_WORDS, **BACKGROUND_WORDS}
 """Every word that names an attribute -> the attribute's value (no two attributes share a value)."""
@@ -59,34 +64,89 @@ def world_measures(captions: Mapping[str, str], scenes: Mapping[str, Scene]) -> 
     Raises:
         UsageError: captions are of other images than the scenes.
     """
+    read = compare(captions, scenes, parse, lambda ordered: partial(true_of, table=SceneTable.of(ordered)))
+    return read.summed(
+        {
+            "grammatical": read.grammatical,
+            "truthful": read.truthful,
+            "hallucinated": [_hallucinated(text, scene) for text, _, scene in read.rows],
+            "detail": [_detail(text, said, scene) for text, said, scene in read.rows],
+        }
+    )
+
+
+@dataclass(frozen=True)
+class Compared(Generic[Said, Seen]):
+    """Captions that were read, and what they are true of.
+
+    Args:
+        rows: per caption its text, what it says (None if it does not parse) and its own scene.
+        truth: ``[N, N]`` bool, whether caption i is true of the scene of caption j.
+    """
+
+    rows: list[tuple[str, Said | None, Seen]]
+    truth: np.ndarray
+
+    @property
+    def parses(self) -> np.ndarray:
+        """``[N]`` bool."""
+        return np.array([said is not None for _, said, _ in self.rows])
+
+    @property
+    def grammatical(self) -> np.ndarray:
+        """``[N]`` percent."""
+        return 100.0 * self.parses
+
+    @property
+    def truthful(self) -> np.ndarray:
+        """``[N]`` percent."""
+        return 100.0 * (self.truth.diagonal() & self.parses)
+
+    def summed(self, values: Mapping[str, Sequence[float] | np.ndarray]) -> WorldMeasures:
+        """These values per caption, and exact recall, with their means."""
+        recalls = exact_recall(self.truth, self.parses, RECALL_AT)
+        columns = {**values, **{f"exact_recall@{k}": column for k, column in recalls.items()}}
+        per_image = {name: [float(value) for value in column] for name, column in columns.items()}
+        return WorldMeasures({name: float(np.mean(column)) for name, column in columns.items()}, per_image)
+
+
+def compare(
+    captions: Mapping[str, str],
+    scenes: Mapping[str, Seen],
+    parse: Callable[[str], Said | None],
+    truth_among: Callable[[Sequence[Seen]], Callable[[Said], np.ndarray]],
+) -> Compared[Said, Seen]:
+    """Read every caption and compare it with every scene.
+
+    Args:
+        captions: id -> caption; the ids are those of ``scenes``.
+        scenes: id -> scene.
+        parse: text -> what it says; None if it is not of the language.
+        truth_among: scenes in order -> (what a caption says -> ``[N]`` bool, the scenes that it is true of).
+
+    Raises:
+        UsageError: captions are of other images than the scenes.
+    """
     if captions.keys() != scenes.keys():
         odd = next(iter(captions.keys() ^ scenes.keys()))
-        raise UsageError(f"captions and scenes differ, first in image {odd!r}: give one caption per scene.")
-    texts, ordered = list(captions.values()), [scenes[image_id] for image_id in captions]
-    parsed = {text: parse(text) for text in dict.fromkeys(texts)}
-    table = SceneTable.of(ordered)
-    truth = {text: true_of(said, table) for text, said in parsed.items() if said is not None}
-    nothing = np.zeros(len(table), dtype=bool)
-    matrix = np.stack([truth.get(text, nothing) for text in texts])
-    grammatical = np.array([parsed[text] is not None for text in texts])
-    values = {
-        "grammatical": 100.0 * grammatical,
-        "truthful": 100.0 * (matrix.diagonal() & grammatical),
-        "hallucinated": np.array([_hallucinated(text, scene) for text, scene in zip(texts, ordered, strict=True)]),
-        "detail": np.array([_detail(text, parsed[text], scene) for text, scene in zip(texts, ordered, strict=True)]),
-    }
-    values |= {f"exact_recall@{k}": column for k, column in exact_recall(matrix, grammatical, RECALL_AT).items()}
-    corpus = {name: float(np.mean(column)) for name, column in values.items()}
-    return WorldMeasures(corpus, {name: [float(v) for v in column] for name, column in values.items()})
+        raise UsageError(f"captions and scenes differ, first in {odd!r}: give one caption per scene.")
+    ordered = [scenes[name] for name in captions]
+    parsed = {text: parse(text) for text in dict.fromkeys(captions.values())}
+    true_of = truth_among(ordered)
+    truth = {text: true_of(said) for text, said in parsed.items() if said is not None}
+    nothing = np.zeros(len(ordered), dtype=bool)
+    rows = [(text, parsed[text], scene) for text, scene in zip(captions.values(), ordered, strict=True)]
+    return Compared(rows, np.stack([truth.get(text, nothing) for text in captions.values()]))
 
 
 def measure_against(
-    scenes: Mapping[str, Scene],
+    scenes: Mapping[str, Seen],
+    measures: Callable[[Mapping[str, str], Mapping[str, Seen]], WorldMeasures],
 ) -> Callable[[Mapping[str, str]], tuple[dict[str, float], dict[str, list[float]]]]:
-    """``world_measures`` against these scenes, as an evaluation takes it: captions -> (corpus, per image)."""
+    """Measures against these scenes, as an evaluation takes them: captions -> (corpus, per image)."""
 
     def measure(captions: Mapping[str, str]) -> tuple[dict[str, float], dict[str, list[float]]]:
-        measured = world_measures(captions, scenes)
+        measured = measures(captions, scenes)
         return measured.corpus, measured.per_image
 
     return measure

@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
 from tellapart.data.dataset import CaptionDataset
 from tellapart.errors import UsageError
 from tellapart.evaluation.columns import Column, describe
-from tellapart.evaluation.report.gallery import new_words
+from tellapart.evaluation.report.gallery import new_words, scores_of
 from tellapart.evaluation.report.pictures import picture_of
 from tellapart.evaluation.report.runs import RunView
 
 TRUE = ("truthful", "CHAIRs", "ITM_rejected_objects")
 WORDING = ("CIDEr", "Bleu_4", "perplexity")
-WRONG = {"truthful": 0.0, "grammatical": 0.0, "CHAIRs": 100.0}
-"""Per-image column -> the value of a caption that is not shown as a success."""
-
 PAIRS = 3
 """Pairs of look-alikes shown."""
 
@@ -121,10 +118,10 @@ def pairs(runs: Sequence[RunView], dataset: CaptionDataset | None) -> list[Pair]
 def _candidates(runs: Sequence[RunView], best: int) -> list[tuple[str, str, str]]:
     """The first run's caption and two images, the shortest captions of the best run first."""
     later = runs[best].result.captions
-    good = set(_good(runs[best]))
+    faults = scores_of(runs[best], ()).faults
     alike = defaultdict(list)
     for image, caption in runs[0].result.captions.items():
-        if caption.strip() and image in good and later[image].strip().lower() != caption.strip().lower():
+        if caption.strip() and not faults[image] and later[image].strip().lower() != caption.strip().lower():
             alike[caption.strip()].append(image)
     found = [
         (len(later[one].split()) + len(later[other].split()), before, one, other)
@@ -133,17 +130,6 @@ def _candidates(runs: Sequence[RunView], best: int) -> list[tuple[str, str, str]
         if later[one].strip().lower() != later[other].strip().lower()
     ]
     return [(before, one, other) for _, before, one, other in sorted(found)]
-
-
-def _good(run: RunView) -> Iterator[str]:
-    """Images whose caption has no known fault and is found first by the last retriever."""
-    per_image = run.result.per_image
-    ranks = [per_image.get(f"{name}_rank") for name in list(run.result.protocol.listeners)[-1:]]
-    for place, image in enumerate(run.result.captions):
-        wrong = any(key in per_image and per_image[key][place] == value for key, value in WRONG.items())
-        lost = any(column is not None and column[place] != 1 for column in ranks)
-        if not wrong and not lost:
-            yield image
 
 
 def _side(run: RunView, dataset: CaptionDataset, before: str, image: str) -> Side | None:

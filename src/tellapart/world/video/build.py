@@ -10,7 +10,7 @@ from typing import Any
 
 from tellapart.errors import UsageError
 from tellapart.files import cache_dir, first_folder
-from tellapart.world.build import read_scene
+from tellapart.world.build import damage_reported, read_scene
 from tellapart.world.scenes import draw_clusters
 from tellapart.world.video import spec
 from tellapart.world.video.captions import references
@@ -58,13 +58,10 @@ def read_records(split: str, size: str) -> tuple[dict[str, MovingScene], list[li
     if split not in spec.SPLIT_SIZES["full"]:
         names = ", ".join(spec.SPLIT_SIZES["full"])
         raise UsageError(f"The moving world has no split {split!r}: choose one of {names}.")
-    path = world_folder(size) / f"{split}.json"
-    try:
+    with damage_reported(path := world_folder(size) / f"{split}.json"):
         stored = json.loads(path.read_text(encoding="utf-8"))
         scenes = {f"{split}-{i:06d}": read_moving(one) for i, one in enumerate(stored["scenes"])}
-    except (OSError, ValueError, KeyError) as error:
-        raise UsageError(f"{path} is missing or damaged: delete {path.parent}, and it is built again.") from error
-    return scenes, stored["references"]
+        return scenes, stored["references"]
 
 
 def read_moving(stored: dict[str, Any]) -> MovingScene:

@@ -23,14 +23,13 @@ from dataclasses import dataclass
 
 from tellapart.world import spec as still
 from tellapart.world.grammar import (
-    BACKGROUND_WORDS,
     COLOUR_WORDS,
     NounPhrase,
     UngrammaticalError,
     Words,
-    article,
-    read_article,
+    read_background,
     read_phrase,
+    write_background,
     write_phrase,
 )
 from tellapart.world.video import spec
@@ -92,10 +91,7 @@ def write(description: MovingDescription, *, prefix: str = "", choose: Callable[
             words.append(choose(clause.verb))
         if clause.to is not None:
             words.append(choose(clause.to))
-    if description.background is not None:
-        colour = choose(description.background)
-        words += ["on", article(colour), colour, "background"]
-    return " ".join(words)
+    return " ".join(words + write_background(description.background, choose))
 
 
 VERB_WORDS = {word: verb for verb in (*spec.VERBS, spec.STAYS) for word in (verb, spec.SYNONYMS.get(verb, verb))}
@@ -124,13 +120,7 @@ def _read_caption(words: Words) -> MovingDescription:
         clauses.append(_read_clause(words))
         if order == THEN and not (clauses[-2].is_event and clauses[-1].is_event):
             raise UngrammaticalError(order)
-    background = None
-    if words.skip("on"):
-        read_article(words)
-        background = BACKGROUND_WORDS[words.take(BACKGROUND_WORDS)]
-        words.take(("background",))
-    words.end()
-    return MovingDescription(tuple(clauses), tuple(orders), background)
+    return MovingDescription(tuple(clauses), tuple(orders), read_background(words))
 
 
 def _read_clause(words: Words) -> Clause:

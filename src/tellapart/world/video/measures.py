@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 
-import numpy as np
-
-from tellapart.errors import UsageError
 from tellapart.world.grammar import NounPhrase
-from tellapart.world.measures import ATTRIBUTE_WORDS, RECALL_AT, WorldMeasures, exact_recall, scene_attributes
+from tellapart.world.measures import ATTRIBUTE_WORDS, WorldMeasures, compare, scene_attributes
 from tellapart.world.scenes import VALUES
 from tellapart.world.video import spec
 from tellapart.world.video.grammar import AND, VERB_WORDS, MovingDescription, parse
@@ -41,40 +39,17 @@ def moving_measures(captions: Mapping[str, str], scenes: Mapping[str, MovingScen
     Example:
         >>> moving_measures({"a": "a star moves left"}, {"a": load_moving_scenes("val")["val-000000"]}).corpus["motion"]
     """
-    if captions.keys() != scenes.keys():
-        odd = next(iter(captions.keys() ^ scenes.keys()))
-        raise UsageError(f"captions and scenes differ, first in clip {odd!r}: give one caption per scene.")
-    texts, ordered = list(captions.values()), [scenes[clip_id] for clip_id in captions]
-    parsed = {text: parse(text) for text in dict.fromkeys(texts)}
-    table = MovingTable.of(ordered)
-    truth = {text: true_of(said, table) for text, said in parsed.items() if said is not None}
-    nothing = np.zeros(len(table), dtype=bool)
-    matrix = np.stack([truth.get(text, nothing) for text in texts])
-    grammatical = np.array([parsed[text] is not None for text in texts])
-    pairs = [(parsed[text], moving) for text, moving in zip(texts, ordered, strict=True)]
-    values = {
-        "grammatical": 100.0 * grammatical,
-        "motion": np.array([100.0 * (said is not None and is_true(only_motion(said), one)) for said, one in pairs]),
-        "order": np.array([100.0 * (said is not None and is_true(only_order(said), one)) for said, one in pairs]),
-        "truthful": 100.0 * (matrix.diagonal() & grammatical),
-        "hallucinated": np.array([_hallucinated(text, one) for text, one in zip(texts, ordered, strict=True)]),
-        "detail": np.array([_detail(text, parsed[text], one) for text, one in zip(texts, ordered, strict=True)]),
-    }
-    values |= {f"exact_recall@{k}": column for k, column in exact_recall(matrix, grammatical, RECALL_AT).items()}
-    corpus = {name: float(np.mean(column)) for name, column in values.items()}
-    return WorldMeasures(corpus, {name: [float(v) for v in column] for name, column in values.items()})
-
-
-def measure_against(
-    scenes: Mapping[str, MovingScene],
-) -> Callable[[Mapping[str, str]], tuple[dict[str, float], dict[str, list[float]]]]:
-    """``moving_measures`` against these scenes, as an evaluation takes it: captions -> (corpus, per image)."""
-
-    def measure(captions: Mapping[str, str]) -> tuple[dict[str, float], dict[str, list[float]]]:
-        measured = moving_measures(captions, scenes)
-        return measured.corpus, measured.per_image
-
-    return measure
+    read = compare(captions, scenes, parse, lambda ordered: partial(true_of, table=MovingTable.of(ordered)))
+    return read.summed(
+        {
+            "grammatical": read.grammatical,
+            "motion": [100.0 * (said is not None and is_true(only_motion(said), one)) for _, said, one in read.rows],
+            "order": [100.0 * (said is not None and is_true(only_order(said), one)) for _, said, one in read.rows],
+            "truthful": read.truthful,
+            "hallucinated": [_hallucinated(text, one) for text, _, one in read.rows],
+            "detail": [_detail(text, said, one) for text, said, one in read.rows],
+        }
+    )
 
 
 def only_order(said: MovingDescription) -> MovingDescription:
