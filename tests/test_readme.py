@@ -83,6 +83,14 @@ def test_commands_and_their_options_exist(line, capsys):
         assert option in shown or option.startswith("--reward.") or f".{last}" in shown, option
 
 
+def test_the_reward_of_the_tutorial_joins_a_recipe(tmp_path, capsys):
+    plugin = tmp_path / "my_rewards.py"
+    plugin.write_text(blocks(TUTORIALS["add_a_reward"], "python")[0])
+    given = ["--plugin", str(plugin), "--reward.brevity", "0.2", "--reward.brevity.power", "0.5", "--print_config"]
+    assert main(["train", "world_ved_dico", *given]) == 0
+    assert re.search(r"name: brevity.*?power: 0.5", capsys.readouterr().out, flags=re.DOTALL)
+
+
 def test_the_readmes_table_is_of_the_results():
     sources = {
         "usual captioner": ("world", "| xe | - |"),
