@@ -54,17 +54,16 @@ from tellapart.objectives.matching_head import FALSE, OWN, Matches, MatchingHead
 from tellapart.objectives.next_word import NextWord
 from tellapart.objectives.xe import XE
 from tellapart.types import Batch
+from tellapart.world.itm import matcher_config
 from tellapart.world.schedule import History, Schedule
 from tellapart.world.verifier import start_from_meanings
+from tellapart.world.vocabulary import text_tower, tokenizer_of
 
 MAX_LENGTH = 32
 MAX_NEW_TOKENS = 24
 """The longest human sentence has 24 words."""
 
 WIDTH = 128
-STD = 0.05
-"""Of random weights, as in ``world/itm``: at this width 0.02 leaves layers next to silent."""
-
 REVISION = 1
 """To be raised when the code of a stage changes in a way that its schedule does not tell."""
 
@@ -210,45 +209,8 @@ class Models:
     @cached_property
     def tokenizer(self) -> Any:
         """A word-level tokenizer of the training sentences."""
-        return build_tokenizer(sorted({word for group in self.told(TRAIN).groups for word in group.sentence.split()}))
-
-
-def build_tokenizer(words: Sequence[str]) -> Any:
-    """Pad 0, bos 1, unk 2, eos 3, then words; texts become ``<bos> words <eos>``."""
-    from tokenizers import Tokenizer, models, pre_tokenizers, processors
-    from transformers import PreTrainedTokenizerFast
-
-    pad, bos, unk, eos = special = ("<pad>", "<bos>", "<unk>", "<eos>")
-    ids = {word: i for i, word in enumerate((*special, *words))}
-    tokenizer = Tokenizer(models.WordLevel(ids, unk_token=unk))
-    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    tokenizer.post_processor = processors.TemplateProcessing(
-        single=f"{bos} $A {eos}", special_tokens=[(bos, ids[bos]), (eos, ids[eos])]
-    )
-    return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer,
-        pad_token=pad,
-        bos_token=bos,
-        unk_token=unk,
-        eos_token=eos,
-        model_max_length=MAX_LENGTH,
-        padding_side="right",
-        clean_up_tokenization_spaces=False,
-    )
-
-
-def _text_config(tokenizer: Any, layers: int) -> dict[str, Any]:
-    return {
-        "vocab_size": len(tokenizer),
-        "hidden_size": WIDTH,
-        "intermediate_size": 2 * WIDTH,
-        "num_hidden_layers": layers,
-        "num_attention_heads": 4,
-        "max_position_embeddings": MAX_LENGTH,
-        "pad_token_id": tokenizer.pad_token_id,
-        "bos_token_id": tokenizer.bos_token_id,
-        "eos_token_id": tokenizer.eos_token_id,
-    }
+        words = {word for group in self.told(TRAIN).groups for word in group.sentence.split()}
+        return tokenizer_of(sorted(words), MAX_LENGTH, keeps_marks=True)
 
 
 def _gpt2_config(tokenizer: Any, width: int, **further: Any) -> Any:
@@ -276,7 +238,7 @@ def _build_listener(models: Models, folder: Path, needs: Mapping[str, Path], see
 
     tower = CLIPVisionModel.from_pretrained(needs["tower"])
     with seeded("listener", seed):
-        text = _text_config(models.tokenizer, 2)
+        text = text_tower(models.tokenizer, longest=MAX_LENGTH)
         model = CLIPModel(CLIPConfig(text_config=text, vision_config=tower.config.to_dict(), projection_dim=WIDTH))
         model.vision_model.load_state_dict(tower.state_dict())
         listener = ClipListener.from_parts(model, image_processor(), models.tokenizer, name="listener", prefix="")
@@ -307,7 +269,7 @@ def _build_verifier(models: Models, folder: Path, needs: Mapping[str, Path], see
     tower = CLIPVisionModel.from_pretrained(needs["tower"])
     heads = load_file(needs["tower"] / HEADS)
     with seeded("verifier", seed):
-        text = _text_config(models.tokenizer, 2)
+        text = text_tower(models.tokenizer, longest=MAX_LENGTH)
         model = LateModel(LateConfig(vision=tower.config.to_dict(), text=text, readings=list(READ.values())))
         model.vision_model.load_state_dict(tower.state_dict())
         with torch.no_grad():
@@ -370,24 +332,9 @@ class TrueOrFalse(MatchingHead):
 
 def _build_judge(models: Models, folder: Path, needs: Mapping[str, Path], seed: int) -> History:
     """BLIP's matching head on a tower of its own: every word looks at the image."""
-    from transformers import Blip2VisionModel, BlipConfig, BlipForImageTextRetrieval
+    from transformers import Blip2VisionModel, BlipForImageTextRetrieval
 
     tokenizer, given = models.tokenizer, Blip2VisionModel.from_pretrained(needs["judge-tower"])
-    text = {
-        "vocab_size": len(tokenizer),
-        "hidden_size": WIDTH,
-        "intermediate_size": 2 * WIDTH,
-        "num_hidden_layers": 3,
-        "num_attention_heads": 4,
-        "encoder_hidden_size": WIDTH,
-        "max_position_embeddings": MAX_LENGTH + 8,
-        "bos_token_id": tokenizer.bos_token_id,
-        "sep_token_id": tokenizer.eos_token_id,
-        "pad_token_id": tokenizer.pad_token_id,
-        "initializer_range": STD,
-        "hidden_dropout_prob": 0.0,
-        "attention_probs_dropout_prob": 0.0,
-    }
     shape = (
         "hidden_size",
         "intermediate_size",
@@ -399,7 +346,7 @@ def _build_judge(models: Models, folder: Path, needs: Mapping[str, Path], seed: 
     )
     vision = {name: getattr(given.config, name) for name in shape} | {"initializer_range": 0.02}
     with seeded("judge", seed):
-        model = BlipForImageTextRetrieval(BlipConfig(text_config=text, vision_config=vision, image_text_hidden_size=64))
+        model = BlipForImageTextRetrieval(matcher_config(tokenizer, vision, longest=MAX_LENGTH))
     model.vision_model.load_state_dict(given.state_dict())
     matcher, told = ItmMatcher(model, matcher_processor(), tokenizer, batch_size=256), models.told(TRAIN)
     data = TrainingData(told.dataset(), Collate({matcher.name: pixels}))

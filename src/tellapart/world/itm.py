@@ -8,7 +8,9 @@ web's captions, which the captioner has never seen.
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -27,6 +29,9 @@ from tellapart.world.listeners import longest, with_texts
 from tellapart.world.negatives import replace_attribute, swap_attributes, swap_relation
 from tellapart.world.schedule import History, Task
 from tellapart.world.vocabulary import MAX_LENGTH
+
+if TYPE_CHECKING:
+    from transformers import BlipConfig, PreTrainedTokenizerFast
 
 OWN_CAPTIONS, DETAIL, FULL = 2, (5, 5), 2
 """Per image: number of its own captions, for each n the longest of n annotators' captions, and number of full descriptions.
@@ -75,9 +80,25 @@ def matcher_texts(size: str) -> CaptionDataset:
 
 def make_matcher(tower: Path) -> ItmMatcher:
     """A ``BlipForImageTextRetrieval`` around a trained tower; all that reads texts is random."""
-    from transformers import Blip2VisionModel, BlipConfig, BlipForImageTextRetrieval
+    from transformers import Blip2VisionModel, BlipForImageTextRetrieval
 
-    tokenizer = build_tokenizer()
+    tokenizer, given = build_tokenizer(), Blip2VisionModel.from_pretrained(tower)
+    vision = vision_config() | {"layer_norm_eps": given.config.layer_norm_eps}
+    model = BlipForImageTextRetrieval(matcher_config(tokenizer, vision, longest=MAX_LENGTH))
+    model.vision_model.load_state_dict(given.state_dict())
+    return ItmMatcher(model, image_processor(), tokenizer, batch_size=256)
+
+
+def matcher_config(tokenizer: PreTrainedTokenizerFast, vision: Mapping[str, Any], *, longest: int) -> BlipConfig:
+    """The configuration of a matcher around a small tower.
+
+    Args:
+        tokenizer: of what it reads.
+        vision: the tower's configuration.
+        longest: most tokens of a text.
+    """
+    from transformers import BlipConfig
+
     text = {
         "vocab_size": len(tokenizer),
         "hidden_size": WIDTH,
@@ -85,7 +106,7 @@ def make_matcher(tower: Path) -> ItmMatcher:
         "num_hidden_layers": LAYERS,
         "num_attention_heads": 4,
         "encoder_hidden_size": WIDTH,
-        "max_position_embeddings": MAX_LENGTH + 8,
+        "max_position_embeddings": longest + 8,
         "bos_token_id": tokenizer.bos_token_id,
         "sep_token_id": tokenizer.eos_token_id,
         "pad_token_id": tokenizer.pad_token_id,
@@ -93,11 +114,7 @@ def make_matcher(tower: Path) -> ItmMatcher:
         "hidden_dropout_prob": 0.0,
         "attention_probs_dropout_prob": 0.0,
     }
-    given = Blip2VisionModel.from_pretrained(tower)
-    vision = vision_config() | {"layer_norm_eps": given.config.layer_norm_eps}
-    model = BlipForImageTextRetrieval(BlipConfig(text_config=text, vision_config=vision, image_text_hidden_size=64))
-    model.vision_model.load_state_dict(given.state_dict())
-    return ItmMatcher(model, image_processor(), tokenizer, batch_size=256)
+    return BlipConfig(text_config=text, vision_config=dict(vision), image_text_hidden_size=64)
 
 
 def build_itm(task: Task) -> History:

@@ -54,13 +54,16 @@ def build_tokenizer() -> PreTrainedTokenizerFast:
     return tokenizer_of(WORDS, MAX_LENGTH)
 
 
-def tokenizer_of(words: Sequence[str], longest: int, *, joins_commas: bool = False) -> PreTrainedTokenizerFast:
+def tokenizer_of(
+    words: Sequence[str], longest: int, *, joins_commas: bool = False, keeps_marks: bool = False
+) -> PreTrainedTokenizerFast:
     """A word-level tokenizer: pad 0, bos 1, unk 2, eos 3, then ``words``.
 
     Args:
         words: distinct ones.
         longest: most tokens of a text.
         joins_commas: decode without a space before commas.
+        keeps_marks: cut texts at white space only, for words with hyphens and apostrophes.
     """
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
     from transformers import PreTrainedTokenizerFast
@@ -68,7 +71,7 @@ def tokenizer_of(words: Sequence[str], longest: int, *, joins_commas: bool = Fal
     pad, bos, unk, eos = SPECIAL_TOKENS
     ids = {word: i for i, word in enumerate((*SPECIAL_TOKENS, *words))}
     tokenizer = Tokenizer(models.WordLevel(ids, unk_token=unk))
-    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit() if keeps_marks else pre_tokenizers.Whitespace()
     tokenizer.post_processor = processors.TemplateProcessing(
         single=f"{bos} $A {eos}", special_tokens=[(bos, ids[bos]), (eos, ids[eos])]
     )
