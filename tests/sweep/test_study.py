@@ -111,7 +111,7 @@ def test_a_training_is_found_again_by_another_study_and_another_setting_is_not(s
 
 
 def test_the_page_has_means_spreads_and_verdicts(study, monkeypatch):
-    monkeypatch.setattr(study_page, "_probe", lambda study: ["probe"])
+    monkeypatch.setattr(study_page, "_instruments", lambda study: ["probe"])
     ours, start = study.read("a", "CIDEr"), study.read("xe", "CIDEr")
     claims = [Claim("a is above xe.", ours.above(start), f"{ours} against {start}.")]
     path = write_page(study, study.sweep.root / "p.md", claims=claims, sections=["## More"])
@@ -269,9 +269,33 @@ rows:
     assert study.read("d (0.1)", "CIDEr") == study.read("d (0.1)", "CIDEr", point="last")
     assert study.read("d (0.2)", "CIDEr").above(study.read("d (0.1)", "CIDEr"))
     assert study.at_fixed("d", "CIDEr", 1.5, "CIDEr", point="selected").values == pytest.approx([150.0] * 3)
-    monkeypatch.setattr(study_page, "_probe", lambda study: ["probe"])
+    monkeypatch.setattr(study_page, "_instruments", lambda study: ["probe"])
     text = write_page(study, tmp_path / "p.md").read_text()
     assert "| d (0.1) | selected | 110.0 ± 10.0 |\n| d (0.1) | last | 110.0 ± 10.0 |" in text
+
+
+def test_a_page_opens_with_what_its_models_see(study, monkeypatch):
+    listener = {"recall": {"full": {"t2i_R@1": 67.4}}}
+    start = {"sampled": {"truthful": 85.6, "grammatical": 98.2, "place": 92.8}}
+    probes = {
+        "world/backbone": {"probe": {"shape": 99.3, "map_object": 81.5}, "details": {}},
+        "world/xe": {"probe": {"shape": 99.6, "order": 100.0}, "details": start},
+        "world/listener": {"probe": {"shape": 98.6, "order": 71.2}, "details": listener},
+        "world/judge": {"probe": {"shape": 99.5, "order": 100.0}, "details": listener},
+    }
+    asked = []
+    monkeypatch.setattr(
+        study_page, "probe_all", lambda size, *, stages: asked.append((size, stages)) or {"stages": probes}
+    )
+    text = write_page(study, study.sweep.root / "p.md").read_text()
+    assert asked == [("full", [*probes])]
+    assert text.index("## What each model sees (val, %)") < text.index("## Test, greedy")
+    assert "| asked | backbone | xe | listener | judge |" in text
+    assert "| shape | 99.3 | 99.6 | 98.6 | 99.5 |" in text
+    assert "| object of a cell, by CLS | 81.5 | - | - | - |" in text
+    assert "| R@1 of the text *full* | - | - | 67.4 | 67.4 |" in text
+    assert "Order-blind: listener. Captions sampled from `world/xe`: 85.6 % are true, and 98.2 % grammatical." in text
+    assert "true without it, 92.8 % are true with it." in text
 
 
 def test_a_damaged_measurement_says_what_to_delete(study):

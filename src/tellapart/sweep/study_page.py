@@ -7,18 +7,30 @@ from pathlib import Path
 
 from tellapart.evaluation.columns import markdown_cell
 from tellapart.evaluation.results import EvaluationResult
-from tellapart.files import read_object, write_text
+from tellapart.files import write_text
 from tellapart.sweep.claims import Claim, markdown_table, over_seeds, scale_of
 from tellapart.sweep.study import Study, points_text
 from tellapart.sweep.study_file import Columns
 from tellapart.sweep.trainings import option
-from tellapart.world.probe import PROBE
-from tellapart.world.stages import resolve
+from tellapart.world.probes import probe_all
+from tellapart.world.schedules import SEEDED
 
 POINTS = ("selected", "last")
 ORDER_AWARE = 80.0
 """Below this percentage of full descriptions preferred to their shuffled words, a listener is called order-blind. Not all of
 the preference is for order: shuffling also parts "top" from "left", so that where things are is lost."""
+
+TOWER = "world/backbone"
+"""The vision tower of captioners and listeners."""
+
+QUESTIONS = {
+    "empty": "empty cell",
+    "pairs": "pairs of attributes",
+    **{
+        f"map_{name}": f"{name} of a cell, by CLS" for name in ("shape", "colour", "size", "texture", "object", "empty")
+    },
+}
+"""Questions whose names in the probe do not say what is asked."""
 
 ON_VAL = ("listener_R@1", "CIDEr", "grammatical")
 """Metrics that the table of the grid shows."""
@@ -42,7 +54,7 @@ def write_page(
         references: rows of given captions on test.
     """
     given = {result.name: result.metrics for result in references}
-    parts = [_head(study), *_probe(study)]
+    parts = [_head(study), *_instruments(study)]
     for decoding in study.file.decodings:
         for name, columns in study.file.tables.items():
             title = f"## Test, {decoding}" + (f": {name}" if name else "")
@@ -86,22 +98,51 @@ def _budget(study: Study) -> str:
     return f"Trainings have {steps} steps of {images} images and are evaluated on val every {every} steps."
 
 
-def _probe(study: Study) -> list[str]:
-    """What the listeners know, on val."""
-    names = study.file.probed
-    if not names:
+def _instruments(study: Study) -> list[str]:
+    """What tower, start captioners and listeners see, on val; a page without listeners of the world has none of it."""
+    if not study.file.probed:
         return []
     size = option(next(iter(study.measured.values()))[0].recipe, "data.size")
-    probes = [read_object(resolve(f"world/{name}", size=size) / PROBE) for name in names]
-    lines = [[key, *(f"{probe['accuracy'][key]:.1f}" for probe in probes)] for key in probes[0]["accuracy"]]
-    lines += [
-        [f"R@1 of the text *{kind}*", *(f"{probe['recall'][kind]['t2i_R@1']:.1f}" for probe in probes)]
-        for kind in probes[0]["recall"]
+    starts = _start_captioners(study)
+    stages = [TOWER, *starts, *(f"world/{name}" for name in study.file.probed)]
+    found = {name.removeprefix("world/"): read for name, read in probe_all(size, stages=stages)["stages"].items()}
+    listeners = {name: found[name] for name in study.file.probed}
+    asked = [*dict.fromkeys(key for one in (*listeners.values(), *found.values()) for key in one["probe"])]
+    lines = [
+        [
+            QUESTIONS.get(key, key),
+            *(f"{one['probe'][key]:.1f}" if key in one["probe"] else "-" for one in found.values()),
+        ]
+        for key in asked
     ]
-    blind = [name for name, probe in zip(names, probes, strict=True) if probe["accuracy"]["order"] < ORDER_AWARE]
-    table = markdown_table(["asked", *names], lines)
-    said = f"Order-blind: {', '.join(blind) or 'none'}."
-    return [f"## What {', '.join(names[:-1])} and {names[-1]} know (val, %)\n\n{table}\n\n{said}"]
+    for kind in next(iter(listeners.values()))["details"]["recall"]:
+        recalls = (one["details"].get("recall", {}).get(kind) for one in found.values())
+        lines.append(
+            [
+                f"R@1 of the text *{kind}*",
+                *("-" if recall is None else f"{recall['t2i_R@1']:.1f}" for recall in recalls),
+            ]
+        )
+    blind = [name for name, one in listeners.items() if one["probe"]["order"] < ORDER_AWARE]
+    return [
+        "## What each model sees (val, %)\n\n" + markdown_table(["asked", *found], lines),
+        f"Order-blind: {', '.join(blind) or 'none'}."
+        + "".join(_sampled(name, found[name.removeprefix("world/")]["details"]["sampled"]) for name in starts),
+    ]
+
+
+def _start_captioners(study: Study) -> list[str]:
+    """The stages of the world that rows begin with, as the first seed has them."""
+    paths = (option(tasks[0].recipe, "captioner.model_name_or_path") for tasks in study.measured.values())
+    return sorted({path for path in paths if path in SEEDED})
+
+
+def _sampled(name: str, faults: Mapping[str, float]) -> str:
+    """How true a start captioner's samples are."""
+    return (
+        f" Captions sampled from `{name}`: {faults['truthful']:.1f} % are true, and {faults['grammatical']:.1f} % grammatical."
+        f" Of those that name a place or a relation and are true without it, {faults['place']:.1f} % are true with it."
+    )
 
 
 def test_table(study: Study, decoding: str, columns: Columns, references: Mapping[str, Mapping[str, float]]) -> str:
