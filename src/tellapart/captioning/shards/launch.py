@@ -38,7 +38,7 @@ ATTEMPTS = 3
 FRUITLESS = 30
 """Failed tries without a single captioned shard after which a command stops: then something else than the shards is wrong."""
 
-_INDEX = re.compile(r"(\d*)/(\d+)")
+_INDEX = re.compile(r"(\d*)/(0*[1-9]\d*)")
 _SCHEDULERS = (
     ("SLURM_ARRAY_TASK_ID", "SLURM_ARRAY_TASK_COUNT"),
     ("JOB_COMPLETION_INDEX", None),
