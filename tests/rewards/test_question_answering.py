@@ -192,7 +192,7 @@ def test_questions_find_their_image_by_id_by_file_and_by_name_without_ending():
     photos = named({"1": "a/red.jpg", "blue": "a/2.jpg", "3": "a/c.v2.png"})
     asked = {"c.v2": [SHAPE], "blue": [SHAPE], "red.jpg": [COLOUR], "red": [SHAPE], "4": [COLOUR]}
     assert questions_of(asked, photos, "q.jsonl") == {"1": [COLOUR, SHAPE], "blue": [SHAPE], "3": [SHAPE]}
-    with pytest.raises(UsageError, match="no question of q.jsonl is about an image of photos"):
+    with pytest.raises(UsageError, match=r"no question of q\.jsonl is about an image of photos"):
         questions_of({"4": [COLOUR]}, photos, "q.jsonl")
 
 

@@ -42,8 +42,8 @@ class ShardFolder:
         Args:
             folder: the folder.
             settings: everything that decides the captions, as JSON values.
-            overwrite: replace other settings; shards that were captioned with others count as not done. With unchanged settings it
-                does nothing.
+            overwrite: replace other settings; shards that were captioned with others count as not done. With unchanged settings
+                it does nothing.
 
         Raises:
             UsageError: the folder was begun with other settings.
