@@ -199,7 +199,9 @@ def test_questions_find_their_image_by_id_by_file_and_by_name_without_ending():
 def test_questions_about_a_name_of_two_images_are_refused():
     photos = named({"a/7.jpg": "a/7.jpg", "b/7.jpg": "b/7.jpg"})
     assert questions_of({"a/7.jpg": [COLOUR]}, photos, "q.jsonl") == {"a/7.jpg": [COLOUR]}
-    with pytest.raises(UsageError, match=r"questions of q.jsonl are about '7.jpg', but photos has several .* ids as id"):
+    with pytest.raises(
+        UsageError, match=r"questions of q.jsonl are about '7.jpg', but photos has several .* ids as id"
+    ):
         questions_of({"7.jpg": [COLOUR]}, photos, "q.jsonl")
 
 

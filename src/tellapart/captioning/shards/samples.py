@@ -17,7 +17,7 @@ from tellapart.data.folder import is_image
 from tellapart.data.formats.rows import IMAGE_COLUMNS, IMAGE_ID, choose_column, id_cell
 from tellapart.data.images import EncodedImage, ImageError, ImageFile, ImageSource, printable
 from tellapart.data.parquet import BYTES, IMAGES, PATH, ROWS, Columns, columns_in
-from tellapart.data.remote.addresses import STORES, file_of, is_web, scheme_of
+from tellapart.data.remote.addresses import STORES, file_of, is_web, require_no_password, scheme_of
 from tellapart.data.remote.folders import reading_in_place
 from tellapart.data.remote.images import AT_ONCE, RemoteImage, UrlImage
 from tellapart.data.remote.stores import StoredImage
@@ -137,6 +137,7 @@ class Reading:
         if scheme_of(cell) is None and scheme_of(address) is None:
             return ImageFile(Path(base or ".") / cell)
         url = cell if scheme_of(cell) is not None else f"{base}/{cell}"
+        require_no_password(url)
         if is_web(url):
             return UrlImage(url, self.allow_private)
         if scheme_of(cell) is not None and scheme_of(cell) not in STORES:
