@@ -461,6 +461,15 @@ def test_settings_that_come_back_caption_again(shards, output):
     assert ShardFolder.begin(output.folder, SETTINGS, overwrite=True).done() == {"00000.tar"}
 
 
+@pytest.mark.parametrize("damage", [b"{", b"[]", b"{}", b'{"shard": "x", "flags": 3}'])
+def test_a_damaged_review_part_is_named(shards, output, damage):
+    caption_shards(shards[:1], build, output, job(), silent)
+    part = output.part_name("00000.tar")
+    output.folder.write(part, damage)
+    with pytest.raises(UsageError, match=f"{part} is damaged: remove it, and caption the shard again"):
+        list(output.parts())
+
+
 def test_names(tmp_path):
     assert output_name("s3://bucket/in/00012.tar", "parquet") == "00012.parquet"
     (tmp_path / "a").mkdir()

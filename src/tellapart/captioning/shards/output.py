@@ -142,11 +142,20 @@ class ShardFolder:
         self.folder.write(f"{REVIEW}/{shard}{_FAILED}", json.dumps({"reason": why}, ensure_ascii=False).encode())
 
     def parts(self) -> Iterator[Part]:
-        """The review parts of all shards that are done, one after another."""
+        """The review parts of all shards that are done, one after another.
+
+        Raises:
+            UsageError: one is damaged.
+        """
         for shard in sorted(self.done()):
             data = self.folder.read(self.part_name(shard))
-            if data is not None:
+            if data is None:
+                continue
+            try:
                 yield Part.from_json(data)
+            except (ValueError, KeyError, TypeError, AttributeError) as error:
+                where = self.folder.at(self.part_name(shard))
+                raise UsageError(f"{where} is damaged: remove it, and caption the shard again.") from error
 
 
 def digest_of(settings: Mapping[str, Any]) -> str:
