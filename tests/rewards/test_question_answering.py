@@ -174,6 +174,7 @@ def test_questions_are_read_in_three_spellings_of_the_answer(tmp_path):
         ({"id": 1, "question": "what ?", "options": ["a", "b"], "answer": 2}, "none of the 2 options"),
         ({"id": 1, "question": "what ?", "options": ["a"], "answer": 0}, "1 options: give 2 to 26"),
         ({"id": 1, "question": "what ?", "options": ["a", "a"], "answer": 0}, "two options are equal"),
+        ({"id": 1, "question": "what ?", "options": "ab", "answer": 0}, "options is not a list"),
         ([], "indices"),
     ],
 )

@@ -64,6 +64,8 @@ def read_questions(path: Path) -> dict[str, list[MultipleChoice]]:
     found: dict[str, list[MultipleChoice]] = {}
     for number, row in json_rows(path):
         try:
+            if not isinstance(row["options"], list):  # the letters of a text would be options
+                raise TypeError("options is not a list")
             options = tuple(str(option).strip() for option in row["options"])
             question = MultipleChoice(str(row["question"]).strip(), options, _answer(row["answer"], options))
             found.setdefault(str(row["id"]), []).append(question)
