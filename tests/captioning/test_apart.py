@@ -196,6 +196,10 @@ def test_contrast_names_rows_of_the_batch_and_itself_for_what_is_not_there(liste
     assert comparison.distractors(["a", "b"]) == ["x", "c"]
     contrast = comparison.contrast(Batch(["a", "b", "c"], [[]] * 3), 2)
     assert contrast.distractors.tolist() == [[1, 0], [0, 2]]  # x could not be read
+    near = {"a": ["b", "c"], "b": ["a"]}  # c has no look-alikes, as in groups that people gave
+    comparison = Comparison.by(listener, near, strength=1.0, num_distractors=2)
+    contrast = comparison.contrast(Batch(["a", "b", "c"], [[]] * 3), 3)
+    assert contrast.distractors.tolist() == [[1, 2], [0, 1], [2, 2]]
     assert Comparison.by(listener, near).contrast(Batch(["a"], [[]]), 1) is None
     assert Comparison.by(listener, near).distractors(["a"]) == []
 

@@ -429,6 +429,7 @@ def test_which_part(given, environment, part):
     [
         ("5/5", {}, "counted from 0 to 4"),
         ("one", {}, "write I/N"),
+        ("0/0", {}, "write I/N"),
         ("/4", {}, "sets none"),
         (None, {"JOB_COMPLETION_INDEX": "3"}, "give --shard /N"),
     ],
@@ -447,6 +448,26 @@ def test_other_settings_are_refused_or_replace(shards, output):
     assert again.done() == set()
     assert caption_shards(shards[:2], build, again, job(), silent).done == 2
     assert ShardFolder.existing(output.folder).done() == {"00000.tar", "00001.tar"}
+
+
+def test_settings_that_come_back_caption_again(shards, output):
+    caption_shards(shards[:1], build, output, job(), silent)
+    other = ShardFolder.begin(output.folder, {**SETTINGS, "seed": 43}, overwrite=True)
+    caption_shards(shards[:1], build, other, job(), silent)  # replaces the shard
+    other.give_up("00001.tar", "it is broken")
+    again = ShardFolder.begin(output.folder, SETTINGS, overwrite=True)
+    assert (again.done(), again.failed()) == (set(), {})
+    assert caption_shards(shards[:1], build, again, job(), silent).done == 1
+    assert ShardFolder.begin(output.folder, SETTINGS, overwrite=True).done() == {"00000.tar"}
+
+
+@pytest.mark.parametrize("damage", [b"{", b"[]", b"{}", b'{"shard": "x", "flags": 3}'])
+def test_a_damaged_review_part_is_named(shards, output, damage):
+    caption_shards(shards[:1], build, output, job(), silent)
+    part = output.part_name("00000.tar")
+    output.folder.write(part, damage)
+    with pytest.raises(UsageError, match=f"{part} is damaged: remove it, and caption the shard again"):
+        list(output.parts())
 
 
 def test_names(tmp_path):

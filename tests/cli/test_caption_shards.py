@@ -58,6 +58,8 @@ def test_parts_of_two_commands_say_what_one_command_says(shards, tmp_path, capti
     code, _, remarks = caption("--merge", out)
     assert (code, "14 captions in 3 shards; 0 images without one" in remarks) == (0, True)
     assert "14 captions in 3 shards" in (out / "review.html").read_text()
+    code, _, remarks = caption("--merge", out, "--max_same", "0")
+    assert (code, "--max_same is 0: it must be at least 1" in remarks) == (2, True)
 
 
 def test_a_store_and_a_broken_shard(shards, caption, monkeypatch):
@@ -68,7 +70,7 @@ def test_a_store_and_a_broken_shard(shards, caption, monkeypatch):
     memory.pipe("/shards_cli/in/00001.tar", b"broken" * 500)
     try:
         code, _, remarks = caption("memory://shards_cli/in", "--by_shard", "--output", "memory://shards_cli/out")
-        assert (code, "00001.tar was given up after three attempts" in remarks) == (2, True)
+        assert (code, "00001.tar was given up after 3 attempts" in remarks) == (2, True)
         with tarfile.open(fileobj=io.BytesIO(memory.cat_file("/shards_cli/out/00002.tar"))) as archive:
             assert sum(name.endswith(".txt") for name in archive.getnames()) == 4
         code, _, remarks = caption("--merge", "memory://shards_cli/out")
@@ -93,6 +95,9 @@ REFUSED = [
     (["--shard", "0/2"], "add --by_shard"),
     (["--by_shard"], "give --output FOLDER"),
     (["--by_shard", "--output", "x", "--limit", "5"], "--limit does not go with --by_shard"),
+    (["--by_shard", "--output", "x", "--context", "title"], "--context does not go with --by_shard"),
+    (["--by_shard", "--output", "x", "--context_extension", ".md"], "--context_extension does not go with --by_shard"),
+    (["--by_shard", "--output", "x", "--sampling", "key_frames"], "--sampling does not go with --by_shard"),
     (["--by_shard", "--output", "x", "--out", "coco"], "choose webdataset, parquet or jsonl"),
     (["--by_shard", "--output", "x", "--price", "2"], "--price is dollars per hour for --plan"),
     (["--by_shard", "--output", "x", "--shard", "3/2"], "counted from 0 to 1"),

@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from data.layouts import tar
 from tellapart.captioning.plan import plan
 from tellapart.data.context import LONGEST, clean_context
 from tellapart.data.dataset import Collate
@@ -49,7 +50,7 @@ def test_a_column_of_a_table_and_files_next_to_images(photos, table):
     named = [str(photos / f"{place}.png") for place in range(3)]
     assert [item.context for item in plan(named, context_extension=".context.txt")] == CLEAN
     assert [item.context for item in plan([str(photos / table)])] == ["", "", ""]
-    with pytest.raises(UsageError, match="has no column 'nothing'"):
+    with pytest.raises(UsageError, match=r"has no column 'nothing', only .*: name one of these"):
         plan([str(photos / table)], context="nothing")
 
 
@@ -60,3 +61,20 @@ def test_training_data_keep_captions_and_contexts(photos):
     batch = Collate({})(list(data))
     assert batch.contexts == CLEAN
     assert batch.select([2, 0, 2]).contexts == [CLEAN[2], CLEAN[0], CLEAN[2]]
+
+
+def test_captions_are_not_taken_for_contexts(photos, tmp_path):
+    """Layouts without columns ignored the column's name, and gave the captions as contexts."""
+    coco = {
+        "images": [{"id": 1, "file_name": "0.png"}],
+        "annotations": [{"id": 1, "image_id": 1, "caption": "the reference"}],
+    }
+    (photos / "coco.json").write_text(json.dumps(coco))
+    with pytest.raises(UsageError, match=r"coco\.json is not a table and has no column 'about': leave the column out"):
+        load_dataset(photos / "coco.json", context_column="about")
+    member = {"0.png": (photos / "0.png").read_bytes(), "0.json": json.dumps({"caption": "a dog", "about": "a title"})}
+    shard = tar(photos / "0.tar", member)
+    (example,) = load_dataset(shard, context_column="about")
+    assert (example.references, example.context) == (("a dog",), "a title")
+    (item,) = plan([str(shard)], context="about")
+    assert item.context == "a title"

@@ -176,7 +176,7 @@ def test_tables(photos, tmp_path):
     assert load(kaggle).references == {"a.png": ["A child ."]}
     with pytest.raises(UsageError, match=r"no column any of file_name, .*, only a, b: give image_column"):
         load(write(tmp_path / "x.csv", "a,b\n1,2\n"))
-    with pytest.raises(UsageError, match="no column 'words', only title, filepath: give caption_column"):
+    with pytest.raises(UsageError, match="no column 'words', only title, filepath: name one of these"):
         load(tsv, caption_column="words")
     with pytest.raises(UsageError, match=r"1 images \(of 1\) that do not exist, first .*none\.png"):
         load(write(tmp_path / "x.csv", "filepath,title\nnone.png,2\n"))

@@ -82,7 +82,7 @@ def test_their_data_set_on_disk(tmp_path):
     assert found[0].image.open().size == (5, 4)
     assert found[0].image.fingerprint() == found[1].image.fingerprint()
     assert splits_of(tmp_path / "data") == ["train"]
-    with pytest.raises(UsageError, match="no column 'words', only picture, alt: give caption_column"):
+    with pytest.raises(UsageError, match="no column 'words', only picture, alt: name one of these"):
         load_dataset(tmp_path / "data", split="any", caption_column="words")
 
 

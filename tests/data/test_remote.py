@@ -9,16 +9,23 @@ import time
 from pathlib import Path
 
 import fsspec
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from data.layouts import picture, tar, write
 from data.test_inputs import WRITERS, shades
 from local_server import serving
+from tellapart.captioning.plan import plan
+from tellapart.captioning.shards.launch import shards_of
+from tellapart.captioning.shards.samples import Reading
 from tellapart.data.check import check
 from tellapart.data.convert import convert
 from tellapart.data.load import load_dataset, source_at
 from tellapart.data.remote import images as remote_images
 from tellapart.data.remote import web
+from tellapart.data.remote.addresses import require_no_password
+from tellapart.data.remote.folders import Folder
 from tellapart.data.remote.images import UrlImage, fetch_ahead
 from tellapart.data.remote.stores import StoredImage
 from tellapart.data.remote.web import FetchError, addresses_of, fetch, is_public
@@ -345,6 +352,54 @@ def test_file_systems_that_are_not_there(tmp_path):
     table = write(tmp_path / "x.jsonl", json.dumps({"image": "memory://bucket/secret.png"}) + "\n")
     with pytest.raises(UsageError, match="tables may name paths and addresses of http"):
         load_dataset(table)
+
+
+PASSWORDS = [
+    "s3://user:s3cret@bucket/x.png",
+    "s3://user:s3c/ret+@bucket/x.png",
+    "https://user:s3cret@example.org/x.png",
+    "https://s3cret@example.org/x.png",
+    "ftp://user:s3cret@example.org/x.png",
+]
+
+
+@pytest.mark.parametrize("address", PASSWORDS)
+def test_an_address_with_a_password_is_neither_shown_nor_kept(address, tmp_path):
+    table = write(tmp_path / "x.jsonl", json.dumps({"image": address}) + "\n")
+    readings = [
+        lambda: load_dataset(address),
+        lambda: plan([address]),
+        lambda: shards_of([address.replace(".png", ".tar")]),
+        lambda: load_dataset(table),
+        lambda: plan([str(table)]),
+        lambda: Folder(address),
+    ]
+    for read in readings:
+        with pytest.raises(UsageError, match=r"holds a user (and|or) a password") as told:
+            read()
+        assert "s3c" not in str(told.value)
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "https://example.org:8080/a@b.png",
+        "https://example.org/x.png?by=a:b@c",
+        "s3://bucket/a:b.png",
+        "abfs://container@account.dfs.core.windows.net/x.png",
+        "hf://datasets/a/b@main/x.png",
+        "photos/a:b@c.png",
+    ],
+)
+def test_addresses_without_a_password_pass(address):
+    require_no_password(address)
+
+
+def test_a_shard_counts_an_address_with_a_password_as_broken(tmp_path):
+    pq.write_table(pa.table({"image": PASSWORDS[:1]}), tmp_path / "0.parquet")
+    (sample,) = Reading().samples(str(tmp_path / "0.parquet"))
+    assert sample.item is None
+    assert "s3cret" not in str(sample)
 
 
 def test_several_tables_in_a_store_name_images_next_to_themselves(store, photos):

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import math
+from pathlib import Path
 
 import pytest
 import torch
 
-from tellapart.data.questions import MultipleChoice, read_questions, write_questions
+from tellapart.data.dataset import CaptionDataset, Example
+from tellapart.data.images import ImageFile
+from tellapart.data.questions import MultipleChoice, questions_of, read_questions, write_questions
 from tellapart.errors import UsageError
 from tellapart.evaluation.question_answering import QuestionMeasure
 from tellapart.rewards.language_model import LanguageModel
@@ -171,6 +174,7 @@ def test_questions_are_read_in_three_spellings_of_the_answer(tmp_path):
         ({"id": 1, "question": "what ?", "options": ["a", "b"], "answer": 2}, "none of the 2 options"),
         ({"id": 1, "question": "what ?", "options": ["a"], "answer": 0}, "1 options: give 2 to 26"),
         ({"id": 1, "question": "what ?", "options": ["a", "a"], "answer": 0}, "two options are equal"),
+        ({"id": 1, "question": "what ?", "options": "ab", "answer": 0}, "options is not a list"),
         ([], "indices"),
     ],
 )
@@ -179,6 +183,27 @@ def test_what_is_no_question_is_told(tmp_path, row, said):
     path.write_text(json.dumps(row))
     with pytest.raises(UsageError, match=f"line 1 of .* is not a question .*{said}"):
         read_questions(path)
+
+
+def named(files):
+    return CaptionDataset([Example(name, ImageFile(Path(file)), ()) for name, file in files.items()], name="photos")
+
+
+def test_questions_find_their_image_by_id_by_file_and_by_name_without_ending():
+    photos = named({"1": "a/red.jpg", "blue": "a/2.jpg", "3": "a/c.v2.png"})
+    asked = {"c.v2": [SHAPE], "blue": [SHAPE], "red.jpg": [COLOUR], "red": [SHAPE], "4": [COLOUR]}
+    assert questions_of(asked, photos, "q.jsonl") == {"1": [COLOUR, SHAPE], "blue": [SHAPE], "3": [SHAPE]}
+    with pytest.raises(UsageError, match=r"no question of q\.jsonl is about an image of photos"):
+        questions_of({"4": [COLOUR]}, photos, "q.jsonl")
+
+
+def test_questions_about_a_name_of_two_images_are_refused():
+    photos = named({"a/7.jpg": "a/7.jpg", "b/7.jpg": "b/7.jpg"})
+    assert questions_of({"a/7.jpg": [COLOUR]}, photos, "q.jsonl") == {"a/7.jpg": [COLOUR]}
+    with pytest.raises(
+        UsageError, match=r"questions of q.jsonl are about '7.jpg', but photos has several .* ids as id"
+    ):
+        questions_of({"7.jpg": [COLOUR]}, photos, "q.jsonl")
 
 
 def test_questions_from_references_name_what_two_references_agree_on():

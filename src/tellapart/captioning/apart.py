@@ -180,8 +180,9 @@ class Comparison:
         row = {name: i for i, name in enumerate(batch.ids)}
         rows = []
         for own, name in enumerate(batch.ids[:described]):
-            rows.append([row.get(other, own) for other in self._read_with(name)])
-        return Contrast(torch.tensor(rows), self.strength)
+            rows.append([row.get(other, own) for other in self._read_with(name)] or [own])
+        filled = [[*others, *[own] * (max(map(len, rows)) - len(others))] for own, others in enumerate(rows)]
+        return Contrast(torch.tensor(filled), self.strength)
 
     def distractors(self, ids: Sequence[str]) -> list[str]:
         """Ids of the images that a batch of ``ids`` needs for ``draw``, beyond these."""

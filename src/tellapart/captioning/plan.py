@@ -188,7 +188,7 @@ def _examples(word: str, how: _How, *, captions_only: bool) -> Sequence[Example]
         caption_column=how.context,
         **how.columns,
     )
-    require_columns(source, how.columns.get("image_column"), how.columns.get("id_column"), how.context)
+    require_columns(source, how.columns.get("image_column"), how.columns.get("id_column"), captions=how.context)
     return source.read(source.splits()) if how.split is None else read_split(source, how.split)
 
 

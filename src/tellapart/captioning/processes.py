@@ -54,10 +54,7 @@ def _context(imports: Sequence[str]) -> ForkServerContext | SpawnContext:
 
 def buried(process: BaseProcess) -> str:
     """Wait for a process that has closed its connection, and say how it ended."""
-    process.join(_PATIENCE)
-    if process.is_alive():
-        process.kill()
-        process.join()
+    _join(process)
     code = process.exitcode or 0
     return f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
 
@@ -69,10 +66,15 @@ def ended(workers: Iterable[tuple[BaseProcess, Connection]]) -> None:
         connection.close()
         process.terminate()
     for process, _ in workers:
-        process.join(_PATIENCE)
-        if process.is_alive():
-            process.kill()
-            process.join()
+        _join(process)
+
+
+def _join(process: BaseProcess) -> None:
+    """Wait for a process that is about to end; one that takes too long is killed."""
+    process.join(_PATIENCE)
+    if process.is_alive():
+        process.kill()
+        process.join()
 
 
 def _begin(environment: dict[str, str], work: Callable[..., None], orders: tuple[Any, ...], ours: Connection) -> None:

@@ -12,6 +12,7 @@ from tellapart.captioning.gate import SEVERITY
 from tellapart.cli.caption_options import CaptionOptions, check, settings_of
 from tellapart.cli.command import options_of
 from tellapart.cli.console import note, say, table
+from tellapart.cli.unreadable import SHOWN
 from tellapart.data.remote.addresses import scheme_of
 from tellapart.errors import UsageError
 from tellapart.progress import bar
@@ -20,17 +21,26 @@ if TYPE_CHECKING:
     from tellapart.captioning.collection import Pace
     from tellapart.captioning.serve import Build
     from tellapart.captioning.shards.launch import Outcome
+    from tellapart.captioning.shards.shard import ShardJob
 
-WHOLE_COLLECTION = ("apart", "limit", "split", "format", "frames", "dry_run", "max_same")
+WHOLE_COLLECTION = (
+    "apart",
+    "limit",
+    "split",
+    "format",
+    "frames",
+    "sampling",
+    "context",
+    "context_extension",
+    "dry_run",
+    "max_same",
+)
 """Options that need the whole collection at once, or read other data."""
 
 Kind = Literal["sidecars", "jsonl", "parquet", "webdataset", "coco"]
 
 KINDS: dict[str, Kind] = {".tar": "webdataset", ".parquet": "parquet"}
 """Ending of the input -> form of the output, unless --out names one."""
-
-SHOWN = 20
-"""Shards that are named one by one."""
 
 
 def check_unsharded(options: CaptionOptions) -> None:
@@ -135,8 +145,10 @@ def _check_places(shards: Sequence[str], output: str) -> None:
 
 def _report(outcome: Outcome, own: int, total: int, options: CaptionOptions) -> int:
     """Say what was done and what was not; the exit code."""
+    from tellapart.captioning.shards.launch import ATTEMPTS
+
     for name, why in list(outcome.failed.items())[:SHOWN]:
-        note(f"error: {name} was given up after three attempts ({why.rstrip('.')}).")
+        note(f"error: {name} was given up after {ATTEMPTS} attempts ({why.rstrip('.')}).")
     for why in outcome.damaged[:SHOWN]:
         note(f"error: {why}")
     told = f"captioned {outcome.images} images in {outcome.done} of {own} shards"
@@ -192,6 +204,8 @@ def merge(argv: Sequence[str]) -> int:
     words, options = chosen
     if words:
         raise UsageError(f"--merge reviews one folder, so {words[0]} is one too many: leave it out.")
+    if options.max_same is not None and options.max_same < 1:
+        raise UsageError(f"--max_same is {options.max_same}: it must be at least 1.")
     folder = Folder(options.merge)
     output = ShardFolder.existing(folder)
     whole = merged(output.parts(), output.failed(), max_same=options.max_same, min_match=options.min_match)
@@ -205,12 +219,10 @@ def merge(argv: Sequence[str]) -> int:
     return 2 if whole.failed or (options.strict and (whole.broken or whole.damaged)) else 0
 
 
-def _plan(shards: Sequence[str], options: CaptionOptions, build: Build, job: object) -> int:
+def _plan(shards: Sequence[str], options: CaptionOptions, build: Build, job: ShardJob) -> int:
     """Print how fast each stage is, and what a million images take."""
     from tellapart.captioning.shards.cost import SIZES, measured
-    from tellapart.captioning.shards.shard import ShardJob
 
-    assert isinstance(job, ShardJob)
     cost = measured(shards, build, job)
     rows = [["stage", "images/s", "share of the work"]]
     whole = sum(cost.seconds.values())

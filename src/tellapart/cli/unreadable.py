@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from tellapart.cli.console import note
 
 SHOWN = 20
-"""Images whose errors are shown one by one."""
+"""Images, or shards, whose errors are shown one by one."""
 
 
 class Errors:

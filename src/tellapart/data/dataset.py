@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -141,6 +142,39 @@ class CaptionDataset(Sequence[Example]):
                     f"{what_for} needs reference captions, but image {example.id!r} of {self.name} has none: "
                     "add captions, name their column (caption_column), or choose a method and a reward that need none."
                 )
+
+
+def ids_named(names: Iterable[str], dataset: CaptionDataset, what: str, *, field: str) -> dict[str, str]:
+    """Name -> id of the image that it names: by id, else by file name, else by file name without ending; others are left out.
+
+    Args:
+        names: what a file calls its images.
+        dataset: the images.
+        what: is about them, for the message.
+        field: of that file that should hold the id, for the message.
+
+    Raises:
+        UsageError: a name is that of several images.
+    """
+    ids = set(dataset.iterate_ids())
+    files: dict[str, list[str]] = {}
+    stems: dict[str, list[str]] = {}
+    for example in dataset:
+        file = Path(example.image.name)
+        files.setdefault(file.name, []).append(example.id)
+        stems.setdefault(file.stem, []).append(example.id)
+    found: dict[str, str] = {}
+    for name in names:
+        file = Path(name)
+        known = [name] if name in ids else files.get(file.name) or stems.get(file.name) or stems.get(file.stem, [])
+        if len(known) > 1:
+            raise UsageError(
+                f"{what} are about {name!r}, but {dataset.name} has several images of that name, such as {known[0]!r} and "
+                f"{known[1]!r}: give the images' ids as {field}."
+            )
+        if known:
+            found[name] = known[0]
+    return found
 
 
 class Collate:

@@ -95,7 +95,7 @@ def require_images(root: Path) -> list[Path]:
     Raises:
         UsageError: there are none.
     """
-    return _required(root, find_images(root))
+    return _required(root, find_images(root), "")
 
 
 def require_pictures(root: Path) -> list[Path]:
@@ -104,10 +104,10 @@ def require_pictures(root: Path) -> list[Path]:
     Raises:
         UsageError: there are none.
     """
-    return _required(root, find_pictures(root))
+    return _required(root, find_pictures(root), " and no videos")
 
 
-def _required(root: Path, files: list[Path]) -> list[Path]:
+def _required(root: Path, files: list[Path], others: str) -> list[Path]:
     if not files:
-        raise UsageError(f"{root} holds no images ({', '.join(sorted(EXTENSIONS))}): check the path.")
+        raise UsageError(f"{root} holds no images ({', '.join(sorted(EXTENSIONS))}){others}: check the path.")
     return files

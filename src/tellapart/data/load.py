@@ -91,6 +91,7 @@ def load_dataset(
         sampling=sampling,
         allow_private=allow_private,
     )
+    require_columns(source, captions=context_column)
     file = source.place.path
     name = file.name if split is None else f"{file.name} ({split})"
     found = read_split(source, split or only_split(source))[:limit]
@@ -243,18 +244,22 @@ def source_at(
     return open_source(place, format)
 
 
-def require_columns(source: Source, *names: str | None) -> None:
+def require_columns(source: Source, *names: str | None, captions: str | None = None) -> None:
     """Raise where a column is named of data that have none, such as a folder of photos.
 
     Args:
         source: the data.
         names: the columns that were named; None where none was.
+        captions: a column to be read in place of the captions, which some data without columns also have.
 
     Raises:
         UsageError: naming the first column.
     """
-    named = next((name for name in names if name is not None), None)
-    if named is not None and not getattr(source, "has_columns", False):
+    has_columns = getattr(source, "has_columns", False)
+    named = None if has_columns else next((name for name in names if name is not None), None)
+    if named is None and not has_columns and not getattr(source, "has_fields", False):
+        named = captions
+    if named is not None:
         raise UsageError(f"{source.place.given} is not a table and has no column {named!r}: leave the column out.")
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tellapart.data.captions import read_json
-from tellapart.data.dataset import CaptionDataset
+from tellapart.data.dataset import CaptionDataset, ids_named
 from tellapart.data.formats.rows import json_rows
 from tellapart.data.parquet import opened
 from tellapart.errors import UsageError
@@ -74,24 +74,9 @@ def preferences_of(
     Raises:
         UsageError: none of the pairs is of an image of the data set, or a name is that of several images.
     """
-    ids = {example.id for example in dataset}
-    files: dict[str, list[str]] = {}
-    stems: dict[str, list[str]] = {}
-    for example in dataset:
-        file = Path(example.image.name).name
-        files.setdefault(file, []).append(example.id)
-        stems.setdefault(Path(file).stem, []).append(example.id)
     found: dict[str, list[PreferencePair]] = {}
-    for key, own in pairs.items():
-        file = Path(key).name
-        named = [key] if key in ids else files.get(file) or stems.get(Path(file).stem, [])
-        if len(named) > 1:
-            raise UsageError(
-                f"preferences are about {key!r}, but {dataset.name} has several images of that name, such as {named[0]!r} and "
-                f"{named[1]!r}: give the images' ids as image_id."
-            )
-        if named:
-            found.setdefault(named[0], []).extend(own)
+    for name, image in ids_named(pairs, dataset, "preferences", field="image_id").items():
+        found.setdefault(image, []).extend(pairs[name])
     if not found:
         raise UsageError(
             f"none of the {len(pairs)} images with preferences (first {next(iter(pairs))!r}) is an image of {dataset.name}: name "

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tellapart.data.captions import read_text
-from tellapart.data.dataset import CaptionDataset
+from tellapart.data.dataset import CaptionDataset, ids_named
+from tellapart.data.formats.rows import json_rows
 from tellapart.errors import UsageError
 from tellapart.files import write_text
 
@@ -62,11 +62,10 @@ def read_questions(path: Path) -> dict[str, list[MultipleChoice]]:
         ('red', 'blue')
     """
     found: dict[str, list[MultipleChoice]] = {}
-    for number, line in enumerate(read_text(path).split("\n"), 1):
-        if not line.strip():
-            continue
+    for number, row in json_rows(path):
         try:
-            row = json.loads(line)
+            if not isinstance(row["options"], list):  # the letters of a text would be options
+                raise TypeError("options is not a list")
             options = tuple(str(option).strip() for option in row["options"])
             question = MultipleChoice(str(row["question"]).strip(), options, _answer(row["answer"], options))
             found.setdefault(str(row["id"]), []).append(question)
@@ -102,25 +101,11 @@ def questions_of(questions: Questions, dataset: CaptionDataset, source: str) -> 
     """Image id -> its questions, of images in ``dataset``: found by id, else by file name, else by file name without ending.
 
     Raises:
-        UsageError: none of the questions is about an image of the data set.
+        UsageError: none of the questions is about an image of the data set, or a name is that of several images.
     """
-    found = matched(questions, ((example.id, example.image.name) for example in dataset))
-    if not found:
+    named: dict[str, list[MultipleChoice]] = {}
+    for name, image in ids_named(questions, dataset, f"questions of {source}", field="id").items():
+        named.setdefault(image, []).extend(questions[name])
+    if not named:
         raise UsageError(f"no question of {source} is about an image of {dataset.name}: use the ids of the data.")
-    return found
-
-
-def matched(questions: Questions, images: Iterable[tuple[str, str]]) -> dict[str, list[MultipleChoice]]:
-    """The questions by image id.
-
-    Args:
-        questions: by what a file calls the image.
-        images: id and file name of each image.
-    """
-    found: dict[str, list[MultipleChoice]] = {}
-    for name, file in images:
-        keys = (name, Path(file).name, Path(file).stem)
-        own = next((questions[key] for key in keys if key in questions), None)
-        if own is not None:
-            found[name] = list(own)
-    return found
+    return {image: named[image] for image in dataset.iterate_ids() if image in named}

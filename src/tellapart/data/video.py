@@ -165,8 +165,8 @@ class ExaminedClip:
     kinds: tuple[str, ...]
 
 
-def read_frames(source: Path | bytes, name: str, num_frames: int, *, key_frames: bool = False) -> list[Image.Image]:
-    """``num_frames`` frames of a clip in RGB, upright, in the order of time.
+def examine_frames(source: Path | bytes, name: str, num_frames: int, *, key_frames: bool = False) -> ExaminedClip:
+    """``num_frames`` frames of a clip in RGB, upright, in the order of time, and what is unusual about the clip.
 
     They are those shown in the middle of ``num_frames`` equal parts of its time, which for a constant rate are those in the
     middle of equal numbers of frames.
@@ -180,15 +180,6 @@ def read_frames(source: Path | bytes, name: str, num_frames: int, *, key_frames:
     Raises:
         ImageError: it is missing, truncated, damaged, too large, or has no pictures.
         UsageError: PyAV is not installed.
-    """
-    return examine_frames(source, name, num_frames, key_frames=key_frames).frames
-
-
-def examine_frames(source: Path | bytes, name: str, num_frames: int, *, key_frames: bool = False) -> ExaminedClip:
-    """The same as ``read_frames``, with what is unusual about the clip.
-
-    Raises:
-        ImageError: as ``read_frames``.
     """
     clock = Clock(name)
     if (data := _image_data(source, name)) is not None:

@@ -24,7 +24,7 @@ from tellapart.captioning.shards.parts import Part
 from tellapart.captioning.shards.samples import ENDINGS
 from tellapart.captioning.shards.shard import ShardJob, caption_shard, output_name
 from tellapart.data.formats.patterns import expand, is_pattern
-from tellapart.data.remote.addresses import file_of, is_web, scheme_of
+from tellapart.data.remote.addresses import file_of, is_web, require_no_password, scheme_of
 from tellapart.data.remote.folders import BACK_OFF, retried
 from tellapart.data.remote.stores import listed
 from tellapart.errors import UsageError, without_secrets
@@ -38,7 +38,7 @@ ATTEMPTS = 3
 FRUITLESS = 30
 """Failed tries without a single captioned shard after which a command stops: then something else than the shards is wrong."""
 
-_INDEX = re.compile(r"(\d*)/(\d+)")
+_INDEX = re.compile(r"(\d*)/(0*[1-9]\d*)")
 _SCHEDULERS = (
     ("SLURM_ARRAY_TASK_ID", "SLURM_ARRAY_TASK_COUNT"),
     ("JOB_COMPLETION_INDEX", None),
@@ -65,6 +65,7 @@ def shards_of(words: Sequence[str]) -> list[str]:
 
 
 def _named(word: str) -> list[str]:
+    require_no_password(word)
     if is_web(word):
         raise UsageError(f"{word} is not in a store that can be listed: copy the shards, or leave --by_shard out.")
     if scheme_of(word) is not None:

@@ -42,7 +42,8 @@ class ShardFolder:
         Args:
             folder: the folder.
             settings: everything that decides the captions, as JSON values.
-            overwrite: replace other settings, and caption all shards again.
+            overwrite: replace other settings; shards that were captioned with others count as not done. With unchanged settings
+                it does nothing.
 
         Raises:
             UsageError: the folder was begun with other settings.
@@ -56,9 +57,14 @@ class ShardFolder:
                 f"{folder.address} was begun with {_shown(key, said.get(key))}, not {_shown(key, now.get(key))}: give the same "
                 "options to resume, or --overwrite to start anew."
             )
+        output = cls(folder, digest_of(now))
+        if different:  # shards of these settings may have been replaced since by those of others
+            for name in folder.names(REVIEW):
+                if name.endswith((output._ending, _FAILED)):
+                    folder.remove(f"{REVIEW}/{name}")
         if before != now:
             folder.write(SETTINGS, text.encode())
-        return cls(folder, digest_of(now))
+        return output
 
     @classmethod
     def existing(cls, folder: Folder) -> ShardFolder:
@@ -81,12 +87,16 @@ class ShardFolder:
 
     def part_name(self, shard: str) -> str:
         """Where a shard's review part is."""
-        return f"{REVIEW}/{shard}.{self.digest}.json"
+        return f"{REVIEW}/{shard}{self._ending}"
+
+    @property
+    def _ending(self) -> str:
+        return f".{self.digest}.json"
 
     def done(self) -> set[str]:
         """The shards that are done: two listings."""
-        ending = f".{self.digest}.json"
-        parts = {name.removesuffix(ending) for name in self.folder.names(REVIEW) if name.endswith(ending)}
+        names = self.folder.names(REVIEW)
+        parts = {name.removesuffix(self._ending) for name in names if name.endswith(self._ending)}
         return parts & self.folder.names()
 
     def is_done(self, shard: str) -> bool:
@@ -121,7 +131,7 @@ class ShardFolder:
         """
         if self.folder.local is not None:
             remove_half_written(self.folder.local, {shard})
-            remove_half_written(self.folder.local / REVIEW, {f"{shard}.{self.digest}.json", f"{shard}{_FAILED}"})
+            remove_half_written(self.folder.local / REVIEW, {f"{shard}{self._ending}", f"{shard}{_FAILED}"})
         with self.folder.writing(shard) as temporary:
             yield temporary
         self.folder.write(self.part_name(shard), finish().as_json())
@@ -132,11 +142,20 @@ class ShardFolder:
         self.folder.write(f"{REVIEW}/{shard}{_FAILED}", json.dumps({"reason": why}, ensure_ascii=False).encode())
 
     def parts(self) -> Iterator[Part]:
-        """The review parts of all shards that are done, one after another."""
+        """The review parts of all shards that are done, one after another.
+
+        Raises:
+            UsageError: one is damaged.
+        """
         for shard in sorted(self.done()):
             data = self.folder.read(self.part_name(shard))
-            if data is not None:
+            if data is None:
+                continue
+            try:
                 yield Part.from_json(data)
+            except (ValueError, KeyError, TypeError, AttributeError) as error:
+                where = self.folder.at(self.part_name(shard))
+                raise UsageError(f"{where} is damaged: remove it, and caption the shard again.") from error
 
 
 def digest_of(settings: Mapping[str, Any]) -> str:

@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import io
-import json
 import tarfile
 from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from tellapart.captioning.outputs.webdataset import split_name
+from tellapart.captioning.outputs.webdataset import json_object, split_name
 from tellapart.captioning.records import Item
 from tellapart.data.decoding import require_header
 from tellapart.data.folder import is_image
 from tellapart.data.formats.rows import IMAGE_COLUMNS, IMAGE_ID, choose_column, id_cell
 from tellapart.data.images import EncodedImage, ImageError, ImageFile, ImageSource, printable
 from tellapart.data.parquet import BYTES, IMAGES, PATH, ROWS, Columns, columns_in
-from tellapart.data.remote.addresses import STORES, file_of, is_web, scheme_of
+from tellapart.data.remote.addresses import STORES, file_of, is_web, require_no_password, scheme_of
 from tellapart.data.remote.folders import reading_in_place
 from tellapart.data.remote.images import AT_ONCE, RemoteImage, UrlImage
 from tellapart.data.remote.stores import StoredImage
@@ -139,6 +137,7 @@ class Reading:
         if scheme_of(cell) is None and scheme_of(address) is None:
             return ImageFile(Path(base or ".") / cell)
         url = cell if scheme_of(cell) is not None else f"{base}/{cell}"
+        require_no_password(url)
         if is_web(url):
             return UrlImage(url, self.allow_private)
         if scheme_of(cell) is not None and scheme_of(cell) not in STORES:
@@ -193,7 +192,10 @@ def _members(file: BinaryIO) -> Iterator[Member]:
 
 
 def sample_of(shard: str, key: str, members: Sequence[Member]) -> Sample:
-    """The sample of some members of a tar; one without exactly one image, or with a broken ``.json``, has a problem."""
+    """The sample of some members of a tar, by the ``image_id`` of its ``.json``, else by its key.
+
+    One without exactly one image, or whose ``image_id`` is neither text nor an integer, has a problem.
+    """
     pictures = [(name, data) for name, data in members if is_image(name) and split_name(name)[1].count(".") == 1]
     everything = tuple(members)
     if len(pictures) != 1:
@@ -205,8 +207,7 @@ def sample_of(shard: str, key: str, members: Sequence[Member]) -> Sample:
     known = key.removeprefix("./").lstrip("/")
     for member, text in members:
         if split_name(member)[1] == ".json":
-            with suppress(ValueError, AttributeError):  # then it is known by its key
-                known = json.loads(text).get("image_id", known)
+            known = json_object(text).get(IMAGE_ID, known)
     if isinstance(known, bool) or not isinstance(known, int | str) or known == "":
         return Sample(
             key, None, everything, f"{shard}: 'image_id' of sample {printable(key)!r} is {known!r}: correct it."

@@ -146,6 +146,8 @@ class Layout(ABC):
     """How images can come along when it is written."""
     has_columns: bool = False
     """Whether it has columns or fields that can be chosen."""
+    has_fields: bool = False
+    """Whether, without columns of ids and images, a field can be chosen as the captions."""
     divided: bool = False
     """Whether what was opened is divided into splits; if not, it answers to any split's name."""
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from tellapart.data.formats.base import Place
 from tellapart.data.images import ImageSource
-from tellapart.data.remote.addresses import STORES, is_web, scheme_of
+from tellapart.data.remote.addresses import STORES, is_web, require_no_password, scheme_of
 from tellapart.data.remote.images import UrlImage
 from tellapart.errors import UsageError
 
@@ -43,6 +43,7 @@ def image_in(cell: str, root: Path, place: Place, table: Path) -> ImageSource:
     if scheme is None and (base is None or place.images is not None):
         return place.picture(root / cell)
     address = cell if scheme is not None else f"{base}/{cell}"
+    require_no_password(address)
     if is_web(address):
         return UrlImage(address, place.allow_private)
     if scheme is not None and scheme not in STORES:

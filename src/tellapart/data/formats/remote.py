@@ -13,7 +13,7 @@ from tellapart.data.formats.base import Place
 from tellapart.data.formats.open import Source, open_source
 from tellapart.data.formats.patterns import braced
 from tellapart.data.formats.splits import UNNAMED
-from tellapart.data.remote.addresses import file_of, is_web
+from tellapart.data.remote.addresses import file_of, is_web, require_no_password
 from tellapart.data.remote.images import RemoteImage, UrlImage
 from tellapart.data.remote.stores import StoredFile, StoredImage, copies, folder_of, listed
 from tellapart.errors import UsageError
@@ -55,6 +55,7 @@ def open_remote(place: Place, format: str | None) -> Source:
     Raises:
         UsageError: there is nothing, or nothing that can be read.
     """
+    require_no_password(place.given)
     if is_web(place.given):
         return _web(place, format)
     names = list(braced(place.given))

@@ -44,9 +44,12 @@ def choose_column(columns: Iterable[str], wanted: str | None, known: Sequence[st
     """
     there = list(columns)
     chosen = find_column(there, known) if wanted is None else wanted
-    if chosen is None or chosen not in there:
-        looked = repr(wanted) if wanted is not None else f"any of {', '.join(known)}"
-        raise UsageError(f"{path} has no column {looked}, only {', '.join(map(str, there))}: give {option}.")
+    if chosen is None:
+        raise UsageError(
+            f"{path} has no column any of {', '.join(known)}, only {', '.join(map(str, there))}: give {option}."
+        )
+    if chosen not in there:
+        raise UsageError(f"{path} has no column {wanted!r}, only {', '.join(map(str, there))}: name one of these.")
     return chosen
 
 

@@ -170,6 +170,7 @@ class WebDataset(Layout):
 
     name = "webdataset"
     links = frozenset({"copy"})
+    has_fields = True
 
     @classmethod
     def looks_like(cls, place: Place) -> bool:

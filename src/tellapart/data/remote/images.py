@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from tellapart.data.decoding import decode, require_header
 from tellapart.data.images import ImageSource, printable
+from tellapart.data.remote.addresses import require_no_password
 from tellapart.data.sniff import ImageError
 from tellapart.files import cache_dir, write_bytes
 
@@ -26,9 +27,16 @@ AT_ONCE = 8
 
 
 class RemoteImage:
-    """An image that is fetched when it is first read."""
+    """An image that is fetched when it is first read.
+
+    Raises:
+        UsageError: its address holds a password.
+    """
 
     url: str
+
+    def __post_init__(self) -> None:
+        require_no_password(self.url)
 
     @property
     def name(self) -> str:

@@ -11,7 +11,7 @@ from glob import has_magic
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from tellapart.data.remote.addresses import file_of, is_web, scheme_of
+from tellapart.data.remote.addresses import file_of, is_web, require_no_password, scheme_of
 from tellapart.data.remote.images import LARGEST_IMAGE, RemoteImage
 from tellapart.data.sniff import ImageError
 from tellapart.errors import UsageError, without_secrets
@@ -22,7 +22,6 @@ LARGEST_COPY = 100 * 2**30
 """Bytes from which a remote table or archive is refused."""
 
 _CHUNK = 2**20
-_CREDENTIALS = re.compile(r"[a-z][a-z0-9+.-]*://[^/@]*:[^/@]*@", re.IGNORECASE)
 _VERSIONS = ("ETag", "etag", "blob_id", "md5Hash", "LastModified", "last_modified", "updated", "mtime", "created")
 """What file systems call what changes with a file."""
 
@@ -135,12 +134,9 @@ def filesystem_at(url: str) -> tuple[Any, str]:
     """
     from fsspec.core import url_to_fs
 
+    require_no_password(url)
     if "::" in url:
         raise UsageError(f"{url} chains addresses with '::': name one address.")
-    if _CREDENTIALS.match(url):
-        raise UsageError(
-            f"an address of {scheme_of(url)}:// holds a user and a password: leave them out, and set them in the environment."
-        )
     with explained(url, UsageError):
         filesystem, path = url_to_fs(url)
         return filesystem, str(path)
