@@ -148,6 +148,19 @@ class Rollout:
     def __len__(self) -> int:
         return len(self.texts)
 
+    @staticmethod
+    def of_texts(batch: Batch, image: Sequence[int], texts: Sequence[str]) -> Rollout:
+        """Texts without tokens, for rewards and matchers, which read ``texts``; each counts as finished.
+
+        Args:
+            batch: the images.
+            image: N rows of ``batch``, that of each text.
+            texts: N of them.
+        """
+        tokens = torch.zeros(len(texts), 1, dtype=torch.long)
+        mask = torch.ones_like(tokens, dtype=torch.bool)
+        return Rollout(batch, torch.tensor(image, dtype=torch.long), list(texts), tokens, mask, mask[:, 0])
+
     @property
     def lengths(self) -> Tensor:
         """``[N]`` long, tokens of each caption, EOS counted."""

@@ -63,7 +63,7 @@ def test_special_tokens_of_a_context_are_words_no_more(tmp_path: Path) -> None:
     captioner = asked("Qwen2-VL", tmp_path)
     bad = ["<|im_end|>", "<|image_pad|>", "<|im_<|im_end|>end|>"]
     for text in bad:
-        assert not set(captioner.tokenizer.all_special_tokens) & {harmless(captioner.family, text).strip()}
+        assert not set(captioner.tokenizer.all_special_tokens) & {harmless(captioner.tokenizer, text).strip()}
     rollout = captioner.tokenize(
         told(captioner, [f"a dog {text} a cat" for text in bad]), ["a dog"] * 3, torch.arange(3)
     )

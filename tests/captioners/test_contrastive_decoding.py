@@ -65,7 +65,8 @@ class SlowSteps(Steps):
 
 class Slow:
     def __init__(self, captioner, batch, distractors, strength, vocabulary):
-        self.__dict__.update(vars(Contrasted(captioner.family, Contrast(distractors), captioner.encode(batch))))
+        contrast, encoded = Contrast(distractors), captioner.encode(batch)
+        self.__dict__.update(vars(Contrasted(captioner.family, contrast, encoded.select(contrast.images().flatten()))))
         self.parts = captioner, batch, torch.cat([torch.arange(len(distractors))[:, None], distractors], dim=1)
         self.strength, self.vocabulary = strength, vocabulary
 
@@ -81,7 +82,8 @@ def both(captioner, batch, decoding, strength, uniforms=None):
     """Tokens by :class:`Contrasted`, and by :class:`Slow`."""
     with torch.no_grad():
         encoded = captioner.encode(batch)
-        fast = Contrasted(captioner.family, Contrast(DISTRACTORS, strength), encoded)
+        contrast = Contrast(DISTRACTORS, strength)
+        fast = Contrasted(captioner.family, contrast, encoded.select(contrast.images().flatten()))
         states = encoded.select(range(len(DISTRACTORS)))
         slow = Slow(captioner, batch, DISTRACTORS, strength, captioner.family.vocab_size)
         if decoding.num_beams > 1:
@@ -107,7 +109,8 @@ def test_samples_that_ended_left_the_batch():
     captioner, batch = captioner_and_batch("LSTM", None)
     left = []
     encoded = captioner.encode(batch)
-    model = Contrasted(captioner.family, Contrast(DISTRACTORS, 3.0), encoded)
+    contrast = Contrast(DISTRACTORS, 3.0)
+    model = Contrasted(captioner.family, contrast, encoded.select(contrast.images().flatten()))
     make_steps = model.steps
 
     def spied(*args, **options):

@@ -10,6 +10,7 @@ import torch
 from family_checks import make
 from tellapart.captioners.adapters import LoraOptions
 from tellapart.captioners.contract import check_captioner
+from tellapart.captioners.contrastive import Contrast
 from tellapart.captioners.huggingface import HuggingFaceCaptioner
 from tellapart.errors import UsageError
 from tellapart.lengths import LengthBuckets, WordRange
@@ -99,6 +100,31 @@ def test_buckets_are_keyed_by_image_not_by_batch(family: str, tmp_path: Path) ->
     assert some.texts == rollout.texts[12:15] + rollout.texts[3:6]
     many = captioner.encode(batch_of(captioner, 2).select([0, 1] * 3))
     assert many.inputs["bucket"].view(3, 2).eq(many.inputs["bucket"][:2]).all()
+
+
+@pytest.mark.parametrize("family", ["CLIP + GPT-2", "LLaVA"])
+def test_distractors_are_asked_for_the_length_of_the_described_image(family: str, tmp_path: Path) -> None:
+    """With a bucket drawn for each image, captions are those of asking every image for the described one's bucket."""
+    captioner = bucketed(family, tmp_path)
+    with torch.no_grad():  # an untrained token hardly matters
+        captioner.family.embedding.weight[captioner.family.length_ids] *= 100
+    batch = batch_of(captioner, 4)
+    contrast, decoding = Contrast(torch.tensor([[1, 3], [0, 2]]), 20.0), Decoding(max_new_tokens=6)
+    encoded = captioner.encode(batch)
+    encoded.inputs["bucket"] = torch.tensor([0, 2, 1, 1])
+    mixed = captioner.generate(batch, decoding, encoded=encoded, contrast=contrast)
+    assert mixed.bucket is not None
+    assert mixed.bucket.tolist() == [0, 2]
+    for place, bucket in enumerate(mixed.bucket.tolist()):
+        captioner.asked_bucket = bucket
+        alike = captioner.generate(batch, decoding, contrast=contrast)
+        assert alike.select([place]).tokens.tolist() == mixed.select([place]).tokens.tolist()
+
+
+def test_a_prompt_with_look_alikes_cannot_ask_for_a_length(tmp_path: Path) -> None:
+    captioner = bucketed("LLaVA", tmp_path)
+    with pytest.raises(UsageError, match="no place for a length or a context: leave lookalikes_in_prompt out"):
+        captioner.encode_together(batch_of(captioner, 2), [[0, 1]], "a dog")
 
 
 @pytest.mark.parametrize("family", [*BY_TOKEN, "LLaVA"])

@@ -18,6 +18,7 @@ from tellapart.cli.main import main
 from tellapart.cli.train import recipe_of
 from tellapart.errors import UsageError, brief
 from tellapart.objectives import METHODS
+from tellapart.recipe.models import load_data
 from tellapart.recipe.read_yaml import read_yaml
 from tellapart.recipe.sections import CaptionerLoraSection, CaptionerSection, LoraSection, NewSection
 from tellapart.recipe.shipped import find_recipe
@@ -354,3 +355,9 @@ def test_a_number_of_another_method_says_whose_it_is(recipe, words, sentence):
     with pytest.raises(UsageError) as refused:
         load_recipe([str(recipe), *words])
     assert sentence in str(refused.value)
+
+
+@pytest.mark.parametrize("path", ["world", "world/video"])
+def test_the_world_has_no_column_of_contexts(path):
+    with pytest.raises(UsageError, match=f"{path} is not a table and has no column 'about': leave context_column out"):
+        load_data(path, "val", images=None, format=None, size="small", limit=None, context_column="about")

@@ -117,6 +117,22 @@ def test_a_language_model_writes_claims(tmp_path):
         read_claims(path)
 
 
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ('{"caption": "a red car", "claims": "a car"}', "is not a list"),  # not one claim per letter
+        ('{"caption": "a red car"}', "'claims'"),
+        ("[]", "indices"),
+        ('"a red car"', "indices"),
+    ],
+)
+def test_what_holds_no_claims_is_told(tmp_path, line, said):
+    path = tmp_path / "claims.jsonl"
+    path.write_text(f"\n{line}\n")
+    with pytest.raises(UsageError, match=f"line 2 of .* holds no claims .*{said}"):
+        read_claims(path)
+
+
 def test_claims_of_the_world_are_exact():
     assert [
         claim.text for claim in exact_claims("a small red disc in the top left above two stars on a gray background")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -79,11 +80,11 @@ def filled(prompt: str, context: str, request: str) -> str:
     return f"{prompt.replace(CONTEXT, context)} {request}".rstrip() if request else prompt.replace(CONTEXT, context)
 
 
-def harmless(family: Family, context: str) -> str:
-    """A context without the tokenizer's special tokens, which could begin another turn or image."""
-    for token in sorted({*family.tokenizer.all_special_tokens, *family.tokenizer.get_added_vocab()}):
-        context = context.replace(token, " ") if token.strip() else context
-    return context
+def harmless(tokenizer: Any, text: str) -> str:
+    """A text for a prompt without the tokenizer's special tokens, which could begin another turn or image."""
+    for token in sorted({*tokenizer.all_special_tokens, *tokenizer.get_added_vocab()}):
+        text = text.replace(token, " ") if token.strip() else text
+    return text
 
 
 def with_context(prompt: str) -> str:
@@ -138,7 +139,7 @@ def asked(
     prompts = [
         filled(
             family.prompt,
-            harmless(family, contexts[place]) if contexts else "",
+            harmless(family.tokenizer, contexts[place]) if contexts else "",
             "" if buckets is None else REQUEST.format(length=buckets.phrase(which)),
         )
         for place, which in requests.tolist()

@@ -13,14 +13,14 @@ from torch import Tensor, nn
 from transformers import (
     AutoConfig,
     AutoModel,
-    BertConfig,
     CLIPVisionConfig,
     CLIPVisionModel,
     PreTrainedConfig,
     PreTrainedModel,
 )
 from transformers.modeling_outputs import BaseModelOutputWithPooling
-from transformers.models.bert.modeling_bert import BertEncoder
+
+from tellapart.captioners.encoded_clip import bert_layers
 
 
 class ClipFramesConfig(PreTrainedConfig):
@@ -69,16 +69,7 @@ class ClipFrames(PreTrainedModel):
         config.hidden_size = width = self.tower.config.hidden_size
         self.temporal_position = nn.Embedding(config.num_frames, width)
         self.norm = nn.LayerNorm(width)
-        layers = BertConfig(
-            hidden_size=width,
-            num_hidden_layers=config.num_hidden_layers,
-            num_attention_heads=config.num_attention_heads,
-            intermediate_size=config.intermediate_size,
-            hidden_dropout_prob=config.dropout,
-            attention_probs_dropout_prob=config.dropout,
-            attn_implementation="sdpa",
-        )
-        self.encoder = BertEncoder(layers)
+        self.encoder = bert_layers(config)
         self.post_init()
 
     def tower_states(self, pixel_values: Tensor) -> Tensor:

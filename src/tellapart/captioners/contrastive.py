@@ -40,6 +40,11 @@ class Contrast:
     distractors: Tensor
     strength: float = 1.0
 
+    def images(self) -> Tensor:
+        """``[B, 1 + k]``: of each described image its own row, then those of its distractors."""
+        own = torch.arange(len(self.distractors), device=self.distractors.device)[:, None]
+        return torch.cat([own, self.distractors], dim=1)
+
     def __post_init__(self) -> None:
         if self.distractors.ndim != 2 or not self.distractors.shape[1]:
             raise ValueError("distractors must be of shape [B, k], with k at least 1")
@@ -60,14 +65,12 @@ class Contrasted:
     Args:
         family: the model.
         contrast: the distractors and the strength.
-        encoded: states of the whole batch.
+        encoded: ``B * (1 + k)`` states, those of ``contrast.images()`` row by row.
     """
 
     def __init__(self, family: Family, contrast: Contrast, encoded: Encoded) -> None:
         self.family, self.strength = family, contrast.strength
-        own = torch.arange(len(contrast.distractors), device=encoded.states.device)[:, None]
-        images = torch.cat([own, contrast.distractors.to(own.device)], dim=1)
-        self._encoded, self._group = encoded.select(images.flatten()), images.shape[1]
+        self._encoded, self._group = encoded, contrast.images().shape[1]
         self.eos, self.pad, self.start, self.never_drawn = family.eos, family.pad, family.start, family.never_drawn
         self._steps: ContrastedSteps | None = None
 

@@ -44,6 +44,20 @@ class EncodedClipConfig(PreTrainedConfig):
     dropout: float = 0.1
 
 
+def bert_layers(config: Any) -> BertEncoder:
+    """Layers over image states; ``config`` has ``hidden_size`` and the further fields of ``EncodedClipConfig``."""
+    layers = BertConfig(
+        hidden_size=config.hidden_size,
+        num_hidden_layers=config.num_hidden_layers,
+        num_attention_heads=config.num_attention_heads,
+        intermediate_size=config.intermediate_size,
+        hidden_dropout_prob=config.dropout,
+        attention_probs_dropout_prob=config.dropout,
+        attn_implementation="sdpa",
+    )
+    return BertEncoder(layers)
+
+
 class EncodedClip(PreTrainedModel):
     """The tower's states of all patches (and of its class token), projected to the encoder's width and encoded.
 
@@ -59,16 +73,7 @@ class EncodedClip(PreTrainedModel):
         super().__init__(config)
         self.tower = CLIPVisionModel(CLIPVisionConfig(**(config.tower or {})))
         self.projection = nn.Linear(self.tower.config.hidden_size, config.hidden_size)
-        layers = BertConfig(
-            hidden_size=config.hidden_size,
-            num_hidden_layers=config.num_hidden_layers,
-            num_attention_heads=config.num_attention_heads,
-            intermediate_size=config.intermediate_size,
-            hidden_dropout_prob=config.dropout,
-            attention_probs_dropout_prob=config.dropout,
-            attn_implementation="sdpa",
-        )
-        self.encoder = BertEncoder(layers)
+        self.encoder = bert_layers(config)
         self.post_init()
 
     def encoded(self, states: Tensor) -> Tensor:

@@ -244,6 +244,10 @@ class HuggingFaceCaptioner(Captioner):
         self.family = type(self.family)(self.family.model, self.family.processors, prompt)
         if frames is not None:
             self.family.read_frames(frames)
+        self._follow_prompt()
+
+    def _follow_prompt(self) -> None:
+        """Set what depends on the words of the family's prompt."""
         if self.buckets is not None:
             prepare(self.family, self.buckets, adapted=False)
         self._asks = self.buckets is not None or reads_context(self.family)
@@ -282,7 +286,7 @@ class HuggingFaceCaptioner(Captioner):
                 f"a {self.family.model.config.model_type} captioner reads as many frames as it was made for"
             )
         self.family.read_frames(count)
-        self.text = CaptionText(self.tokenizer, self.family, self.max_caption_tokens)
+        self._follow_prompt()
 
     @property
     def takes_frames(self) -> bool:
@@ -379,7 +383,8 @@ class HuggingFaceCaptioner(Captioner):
             encoded: of the batch, if it is known.
 
         Raises:
-            UsageError: the captioner reads one image per prompt, or a row is longer than it can read.
+            UsageError: the captioner reads one image per prompt, its captions are asked for lengths or read contexts, or a row is
+                longer than it can read.
 
         Example:
             >>> batch = collate([own, other])
@@ -387,6 +392,11 @@ class HuggingFaceCaptioner(Captioner):
             >>> captioner.generate(batch.select([0]), Decoding(num_beams=5), encoded=both).texts
         """
         require_several_images(self.family.model.config)
+        if self._asks:
+            raise UsageError(
+                "a prompt with look-alikes has no place for a length or a context: leave lookalikes_in_prompt out, or choose "
+                "a captioner without length buckets and without {context} in its prompt."
+            )
         assert isinstance(self.family, Prompted)
         encoded = self.encode(batch) if encoded is None else encoded
         inputs = {key: value.to(self.device) for key, value in batch.inputs[self.name].items()}
@@ -408,11 +418,19 @@ class HuggingFaceCaptioner(Captioner):
             return self._ordinary(batch, decoding, encoded)
         described = batch.select(range(len(contrast.distractors)))
         with evaluating(self):
-            encoded, bucket = self._requests(batch, self.encode(batch) if encoded is None else encoded)
-            contrasted, own = Contrasted(self.family, contrast, encoded), encoded.select(range(len(described)))
+            encoded = self.encode(batch) if encoded is None else encoded
+            images = contrast.images().to(self.device)
+            bucket = encoded.inputs[BUCKET][: len(described)] if BUCKET in encoded.inputs else None
+            # A distractor is asked what the described image is asked, or lengths would tell them apart.
+            asked_of = None if bucket is None else bucket.repeat_interleave(images.shape[1])
+            ready, row = self._asked(batch, encoded, images.flatten(), asked_of)
+            ready = ready.select(row)
+            contrasted, own = (
+                Contrasted(self.family, contrast, ready),
+                ready.select(range(0, len(row), images.shape[1])),
+            )
             with drawing_in(self.rollout_dtype, self.device):
                 tokens, _ = draw_captions(contrasted, own, described.ids, decoding, logprobs=False)
-        bucket = None if bucket is None else bucket[: len(described)]
         return self._written(described, tokens, decoding.num_return_sequences, bucket)
 
     def _ordinary(self, batch: Batch, decoding: Decoding, encoded: Encoded | None) -> Rollout:

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import torch
 
-from tellapart.data.captions import read_text
+from tellapart.data.formats.rows import json_rows
 from tellapart.errors import UsageError
 from tellapart.evaluation.measures import Measured
 from tellapart.evaluation.scorers import References, in_words
@@ -139,13 +139,12 @@ def read_claims(path: Path) -> dict[str, list[str]]:
         UsageError: the file cannot be read, or a line is of another form.
     """
     found: dict[str, list[str]] = {}
-    for number, line in enumerate(read_text(path).split("\n"), 1):
-        if not line.strip():
-            continue
+    for number, row in json_rows(path):
         try:
-            row = json.loads(line)
+            if not isinstance(row["claims"], list):  # the letters of a text would be claims
+                raise TypeError("claims is not a list")
             found[str(row["caption"])] = [str(claim).strip() for claim in row["claims"] if str(claim).strip()]
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError) as error:
             raise UsageError(f"line {number} of {path} holds no claims ({error!r}): give {FORM}.") from error
     return found
 

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -22,9 +22,6 @@ from tellapart.ops import describe_weights
 from tellapart.progress import bar, track
 from tellapart.sentences import split_sentences
 from tellapart.types import Batch
-
-if TYPE_CHECKING:
-    pass
 
 logger = logging.getLogger(__name__)
 

@@ -424,6 +424,10 @@ def load_data(
 
     if limit is not None and limit < 1:
         raise UsageError(f"limit is {limit}: keep at least 1 image.")
+    if columns.get("context_column") is not None:
+        raise UsageError(
+            f"{path} is not a table and has no column {columns['context_column']!r}: leave context_column out."
+        )
     return (load_world if path == WORLD else load_video_world)(split, size=size)[:limit]
 
 

@@ -53,11 +53,11 @@ class ClaimPrecision:
     def __init__(self, matcher: PairMatcher, *, true_from: float = TRUE_FROM) -> None:
         if not 0 < true_from < 1:
             raise ValueError(f"true_from={true_from} must be between 0 and 1")
-        self.matcher, self.true_from, self._parse = matcher, true_from, claims_by_rule
+        self.matcher, self.true_from = matcher, true_from
 
     def __call__(self, rollout: Rollout) -> Tensor:
         """``[N]`` float32, without gradient."""
-        claims = [self._parse(text) for text in rollout.texts]
+        claims = [claims_by_rule(text) for text in rollout.texts]
         verified = verified_in(rollout, claims, self.matcher, true_from=self.true_from)
         values = [claim_scores(own, true, ()).precision for own, true in zip(claims, verified, strict=True)]
         return torch.tensor(values, dtype=torch.float32, device=rollout.image.device)
@@ -88,24 +88,18 @@ class ClaimF1:
     def __init__(self, matcher: PairMatcher, *, true_from: float = TRUE_FROM) -> None:
         self._precision = ClaimPrecision(matcher, true_from=true_from)
         self.matcher = matcher
-        self._wanted: dict[tuple[str, ...], list[list[Claim]]] = {}
 
     def __call__(self, rollout: Rollout) -> Tensor:
         """``[N]`` float32, without gradient."""
         claims = [claims_by_rule(text) for text in rollout.texts]
         verified = verified_in(rollout, claims, self.matcher, true_from=self._precision.true_from)
+        images = rollout.image.tolist()
+        wanted = {row: [claims_by_rule(text) for text in rollout.batch.references[row]] for row in set(images)}
         values = []
-        for row, own, true in zip(rollout.image.tolist(), claims, verified, strict=True):
-            found = claim_scores(own, true, self._references(rollout.batch.references[row]))
+        for row, own, true in zip(images, claims, verified, strict=True):
+            found = claim_scores(own, true, wanted[row])
             values.append(found.precision if found.f1 is None else found.f1)
         return torch.tensor(values, dtype=torch.float32, device=rollout.image.device)
-
-    def _references(self, texts: Sequence[str]) -> list[list[Claim]]:
-        """Parsed once per image, since the same references come back every epoch."""
-        key = tuple(texts)
-        if key not in self._wanted:
-            self._wanted[key] = [claims_by_rule(text) for text in texts]
-        return self._wanted[key]
 
 
 def verified_in(
@@ -124,8 +118,6 @@ def verified_in(
     """
     owners = [row for row, own in zip(rollout.image.tolist(), claims, strict=True) for _ in own]
     texts = [claim.text for own in claims for claim in own]
-    tokens = torch.zeros(len(texts), 1, dtype=torch.long)
-    mask = torch.ones_like(tokens, dtype=torch.bool)
-    said = Rollout(rollout.batch, torch.tensor(owners, dtype=torch.long), texts, tokens, mask, mask[:, 0])
+    said = Rollout.of_texts(rollout.batch, owners, texts)
     true = iter((probability_of_match(matcher.rollout_logits(said)) >= true_from).tolist())
     return [[next(true) for _ in own] for own in claims]

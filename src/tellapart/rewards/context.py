@@ -9,6 +9,7 @@ from torch import Tensor
 
 from tellapart.lengths import WORD
 from tellapart.listeners.pairs import PairMatcher
+from tellapart.rewards.claims import probability_of_match
 from tellapart.types import Rollout
 
 SMALL_WORDS = frozenset(
@@ -119,8 +120,6 @@ class ConfirmedContext:
         if not asked:
             return set()
         texts = [self.template.replace("{word}", word) for _, word in asked]
-        image = torch.tensor([place for place, _ in asked])
-        nothing = torch.zeros((len(asked), 1), dtype=torch.long)
-        pairs = Rollout(rollout.batch, image, texts, nothing, nothing.bool(), nothing[:, 0].bool())
-        probability = self.matcher.rollout_logits(pairs).softmax(dim=1)[:, 1]
+        pairs = Rollout.of_texts(rollout.batch, [place for place, _ in asked], texts)
+        probability = probability_of_match(self.matcher.rollout_logits(pairs))
         return {pair for pair, sure in zip(asked, probability.tolist(), strict=True) if sure >= self.least}

@@ -159,9 +159,7 @@ class Scorer:
             name, process = self._process
             inputs[name] = process([opened[key] for key, _ in rows])
         batch = Batch([key for key, _ in rows], [list(own) for _, own in rows], inputs)
-        tokens = torch.zeros(len(texts), 1, dtype=torch.long)
-        mask = torch.ones_like(tokens, dtype=torch.bool)
-        return Rollout(batch, torch.tensor(row_of), texts, tokens, mask, mask[:, 0])
+        return Rollout.of_texts(batch, row_of, texts)
 
 
 def for_trl(

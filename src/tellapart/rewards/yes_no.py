@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import torch
 from torch import Tensor
 
+from tellapart.captioners.asking import harmless
 from tellapart.captioners.families import family_of
 from tellapart.captioners.families.prompted import Prompted
 from tellapart.captioners.loading import read_parts
@@ -135,9 +136,7 @@ class YesNoMatcher(PairMatcher):
         return logits[:, 1] - logits[:, 0]
 
     def _asked(self, caption: str) -> str:
-        for token in {*self.tokenizer.all_special_tokens, *self.tokenizer.get_added_vocab()}:
-            caption = caption.replace(token, " ") if token.strip() else caption
-        return self.question.replace(PLACE, caption)
+        return self.question.replace(PLACE, harmless(self.tokenizer, caption))
 
     def _pairs(self, inputs: dict[str, Tensor], image: list[int], texts: list[str]) -> Tensor:
         """``[N, 2]``: log-probability of no and of yes; questions are read in batches of their length."""

@@ -117,10 +117,7 @@ class PrefixDecoder(Family):
             )
         after = {prompt: self.after_image(prompt) for prompt in dict.fromkeys(prompts)}
         rows = [whole[row][: -len(usual)] + after[prompt] for row, prompt in zip(image, prompts, strict=True)]
-        each = [torch.tensor(row, device=ids.device) for row in rows]
-        padded = pad_sequence(each, batch_first=True, padding_value=self.pad, padding_side="left")
-        real = pad_sequence([torch.ones_like(row) for row in each], batch_first=True, padding_side="left")
-        return {"input_ids": padded, "attention_mask": real}
+        return left_padded([torch.tensor(row, device=ids.device) for row in rows], self.pad)
 
     def after_image(self, prompt: str) -> list[int]:
         """The tokens that follow the image's in a row that asks ``prompt``."""
@@ -165,3 +162,13 @@ class PrefixDecoder(Family):
             use_cache=cache is not None,
             **self.further(encoded, image, embeddings.shape[1], cache),
         ).last_hidden_state
+
+
+def left_padded(rows: Sequence[Tensor], pad: int) -> dict[str, Tensor]:
+    """``input_ids`` and ``attention_mask``, ``[N, P]``, of rows of tokens, so that all end in the last column."""
+    # The mask is made of ones, not compared with padding: the padding token may occur in a prompt.
+    real = [torch.ones_like(row) for row in rows]
+    return {
+        "input_ids": pad_sequence(list(rows), batch_first=True, padding_value=pad, padding_side="left"),
+        "attention_mask": pad_sequence(real, batch_first=True, padding_side="left"),
+    }

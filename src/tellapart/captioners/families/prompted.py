@@ -13,7 +13,7 @@ from transformers import GenerationConfig
 
 from tellapart.captioners.base import Encoded
 from tellapart.captioners.families.base import as_list, first_given
-from tellapart.captioners.families.prefix import PrefixDecoder
+from tellapart.captioners.families.prefix import PrefixDecoder, left_padded
 from tellapart.errors import UsageError, reason_of
 
 if TYPE_CHECKING:
@@ -264,16 +264,6 @@ class Prompted(PrefixDecoder):
     def logits(self, hidden: Tensor) -> Tensor:
         """The output embedding."""
         return self.model.lm_head(hidden)
-
-
-def left_padded(rows: Sequence[Tensor], pad: int) -> dict[str, Tensor]:
-    """``input_ids`` and ``attention_mask``, ``[N, P]``, of rows of tokens, so that all end in the last column."""
-    # The mask is made of ones, not compared with padding: the padding token may occur in a prompt.
-    real = [torch.ones_like(row) for row in rows]
-    return {
-        "input_ids": pad_sequence(list(rows), batch_first=True, padding_value=pad, padding_side="left"),
-        "attention_mask": pad_sequence(real, batch_first=True, padding_side="left"),
-    }
 
 
 def side_by_side(values: Tensor, mask: Tensor | None, shown: Sequence[Sequence[int]]) -> Tensor:

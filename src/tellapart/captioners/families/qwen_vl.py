@@ -12,7 +12,8 @@ from transformers import Cache
 
 from tellapart.captioners.base import Encoded
 from tellapart.captioners.families.base import Processors, as_list, first_given
-from tellapart.captioners.families.prompted import Prompted, left_padded, side_by_side
+from tellapart.captioners.families.prefix import left_padded
+from tellapart.captioners.families.prompted import Prompted, side_by_side
 from tellapart.errors import UsageError, reason_of
 
 if TYPE_CHECKING:
@@ -76,7 +77,7 @@ class Qwen2VL(Prompted):
                 text = self.tokenizer.apply_chat_template([turn], add_generation_prompt=True, tokenize=False)
             except Exception as error:  # a template is a program: it may raise anything
                 raise UsageError(
-                    f"the tokenizer's chat template cannot write an image and a prompt ({_reason(error)}): correct or "
+                    f"the tokenizer's chat template cannot write an image and a prompt ({reason_of(error)}): correct or "
                     "remove it."
                 ) from error
         found = self.tokenizer(text, add_special_tokens=False)["input_ids"].count(self.image_token)
@@ -108,7 +109,7 @@ class Qwen2VL(Prompted):
         except ValueError as error:
             width, height = max((image.size for image in images), key=lambda size: max(size) / min(size))
             raise UsageError(
-                f"an image of {width} x {height} pixels cannot be processed ({_reason(error)}): leave it out, or correct "
+                f"an image of {width} x {height} pixels cannot be processed ({reason_of(error)}): leave it out, or correct "
                 "preprocessor_config.json."
             ) from error
         grid = made["image_grid_thw"]
@@ -220,10 +221,6 @@ class Qwen2VL(Prompted):
     def body(self) -> Any:
         """The language model."""
         return self.model.model.language_model
-
-
-def _reason(error: Exception) -> str:
-    return reason_of(error)
 
 
 # Qwen3-VL: Qwen2-VL whose first decoder layers also read deeper layers of the image tower.
