@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
+import numpy as np
 import pytest
 from judge_fakes import toy_study
 
 from tellapart.cli.main import main
+from tellapart.data.clips import ArrayClip
 from tellapart.errors import UsageError
 from tellapart.evaluation.judge.answers import Answers
 from tellapart.evaluation.judge.export import preferences
 from tellapart.evaluation.judge.model import COMPARE, Orders, judge_study, open_judge, position_bias, record
 from tellapart.evaluation.judge.results import summarize
-from tellapart.evaluation.judge.study import ANSWERS_FILE, READS_BETTER, WHICH_IMAGE
+from tellapart.evaluation.judge.study import ANSWERS_FILE, PICTURES, READS_BETTER, WHICH_IMAGE, write_moving
 from tellapart.evaluation.judge.tables import to_csv, to_markdown
 from tiny.llava import tiny_llava
 from tiny_models import CAPTIONS
@@ -128,6 +131,14 @@ def test_the_command_answers_a_study(folder, tmp_path, capsys):
     assert main(["judge", str(study.folder), "--vlm", str(other)]) == 2
     assert f"another model named {folder.name} has answered this study" in capsys.readouterr().err
     assert json.loads((study.folder / "models.json").read_text()) == kept
+
+
+def test_a_model_is_not_asked_about_clips(folder, tmp_path):
+    study = toy_study(tmp_path / "study")
+    clip = ArrayClip("clip", np.zeros((8, 24, 24, 3), dtype=np.uint8))
+    moving = replace(study, pictures=study.pictures | {"0": write_moving(study.folder / PICTURES, clip)})
+    with pytest.raises(UsageError, match="shows clips, but a model judges still images only"):
+        judge_study(moving, *open_judge(folder))
 
 
 def test_a_model_without_the_letters_is_refused(tmp_path):
