@@ -21,8 +21,19 @@ if TYPE_CHECKING:
     from tellapart.captioning.serve import Build
     from tellapart.captioning.shards.launch import Outcome
 
-WHOLE_COLLECTION = ("apart", "limit", "split", "format", "frames", "dry_run", "max_same")
-"""Options that need the whole collection at once, or read other data."""
+WHOLE_COLLECTION = (
+    "apart",
+    "limit",
+    "split",
+    "format",
+    "frames",
+    "sampling",
+    "context",
+    "context_extension",
+    "dry_run",
+    "max_same",
+)
+"""Options that need the whole collection at once, or read what shards do not hold."""
 
 Kind = Literal["sidecars", "jsonl", "parquet", "webdataset", "coco"]
 
