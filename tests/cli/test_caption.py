@@ -335,6 +335,7 @@ REFUSED = [
     (["--n", "8", "--rerank", "cider_d", "--listener", "x"], "--rerank is 'cider_d', but must be one of clip_s"),
     (["--n", "8", "--rerank", "clip_s", "--listener", "x", "--num_beams", "5"], "leave one out"),
     (["--keep_all"], "--keep_all keeps what --n draws"),
+    (["--summary_max_new_tokens", "9"], "--summary_max_new_tokens is for --summarize"),
     (["--min_match", "0.5"], "--min_match needs a listener"),
     (["--gate", "spelling"], "--gate names 'spelling': choose all, none, or some of empty, "),
     (["--resample_on", "opener,x"], "--resample_on names 'x'"),
@@ -437,7 +438,7 @@ def test_samples_are_summarised_and_kept_as_candidates(photos, materials, langua
             ("--n", "3", "--summarize", "gpt2", "--summary_prompt", "all"),
             "--summary_prompt has no place for the captions",
         ),
-        (("--summary_prompt", "{captions}"), "--summary_prompt is asked of --summarize, which is not given"),
+        (("--summary_prompt", "{captions}"), "--summary_prompt is for --summarize, which is not given"),
         (("--n", "3", "--summarize", "./none"), "the language model's folder ./none does not exist"),
     ],
 )

@@ -124,6 +124,22 @@ def test_score_names_the_model_of_every_metric(materials, models, tmp_path, caps
     assert "knows the truth about captions of the built-in world" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--limit", "-1"], "--limit is -1: keep at least 1 image."),
+        (["--limit", "0"], "--limit is 0: keep at least 1 image."),
+        (["--num_questions", "0"], "--num_questions is 0: give 1 or more."),
+        (["--max_new_tokens", "9"], "--max_new_tokens does nothing without --model"),
+        (["--images", "photos"], "--images does nothing without --model"),
+    ],
+)
+def test_questions_refuses_what_does_nothing(words, said, materials, tmp_path, capsys):
+    assert main(["questions", str(materials.data), "--output", str(tmp_path / "q.jsonl"), *words]) == 2
+    assert said in capsys.readouterr().err
+    assert not (tmp_path / "q.jsonl").exists()
+
+
 def test_the_rewards_work_in_other_trainers(models):
     asked = for_trl("vqa_score", model=models["llava"], opening={"kind": "vqa_score"}, device="cpu")
     checked = for_trl("claim_precision", model=models["itm"], device="cpu")

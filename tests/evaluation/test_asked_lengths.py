@@ -9,6 +9,7 @@ from tellapart.captioners.huggingface import HuggingFaceCaptioner
 from tellapart.data.dataset import Collate
 from tellapart.evaluation.evaluate import Evaluation
 from tellapart.evaluation.lengths import length_measures, lengths_asked
+from tellapart.evaluation.rerank import Together
 from tellapart.lengths import LengthBuckets, WordRange, count_words
 from tellapart.types import Decoding
 
@@ -43,3 +44,14 @@ def test_an_evaluation_measures_what_its_captioner_was_asked(tmp_path, asked):
     assert first.per_image["words"] == [count_words(text) for text in first.captions.values()]
     assert sum(row["images"] for row in first.details["lengths"]) == 6
     assert ("3-3 words asked for" in first.protocol.decoding) == (asked is not None)
+
+
+def test_captions_of_all_images_together_are_compared_with_the_asked_length(tmp_path):
+    make("CLIP + GPT-2", tmp_path)
+    data = pictures(3)
+    said = dict(zip(data.ids, ("a red circle", "a circle", "a"), strict=True))
+    evaluation = Evaluation(data, together=Together(lambda _, images: said, "together"), words=WordRange(3, 4))
+    result = evaluation(HuggingFaceCaptioner.from_pretrained(tmp_path))
+    assert result.per_image["asked_length_distance"] == [0.0, 1.0, 2.0]
+    assert result.metrics["asked_length_distance"] == 1.0
+    assert [row["images"] for row in result.details["lengths"]] == [3]

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
+import numpy as np
 import pytest
 from judge_fakes import toy_study
 
 from tellapart.cli.main import main
+from tellapart.data.clips import ArrayClip
 from tellapart.errors import UsageError
 from tellapart.evaluation.judge.answers import Answers
 from tellapart.evaluation.judge.export import preferences
 from tellapart.evaluation.judge.model import COMPARE, Orders, judge_study, open_judge, position_bias, record
 from tellapart.evaluation.judge.results import summarize
-from tellapart.evaluation.judge.study import ANSWERS_FILE, READS_BETTER, WHICH_IMAGE
+from tellapart.evaluation.judge.study import ANSWERS_FILE, PICTURES, READS_BETTER, WHICH_IMAGE, write_moving
 from tellapart.evaluation.judge.tables import to_csv, to_markdown
 from tiny.llava import tiny_llava
 from tiny_models import CAPTIONS
@@ -98,6 +101,18 @@ def test_a_models_answers_stand_beside_peoples(tmp_path):
     answers.close()
 
 
+def test_models_whose_long_paths_differ_at_the_end_are_two_raters(tmp_path):
+    study = toy_study(tmp_path / "study")
+    answers = Answers(study.folder / ANSWERS_FILE)
+    (item,) = study.items_of(READS_BETTER)[:1]
+    found = [record(answers, f"/{'folder/' * 12}step-{step}", [said(item.id, "a", "a")]) for step in (100, 200)]
+    answers.close()
+    assert [(rater.startswith("model: "), rater[-8:], len(rater), new) for rater, new in found] == [
+        (True, "step-100", 60, 1),
+        (True, "step-200", 60, 1),
+    ]
+
+
 def test_the_command_answers_a_study(folder, tmp_path, capsys):
     study = toy_study(tmp_path / "study")
     assert main(["judge", str(study.folder), "--vlm", str(folder)]) == 0
@@ -110,6 +125,20 @@ def test_the_command_answers_a_study(folder, tmp_path, capsys):
     assert kept[name]["model"]["scale"] == "log-odds of B"
     assert main(["judge", "--results", str(study.folder)]) == 0
     assert "model:" in capsys.readouterr().out
+    # Another model whose folder has the same name would be one rater with the first.
+    other = tmp_path / "other" / folder.name
+    tiny_llava(other, captions=[*CAPTIONS, "Caption A: Caption B: yes no"] * 20, vocab=200)
+    assert main(["judge", str(study.folder), "--vlm", str(other)]) == 2
+    assert f"another model named {folder.name} has answered this study" in capsys.readouterr().err
+    assert json.loads((study.folder / "models.json").read_text()) == kept
+
+
+def test_a_model_is_not_asked_about_clips(folder, tmp_path):
+    study = toy_study(tmp_path / "study")
+    clip = ArrayClip("clip", np.zeros((8, 24, 24, 3), dtype=np.uint8))
+    moving = replace(study, pictures=study.pictures | {"0": write_moving(study.folder / PICTURES, clip)})
+    with pytest.raises(UsageError, match="shows clips, but a model judges still images only"):
+        judge_study(moving, *open_judge(folder))
 
 
 def test_a_model_without_the_letters_is_refused(tmp_path):

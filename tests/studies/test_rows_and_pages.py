@@ -120,6 +120,9 @@ def test_a_study_has_its_text_and_its_program(file: Path):
     assert f"make study{'' if file.stem == 'world' else f' STUDY={file.stem}'}`" in study.introduction
     program = file.with_suffix(".py").read_text(encoding="utf-8")
     assert "run(__file__" in program
+    pages = {read_study(other).page for other in FILES}
+    for link in re.findall(r"\]\((?!http)([^)\s#]+)", study.introduction):
+        assert link in pages or (ROOT / "docs" / "results" / link).exists(), link
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)

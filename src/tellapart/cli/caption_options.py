@@ -26,6 +26,8 @@ from tellapart.errors import UsageError
 from tellapart.frames import Sampling
 from tellapart.lengths import WordRange
 
+SUMMARY_TOKENS = 100
+
 
 @dataclass(frozen=True, kw_only=True)
 class CaptionOptions:
@@ -208,7 +210,7 @@ class CaptionOptions:
     listener: str | None = None
     summarize: str | None = None
     summary_prompt: str | None = None
-    summary_max_new_tokens: int = 100
+    summary_max_new_tokens: int = SUMMARY_TOKENS
     apart: bool = False
     verifier: str | None = None
     lookalikes: int = LOOKALIKES
@@ -251,6 +253,8 @@ APART = {
     "lookalikes_prompt": None,
 }
 """Options that only --apart reads, with their defaults."""
+SUMMARY = {"summary_prompt": None, "summary_max_new_tokens": SUMMARY_TOKENS}
+"""The same of --summarize."""
 FREE = frozenset(
     {
         "batch_by_size",
@@ -435,10 +439,9 @@ def _check_choice(options: CaptionOptions) -> None:
 def _check_summary(options: CaptionOptions) -> None:
     """Raise where the options of summaries lack something."""
     if options.summarize is None:
-        if options.summary_prompt is not None:
-            raise UsageError(
-                "--summary_prompt is asked of --summarize, which is not given: give it, or leave both out."
-            )
+        for name, default in SUMMARY.items():
+            if getattr(options, name) != default:
+                raise UsageError(f"--{name} is for --summarize, which is not given: give it, or leave both out.")
         return
     if options.n == 1:
         raise UsageError("--summarize makes one caption of several: give --n, such as --n 10.")

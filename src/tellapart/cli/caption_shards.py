@@ -35,7 +35,7 @@ WHOLE_COLLECTION = (
     "dry_run",
     "max_same",
 )
-"""Options that need the whole collection at once, or read other data."""
+"""Options that need the whole collection at once, or read what shards do not hold."""
 
 Kind = Literal["sidecars", "jsonl", "parquet", "webdataset", "coco"]
 

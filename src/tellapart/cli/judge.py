@@ -188,22 +188,28 @@ def answer_by_model(study: Study, path: str) -> int:
     """Have a model answer a study, keep its answers, and print the results.
 
     Raises:
-        UsageError: the model does not exist or cannot be asked, or a picture is gone.
+        UsageError: the model does not exist or cannot be asked, another one of its name has answered, or a picture is gone.
     """
-    from tellapart.evaluation.judge.answers import Answers
+    from tellapart.evaluation.judge.answers import Answers, key_of, marked
     from tellapart.evaluation.judge.model import details, judge_study, open_judge, record
     from tellapart.recipe.models import device
 
     choice, fits = open_judge(path, device=device())
+    file, described = study.folder / MODELS_FILE, choice.describe()
+    known = read_object(file) if file.is_file() else {}
+    name = key_of(marked(choice.source))
+    others = [
+        one for rater, one in known.items() if one["model"]["weights"] != described["weights"] and key_of(rater) == name
+    ]
+    if others:
+        raise UsageError(f"another model named {choice.source} has answered this study: rename the folder of {path}.")
     orders = judge_study(study, choice, fits)
     kept = Answers(study.folder / ANSWERS_FILE)
     try:
         rater, new = record(kept, choice.source, orders)
     finally:
         kept.close()
-    file = study.folder / MODELS_FILE
-    known = read_object(file) if file.is_file() else {}
-    write_json(file, known | {rater: details(rater, choice.describe(), orders)})
+    write_json(file, known | {rater: details(rater, described, orders)})
     note(f"{rater}: {len(orders)} items, {new} answered now")
     return results(study.folder)
 

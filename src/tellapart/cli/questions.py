@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from tellapart.cli.command import options_of
+from tellapart.cli.command import options_of, refuse_unused
 from tellapart.cli.console import note, say
 from tellapart.data.formats.names import Readable
 from tellapart.errors import UsageError
@@ -72,9 +72,7 @@ def run(argv: Sequence[str]) -> int:
     words, options = chosen
     if len(words) != 1:
         raise UsageError(f"{len(words)} data were given: name one data set, such as world or a COCO json.")
-    for name in ("num_questions", "max_new_tokens", "batch_size"):
-        if getattr(options, name) < 1:
-            raise UsageError(f"--{name} is {getattr(options, name)}: give 1 or more.")
+    _check(options)
     from tellapart.data.questions import write_questions
 
     dataset = _data(words[0], options)
@@ -88,6 +86,17 @@ def run(argv: Sequence[str]) -> int:
     count = sum(map(len, found.values()))
     say(f"{options.output}: {count} questions about {len(found)} of {len(dataset)} images")
     return 0
+
+
+def _check(options: QuestionsOptions) -> None:
+    for name in ("num_questions", "max_new_tokens", "batch_size"):
+        if getattr(options, name) < 1:
+            raise UsageError(f"--{name} is {getattr(options, name)}: give 1 or more.")
+    if options.limit is not None and options.limit < 1:
+        raise UsageError(f"--limit is {options.limit}: keep at least 1 image.")
+    if options.model is None:
+        used = [field.name for field in fields(options) if field.name not in ("max_new_tokens", "batch_size", "images")]
+        refuse_unused(options, used, "without --model: leave it out")
 
 
 def _data(data: str, options: QuestionsOptions) -> CaptionDataset:

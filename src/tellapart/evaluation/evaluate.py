@@ -191,14 +191,15 @@ class Evaluation:
         """The same, and the lengths that captions were asked for, if any."""
         if self.together is not None:
             found = self.together.caption(captioner, self.dataset)
-            return {image_id: found[image_id] for image_id in self.dataset.ids}, [], []
+            asked = [] if self.words is None else [self.words] * len(self.dataset)
+            return {image_id: found[image_id] for image_id in self.dataset.ids}, [], asked
         if self.collate is None:
             raise UsageError(
                 "this evaluation was built without collate: give one to caption images, or score captions."
             )
         captions: dict[str, str] = {}
         finished: list[bool] = []
-        asked: list[WordRange] = []
+        asked = []
         rollouts = draw_rollouts(
             captioner,
             self.dataset,

@@ -47,7 +47,7 @@ _DETACHED = (
 
 def key_of(text: str) -> int:
     """63-bit hash of a word or phrase."""
-    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "little") >> 1
+    return int.from_bytes(_hash(text.encode()), "little") >> 1
 
 
 @dataclass(frozen=True)
@@ -175,22 +175,28 @@ def _compile(folder: Path, place: Path) -> None:
 
 def _read_table(path: Path) -> tuple[np.ndarray, np.ndarray]:
     """The keys of both phrases of every line; the lines are probability, phrase, phrase."""
-    keys: list[np.ndarray] = []
-    known: dict[str, int] = {}
-    with (
-        gzip.open(path, "rt", encoding="utf-8", newline="\n") as file,
-        bar("compiling METEOR's paraphrases", None) as running,
-    ):
-        while lines := file.readlines(1 << 24):
-            while len(lines) % 3:
-                lines.append(file.readline())
-            texts = [line[:-1] for n, line in enumerate(lines) if n % 3]
-            new = {text: key_of(text) for text in texts if text not in known}
-            known = new  # neighbours in the file repeat a phrase
-            keys.append(np.array([new[text] if text in new else key_of(text) for text in texts], np.int64))
-            running.advance(len(texts) // 2)
-    both = np.concatenate(keys)
-    return both[::2], both[1::2]
+    firsts, seconds, rest = list[np.ndarray](), list[np.ndarray](), b""
+    with gzip.open(path, "rb") as file, bar("compiling METEOR's paraphrases", None) as running:
+        while block := file.read(1 << 24):
+            lines = (rest + block).split(b"\n")
+            whole = (len(lines) - 1) // 3 * 3
+            rest = b"\n".join(lines[whole:])
+            first, second = lines[1:whole:3], lines[2:whole:3]
+            # Of a block most phrases occur more than once.
+            hashes = {text: _hash(text) for text in {*first, *second}}
+            firsts.append(_keys(hashes[text] for text in first))
+            seconds.append(_keys(hashes[text] for text in second))
+            running.advance(len(first))
+    return np.concatenate(firsts), np.concatenate(seconds)
+
+
+def _hash(text: bytes) -> bytes:
+    return hashlib.blake2b(text, digest_size=8).digest()
+
+
+def _keys(hashes: Iterable[bytes]) -> np.ndarray:
+    """``[N]`` what ``key_of`` gives."""
+    return (np.frombuffer(b"".join(hashes), "<u8") >> np.uint64(1)).astype(np.int64)
 
 
 def _starts(sizes: np.ndarray) -> np.ndarray:

@@ -104,7 +104,7 @@ class ListenerRecipe:
     def load(
         cls, source: str | Path | Mapping[str, Any] | None = None, overrides: Mapping[str, Any] | None = None
     ) -> ListenerRecipe:
-        """Read a recipe of a listener; arguments as for ``load``.
+        """Read a recipe of a listener; arguments as for ``Recipe.load``.
 
         Raises:
             UsageError: the file cannot be read or is of a captioner, or something in it or in the overrides is unknown, of a
@@ -171,7 +171,7 @@ def load_listener(
     """A recipe of a listener; ``overrides`` may wait for its schema.
 
     Raises:
-        UsageError: as ``load``.
+        UsageError: as ``ListenerRecipe.load``.
     """
     schema = listener_schema()
     file = FileOptions.of(source)

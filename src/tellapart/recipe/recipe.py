@@ -236,7 +236,7 @@ def load_with(
         catalogue: methods, rewards and parts.
 
     Raises:
-        UsageError: as ``load``.
+        UsageError: as ``Recipe.load``.
     """
     reading = _Reading(source, asked, catalogue)
     flat = reading.flat(options)

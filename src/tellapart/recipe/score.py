@@ -13,7 +13,7 @@ from tellapart.errors import UsageError
 from tellapart.recipe.feature_inputs import collate_of, features_at
 from tellapart.recipe.measured import Where, load
 from tellapart.recipe.runs import Made, made
-from tellapart.recipe.score_options import ScoreOptions, further_measures
+from tellapart.recipe.score_options import DRAWING, ScoreOptions, further_measures
 from tellapart.recipe.sections import CaptionerSection, EvaluationSection
 
 if TYPE_CHECKING:
@@ -41,14 +41,13 @@ FILES = (".json", ".jsonl", ".csv", ".tsv", ".parquet")
 
 def _refuse_to_draw(path: Path, options: ScoreOptions) -> None:
     """Raise where captions that are given would have to be drawn, or the file does not exist."""
-    if options.words is not None:
+    if not path.is_file():
+        raise UsageError(f"{path} does not exist: name a run, a model or a file of captions.")
+    draws = next((name for name in DRAWING if getattr(options, name) != getattr(ScoreOptions, name)), None)
+    if draws is not None:
         raise UsageError(
-            f"--words asks a captioner for lengths, but {path} holds captions: leave it out, or name a run or model."
+            f"{path} holds captions, but --{draws} is for drawing them: leave it out, or name a run or a model."
         )
-    draws = "samples" if options.samples else "apart"
-    if options.samples or options.apart or not path.is_file():
-        holds = f"holds captions, but --{draws} draws them" if path.is_file() else "does not exist"
-        raise UsageError(f"{path} {holds}: name a run, a model, or a file of captions without --{draws}.")
 
 
 def measure(word: str, options: ScoreOptions, *, run: Made | None = None) -> EvaluationResult:
@@ -312,6 +311,9 @@ def _listeners(options: ScoreOptions, run: Made | None, where: Where) -> dict[st
         "listener": (options.listener or own or (run.listener.path if run else None)),
         "judge": (options.judge or (run.evaluation.judge if run else None)),
     }
+    unread = next((name for name in ("prefix", "text_pooling") if getattr(options, name) is not None), None)
+    if unread is not None and not paths["listener"]:
+        raise UsageError(f"--{unread} says how a retriever reads captions: name one as --listener, or leave it out.")
     of_run = run is not None and not (options.listener or own)
     prefix = run.listener.prefix if run is not None and of_run and options.prefix is None else options.prefix
     prefixes, base = {"listener": prefix, "judge": None}, options.pac_base or (run.listener.base if run else None)

@@ -16,9 +16,22 @@ from tellapart.recipe.measured import DataOptions
 if TYPE_CHECKING:
     from tellapart.evaluation.measures import Measure
 
+DRAWING = (
+    "samples",
+    "apart",
+    "rerank",
+    "words",
+    "num_beams",
+    "max_new_tokens",
+    "min_new_tokens",
+    "no_repeat_ngram_size",
+)
+"""Options that say how a captioner draws captions."""
 OF_CAPTIONERS = (
+    *DRAWING,
     "data",
     "images",
+    "features",
     "size",
     "image_column",
     "id_column",
@@ -37,14 +50,7 @@ OF_CAPTIONERS = (
     "vqa_score",
     "claims",
     "claim_file",
-    "num_beams",
-    "words",
-    "rerank",
-    "apart",
     "verifier",
-    "no_repeat_ngram_size",
-    "min_new_tokens",
-    "max_new_tokens",
 )
 OF_FILES = ("cider_df_images", "caption_column", "format")
 LEAST = {
@@ -278,8 +284,8 @@ class ScoreOptions(DataOptions):
     def _check_numbers(self) -> None:
         if self.words is not None:
             WordRange.parse(self.words)
-        if self.samples and (self.samples < 2 or self.references is not None):
-            raise UsageError(f"--samples is {self.samples}: give 2 or more, with --data and a model that draws them.")
+        if self.samples and self.samples < 2:
+            raise UsageError(f"--samples is {self.samples}: give 2 or more, or 0 for none.")
         if self.hard_gallery < 0 or (self.hard_gallery and self.references is not None):
             raise UsageError(
                 f"--hard_gallery is {self.hard_gallery}: give a number of images, with --data and a --listener that sees them."

@@ -86,20 +86,19 @@ class Answers:
 
         Args:
             name: as the rater writes it.
-            model: whether the rater is a model, whose name is marked as one and cut if it is too long.
+            model: whether the rater is a model, whose name is marked as one; of one that is too long the end is kept, since
+                folders of one place differ there.
 
         Raises:
             UsageError: the name cannot be used.
         """
-        shown = " ".join(unicodedata.normalize("NFC", name).split())
-        if model:
-            shown = f"{MODEL}{shown}"[:LONGEST_NAME].rstrip()
-        elif is_model(shown):
+        shown = marked(name) if model else _tidy(name)
+        if not model and is_model(shown):
             raise UsageError(f"names that begin with {MODEL.strip()!r} are those of models: give another.")
         control = any(unicodedata.category(letter) in ("Cc", "Cs") for letter in shown)
         if not shown or len(shown) > LONGEST_NAME or control:
             raise UsageError(f"the name {shown[:LONGEST_NAME]!r} cannot be used: give 1 to {LONGEST_NAME} letters.")
-        key = unicodedata.normalize("NFKC", shown).casefold()
+        key = key_of(shown)
         with self._lock:
             self._base.execute("INSERT OR IGNORE INTO raters VALUES (?, ?, ?)", (key, shown, _now()))
         return key
@@ -147,6 +146,20 @@ class Answers:
                 "ORDER BY number"
             ).fetchall()
         return [Answer(*row) for row in rows]
+
+
+def marked(model: str) -> str:
+    """The name of a rater that is a model: of a model's name as much of the end as fits."""
+    return f"{MODEL}{_tidy(model)[-(LONGEST_NAME - len(MODEL)) :].lstrip()}"
+
+
+def key_of(rater: str) -> str:
+    """The key of a rater's name: equal for names that differ only in capitals or Unicode form."""
+    return unicodedata.normalize("NFKC", rater).casefold()
+
+
+def _tidy(name: str) -> str:
+    return " ".join(unicodedata.normalize("NFC", name).split())
 
 
 def is_model(rater: str) -> bool:

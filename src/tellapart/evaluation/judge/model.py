@@ -18,7 +18,16 @@ from tellapart.data.dataset import Example
 from tellapart.data.images import ImageFile
 from tellapart.errors import UsageError
 from tellapart.evaluation.judge.answers import Answers
-from tellapart.evaluation.judge.study import CHOICES, PICTURES, READS_BETTER, UNSURE, WHICH_IMAGE, Item, Study
+from tellapart.evaluation.judge.study import (
+    CHOICES,
+    CLIP_ENDING,
+    PICTURES,
+    READS_BETTER,
+    UNSURE,
+    WHICH_IMAGE,
+    Item,
+    Study,
+)
 from tellapart.rewards.spellings import one_token
 from tellapart.rewards.yes_no import PLACE, YesNoMatcher
 
@@ -102,8 +111,13 @@ def judge_study(study: Study, model: ChoiceMatcher, fits: YesNoMatcher) -> list[
         study: with its pictures.
         model: asked for a choice between two captions.
         fits: asked whether a caption fits an image; may share the weights.
+
+    Raises:
+        UsageError: a picture is gone, or the study shows clips, of which the models would see the first frame only.
     """
     study.require_pictures()
+    if any(file.endswith(CLIP_ENDING) for file in study.pictures.values()):
+        raise UsageError(f"{study.folder} shows clips, but a model judges still images only: have people answer it.")
     examples = [Example(name, ImageFile(study.folder / PICTURES / file)) for name, file in study.pictures.items()]
     model.know_images(examples)
     fits.know_images(examples)

@@ -34,7 +34,10 @@ LONGEST_CLIP_SIDE = 512
 SMALL_SIDE = 128
 """Up to this size a picture is kept pixel by pixel, as PNG."""
 
-MEDIA_TYPES = {".png": "image/png", ".jpg": "image/jpeg", ".webp": "image/webp"}
+CLIP_ENDING = ".webp"
+"""Of the files of clips, and of no still image."""
+
+MEDIA_TYPES = {".png": "image/png", ".jpg": "image/jpeg", CLIP_ENDING: "image/webp"}
 
 
 def write_picture(folder: Path, image: Image.Image) -> str:
@@ -56,7 +59,7 @@ def write_picture(folder: Path, image: Image.Image) -> str:
 
 def write_moving(folder: Path, clip: Clip) -> str:
     """The same of a clip, which plays."""
-    return _write(folder, playing(clip, LONGEST_CLIP_SIDE, small=SMALL_SIDE)[0], ".webp")
+    return _write(folder, playing(clip, LONGEST_CLIP_SIDE, small=SMALL_SIDE)[0], CLIP_ENDING)
 
 
 def _shown(folder: Path, image: ImageSource) -> str:
