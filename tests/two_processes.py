@@ -2,11 +2,12 @@
 
 import os
 import re
+import signal
 import socket
 import subprocess
 import sys
 import tempfile
-import time
+from contextlib import suppress
 
 NETWORK = re.compile(
     r"Rendezvous\w*Error|DistNetworkError|DistStoreError|EADDRINUSE|[Cc]onnection (refused|reset|closed)"
@@ -17,11 +18,38 @@ TIMED_OUT = 124
 """Exit code of a start that took too long, which is tried again, too: where the port was taken, both wait for each other."""
 
 
+FORKS = """
+import os, runpy, signal, sys
+import accelerate, tellapart.captioners.huggingface, tellapart.training.loop, torch.distributed
+from transformers import CLIPModel, GPT2LMHeadModel, VisionEncoderDecoderModel
+
+children = []
+for rank in "01":
+    child = os.fork()
+    if not child:
+        os.environ |= {"RANK": rank, "LOCAL_RANK": rank}
+        sys.argv = sys.argv[1:]
+        runpy.run_path(sys.argv[0], run_name="__main__")
+        sys.exit()
+    children.append(child)
+code = 0
+while children and not code:
+    child, status = os.wait()
+    children.remove(child)
+    code = abs(os.waitstatus_to_exitcode(status))
+for child in children:  # one that fails leaves the other waiting for it
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+sys.exit(code)
+"""
+"""Runs a script in two processes, which share the imports that take most of their time."""
+
+
 def run_two(*program: str, timeout: float = 240, torchrun: bool = False, **environment: str) -> None:
     """Run ``program`` in two processes; fails the test with their last words if one of them fails.
 
     Args:
-        program: words after ``python``.
+        program: a script and its words, or with ``torchrun`` the words after ``python``.
         timeout: in seconds.
         torchrun: whether ``torchrun`` itself starts them: a third process, which imports torch as well and takes its time.
         environment: further variables.
@@ -54,23 +82,16 @@ def _start(program: tuple[str, ...], variables: dict[str, str], timeout: float) 
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
     variables |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
-    until, late = time.monotonic() + timeout, False
+    command = [sys.executable, "-c", FORKS, *program]
     with tempfile.TemporaryFile("w+") as said:
-        ranks = [variables | {"RANK": rank, "LOCAL_RANK": rank} for rank in "01"]
-        command = [sys.executable, *program]
-        both = [subprocess.Popen(command, env=own, stdout=subprocess.DEVNULL, stderr=said) for own in ranks]
+        both = subprocess.Popen(command, env=variables, stdout=subprocess.DEVNULL, stderr=said, start_new_session=True)
         try:
-            # One that fails leaves the other waiting for it.
-            while any(process.poll() is None for process in both) and not any(process.poll() for process in both):
-                late = time.monotonic() > until
-                if late:
-                    break
-                time.sleep(0.05)
+            code, last = both.wait(timeout), ""
+        except subprocess.TimeoutExpired:
+            code, last = TIMED_OUT, f"\nno end after {timeout} s"
         finally:
-            for process in both:
-                process.kill()
-                process.wait()
+            with suppress(ProcessLookupError):
+                os.killpg(both.pid, signal.SIGKILL)
+            both.wait()
         said.seek(0)
-        if late:
-            return TIMED_OUT, f"{said.read()}\nno end after {timeout} s"
-        return max(abs(process.returncode) for process in both), said.read()
+        return code, said.read() + last

@@ -122,6 +122,8 @@ def test_score_names_the_model_of_every_metric(materials, models, tmp_path, caps
     assert "--claim_file needs a verifier" in capsys.readouterr().err
     assert main(["score", str(path), "--data", str(materials.data), "--split", "val", "--claims", "exact"]) == 2
     assert "knows the truth about captions of the built-in world" in capsys.readouterr().err
+    assert main([*words[:4], "--split", "val", "--claims", str(materials.listener)]) == 2
+    assert "instruct vision-language model as claims." in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -118,16 +118,30 @@ def test_captioning_into_a_folder_that_is_removed_fails(materials, tmp_path):
     assert said.splitlines()[-1] == f"error: {journal}: No such file or directory: check the path."
 
 
+TWO_TRAININGS = """
+import os, sys
+import tellapart.captioners.huggingface, tellapart.training.loop
+from tellapart.cli.main import main
+folder, recipe = sys.argv[1:]
+started = []
+for seed in ("1", "2"):
+    started.append(os.fork())
+    if not started[-1]:
+        os.dup2(os.open(f"{folder}/said-{seed}", os.O_WRONLY | os.O_CREAT), 2)
+        sys.exit(main(["train", recipe, "--seed", seed]))
+print("codes", *(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in started))
+"""
+"""Two processes that share the imports, and so begin to train at the same moment."""
+
+
 @pytest.mark.slow
 def test_two_trainings_started_together(materials, tmp_path):
     """One ends with its own weights, log and seed; the other is refused with a sentence."""
     recipe = materials.recipe(tmp_path, "xe", evaluation={"split": None}, max_steps=20)
-    started = [
-        subprocess.Popen([*PROGRAM, "train", str(recipe), "--seed", str(seed)], stderr=subprocess.PIPE, text=True)
-        for seed in (1, 2)
-    ]
-    said = [process.communicate(timeout=200)[1] for process in started]
-    codes = [process.returncode for process in started]
+    command = [sys.executable, "-c", TWO_TRAININGS, str(tmp_path), str(recipe)]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=250, check=True)
+    codes = [int(code) for code in done.stdout.splitlines()[-1].removeprefix("codes").split()]
+    said = [(tmp_path / f"said-{seed}").read_text() for seed in (1, 2)]
     assert sorted(codes) == [0, 2]
     refused, seed = said[codes.index(2)].splitlines()[-1], codes.index(0) + 1
     assert "another process is training into" in refused or "already holds a run" in refused

@@ -17,7 +17,7 @@ from tellapart.files import write_json
 from tellapart.sweep.study import Study
 from tellapart.sweep.study_file import read_study
 from tellapart.sweep.tasks import DONE_FILE, TRAINED_FILE, Task
-from tellapart.sweep.trainings import load, option
+from tellapart.sweep.trainings import load, option, resolved_key
 
 ROOT = Path(__file__).resolve().parents[2]
 STUDIES = ROOT / "studies"
@@ -40,6 +40,24 @@ def loaded_once():
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr("tellapart.sweep.tasks.load", load_once)
+        yield
+
+
+_KEYS: dict[str, str] = {}
+
+
+@pytest.fixture(autouse=True, scope="module")
+def keyed_once():
+    """Keys of recipes are computed once for all tests, which change no model and no data that a recipe names."""
+
+    def key_once(recipe, *further, sections=()):
+        known = json.dumps([recipe, further, sections], sort_keys=True, default=str)
+        if known not in _KEYS:
+            _KEYS[known] = resolved_key(recipe, *further, sections=sections)
+        return _KEYS[known]
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("tellapart.sweep.tasks.resolved_key", key_once)
         yield
 
 

@@ -157,9 +157,9 @@ def items_of(path: str, options: FeaturesOptions) -> list[Item]:
 
 def _vision(options: FeaturesOptions) -> VisionFeatures:
     from tellapart.captioners.vision import VisionFeatures
-    from tellapart.recipe.models import build_stage, is_world
+    from tellapart.recipe.models import model_folder
 
-    folder = build_stage(options.model, options.size) if is_world(options.model) else options.model
+    folder = model_folder(options.model, size=options.size)
     return VisionFeatures.from_pretrained(folder, pool=options.pool, frames=options.frames)
 
 

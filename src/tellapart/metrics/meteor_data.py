@@ -154,8 +154,8 @@ def _arrays(place: Path) -> dict[str, np.ndarray]:
 
 
 def _compile(folder: Path, place: Path) -> None:
-    """Write the arrays; some 40 seconds."""
-    logger.warning("METEOR's tables are compiled once, which takes some 40 seconds.")
+    """Write the arrays; some 20 seconds."""
+    logger.warning("METEOR's tables are compiled once, which takes some 20 seconds.")
     with zipfile.ZipFile(folder / JAR) as jar:
         lines = jar.read("synonym/english.synsets").decode().split("\n")
     keys = np.array([key_of(word) for word in lines[: len(lines) // 2 * 2 : 2]], np.int64)

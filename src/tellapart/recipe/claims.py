@@ -44,17 +44,9 @@ def claim_scorers(
     parser = RULES
     if claim_file is not None:
         parse, parser = given_claims(read_claims(claim_file)), f"file {claim_file.name}"
-    from tellapart.listeners.pairs import PairMatcher
-    from tellapart.recipe.models import build_stage, device, is_world
-    from tellapart.rewards.matchers import open_matcher
+    from tellapart.recipe.models import load_pair_matcher
 
-    matcher = open_matcher(build_stage(verifier, size) if is_world(verifier) else verifier, name="claims").to(device())
-    if not isinstance(matcher, PairMatcher):
-        raise UsageError(
-            f"{verifier} gives no probability that a claim is true: name a BLIP, a BLIP-2 or an instruct vision-language model "
-            "as claims."
-        )
-    matcher.know_images(dataset)
+    matcher = load_pair_matcher(verifier, dataset, option="claims", size=size)
     return [ClaimScorer(MatcherVerifier(matcher), parse=parse, parser=parser)]
 
 

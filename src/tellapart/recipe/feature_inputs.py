@@ -211,7 +211,7 @@ def _fresh(
         UsageError: there is none of this name, or it cannot be made so.
     """
     from tellapart.captioners.fresh import CLIP_TRANSFORMER, fresh_captioner, fresh_clip_transformer
-    from tellapart.recipe.models import NEW, build_stage, is_world
+    from tellapart.recipe.models import NEW, model_folder
 
     name, kind = section.model_name_or_path, section.model_name_or_path.removeprefix(NEW)
     unused = ("new", section.new) if kind == CLIP_TRANSFORMER else ("transformer", section.transformer)
@@ -220,7 +220,7 @@ def _fresh(
     if kind == CLIP_TRANSFORMER:
         settings = asdict(section.transformer or TransformerSection())
         tower = settings.pop("tower")
-        return fresh_clip_transformer(build_stage(tower, size) if is_world(tower) else tower, **settings)
+        return fresh_clip_transformer(model_folder(tower, size=size), **settings)
     if features is None:
         raise UsageError(f"{name} reads features: make them with tellapart features, and set data.features.")
     captions = (text for example in dataset for text in example.references)

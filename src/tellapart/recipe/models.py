@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from tellapart.data.dataset import CaptionDataset
     from tellapart.evaluation.measures import Measure
     from tellapart.evaluation.scorers import Scorer
+    from tellapart.listeners.pairs import PairMatcher
     from tellapart.recipe.sections import MatcherSection
     from tellapart.rewards.matchers import AnyMatcher
 
@@ -264,6 +265,15 @@ def listener_folder(path: str, *, size: str = "full") -> str | Path:
     return build_stage(path, size) if is_world(path) else trained_folder(path)
 
 
+def model_folder(path: str, *, size: str) -> str | Path:
+    """Where the weights are: a stage of the world, or ``path`` itself.
+
+    Raises:
+        UsageError: a stage of the world is damaged.
+    """
+    return build_stage(path, size) if is_world(path) else path
+
+
 def load_language_model(
     path: str, *, dtype: Literal["float32", "bfloat16", "float16"] = "float32", size: str = "full"
 ) -> LanguageModel:
@@ -272,8 +282,7 @@ def load_language_model(
     Raises:
         UsageError: the model does not exist or is of another kind.
     """
-    folder = build_stage(path, size) if is_world(path) else path
-    return LanguageModel.from_pretrained(folder, dtype=dtype).to(device())
+    return LanguageModel.from_pretrained(model_folder(path, size=size), dtype=dtype).to(device())
 
 
 def load_grammar(path: str, *, size: str = "full") -> Grammar:
@@ -282,7 +291,7 @@ def load_grammar(path: str, *, size: str = "full") -> Grammar:
     Raises:
         UsageError: there is no such folder, or it holds no head.
     """
-    return Grammar.from_pretrained(build_stage(path, size) if is_world(path) else path).to(device())
+    return Grammar.from_pretrained(model_folder(path, size=size)).to(device())
 
 
 def load_matcher(section: MatcherSection, *, size: str = "full", name: str = "matcher") -> AnyMatcher:
@@ -293,10 +302,9 @@ def load_matcher(section: MatcherSection, *, size: str = "full", name: str = "ma
     """
     from tellapart.rewards.matchers import open_matcher
 
-    model = str(section.model)
     where = device() if section.device is None else _device(section.device)
     matcher = open_matcher(
-        build_stage(model, size) if is_world(model) else model,
+        model_folder(str(section.model), size=size),
         name=name,
         kind=section.kind,
         question=section.question,
@@ -317,6 +325,31 @@ def _device(name: str) -> torch.device:
         raise UsageError(
             f"matcher.device is {name!r}, which cannot be used here ({reason}): name another, or leave it out."
         ) from error
+
+
+def load_pair_matcher(path: str, dataset: CaptionDataset, *, option: str, size: str) -> PairMatcher:
+    """A matcher that gives the probability of a match, on this process's device, which knows the images.
+
+    Args:
+        path: its folder or id, or a stage of the world.
+        dataset: the images.
+        option: that names it, also the key of its tensors.
+        size: of the built-in world.
+
+    Raises:
+        UsageError: there is no such model, or it gives no probability.
+    """
+    from tellapart.listeners.pairs import PairMatcher
+    from tellapart.rewards.matchers import open_matcher
+
+    matcher = open_matcher(model_folder(path, size=size), name=option).to(device())
+    if not isinstance(matcher, PairMatcher):
+        raise UsageError(
+            f"{path} is a dual encoder, which gives no probability of a match: name it as a listener, or give a BLIP, BLIP-2 "
+            f"or an instruct vision-language model as {option}."
+        )
+    matcher.know_images(dataset)
+    return matcher
 
 
 def load_scorers(
@@ -342,8 +375,6 @@ def load_scorers(
         UsageError: a model does not exist, or is of another kind.
     """
     from tellapart.evaluation.scorers import MatchScorer, PacScorer
-    from tellapart.listeners.pairs import PairMatcher
-    from tellapart.rewards.matchers import open_matcher
 
     found: list[Scorer] = []
     if pac is not None:
@@ -351,14 +382,7 @@ def load_scorers(
         encoder.cache_images(dataset)
         found.append(PacScorer(encoder))
     if itm is not None:
-        matcher = open_matcher(build_stage(itm, size) if is_world(itm) else itm).to(device())
-        if not isinstance(matcher, PairMatcher):
-            raise UsageError(
-                f"{itm} is a dual encoder, which gives no probability of a match: name it as a listener, or give a BLIP, "
-                "BLIP-2 or an instruct vision-language model as itm."
-            )
-        matcher.know_images(dataset)
-        found.append(MatchScorer(matcher))
+        found.append(MatchScorer(load_pair_matcher(itm, dataset, option="itm", size=size)))
     if vqa_score is not None:
         from tellapart.evaluation.vqa_score import VqaScorer
         from tellapart.rewards.vqa_score import VqaScoreMatcher

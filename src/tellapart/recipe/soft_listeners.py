@@ -15,7 +15,7 @@ from tellapart.listeners.soft_clip import SoftClip
 from tellapart.listeners.trained import TrainedListener, freeze_temperature, freeze_vision
 from tellapart.listeners.vse import Vse, images_of
 from tellapart.listeners.words import Words
-from tellapart.recipe.models import build_stage, captioner_folder, device, is_world, listener_folder, load_listener
+from tellapart.recipe.models import captioner_folder, device, is_world, listener_folder, load_listener, model_folder
 
 if TYPE_CHECKING:
     from tellapart.data.features.base import FeatureSet
@@ -152,7 +152,7 @@ def load_miner(path: str, *, name: str, prefix: str | None = None, size: str = "
 
 def names_late(path: str, size: str = "full") -> bool:
     """Whether a folder, a run or a stage of the built-in world is a late-interaction listener."""
-    return is_late(build_stage(path, size) if is_world(path) else path)
+    return is_late(model_folder(path, size=size))
 
 
 def load_late(path: str, *, name: str, size: str = "full") -> LateListener:

@@ -14,7 +14,7 @@ from tellapart.captioners.huggingface import HuggingFaceCaptioner
 from tellapart.captioners.loading import DTYPES
 from tellapart.errors import UsageError, reason_of
 from tellapart.model_size import require_possible
-from tellapart.recipe.models import build_stage, is_world
+from tellapart.recipe.models import model_folder
 
 if TYPE_CHECKING:
     from tellapart.recipe.sections import CaptionerSection
@@ -97,7 +97,7 @@ def configured_model(path: str, dtype: str, *, size: str) -> nn.Module:
     """
     import transformers
 
-    folder = str(build_stage(path, size)) if is_world(path) else str(Path(path).expanduser())
+    folder = str(Path(model_folder(path, size=size)).expanduser())
     try:
         config = transformers.AutoConfig.from_pretrained(folder)
         kind = getattr(transformers, (config.architectures or [""])[0])

@@ -59,6 +59,7 @@ _LSTM = {
     "full": {"steps": 600, "batch_size": 128, "learning_rate": 3e-3},
     "small": {"steps": 60, "batch_size": 32, "learning_rate": 3e-3},
 }
+_ATTENTION = _LSTM | {"small": _LSTM["small"] | {"steps": 30}}
 
 STAGES = {
     "world/backbone": Stage("backbone", "build_backbone", _BACKBONE),
@@ -106,8 +107,8 @@ STAGES = {
         needs=("world/backbone",),
     ),
     "world/lstm": Stage("lstm", "build_lstm", _LSTM, needs=("world/backbone",)),
-    "world/att2in2": Stage("lstm", "build_lstm", _LSTM, needs=("world/backbone",)),
-    "world/updown": Stage("lstm", "build_lstm", _LSTM, needs=("world/backbone",)),
+    "world/att2in2": Stage("lstm", "build_lstm", _ATTENTION, needs=("world/backbone",)),
+    "world/updown": Stage("lstm", "build_lstm", _ATTENTION, needs=("world/backbone",)),
     "world/blip2-backbone": Stage("blip2", "build_tower", _BACKBONE),
     "world/blip2": Stage(
         "blip2",
@@ -123,7 +124,7 @@ STAGES = {
         "build_itm",
         {
             "full": {"steps": 2000, "batch_size": 48, "learning_rate": 1e-3},
-            "small": {"steps": 40, "batch_size": 32, "learning_rate": 2e-3},
+            "small": {"steps": 20, "batch_size": 32, "learning_rate": 2e-3},
         },
         needs=("world/blip2-backbone", "world/listener"),
         use="match",
