@@ -7,6 +7,7 @@ import hashlib
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from tellapart.files import write_text
 
@@ -33,6 +34,16 @@ def write_page(path: Path, package: str, *, scripts: tuple[str, ...], **values: 
     )
     write_text(path, page)
     return path
+
+
+def download(kind: str, text: str) -> str:
+    """A file as an address inside a page, for a link with ``download``.
+
+    Args:
+        kind: its media type, such as ``text/csv``.
+        text: of the file.
+    """
+    return f"data:{kind};charset=utf-8,{quote(text)}"
 
 
 def _asset(package: str, name: str) -> str:
