@@ -66,7 +66,7 @@ def test_the_keyboard_reaches_every_point(page, address):  # noqa: F811
 
 
 def test_captions_stand_as_text_beside_the_start_models(page, address):  # noqa: F811
-    panel = opened(page, address)
+    opened(page, address)
     page.get_by_role("button", name="dico, objective.beta=0.1, best compromise").click()
     examples = page.locator("#examples")
     said = [text.strip() for text in examples.locator("dd").all_inner_texts()]

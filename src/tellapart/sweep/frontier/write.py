@@ -31,7 +31,7 @@ def write_frontier(
     title: str = "The frontier of recall and naturalness",
     picture: bool = True,
 ) -> Path:
-    """Write ``frontier.md``, ``.csv``, ``.json``, ``.html`` and, of each checkpoint, ``.png`` and ``.svg``; returns the page's path.
+    """Write ``frontier.md``, ``.csv``, ``.json``, ``.html`` and, per checkpoint, ``.png`` and ``.svg``; returns the page's path.
 
     Args:
         folder: to write to.
