@@ -3,7 +3,7 @@
 import pytest
 from frontier_fakes import EVIL, two_curves
 
-from browser import PHONE, chromium, page  # noqa: F401
+from browser import PHONE, chromium, page, violations  # noqa: F401
 from evaluation.evaluation_fakes import toy_dataset
 from tellapart.sweep.frontier import write_frontier
 
@@ -102,3 +102,8 @@ def test_it_fits_a_phone(page, address):  # noqa: F811
     assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
     small = page.evaluate("Math.min(...[...document.querySelectorAll('#buttons button')].map((b) => b.offsetHeight))")
     assert small >= 40
+
+
+def test_axe_finds_nothing(page, address):  # noqa: F811
+    opened(page, address)
+    assert violations(page) == []
