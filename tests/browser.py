@@ -31,7 +31,7 @@ AXE_FILE = "AXE_CORE"
 
 
 def axe_core() -> str:
-    """The source of axe-core; the test is skipped where neither ``$AXE_CORE`` nor the package ``axe-playwright-python`` has it."""
+    """The source of axe-core; the test is skipped where neither ``$AXE_CORE`` nor ``axe-playwright-python`` has it."""
     package = find_spec("axe_playwright_python")
     places = [os.environ.get(AXE_FILE)] + [
         f"{folder}/axe.min.js" for folder in (package and package.submodule_search_locations) or ()
