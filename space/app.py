@@ -16,6 +16,7 @@ CAPTIONER = os.environ.get("CAPTIONER", "Salesforce/blip-image-captioning-base")
 LISTENER = os.environ.get("LISTENER", "openai/clip-vit-base-patch32")
 VERIFIER = os.environ.get("VERIFIER", "Salesforce/blip-itm-base-coco")
 HEADINGS = ["photo", "caption", "rival", "margin", "told apart"]
+WIDTHS = ["20%", "44%", "20%", "8%", "8%"]
 
 
 def load() -> Apart:
@@ -51,7 +52,7 @@ def build(apart: Apart) -> gr.Blocks:
             [found.photo, *(f"{cosine:.2f}" for cosine in cosines)]
             for (_, found), cosines in zip(readable, alike, strict=True)
         ]
-        table = gr.Dataframe(value=matrix, headers=["", *(found.photo for _, found in readable)])
+        table = gr.Dataframe(value=matrix, headers=["photo", *(found.photo.partition(":")[0] for _, found in readable)])
         return shown, [row(found) for found in results], table
 
     with gr.Blocks(title="Captions apart") as page:
@@ -60,10 +61,10 @@ def build(apart: Apart) -> gr.Blocks:
             f"Upload 2 to {MOST} photos that look alike. Each gets a caption that fits it and none of the others. "
             "The *rival* is the photo that the caption fits next best; a margin above 0 tells the two apart."
         )
-        photos = gr.File(label="Photos", file_count="multiple", file_types=["image"], type="filepath")
+        photos = gr.File(label="Photos", file_count="multiple", file_types=["image"], type="filepath", height=180)
         start = gr.Button("Write captions", variant="primary")
         gallery = gr.Gallery(label="Captions", columns=4, object_fit="contain")
-        table = gr.Dataframe(label="Rivals and margins", headers=HEADINGS, interactive=False, wrap=True)
+        table = gr.Dataframe(label="Rivals and margins", headers=HEADINGS, interactive=False, wrap=True, column_widths=WIDTHS)
         matrix = gr.Dataframe(label="Likeness (cosines of the listener)", interactive=False)
         start.click(run, photos, [gallery, table, matrix], api_name="captions")
     return page
