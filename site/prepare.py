@@ -6,6 +6,7 @@ repository.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -48,7 +49,7 @@ def repository() -> str:
 
 
 def relinked(text: str, page: Path, web: str) -> str:
-    """A page whose links out of ``docs`` lead to the repository.
+    """A page whose links out of ``docs`` lead to the repository, and those to notebooks to their pages.
 
     Args:
         text: the page.
@@ -61,12 +62,39 @@ def relinked(text: str, page: Path, web: str) -> str:
         name, hash_, anchor = link.partition("#")
         target = Path(os.path.normpath(page.parent / name))
         if "://" in link or not name or target.is_relative_to(DOCS):
-            return match[0]
+            return match[0].replace(".ipynb", ".md") if target.suffix == ".ipynb" and "://" not in link else match[0]
         kind = "tree" if target.is_dir() else "blob"
         return f"]({web}/{kind}/main/{target.relative_to(ROOT).as_posix()}{hash_}{anchor})"
 
     parts = FENCED.split(text)
     return "".join(part if i % 2 else LINK.sub(lead, part) for i, part in enumerate(parts))
+
+
+def notebook_page(notebook: Path, web: str) -> str:
+    """A notebook as a page: its text, its code and what running it showed, with a link to the file itself.
+
+    Args:
+        notebook: the ``.ipynb``.
+        web: the repository's address.
+    """
+    parts = []
+    for cell in json.loads(notebook.read_text(encoding="utf-8"))["cells"]:
+        source = "".join(cell["source"])
+        if cell["cell_type"] == "markdown":
+            parts.append(source)
+            continue
+        parts.append(f"```python\n{source}\n```")
+        for output in cell["outputs"]:
+            data = output.get("data", {})
+            if "image/png" in data:
+                picture = "".join("".join(data["image/png"]).split())
+                parts.append(f"![What this cell shows](data:image/png;base64,{picture})")
+            else:
+                text = "".join(output.get("text", data.get("text/plain", "")))
+                parts.append(f"```text\n{text.rstrip()}\n```")
+    where = f"{web}/blob/main/{notebook.relative_to(ROOT).as_posix()}"
+    parts.insert(1, f"[This page as a notebook]({where})")
+    return "\n\n".join(parts) + "\n"
 
 
 def commands_page() -> str:
@@ -108,6 +136,10 @@ def main() -> None:
     shutil.rmtree(WRITTEN, ignore_errors=True)
     shutil.copytree(DOCS, WRITTEN)
     web = repository()
+    for notebook in sorted(DOCS.rglob("*.ipynb")):
+        written = WRITTEN / notebook.relative_to(DOCS)
+        written.with_suffix(".md").write_text(notebook_page(notebook, web), encoding="utf-8")
+        written.unlink()
     for page in WRITTEN.rglob("*.md"):
         page.write_text(
             relinked(page.read_text(encoding="utf-8"), DOCS / page.relative_to(WRITTEN), web), encoding="utf-8"

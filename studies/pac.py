@@ -272,7 +272,7 @@ def write_page(found: Found, path: Path) -> None:
         "## Differences\n\n" + _differences(found),
         "## Which of two captions of an image\n\n" + _preferences(found),
         "## The captions\n\n" + _captions(found),
-        "## What the listeners can tell apart (the probe, on val, %)\n\n" + _probes(found),
+        "## What the listeners can tell apart: percent of the probe on val\n\n" + _probes(found),
     ]
     write_text(path, "\n\n".join(sections) + "\n")
 

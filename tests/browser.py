@@ -10,6 +10,8 @@ import os
 import shutil
 import sys
 from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -22,6 +24,33 @@ PATIENCE = 120_000
 
 HERE = ("127.0.0.1", "localhost", "")
 """Hosts of addresses that stay on this machine; ``file:``, ``data:`` and ``blob:`` have none."""
+
+
+AXE_FILE = "AXE_CORE"
+"""Environment variable with the path of ``axe.min.js`` (npm install axe-core)."""
+
+
+def axe_core() -> str:
+    """The source of axe-core; the test is skipped where neither ``$AXE_CORE`` nor ``axe-playwright-python`` has it."""
+    package = find_spec("axe_playwright_python")
+    places = [os.environ.get(AXE_FILE)] + [
+        f"{folder}/axe.min.js" for folder in (package and package.submodule_search_locations) or ()
+    ]
+    for place in places:
+        if place and Path(place).is_file():
+            return Path(place).read_text(encoding="utf-8")
+    return pytest.skip(f"axe-core is absent: npm install axe-core, and name its axe.min.js in ${AXE_FILE}")
+
+
+def violations(page: Any) -> list[str]:
+    """What axe-core finds wrong with the open page in light and dark colours: rule, help and the first element."""
+    page.evaluate(axe_core())
+    found = []
+    for scheme in ("light", "dark"):
+        page.emulate_media(color_scheme=scheme)
+        result = page.evaluate("axe.run({resultTypes: ['violations']})")
+        found += [f"{scheme} {v['id']}: {v['help']}: {v['nodes'][0]['html'][:200]}" for v in result["violations"]]
+    return found
 
 
 @pytest.fixture(scope="module")

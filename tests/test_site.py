@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import re
 import tomllib
 from collections.abc import Iterator
@@ -35,15 +36,42 @@ def test_the_navigation_holds_every_page_once(prepare):
     written = {str(page.relative_to(ROOT / "docs")) for page in (ROOT / "docs").rglob("*.md")}
     generated = {f"reference/api/{package}.md" for package in prepare.TITLES}
     generated |= {"reference/commands.md", "reference/shipped_recipes.md"}
+    notebooks = (ROOT / "docs").rglob("*.ipynb")
+    generated |= {str(path.relative_to(ROOT / "docs").with_suffix(".md")) for path in notebooks}
     assert sorted(nav) == sorted(written | generated)
 
 
 def test_links_out_of_the_docs_lead_to_the_repository(prepare):
     page = ROOT / "docs" / "how-to" / "score.md"
+    assert prepare.relinked("[n](../tutorials/a.ipynb#x) [o](https://x.org/a.ipynb)", page, "https://web") == (
+        "[n](../tutorials/a.md#x) [o](https://x.org/a.ipynb)"
+    )
     kept = "[b](judge.md) [c](https://x.org) [d](#here)\n```\n](../../f)\n```\n"
     text = f"[a](../../recipes/world_ved_xe.yaml#x) [e](../../recipes) {kept}"
     assert prepare.relinked(text, page, "https://web") == (
         f"[a](https://web/blob/main/recipes/world_ved_xe.yaml#x) [e](https://web/tree/main/recipes) {kept}"
+    )
+
+
+def test_a_notebook_becomes_a_page_with_its_outputs(prepare, tmp_path, monkeypatch):
+    monkeypatch.setattr(prepare, "ROOT", tmp_path)
+    cells = [
+        {"cell_type": "markdown", "source": ["# Title\n", "\n", "Text."]},
+        {
+            "cell_type": "code",
+            "source": ["print(1)"],
+            "outputs": [
+                {"output_type": "stream", "name": "stdout", "text": ["1\n"]},
+                {"output_type": "execute_result", "data": {"image/png": "QUJD\n", "text/plain": ["<Image>"]}},
+                {"output_type": "execute_result", "data": {"text/plain": ["2"]}},
+            ],
+        },
+    ]
+    (tmp_path / "a.ipynb").write_text(json.dumps({"cells": cells}))
+    assert prepare.notebook_page(tmp_path / "a.ipynb", "https://web") == (
+        "# Title\n\nText.\n\n[This page as a notebook](https://web/blob/main/a.ipynb)\n\n"
+        "```python\nprint(1)\n```\n\n```text\n1\n```\n\n"
+        "![What this cell shows](data:image/png;base64,QUJD)\n\n```text\n2\n```\n"
     )
 
 

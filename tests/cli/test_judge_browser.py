@@ -14,7 +14,7 @@ from math import comb, sqrt
 
 import pytest
 
-from browser import DESKTOP, PHONE, chromium, page  # noqa: F401  # fixtures
+from browser import DESKTOP, PHONE, chromium, page, violations  # noqa: F401  # fixtures
 from tellapart.cli.main import main
 from tellapart.data.load import load_dataset
 from tellapart.evaluation.judge.answers import Answers
@@ -302,3 +302,17 @@ def test_two_raters_at_once_undo_and_reload(chromium, page, nasty, tmp_path):  #
     mine = [answer for answer in kept if answer.rater == "Ann"]
     assert [answer.item for answer in mine] == [item.id for item in order(study, "ann")[:3]]
     assert (mine[0].item, mine[2].choice, mine[2].item) == (first, "unsure", back)
+
+
+def test_axe_finds_nothing(page, nasty):  # noqa: F811
+    """On the first page, an introduction and a question."""
+    with served(str(nasty.folder)) as server:
+        page.goto(server.url)
+        page.wait_for_selector("#enter:not([hidden])")
+        assert violations(page) == []
+        page.fill("#name", "Axe")
+        page.keyboard.press("Enter")
+        page.wait_for_selector("#intro:not([hidden])")
+        assert violations(page) == []
+        ready(page)
+        assert violations(page) == []

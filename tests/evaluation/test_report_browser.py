@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 from evaluation_fakes import REFERENCES, toy_dataset, toy_result
 
-from browser import PHONE, chromium, page  # noqa: F401  # fixtures
+from browser import PHONE, chromium, page, violations  # noqa: F401  # fixtures
 from tellapart.evaluation.report import RunView, write_report
 from tellapart.evaluation.report.record import Record
 
@@ -168,3 +168,9 @@ def test_rows_are_sorted_by_a_click_and_intervals_shown_by_a_tap(page, tmp_path)
 def test_a_link_into_closed_details_opens_them(page, tmp_path):  # noqa: F811
     page.goto(reported(tmp_path).as_uri() + "#curve-eval-vocabulary")
     page.wait_for_selector("#curve-eval-vocabulary .trace")
+
+
+def test_axe_finds_nothing(page, tmp_path):  # noqa: F811
+    page.goto(reported(tmp_path).as_uri())
+    page.wait_for_selector("#curve-eval-CIDEr .trace")
+    assert violations(page) == []

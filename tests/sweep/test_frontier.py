@@ -1,5 +1,7 @@
 """Frontiers from chosen numbers: what is read off, with which certainty, and what is written."""
 
+import csv
+import io
 import json
 import math
 import re
@@ -14,8 +16,8 @@ from tellapart.errors import UsageError
 from tellapart.metrics.curves import t_quantile
 from tellapart.sweep.frontier import Curve, band, levels, read, read_curves, write_frontier
 from tellapart.sweep.frontier.picture import draw
-from tellapart.sweep.frontier.readings import Reading, naturalness, recalls
-from tellapart.sweep.frontier.tables import fixed_readings, points_table
+from tellapart.sweep.frontier.readings import Reading, best_point, naturalness, recalls
+from tellapart.sweep.frontier.tables import fixed_readings, points_table, to_csv, verdict
 from tellapart.sweep.records import require_comparable
 
 
@@ -95,6 +97,39 @@ def test_which_metrics_are_recall_and_which_are_naturalness():
     assert naturalness(keys) == ["CIDEr", "perplexity", "METEOR"]
 
 
+def test_the_best_point_is_the_nearest_to_the_best_of_both(curves):
+    # mean CIDEr runs from 0.3233 (scst 0) to 0.94 (dico 0.2), mean R@1 from 21 (scst 1) to 68 (scst 0)
+    means = {(0, 0): (0.71, 62.0), (0, 1): (2.45 / 3, 166 / 3), (0, 2): (0.94, 42.0)}
+    means |= {(1, 0): (0.97 / 3, 68.0), (1, 1): (2.29 / 3, 151 / 3), (1, 2): (0.89, 91 / 3), (1, 3): (0.85, 21.0)}
+    distances = {at: math.hypot((0.94 - x) / (0.94 - 0.97 / 3), (68 - y) / (68 - 21)) for at, (x, y) in means.items()}
+    best = best_point(curves, "selected", "CIDEr", "judge_R@1")
+    assert best == (0, 1) == min(distances, key=distances.get)
+    assert best_point(curves, "selected", "mean_length", "judge_R@1") is None  # not measured
+    # Self-BLEU is better where it is small, and here grows with recall: the two ends are equally far
+    assert best_point(curves[1:], "selected", "Self-BLEU", "Self-BLEU") == (0, 3)
+    told = verdict(curves, *best, "CIDEr", "judge_R@1")
+    assert told == (
+        "Best compromise between judge R@1 and CIDEr: dico, objective.beta=0.1. "
+        "judge R@1 55.3 (start model 10.0), CIDEr 81.7 (start model 100.0); 3 seeds."
+    )
+
+
+def test_one_point_has_no_range_to_be_best_of(curves):
+    alone = [replace(curves[0], points=curves[0].points[:1])]
+    assert best_point(alone, "selected", "CIDEr", "judge_R@1") is None
+
+
+def test_csv_has_a_row_per_evaluation(curves):
+    rows = list(csv.DictReader(io.StringIO(to_csv(curves))))
+    assert len(rows) == 1 + 2 * (3 * 3 + 4 * 3)  # the start once; two checkpoints of every training
+    assert (rows[0]["curve"], rows[0]["checkpoint"], rows[0]["CIDEr"]) == ("start model", "start", "1.0")
+    (found,) = (
+        row for row in rows if (row["objective.kl_coef"], row["seed"], row["checkpoint"]) == ("0.01", "1", "last")
+    )
+    assert found["curve"] == curves[1].label
+    assert (found["objective.beta"], float(found["CIDEr"]), found["step"]) == ("", 0.39, "60")
+
+
 def test_asked_values_are_as_printed(curves, tmp_path):
     write_frontier(tmp_path, curves, asked={"CIDEr": [80.0, 300.0]}, images=0, picture=False)
     readings = json.loads((tmp_path / "frontier.json").read_text())["readings"]
@@ -108,7 +143,7 @@ def test_asked_values_are_as_printed(curves, tmp_path):
 
 def test_every_file_is_written(written):
     assert {path.name for path in written.iterdir()} == {
-        *("frontier.md", "frontier.json", "frontier.html"),
+        *("frontier.md", "frontier.csv", "frontier.json", "frontier.html"),
         *("frontier.png", "frontier.svg", "frontier-last.png", "frontier-last.svg"),
     }
     assert (written / "frontier.png").read_bytes()[:4] == b"\x89PNG"

@@ -23,7 +23,7 @@ SIDE = 480
 
 
 def write_confused(path: Path, rows: Sequence[Row], items: Iterable[Item]) -> int:
-    """Write the page, worst pairs first, and tell how many images stay confused; without any, the file is removed.
+    """Write the page, worst pairs first, and return how many images stay confused; without any, the file is removed.
 
     Args:
         path: the HTML file.

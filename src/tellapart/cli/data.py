@@ -15,7 +15,7 @@ from tellapart.errors import UsageError
 from tellapart.files import write_json, write_text
 
 if TYPE_CHECKING:
-    from tellapart.data.check import Group, Report, Spread
+    from tellapart.data.check import Group, Report
     from tellapart.data.dataset import Example
     from tellapart.data.formats.open import Source
 
@@ -85,22 +85,25 @@ class CheckOptions(SourceOptions):
 
     Args:
         num_workers: processes that decode images; null takes one for each processor.
-        json: print one JSON object instead of a page.
-        output_dir: folder for the complete lists (check.json, broken_images.tsv, duplicates.tsv).
+        json: print one JSON object instead of text.
+        page: HTML file that shows broken, odd and repeated images: one offline file under 6 MB.
+        output_dir: folder for the complete lists (check.json, broken_images.tsv, odd_images.tsv, duplicates.tsv).
         strict: exit with code 2 if there is something to repair; otherwise only if no image can be read.
     """
 
     examples: ClassVar[tuple[str, ...]] = (
         "tellapart data check photos/",
+        "tellapart data check photos/ --page check.html",
         "tellapart data check train.json val.json --output_dir checked",
     )
     groups: ClassVar[dict[str, tuple[str, ...]]] = {
         "what is read": ("format", "split", "images", "limit", "image_column", "caption_column", "caption_extension"),
-        "output": ("json", "output_dir", "strict"),
+        "output": ("json", "page", "output_dir", "strict"),
         "speed": ("num_workers",),
     }
     num_workers: int | None = None
     json: bool = False
+    page: Path | None = None
     output_dir: Path | None = None
     strict: bool = False
 
@@ -128,7 +131,11 @@ def run_check(argv: Sequence[str]) -> int:
     if options.output_dir is not None:
         write_lists(report, options.output_dir)
         note(f"written to {options.output_dir}")
-    say(json.dumps(as_json(report), ensure_ascii=False) if options.json else page(", ".join(words), report, splits))
+    if options.page is not None:
+        from tellapart.evaluation.data_check.page import write_check_page
+
+        note(f"written to {write_check_page(options.page, ', '.join(words), report, splits)}")
+    say(json.dumps(as_json(report), ensure_ascii=False) if options.json else as_text(", ".join(words), report, splits))
     readable = any(split.images > len(split.broken) for split in report.splits.values())
     return TO_REPAIR if not readable or (options.strict and not report.clean) else 0
 
@@ -164,7 +171,7 @@ def as_json(report: Report) -> dict[str, Any]:
 
 
 def write_lists(report: Report, folder: Path) -> None:
-    """The report and its two lists, as files.
+    """The report and its lists, as files.
 
     Args:
         report: what was found.
@@ -179,6 +186,8 @@ def write_lists(report: Report, folder: Path) -> None:
         for member in group.members
     ]
     write_json(folder / "check.json", as_json(report))
+    odd = [[name, image.id, image.name, ", ".join(image.kinds)] for name, s in report.splits.items() for image in s.odd]
+    write_text(folder / "odd_images.tsv", _tsv(["split", "id", "image", "what"], odd))
     write_text(folder / "broken_images.tsv", _tsv(["split", "id", "image", "why"], broken))
     write_text(folder / "duplicates.tsv", _tsv(["group", "kind", "split", "id", "image"], repeated))
 
@@ -187,7 +196,7 @@ def _tsv(heading: list[str], rows: list[list[str]]) -> str:
     return "".join("\t".join(" ".join(cell.split()) for cell in row) + "\n" for row in [heading, *rows])
 
 
-# The page that it prints.
+# What it prints.
 
 FIRST_ROWS = 5
 """Images of each split that are shown with their captions."""
@@ -199,7 +208,7 @@ LONGEST = 100
 """Letters of a caption that are shown."""
 
 
-def page(title: str, report: Report, splits: Mapping[str, Sequence[Example]]) -> str:
+def as_text(title: str, report: Report, splits: Mapping[str, Sequence[Example]]) -> str:
     """The report as text.
 
     Args:
@@ -209,46 +218,16 @@ def page(title: str, report: Report, splits: Mapping[str, Sequence[Example]]) ->
     """
     leaks = report.leaks
     parts = [
-        [title, "", _counts(report)],
+        [title, "", table(report.counts())],
         _broken(report),
         _ids("ids named twice", {name: split.repeated_ids for name, split in report.splits.items()}),
         _ids("images with empty captions", {name: split.empty_captions_of for name, split in report.splits.items()}),
         _groups("images in more than one split", leaks),
         _groups("images that repeat within a split", [group for group in report.groups if len(group.splits) == 1]),
         _first(splits),
-        [_verdict(report)],
+        [report.verdict],
     ]
     return "\n\n".join("\n".join(part) for part in parts if part)
-
-
-def _counts(report: Report) -> str:
-    columns = list(report.splits.values())
-    rows: list[list[str]] = [["", *report.splits]]
-
-    def row(name: str, cells: Sequence[str]) -> None:
-        rows.append([name, *cells])
-
-    row("images", [f"{s.images:,}" for s in columns])
-    row("captions", [f"{s.captions:,}" for s in columns])
-    row("captions per image", [_spread(s.captions_per_image) for s in columns])
-    row("words per caption", [_spread(s.words_per_caption) for s in columns])
-    row("images without captions", [f"{s.without_captions:,}" for s in columns])
-    row("empty captions", [f"{s.empty_captions:,}" for s in columns])
-    row("broken images", [f"{len(s.broken):,}" for s in columns])
-    row("ids named twice", [f"{len(s.repeated_ids):,}" for s in columns])
-    row("exact duplicates", [f"{s.exact_duplicates:,}" for s in columns])
-    row("near duplicates", [f"{s.near_duplicates:,}" for s in columns])
-    for kind in dict.fromkeys(kind for split in columns for kind in split.kinds):
-        row(f"usable, but: {kind}", [f"{split.kinds.get(kind, 0):,}" for split in columns])
-    return table(rows)
-
-
-def _spread(spread: Spread) -> str:
-    if spread.most == 0:
-        return "-"
-    if spread.least == spread.most:
-        return str(spread.least)
-    return f"{spread.least} to {spread.most}, mean {spread.mean:.1f}"
 
 
 def _broken(report: Report) -> list[str]:
@@ -288,18 +267,6 @@ def _first(splits: Mapping[str, Sequence[Example]]) -> list[str]:
             more = f" (and {len(texts) - 1} more)" if len(texts) > 1 else ""
             lines.append(f"  {name}  {example.id}: {first}{more}")
     return ["first images:", *lines]
-
-
-def _verdict(report: Report) -> str:
-    splits = list(report.splits.values())
-    counts = {
-        "broken images": sum(len(split.broken) for split in splits),
-        "empty captions": sum(split.empty_captions for split in splits),
-        "ids named twice": sum(len(split.repeated_ids) for split in splits),
-        "groups of images in more than one split": len(report.leaks),
-    }
-    found = [f"{what} ({number:,})" for what, number in counts.items() if number]
-    return f"to repair: {', '.join(found)}." if found else "nothing to repair."
 
 
 # ``tellapart data convert``: images and captions from one layout to another, without loss.

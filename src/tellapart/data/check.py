@@ -31,6 +31,12 @@ class Spread:
         """That of these numbers."""
         return cls(min(numbers), sum(numbers) / len(numbers), max(numbers)) if numbers else cls()
 
+    def text(self) -> str:
+        """As a table prints it."""
+        if self.most == 0:
+            return "-"
+        return str(self.least) if self.least == self.most else f"{self.least} to {self.most}, mean {self.mean:.1f}"
+
 
 @dataclass(frozen=True)
 class Broken:
@@ -39,6 +45,15 @@ class Broken:
     id: str
     name: str
     why: str
+
+
+@dataclass(frozen=True)
+class Odd:
+    """A usable image that is unusual in some way, such as ``CMYK`` or ``turned by EXIF``."""
+
+    id: str
+    name: str
+    kinds: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -78,6 +93,7 @@ class SplitReport:
         broken: images that cannot be used.
         repeated_ids: ids that more than one image has.
         kinds: unusual things -> number of images.
+        odd: usable images with at least one of them.
         exact_duplicates: images that repeat another one of the split byte for byte.
         near_duplicates: images that look like another one of the split, other than these.
     """
@@ -92,6 +108,7 @@ class SplitReport:
     broken: tuple[Broken, ...]
     repeated_ids: tuple[str, ...]
     kinds: Mapping[str, int]
+    odd: tuple[Odd, ...]
     exact_duplicates: int
     near_duplicates: int
 
@@ -116,8 +133,43 @@ class Report:
     @property
     def clean(self) -> bool:
         """Whether there is nothing to repair: no broken image, empty caption or id named twice, no image in two splits."""
-        faults = [split.broken or split.empty_captions or split.repeated_ids for split in self.splits.values()]
-        return not self.leaks and not any(faults)
+        return not any(self.faults.values())
+
+    @property
+    def faults(self) -> dict[str, int]:
+        """What is to be repaired -> how many."""
+        splits = list(self.splits.values())
+        return {
+            "broken images": sum(len(split.broken) for split in splits),
+            "empty captions": sum(split.empty_captions for split in splits),
+            "ids named twice": sum(len(split.repeated_ids) for split in splits),
+            "groups of images in more than one split": len(self.leaks),
+        }
+
+    @property
+    def verdict(self) -> str:
+        """What is to be repaired, in one sentence."""
+        found = [f"{what} ({number:,})" for what, number in self.faults.items() if number]
+        return f"to repair: {', '.join(found)}." if found else "nothing to repair."
+
+    def counts(self) -> list[list[str]]:
+        """A table of numbers as text: the names of the splits, then one row per kind of number."""
+        columns = list(self.splits.values())
+        shown = {
+            "images": [f"{s.images:,}" for s in columns],
+            "captions": [f"{s.captions:,}" for s in columns],
+            "captions per image": [s.captions_per_image.text() for s in columns],
+            "words per caption": [s.words_per_caption.text() for s in columns],
+            "images without captions": [f"{s.without_captions:,}" for s in columns],
+            "empty captions": [f"{s.empty_captions:,}" for s in columns],
+            "broken images": [f"{len(s.broken):,}" for s in columns],
+            "ids named twice": [f"{len(s.repeated_ids):,}" for s in columns],
+            "exact duplicates": [f"{s.exact_duplicates:,}" for s in columns],
+            "near duplicates": [f"{s.near_duplicates:,}" for s in columns],
+        }
+        for kind in dict.fromkeys(kind for split in columns for kind in split.kinds):
+            shown[f"usable, but: {kind}"] = [f"{split.kinds.get(kind, 0):,}" for split in columns]
+        return [["", *self.splits], *([name, *cells] for name, cells in shown.items())]
 
 
 def check(splits: Mapping[str, Sequence[Example]], *, num_workers: int | None = None) -> Report:
@@ -165,6 +217,11 @@ def _split_report(
         ),
         repeated_ids=tuple(name for name, count in Counter(example.id for example in examples).items() if count > 1),
         kinds=dict(Counter(kind for found in inspected for kind in found.kinds).most_common()),
+        odd=tuple(
+            Odd(example.id, example.image.name, found.kinds)
+            for example, found in zip(examples, inspected, strict=True)
+            if found.kinds and found.broken is None
+        ),
         exact_duplicates=repeated[True],
         near_duplicates=repeated[False],
     )

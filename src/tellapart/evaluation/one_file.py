@@ -7,23 +7,24 @@ import hashlib
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from tellapart.files import write_text
 
 
-def write_page(path: Path, package: str, *, scripts: tuple[str, ...], **values: Any) -> Path:
-    """Write a package's ``page.html`` with its style, plotly.js and its own scripts in it, in one rename; returns its path.
+def write_page(path: Path, package: str, *, scripts: tuple[str, ...] = (), **values: Any) -> Path:
+    """Write a package's ``page.html`` with its style and scripts in it, in one rename; returns its path.
 
     Args:
         path: the HTML file.
         package: where ``page.html``, ``page.css`` and the scripts are; ``one_file.css`` has what all pages share.
-        scripts: files of its own code, in the order in which they run.
+        scripts: files of its own code, in the order in which they run after plotly.js. Without any, plotly.js is left out.
         values: what else the template names.
     """
     import jinja2
 
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True)
-    plotly, script = _plotly(), "".join(_asset(package, name) for name in scripts)
+    plotly, script = _plotly() if scripts else "", "".join(_asset(package, name) for name in scripts)
     page = environment.from_string(_asset(package, "page.html")).render(
         **values,
         style=_asset("tellapart.evaluation", "one_file.css") + _asset(package, "page.css"),
@@ -33,6 +34,16 @@ def write_page(path: Path, package: str, *, scripts: tuple[str, ...], **values: 
     )
     write_text(path, page)
     return path
+
+
+def download(kind: str, text: str) -> str:
+    """A file as an address inside a page, for a link with ``download``.
+
+    Args:
+        kind: its media type, such as ``text/csv``.
+        text: of the file.
+    """
+    return f"data:{kind};charset=utf-8,{quote(text)}"
 
 
 def _asset(package: str, name: str) -> str:

@@ -60,9 +60,14 @@ def colour(row: int) -> str:
     return COLOURS[row % len(COLOURS)]
 
 
+def place_of_marker(row: int) -> int:
+    """Its marker's place in ``MARKERS``: sixty-four rows differ in colour or marker."""
+    return (row + row // len(COLOURS)) % len(MARKERS)
+
+
 def swatch(row: int) -> str:
-    """Its marker."""
-    return SWATCHES[row % len(SWATCHES)]
+    """Its marker as a character."""
+    return SWATCHES[place_of_marker(row)]
 
 
 def evaluation_figures(runs: Sequence[RunView]) -> tuple[list[Figure], list[Figure]]:
@@ -212,7 +217,7 @@ def _trace(row: int, name: str, xs: list[Any], ys: list[float], hover: str) -> d
         "x": xs,
         "y": ys,
         "line": {"color": colour(row), "width": 2},
-        "marker": {"symbol": MARKERS[row % len(MARKERS)], "size": 11 if len(xs) == 1 else 6, "color": colour(row)},
+        "marker": {"symbol": MARKERS[place_of_marker(row)], "size": 11 if len(xs) == 1 else 6, "color": colour(row)},
         "hovertemplate": f"{hover}<extra>{html.escape(name)}</extra>",
     }
 

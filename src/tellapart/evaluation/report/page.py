@@ -7,12 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 from tellapart.data.dataset import CaptionDataset
 from tellapart.evaluation.columns import EVAL_PREFIX, Column, all_columns, main_columns
 from tellapart.evaluation.compare import Comparison, Difference, compare_results
-from tellapart.evaluation.one_file import write_page
+from tellapart.evaluation.one_file import download, write_page
 from tellapart.evaluation.report.curves import (
     colour,
     evaluation_figures,
@@ -122,8 +121,8 @@ def _content(runs: Sequence[RunView], comparison: Comparison) -> dict[str, Any]:
         "verdict": verdict(runs),
         "first": runs[0].name,
         "best": "" if best is None else runs[best].name,
-        "csv": _download("text/csv", sheet.to_csv()),
-        "latex": _download("text/plain", sheet.to_latex()),
+        "csv": download("text/csv", sheet.to_csv()),
+        "latex": download("text/plain", sheet.to_latex()),
         "protocol": comparison.protocol,
         "notes": [(run.name, run.result.protocol.note) for run in runs if run.result.protocol.note],
         "differences": comparison.caption().split("\n")[0] if len(runs) > 1 else "",
@@ -172,11 +171,6 @@ def _table(runs: Sequence[RunView], comparison: Comparison, columns: list[Column
         lasting = sum(alarm.lasting for alarm in run.alarms)
         rows.append(Row(run.name, colour(number), swatch(number), lasting, cells))
     return Table(caption, columns, rows)
-
-
-def _download(kind: str, text: str) -> str:
-    """A file as an address inside the page."""
-    return f"data:{kind};charset=utf-8,{quote(text)}"
 
 
 def _best(column: Column, comparison: Comparison) -> str | None:

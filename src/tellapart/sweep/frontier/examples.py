@@ -10,11 +10,11 @@ from typing import Any
 from tellapart.data.dataset import CaptionDataset
 from tellapart.errors import UsageError
 from tellapart.evaluation.columns import all_columns, describe, main_columns
-from tellapart.evaluation.report.curves import COLOURS, MARKERS, SWATCHES
+from tellapart.evaluation.report.curves import MARKERS, colour, place_of_marker, swatch
 from tellapart.evaluation.report.pictures import data_uri
 from tellapart.metrics.curves import t_interval
-from tellapart.sweep.frontier.readings import CONFIDENCE, band, first_recalls, naturalness, recalls
-from tellapart.sweep.frontier.tables import TITLES, present
+from tellapart.sweep.frontier.readings import CONFIDENCE, band, best_point, first_recalls, naturalness, recalls
+from tellapart.sweep.frontier.tables import TITLES, present, starts, verdict
 from tellapart.sweep.records import START, Curve, Point, Training, metric_keys, values
 
 
@@ -34,14 +34,22 @@ def page_data(curves: Sequence[Curve], dataset: CaptionDataset | None, *, images
     keys = metric_keys(curves)
     x, y = naturalness(keys), recalls(keys)
     ids = _chosen(curves, images, seed)
+    shown = {"x": (x or [""])[0], "y": (first_recalls(keys) or [""])[-1]}
+    best = best_point(curves, present(curves)[0], shown["x"], shown["y"]) if present(curves) else None
     return {
         "x": x,
         "y": y,
-        "shown": {"x": (x or [""])[0], "y": (first_recalls(keys) or [""])[-1]},
+        "shown": shown,
+        "best": best,
+        "verdict": "" if best is None else verdict(curves, *best, shown["x"], shown["y"]),
         "checkpoints": {name: TITLES[name] for name in present(curves)},
         "main": [column.key for column in main_columns(keys)],
         "columns": {column.key: _column(column.key) for column in all_columns(keys)},
         "curves": [_curve(curve, number, ids, x, y) for number, curve in enumerate(curves)],
+        "starts": [
+            {"curve": next(i for i, curve in enumerate(curves) if curve.start == point.trainings), "label": label}
+            for label, point in starts(curves)
+        ],
         "images": [_image(dataset, image_id) for image_id in ids],
         "confidence": f"{100 * CONFIDENCE:g} %",
     }
@@ -73,12 +81,14 @@ def _image(dataset: CaptionDataset | None, image_id: str) -> dict[str, Any]:
 def _curve(curve: Curve, number: int, ids: Sequence[str], x: Sequence[str], y: Sequence[str]) -> dict[str, Any]:
     bands = {name: {f"{a} {b}": _rounded(band(curve, name, a, b)) for a in x for b in y} for name in present([curve])}
     about = {name: getattr(curve, name) for name in ("label", "method", "recipe", "knob")}
-    look = {
-        "colour": COLOURS[number % len(COLOURS)],
-        "marker": MARKERS[number % len(MARKERS)],
-        "swatch": SWATCHES[number % len(SWATCHES)],
-    }
-    points = [_point(point, ids, present([curve])) for point in curve.points]
+    look = {"colour": colour(number), "marker": MARKERS[place_of_marker(number)], "swatch": swatch(number)}
+    points = [
+        {
+            **_point(point, ids, present([curve])),
+            "changes": {name: _changes(point, name, curve.start) for name in present([curve])},
+        }
+        for point in curve.points
+    ]
     start = _point(Point({}, curve.start), ids, [START]) if curve.start else None
     return {**about, **look, "points": points, "start": start, "bands": bands}
 
@@ -97,6 +107,19 @@ def _means(point: Point, checkpoint: str) -> dict[str, tuple[float, float | None
     keys = metric_keys([Curve("", "", "", None, (point,))])
     found = {key: values(point, checkpoint, key) for key in keys}
     return {key: t_interval(each, CONFIDENCE) for key, each in found.items() if each}
+
+
+def _changes(point: Point, checkpoint: str, start: Sequence[Training]) -> dict[str, tuple[float, float | None]]:
+    """Metric -> mean difference from the start model of the same seed, and half the width of its t-interval over seeds."""
+    by_seed = {training.seed: training for training in start}
+    found: dict[str, list[float]] = {}
+    for training in point.trainings if start else ():
+        before = by_seed.get(training.seed, start[0]).checkpoints[START].metrics
+        after = training.checkpoints[checkpoint].metrics if checkpoint in training.checkpoints else {}
+        for key in after.keys() & before.keys():
+            if math.isfinite(after[key] - before[key]):
+                found.setdefault(key, []).append(after[key] - before[key])
+    return {key: t_interval(each, CONFIDENCE) for key, each in found.items()}
 
 
 def _training(training: Training, ids: Sequence[str]) -> dict[str, Any]:

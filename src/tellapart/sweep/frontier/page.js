@@ -2,10 +2,11 @@
 (function () {
   const data = JSON.parse(document.getElementById("data").textContent);
   const picture = document.getElementById("picture"), panel = document.getElementById("panel");
+  const examples = document.getElementById("examples");
   const choice = (id) => document.getElementById(id).value;
   const shade = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
   const escaped = (text) => String(text).replace(/[&<>"']/g, (letter) => `&#${letter.charCodeAt(0)};`);
-  const buttons = Array.from(document.querySelectorAll("#points button"));
+  const buttons = Array.from(document.querySelectorAll("#buttons button"));
   let shown = null, pinned = false;
 
   // Captions and labels only ever become text nodes: nothing in them is read as HTML.
@@ -22,10 +23,10 @@
 
   const pointOf = (at) => at.point < 0 ? data.curves[at.curve].start : data.curves[at.curve].points[at.point];
   const checkpointOf = (at) => at.point < 0 ? "start" : choice("checkpoint");
-  const title = (at) => `${data.curves[at.curve].label}: ${at.point < 0 ? "start model" : pointOf(at).label}`;
+  const title = (at) => at.point < 0 ? data.starts.find((start) => start.curve === at.curve).label : `${data.curves[at.curve].label}: ${pointOf(at).label}`;
 
   function marks() {
-    const x = choice("across"), y = choice("up"), name = choice("checkpoint"), traces = [], starts = new Set();
+    const x = choice("across"), y = choice("up"), name = choice("checkpoint"), traces = [];
     const scaled = (key, value) => value * data.columns[key].scale;
     const hover = (at, seed) => `${escaped(title(at))}${seed === null ? "" : `, seed ${seed}`}<br>` +
       `${escaped(data.columns[x].label)} %{x:.${data.columns[x].digits}f}<br>${escaped(data.columns[y].label)} %{y:.${data.columns[y].digits}f}<extra></extra>`;
@@ -50,12 +51,10 @@
       traces.push(trace(small, { mode: "markers", marker: { color: curve.colour, size: 6, opacity: 0.5 } }));
       traces.push(trace(large, { mode: curve.knob ? "lines+markers" : "markers", line: { color: curve.colour, width: 2 },
         marker: { color: curve.colour, symbol: curve.marker, size: 11 } }));
-      const means = curve.start && curve.start.means.start;
+      const means = data.starts.some((start) => start.curve === number) && curve.start.means.start;
       if (means && x in means && y in means) {
         const spot = [scaled(x, means[x][0]), scaled(y, means[y][0]), { curve: number, point: -1, order: 0 }, null];
-        if (!starts.has(String(spot.slice(0, 2)))) traces.push(trace([spot], { mode: "markers",
-          marker: { color: shade("--ink"), symbol: "cross-thin-open", size: 13, line: { width: 2 } } }));
-        starts.add(String(spot.slice(0, 2)));
+        traces.push(trace([spot], { mode: "markers", marker: { color: shade("--ink"), symbol: "cross-thin-open", size: 13, line: { width: 2 } } }));
       }
     });
     return traces.concat(ring(x, y, scaled));
@@ -80,19 +79,31 @@
   }
 
   function metricTable(at, training) {
-    const name = checkpointOf(at), means = pointOf(at).means[name] || {}, start = data.curves[at.curve].start;
-    const own = training ? (training.checkpoints[name] || { metrics: {} }).metrics : {};
+    const name = checkpointOf(at), point = pointOf(at), means = point.means[name] || {}, start = data.curves[at.curve].start;
+    const own = training ? (training.checkpoints[name] || { metrics: {} }).metrics : {}, trained = at.point >= 0;
+    const number = (...children) => make("td", { className: "number" }, ...children);
     const line = (key) => make("tr", {}, make("th", { scope: "row", textContent: data.columns[key].label, title: data.columns[key].about }),
-      make("td", { className: "number", textContent: start ? spread(key, start.means.start[key]) : "-" }),
-      make("td", { className: "number", textContent: spread(key, means[key]) }),
-      make("td", { className: "number", textContent: printed(key, own[key]) }));
-    const table = (keys) => make("div", { className: "scroll", tabIndex: 0 }, make("table", {},
-      make("thead", {}, make("tr", {}, ...["metric", "start model", "this point", training ? `seed ${training.seed}` : "seed"].map(
+      number(make("span", { className: "value", textContent: spread(key, means[key]) }), trained ? change(key, (point.changes[name] || {})[key]) : null),
+      trained ? number(start ? spread(key, start.means.start[key]) : "-") : null,
+      number(printed(key, own[key])));
+    const heads = ["metric", "this point", trained ? "start model" : null, training ? `seed ${training.seed}` : "seed"].filter((heading) => heading !== null);
+    const table = (keys, about) => make("div", { className: "scroll", tabIndex: 0, role: "region", ariaLabel: about }, make("table", {},
+      make("thead", {}, make("tr", {}, ...heads.map(
         (heading, place) => make("th", { scope: "col", textContent: heading, className: place ? "number" : "" })))),
       make("tbody", {}, ...keys.map(line))));
     const measured = Object.keys(data.columns).filter((key) => key in means), first = measured.filter((key) => data.main.includes(key));
     const others = measured.filter((key) => !first.includes(key));
-    return [table(first), others.length ? make("details", {}, make("summary", { textContent: `${others.length} more metrics` }), table(others)) : null];
+    return [table(first, "Main metrics"), others.length ? make("details", {}, make("summary", { textContent: `${others.length} more metrics` }), table(others, "More metrics")) : null];
+  }
+
+  // Better or worse only where the interval over seeds excludes zero, as an arrow for readers who do not see the colour.
+  function change(key, found) {
+    if (!found) return null;
+    const [mean, half] = found, clear = half !== null && Math.abs(mean) > half && data.columns[key].better;
+    const good = mean * data.columns[key].better > 0, text = printed(key, Math.abs(mean));
+    return make("span", { className: "difference" + (clear ? good ? " good" : " bad" : ""),
+      title: half === null ? "one seed" : `± ${printed(key, half)} (${data.confidence} t-interval over seeds)`,
+      textContent: (clear ? good ? "▲ " : "▼ " : "") + (mean < 0 ? "−" : "+") + text });
   }
 
   function example(image, place, at, training) {
@@ -107,7 +118,7 @@
       make("ul", { className: "references" }, ...image.references.map((text) => make("li", { dir: "auto", textContent: text })))) : null;
     const shownImage = image.source ? make("img", { src: image.source, alt: `Image ${image.id}`, className: image.pixelated ? "pixelated" : "" }) : null;
     return make("div", { className: "example" }, shownImage,
-      make("div", { className: "said" }, make("h4", { textContent: image.id }), make("dl", {}, ...lines), references));
+      make("div", { className: "said" }, make("h3", { className: "note", textContent: image.id }), make("dl", {}, ...lines), references));
   }
 
   function show(at) {
@@ -124,9 +135,12 @@
     const held = training && training.checkpoints[name], curve = data.curves[at.curve];
     const about = at.point < 0 ? "before any training" : !held ? "was not measured" : `${data.checkpoints[name]}, step ${held.step}; method ${curve.method}, ${curve.recipe}`;
     const failed = Object.entries(point.failed).map(([seed, why]) => make("p", { className: "note", textContent: `Seed ${seed} failed: ${why}` }));
-    panel.replaceChildren(make("h3", { textContent: title(at) }), make("p", { className: "note", textContent: about }), ...failed,
-      make("div", { className: "seeds" }, ...seeds), ...metricTable(at, training).filter(Boolean),
-      ...(held ? data.images.map((image, place) => example(image, place, at, training)) : []));
+    panel.replaceChildren(make("h2", { textContent: title(at) }), make("p", { className: "note", textContent: about }), ...failed,
+      make("div", { className: "seeds" }, ...seeds), ...metricTable(at, training).filter(Boolean));
+    if (examples) {
+      examples.replaceChildren(...(held ? data.images.map((image, place) => example(image, place, at, training)) : []));
+      document.getElementById("whose").textContent = `Shown: ${title(at)}.`;
+    }
     draw();
   }
 
@@ -155,5 +169,7 @@
     picture.on("plotly_click", (event) => { const at = aimed(event); if (at) keep(at); });
     picture.on("plotly_hover", (event) => { const at = aimed(event); if (at && !pinned && !same(at, shown)) show(at); });
   }
-  if (buttons.length) show({ curve: Number(buttons[0].dataset.curve), point: Number(buttons[0].dataset.point), order: 0 });
+  const first = buttons.find((button) => button.dataset.point !== "-1") || buttons[0];
+  if (data.best) show({ curve: data.best[0], point: data.best[1], order: 0 });
+  else if (first) show({ curve: Number(first.dataset.curve), point: Number(first.dataset.point), order: 0 });
 })();

@@ -16,6 +16,7 @@ def write_page(
     data: Mapping[str, Any],
     *,
     title: str,
+    csv: str,
     protocol: str,
     tables: Sequence[Table],
     point_tables: Sequence[Table],
@@ -27,6 +28,7 @@ def write_page(
         path: the HTML file.
         data: of the picture and the panel next to it, as ``page_data`` gives them. Captions in it are shown as text.
         title: heading of the page.
+        csv: every evaluation, for download.
         protocol: how everything was measured.
         tables: what is read off the curves.
         point_tables: every point's numbers.
@@ -37,6 +39,7 @@ def write_page(
         "tellapart.sweep.frontier",
         scripts=("page.js",),
         title=title,
+        csv=one_file.download("text/csv", csv),
         protocol=protocol,
         how_read=HOW_READ,
         data=data,

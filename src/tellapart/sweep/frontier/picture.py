@@ -9,7 +9,7 @@ from typing import Any
 
 from tellapart.errors import UsageError
 from tellapart.evaluation.columns import describe
-from tellapart.evaluation.report.curves import COLOURS
+from tellapart.evaluation.report.curves import colour, place_of_marker
 from tellapart.files import beside
 from tellapart.sweep.frontier.readings import band, first_recalls, naturalness
 from tellapart.sweep.frontier.tables import TITLES, starts
@@ -95,19 +95,19 @@ def save(figure: Any, path: Path) -> list[Path]:
 def _panel(panel: Any, curves: Sequence[Curve], checkpoint: str, x: str, y: str) -> None:
     across, up = describe(x), describe(y)
     for number, curve in enumerate(curves):
-        colour, marker = COLOURS[number % len(COLOURS)], MARKERS[number % len(MARKERS)]
+        shade, marker = colour(number), MARKERS[place_of_marker(number)]
         drawn = band(curve, checkpoint, x, y)
         if drawn:
             places, low, high = zip(*drawn, strict=True)
             scaled = ([value * up.scale for value in side] for side in (low, high))
-            panel.fill_between([p * across.scale for p in places], *scaled, color=colour, alpha=0.15, linewidth=0)
+            panel.fill_between([p * across.scale for p in places], *scaled, color=shade, alpha=0.15, linewidth=0)
         for seed in curve.seeds(checkpoint):
             xs, ys = curve.path(checkpoint, seed, x, y)
-            panel.plot(*_printed(xs, ys, x, y), marker, color=colour, markersize=2.5, alpha=0.45, linestyle="none")
+            panel.plot(*_printed(xs, ys, x, y), marker, color=shade, markersize=2.5, alpha=0.45, linestyle="none")
         means = [_mean(point, checkpoint, x, y) for point in curve.points]
         xs, ys = [m[0] for m in means if m], [m[1] for m in means if m]
         label = curve.label.replace("$", r"\$")  # else read as mathematics
-        panel.plot(*_printed(xs, ys, x, y), marker=marker, color=colour, markersize=5.5, linewidth=1.4, label=label)
+        panel.plot(*_printed(xs, ys, x, y), marker=marker, color=shade, markersize=5.5, linewidth=1.4, label=label)
     for _, point in starts(curves):
         mean = _mean(point, START, x, y)
         if mean:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from tellapart.evaluation.columns import Column, describe, listener_metric
 from tellapart.metrics.curves import crossings, interpolate, t_interval
-from tellapart.sweep.records import Curve
+from tellapart.sweep.records import Curve, Point, values
 
 CONFIDENCE = 0.95
 
@@ -125,6 +125,47 @@ def first_recalls(keys: Sequence[str]) -> list[str]:
 def naturalness(keys: Sequence[str]) -> list[str]:
     """The metrics of how captions read among ``keys``."""
     return [key for key in NATURALNESS if key in keys]
+
+
+def best_point(curves: Sequence[Curve], checkpoint: str, x: str, y: str) -> tuple[int, int] | None:
+    """``(curve, point)`` with the best compromise between two metrics: the point nearest to the best value of both.
+
+    Each metric is scaled to the range of all points' means over seeds; the distance is Euclidean (compromise programming, Zeleny
+    1973). A metric without a better direction, or with the same value everywhere, does not count. None where no point has both
+    metrics, or neither metric counts.
+
+    Args:
+        curves: of all methods.
+        checkpoint: ``selected`` or ``last``.
+        x: name of one metric.
+        y: name of the other.
+
+    Example:
+        >>> best_point(read_curves(Path("runs/frontier")), "selected", "CIDEr", "judge_R@1")
+        (0, 2)
+    """
+    means = {
+        (i, j): tuple(math.fsum(found) / len(found) for found in both)
+        for i, curve in enumerate(curves)
+        for j, point in enumerate(curve.points)
+        if all(both := _both(point, checkpoint, x, y))
+    }
+    losses = [_losses([mean[axis] for mean in means.values()], describe(key).better) for axis, key in enumerate((x, y))]
+    if not means or not any(map(any, losses)):
+        return None
+    distances = [math.hypot(*pair) for pair in zip(*losses, strict=True)]
+    return list(means)[distances.index(min(distances))]
+
+
+def _both(point: Point, checkpoint: str, x: str, y: str) -> tuple[list[float], list[float]]:
+    return values(point, checkpoint, x), values(point, checkpoint, y)
+
+
+def _losses(means: Sequence[float], better: int) -> list[float]:
+    """``[n]``: distance from the best value as a share of the range, 0 to 1; zeros where nothing is better."""
+    signed = [mean * better for mean in means]
+    width = max(signed, default=0.0) - min(signed, default=0.0)
+    return [(max(signed) - value) / width if width else 0.0 for value in signed]
 
 
 def levels(curves: Sequence[Curve], checkpoint: str, key: str) -> list[float]:

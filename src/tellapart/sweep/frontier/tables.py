@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -140,6 +142,47 @@ def points_table(curves: Sequence[Curve], checkpoint: str) -> Table:
             rows.append([f"{curve.label}: {point.label()}", _count(point, checkpoint), *cells])
     title = f"Every point ({TITLES[checkpoint]})"
     return Table(title, ["point", "seeds", *(column.label for column in columns)], rows)
+
+
+def verdict(curves: Sequence[Curve], curve: int, point: int, x: str, y: str) -> str:
+    """The best compromise in one sentence, with its means at the first checkpoint and those of its start model.
+
+    Args:
+        curves: of all methods.
+        curve: place of the best point's curve.
+        point: its place on the curve.
+        x: metric of caption quality.
+        y: recall metric.
+    """
+    best, start = curves[curve].points[point], Point({}, curves[curve].start)
+    figures = []
+    for key in (y, x):
+        column, now, before = describe(key), values(best, present(curves)[0], key), values(start, START, key)
+        told = f"{column.label} {column.text(t_interval(now)[0])}"
+        figures.append(f"{told} (start model {column.text(t_interval(before)[0])})" if before else told)
+    seeds = len(best.trainings)
+    return (
+        f"Best compromise between {describe(y).label} and {describe(x).label}: {curves[curve].label}, {best.label()}. "
+        f"{', '.join(figures)}; {seeds} seed{'s' if seeds > 1 else ''}."
+    )
+
+
+def to_csv(curves: Sequence[Curve]) -> str:
+    """One row per evaluation: curve, options of the grid, seed, checkpoint, step, then every metric by its name in
+    ``metrics.json``, on the stored scale, unrounded; start models once."""
+    keys = metric_keys(curves)
+    options = list(dict.fromkeys(key for curve in curves for point in curve.points for key in point.settings))
+    written = io.StringIO()
+    writer = csv.writer(written, lineterminator="\n")
+    writer.writerow(["curve", *options, "seed", "checkpoint", "step", *keys])
+    each = starts(curves) + [(curve.label, point) for curve in curves for point in curve.points]
+    for label, point in each:
+        settings = [point.settings.get(key) for key in options]
+        for training in point.trainings:
+            for checkpoint, measured in training.checkpoints.items():
+                numbers = [measured.metrics.get(key) for key in keys]
+                writer.writerow([label, *settings, training.seed, checkpoint, measured.step, *numbers])
+    return written.getvalue()
 
 
 def starts(curves: Sequence[Curve]) -> list[tuple[str, Point]]:

@@ -12,10 +12,10 @@ from tellapart.sweep.frontier.examples import page_data
 from tellapart.sweep.frontier.page import write_page
 from tellapart.sweep.frontier.picture import draw
 from tellapart.sweep.frontier.readings import CONFIDENCE
-from tellapart.sweep.frontier.tables import HOW_READ, TITLES, Table, fixed_readings, points_table, present
+from tellapart.sweep.frontier.tables import HOW_READ, TITLES, Table, fixed_readings, points_table, present, to_csv
 from tellapart.sweep.records import FRONTIER_FILE, Curve, metric_keys, require_comparable, write_curves
 
-PAGE_FILE, TABLES_FILE = "frontier.html", "frontier.md"
+PAGE_FILE, TABLES_FILE, CSV_FILE = "frontier.html", "frontier.md", "frontier.csv"
 NAMES = {"selected": "frontier", "last": "frontier-last"}
 """Checkpoint -> the picture's name."""
 
@@ -31,7 +31,7 @@ def write_frontier(
     title: str = "The frontier of recall and naturalness",
     picture: bool = True,
 ) -> Path:
-    """Write ``frontier.md``, ``.json``, ``.html`` and, of each checkpoint, ``.png`` and ``.svg``; returns the page's path.
+    """Write ``frontier.md``, ``.csv``, ``.json``, ``.html`` and, per checkpoint, ``.png`` and ``.svg``; returns the page's path.
 
     Args:
         folder: to write to.
@@ -63,10 +63,12 @@ def write_frontier(
     write_curves(folder / FRONTIER_FILE, curves, further)
     pictures = present(curves) if picture else []
     write_text(folder / TABLES_FILE, _markdown(title, protocol, failures, pictures, tables, points))
+    write_text(folder / CSV_FILE, to_csv(curves))
     page = write_page(
         folder / PAGE_FILE,
         page_data(curves, dataset, images=images, seed=seed),
         title=title,
+        csv=to_csv(curves),
         protocol=protocol,
         tables=tables,
         point_tables=points,

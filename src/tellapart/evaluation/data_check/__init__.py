@@ -1,0 +1,1 @@
+"""What ``tellapart data check`` found, as a page of pictures."""
