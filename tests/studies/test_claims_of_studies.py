@@ -1,4 +1,4 @@
-"""What the pages on the world, WTF-RL, SLE and VLRM expect, decided on numbers made by hand; nothing is trained."""
+"""What pages of results expect, decided on numbers made by hand; nothing is trained."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from sweep.study_fakes import STUDIES, finish, module, study_of
 from tellapart.sweep.study_file import read_study
 
-world, wtf_rl, sle, vlrm = (module(name) for name in ("world", "wtf_rl", "sle", "vlrm"))
+world, wtf_rl, sle, vlrm, truth = (module(name) for name in ("world", "wtf_rl", "sle", "vlrm", "truth"))
 
 
 def val(row, task):
@@ -49,6 +49,39 @@ def test_the_world(tmp_path, monkeypatch):
     assert "xe 150.0 ± 0.0; scst-CIDEr 200.0 ± 0.0" in claims[4].evidence
     monkeypatch.setattr(study, "interval", lambda *_, **__: (-0.1, 3.0))
     assert not [*world.claims(study)][3].holds
+
+
+@pytest.mark.parametrize(
+    ("row", "changed", "holds"),
+    [
+        ("truth", {}, [True, False, True, True, False, True]),
+        ("truth", {"truthful": 98.0}, [True, True, True, True, True, False]),
+        ("truth", {"grammatical": 98.0}, [False, False, True, True, False, True]),
+        (truth.SEARCHED, {"truthful": 97.4}, [True, False, False, True, False, True]),
+        (truth.SEARCHED, {"exact_recall@1": 70.0}, [True, False, False, True, False, True]),
+        (truth.WORDED, {"CIDEr": 1.8}, [True, False, True, False, False, False]),
+        (truth.WORDED, {"exact_recall@1": 49.0}, [True, False, True, False, False, True]),
+        ("CIDEr-D 0.1", {"exact_recall@1": 80.0, "CIDEr": 2.0}, [True, False, True, True, False, True]),
+        ("without truth", {"exact_recall@1": 55.0, "CIDEr": 2.5}, [True, False, True, True, False, False]),
+    ],
+)
+def test_truth(tmp_path, row, changed, holds):
+    """Bar, goal, search after training, people's wording, and whether a greedy row is ahead in two of three figures."""
+    found = {
+        "xe": {"exact_recall@1": 26.0, "truthful": 98.0, "CIDEr": 1.9},
+        "xe, 10 beams": {"exact_recall@1": 99.0, "truthful": 99.0, "CIDEr": 9.9},
+        truth.SEARCH: {"exact_recall@1": 70.0, "truthful": 97.5, "CIDEr": 1.5},
+        "truth": {"exact_recall@1": 76.0, "truthful": 95.0, "CIDEr": 1.0, "grammatical": 99.8},
+        truth.SEARCHED: {"exact_recall@1": 84.0, "truthful": 97.5, "CIDEr": 0.9},
+        truth.WORDED: {"exact_recall@1": 51.0, "truthful": 97.5, "CIDEr": 2.1},
+    }
+
+    def on_test(shown, task, decoding, point):
+        worst = {"exact_recall@1": 20.0, "truthful": 90.0, "CIDEr": 0.5, "grammatical": 100.0}
+        return worst | found.get(shown, {}) | (changed if shown == row else {})
+
+    study = finish(study_of("truth", tmp_path), val, on_test, selected=60)
+    assert [claim.holds for claim in truth.claims(study)] == holds
 
 
 def test_wtf_rl(tmp_path):

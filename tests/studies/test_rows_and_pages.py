@@ -26,7 +26,7 @@ PLANNED = {
     },
     "sle": {f"{kind} {method}" for kind in ("att2in2", "updown") for method in ("xe", "sll", "sll_me", "sle")},
     "vlrm": {"vlrm, published"},
-    "table": {"xe, 20 beams", "xe, apart"},
+    "table": {"xe, 20 beams", "xe, apart", "dico-truth", "dico-truth+CIDEr"},
     "video": {"xe", "sll", "sll_me", "sle"},
 }
 """Study -> rows that its page does not show yet: they are measured when the page is made again, and then leave this list."""
@@ -44,7 +44,8 @@ def names_in(page: str) -> set[str]:
         head = text.partition("## Where each row's point was chosen")[0].partition("## The recipe of each row")[0]
         cells = re.findall(r"^\| ([^|]+?)(?: \*)? \| [\d.]+ ± ", head, flags=re.MULTILINE)
         return {cell.partition(" (from ")[0] for cell in cells}
-    return set(re.findall(r"^\| ([^|]+) \| (?:selected|last|-) \|", text, flags=re.MULTILINE)) - GIVEN
+    tables = text[text.index("## Test, ") :]  # what models see stands before them
+    return set(re.findall(r"^\| ([^|]+) \| (?:selected|last|-) \|", tables, flags=re.MULTILINE)) - GIVEN
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)

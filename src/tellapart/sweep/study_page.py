@@ -65,7 +65,7 @@ def write_page(
     parts += sections
     if claims:
         parts.append("## What was expected\n\n" + "\n".join(claim.to_markdown() for claim in claims))
-    parts.append(f"## The grid on val (seed {study.seeds[0]})\n\n" + _grid(study))
+    parts += _grid(study)
     write_text(path, "\n\n".join(parts) + "\n")
     return path
 
@@ -167,8 +167,8 @@ def test_table(study: Study, decoding: str, columns: Columns, references: Mappin
     return markdown_table(["row", "point", *(heading for heading, _ in columns.values())], lines)
 
 
-def _grid(study: Study) -> str:
-    """Every point that was tried, the chosen one of each row in bold."""
+def _grid(study: Study) -> list[str]:
+    """Every point that was tried, the chosen one of each row in bold; nothing where no row was searched."""
     lines = []
     for name, row in study.file.rows.items():
         if row.start_of or not (row.grid or not row.test):
@@ -184,4 +184,5 @@ def _grid(study: Study) -> str:
                 [f"**{cell}**" for cell in cells] if setting == chosen and len(study.grid(name)) > 1 else cells
             )
     heads = ["row", "point", "selected step", "R@1", "CIDEr", "grammatical", "last: R@1", "CIDEr", "grammatical"]
-    return markdown_table(heads, lines) + "\n\nIn bold the chosen point of each row."
+    title = f"## The grid on val (seed {study.seeds[0]})"
+    return [f"{title}\n\n{markdown_table(heads, lines)}\n\nIn bold the chosen point of each row."] if lines else []
