@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import os
 import signal
+import tarfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,12 +14,16 @@ from pathlib import Path
 import torch
 
 from tellapart.captioners.base import Captioner
+from tellapart.captioning.collection import Pace
 from tellapart.captioning.read import Read
 from tellapart.captioning.records import Caption, Item
 from tellapart.captioning.serve import Station
+from tellapart.captioning.shards.samples import Reading
+from tellapart.captioning.shards.shard import ShardJob
 from tellapart.data.images import EncodedImage
 from tellapart.errors import UsageError
 from tellapart.types import Batch, Rollout
+from tiny_models import images
 
 
 def items(count: int) -> list[Item]:
@@ -118,3 +124,71 @@ class Scripted(Captioner):
 
     def load_weights(self, folder):
         raise NotImplementedError
+
+
+# Shards of pictures, and stations that open them.
+
+
+def png(number: int) -> bytes:
+    buffer = io.BytesIO()
+    images(3)[number % 3].resize((16, 16)).save(buffer, "png")
+    return buffer.getvalue()
+
+
+def tar(samples: dict[str, dict[str, bytes]]) -> bytes:
+    """A tar in WebDataset's manner."""
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w") as archive:
+        for key, members in samples.items():
+            for ending, data in members.items():
+                member = tarfile.TarInfo(f"{key}.{ending}")
+                member.size = len(data)
+                archive.addfile(member, io.BytesIO(data))
+    return buffer.getvalue()
+
+
+def plain(first: int, count: int) -> bytes:
+    return tar({f"{number:05}": {"png": png(number), "cls": b"7"} for number in range(first, first + count)})
+
+
+def opening(items) -> Read:
+    """Opens every image, as a station with models does."""
+    errors = {}
+    for item in items:
+        try:
+            item.image.open()
+        except UsageError as error:
+            errors[item.id] = str(error)
+    good = [item for item in items if item.id not in errors]
+    return Read(good, Batch([item.id for item in good], [[] for _ in good]) if good else None, errors)
+
+
+OPENING = Station(opening, draw)
+
+
+def shard_job(kind: str = "webdataset", **pace) -> ShardJob:
+    return ShardJob(Reading(), kind, False, Pace(**{"batch_size": 4, "threads": 1, **pace}))
+
+
+def build_opening(rank: int, processes: int) -> Station:
+    return OPENING
+
+
+@dataclass(frozen=True)
+class Deadly:
+    """A station whose process dies once at one image, and always at another."""
+
+    folder: Path
+    once: str
+    always: str
+
+    def __call__(self, rank: int, processes: int) -> Station:
+        def deadly(batch: Batch, described: int) -> list[Caption]:
+            died = self.folder / "died"
+            if self.always in batch.ids or (self.once in batch.ids and not died.exists()):
+                if self.once in batch.ids:
+                    died.write_text("")
+                os.kill(os.getpid(), signal.SIGKILL)
+            return draw(batch, described)
+
+        return Station(opening, deadly)

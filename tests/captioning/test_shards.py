@@ -11,7 +11,6 @@ import tarfile
 import time
 import weakref
 from collections import Counter
-from dataclasses import dataclass
 from pathlib import Path
 
 import fsspec
@@ -19,64 +18,20 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from captioning.captioning_fakes import draw
-from tellapart.captioning.collection import Pace
-from tellapart.captioning.read import Read
+from captioning.captioning_fakes import OPENING, Deadly, build_opening, draw, opening, plain, png, shard_job, tar
 from tellapart.captioning.records import Caption
 from tellapart.captioning.serve import Station
 from tellapart.captioning.shards.launch import ATTEMPTS, Outcome, caption_shards, shards_of, share_of
 from tellapart.captioning.shards.output import CLAIMS, ShardFolder
 from tellapart.captioning.shards.parts import CAPTIONS, Part
-from tellapart.captioning.shards.samples import Reading, sample_of
-from tellapart.captioning.shards.shard import ShardJob, caption_shard, output_name
+from tellapart.captioning.shards.samples import sample_of
+from tellapart.captioning.shards.shard import caption_shard, output_name
 from tellapart.data.remote import folders
 from tellapart.data.remote.folders import Folder
 from tellapart.errors import UsageError
 from tellapart.types import Batch
-from tiny_models import images
 
 SETTINGS = {"captioner": "x (1234)", "seed": 42}
-
-
-def png(number: int) -> bytes:
-    buffer = io.BytesIO()
-    images(3)[number % 3].resize((16, 16)).save(buffer, "png")
-    return buffer.getvalue()
-
-
-def tar(samples: dict[str, dict[str, bytes]]) -> bytes:
-    """A tar in WebDataset's manner."""
-    buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w") as archive:
-        for key, members in samples.items():
-            for ending, data in members.items():
-                member = tarfile.TarInfo(f"{key}.{ending}")
-                member.size = len(data)
-                archive.addfile(member, io.BytesIO(data))
-    return buffer.getvalue()
-
-
-def plain(first: int, count: int) -> bytes:
-    return tar({f"{number:05}": {"png": png(number), "cls": b"7"} for number in range(first, first + count)})
-
-
-def opening(items) -> Read:
-    """Opens every image, as a station with models does."""
-    errors = {}
-    for item in items:
-        try:
-            item.image.open()
-        except UsageError as error:
-            errors[item.id] = str(error)
-    good = [item for item in items if item.id not in errors]
-    return Read(good, Batch([item.id for item in good], [[] for _ in good]) if good else None, errors)
-
-
-STATION = Station(opening, draw)
-
-
-def job(kind: str = "webdataset", **pace) -> ShardJob:
-    return ShardJob(Reading(), kind, False, Pace(**{"batch_size": 4, "threads": 1, **pace}))
 
 
 def members(data: bytes) -> dict[str, bytes]:
@@ -110,7 +65,7 @@ def test_a_shard_keeps_its_name_order_and_bytes(tmp_path, output):
         }
     )
     (tmp_path / "00000.tar").write_bytes(data)
-    part = caption_shard(str(tmp_path / "00000.tar"), STATION, output, job(batch_size=2))
+    part = caption_shard(str(tmp_path / "00000.tar"), OPENING, output, shard_job(batch_size=2))
     written = members(Path(output.folder.at("00000.tar")).read_bytes())
     before = members(data)
     assert {name: written[name] for name in before if not name.endswith((".txt", ".json"))} == {
@@ -129,7 +84,7 @@ def test_a_shard_keeps_its_name_order_and_bytes(tmp_path, output):
 @pytest.mark.parametrize("kind", ["jsonl", "parquet"])
 def test_rows_instead_of_tars(kind, tmp_path, output):
     (tmp_path / "7.tar").write_bytes(plain(0, 40))
-    part = caption_shard(str(tmp_path / "7.tar"), STATION, output, job(kind))
+    part = caption_shard(str(tmp_path / "7.tar"), OPENING, output, shard_job(kind))
     path = Path(output.folder.at(f"7.{kind}"))
     rows = (
         pq.read_table(path).to_pylist() if kind == "parquet" else list(map(json.loads, path.read_text().splitlines()))
@@ -153,7 +108,7 @@ def test_parquet_of_bytes_and_of_paths(column, tmp_path, output):
     pq.write_table(
         pa.table({"image": values, "image_id": [10, 11, 12, 13, 10]}), tmp_path / "t.parquet", row_group_size=2
     )
-    part = caption_shard(str(tmp_path / "t.parquet"), STATION, output, job())
+    part = caption_shard(str(tmp_path / "t.parquet"), OPENING, output, shard_job())
     assert (part.captioned, part.broken) == (3, 2)
     assert "row 4 has no image" in part.errors[0]
     assert "'10' occurs twice" in part.errors[1]
@@ -170,7 +125,7 @@ def test_a_table_in_a_store_names_images_beside_it(memory):
     pq.write_table(pa.table({"file_name": named}), buffer)
     memory.pipe("/bucket/in/t.parquet", buffer.getvalue())
     output = ShardFolder.begin(Folder("memory://bucket/out"), SETTINGS)
-    part = caption_shard("memory://bucket/in/t.parquet", STATION, output, job("jsonl"))
+    part = caption_shard("memory://bucket/in/t.parquet", OPENING, output, shard_job("jsonl"))
     assert (part.captioned, part.broken) == (1, 3)
     row = json.loads(output.folder.read("t.jsonl"))
     assert (row["id"], row["file_name"]) == ("photos/1.png", "memory://bucket/in/photos/1.png")
@@ -181,20 +136,20 @@ def test_a_table_in_a_store_names_images_beside_it(memory):
 def test_the_first_fault_may_end_it(broken, tmp_path, output):
     (tmp_path / "x.tar").write_bytes(tar({"a": {"png": png(0)}, "b": broken, "c": {"png": png(1)}}))
     with pytest.raises(UsageError, match=r"x\.tar"):
-        caption_shards([str(tmp_path / "x.tar")], build, output, job(fail=True), silent)
+        caption_shards([str(tmp_path / "x.tar")], build_opening, output, shard_job(fail=True), silent)
     assert (output.done(), output.failed()) == (set(), {})
 
 
 def test_a_cut_tar_gives_what_stands_before_the_cut(tmp_path, output):
     whole = plain(0, 10)
     (tmp_path / "x.tar").write_bytes(whole[: len(whole) // 2])
-    part = caption_shard(str(tmp_path / "x.tar"), STATION, output, job())
+    part = caption_shard(str(tmp_path / "x.tar"), OPENING, output, shard_job())
     assert 0 < part.captioned < 10
     assert "not a whole tar archive" in str(part.damaged)
     assert Part.from_json(part.as_json()) == part
     (tmp_path / "y.tar").write_bytes(b"no tar" * 1000)
     with pytest.raises(UsageError, match="not a whole tar"):
-        caption_shard(str(tmp_path / "y.tar"), STATION, output, job())
+        caption_shard(str(tmp_path / "y.tar"), OPENING, output, shard_job())
     assert output.done() == {"x.tar"}
     assert not [path for path in Path(output.folder.address).rglob(".*") if path.is_file()], "nothing temporary stays"
 
@@ -215,36 +170,12 @@ def test_memory_holds_a_window_not_a_shard(tmp_path, output, monkeypatch):
     def peak(count: int) -> int:
         live.clear()
         (tmp_path / f"{count}.tar").write_bytes(plain(0, count))
-        part = caption_shard(str(tmp_path / f"{count}.tar"), STATION, output, job(by_size=False))
+        part = caption_shard(str(tmp_path / f"{count}.tar"), OPENING, output, shard_job(by_size=False))
         assert part.captioned == count
         return live["most"]
 
     assert peak(60) <= 40
     assert peak(600) <= 40
-
-
-def build(rank: int, processes: int) -> Station:
-    return STATION
-
-
-@dataclass(frozen=True)
-class Deadly:
-    """A station whose process dies once at one image, and always at another."""
-
-    folder: Path
-    once: str
-    always: str
-
-    def __call__(self, rank: int, processes: int) -> Station:
-        def deadly(batch: Batch, described: int) -> list[Caption]:
-            died = self.folder / "died"
-            if self.always in batch.ids or (self.once in batch.ids and not died.exists()):
-                if self.once in batch.ids:
-                    died.write_text("")
-                os.kill(os.getpid(), signal.SIGKILL)
-            return draw(batch, described)
-
-        return Station(opening, deadly)
 
 
 def silent(outcome: Outcome) -> None:
@@ -270,12 +201,12 @@ def shards(tmp_path) -> list[str]:
 def test_a_broken_shard_is_tried_three_times_and_the_rest_goes_on(shards, output, monkeypatch, caplog):
     monkeypatch.setattr("tellapart.captioning.shards.launch.BACK_OFF", 0.001)
     Path(shards[2]).write_bytes(b"x" * 2000)
-    outcome = caption_shards(shards, build, output, job(), silent)
+    outcome = caption_shards(shards, build_opening, output, shard_job(), silent)
     assert (outcome.done, outcome.images, list(outcome.failed)) == (5, 50, ["00002.tar"])
     assert sum("tried again" in record.getMessage() for record in caplog.records) == ATTEMPTS - 1
     assert list(output.failed()) == ["00002.tar"]
     Path(shards[2]).write_bytes(plain(20, 10))
-    outcome = caption_shards(shards, build, output, job(), silent)
+    outcome = caption_shards(shards, build_opening, output, shard_job(), silent)
     assert (outcome.before, outcome.done, output.failed()) == (5, 1, {})
     assert captions_in(output) == [f"{number:05}" for number in range(60)]
 
@@ -284,7 +215,7 @@ def test_nothing_but_failures_ends_it(tmp_path, output):
     for number in range(40):
         (tmp_path / f"{number:05}.tar").write_bytes(b"x" * 2000)
     with pytest.raises(UsageError, match="first 30 tries all failed"):
-        caption_shards(shards_of([str(tmp_path / "*.tar")]), build, output, job(), silent)
+        caption_shards(shards_of([str(tmp_path / "*.tar")]), build_opening, output, shard_job(), silent)
     assert output.failed() == {}
 
 
@@ -302,11 +233,11 @@ def test_a_store_that_fails_now_and_then(memory, monkeypatch):
 
     monkeypatch.setattr(type(memory), "put_file", lambda self, *given, **named: flaky(*given, **named))
     shards = shards_of(["memory://bucket/in"])
-    outcome = caption_shards(shards, build, output, job(), silent)
+    outcome = caption_shards(shards, build_opening, output, shard_job(), silent)
     assert (outcome.done, outcome.failed) == (3, {})
     assert captions_in(output) == [f"{number:05}" for number in range(30)]
     assert not [name for name in memory.find("/bucket/out") if "/." in name], "temporary names were renamed"
-    assert caption_shards(shards, build, output, job(), silent).before == 3
+    assert caption_shards(shards, build_opening, output, shard_job(), silent).before == 3
 
 
 def test_a_put_that_keeps_failing_leaves_no_half_shard(memory, monkeypatch):
@@ -323,7 +254,7 @@ def test_a_put_that_keeps_failing_leaves_no_half_shard(memory, monkeypatch):
         raise ConnectionError("403 for the key qX9-very-secret-value")
 
     monkeypatch.setattr(type(memory), "put_file", broken)
-    outcome = caption_shards(["memory://bucket/in/0.tar"], build, output, job(), silent)
+    outcome = caption_shards(["memory://bucket/in/0.tar"], build_opening, output, shard_job(), silent)
     assert list(outcome.failed) == ["0.tar"]
     assert output.done() == set()
     everything = {name: memory.cat_file(name) for name in memory.find("/bucket/out")}
@@ -345,7 +276,7 @@ def test_processes_that_die_lose_and_double_nothing(shards, output, tmp_path, mo
     monkeypatch.setattr("tellapart.captioning.shards.launch.BACK_OFF", 0.001)
     imports = ("captioning.captioning_fakes", "tellapart.captioning.shards.launch")
     outcome = caption_shards(
-        shards, Deadly(tmp_path, "00013", "00033"), output, job(processes=2, imports=imports), silent
+        shards, Deadly(tmp_path, "00013", "00033"), output, shard_job(processes=2, imports=imports), silent
     )
     assert (tmp_path / "died").exists()
     assert (outcome.done, list(outcome.failed)) == (5, ["00003.tar"])
@@ -364,7 +295,9 @@ def kill_often(shards: list[str], output: ShardFolder, kills: int) -> int:
     for _ in range(kills):
         child = os.fork()
         if not child:
-            caption_shards(shards, lambda rank, processes: Station(opening, slowly), output, job(batch_size=2), silent)
+            caption_shards(
+                shards, lambda rank, processes: Station(opening, slowly), output, shard_job(batch_size=2), silent
+            )
             os._exit(0)
         time.sleep(drawn.uniform(0.02, 0.15))
         os.kill(child, signal.SIGKILL)
@@ -374,7 +307,7 @@ def kill_often(shards: list[str], output: ShardFolder, kills: int) -> int:
 
 def test_kills_of_the_whole_command_lose_and_double_nothing(shards, output):
     assert kill_often(shards, output, 20) >= 4
-    caption_shards(shards, build, output, job(), silent)
+    caption_shards(shards, build_opening, output, shard_job(), silent)
     assert output.done() == {Path(shard).name for shard in shards}
     assert captions_in(output) == [f"{number:05}" for number in range(60)]
     files = [path for path in Path(output.folder.address).rglob("*") if path.is_file() and path.parent.name != CLAIMS]
@@ -386,13 +319,13 @@ def test_a_shard_that_another_process_holds_is_left_to_it(shards, output, tmp_pa
     with output.claim("00001.tar"):
         child = os.fork()
         if not child:
-            (tmp_path / "said").write_text(repr(caption_shards(shards, build, output, job(), silent)))
+            (tmp_path / "said").write_text(repr(caption_shards(shards, build_opening, output, shard_job(), silent)))
             os._exit(0)
         os.waitpid(child, 0)
     said = (tmp_path / "said").read_text()
     assert "done=5" in said
     assert "elsewhere=['00001.tar']" in said
-    assert caption_shards(shards, build, output, job(), silent).done == 1
+    assert caption_shards(shards, build_opening, output, shard_job(), silent).done == 1
 
 
 def test_parts_are_disjoint_and_together_all(shards):
@@ -440,30 +373,30 @@ def test_parts_that_cannot_be(given, environment, sentence):
 
 
 def test_other_settings_are_refused_or_replace(shards, output):
-    caption_shards(shards[:2], build, output, job(), silent)
+    caption_shards(shards[:2], build_opening, output, shard_job(), silent)
     other = {**SETTINGS, "seed": 43}
     with pytest.raises(UsageError, match="was begun with --seed 42, not --seed 43"):
         ShardFolder.begin(output.folder, other)
     again = ShardFolder.begin(output.folder, other, overwrite=True)
     assert again.done() == set()
-    assert caption_shards(shards[:2], build, again, job(), silent).done == 2
+    assert caption_shards(shards[:2], build_opening, again, shard_job(), silent).done == 2
     assert ShardFolder.existing(output.folder).done() == {"00000.tar", "00001.tar"}
 
 
 def test_settings_that_come_back_caption_again(shards, output):
-    caption_shards(shards[:1], build, output, job(), silent)
+    caption_shards(shards[:1], build_opening, output, shard_job(), silent)
     other = ShardFolder.begin(output.folder, {**SETTINGS, "seed": 43}, overwrite=True)
-    caption_shards(shards[:1], build, other, job(), silent)  # replaces the shard
+    caption_shards(shards[:1], build_opening, other, shard_job(), silent)  # replaces the shard
     other.give_up("00001.tar", "it is broken")
     again = ShardFolder.begin(output.folder, SETTINGS, overwrite=True)
     assert (again.done(), again.failed()) == (set(), {})
-    assert caption_shards(shards[:1], build, again, job(), silent).done == 1
+    assert caption_shards(shards[:1], build_opening, again, shard_job(), silent).done == 1
     assert ShardFolder.begin(output.folder, SETTINGS, overwrite=True).done() == {"00000.tar"}
 
 
 @pytest.mark.parametrize("damage", [b"{", b"[]", b"{}", b'{"shard": "x", "flags": 3}'])
 def test_a_damaged_review_part_is_named(shards, output, damage):
-    caption_shards(shards[:1], build, output, job(), silent)
+    caption_shards(shards[:1], build_opening, output, shard_job(), silent)
     part = output.part_name("00000.tar")
     output.folder.write(part, damage)
     with pytest.raises(UsageError, match=f"{part} is damaged: remove it, and caption the shard again"):

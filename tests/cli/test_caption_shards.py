@@ -101,6 +101,9 @@ REFUSED = [
     (["--by_shard", "--output", "x", "--out", "coco"], "choose webdataset, parquet or jsonl"),
     (["--by_shard", "--output", "x", "--price", "2"], "--price is dollars per hour for --plan"),
     (["--by_shard", "--output", "x", "--shard", "3/2"], "counted from 0 to 1"),
+    (["--by_shard", "--output", "x", "--address", "auto"], "give --engine ray"),
+    (["--by_shard", "--output", "x", "--plan", "--engine", "ray"], "--plan measures this machine"),
+    (["--engine", "ray"], "add --by_shard"),
     (["--by_shard", "--output", "in"], "is the folder of the input"),
     (["--by_shard", "--output", "x", "--n", "4"], "say which is kept"),
 ]

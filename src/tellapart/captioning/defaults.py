@@ -31,3 +31,12 @@ LOOKALIKES_PROMPT = (
 
 WEIGHTS = {"truth": 1.0, "likelihood": 0.25, "clip_s": 2.5, "fluency": 1.0}
 """Weights of what candidates are compared by, chosen on val of the built-in world with one start captioner."""
+
+ENDPOINT_KEY = "OPENAI_API_KEY"
+"""Environment variable with the key of an endpoint."""
+
+ENDPOINT_PROMPT = "Describe this image in one sentence."
+"""What an endpoint is asked where neither --prompt nor --style says it."""
+
+IMAGE_SIZE, TIMEOUT = 1024, 120.0
+"""Longest side of images sent to an endpoint, in pixels; and seconds that a request may take."""

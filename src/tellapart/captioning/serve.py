@@ -13,13 +13,17 @@ from tellapart.errors import UsageError
 from tellapart.types import Batch
 
 
+class StationError(UsageError):
+    """Nothing more can be captioned, whatever the image: the run stops, and can be resumed."""
+
+
 @dataclass(frozen=True)
 class Station:
     """Settings of one captioning process.
 
     Args:
         read: images -> their tensors; called in threads.
-        draw: tensors, and how many of the first images are described -> a caption for each of these.
+        draw: tensors, and how many of the first images are described -> a caption for each of these, or why there is none.
     """
 
     read: Callable[[Sequence[Item]], Read]
@@ -52,22 +56,25 @@ def serve(
         journal: where captions are made safe, if anywhere.
         output: what writes an image's own file, if anything.
         threads: that read ahead.
-        fail: stop at the first image that cannot be read.
+        fail: stop at the first image without a caption.
 
     Raises:
-        UsageError: ``fail``, and an image cannot be read.
+        UsageError: ``fail``, and an image has no caption; or nothing more can be captioned.
         OSError: something cannot be written.
     """
     tell([])
     for read in read_ahead(take, station.read, threads=threads):
         drawn = station.draw(read.batch, len(read.items)) if read.batch is not None else []
-        if output is not None:
-            drawn = [output.prepare(item, caption) for item, caption in zip(read.items, drawn, strict=True)]
         broken = [Caption(name, error=error) for name, error in read.errors.items()]
+        broken += [caption for caption in drawn if caption.error is not None]
+        done = [(item, one) for item, one in zip(read.items, drawn, strict=True) if one.error is None]
+        if output is not None:
+            done = [(item, output.prepare(item, caption)) for item, caption in done]
+        drawn = [caption for _, caption in done]
         if journal is not None:
             journal.append([*drawn, *broken])
         if output is not None:
-            for item, caption in zip(read.items, drawn, strict=True):
+            for item, caption in done:
                 output.apply(item, caption)
         tell([*drawn, *broken])
         if broken and fail:

@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from tellapart.captioning.confused import write_confused
-from tellapart.captioning.defaults import LOOKALIKES_PROMPT
+from tellapart.captioning.defaults import ENDPOINT_PROMPT, IMAGE_SIZE, LOOKALIKES_PROMPT, TIMEOUT
 from tellapart.captioning.gate import SEVERITY, Gate, load_openers
 from tellapart.captioning.outputs.base import Output
 from tellapart.captioning.outputs.files import CocoResults, JsonLines, Parquet
@@ -305,6 +305,13 @@ def pace_of(options: CaptionOptions) -> Pace:
     )
 
 
+def _beams(options: CaptionOptions) -> int:
+    """Beams where none are asked for: servers of chat models do not search."""
+    if options.endpoint is not None:
+        return 1
+    return candidates(options) if options.apart else 5
+
+
 def decodings(options: CaptionOptions) -> tuple[Decoding, Decoding]:
     """How captions are drawn first, and when they are drawn again.
 
@@ -317,7 +324,7 @@ def decodings(options: CaptionOptions) -> tuple[Decoding, Decoding]:
     style = style_of(options)
     with as_usage_errors("decoding"):
         searching = Decoding(
-            num_beams=options.num_beams or (candidates(options) if options.apart else 5),
+            num_beams=options.num_beams or _beams(options),
             num_return_sequences=candidates(options) if options.apart and not options.do_sample else 1,
             max_new_tokens=style.max_new_tokens,
             min_new_tokens=style.min_new_tokens,
@@ -337,18 +344,21 @@ def decodings(options: CaptionOptions) -> tuple[Decoding, Decoding]:
 
 def drawing_of(
     options: CaptionOptions,
-    captioner: HuggingFaceCaptioner,
+    captioner: HuggingFaceCaptioner | None,
     listener: Listener | None,
     summarize: Summarizer | None = None,
     apart: Comparison | None = None,
 ) -> Drawing:
-    """How captions are drawn and judged."""
+    """How captions are drawn and judged; of a served model there is no captioner."""
     from tellapart.captioning.draw import Drawing
 
     first, again = decodings(options)
     style = style_of(options)
     openers = tuple(map(tuple, load_openers(options.openers)))
-    asked = captioner.family.prompt if apart is None else apart.asks(captioner)
+    if captioner is None:
+        asked = served_prompt(options)
+    else:
+        asked = captioner.family.prompt if apart is None else apart.asks(captioner)
     clip_s = REWARDS["clip_s"]
     match = None if listener is None else clip_s.load()(listener, **clip_s.fixed)
     return Drawing(
@@ -459,6 +469,8 @@ class BuildStation:
             os.environ["LOCAL_RANK"] = str(rank % max(torch.accelerator.device_count(), 1))
             torch.set_num_threads(max(torch.get_num_threads() // processes, 1))
         options = self.options
+        if options.endpoint is not None:
+            return served_station(options)
         captioner = prompted_captioner(options).to(device())
         options = within_limits(options, captioner)
         features = features_at(options.features)
@@ -476,6 +488,45 @@ class BuildStation:
         reader = Reader(processors, features=by_id, center_crop=center_crops(options), distractors=distractors)
         summarize = None if options.summarize is None else summarizer_of(options, device())
         return Station(reader, Drawer(captioner, drawing_of(options, captioner, listener, summarize, apart)))
+
+
+def served_station(options: CaptionOptions) -> Station:
+    """The station of one process that asks an endpoint; only the models that judge captions are loaded.
+
+    Raises:
+        UsageError: the listener or the language model cannot be used.
+    """
+    from tellapart.captioning.endpoint import Endpoint, EndpointCaptioner, EndpointDrawer
+    from tellapart.captioning.read import Reader
+    from tellapart.captioning.serve import Station
+    from tellapart.recipe.models import device, load_listener
+
+    endpoint = Endpoint(
+        str(options.endpoint),
+        options.captioner,
+        served_prompt(options),
+        image_size=options.endpoint_image_size or IMAGE_SIZE,
+        timeout=options.endpoint_timeout or TIMEOUT,
+        concurrency=options.batch_size,
+    )
+    captioner = EndpointCaptioner(endpoint)
+    processors = {captioner.name: captioner.process}
+    listener = None if options.listener is None else load_listener(options.listener, name="listener")
+    if listener is not None:
+        processors[listener.name] = listener.process
+    summarize = None if options.summarize is None else summarizer_of(options, device())
+    reader = Reader(processors, center_crop=center_crops(options))
+    return Station(reader, EndpointDrawer(captioner, drawing_of(options, None, listener, summarize), device()))
+
+
+def served_prompt(options: CaptionOptions) -> str:
+    """What a served model is asked."""
+    prompt = options.prompt or STYLES[options.style].prompt or ENDPOINT_PROMPT
+    if options.context is None and options.context_extension is None:
+        return prompt
+    from tellapart.captioners.asking import with_context
+
+    return with_context(prompt)
 
 
 def comparison_of(options: CaptionOptions, listener: ClipListener, folder: Path) -> Comparison:

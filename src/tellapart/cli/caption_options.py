@@ -34,7 +34,12 @@ class CaptionOptions:
     """Options of ``tellapart caption``.
 
     Args:
-        captioner: a run of tellapart, a model folder, a Hugging Face id, or a stage of the built-in world.
+        captioner: a run of tellapart, a model folder, a Hugging Face id, or a stage of the built-in world; with --endpoint, the
+            name that the server knows the model by.
+        endpoint: address of an OpenAI-compatible server (vLLM, SGLang) that draws the captions, up to /v1. A key for it is read
+            from the environment (OPENAI_API_KEY).
+        endpoint_image_size: longest side in pixels of images sent to --endpoint; larger ones are made smaller; null takes 1024.
+        endpoint_timeout: seconds that a request to --endpoint may take; null takes 120.
         output: the file or folder to write; - prints one line per image. With --out sidecars, a folder for the sidecars,
             which otherwise are written next to the images.
         out: format of the output; null decides by the ending of --output (.json is coco; .jsonl; .parquet).
@@ -112,12 +117,16 @@ class CaptionOptions:
         suffix: text put after each written caption, unchanged.
         batch_size: images captioned at once; captions do not depend on it.
         num_workers: threads that read images ahead, in each process.
-        num_processes: processes that share the work, each on its own GPU, or on its share of the CPU.
+        num_processes: processes that share the work, each on its own GPU, or on its share of the CPU; with --engine ray, the most
+            actors.
         batch_by_size: put images of similar shape into one batch.
         by_shard: read .tar and .parquet shards one by one and write a shard of the same name for each into --output, a
             folder here or in a store (s3://, gs://, hf://). Several commands can share the work.
         shard: caption part I of N of the shards, I/N with I from 0, with --by_shard; /N takes I from the scheduler; null takes
             both from the variables of SLURM's arrays or torchrun, else all shards.
+        engine: what runs --num_processes workers, with --by_shard: processes of this machine (local), or actors of a Ray cluster
+            (ray; needs tellapart[ray]).
+        address: the Ray cluster for --engine ray, such as auto; null takes RAY_ADDRESS, else starts Ray on this machine.
         plan: with --by_shard, caption 200 images, print images per second of each stage and what the collection costs,
             and write nothing.
         price: dollars per hour of this machine, for --plan.
@@ -132,10 +141,13 @@ class CaptionOptions:
         "tellapart caption photos/ --captioner runs/x --apart --listener world/listener",
         "tellapart caption photos/ --captioner runs/x --n 8 --rerank clip_s --listener world/listener",
         "tellapart caption s3://b/shards --captioner runs/x --by_shard --output s3://b/captions",
+        "tellapart caption s3://b/in --captioner runs/x --by_shard --engine ray --output s3://b/out",
+        "tellapart caption photos/ --endpoint http://localhost:8000/v1 --captioner owner/model",
         "tellapart caption --merge s3://b/captions",
     )
     groups: ClassVar[dict[str, tuple[str, ...]]] = {
         "models": ("captioner", "listener", "features", "dtype", "prompt", "context", "context_extension", "words"),
+        "a served model": ("endpoint", "endpoint_image_size", "endpoint_timeout"),
         "images": ("split", "format", "limit", "center_crop", "on_error"),
         "output": ("output", "out", "overwrite", "existing", "caption_extension", "dry_run"),
         "decoding": (
@@ -169,10 +181,13 @@ class CaptionOptions:
         ),
         "checks of captions": ("gate", "resample", "resample_on", "openers", "min_match", "max_same"),
         "style": ("style", "max_characters", "strip_openers", "prefix", "suffix"),
-        "many shards": ("by_shard", "shard", "plan", "price", "merge"),
+        "many shards": ("by_shard", "shard", "engine", "address", "plan", "price", "merge"),
         "speed": ("batch_size", "num_workers", "num_processes", "batch_by_size"),
     }
     captioner: str
+    endpoint: str | None = None
+    endpoint_image_size: int | None = None
+    endpoint_timeout: float | None = None
     output: str = "-"
     out: Literal["sidecars", "jsonl", "parquet", "webdataset", "coco"] | None = None
     overwrite: bool = False
@@ -237,6 +252,8 @@ class CaptionOptions:
     batch_by_size: bool = True
     by_shard: bool = False
     shard: str | None = None
+    engine: Literal["local", "ray"] = "local"
+    address: str | None = None
     plan: bool = False
     price: float | None = None
     merge: str | None = None
@@ -261,7 +278,11 @@ FREE = frozenset(
         "batch_size",
         "by_shard",
         "dry_run",
+        "address",
         "allow_private",
+        "endpoint",
+        "endpoint_timeout",
+        "engine",
         "format",
         "frames",
         "limit",
@@ -303,6 +324,7 @@ def check(options: CaptionOptions) -> None:
             raise UsageError(f"--{name} is {value}: it must be at least 1.")
     asked_words(options)
     _check_context(options)
+    _check_endpoint(options)
     _check_choice(options)
     if samples(options) and (options.num_beams or 1) > 1:
         raise UsageError(f"--num_beams {options.num_beams} searches, but captions are to be sampled: leave one out.")
@@ -335,6 +357,39 @@ def _check_context(options: CaptionOptions) -> None:
         )
     if options.context_extension is not None:
         _check_extension("context_extension", options.context_extension)
+
+
+NOT_SERVED = ("apart", "features", "no_repeat_ngram_size", "plan")
+"""Options that need the captioner's weights on this machine."""
+
+
+def _check_endpoint(options: CaptionOptions) -> None:
+    """Raise where options do not go with a served model, or are for one that is not given."""
+    if options.endpoint is None:
+        for name in ("endpoint_image_size", "endpoint_timeout"):
+            if getattr(options, name) is not None:
+                raise UsageError(f"--{name} is for a served model: give --endpoint, or leave it out.")
+        return
+    from tellapart.captioning.addresses import check_address
+
+    check_address(options.endpoint)
+    _refuse_unserved(options)
+    for name, least in (("endpoint_image_size", 32), ("endpoint_timeout", 1)):
+        if (value := getattr(options, name)) is not None and not value >= least:
+            raise UsageError(f"--{name} is {value:g}: it must be at least {least}.")
+
+
+def _refuse_unserved(options: CaptionOptions) -> None:
+    """Raise where an option needs the captioner on this machine."""
+    for name in NOT_SERVED:
+        if getattr(options, name):
+            raise UsageError(f"--{name} needs the captioner itself, not an --endpoint: leave one of the two out.")
+    if options.dtype != "float32" and options.summarize is None:
+        raise UsageError(
+            "--dtype is that of models on this machine, and --endpoint serves the captioner: leave it out."
+        )
+    if (options.num_beams or 1) > 1:
+        raise UsageError(f"--num_beams {options.num_beams} cannot be asked of an --endpoint: leave it out.")
 
 
 def _check_apart(options: CaptionOptions) -> None:
@@ -536,7 +591,10 @@ def settings_of(options: CaptionOptions) -> dict[str, Any]:
     from tellapart.recipe.models import captioner_folder, listener_folder
 
     settings = {name: value for name, value in asdict(options).items() if name not in FREE}
-    settings["captioner"] = f"{options.captioner} ({identity(captioner_folder(options.captioner))})"
+    if options.endpoint is None:
+        settings["captioner"] = f"{options.captioner} ({identity(captioner_folder(options.captioner))})"
+    else:
+        settings["captioner"] = f"{options.captioner} (served)"
     if options.listener is not None:
         settings["listener"] = f"{options.listener} ({identity(listener_folder(options.listener))})"
     if options.verifier is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from tellapart.captioning.collection import Pace
     from tellapart.captioning.serve import Build
     from tellapart.captioning.shards.launch import Outcome
+    from tellapart.captioning.shards.pools import MakePool
     from tellapart.captioning.shards.shard import ShardJob
 
 WHOLE_COLLECTION = (
@@ -49,8 +51,9 @@ def check_unsharded(options: CaptionOptions) -> None:
     Raises:
         UsageError: naming the option.
     """
-    for name in ("shard", "plan", "price"):
-        if getattr(options, name):
+    default = CaptionOptions(captioner="")
+    for name in ("shard", "plan", "price", "engine", "address"):
+        if getattr(options, name) != getattr(default, name):
             raise UsageError(f"--{name} is for collections in shards: add --by_shard, or leave it out.")
 
 
@@ -103,8 +106,17 @@ def caption_by_shard(
             advanced[0] = finished
             shown.note(f"{outcome.images / max(outcome.seconds, 1e-9):.1f} images/s")
 
-        outcome = caption_shards(own, build_of(options), output, job, told)
+        outcome = caption_shards(own, build_of(options), output, job, told, _pool(options))
     return _report(outcome, len(own), len(shards), options)
+
+
+def _pool(options: CaptionOptions) -> MakePool | None:
+    """What makes the workers; None for those of this machine."""
+    if options.engine == "local":
+        return None
+    from tellapart.captioning.shards.ray_pool import Actors
+
+    return partial(Actors, address=options.address)
 
 
 def _check(options: CaptionOptions) -> None:
@@ -117,6 +129,10 @@ def _check(options: CaptionOptions) -> None:
         raise UsageError(f"--out {options.out} cannot be written by shard: choose webdataset, parquet or jsonl.")
     if options.price is not None and (not options.plan or options.price < 0):
         raise UsageError("--price is dollars per hour for --plan: give both, and a price of at least 0.")
+    if options.address is not None and options.engine != "ray":
+        raise UsageError("--address is that of a Ray cluster: give --engine ray, or leave it out.")
+    if options.plan and options.engine != "local":
+        raise UsageError("--plan measures this machine: leave --engine out.")
     if options.output == "-" and not options.plan:
         raise UsageError("--by_shard writes a folder: give --output FOLDER, here or in a store.")
 

@@ -246,6 +246,7 @@ PARTS = {
         ("tensorboard",), "report_to=tensorboard is refused; metrics.jsonl is written as ever", "tensorboard"
     ),
     "pillow-heif": Part(("pillow_heif",), "HEIC photos, as of iPhones, count as damaged"),
+    "ray": Part(("ray",), "shards cannot be captioned on a Ray cluster", "ray"),
 }
 """Optional part -> what it is for; every extra of the installation but that for developers is one."""
 

@@ -9,26 +9,22 @@ from __future__ import annotations
 import logging
 import re
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
-from multiprocessing.connection import Connection, wait
-from multiprocessing.process import BaseProcess
 from pathlib import Path
 
-from tellapart.captioning.processes import buried, ended, started
-from tellapart.captioning.serve import Build, Station
+from tellapart.captioning.serve import Build
 from tellapart.captioning.shards.output import ShardFolder
 from tellapart.captioning.shards.parts import Part
+from tellapart.captioning.shards.pools import Died, MakePool, Message, Orders, Pool, Processes, Ready
 from tellapart.captioning.shards.samples import ENDINGS
-from tellapart.captioning.shards.shard import ShardJob, caption_shard, output_name
+from tellapart.captioning.shards.shard import Answer, ShardJob, attempt, output_name
 from tellapart.data.formats.patterns import expand, is_pattern
 from tellapart.data.remote.addresses import file_of, is_web, require_no_password, scheme_of
 from tellapart.data.remote.folders import BACK_OFF, retried
 from tellapart.data.remote.stores import listed
-from tellapart.errors import UsageError, without_secrets
-from tellapart.locks import TakenError
+from tellapart.errors import UsageError
 
 logger = logging.getLogger(__name__)
 
@@ -160,28 +156,6 @@ class Outcome:
         self.damaged += [part.damaged] if part.damaged else []
 
 
-Answer = Part | str | None
-"""What a try gave: the review part, why it failed, or nothing where another process has the shard or had done it."""
-
-
-def attempt(shard: str, station: Station, output: ShardFolder, job: ShardJob) -> Answer:
-    """Try to caption a shard.
-
-    Raises:
-        UsageError: it fails, and ``pace.fail``.
-    """
-    name = output_name(shard, job.kind)
-    try:
-        with output.claim(name):
-            return None if output.is_done(name) else caption_shard(shard, station, output, job)
-    except TakenError:
-        return None
-    except Exception as error:  # whatever is wrong with one shard, the others go on
-        if job.pace.fail:
-            raise
-        return without_secrets(" ".join(str(error).split())) or type(error).__name__
-
-
 @dataclass
 class _Queue:
     """The shards that are left, and how often each was tried."""
@@ -232,8 +206,15 @@ Told = Callable[[Outcome], None]
 """Hears after every shard."""
 
 
-def caption_shards(shards: Sequence[str], build: Build, output: ShardFolder, job: ShardJob, told: Told) -> Outcome:
-    """Caption shards that are not done yet, in ``job.pace.processes`` processes.
+def caption_shards(
+    shards: Sequence[str],
+    build: Build,
+    output: ShardFolder,
+    job: ShardJob,
+    told: Told,
+    pool: MakePool | None = None,
+) -> Outcome:
+    """Caption shards that are not done yet, with ``job.pace.processes`` workers.
 
     A shard that fails, or kills its process, is tried three times in all, and then listed; the others are captioned.
 
@@ -243,6 +224,7 @@ def caption_shards(shards: Sequence[str], build: Build, output: ShardFolder, job
         output: where the captions go.
         job: the settings.
         told: called after every shard.
+        pool: makes the workers; None takes processes of this machine, or this process where one is enough.
 
     Raises:
         UsageError: the models cannot be loaded, every shard fails, or one fails and ``job.pace.fail``.
@@ -252,12 +234,18 @@ def caption_shards(shards: Sequence[str], build: Build, output: ShardFolder, job
     outcome = Outcome(before=len(shards) - len(left))
     queue = _Queue(left, output, job, outcome)
     if left:
-        tries = _here(queue, build) if job.pace.processes == 1 else _Crew(queue, build).tries()
+        tries = _tries(queue, build, pool)
         for shard, answer in tries:
             queue.heard(shard, answer)
             outcome.seconds = time.monotonic() - begun
             told(outcome)
     return outcome
+
+
+def _tries(queue: _Queue, build: Build, pool: MakePool | None) -> Iterator[tuple[str, Answer]]:
+    if pool is None and queue.job.pace.processes == 1:
+        return _here(queue, build)
+    return _Crew(queue, (pool or Processes)(Orders(build, queue.output, queue.job))).tries()
 
 
 def _here(queue: _Queue, build: Build) -> Iterator[tuple[str, Answer]]:
@@ -267,73 +255,75 @@ def _here(queue: _Queue, build: Build) -> Iterator[tuple[str, Answer]]:
         yield shard, attempt(shard, station, queue.output, queue.job)
 
 
-@dataclass
-class _Worker:
-    rank: int
-    process: BaseProcess
-    connection: Connection
-    shard: str | None = None
-
-
 class _Crew:
-    """Processes that are handed a shard at a time; one that dies is replaced while there are shards."""
+    """Workers that are handed a shard at a time, once they have loaded the models; one that dies is replaced.
 
-    def __init__(self, queue: _Queue, build: Build) -> None:
-        self._queue, self._build, self._pace = queue, build, queue.job.pace
-        self._size = min(self._pace.processes, len(queue.left))
-        self._crew: list[_Worker] = []
+    Args:
+        queue: the shards.
+        pool: starts workers and listens to them.
+    """
+
+    def __init__(self, queue: _Queue, pool: Pool) -> None:
+        self._queue, self._pool = queue, pool
+        self._size = min(queue.job.pace.processes, len(queue.left))
+        self._loading, self._idle = set[int](), set[int]()
+        self._busy: dict[int, str] = {}
+        self._failed_starts = Counter[int]()
         self._deaths = 0
 
     def tries(self) -> Iterator[tuple[str, Answer]]:
         try:
-            while True:
+            self._hand_out()
+            while self._busy or self._queue.left:
+                for rank, message in self._pool.wait():
+                    shard = self._busy.pop(rank, None)
+                    answer = self._heard(rank, message)
+                    if shard is not None:
+                        yield shard, answer
                 self._hand_out()
-                busy = [worker for worker in self._crew if worker.shard is not None]
-                if not busy:
-                    return
-                ready = wait([worker.connection for worker in busy])
-                for worker in [worker for worker in busy if worker.connection in ready]:
-                    shard, worker.shard = str(worker.shard), None
-                    yield shard, self._answer(worker)
         finally:
-            ended([(worker.process, worker.connection) for worker in self._crew])
+            self._pool.end()
 
     def _hand_out(self) -> None:
-        missing = sorted(set(range(self._size)) - {worker.rank for worker in self._crew})
-        for rank in missing[: len(self._queue.left)]:
-            orders = (self._build, rank, self._pace.processes, self._queue.output, self._queue.job)
-            self._crew.append(_Worker(rank, *started(_work, orders, self._pace.imports)))
-        for worker in self._crew:
-            if worker.shard is None and self._queue.left:
-                worker.shard = self._queue.next()
-                with suppress(OSError):  # it has just died, which is seen when it is listened to
-                    worker.connection.send(worker.shard)
+        """Give shards to idle workers, and start workers for the others."""
+        while self._idle and self._queue.left:
+            rank = min(self._idle)
+            self._idle.remove(rank)
+            self._busy[rank] = self._queue.next()
+            self._pool.send(rank, self._busy[rank])
+        missing = set(range(self._size)) - self._loading - self._idle - set(self._busy)
+        able = [rank for rank in sorted(missing) if self._failed_starts[rank] < ATTEMPTS]
+        for rank in able[: max(len(self._queue.left) - len(self._loading), 0)]:
+            self._loading.add(rank)
+            self._pool.start(rank)
 
-    def _answer(self, worker: _Worker) -> Answer:
-        try:
-            answer: Answer | Exception = worker.connection.recv()
-        except (EOFError, OSError):
-            self._crew.remove(worker)
+    def _heard(self, rank: int, message: Message) -> Answer:
+        """The answer of a worker, or how it died.
+
+        Raises:
+            UsageError: a worker met something that the user can put right, or workers only die.
+            OSError: a worker could not write.
+        """
+        if isinstance(message, Exception):
+            raise message
+        if isinstance(message, Died):
             self._deaths += 1
-            how = buried(worker.process)
-            if self._deaths >= ATTEMPTS * self._size and not self._queue.outcome.done:
-                raise UsageError(
-                    f"no shard was captioned, and {self._deaths} worker processes died; the last one {how}: give fewer "
-                    "--num_processes or a smaller --batch_size."
-                ) from None
-            return f"its process {how}"
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
+            self._failed_starts[rank] += rank in self._loading
+            self._loading.discard(rank)
+            self._check_deaths(message)
+            return f"its process {message.how}"
+        if rank in self._loading:
+            self._loading.remove(rank)
+            self._failed_starts[rank] = 0
+        self._idle.add(rank)
+        return None if isinstance(message, Ready) else message
 
-
-def _work(build: Build, rank: int, processes: int, output: ShardFolder, job: ShardJob, connection: Connection) -> None:
-    """A worker's life."""
-    try:
-        station = build(rank, processes)
-        while True:
-            connection.send(attempt(connection.recv(), station, output, job))
-    except EOFError:  # nothing more to do
-        return
-    except (UsageError, OSError) as error:
-        connection.send(error)
+    def _check_deaths(self, last: Died) -> None:
+        fruitless = self._deaths >= ATTEMPTS * self._size and not self._queue.outcome.done
+        hopeless = all(self._failed_starts[rank] >= ATTEMPTS for rank in range(self._size))
+        if fruitless or hopeless:
+            what = "no shard was captioned" if fruitless else "no worker process can load the models any more"
+            raise UsageError(
+                f"{what}, and {self._deaths} worker processes died; the last one {last.how}: give fewer --num_processes or a "
+                "smaller --batch_size."
+            )

@@ -12,13 +12,14 @@ from tellapart.captioning.batching import WINDOW, batches
 from tellapart.captioning.collection import Pace
 from tellapart.captioning.read import taking
 from tellapart.captioning.records import Caption, Item
-from tellapart.captioning.serve import Station, serve
+from tellapart.captioning.serve import Station, StationError, serve
 from tellapart.captioning.shards.output import ShardFolder
 from tellapart.captioning.shards.parts import Part
 from tellapart.captioning.shards.samples import DamagedError, Reading, Sample, windows
 from tellapart.captioning.shards.writers import WRITERS, ShardWriter
 from tellapart.data.remote.addresses import file_of
 from tellapart.errors import UsageError, without_secrets
+from tellapart.locks import TakenError
 
 WINDOW_BYTES = 256 * 2**20
 """Bytes of encoded images from which no more samples are read ahead."""
@@ -88,6 +89,31 @@ def caption_shard(address: str, station: Station, output: ShardFolder, job: Shar
         assert not run.waiting, "every image that was handed out has been answered"
         part.seconds = time.monotonic() - started
     return part
+
+
+Answer = Part | str | None
+"""What a try gave: the review part, why it failed, or nothing where another process has the shard or had done it."""
+
+
+def attempt(shard: str, station: Station, output: ShardFolder, job: ShardJob) -> Answer:
+    """Try to caption a shard.
+
+    Raises:
+        UsageError: it fails, and ``pace.fail``.
+        StationError: nothing more can be captioned.
+    """
+    name = output_name(shard, job.kind)
+    try:
+        with output.claim(name):
+            return None if output.is_done(name) else caption_shard(shard, station, output, job)
+    except TakenError:
+        return None
+    except StationError:
+        raise
+    except Exception as error:  # whatever is wrong with one shard, the others go on
+        if job.pace.fail:
+            raise
+        return without_secrets(" ".join(str(error).split())) or type(error).__name__
 
 
 class _Run:

@@ -1,0 +1,187 @@
+"""Captions from a chat server: what is asked, and what happens when it drops, stalls, garbles and refuses."""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import replace
+
+import pytest
+import torch
+from PIL import Image
+
+from captioning.chat_server import Chat, said, serving
+from tellapart.captioning import endpoint as module
+from tellapart.captioning.draw import Drawing
+from tellapart.captioning.endpoint import FRUITLESS, Endpoint, EndpointCaptioner, EndpointDrawer
+from tellapart.captioning.serve import StationError
+from tellapart.errors import UsageError
+from tellapart.types import Batch, Decoding
+
+GREEDY = Decoding(max_new_tokens=12)
+KEY = "test-key-0123456789"
+
+
+@pytest.fixture(autouse=True)
+def short_pauses(monkeypatch):
+    monkeypatch.setattr(module, "BACK_OFF", 0.001)
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def captioner_of(chat: Chat, **options) -> EndpointCaptioner:
+    settings = {"prompt": "Describe it.", "timeout": 1.0, "concurrency": 8, **options}
+    return EndpointCaptioner(Endpoint(chat.url, "qwen", **settings))
+
+
+def batch_of(captioner: EndpointCaptioner, sizes, contexts=()) -> Batch:
+    pictures = [Image.new("RGB", size, (9 * number, 40, 90)) for number, size in enumerate(sizes)]
+    names = [f"i{number}" for number in range(len(sizes))]
+    return Batch(names, [[] for _ in names], {captioner.name: captioner.process(pictures)}, list(contexts))
+
+
+SIZES = [(20 + number, 30) for number in range(12)]
+
+
+@pytest.mark.parametrize(
+    "faults",
+    [(), ("drop",), ("garble", "garble"), (503, 429), ("drop", "garble", 500), ("stall",), ("trickle",)],
+    ids=lambda faults: "-".join(map(str, faults)) or "none",
+)
+def test_every_image_gets_its_own_caption_whatever_the_server_does_first(faults):
+    with serving(Chat(faults=faults)) as chat:
+        captioner = captioner_of(chat)
+        rollout = captioner.generate(batch_of(captioner, SIZES), GREEDY)
+        assert rollout.texts == [said(size) for size in SIZES]
+        assert (rollout.image.tolist(), captioner.failed) == (list(range(12)), {})
+        assert rollout.finished.all()
+        assert len(chat.requests) == 12 * (1 + len(faults))
+
+
+def test_requests_run_at_once_and_no_more_than_asked():
+    with serving(Chat(faults=("stall",), stall=0.3)) as chat:
+        captioner = captioner_of(chat, concurrency=4)
+        captioner.generate(batch_of(captioner, SIZES), GREEDY)
+    assert chat.most == 4
+
+
+def test_what_is_asked():
+    with serving(Chat()) as chat:
+        captioner = captioner_of(chat, prompt="Describe it. Known: {context}.")
+        batch = batch_of(captioner, SIZES[:2], ["a dog", "{context}"])
+        captioner.generate(batch, GREEDY)
+        sampling = Decoding(
+            do_sample=True,
+            num_return_sequences=3,
+            temperature=0.7,
+            top_p=0.9,
+            top_k=5,
+            min_new_tokens=4,
+            max_new_tokens=12,
+        )
+        torch.manual_seed(1)
+        rollout = captioner.generate(batch, sampling)
+        captioner.generate(batch, sampling)
+        torch.manual_seed(2)
+        captioner.generate(batch, sampling)
+    greedy = sorted(chat.requests[:2], key=lambda body: body["messages"][0]["content"][1]["text"])
+    assert [body["messages"][0]["content"][1]["text"] for body in greedy] == [
+        "Describe it. Known: a dog.",
+        "Describe it. Known: {context}.",
+    ]
+    rest = {name: value for name, value in greedy[0].items() if name != "messages"}
+    assert rest == {"model": "qwen", "max_tokens": 12, "n": 1, "temperature": 0.0}
+    rest = {name: value for name, value in chat.requests[2].items() if name not in ("messages", "seed")}
+    assert rest == {
+        **{"model": "qwen", "max_tokens": 12, "n": 3, "temperature": 0.7, "top_p": 0.9, "top_k": 5, "min_tokens": 4}
+    }
+    seeds = [sorted(body["seed"] for body in chat.requests[first : first + 2]) for first in (2, 4, 6)]
+    assert seeds[0] == seeds[1]
+    assert len({*seeds[0], *seeds[2]}) == 4
+    assert rollout.texts == [said(size, number) for size in SIZES[:2] for number in range(3)]
+    assert rollout.image.tolist() == [0, 0, 0, 1, 1, 1]
+
+
+def test_images_are_made_smaller_and_padding_is_not_sent():
+    with serving(Chat()) as chat:
+        captioner = captioner_of(chat, image_size=64)
+        captioner.generate(batch_of(captioner, [(640, 320), (30, 3000), (8, 8)]), GREEDY)
+    assert sorted(picture.size for picture in chat.pictures) == [(1, 64), (8, 8), (64, 32)]
+
+
+def test_an_image_that_the_server_refuses_has_no_caption_and_the_others_have():
+    refused, broken = SIZES[3], SIZES[5]
+    with serving(Chat(always={refused: 400, broken: "garble"})) as chat:
+        captioner = captioner_of(chat)
+        drawer = EndpointDrawer(captioner, Drawing(GREEDY, GREEDY, resample=2), torch.device("cpu"))
+        captions = drawer(batch_of(captioner, SIZES))
+        assert [one.caption for one in captions if one.error is None] == [
+            said(size) for size in SIZES if size not in (refused, broken)
+        ]
+        assert captions[3].error == "i3 has no caption (HTTP 400 not now): run the same command again, or leave it out."
+        assert "an answer" in captions[5].error
+        asked = [picture.size for picture in chat.pictures]
+        assert (asked.count(refused), asked.count(broken)) == (1, module.ATTEMPTS)  # and no new tries of the gate
+        assert captioner.failed == {}
+
+
+def test_a_server_that_answers_nothing_ends_the_run():
+    with serving(Chat(faults=(400,) * 99)) as chat:
+        captioner = captioner_of(chat)
+        with pytest.raises(StationError, match=r"no caption for \d+ images in a row.*HTTP 400 not now"):
+            captioner.generate(batch_of(captioner, [(10 + number, 9) for number in range(FRUITLESS + 5)]), GREEDY)
+
+
+def test_a_server_that_is_not_there():
+    with serving(Chat()) as chat:
+        pass
+    captioner = captioner_of(chat)
+    with pytest.raises(StationError, match=r"cannot be reached .*run the same command again to resume"):
+        captioner.generate(batch_of(captioner, SIZES), GREEDY)
+
+
+def test_the_key_is_sent_and_is_nowhere_else(monkeypatch, caplog):
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    with serving(Chat(key=KEY)) as chat:
+        endpoint = captioner_of(chat).endpoint
+        assert captioner_of(chat).generate(batch_of(captioner_of(chat), SIZES[:1]), GREEDY).texts == [said(SIZES[0])]
+        chat.key = "another"
+        with pytest.raises(
+            StationError, match=r"refuses qwen .HTTP 401 no such key: Bearer .*put its key into"
+        ) as error:
+            captioner_of(chat).generate(batch_of(captioner_of(chat), SIZES[:1]), GREEDY)
+        monkeypatch.setenv("OPENAI_API_KEY", "short")  # which is not masked by its length
+        with pytest.raises(StationError) as short:
+            captioner_of(chat).generate(batch_of(captioner_of(chat), SIZES[:1]), GREEDY)
+    assert "0123456789" not in f"{error.value}{caplog.text}{endpoint}"
+    assert KEY.encode() not in pickle.dumps(endpoint)
+    assert "short" not in str(short.value)
+    monkeypatch.setenv("OPENAI_API_KEY", "two\nlines")
+    with pytest.raises(UsageError, match="OPENAI_API_KEY holds characters") as error:
+        captioner_of(chat)
+    assert "lines" not in str(error.value)
+
+
+def test_a_wrong_path_says_so_at_once():
+    with serving(Chat()) as chat:
+        captioner = captioner_of(chat)
+        captioner.endpoint = replace(captioner.endpoint, url=chat.url + "/v2")
+        with pytest.raises(StationError, match=r"refuses qwen .HTTP 404.*check --endpoint and --captioner"):
+            captioner.generate(batch_of(captioner, SIZES[:1]), GREEDY)
+        assert len(chat.requests) == 1
+
+
+@pytest.mark.parametrize(
+    ("url", "sentence"),
+    [
+        ("http://user:secret@host/v1", "a user, a password or a query"),
+        ("http://host/v1?key=secret", "a user, a password or a query"),
+        ("ftp://host/v1", "write http://HOST:PORT/v1"),
+        ("localhost:8000", "write http://HOST:PORT/v1"),
+        ("http://host:port/v1", "not a valid address"),
+    ],
+)
+def test_addresses_that_are_none(url, sentence):
+    with pytest.raises(UsageError, match=sentence) as error:
+        Endpoint(url, "m", "p")
+    assert "secret" not in str(error.value)
