@@ -197,7 +197,9 @@ def test_which_cluster(address, variable, sentence, monkeypatch):
 
 
 def test_why_an_actor_is_lost():
-    lines = "The actor died because of an error, \x1b[36mray::ShardActor.__init__()\x1b[39m\n  File x\nImportError: no module a.\n"
+    lines = (
+        "The actor died of an error, \x1b[36mray::ShardActor.__init__()\x1b[39m\n  File x\nImportError: no module a.\n"
+    )
     assert _reason(RuntimeError(lines)) == "ImportError: no module a"
     assert _reason(RuntimeError("The actor died unexpectedly.\n\tclass_name: x")) == "The actor died unexpectedly"
 
