@@ -64,7 +64,9 @@ def build(apart: Apart) -> gr.Blocks:
         photos = gr.File(label="Photos", file_count="multiple", file_types=["image"], type="filepath", height=180)
         start = gr.Button("Write captions", variant="primary")
         gallery = gr.Gallery(label="Captions", columns=4, object_fit="contain")
-        table = gr.Dataframe(label="Rivals and margins", headers=HEADINGS, interactive=False, wrap=True, column_widths=WIDTHS)
+        table = gr.Dataframe(
+            label="Rivals and margins", headers=HEADINGS, interactive=False, wrap=True, column_widths=WIDTHS
+        )
         matrix = gr.Dataframe(label="Likeness (cosines of the listener)", interactive=False)
         start.click(run, photos, [gallery, table, matrix], api_name="captions")
     return page

@@ -40,7 +40,7 @@ HANDLING = {
     "one frame": "Read as a clip that does not move.",
     "variable frame rate": "Frames are chosen by time.",
 }
-"""Odd kind, up to its brackets -> how such images are read, and what a person may do."""
+"""Odd kind, without its part in brackets -> how such images are read, and what a person may do."""
 
 
 @dataclass(frozen=True)

@@ -27,11 +27,11 @@ from tellapart.sweep.records import CHECKPOINTS, START, Curve, Point, metric_key
 
 TITLES = {"selected": "selected checkpoint", "last": "last step"}
 
-HOW_READ = f"""Each value of a knob is one point of a curve. Values between points are read on a line between the two neighbours
-in the fixed metric, on each seed's own curve; nothing is extrapolated, so what no two points enclose is "unreached". After ±
-stands half the width of the {100 * CONFIDENCE:g} % Student-t interval over seeds (none for one seed), which knows nothing of
-the choice of images. "(2 of 3 seeds)": the other seeds' curves do not reach the value. ↺: along the knob the curve passes the
-fixed value more than once, and the neighbours in the fixed metric were taken."""
+HOW_READ = f"""Each value of a knob is one point of a curve. Values between points are interpolated linearly between the two
+neighbours in the fixed metric, on each seed's own curve. Nothing is extrapolated: a value that no two points enclose is
+"unreached". The number after ± is half the width of the {100 * CONFIDENCE:g} % Student-t interval over seeds (none for one
+seed). It leaves out the choice of images. "(2 of 3 seeds)": the other seeds' curves do not reach the value. ↺: along the
+knob the curve passes the fixed value more than once, and the neighbours in the fixed metric were taken."""
 
 
 @dataclass(frozen=True)
