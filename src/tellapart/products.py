@@ -65,6 +65,9 @@ class _Product(torch.autograd.Function):
         to_rows = _product(gradient, weight.t(), None) if wants_rows else None
         # In this order the gradient, which may have the vocabulary's width, is read as it lies and not copied.
         to_weight = _product(rows.t(), gradient.t(), None).t() if wants_weight else None
+        if to_weight is not None and weight.is_contiguous():
+            # As the weight lies: sums with other gradients of a tied embedding are otherwise three times as slow.
+            to_weight = to_weight.contiguous()
         return to_rows, to_weight, gradient.sum(dim=0) if wants_bias else None
 
 

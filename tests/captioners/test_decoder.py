@@ -128,7 +128,9 @@ def test_opt_of_either_kind_of_norm_and_width(sizes, monkeypatch):
     decoder, words = Opt(model), torch.randint(4, 40, (3, 9))
     hidden = decoder.placed(model.embed_tokens(words[:, :4]), torch.arange(4))
     image, mask = torch.tensor([0, 2, 2, 1]), torch.arange(5) < torch.tensor([5, 2, 1, 4])[:, None]
-    states, place = read_captions(decoder, Beginning(hidden, 4), model.embed_tokens, image, words[image, 4:], mask)
+    states, place = read_captions(
+        decoder, lambda embed: Beginning(hidden, 4), model.embed_tokens, image, words[image, 4:], mask
+    )
     whole = model(input_ids=words).last_hidden_state[image, 3:-1]
     torch.testing.assert_close(states, whole[place], rtol=0, atol=1e-5)
 

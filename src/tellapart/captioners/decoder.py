@@ -240,7 +240,12 @@ class _Pass:
 
 
 def read_captions(
-    decoder: Decoder, beginning: Beginning, embed: nn.Module, image: Tensor, tokens: Tensor, mask: Tensor
+    decoder: Decoder,
+    begin: Callable[[Rows], Beginning],
+    embed: Rows,
+    image: Tensor,
+    tokens: Tensor,
+    mask: Tensor,
 ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
     """States that predict every word, of all captions in one pass, with gradients.
 
@@ -249,7 +254,7 @@ def read_captions(
 
     Args:
         decoder: in eval mode, or without anything random.
-        beginning: of B images.
+        begin: what the captions of B images follow, given what embeds its words.
         embed: of words.
         image: ``[N]``, the image of each caption.
         tokens: ``[N, T]`` caption tokens.
@@ -260,11 +265,36 @@ def read_captions(
     """
     begins = mask[:, 0].nonzero().squeeze(1)
     row, column = mask[:, 1:].nonzero(as_tuple=True)
+    looked_up = _Together(embed, tokens[row, column])
+    beginning = begin(looked_up)
     together = _Pass(decoder, beginning, image, row, column)
-    words = decoder.placed(embed(tokens[row, column]), beginning.positions(image[row], column))
+    words = decoder.placed(looked_up.words(), beginning.positions(image[row], column))
     first, states = together.run(torch.cat([beginning.hidden.flatten(0, 1), words]))
     place = torch.cat([begins, row]), torch.cat([torch.zeros_like(begins), column + 1])
     return torch.cat([first[image[begins]], states]), place
+
+
+class _Together:
+    """Embeds words of a beginning along with those of captions: each look-up has a gradient as large as the vocabulary.
+
+    Args:
+        embed: of words.
+        tokens: ``[M]``, of the captions.
+    """
+
+    def __init__(self, embed: Rows, tokens: Tensor) -> None:
+        self._embed, self._tokens = embed, tokens
+        self._words: Tensor | None = None
+
+    def __call__(self, start: Tensor) -> Tensor:
+        """Embeddings of ``start [B, S]``."""
+        found = self._embed(torch.cat([start.flatten(), self._tokens]))
+        self._words = found[start.numel() :]
+        return found[: start.numel()].view(*start.shape, -1)
+
+    def words(self) -> Tensor:
+        """``[M, D]`` embeddings of the captions' words."""
+        return self._embed(self._tokens) if self._words is None else self._words
 
 
 class DecoderSteps(Steps):

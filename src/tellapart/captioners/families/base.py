@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
+from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -13,7 +14,7 @@ from torch import Tensor, nn
 from transformers import Cache
 
 from tellapart.captioners.base import Encoded
-from tellapart.captioners.decoder import Beginning, Decoder, DecoderSteps, read_captions
+from tellapart.captioners.decoder import Beginning, Decoder, DecoderSteps, Rows, read_captions
 from tellapart.captioners.steps import CachedSteps, Steps
 from tellapart.errors import UsageError
 from tellapart.lengths import length_tokens
@@ -269,8 +270,14 @@ class Family(ABC):
         """The decoder by its parts; none: this family reads it through its modules, word by word and by length."""
         return None
 
-    def beginning(self, decoder: Decoder, encoded: Encoded) -> Beginning:
-        """What the captions of B images follow; asked only of a family that reads its decoder by its parts."""
+    def beginning(self, decoder: Decoder, encoded: Encoded, embed: Rows) -> Beginning:
+        """What the captions of B images follow; asked only of a family that reads its decoder by its parts.
+
+        Args:
+            decoder: its parts.
+            encoded: states of B images.
+            embed: embeds words, as ``embed`` of the family does.
+        """
         raise NotImplementedError
 
     def steps(self, encoded: Encoded, count: int, longest: int, *, beams: bool = False) -> Steps:
@@ -284,7 +291,7 @@ class Family(ABC):
         """
         if (decoder := self.by_parts()) is None:
             return CachedSteps(self, encoded, count, longest)
-        begun = self.beginning(decoder, encoded)
+        begun = self.beginning(decoder, encoded, self.embed)
         return DecoderSteps(decoder, begun, self.embedding, count=count, longest=longest, beams=beams)
 
     def read_captions(
@@ -304,7 +311,8 @@ class Family(ABC):
         """
         if (decoder := self.by_parts()) is None or decoder.drops:
             return None
-        return read_captions(decoder, self.beginning(decoder, encoded), self.embedding, image, tokens, mask)
+        begin = partial(self.beginning, decoder, encoded)
+        return read_captions(decoder, begin, self.embed, image, tokens, mask)
 
     @abstractmethod
     def teacher_forced(self, tokens: Tensor, encoded: Encoded, image: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ from transformers.masking_utils import create_causal_mask
 
 from tellapart.captioners.base import Encoded
 from tellapart.captioners.blocks import Bert
-from tellapart.captioners.decoder import Decoder
+from tellapart.captioners.decoder import Decoder, Rows
 from tellapart.captioners.families.base import ASKED, Processors, first_given
 from tellapart.captioners.families.prefix import PrefixDecoder
 from tellapart.errors import UsageError
@@ -96,13 +96,13 @@ class Git(PrefixDecoder):
         before = len(self.start) + self._asked(encoded) + first
         return torch.arange(before, before + count, device=image.device).expand(len(image), -1)
 
-    def prefix_embeddings(self, encoded: Encoded) -> Tensor:
+    def prefix_embeddings(self, encoded: Encoded, embed: Rows | None = None) -> Tensor:
         """The projected image, then the start tokens' word embeddings."""
         states = self.project(encoded)
         start = torch.tensor(self.start, device=states.device).expand(len(states), -1)
         if ASKED in encoded.inputs:
             start = torch.cat([start, encoded.inputs[ASKED]], dim=1)
-        words = self.embed(start)
+        words = (embed or self.embed)(start)
         return torch.cat([states.to(words.dtype), words], dim=1)
 
     @property
