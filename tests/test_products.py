@@ -9,7 +9,7 @@ from transformers.pytorch_utils import Conv1D
 
 from tellapart import products
 from tellapart.captioners.fused import FastConv1D, FastLinear, fuse
-from tellapart.products import added, gelu, product
+from tellapart.products import activated, added, product
 
 needs_onednn = pytest.mark.skipif(not products.BUILT, reason="this torch has no oneDNN on this processor")
 
@@ -59,12 +59,12 @@ def test_sums_and_gelu_in_one_operation_are_those_in_two():
     with torch.no_grad():
         plain = functional.linear(rows, weight, bias)
         torch.testing.assert_close(added(to, rows, weight, bias), to + plain, rtol=0, atol=1e-4)
-        fused = gelu(rows / 8, weight, bias)
+        fused = activated(rows / 8, weight, bias, "tanh")
         torch.testing.assert_close(
             fused, functional.gelu(functional.linear(rows / 8, weight, bias), approximate="tanh"), rtol=0, atol=2e-6
         )
     assert added(to, rows, weight.requires_grad_(), bias).requires_grad
-    assert gelu(rows, weight, bias).requires_grad
+    assert activated(rows, weight, bias, "tanh").requires_grad
 
 
 def test_what_does_not_suit_goes_the_usual_way():

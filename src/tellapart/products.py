@@ -8,6 +8,8 @@ always goes. Sums are formed in another order, so values differ in their last bi
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -63,6 +65,9 @@ class _Product(torch.autograd.Function):
         to_rows = _product(gradient, weight.t(), None) if wants_rows else None
         # In this order the gradient, which may have the vocabulary's width, is read as it lies and not copied.
         to_weight = _product(rows.t(), gradient.t(), None).t() if wants_weight else None
+        if to_weight is not None and weight.is_contiguous():
+            # As the weight lies: sums with other gradients of a tied embedding are otherwise three times as slow.
+            to_weight = to_weight.contiguous()
         return to_rows, to_weight, gradient.sum(dim=0) if wants_bias else None
 
 
@@ -93,9 +98,18 @@ def added(to: Tensor, rows: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     return torch.ops.mkldnn._linear_pointwise.binary(rows.contiguous(), to, weight, bias, "add")
 
 
-def gelu(rows: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """GELU in its tanh approximation of ``product(rows [M, K], weight [N, K], bias [N])``, in one operation where no gradient
-    is wanted."""
+ACTIVATIONS: dict[str, tuple[str, str, Callable[[Tensor], Tensor]]] = {
+    "gelu": ("gelu", "none", functional.gelu),
+    "tanh": ("gelu", "tanh", partial(functional.gelu, approximate="tanh")),
+    "relu": ("relu", "", functional.relu),
+}
+"""Name -> oneDNN's name and variant, and torch's function; ``tanh`` is GELU in its tanh approximation."""
+
+
+def activated(rows: Tensor, weight: Tensor, bias: Tensor, kind: str) -> Tensor:
+    """The activation ``kind`` (of ``ACTIVATIONS``) of ``product(rows [M, K], weight [N, K], bias [N])``, in one operation where
+    no gradient is wanted."""
+    name, variant, function = ACTIVATIONS[kind]
     if torch.is_grad_enabled() or not suits(rows, weight):
-        return functional.gelu(product(rows, weight, bias), approximate="tanh")
-    return torch.ops.mkldnn._linear_pointwise(rows.contiguous(), weight, bias, "gelu", [], "tanh")
+        return function(product(rows, weight, bias))
+    return torch.ops.mkldnn._linear_pointwise(rows.contiguous(), weight, bias, name, [], variant)

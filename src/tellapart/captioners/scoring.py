@@ -160,19 +160,6 @@ class _Reader:
         cache = select_rows(self.cache, image)
         return torch.cat([first, self.family.decode(tokens[:, :-1], self.encoded, image, cache)], dim=1)
 
-    def at_once(self, image: Tensor, tokens: Tensor, mask: Tensor) -> tuple[Tensor, tuple[Tensor, Tensor]] | None:
-        """What ``token_states`` returns, in one pass over the real words; none where the family has no such pass."""
-        assert self.first is not None, "there is a prefix to share"
-        rows = mask[:, 0].nonzero().squeeze(1)
-        first, place = self.first[image[rows]], (rows, torch.zeros_like(rows))
-        if not bool(mask[:, 1:].any()):
-            return first, place
-        further = self.family.read_captions(self.encoded, image, tokens, mask, self.cache)
-        if further is None:
-            return None
-        states, (row, column) = further
-        return torch.cat([first, states]), (torch.cat([place[0], row]), torch.cat([place[1], column]))
-
 
 def token_states(
     family: Family, encoded: Encoded, image: Tensor, tokens: Tensor, mask: Tensor, *, share_prefix: bool = True
@@ -181,9 +168,9 @@ def token_states(
 
     The arguments are those of ``score``; at least one token must be real.
     """
-    read = _Reader(family, encoded, share_prefix=share_prefix)
-    if share_prefix and (found := read.at_once(image, tokens, mask)) is not None:
+    if share_prefix and (found := family.read_captions(encoded, image, tokens, mask)) is not None:
         return found
+    read = _Reader(family, encoded, share_prefix=share_prefix)
     hidden, rows, columns = [], [], []
     for members, width in length_buckets(mask.sum(dim=1).tolist()):
         index = torch.tensor(members, device=tokens.device)

@@ -172,7 +172,7 @@ def test_captions_of_one_image_are_scored_with_that_image():
 
 
 def test_other_positions_would_be_noticed(monkeypatch):
-    """Left to itself, the model counts the image too as soon as there is a cache."""
+    """Left to itself, the model counts the image too as soon as there is a cache, which its modules read."""
     right = Git.caption_positions
 
     def positions(self, encoded, image, first, count):
@@ -180,6 +180,7 @@ def test_other_positions_would_be_noticed(monkeypatch):
         return given + encoded.states.shape[1] if first else given
 
     captioner = make(None)
+    monkeypatch.setattr(Git, "by_parts", lambda family: None)
     monkeypatch.setattr(Git, "caption_positions", positions)
     with pytest.raises(UsageError, match="positions are shifted"):
         check_captioner(captioner, batch_of(captioner, 2))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
+from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -13,6 +14,7 @@ from torch import Tensor, nn
 from transformers import Cache
 
 from tellapart.captioners.base import Encoded
+from tellapart.captioners.decoder import Beginning, Decoder, DecoderSteps, Rows, read_captions
 from tellapart.captioners.steps import CachedSteps, Steps
 from tellapart.errors import UsageError
 from tellapart.lengths import length_tokens
@@ -264,6 +266,20 @@ class Family(ABC):
             cache: keys and values of what came before, n rows; extended in place.
         """
 
+    def by_parts(self) -> Decoder | None:
+        """The decoder by its parts; none: this family reads it through its modules, word by word and by length."""
+        return None
+
+    def beginning(self, decoder: Decoder, encoded: Encoded, embed: Rows) -> Beginning:
+        """What the captions of B images follow; asked only of a family that reads its decoder by its parts.
+
+        Args:
+            decoder: its parts.
+            encoded: states of B images.
+            embed: embeds words, as ``embed`` of the family does.
+        """
+        raise NotImplementedError
+
     def steps(self, encoded: Encoded, count: int, longest: int, *, beams: bool = False) -> Steps:
         """What reads one word of every caption per call, without gradients.
 
@@ -273,24 +289,30 @@ class Family(ABC):
             longest: most words of a caption.
             beams: whether captions of an image are beams, which may continue one another.
         """
-        return CachedSteps(self, encoded, count, longest)
+        if (decoder := self.by_parts()) is None:
+            return CachedSteps(self, encoded, count, longest)
+        begun = self.beginning(decoder, encoded, self.embed)
+        return DecoderSteps(decoder, begun, self.embedding, count=count, longest=longest, beams=beams)
 
     def read_captions(
-        self, encoded: Encoded, image: Tensor, tokens: Tensor, mask: Tensor, cache: Cache
+        self, encoded: Encoded, image: Tensor, tokens: Tensor, mask: Tensor
     ) -> tuple[Tensor, tuple[Tensor, Tensor]] | None:
-        """States after every word that another follows, of captions of any lengths in one pass.
+        """States that predict every word, of captions of any lengths in one pass.
 
         Args:
             encoded: states of B images.
             image: ``[N]``, the image of each caption.
             tokens: ``[N, T]`` caption tokens.
-            mask: ``[N, T]`` bool, a run of true from the left; some caption has two words.
-            cache: filled by ``prefix``, B rows; stays as it is.
+            mask: ``[N, T]`` bool, a run of true from the left; some caption has a word.
 
         Returns:
-            ``[M, D]`` states, and the (row, column) of the word after each; none: this family reads captions by length.
+            ``[M, D]`` states, and the (row, column) of the word that each predicts; none: this family reads captions by length,
+            or something in it is random.
         """
-        return None
+        if (decoder := self.by_parts()) is None or decoder.drops:
+            return None
+        begin = partial(self.beginning, decoder, encoded)
+        return read_captions(decoder, begin, self.embed, image, tokens, mask)
 
     @abstractmethod
     def teacher_forced(self, tokens: Tensor, encoded: Encoded, image: Tensor) -> Tensor:

@@ -9,6 +9,8 @@ from torch import Tensor, nn
 from transformers import Cache, GenerationConfig
 
 from tellapart.captioners.base import Encoded
+from tellapart.captioners.blocks import Bert
+from tellapart.captioners.decoder import Decoder
 from tellapart.captioners.families.base import first_given
 from tellapart.captioners.families.cross import CrossDecoder
 
@@ -76,6 +78,10 @@ class Blip(CrossDecoder):
             use_cache=cache is not None,
             is_decoder=True,
         ).last_hidden_state
+
+    def by_parts(self) -> Decoder:
+        """The text decoder."""
+        return Bert(self.model.text_decoder.bert)
 
     def logits(self, hidden: Tensor) -> Tensor:
         """The prediction head."""

@@ -9,6 +9,7 @@ from torch import Tensor
 from transformers import Cache, DynamicCache, EncoderDecoderCache
 
 from tellapart.captioners.base import Encoded
+from tellapart.captioners.decoder import Beginning, Decoder, Rows
 from tellapart.captioners.families.base import ASKED, Family
 
 
@@ -24,6 +25,13 @@ class CrossDecoder(Family):
         start = self._start(encoded)
         seen = self.project(encoded)
         return self.text(self.embed(start), seen.states, seen.mask, cache)[:, -1]
+
+    def beginning(self, decoder: Decoder, encoded: Encoded, embed: Rows) -> Beginning:
+        """The start tokens."""
+        start, seen = self._start(encoded), self.project(encoded)
+        places = torch.arange(start.shape[1], device=start.device)
+        hidden = decoder.placed(embed(start), places)
+        return Beginning(hidden, start.shape[1], states=seen.states, mask=seen.mask)
 
     def decode_embedded(self, embeddings: Tensor, encoded: Encoded, image: Tensor, cache: Cache) -> Tensor:
         """Hidden states from the text decoder, attending to each row's image."""

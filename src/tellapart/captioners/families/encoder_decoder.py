@@ -8,10 +8,10 @@ from torch import Tensor, nn
 from transformers import Cache, GenerationConfig
 
 from tellapart.captioners.base import Encoded
+from tellapart.captioners.blocks import Gpt2
+from tellapart.captioners.decoder import Decoder
 from tellapart.captioners.families.base import Family, Processors, as_list, first_given
 from tellapart.captioners.families.cross import CrossDecoder
-from tellapart.captioners.gpt2 import Gpt2Steps, read_captions
-from tellapart.captioners.steps import Steps
 from tellapart.errors import UsageError
 
 
@@ -106,21 +106,9 @@ class EncoderDecoder(CrossDecoder):
             use_cache=cache is not None,
         ).last_hidden_state
 
-    def steps(self, encoded: Encoded, count: int, longest: int, *, beams: bool = False) -> Steps:
-        """GPT-2's blocks over keys and values that are written in place."""
-        cache = self.new_cache()
-        first = self.prefix(encoded, cache)
-        transformer, mask = self.model.decoder.transformer, self.cross_mask(encoded)
-        return Gpt2Steps(transformer, cache, first, mask, count=count, longest=longest, beams=beams)
-
-    def read_captions(
-        self, encoded: Encoded, image: Tensor, tokens: Tensor, mask: Tensor, cache: Cache
-    ) -> tuple[Tensor, tuple[Tensor, Tensor]] | None:
-        """By GPT-2's parts, unless dropout is on."""
-        transformer = self.model.decoder.transformer
-        if transformer.training and any(isinstance(part, nn.Dropout) and part.p for part in transformer.modules()):
-            return None
-        return read_captions(transformer, cache, self.cross_mask(encoded), image, tokens, mask)
+    def by_parts(self) -> Decoder:
+        """GPT-2."""
+        return Gpt2(self.model.decoder.transformer)
 
     def logits(self, hidden: Tensor) -> Tensor:
         """GPT-2's output embedding."""

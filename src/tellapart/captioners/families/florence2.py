@@ -9,6 +9,8 @@ from torch import Tensor, nn
 from transformers import Cache, GenerationConfig
 
 from tellapart.captioners.base import Encoded
+from tellapart.captioners.blocks import Bart
+from tellapart.captioners.decoder import Decoder
 from tellapart.captioners.families.base import Processors, as_list, first_given
 from tellapart.captioners.families.cross import CrossDecoder
 from tellapart.errors import UsageError
@@ -115,6 +117,10 @@ class Florence2(CrossDecoder):
             past_key_values=cache,
             use_cache=cache is not None,
         ).last_hidden_state
+
+    def by_parts(self) -> Decoder:
+        """BART's decoder."""
+        return Bart(self.model.model.language_model.decoder)
 
     def logits(self, hidden: Tensor) -> Tensor:
         """The output embedding, which is the input embedding."""

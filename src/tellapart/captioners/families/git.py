@@ -10,6 +10,8 @@ from transformers import Cache, GenerationConfig
 from transformers.masking_utils import create_causal_mask
 
 from tellapart.captioners.base import Encoded
+from tellapart.captioners.blocks import Bert
+from tellapart.captioners.decoder import Decoder, Rows
 from tellapart.captioners.families.base import ASKED, Processors, first_given
 from tellapart.captioners.families.prefix import PrefixDecoder
 from tellapart.errors import UsageError
@@ -94,13 +96,13 @@ class Git(PrefixDecoder):
         before = len(self.start) + self._asked(encoded) + first
         return torch.arange(before, before + count, device=image.device).expand(len(image), -1)
 
-    def prefix_embeddings(self, encoded: Encoded) -> Tensor:
+    def prefix_embeddings(self, encoded: Encoded, embed: Rows | None = None) -> Tensor:
         """The projected image, then the start tokens' word embeddings."""
         states = self.project(encoded)
         start = torch.tensor(self.start, device=states.device).expand(len(states), -1)
         if ASKED in encoded.inputs:
             start = torch.cat([start, encoded.inputs[ASKED]], dim=1)
-        words = self.embed(start)
+        words = (embed or self.embed)(start)
         return torch.cat([states.to(words.dtype), words], dim=1)
 
     @property
@@ -122,6 +124,21 @@ class Git(PrefixDecoder):
         blocks[:, :images] = 0
         seen = create_causal_mask(git.config, states, mask, cache, block_sequence_ids=blocks)
         return git.encoder(states, seen, cache, use_cache=cache is not None).last_hidden_state
+
+    def by_parts(self) -> Decoder:
+        """The text decoder."""
+        return Bert(self.model.git)
+
+    def placed_prefix(self, decoder: Decoder, embeddings: Tensor, encoded: Encoded) -> Tensor:
+        """Words have positions, image states have none."""
+        images = encoded.states.shape[1]
+        words = decoder.placed(embeddings[:, images:], self.prefix_positions(encoded)[:, images:])
+        return torch.cat([embeddings[:, :images].to(words.dtype), words], dim=1)
+
+    def both_ways(self, encoded: Encoded, width: int) -> Tensor:
+        """Image states see each other."""
+        image = torch.arange(width, device=encoded.states.device) < encoded.states.shape[1]
+        return image & image[:, None]
 
     def logits(self, hidden: Tensor) -> Tensor:
         """The output embedding."""

@@ -13,6 +13,7 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import Cache, DynamicCache
 
 from tellapart.captioners.base import Encoded
+from tellapart.captioners.decoder import Beginning, Decoder, Rows
 from tellapart.captioners.families.base import Family
 from tellapart.errors import UsageError
 
@@ -33,6 +34,27 @@ class PrefixDecoder(Family):
         embeddings, mask = self.prefix_embeddings(encoded), self.prefix_mask(encoded)
         images = torch.arange(len(embeddings), device=embeddings.device)
         return self.text(embeddings, mask, self.prefix_positions(encoded), encoded, images, cache)[:, -1]
+
+    def beginning(self, decoder: Decoder, encoded: Encoded, embed: Rows) -> Beginning:
+        """Image and prompt."""
+        mask = self.prefix_mask(encoded).bool()
+        first = self.caption_positions(encoded, torch.arange(len(mask), device=mask.device), 0, 1).squeeze(1)
+        hidden = self.placed_prefix(decoder, self.prefix_embeddings(encoded, embed), encoded)
+        own = torch.ones(mask.shape[1], mask.shape[1], dtype=torch.bool, device=mask.device)
+        both = own.tril() | self.both_ways(encoded, mask.shape[1])
+        if bool(mask.all()):
+            return Beginning(hidden, first, both[None, None])
+        # What pads the left sees itself: a row that sees nothing would have no number.
+        seen = both & mask[:, None, None] | own.tril().triu()
+        return Beginning(hidden, first, seen, mask)
+
+    def placed_prefix(self, decoder: Decoder, embeddings: Tensor, encoded: Encoded) -> Tensor:
+        """``[B, P, D]``: what the decoder's first layer reads, given ``prefix_embeddings``."""
+        return decoder.placed(embeddings, self.prefix_positions(encoded))
+
+    def both_ways(self, encoded: Encoded, width: int) -> Tensor:
+        """``[width, width]`` bool: columns of the prefix that see later ones; here none."""
+        return torch.zeros(width, width, dtype=torch.bool, device=encoded.states.device)
 
     def decode_embedded(self, embeddings: Tensor, encoded: Encoded, image: Tensor, cache: Cache) -> Tensor:
         """Hidden states of caption words that follow the cached prefix."""
@@ -72,14 +94,19 @@ class PrefixDecoder(Family):
         lengths = self.prefix_mask(encoded).long().sum(dim=1)[image]
         return lengths[:, None] + torch.arange(first, first + count, device=lengths.device)
 
-    def prefix_embeddings(self, encoded: Encoded) -> Tensor:
-        """``[B, P, D]``: the prompt's embeddings with the image's states in place of the image tokens."""
+    def prefix_embeddings(self, encoded: Encoded, embed: Rows | None = None) -> Tensor:
+        """``[B, P, D]``: the prompt's embeddings with the image's states in place of the image tokens.
+
+        Args:
+            encoded: states of B images.
+            embed: embeds the words; none: ``embed`` of the family.
+        """
         ids = encoded.inputs["input_ids"]
         place = ids == self.image_token
         states = self.project(encoded)
         if encoded.mask is not None:
             states = states[encoded.mask]
-        words = self.embed(ids.masked_fill(place, 0))
+        words = (embed or self.embed)(ids.masked_fill(place, 0))
         return words.masked_scatter(place[:, :, None], states.to(words.dtype))
 
     def with_prompts(

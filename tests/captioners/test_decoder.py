@@ -1,20 +1,27 @@
-"""GPT-2 read by its parts: the same states, gradients and captions as through its own modules."""
+"""Decoders read by their parts: the same states, gradients and captions as through their own modules."""
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
+from transformers import OPTConfig, OPTModel
 
 from tellapart import products
 from tellapart.captioners import drawing, scoring
 from tellapart.captioners.adapters import LoraOptions
+from tellapart.captioners.blocks import Opt
+from tellapart.captioners.decoder import Beginning, _by_image, read_captions
 from tellapart.captioners.drawing import largest
-from tellapart.captioners.families.encoder_decoder import EncoderDecoder
-from tellapart.captioners.gpt2 import _by_image
+from tellapart.captioners.families.base import Family
+from tellapart.captioners.fused import fuse
 from tellapart.captioners.scoring import token_logprobs
 from tellapart.captioners.steps import CachedSteps
 from tellapart.types import Decoding, Rollout
-from tiny_models import batch_of, tiny_ved
+from tiny.blip2 import tiny_blip2
+from tiny.florence2 import tiny_florence2
+from tiny.git import tiny_git
+from tiny_models import batch_of, tiny_blip, tiny_ved
 
 DECODINGS = [
     Decoding(max_new_tokens=20),
@@ -25,13 +32,13 @@ DECODINGS = [
 
 
 def through_modules(monkeypatch):
-    """Let the family draw and score as those do that are not read by their parts."""
+    """Let families draw and score as those do that are not read by their parts."""
 
     def steps(family, encoded, count, longest, *, beams=False):
         return CachedSteps(family, encoded, count, longest)
 
-    monkeypatch.setattr(EncoderDecoder, "steps", steps)
-    monkeypatch.setattr(EncoderDecoder, "read_captions", lambda *given: None)
+    monkeypatch.setattr(Family, "steps", steps)
+    monkeypatch.setattr(Family, "read_captions", lambda *given: None)
 
 
 def makers(tmp_path):
@@ -47,6 +54,85 @@ def makers(tmp_path):
         "projection": tiny_ved(vision_width=16, layers=3),
         "lora": lora,
     }
+
+
+OTHERS = {
+    "BLIP": tiny_blip,
+    "BLIP, prompt": partial(tiny_blip, prompt="a red"),
+    "BLIP-2 (OPT)": partial(tiny_blip2, prompt="a photo of", eos_logit=1.5),
+    "GIT": tiny_git,
+    "Florence-2": tiny_florence2,
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_other_families_draw_and_score_as_through_their_modules(name, monkeypatch):
+    monkeypatch.setattr(drawing, "FEW", 0.9)
+    captioner = OTHERS[name]()
+    batch = batch_of(captioner, 6)
+    assert captioner.family.by_parts() is not None
+
+    def run():
+        drawn = []
+        for decoding in DECODINGS:
+            torch.manual_seed(1)
+            drawn.append(captioner.generate(batch, decoding))
+        return drawn, scored(captioner, drawn[1])
+
+    drawn, (logprobs, gradients) = run()
+    through_modules(monkeypatch)
+    others, (before, wanted) = run()
+    for one, other, decoding in zip(drawn, others, DECODINGS, strict=True):
+        assert torch.equal(one.tokens, other.tokens), decoding
+    assert len(set(drawn[1].lengths.tolist())) > 2
+    torch.testing.assert_close(logprobs, before, rtol=0, atol=2e-5)
+    assert gradients.keys() == wanted.keys()
+    ours, theirs = (torch.cat([found[key].flatten() for key in sorted(wanted)]) for found in (gradients, wanted))
+    assert (ours - theirs).norm() <= 1e-5 * theirs.norm()
+
+
+def test_prompts_of_several_lengths_are_padded_unseen(monkeypatch):
+    captioner = tiny_blip2(prompt="a photo of", eos_logit=1.5)
+    family, batch = captioner.family, batch_of(captioner, 3)
+    encoded = captioner.encode(batch)
+    rows = family.prompt_rows(encoded.inputs, [0, 1, 2], ["a red circle on a", "", "a photo of"])
+    assert not rows["attention_mask"].bool().all()
+    asked = family.with_prompts(encoded, encoded.inputs, torch.arange(3), rows)
+
+    def run():
+        drawn = []
+        for decoding in DECODINGS:
+            torch.manual_seed(1)
+            drawn.append(captioner.generate(batch, decoding, encoded=asked))
+        return drawn, captioner(drawn[1], encoded=asked).logprobs
+
+    drawn, logprobs = run()
+    through_modules(monkeypatch)
+    others, before = run()
+    assert all(torch.equal(one.tokens, other.tokens) for one, other in zip(drawn, others, strict=True))
+    torch.testing.assert_close(logprobs, before, rtol=0, atol=2e-5)
+
+
+@pytest.mark.parametrize(
+    "sizes", [{"do_layer_norm_before": False, "word_embed_proj_dim": 16}, {"activation_function": "gelu"}]
+)
+def test_opt_of_either_kind_of_norm_and_width(sizes, monkeypatch):
+    """OPT-350m has its norms after the sums, and embeddings narrower than its layers."""
+    torch.manual_seed(0)
+    config = OPTConfig(
+        vocab_size=40, hidden_size=32, ffn_dim=48, num_hidden_layers=2, num_attention_heads=4, dropout=0.0,
+        max_position_embeddings=32, **{"word_embed_proj_dim": 32} | sizes,
+    )  # fmt: skip
+    model = OPTModel(config).decoder.eval()
+    fuse(model)
+    decoder, words = Opt(model), torch.randint(4, 40, (3, 9))
+    hidden = decoder.placed(model.embed_tokens(words[:, :4]), torch.arange(4))
+    image, mask = torch.tensor([0, 2, 2, 1]), torch.arange(5) < torch.tensor([5, 2, 1, 4])[:, None]
+    states, place = read_captions(
+        decoder, lambda embed: Beginning(hidden, 4), model.embed_tokens, image, words[image, 4:], mask
+    )
+    whole = model(input_ids=words).last_hidden_state[image, 3:-1]
+    torch.testing.assert_close(states, whole[place], rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("share", [0.0, 0.5, 1.0])

@@ -1,0 +1,212 @@
+"""The decoders that are read by their parts: GPT-2, BERT's (BLIP, GIT), OPT and BART, as transformers has them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers.activations import GELUActivation
+
+from tellapart.captioners.decoder import Block, Decoder, Rows
+from tellapart.captioners.fused import FastConv1D, FastLinear
+from tellapart.products import activated, added, product
+
+SMALL = 2**20
+"""Weights of this many numbers or fewer are joined with others that read the same rows: one product costs less than three, and
+the joined copy of larger ones more memory than it saves time."""
+
+
+def _weights(module: Any) -> tuple[Tensor, Tensor] | None:
+    """``([N, K], [N])`` of a plain layer; none of adapters and quantised layers, which are read through their modules."""
+    if type(module) is FastConv1D:
+        return module.weight.t(), module.bias
+    if type(module) is FastLinear and module.bias is not None:
+        return module.weight, module.bias
+    return None
+
+
+def _affine(*modules: Any) -> Rows:
+    """What the modules make of the same rows, side by side."""
+    found = [_weights(module) for module in modules]
+    plain = [pair for pair in found if pair is not None]
+    if len(plain) < len(modules) or (len(modules) > 1 and any(weight.numel() > SMALL for weight, _ in plain)):
+        return modules[0] if len(modules) == 1 else lambda rows: torch.cat([module(rows) for module in modules], dim=-1)
+    weight, bias = plain[0] if len(plain) == 1 else (torch.cat(part) for part in zip(*plain, strict=True))
+    return lambda rows: product(rows, weight, bias)
+
+
+def _added(module: Any) -> Callable[[Tensor, Tensor], Tensor]:
+    """The sum of ``[n, D]`` and ``module`` on ``[n, D']``."""
+    if (found := _weights(module)) is None:
+        return lambda to, rows: to + module(rows)
+    return lambda to, rows: added(to, rows, *found)
+
+
+KINDS: dict[type[nn.Module], str] = {GELUActivation: "gelu", nn.ReLU: "relu"}
+"""Activations that can be part of a product."""
+
+
+def _activated(module: Any, act: nn.Module) -> Rows:
+    """``act`` of ``module`` on ``[n, D]``."""
+    kind = act.approximate.replace("none", "gelu") if type(act) is nn.GELU else KINDS.get(type(act))
+    if (found := _weights(module)) is None or kind is None:
+        return lambda rows: act(module(rows))
+    return lambda rows: activated(rows, *found, kind)
+
+
+def _normed(module: nn.LayerNorm) -> Rows:
+    shape, weight, bias, eps = module.normalized_shape, module.weight, module.bias, module.eps
+    return lambda rows: torch.layer_norm(rows, shape, weight, bias, eps)
+
+
+class Gpt2Block(Block):
+    """A ``GPT2Block`` with cross-attention."""
+
+    def __init__(self, block: Any) -> None:
+        attention, cross, mlp = block.attn, block.crossattention, block.mlp
+        self.scale, self.image_scale = attention.scaling, cross.scaling
+        self._word_norm, self._word_in = _normed(block.ln_1), _affine(attention.c_attn)
+        self._word_out = _added(attention.c_proj)
+        self._image_norm, self._image_in = _normed(block.ln_cross_attn), _affine(cross.q_attn)
+        self._image_out, self.image = _added(cross.c_proj), _affine(cross.c_attn)
+        self._norm, self._widen, self._narrow = _normed(block.ln_2), _activated(mlp.c_fc, mlp.act), _added(mlp.c_proj)
+
+    def read(self, hidden: Tensor, attend_words: Rows, attend_image: Rows) -> Tensor:
+        """Norms before attention and linear layers."""
+        hidden = self._word_out(hidden, attend_words(self._word_in(self._word_norm(hidden))))
+        hidden = self._image_out(hidden, attend_image(self._image_in(self._image_norm(hidden))))
+        return self._narrow(hidden, self._widen(self._norm(hidden)))
+
+
+class Gpt2(Decoder):
+    """A ``GPT2Model`` with cross-attention."""
+
+    def __init__(self, model: Any) -> None:
+        super().__init__(model, [Gpt2Block(block) for block in model.h], model.config.num_attention_heads)
+        self._places, self._norm = model.wpe.weight, _normed(model.ln_f)
+
+    def placed(self, embeddings: Tensor, positions: int | Tensor) -> Tensor:
+        """Positions are added."""
+        return embeddings + self._places[positions]
+
+    def finished(self, hidden: Tensor) -> Tensor:
+        """The last layer norm."""
+        return self._norm(hidden)
+
+
+class BertBlock(Block):
+    """A ``BlipTextLayer`` or ``GitLayer``."""
+
+    def __init__(self, layer: Any) -> None:
+        attention, cross = layer.attention, getattr(layer, "crossattention", None)
+        own = attention.self
+        self.scale = self.image_scale = own.attention_head_size**-0.5
+        self._word_in = _affine(own.query, own.key, own.value)
+        self._word_out, self._word_norm = _added(attention.output.dense), _normed(attention.output.LayerNorm)
+        if cross is not None:
+            self._image_in, self.image = _affine(cross.self.query), _affine(cross.self.key, cross.self.value)
+            self._image_out, self._image_norm = _added(cross.output.dense), _normed(cross.output.LayerNorm)
+        self._widen = _activated(layer.intermediate.dense, layer.intermediate.intermediate_act_fn)
+        self._narrow, self._norm = _added(layer.output.dense), _normed(layer.output.LayerNorm)
+
+    def read(self, hidden: Tensor, attend_words: Rows, attend_image: Rows) -> Tensor:
+        """Norms after the sums."""
+        hidden = self._word_norm(self._word_out(hidden, attend_words(self._word_in(hidden))))
+        if self.image is not None:
+            hidden = self._image_norm(self._image_out(hidden, attend_image(self._image_in(hidden))))
+        return self._norm(self._narrow(hidden, self._widen(hidden)))
+
+
+class Bert(Decoder):
+    """The decoder of BLIP or GIT.
+
+    Args:
+        model: a ``BlipTextModel`` or ``GitModel``.
+    """
+
+    def __init__(self, model: Any) -> None:
+        blocks = [BertBlock(layer) for layer in model.encoder.layer]
+        super().__init__(model, blocks, model.config.num_attention_heads)
+        embeddings = model.embeddings
+        self._places, self._norm = embeddings.position_embeddings.weight, _normed(embeddings.LayerNorm)
+
+    def placed(self, embeddings: Tensor, positions: int | Tensor) -> Tensor:
+        """Positions are added, then everything is normalised."""
+        return self._norm(embeddings + self._places[positions])
+
+
+OFFSET = 2
+"""Rows before the first position in the tables of OPT and BART."""
+
+
+class OptBlock(Block):
+    """An ``OPTDecoderLayer``."""
+
+    def __init__(self, layer: Any) -> None:
+        attention = layer.self_attn
+        self.scale, self._before = attention.scaling, layer.do_layer_norm_before
+        self._word_in = _affine(attention.q_proj, attention.k_proj, attention.v_proj)
+        self._word_out, self._word_norm = _added(attention.out_proj), _normed(layer.self_attn_layer_norm)
+        self._widen, self._narrow = _activated(layer.fc1, layer.activation_fn), _added(layer.fc2)
+        self._norm = _normed(layer.final_layer_norm)
+
+    def read(self, hidden: Tensor, attend_words: Rows, attend_image: Rows) -> Tensor:
+        """Norms before, of OPT-350m after."""
+        if self._before:
+            hidden = self._word_out(hidden, attend_words(self._word_in(self._word_norm(hidden))))
+            return self._narrow(hidden, self._widen(self._norm(hidden)))
+        hidden = self._word_norm(self._word_out(hidden, attend_words(self._word_in(hidden))))
+        return self._norm(self._narrow(hidden, self._widen(hidden)))
+
+
+class Opt(Decoder):
+    """An ``OPTDecoder``."""
+
+    def __init__(self, model: Any) -> None:
+        super().__init__(model, [OptBlock(layer) for layer in model.layers], model.config.num_attention_heads)
+        self._places, self._into, self._out = model.embed_positions.weight, model.project_in, model.project_out
+        self._norm = None if model.final_layer_norm is None else _normed(model.final_layer_norm)
+
+    def placed(self, embeddings: Tensor, positions: int | Tensor) -> Tensor:
+        """Positions are added, of OPT-350m after a projection."""
+        wide = embeddings if self._into is None else self._into(embeddings)
+        return wide + self._places[positions + OFFSET]
+
+    def finished(self, hidden: Tensor) -> Tensor:
+        """The last layer norm, of OPT-350m a projection."""
+        hidden = hidden if self._norm is None else self._norm(hidden)
+        return hidden if self._out is None else self._out(hidden)
+
+
+class BartBlock(Block):
+    """A ``BartDecoderLayer``."""
+
+    def __init__(self, layer: Any) -> None:
+        own, cross = layer.self_attn, layer.encoder_attn
+        self.scale, self.image_scale = own.scaling, cross.scaling
+        self._word_in = _affine(own.q_proj, own.k_proj, own.v_proj)
+        self._word_out, self._word_norm = _added(own.out_proj), _normed(layer.self_attn_layer_norm)
+        self._image_in, self.image = _affine(cross.q_proj), _affine(cross.k_proj, cross.v_proj)
+        self._image_out, self._image_norm = _added(cross.out_proj), _normed(layer.encoder_attn_layer_norm)
+        self._widen, self._narrow = _activated(layer.fc1, layer.activation_fn), _added(layer.fc2)
+        self._norm = _normed(layer.final_layer_norm)
+
+    def read(self, hidden: Tensor, attend_words: Rows, attend_image: Rows) -> Tensor:
+        """Norms after the sums."""
+        hidden = self._word_norm(self._word_out(hidden, attend_words(self._word_in(hidden))))
+        hidden = self._image_norm(self._image_out(hidden, attend_image(self._image_in(hidden))))
+        return self._norm(self._narrow(hidden, self._widen(hidden)))
+
+
+class Bart(Decoder):
+    """A ``BartDecoder``."""
+
+    def __init__(self, model: Any) -> None:
+        super().__init__(model, [BartBlock(layer) for layer in model.layers], model.config.decoder_attention_heads)
+        self._places, self._norm = model.embed_positions.weight, _normed(model.layernorm_embedding)
+
+    def placed(self, embeddings: Tensor, positions: int | Tensor) -> Tensor:
+        """Positions are added, then everything is normalised."""
+        return self._norm(embeddings + self._places[positions + OFFSET])

@@ -1,0 +1,421 @@
+"""Transformer decoders read by their parts: one word per caption and call, or whole captions at once.
+
+Captions of an image share its keys and values, which are never copied for them, and linear layers see real words only.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import scaled_dot_product_attention as attend
+
+from tellapart.captioners.steps import Steps
+
+Rows = Callable[[Tensor], Tensor]
+"""From rows ``[n, D]`` to rows ``[n, D']``."""
+
+
+class Block(ABC):
+    """The parts of one layer in eval mode, on rows ``[n, D]``.
+
+    Attributes:
+        scale: of the products of queries and keys of words.
+        image_scale: the same for the image.
+        image: from image states ``[B, P, D']`` to keys and values ``[B, P, 2 D]``; none: the layer does not attend to the image.
+    """
+
+    scale: float
+    image_scale: float = 1.0
+    image: Rows | None = None
+
+    @abstractmethod
+    def read(self, hidden: Tensor, attend_words: Rows, attend_image: Rows) -> Tensor:
+        """``hidden`` after the layer.
+
+        Args:
+            hidden: ``[n, D]``.
+            attend_words: ``[n, 3 D]`` queries, keys and values -> ``[n, D]``.
+            attend_image: ``[n, D]`` queries -> ``[n, D]``.
+        """
+
+
+class Decoder(ABC):
+    """A decoder by its parts.
+
+    Args:
+        module: the model's own, without its head.
+        blocks: its layers.
+        heads: of their attention.
+    """
+
+    def __init__(self, module: nn.Module, blocks: Sequence[Block], heads: int) -> None:
+        self.module, self.blocks, self.heads = module, blocks, heads
+
+    @property
+    def drops(self) -> bool:
+        """Whether a pass through the module now would drop something at random, which reading its parts does not."""
+        rates = ("p", "dropout", "attention_dropout", "activation_dropout", "layerdrop")
+        training = (part for part in self.module.modules() if part.training)
+        found = (getattr(part, name, 0.0) for part in training for name in rates)
+        return any(isinstance(rate, float) and rate > 0 for rate in found)
+
+    @abstractmethod
+    def placed(self, embeddings: Tensor, positions: int | Tensor) -> Tensor:
+        """What the first layer reads: ``embeddings [..., D']`` of words at ``positions``, one for all or ``[...]``, from 0."""
+
+    def finished(self, hidden: Tensor) -> Tensor:
+        """What the head reads, given the states after the last layer; the same unless the decoder says otherwise."""
+        return hidden
+
+
+@dataclass(frozen=True)
+class Beginning:
+    """What the captions of B images follow.
+
+    Args:
+        hidden: ``[B, S, D]``, what the first layer reads.
+        position: of a caption's first word, or ``[B]`` of them.
+        seen: ``[B or 1, 1, S, S]`` bool, which columns each column sees; none: those up to its own.
+        real: ``[B, S]`` bool, the columns that captions see; none: all.
+        states: ``[B, P, D']``, what the layers attend to of the image; none: nothing.
+        mask: ``[B, P]`` bool of real states, or none.
+    """
+
+    hidden: Tensor
+    position: int | Tensor
+    seen: Tensor | None = None
+    real: Tensor | None = None
+    states: Tensor | None = None
+    mask: Tensor | None = None
+
+    def positions(self, image: Tensor, words: int | Tensor) -> int | Tensor:
+        """Of the words ``words`` (from 0) of captions of the images ``[n]``."""
+        return words + (self.position if isinstance(self.position, int) else self.position[image])
+
+    def columns(self) -> Tensor:
+        """``[B or 1, 1, S, S]``: ``seen``."""
+        if self.seen is not None:
+            return self.seen
+        width = self.hidden.shape[1]
+        return torch.ones(1, 1, width, width, dtype=torch.bool, device=self.hidden.device).tril()
+
+
+class _Slots:
+    """Rows ``[n, D]`` laid out as ``[groups, size, D]``, and back; a group may have fewer than ``size``.
+
+    Args:
+        group: ``[n]``, the group of each row.
+        place: ``[n]``, its place in the group.
+        groups: how many there are.
+        size: rows of the largest.
+    """
+
+    def __init__(self, group: Tensor, place: Tensor, groups: int, size: int) -> None:
+        self.shape = groups, size
+        # where rows fill every slot in order, nothing has to move
+        self._slot = group * size + place if len(group) < groups * size or (group.diff() < 0).any() else None
+
+    def spread(self, rows: Tensor, heads: int) -> Tensor:
+        """``[groups, heads, size, d]``, zero where no row is."""
+        if self._slot is not None:
+            rows = rows.new_zeros(self.shape[0] * self.shape[1], rows.shape[1]).index_copy(0, self._slot, rows)
+        return rows.view(*self.shape, heads, -1).transpose(1, 2)
+
+    def gather(self, spread: Tensor) -> Tensor:
+        """The rows of ``[groups, heads, size, d]``."""
+        rows = spread.transpose(1, 2).reshape(self.shape[0] * self.shape[1], -1)
+        return rows if self._slot is None else rows[self._slot]
+
+
+def _by_image(image: Tensor, images: int) -> _Slots:
+    """Rows ``[n]`` of images in any order, those of an image in their own order."""
+    order = image.argsort(stable=True)
+    counts = torch.bincount(image, minlength=images)
+    begins = counts.cumsum(0) - counts
+    place = torch.empty_like(image)
+    place[order] = torch.arange(len(image), device=image.device) - begins[image[order]]
+    return _Slots(image, place, images, int(counts.max()))
+
+
+class _Image:
+    """Keys and values of the image, and attention of rows to them.
+
+    Args:
+        decoder: whose.
+        beginning: with the image's states.
+        image: ``[n]``, the image of each row.
+    """
+
+    def __init__(self, decoder: Decoder, beginning: Beginning, image: Tensor) -> None:
+        states, mask, heads = beginning.states, beginning.mask, decoder.heads
+        self.mask = None if mask is None else mask.bool()[:, None, None]
+        self.kept: list[tuple[Tensor, Tensor]] = []
+        self.slots: _Slots | None = None
+        if states is None:
+            return
+        self.slots = _by_image(image, len(states))
+        for block in decoder.blocks:
+            assert block.image is not None, "a decoder is given states that its layers attend to"
+            both = block.image(states).unflatten(2, (2, heads, -1)).permute(2, 0, 3, 1, 4)
+            self.kept.append((both[0].contiguous(), both[1].contiguous()))
+
+    def attend(self, number: int, scale: float, queries: Tensor) -> Tensor:
+        """``[n, D]`` of layer ``number``, given ``queries [n, D]``."""
+        assert self.slots is not None, "only a decoder that attends to the image asks"
+        keys, values = self.kept[number]
+        query = self.slots.spread(queries, keys.shape[1])
+        return self.slots.gather(attend(query, keys, values, attn_mask=self.mask, scale=scale))
+
+
+def _split(rows: Tensor, size: int, heads: int) -> Tensor:
+    """``[3, groups, heads, size, d]`` queries, keys and values of rows ``[groups * size, 3 D]``."""
+    return rows.view(-1, size, 3, heads, rows.shape[1] // (3 * heads)).permute(2, 0, 3, 1, 4)
+
+
+def _joined(found: Tensor) -> Tensor:
+    """``[groups * size, D]`` of ``[groups, heads, size, d]``."""
+    return found.transpose(1, 2).reshape(-1, found.shape[1] * found.shape[3])
+
+
+class _Pass:
+    """All words of all captions after their beginning, in one pass.
+
+    Rows are the columns of the beginning, image by image, then the words.
+
+    Args:
+        decoder: whose.
+        beginning: of B images.
+        image: ``[N]``, the image of each caption.
+        row: ``[M]``, the caption of each word.
+        column: ``[M]``, its place in the caption.
+    """
+
+    def __init__(self, decoder: Decoder, beginning: Beginning, image: Tensor, row: Tensor, column: Tensor) -> None:
+        self.decoder, self.image = decoder, image
+        self.size, self.width = beginning.hidden.shape[:2]
+        self.columns = None if self.width == 1 else beginning.columns()
+        # Captions follow one another, so the longest decides how wide the words are laid out.
+        self.words = _Slots(row, column, len(image), int(column.max()) + 1) if len(row) else None
+        own = torch.arange(self.size, device=image.device).repeat_interleave(self.width)
+        self.seen = _Image(decoder, beginning, torch.cat([own, image[row]]))
+        self.before = None if self.words is None else self._before(beginning.real, self.words.shape[1])
+
+    def _before(self, real: Tensor | None, longest: int) -> Tensor:
+        """``[longest, S + longest]``, or for each caption, bool: what each word sees."""
+        allowed = torch.ones(longest, self.width + longest, dtype=torch.bool, device=self.image.device).tril(self.width)
+        if real is None:
+            return allowed
+        known = torch.nn.functional.pad(real[self.image], (0, longest), value=True)
+        return allowed & known[:, None, None]
+
+    def attend_words(self, scale: float, rows: Tensor) -> Tensor:
+        """``[B * S + M, D]``, given queries, keys and values ``[B * S + M, 3 D]``."""
+        heads, count = self.decoder.heads, self.size * self.width
+        query, key, value = _split(rows[:count], self.width, heads)
+        # a single column sees itself only
+        found = [_joined(value if self.columns is None else attend(query, key, value, self.columns, scale=scale))]
+        if self.words is not None:
+            query, *rest = self.words.spread(rows[count:], 3 * heads).split(heads, dim=1)
+            key, value = (
+                torch.cat([begun[self.image], more], dim=2) for begun, more in zip((key, value), rest, strict=True)
+            )
+            found.append(self.words.gather(attend(query, key, value, attn_mask=self.before, scale=scale)))
+        return torch.cat(found)
+
+    def run(self, hidden: Tensor) -> tuple[Tensor, Tensor]:
+        """``[B, D]`` states after the beginning and ``[M, D]`` after the words, given what the first layer reads."""
+        for number, block in enumerate(self.decoder.blocks):
+            hidden = block.read(
+                hidden,
+                partial(self.attend_words, block.scale),
+                partial(self.seen.attend, number, block.image_scale),
+            )
+        begun = hidden[: self.size * self.width].view(self.size, self.width, -1)[:, -1]
+        return self.decoder.finished(begun), self.decoder.finished(hidden[self.size * self.width :])
+
+
+def read_captions(
+    decoder: Decoder,
+    begin: Callable[[Rows], Beginning],
+    embed: Rows,
+    image: Tensor,
+    tokens: Tensor,
+    mask: Tensor,
+) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+    """States that predict every word, of all captions in one pass, with gradients.
+
+    Linear layers see the beginning once per image and real words only, whatever the captions' lengths; an image's keys and
+    values are read once for all of its words.
+
+    Args:
+        decoder: in eval mode, or without anything random.
+        begin: what the captions of B images follow, given what embeds its words.
+        embed: of words.
+        image: ``[N]``, the image of each caption.
+        tokens: ``[N, T]`` caption tokens.
+        mask: ``[N, T]`` bool, a run of true from the left.
+
+    Returns:
+        ``[M, D]`` states, and the (row, column) of the word that each predicts.
+    """
+    begins = mask[:, 0].nonzero().squeeze(1)
+    row, column = mask[:, 1:].nonzero(as_tuple=True)
+    looked_up = _Together(embed, tokens[row, column])
+    beginning = begin(looked_up)
+    together = _Pass(decoder, beginning, image, row, column)
+    words = decoder.placed(looked_up.words(), beginning.positions(image[row], column))
+    first, states = together.run(torch.cat([beginning.hidden.flatten(0, 1), words]))
+    place = torch.cat([begins, row]), torch.cat([torch.zeros_like(begins), column + 1])
+    return torch.cat([first[image[begins]], states]), place
+
+
+class _Together:
+    """Embeds words of a beginning along with those of captions: each look-up has a gradient as large as the vocabulary.
+
+    Args:
+        embed: of words.
+        tokens: ``[M]``, of the captions.
+    """
+
+    def __init__(self, embed: Rows, tokens: Tensor) -> None:
+        self._embed, self._tokens = embed, tokens
+        self._words: Tensor | None = None
+
+    def __call__(self, start: Tensor) -> Tensor:
+        """Embeddings of ``start [B, S]``."""
+        found = self._embed(torch.cat([start.flatten(), self._tokens]))
+        self._words = found[start.numel() :]
+        return found[: start.numel()].view(*start.shape, -1)
+
+    def words(self) -> Tensor:
+        """``[M, D]`` embeddings of the captions' words."""
+        return self._embed(self._tokens) if self._words is None else self._words
+
+
+class DecoderSteps(Steps):
+    """The layers of a decoder, called by their parts.
+
+    Captions of an image share the image's keys and values, which are never copied for them. Beams are not reordered in
+    memory: all beams of an image read the same keys, and a mask tells each which words are its own. Adapters and
+    quantised layers are read through their modules.
+
+    Args:
+        decoder: in eval mode.
+        beginning: of B images.
+        embed: of words.
+        count: rows per image.
+        longest: most words of a caption.
+        beams: whether the rows of an image are beams.
+    """
+
+    def __init__(
+        self, decoder: Decoder, beginning: Beginning, embed: nn.Module, *, count: int, longest: int, beams: bool
+    ) -> None:
+        size, start = beginning.hidden.shape[:2]
+        device = beginning.hidden.device
+        self._decoder, self._beginning, self._embed, self._count, self._beams = decoder, beginning, embed, count, beams
+        self.image = torch.arange(size, device=device).repeat_interleave(count)
+        self._begun = self.image  # the image of each row, among those of the beginning
+        self._start = self._length = start
+        self._read = 0
+        self._seen = _Image(decoder, beginning, torch.arange(size, device=device).repeat_interleave(start))
+        self._words: list[Tensor] = []
+        self.first = self._begin(beginning, longest)
+        if self._seen.slots is not None:
+            self._seen.slots = _by_image(self.image, size)
+        rows = beginning.real if beams or beginning.real is None else beginning.real[self.image]
+        self._real = rows  # [B or n, S]
+        own = torch.eye(count, dtype=torch.bool, device=device)
+        self._own = own[:, None].expand(size, -1, -1, -1)  # a beam's own word of a step, among those of its image
+        self._ancestors = self._own[:, :, :0]
+
+    def _begin(self, beginning: Beginning, longest: int) -> Tensor:
+        """``[B, D]`` states after the beginning, whose keys and values are remembered."""
+        decoder, size, start = self._decoder, len(beginning.hidden), self._start
+        columns, room = beginning.columns(), longest * self._count if self._beams else longest
+
+        def attend_columns(scale: float, rows: Tensor) -> Tensor:
+            split = _split(rows, start, decoder.heads)
+            kept = split[1:].transpose(0, 1) if self._beams else split[1:, self.image].transpose(0, 1)
+            words = kept.new_empty(*kept.shape[:3], start + room, kept.shape[4])
+            words[:, :, :, :start] = kept
+            self._words.append(words)
+            return _joined(attend(split[0], split[1], split[2], attn_mask=columns, scale=scale))
+
+        hidden = beginning.hidden.flatten(0, 1)
+        for number, block in enumerate(decoder.blocks):
+            hidden = block.read(
+                hidden, partial(attend_columns, block.scale), partial(self._seen.attend, number, block.image_scale)
+            )
+        return decoder.finished(hidden.view(size, start, -1)[:, -1])
+
+    def read(self, words: Tensor) -> Tensor:
+        """The words' embeddings through every layer."""
+        decoder, step = self._decoder, self._count if self._beams else 1
+        hidden = decoder.placed(self._embed(words), self._beginning.positions(self._begun, self._read))
+        before = self._seen_by_beams() if self._beams else self._seen_by_captions()
+        self._length += step
+        self._read += 1
+        for number, block in enumerate(decoder.blocks):
+            hidden = block.read(
+                hidden,
+                partial(self._attend_words, number, step, before, block.scale),
+                partial(self._seen.attend, number, block.image_scale),
+            )
+        return decoder.finished(hidden)
+
+    def _seen_by_captions(self) -> Tensor | None:
+        """``[n, 1, 1, start + words]`` bool where some of the beginning is not real."""
+        if self._real is None:
+            return None
+        return torch.nn.functional.pad(self._real, (0, self._read + 1), value=True)[:, None, None]
+
+    def _seen_by_beams(self) -> Tensor:
+        """``[B, 1, beams, start + words * beams]`` bool: the beginning, and the words of each beam's own caption."""
+        self._ancestors = torch.cat([self._ancestors, self._own], dim=2)
+        if self._real is None:
+            start = self._ancestors.new_ones(*self._ancestors.shape[:2], self._start)
+        else:
+            start = self._real[:, None].expand(-1, self._count, -1)
+        return torch.cat([start, self._ancestors.flatten(2)], dim=2)[:, None]
+
+    def _attend_words(self, number: int, step: int, seen: Tensor | None, scale: float, rows: Tensor) -> Tensor:
+        words, end, width = self._words[number], self._length, rows.shape[1] // 3
+        split = rows.view(len(words), step, 3, words.shape[2], -1).permute(0, 2, 3, 1, 4)
+        words[:, :, :, end - step : end] = split[:, 1:]
+        keys, values = words[:, :, :, :end].unbind(1)
+        found = attend(split[:, 0], keys, values, attn_mask=seen, scale=scale)
+        return found.transpose(1, 2).reshape(-1, width)
+
+    def keep(self, rows: Tensor) -> None:
+        """What is left moves together."""
+        before = self.image.unique_consecutive()
+        images, group = self.image[rows].unique_consecutive(return_inverse=True)
+        here = torch.searchsorted(before, images)
+        self.image, self._begun = self.image[rows], self._begun[rows]
+        moved = here if self._beams else rows
+        self._words = [self._moved(words, moved) for words in self._words]
+        self._real = None if self._real is None else self._real[moved]
+        if self._seen.slots is not None:
+            self._seen.slots = _by_image(group, len(images))
+        if len(images) < len(before):
+            seen = self._seen
+            seen.kept = [(keys[here], values[here]) for keys, values in seen.kept]
+            seen.mask = None if seen.mask is None else seen.mask[here]
+            self._own, self._ancestors = self._own[here], self._ancestors[here]
+
+    def _moved(self, words: Tensor, rows: Tensor) -> Tensor:
+        kept = words.new_empty(len(rows), *words.shape[1:])
+        kept[:, :, :, : self._length] = words[:, :, :, : self._length].index_select(0, rows)
+        return kept
+
+    def follow(self, parent: Tensor) -> None:
+        """Each beam takes over which words are its parent's."""
+        within = parent.view(-1, self._count) % self._count
+        index = within[:, :, None, None].expand(-1, -1, *self._ancestors.shape[2:])
+        self._ancestors = self._ancestors.gather(1, index)
