@@ -39,6 +39,7 @@ from tellapart.recipe.parts import OWN_LISTENER, Parts, check_parts
 from tellapart.recipe.questions import question_measure
 from tellapart.recipe.recipe import Recipe
 from tellapart.recipe.rewards import build_reward, check_reward
+from tellapart.recipe.sharding import check_sharding
 from tellapart.recipe.soft_listeners import load_retriever
 from tellapart.training.start import two_pictures
 
@@ -130,6 +131,7 @@ def check_together(recipe: Recipe) -> None:
     """
     check_reward(recipe)
     check_parts(recipe)
+    check_sharding(recipe)
 
 
 def build_objective(parts: Parts) -> Any:

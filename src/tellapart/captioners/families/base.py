@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 from torch import Tensor, nn
 from transformers import Cache
+from transformers.modeling_layers import GradientCheckpointingLayer
 
 from tellapart.captioners.base import Encoded
 from tellapart.captioners.steps import CachedSteps, Steps
@@ -93,6 +94,11 @@ class Family(ABC):
     eos: list[int]
     pad: int
     caption_lead: str = ""
+    lockstep: bool = False
+    """Whether processes share the layers' weights: all of them must then call each layer equally often, whatever their
+    captions, so captions are scored in one pass of one shape (``training/sharding.py``)."""
+    by_parts: bool = True
+    """Whether a layer's parts may be called in place of the layer, where the family knows a faster way through them."""
 
     def __init__(self, model: Any, processors: Processors, prompt: str | None = None) -> None:
         self.model, self.processors, self.tokenizer = model, processors, processors.tokenizer
@@ -170,6 +176,14 @@ class Family(ABC):
     @abstractmethod
     def vision(self) -> nn.Module:
         """The image tower: what ``train="decoder"`` leaves frozen."""
+
+    @property
+    def layers(self) -> list[nn.Module]:
+        """Layers of the image tower and of the decoder, whose weights are gathered one layer at a time in sharded training;
+        empty: the model has none that are called as modules."""
+        found = [module for module in self.model.modules() if isinstance(module, GradientCheckpointingLayer)]
+        inner = {id(part) for layer in found for part in layer.modules() if part is not layer}
+        return [layer for layer in found if id(layer) not in inner]
 
     @property
     def feature_size(self) -> int | None:

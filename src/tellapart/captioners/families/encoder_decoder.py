@@ -108,6 +108,8 @@ class EncoderDecoder(CrossDecoder):
 
     def steps(self, encoded: Encoded, count: int, longest: int, *, beams: bool = False) -> Steps:
         """GPT-2's blocks over keys and values that are written in place."""
+        if not self.by_parts:
+            return super().steps(encoded, count, longest, beams=beams)
         cache = self.new_cache()
         first = self.prefix(encoded, cache)
         transformer, mask = self.model.decoder.transformer, self.cross_mask(encoded)
@@ -118,6 +120,8 @@ class EncoderDecoder(CrossDecoder):
     ) -> tuple[Tensor, tuple[Tensor, Tensor]] | None:
         """By GPT-2's parts, unless dropout is on."""
         transformer = self.model.decoder.transformer
+        if not self.by_parts:
+            return None
         if transformer.training and any(isinstance(part, nn.Dropout) and part.p for part in transformer.modules()):
             return None
         return read_captions(transformer, cache, self.cross_mask(encoded), image, tokens, mask)
