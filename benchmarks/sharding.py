@@ -37,14 +37,13 @@ class Enough(Exception):
 def measured(method: str, bf16: bool, shard: str, layers: int, width: int, folder: Path) -> dict[str, float]:
     """MiB that this process took for two steps, and those of the captioner's weights."""
     from family_checks import lengths, pictures
-    from tiny_models import tiny_ved
-
     from tellapart.data.dataset import Collate
     from tellapart.data.loader import TrainingData
     from tellapart.objectives.scst import SCST
     from tellapart.objectives.xe import XE
     from tellapart.training.config import TrainConfig
     from tellapart.training.loop import train
+    from tiny_models import tiny_ved
 
     gc.collect()
     CLEAR.write_text("5")
@@ -82,7 +81,9 @@ def one(folder: Path, layers: int, width: int) -> None:
 
     found = []
     for number, (method, bf16, shard) in enumerate([("xe", False, "none"), *RUNS]):  # the first loads the libraries
-        found.append(measured(method, bf16, shard, layers if number else 1, width if number else 32, folder / str(number)))
+        found.append(
+            measured(method, bf16, shard, layers if number else 1, width if number else 32, folder / str(number))
+        )
     (folder / f"rank{os.environ['RANK']}.json").write_text(json.dumps(found[1:]))
     torch.distributed.barrier()
 

@@ -66,7 +66,7 @@ from test_sharding import HALF, LEGS, RESUMED, odd
 folder, models = Path(sys.argv[1]), Path(sys.argv[2])
 history, _, _ = run(RESUMED, models, folder / "resumed", None, odd, **LEGS, resume_from_checkpoint="last")
 half, drawn, objective = run(HALF, models, folder / "half", None, odd, bf16=True, eval_steps=1)
-types = sorted({str(p.dtype) for p in objective.captioner.parameters()})
+types = sorted({str(p.dtype) for p in objective.captioner.parameters() if p.requires_grad})
 if dist.get_rank() == 0:
     (folder / "last.json").write_text(json.dumps({"history": history, "half": half, "drawn": drawn, "types": types}))
 dist.barrier()
