@@ -52,8 +52,8 @@ def train(
     number of evaluations, nor stopping and resuming changes the weights.
 
     Args:
-        objective: an ``nn.Module`` whose children are trained; weights change in place. A frozen reference is not a child;
-            on resuming, too, it must have been built from the start model.
+        objective: an ``nn.Module`` whose children are trained; weights change in place (with ``shard``, they stay cut between
+            processes). A frozen reference is not a child; on resuming, too, it must have been built from the start model.
         data: the training images.
         config: how to train.
         evaluate: called at the start, every ``eval_steps`` and at the end, with random numbers of its own.

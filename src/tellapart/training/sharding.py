@@ -92,9 +92,6 @@ class Shards:
             return Shards()
         captioners = [child for child in objective.children() if isinstance(child, HuggingFaceCaptioner)]
         held = references_of(objective)
-        if devices.bf16:
-            for captioner in captioners:
-                captioner.family.by_parts = False
         if devices.world_size == 1:
             for captioner in captioners if devices.bf16 else ():
                 _widen(captioner)
@@ -216,6 +213,7 @@ def _shard_reference(reference: HuggingFaceCaptioner, mesh: DeviceMesh, *, bf16:
 
 def _shard_layers(captioner: HuggingFaceCaptioner, mesh: DeviceMesh, *, gather_by_layer: bool, bf16: bool) -> None:
     policy = MixedPrecisionPolicy(torch.bfloat16, torch.float32) if bf16 else MixedPrecisionPolicy()
+    captioner.family.by_parts = not bf16  # the policy casts what a layer is called with, not what its parts are
     for layer in captioner.family.layers:
         if bf16:
             _widen(layer)
