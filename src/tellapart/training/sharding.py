@@ -1,8 +1,9 @@
 """Captioners in shards: weights, gradients and optimiser states cut between processes, by torch's ``fully_shard`` (FSDP2).
 
 Zhao et al. (VLDB 2023) and Rajbhandari et al. (ZeRO, SC 2020) describe the scheme. ``full`` gathers one layer at a time while
-captions are scored; ``grad_op`` keeps the layers gathered from the first pass to the backward pass. In both, captions are drawn
-with all weights gathered: processes whose captions end at different steps would otherwise wait for each other for ever.
+captions are scored; ``grad_op`` keeps layers gathered from the first pass to the backward pass. In both, captions are drawn with
+all weights gathered, since processes whose captions end at different steps would otherwise wait for each other for ever. For
+the same reason captions are scored by as many calls of each layer on every process (``Family.lockstep``).
 """
 
 from __future__ import annotations
@@ -100,7 +101,7 @@ class Shards:
         mesh = init_device_mesh(devices.device.type, (devices.world_size,))
         for captioner in captioners:
             _shard(captioner, mesh, gather_by_layer=full, bf16=devices.bf16)
-            captioner.family.lockstep = full
+            captioner.family.lockstep = True
         for reference in held:
             _shard_reference(reference, mesh, bf16=devices.bf16)
             reference.family.lockstep = True
@@ -142,7 +143,7 @@ class Shards:
 
     def _scatter(self, captioner: HuggingFaceCaptioner) -> None:
         reference = captioner in self.references
-        captioner.family.lockstep = self.full or reference
+        captioner.family.lockstep = True
         for module in _fsdp(captioner):
             module.reshard()
             by_layer = self.full and module is not captioner
