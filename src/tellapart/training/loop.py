@@ -116,9 +116,10 @@ class _Training:
                 f"gradient_accumulation_steps x devices), but the data hold {len(data)}: lower the former."
             )
         total = config.total_steps(len(data), cut.effective_batch_size)
-        objective.to(devices.device)
         devices.same_start([*objective.parameters(), *objective.buffers()])
         shards = Shards.cut(objective, config, devices)
+        if not shards:  # else each layer went there when it was cut
+            objective.to(devices.device)
         interval = config.lr_interval(len(data), cut.effective_batch_size)
         optimizer = Optimizer(objective, config, total, interval)
         fresh = State(0, 0.0, cut.effective_batch_size, devices.world_size, data.fingerprint(), {}, config.to_dict())

@@ -95,7 +95,8 @@ class Shards:
         held = references_of(objective)
         if devices.world_size == 1:
             for captioner in captioners if devices.bf16 else ():
-                _widen(captioner)
+                if any(p.requires_grad and p.dtype.itemsize < 4 for p in captioner.parameters()):
+                    captioner.float()
             return Shards()
         full = config.shard == "full"
         mesh = init_device_mesh(devices.device.type, (devices.world_size,))
