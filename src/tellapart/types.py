@@ -340,6 +340,12 @@ class ObjectiveModule(nn.Module):
     averages_turns = False
     """Whether every turn trains the same parts, so that figures of turns are averaged; else each part has its own turn, and they
     are added."""
+    shards = False
+    """Whether its captioner can train in shards (``training.shard``): ``losses`` and ``prepare`` must call the captioner, and
+    ``collect`` the reference, equally often on every process, whatever its images."""
+    draws = True
+    """Whether ``collect`` may read the captioner in another way on each process, as drawing does: its weights are then gathered
+    there in sharded training."""
     revision = 1
     """To be raised by a method whose code begins to compute something else: kept results of it are then no longer reused."""
 

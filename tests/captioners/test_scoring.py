@@ -188,6 +188,36 @@ def test_padding_and_order_do_not_matter():
     torch.testing.assert_close(captioner(wider).logprobs[:, : scored.shape[1]], scored[order], atol=2e-5, rtol=0)
 
 
+@pytest.mark.parametrize("make", MAKERS)
+def test_in_lockstep_every_rollout_takes_the_same_calls_of_each_layer(make):
+    captioner = make(train="all")
+    rollout = ragged(captioner)
+    one_word = captioner.tokenize(rollout.batch, [""], torch.tensor([0]))
+    assert one_word.tokens.shape[1] == 1, "EOS alone"
+    given = [rollout, one_word, rollout.select([])]
+    before = [captioner(each, want=["entropy"]) for each in given]
+    captioner.family.lockstep = True
+    calls = []
+    hooks = [
+        layer.register_forward_hook(lambda layer, *_, number=number: calls.append(number))
+        for number, layer in enumerate(captioner.family.layers)
+    ]
+    assert len(hooks) == 4
+    orders = []
+    for each, scores in zip(given, before, strict=True):
+        calls.clear()
+        found = captioner(each, want=["entropy"])
+        orders.append(tuple(calls))
+        torch.testing.assert_close(found.logprobs, scores.logprobs, atol=2e-5, rtol=0)
+        captioner.zero_grad()
+        found.logprobs.sum().backward()  # also of no captions: every process takes part in the backward pass
+        assert all(
+            p.grad is not None for layer in captioner.family.layers for p in layer.parameters() if p.requires_grad
+        )
+    assert len(set(orders)) == 1
+    assert captioner.family.lockstep
+
+
 def test_float32_log_softmax_under_bf16_autocast():
     captioner = tiny_ved()
     rollout = ragged(captioner)

@@ -177,6 +177,21 @@ def test_processes_share_a_run(materials, tmp_path):
     assert (tmp_path / "scst" / "recipe.yaml").is_file()
 
 
+@pytest.mark.slow
+def test_a_run_in_shards_measures_its_selected_captioner(materials, tmp_path):
+    """Steps too small to change a caption: the start is selected, and is read from its folder, since the captioner is cut."""
+    options = {"learning_rate": 1e-12, "metric_for_best_model": "CIDEr", "per_device_train_batch_size": 2}
+    recipe = materials.recipe(tmp_path, "scst", shard="full", **options)
+    run_two("-m", "tellapart.cli", "train", str(recipe), torchrun=True)
+    folder = tmp_path / "scst"
+    assert json.loads((folder / "run.json").read_text())["world_size"] == 2
+    assert (folder / "best" / "captioner" / "model.safetensors").is_file()
+    (measured,) = (folder / "eval").iterdir()
+    logged = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    first = next(line["eval_CIDEr"] for line in logged if "eval_CIDEr" in line)
+    assert json.loads((measured / "metrics.json").read_text())["metrics"]["CIDEr"] == pytest.approx(first)
+
+
 def test_a_command_leaves_the_process_group(monkeypatch):
     """Else gloo's threads outlive the work, and the process may abort while it ends."""
     import torch.distributed as dist

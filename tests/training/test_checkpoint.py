@@ -217,6 +217,12 @@ def test_resuming_from_nothing_is_refused(tmp_path):
         trained(tmp_path, resume_from_checkpoint=str(tmp_path / "checkpoint-9"))
 
 
+def test_a_launcher_that_starts_again_gives_the_same_command_before_the_first_checkpoint(tmp_path, monkeypatch):
+    monkeypatch.setenv("TORCHELASTIC_MAX_RESTARTS", "3")
+    _, run = trained(tmp_path, max_steps=2, resume_from_checkpoint="last")
+    assert [line["step"] for line in run.history] == [1, 2]
+
+
 @pytest.mark.parametrize(
     ("lost", "told"),
     [

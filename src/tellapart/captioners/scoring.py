@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
+from torch.nn.functional import pad
 from torch.utils.checkpoint import checkpoint
 
 from tellapart.captioners.base import Encoded
@@ -168,11 +169,16 @@ def token_states(
 
     The arguments are those of ``score``; at least one token must be real.
     """
-    if share_prefix and (found := family.read_captions(encoded, image, tokens, mask)) is not None:
+    if (
+        share_prefix
+        and not family.lockstep
+        and (found := family.read_captions(encoded, image, tokens, mask)) is not None
+    ):
         return found
     read = _Reader(family, encoded, share_prefix=share_prefix)
     hidden, rows, columns = [], [], []
-    for members, width in length_buckets(mask.sum(dim=1).tolist()):
+    lengths = mask.sum(dim=1).tolist()
+    for members, width in [(list(range(len(mask))), mask.shape[1])] if family.lockstep else length_buckets(lengths):
         index = torch.tensor(members, device=tokens.device)
         kept = mask[index, :width]
         hidden.append(read(tokens[index, :width], image[index])[kept])
@@ -213,6 +219,22 @@ def score(
     """
     if not set(want) <= WANTS:
         raise ValueError(f"want={sorted(want)} may name {', '.join(sorted(WANTS))} only")
+    if family.lockstep:
+        return _in_lockstep(family, encoded, image, tokens, mask, want, share_prefix, read, budget)
+    return _scored(family, encoded, image, tokens, mask, want, share_prefix, read, budget)
+
+
+def _scored(
+    family: Family,
+    encoded: Encoded,
+    image: Tensor,
+    tokens: Tensor,
+    mask: Tensor,
+    want: Collection[str],
+    share_prefix: bool,
+    read: Tensor | None,
+    budget: float | None,
+) -> Scores:
     if not bool(mask.any()):
         return Scores(torch.zeros(mask.shape, device=tokens.device))
     seen = tokens if read is None else read
@@ -230,3 +252,37 @@ def score(
         spread(states) if "hidden" in want else None,
         spread(family.exact_logits(states)) if "logits" in want else None,
     )
+
+
+def _in_lockstep(
+    family: Family,
+    encoded: Encoded,
+    image: Tensor,
+    tokens: Tensor,
+    mask: Tensor,
+    want: Collection[str],
+    share_prefix: bool,
+    read: Tensor | None,
+    budget: float | None,
+) -> Scores:
+    """The scores by as many calls of each layer as any other rollout takes: also one of no captions, or of one word each."""
+    rows, columns = mask.shape
+    more = 0, max(0, 2 - columns), 0, max(0, 1 - rows)  # a caption of one word alone would not be read by the decoder
+    image = pad(image, (0, more[3]))
+    tokens, asked = pad(tokens, more, value=family.pad), pad(mask, more)
+    read = None if read is None else pad(read, more, value=family.pad)
+    empty = not bool(asked.any())
+    if empty:
+        asked = asked.index_put((torch.zeros(1, dtype=torch.long), torch.zeros(1, dtype=torch.long)), asked.new_ones(1))
+    scores = _scored(family, encoded, image, tokens, asked, want, share_prefix, read, budget)
+
+    def cut(values: Tensor | None) -> Tensor | None:
+        # Zeros that keep their gradient: the backward pass calls the layers, too.
+        if values is None:
+            return None
+        values = values * 0 if empty else values
+        return values[:rows, :columns].clone() if any(more) else values  # hooks of sharding take no views
+
+    logprobs = cut(scores.logprobs)
+    assert logprobs is not None
+    return Scores(logprobs, cut(scores.entropy), cut(scores.hidden), cut(scores.logits))

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 WEIGHTS = ("*.safetensors", "*.bin", "adapter_config.json", "run.json")
 """Files that a captioner's folder with weights has one of."""
 
+DEVICES = (2, 4, 8)
+"""Sizes of launches for which the memory of sharded training is shown."""
+
 ARCHITECTURES: dict[str, dict[str, Any]] = {
     "blip2-opt-2.7b": {
         "model_type": "blip-2",
@@ -71,9 +74,11 @@ def memory_of_configurations(recipe: Recipe) -> str:
     """
     import torch
 
+    from tellapart.recipe.sharding import check_sharding
     from tellapart.recipe.unweighted import configured_model, unweighted_captioner
     from tellapart.training.memory import frozen_models, memory_of
 
+    check_sharding(recipe)
     with torch.device("meta"):
         captioner, inputs = unweighted_captioner(recipe.captioner, ARCHITECTURES)
         trained: dict[str, nn.Module] = {"captioner": captioner}
@@ -84,7 +89,8 @@ def memory_of_configurations(recipe: Recipe) -> str:
         holder = _Holder(trained, recipe)
         kept = _activations(recipe, holder, inputs)
         holds_start = recipe.kind.holds_start or recipe.objective.get("kl_coef")
-        frozen = frozen_models({"reference": captioner.reference()}) if holds_start else {}
+        holder.reference = captioner.reference() if holds_start else None
+        frozen = frozen_models({"reference": holder.reference}) if holds_start else {}
         matcher, reader = recipe.parts.get("matcher"), recipe.parts.get("language_model")
         models = {
             "matcher": (matcher.model, matcher.dtype) if matcher is not None else (None, ""),
@@ -113,6 +119,9 @@ class _Holder:
     def __init__(self, trained: Mapping[str, nn.Module], recipe: Recipe) -> None:
         self.trained = dict(trained)
         self.captioner, self.critic = trained["captioner"], trained.get("critic")
+        self.reference: Any = None
+        given_captions = {"captions_per_image", "pairs_per_image"} & set(recipe.objective)
+        self.draws = not given_captions or bool(recipe.objective.get("scheduled_sampling"))
         self.scoring_batch_size = recipe.objective.get("scoring_batch_size")
         self.max_new_tokens = recipe.objective.get("max_new_tokens", 40)
         # All pairs of an image cannot be counted without the data: they count as one.
@@ -180,7 +189,26 @@ def _told(recipe: Recipe, rows: list[PartMemory], objective: Any) -> str:
     return (
         f"{table(cells)}\n{total} (estimated; {captions} captions of {tokens} tokens are differentiated at once; drawing, "
         "pictures and what the device's libraries take come on top)"
+        f"{_in_shards(recipe, rows, objective)}"
     )
+
+
+def _in_shards(recipe: Recipe, rows: list[PartMemory], objective: Any) -> str:
+    """The memory of a device for every ``training.shard``; empty where the training cannot be sharded."""
+    from tellapart.recipe.sharding import not_shardable
+    from tellapart.training.memory import peak, sharded_peak
+    from tellapart.training.sharding import references_of
+
+    if not_shardable(recipe) is not None:
+        return ""
+    cells = [["training.shard", *(f"{devices} devices" for devices in DEVICES)]]
+    cells.append(["none", *len(DEVICES) * [_size(peak(rows))]])
+    how: dict[str, Any] = {"bf16": recipe.training.bf16, "draws": objective.draws}
+    for shard in ("grad_op", "full"):
+        options = [how | {"devices": devices, "full": shard == "full"} for devices in DEVICES]
+        captioner, references = objective.captioner, references_of(objective)
+        cells.append([shard, *(_size(sharded_peak(rows, captioner, references, **given)) for given in options)])
+    return f"\n\nthe same, where a launch of several devices shares the captioner:\n{table(cells)}"
 
 
 def _size(number: int) -> str:

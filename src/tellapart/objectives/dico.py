@@ -72,6 +72,8 @@ class DiCO(ObjectiveModule):
         ValueError: ``beta`` or ``tau`` is not positive, or there are fewer than two beams.
     """
 
+    shards = True
+
     def __init__(
         self,
         captioner: Captioner,

@@ -64,6 +64,7 @@ class GRPO(ObjectiveModule):
     """
 
     averages_turns = True
+    shards = True
 
     def __init__(
         self,

@@ -57,6 +57,9 @@ class OfflineDPO(ObjectiveModule):
         train(objective, data, TrainConfig(output_dir=Path("runs/offline_dpo"), max_steps=100))
     """
 
+    shards = True
+    draws = False
+
     def __init__(
         self, captioner: Captioner, preferences: Preferences, *, beta: float = 0.1, pairs_per_image: int | None = 1
     ) -> None:
@@ -88,8 +91,6 @@ class OfflineDPO(ObjectiveModule):
     def losses(self, experience: Experience) -> Iterator[StepOutput]:
         """One piece: a loss per pair (KTO: per caption)."""
         rollout = experience.rollout
-        if not len(rollout):
-            return
         logprobs = self.captioner(rollout, encoded=experience.encoded).logprobs
         logprob = sequence_logprob(logprobs, rollout.mask)
         chosen, rejected = (logprob - experience.reference_logprob).chunk(2)

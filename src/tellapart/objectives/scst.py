@@ -58,6 +58,8 @@ class SCST(ObjectiveModule):
         ValueError: a choice is unknown, or fewer than two captions are asked of a group baseline.
     """
 
+    shards = True
+
     def __init__(
         self,
         captioner: Captioner,

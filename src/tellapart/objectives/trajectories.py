@@ -57,6 +57,7 @@ class WeightedTrajectories(ObjectiveModule):
     """
 
     rewarded: tuple[str, ...] = (POLICY, REFERENCE)
+    shards = True
 
     def __init__(
         self,

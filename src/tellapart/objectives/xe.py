@@ -60,6 +60,8 @@ class XE(ObjectiveModule):
         train(objective, data, TrainConfig(output_dir=Path("runs/xe"), max_steps=26_550))
     """
 
+    shards = True
+
     def __init__(
         self,
         captioner: Captioner,
@@ -78,6 +80,7 @@ class XE(ObjectiveModule):
                 f"{scheduled_sampling_increase} above 0 and scheduled_sampling_steps={scheduled_sampling_steps} at least 1"
             )
         self.captioner, self.captions_per_image = captioner, captions_per_image
+        self.draws = scheduled_sampling > 0
         self.highest, self.increase, self.every = (
             scheduled_sampling,
             scheduled_sampling_increase,

@@ -39,6 +39,7 @@ from tellapart.recipe.parts import OWN_LISTENER, Parts, check_parts
 from tellapart.recipe.questions import question_measure
 from tellapart.recipe.recipe import Recipe
 from tellapart.recipe.rewards import build_reward, check_reward
+from tellapart.recipe.sharding import check_sharding
 from tellapart.recipe.soft_listeners import load_retriever
 from tellapart.training.start import two_pictures
 
@@ -106,12 +107,16 @@ def build(recipe: Recipe, *, dry_run: bool = False) -> Built:
     if recipe.kind.needs_references:
         dataset.require_references(f"method {recipe.method}")
     seed = recipe.training.seed
-    captioner = start_captioner(recipe.captioner, dataset, features, size=section.size, seed=seed).to(device())
+    captioner = start_captioner(recipe.captioner, dataset, features, size=section.size, seed=seed)
+    whole = dry_run or recipe.training.shard == "none"
+    if whole:  # else it may not fit: it is cut on its way to the device, and checked then
+        captioner.to(device())
     use_num_frames(captioner, section.num_frames, "data.num_frames")
     collate = collate_of(captioner, features)
     # train checks again; here a wrong model is reported before the listener has read every image
     sample = training_data(recipe, dataset, collate).sample
-    check_captioner(captioner, collate(two_pictures(sample, collate)).to(device()))
+    if whole:
+        check_captioner(captioner, collate(two_pictures(sample, collate)).to(device()))
     parts = Parts(recipe, captioner, dataset, collate, features, dry_run=dry_run)
     objective = build_objective(parts)
     collate = Collate(collate.processors | parts.processors, features=collate.features)
@@ -130,6 +135,7 @@ def check_together(recipe: Recipe) -> None:
     """
     check_reward(recipe)
     check_parts(recipe)
+    check_sharding(recipe)
 
 
 def build_objective(parts: Parts) -> Any:
@@ -187,7 +193,7 @@ def _watch(
     features = features_at(section.features or data.features)
     watched, skipped = watched_images(recipe, dataset, features, split) if held is None else (held, [])
     check_selection(recipe, watched)
-    workers = recipe.training.workers(parts.captioner.device.type)
+    workers = recipe.training.workers(device().type)
     scorers = load_scorers(
         watched,
         pac=section.pac,

@@ -192,14 +192,23 @@ def load_listener(
     return recipe
 
 
-def _check(recipe: ListenerRecipe) -> None:
-    _check_listener(recipe)
-    _check_pac(recipe)
+def _check_training(recipe: ListenerRecipe) -> None:
+    """Raise where the loop is asked for what only captioners have."""
     if recipe.training.on_hack != "warn":
         raise UsageError(
             f"on_hack={recipe.training.on_hack} watches the captions of a captioner that learns, but train-listener trains none: "
             "leave on_hack out."
         )
+    if recipe.training.shard != "none":
+        raise UsageError(
+            f"shard={recipe.training.shard} cuts captioners, but train-listener trains none: leave shard out."
+        )
+
+
+def _check(recipe: ListenerRecipe) -> None:
+    _check_listener(recipe)
+    _check_pac(recipe)
+    _check_training(recipe)
     if recipe.grammar and recipe.listener.trains == "all":
         raise UsageError("--grammar trains the text side only: set listener.train to text, or leave --grammar out.")
     if recipe.head.weight < 0 or recipe.head.min_count < 1:

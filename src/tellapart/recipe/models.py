@@ -172,6 +172,8 @@ def captioner_folder(name: str, *, size: str = "full") -> str | Path:
     start = _kept_captioner(folder)
     # Without a checkpoint, a run whose captioner stays has nothing of its own either, and must not be measured as if it had.
     trained = (folder / "best").is_dir() or any(folder.glob("checkpoint-*"))
+    if any(folder.glob("checkpoint-*/shards")):
+        raise UsageError(f"the run {name} has checkpoints in shards only: resume it, and its end writes the captioner.")
     if start is None or not trained:
         raise UsageError(f"the run {name} has no checkpoint yet: let it train on, or name another.")
     return captioner_folder(start, size=size)

@@ -19,6 +19,7 @@ from tellapart.locks import Lock
 from tellapart.recipe.schema import TRAINING
 
 if TYPE_CHECKING:
+    from tellapart.captioners.base import Captioner
     from tellapart.data.loader import TrainingData
     from tellapart.recipe.build import Built, Watch
     from tellapart.recipe.listener import ListenerRecipe
@@ -135,14 +136,27 @@ def _measure_selected(built: Built, done: Run) -> None:
         return
     result = watch.last
     if result is None or (done.best is not None and done.best.step != done.step):
-        for name, part in built.objective.named_children():
-            if name in _MEASURED:
-                part.load_weights(done.selected / name)
-        result = watch.measure(built.captioner)
+        result = watch.measure(_selected(built, done))
     if done.best is not None:
         result = replace(result, details={**result.details, CHOSE: done.best.metric})
     watch.last = result
     result.save(done.output_dir)
+
+
+def _selected(built: Built, done: Run) -> Captioner:
+    """The captioner of the selected checkpoint: the one that was trained, or another one where that is in shards."""
+    from tellapart.captioners.huggingface import HuggingFaceCaptioner
+    from tellapart.recipe.models import device
+    from tellapart.training.sharding import is_sharded
+
+    if is_sharded(built.captioner):
+        section = built.recipe.captioner
+        found = HuggingFaceCaptioner.from_pretrained(done.selected / "captioner", dtype=section.dtype)
+        return found.to(device())
+    for name, part in built.objective.named_children():
+        if name in _MEASURED:
+            part.load_weights(done.selected / name)
+    return built.captioner
 
 
 @contextmanager

@@ -19,15 +19,24 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_model, save_model
 from torch import nn
+from torch.distributed.tensor import DTensor
 
 from tellapart.errors import UsageError
 from tellapart.files import checkpoints, fresh_folder, remove_half_written, write_json
 from tellapart.training.config import TrainConfig
+from tellapart.training.devices import Devices
 from tellapart.training.optim import Optimizer
+from tellapart.training.sharded_checkpoint import finite, read_shards, write_shards
+from tellapart.training.sharding import Shards
 
 STATE = "trainer_state.json"
 OPTIMIZER = "optimizer.pt"
+SHARDS = "shards"
+"""Folder of what learns and its optimiser states in a run with ``training.shard``, in place of ``optimizer.pt``: files of
+safetensors, of which each holds what one process held."""
 WEIGHTS = "model.safetensors"
+RESTARTS = "TORCHELASTIC_MAX_RESTARTS"
+"""Variable in which torchrun says how often it starts the processes again."""
 FILES = ("run.json", "metrics.jsonl", STATE, "nonfinite.json")
 """What the loop writes next to the checkpoints."""
 
@@ -46,6 +55,7 @@ _FREE = {
     "save_steps",
     "per_device_train_batch_size",
     "gradient_accumulation_steps",
+    "shard",
 }
 
 
@@ -90,19 +100,69 @@ def save(folder: Path, optimizer: Optimizer, state: State) -> None:
         NonFiniteError: a weight is not finite.
         OSError: the disk is full, or cannot be written to; it names the checkpoint.
     """
-    for part, named in optimizer.parts.items():
-        for name, parameter in named.items():
-            if not torch.isfinite(parameter).all():
-                raise NonFiniteError(
-                    f"{part}.{name} holds values that are not finite at step {state.step}, so {folder} was not "
-                    "written: lower learning_rate and resume from the last checkpoint."
-                )
+    if (name := _not_finite(optimizer)) is not None:
+        raise _refused(name, folder, state)
     with fresh_folder(folder, durable=True) as temporary, _disk_errors(folder):
         for part, module in optimizer.modules.items():
             (temporary / part).mkdir()
             _save_part(module, temporary / part)
         torch.save(optimizer.state(), temporary / OPTIMIZER)
         write_json(temporary / STATE, vars(state))
+
+
+def save_together(
+    folder: Path, optimizer: Optimizer, state: State, shards: Shards, devices: Devices, *, loadable: bool
+) -> None:
+    """Write a checkpoint in shards, in one rename; every process must call this, and see the same folder.
+
+    Args:
+        folder: of the checkpoint.
+        optimizer: of the run.
+        state: of the run.
+        shards: its captioners in shards.
+        devices: its processes.
+        loadable: write each part's own folder, too (see ``save``), gathered on the main process.
+
+    Raises:
+        NonFiniteError: a weight is not finite.
+        OSError: the disk is full, or cannot be written to.
+    """
+    names = devices.gather_objects(_not_finite(optimizer))
+    if any(name is not None for name in names):
+        raise _refused(next(name for name in names if name is not None), folder, state)
+    with _together(folder, devices) as temporary, _disk_errors(folder):
+        write_shards(temporary / SHARDS, optimizer)
+        for part, module in optimizer.modules.items() if loadable else ():
+            with shards.whole(module, main=devices.is_main):
+                if devices.is_main:
+                    (temporary / part).mkdir()
+                    _save_part(module, temporary / part)
+        if devices.is_main:
+            write_json(temporary / STATE, vars(state))
+
+
+@contextmanager
+def _together(folder: Path, devices: Devices) -> Iterator[Path]:
+    """A ``fresh_folder`` with a folder of shards, made by the main process and known to all."""
+    if not devices.is_main:
+        yield Path(devices.from_main(None))
+        return
+    with fresh_folder(folder, durable=True) as temporary:
+        (temporary / SHARDS).mkdir()
+        yield Path(devices.from_main(str(temporary)))
+
+
+def _not_finite(optimizer: Optimizer) -> str | None:
+    """The first parameter of which this process holds a number that is not finite."""
+    named = ((f"{part}.{name}", p) for part, parameters in optimizer.parts.items() for name, p in parameters.items())
+    return next((name for name, parameter in named if not finite(parameter)), None)
+
+
+def _refused(name: str, folder: Path, state: State) -> NonFiniteError:
+    return NonFiniteError(
+        f"{name} holds values that are not finite at step {state.step}, so {folder} was not written: lower learning_rate and "
+        "resume from the last checkpoint."
+    )
 
 
 @contextmanager
@@ -132,6 +192,14 @@ def load(folder: Path, optimizer: Optimizer) -> None:
     Raises:
         UsageError: something is missing, damaged or of another model.
     """
+    if (folder / SHARDS).is_dir():
+        read_shards(folder / SHARDS, optimizer)
+        return
+    if any(isinstance(parameter, DTensor) for parameter in optimizer.parameters):
+        raise UsageError(
+            f"{folder} was written without shards, which processes in shards cannot read: resume with training.shard none, or "
+            "in one process."
+        )
     for part, module in optimizer.modules.items():
         _load_part(module, folder / part)
     try:
@@ -172,7 +240,7 @@ def read_state(folder: Path) -> State:
         state = State(**json.loads((folder / STATE).read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError) as error:
         raise _incomplete(folder, f"{STATE} cannot be read") from error
-    if not (folder / OPTIMIZER).is_file():
+    if not (folder / OPTIMIZER).is_file() and not (folder / SHARDS).is_dir():
         raise _incomplete(folder, f"it lacks {OPTIMIZER}")
     return state
 
@@ -199,6 +267,8 @@ def find(config: TrainConfig) -> Path | None:
         return None
     if choice is not True and str(choice) != "last":
         return Path(choice)
+    if not present and int(os.environ.get(RESTARTS, "0")) > 0:
+        return None  # the launcher gives the same command before the first checkpoint and after it
     if not present:
         raise UsageError(
             f"resume_from_checkpoint={choice!r} finds no checkpoint in {str(config.output_dir)!r}: "

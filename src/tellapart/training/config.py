@@ -39,6 +39,8 @@ class TrainConfig:
         max_grad_norm: Clip the gradient of each part that learns to this L2 norm; 0 switches clipping off.
         max_grad_value: Clip each gradient entry to this magnitude, instead of the norm, in the parts it is given for.
         bf16: Compute in bfloat16 by torch's autocast; weights keep their precision.
+        shard: Cut the captioner between the processes of a launch (FSDP2): gradients and optimiser states (grad_op), or its
+            weights too (full). none keeps a copy on every device; see docs/how-to/scale.md.
         dropout: Keep dropout on during training. Off by default, because captions are sampled without it.
         eval_steps: Evaluate every N steps, and at the start and the end; null evaluates at the start and the end only.
         save_steps: Write a checkpoint every N steps, and at the end; null writes one at the end only.
@@ -79,6 +81,7 @@ class TrainConfig:
     max_grad_norm: float | dict[str, float] | None = 1.0
     max_grad_value: float | dict[str, float] | None = None
     bf16: bool = False
+    shard: Literal["none", "grad_op", "full"] = "none"
     dropout: bool = False
     eval_steps: int | None = None
     save_steps: int | None = None
@@ -195,5 +198,6 @@ _STEP_OPTIONS = ("lr_step_epochs", "lr_step_size", "lr_step_gamma")
 _CHOICES = {
     "lr_scheduler_type": ("constant", "linear", "cosine", "step"),
     "on_hack": ("warn", "stop", "rollback"),
+    "shard": ("none", "grad_op", "full"),
     "report_to": ("none", "tensorboard", "wandb", "trackio"),
 }

@@ -105,9 +105,10 @@ class Devices:
 
     def same_start(self, tensors: Iterable[Tensor]) -> None:
         """Overwrite the tensors by the main device's: parts made at random may differ between processes."""
-        if self.world_size > 1:
-            for tensor in tensors:
-                dist.broadcast(tensor.data, src=0)
+        for tensor in tensors if self.world_size > 1 else ():
+            value = tensor.data.to(self.device)
+            dist.broadcast(value, src=0)
+            tensor.data.copy_(value)
 
     def sum_gradients(self, parameters: Sequence[Parameter]) -> None:
         """Sum gradients over devices, once; a parameter without one on some devices counts as 0 there.

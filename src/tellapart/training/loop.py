@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,6 +27,7 @@ from tellapart.training.logs import Means, RunLog, Stopwatch
 from tellapart.training.optim import Optimizer
 from tellapart.training.run import Run, describe
 from tellapart.training.selection import Selection
+from tellapart.training.sharding import Shards
 from tellapart.training.start import check_captioners, check_together
 from tellapart.types import Batch, Objective, StepOutput
 from tellapart.verdicts.rules import NON_FINITE
@@ -49,8 +52,8 @@ def train(
     number of evaluations, nor stopping and resuming changes the weights.
 
     Args:
-        objective: an ``nn.Module`` whose children are trained; weights change in place. A frozen reference is not a child;
-            on resuming, too, it must have been built from the start model.
+        objective: an ``nn.Module`` whose children are trained; weights change in place (with ``shard``, they stay cut between
+            processes). A frozen reference is not a child; on resuming, too, it must have been built from the start model.
         data: the training images.
         config: how to train.
         evaluate: called at the start, every ``eval_steps`` and at the end, with random numbers of its own.
@@ -92,6 +95,7 @@ class _Training:
     selection: Selection
     doctor: Doctor
     fresh: State
+    shards: Shards
     start: int
     total_steps: int
     ended: str = ""
@@ -112,14 +116,17 @@ class _Training:
                 f"gradient_accumulation_steps x devices), but the data hold {len(data)}: lower the former."
             )
         total = config.total_steps(len(data), cut.effective_batch_size)
-        objective.to(devices.device)
+        devices.same_start([*objective.parameters(), *objective.buffers()])
+        shards = Shards.cut(objective, config, devices)
+        if not shards:  # else each layer went there when it was cut
+            objective.to(devices.device)
         interval = config.lr_interval(len(data), cut.effective_batch_size)
         optimizer = Optimizer(objective, config, total, interval)
         fresh = State(0, 0.0, cut.effective_batch_size, devices.world_size, data.fingerprint(), {}, config.to_dict())
         state = checkpoint.resume(config, fresh, optimizer)
         if state.step == 0:
-            check_captioners(objective, data.sample, data.collate)
-        devices.same_start([*objective.parameters(), *objective.buffers()])
+            with shards.gathered(), _precision(config, devices):
+                check_captioners(objective, data.sample, data.collate)
         devices.wait()  # every rank has seen what was in the folder before it is written to
         if devices.is_main:
             checkpoint.tidy(config.output_dir)
@@ -131,7 +138,7 @@ class _Training:
         if ended:
             doctor.say(ended)
         whole = state.step if ended else max(state.step, total)  # a finished run that is resumed has nothing left to do
-        parts = objective, data, config, evaluator, devices, cut, optimizer, log, selection, doctor, fresh
+        parts = objective, data, config, evaluator, devices, cut, optimizer, log, selection, doctor, fresh, shards
         return _Training(*parts, state.step, whole, ended)
 
     def steps(self) -> Iterator[int]:
@@ -152,7 +159,7 @@ class _Training:
         for _ in range(self.objective.turns):
             with watch.measure("collect"):
                 experiences = self._prepare(step, experiences)
-            with watch.measure("update"):
+            with watch.measure("update"), self.shards.without_advice():
                 sums = self._backward(step, experiences, means)
                 turn = self._apply(step, sums, means, micro_batches)
             # A part learns in one turn: in the others it adds neither loss nor gradient.
@@ -169,7 +176,8 @@ class _Training:
     def _collect(self, step: int, micro_batches: list[Batch]) -> list[Any]:
         self.objective.eval()
         experiences = []
-        with torch.no_grad(), self.devices.autocast():
+        reading = self.shards.gathered() if self.shards and self.objective.draws else nullcontext()
+        with reading, torch.no_grad(), self.devices.autocast():
             for batch in micro_batches:
                 # The same on every device and in every micro-batch: what is drawn is keyed by image.
                 _seed_all(mix_seeds(self.config.seed, step))
@@ -205,9 +213,13 @@ class _Training:
     def _apply(self, step: int, sums: Tensor, means: Means, micro_batches: list[Batch]) -> dict[str, float]:
         parameters = self.optimizer.parameters
         loss, weight = self.devices.sum(sums).tolist()
-        self.devices.sum_gradients(parameters)
         divisor = weight or 1.0  # every piece was on a scale of its own
-        self.optimizer.divide(divisor)
+        if self.shards:
+            # They were averaged over devices when they were cut, piece by piece.
+            self.optimizer.divide(divisor / self.devices.world_size)
+        else:
+            self.devices.sum_gradients(parameters)
+            self.optimizer.divide(divisor)
         norms = self.optimizer.clip()
         figures = {"loss": loss / divisor}
         figures |= {f"grad_norm/{part}": float(norm) for part, norm in norms.items()}
@@ -240,18 +252,22 @@ class _Training:
             return
         self.objective.eval()
         metrics: dict[str, float] | None = None
-        if self.devices.is_main:
-            own = [self.devices.device] if self.devices.device.type == "cuda" else []
-            with torch.random.fork_rng(own), torch.no_grad():
-                _seed_all(mix_seeds(self.config.seed, "evaluate"))
-                metrics = {name: float(value) for name, value in self.evaluator(self.objective).items()}
-        metrics = self.devices.from_main(metrics)
+        with self.shards.gathered(references=True):
+            if self.devices.is_main:
+                metrics = self._evaluated(self.evaluator)
+            metrics = self.devices.from_main(metrics)
         assert metrics is not None
         self._write(step, {f"eval_{k.removeprefix('eval_')}": v for k, v in metrics.items()})
         # A run that is to end when hacked does not choose what it would be ended for; the start model takes part always.
         hacked = self.config.on_hack != "warn" and step > 0 and self.doctor.hacked > 0
         if not hacked and self.selection.offer(step, metrics):
             self._save(step, "best")
+
+    def _evaluated(self, evaluator: Evaluate) -> dict[str, float]:
+        own = [self.devices.device] if self.devices.device.type == "cuda" else []
+        with torch.random.fork_rng(own), torch.no_grad(), _precision(self.config, self.devices):
+            _seed_all(mix_seeds(self.config.seed, "evaluate"))
+            return {name: float(value) for name, value in evaluator(self.objective).items()}
 
     def _end_if_hacked(self, step: int) -> None:
         """End the run where ``on_hack`` asks for it; to roll back, the weights and optimiser of ``best/`` are put back."""
@@ -270,23 +286,32 @@ class _Training:
 
     def _save(self, step: int, name: str) -> None:
         self.data.figures(self.devices.gather_objects)  # what was replaced since the last log counts on when resumed
+        state = replace(
+            self.fresh,
+            step=step,
+            epoch=self._epoch(step),
+            selection=self.selection.state(),
+            doctor=self.doctor.state(),
+            ended=self.ended,
+        )
         if self.devices.is_main:
-            state = replace(
-                self.fresh,
-                step=step,
-                epoch=self._epoch(step),
-                selection=self.selection.state(),
-                doctor=self.doctor.state(),
-                ended=self.ended,
-            )
             self.log.flush()
-            try:
-                checkpoint.save(self.config.output_dir / name, self.optimizer, state)
-            except NonFiniteError:
-                self._write(step, {NON_FINITE: 1.0})
-                raise
+        try:
+            self._write_checkpoint(self.config.output_dir / name, state)
+        except NonFiniteError:
+            self._write(step, {NON_FINITE: 1.0})
+            raise
+        if self.devices.is_main:
             write_json(self.config.output_dir / checkpoint.STATE, vars(state), durable=True)
         self.devices.wait()
+
+    def _write_checkpoint(self, folder: Path, state: State) -> None:
+        if self.config.shard != "none":
+            # Folders that plain transformers loads are for what is used later: gathering them takes the memory of all weights.
+            used = folder.name == "best" or state.step == self.total_steps or bool(self.ended)
+            checkpoint.save_together(folder, self.optimizer, state, self.shards, self.devices, loadable=used)
+        elif self.devices.is_main:
+            checkpoint.save(folder, self.optimizer, state)
 
     def _epoch(self, step: int) -> float:
         return step * self.cut.effective_batch_size / len(self.data)
@@ -296,3 +321,8 @@ def _seed_all(seed: int) -> None:
     torch.manual_seed(seed)
     np.random.seed(seed % 2**32)
     random.seed(seed)
+
+
+def _precision(config: TrainConfig, devices: Devices) -> AbstractContextManager[Any]:
+    """What a captioner is read in between steps: the layers of a sharded one are in bfloat16 where ``bf16`` is set."""
+    return nullcontext() if config.shard == "none" else devices.autocast()

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
+
+if TYPE_CHECKING:
+    from tellapart.captioners.huggingface import HuggingFaceCaptioner
 
 STATES = 2
 """Numbers that AdamW keeps for each trained one, in its precision."""
@@ -24,6 +27,7 @@ class PartMemory:
         gradients: bytes.
         optimiser: bytes.
         activations: bytes at the moment when its gradients begin; none where they could not be counted.
+        module: ``id`` of the module.
     """
 
     name: str
@@ -33,6 +37,7 @@ class PartMemory:
     gradients: int
     optimiser: int
     activations: int | None = 0
+    module: int = 0
 
     @property
     def lasting(self) -> int:
@@ -129,8 +134,74 @@ def _row(name: str, module: nn.Module, known: set[int], *, learns: bool) -> Part
         weights=sum(t.nbytes for t in new),
         gradients=gradients,
         optimiser=STATES * gradients,
+        module=id(module),
     )
 
 
 def _with_activations(row: PartMemory, kept: int | None) -> PartMemory:
     return PartMemory(**{**vars(row), "activations": kept})
+
+
+def sharded_peak(
+    rows: Iterable[PartMemory],
+    captioner: HuggingFaceCaptioner,
+    references: Sequence[HuggingFaceCaptioner],
+    *,
+    devices: int,
+    full: bool,
+    bf16: bool,
+    draws: bool,
+) -> int:
+    """Bytes at the highest on each of several devices that share a captioner (``sharding.py``), activations included.
+
+    Args:
+        rows: of the training without shards.
+        captioner: what is trained.
+        references: frozen copies of it that the training holds.
+        devices: how many share it.
+        full: whether layers are gathered one by one while captions are scored.
+        bf16: whether layers compute in bfloat16, with weights in float32.
+        draws: whether captions are drawn, for which all weights are gathered.
+    """
+    own, others = _sizes(captioner, bf16=bf16), [_sizes(reference, bf16=bf16) for reference in references]
+    copies = {id(module) for module in (captioner, *references)}
+    rest = sum(row.lasting for row in rows if row.module not in copies)
+    activations = max((row.activations or 0 for row in rows), default=0)
+    lasting = own.held + 2 * own.trained + sum(other.held for other in others)
+    reading = max((other.rest + other.layer for other in others), default=0)
+    drawing = own.rest + own.layers + reading if draws else reading
+    # Two layers: the next is gathered while one computes.
+    scoring = own.rest + (2 * own.layer if full else own.layers) + activations + own.trained // devices
+    return rest + lasting // devices + max(drawing, scoring)
+
+
+@dataclass(frozen=True)
+class _Sizes:
+    """Bytes of a captioner: as shards of all processes together, of what learns, and gathered: rest, all layers, the largest."""
+
+    held: int
+    trained: int
+    rest: int
+    layers: int
+    layer: int
+
+
+def _sizes(captioner: HuggingFaceCaptioner, *, bf16: bool) -> _Sizes:
+    def held(parameter: nn.Parameter) -> int:
+        wide = bf16 and parameter.requires_grad
+        return max(4, parameter.itemsize) * parameter.numel() if wide else parameter.nbytes
+
+    def gathered(parameter: nn.Parameter) -> int:
+        return 2 * parameter.numel() if bf16 and parameter.is_floating_point() else parameter.nbytes
+
+    parameters = list(captioner.parameters())
+    layers = [list(layer.parameters()) for layer in captioner.family.layers]
+    inside = {id(parameter) for layer in layers for parameter in layer}
+    sizes = [sum(map(gathered, layer)) for layer in layers]
+    return _Sizes(
+        sum(map(held, parameters)),
+        sum(held(parameter) for parameter in parameters if parameter.requires_grad),
+        sum(held(parameter) for parameter in parameters if id(parameter) not in inside),
+        sum(sizes),
+        max(sizes, default=0),
+    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -13,6 +13,7 @@ from torch.nn import Parameter
 
 from tellapart.errors import UsageError
 from tellapart.training.config import TrainConfig
+from tellapart.training.sharding import whole
 
 _COURSES: dict[str, Callable[[float], float]] = {
     "constant": lambda progress: 1.0,
@@ -97,7 +98,7 @@ def clip_gradients(
     norms = {}
     for name, parameters in parts.items():
         learning = [parameter for parameter in parameters if parameter.grad is not None]
-        norms[name] = nn.utils.get_total_norm([p.grad for p in learning if p.grad is not None])
+        norms[name] = whole(nn.utils.get_total_norm([p.grad for p in learning if p.grad is not None]))
         if max_value.get(name) and learning:  # torch refuses an empty list, that of a part whose turn it is not
             nn.utils.clip_grad_value_(learning, max_value[name])
         elif max_norm.get(name):
@@ -213,6 +214,26 @@ class Optimizer:
                     states[f"{part}.{name}"] = dict(self._adamw.state[parameter])
         return states
 
+    def expect(self, names: Collection[str]) -> None:
+        """Make room for the states of these names, ``part.parameter.key``: zeros, to be read into.
+
+        Raises:
+            UsageError: a name is of a parameter that this objective does not train.
+        """
+        known = {f"{part}.{name}": p for part, named in self.parts.items() for name, p in named.items()}
+        self._adamw.state.clear()
+        for name in names:
+            owner, _, key = name.rpartition(".")
+            if owner not in known:
+                raise _unknown(owner)
+            parameter = known[owner]
+            scalar = torch.zeros((), device=self._counted(parameter))
+            self._adamw.state[parameter][key] = scalar if key == "step" else torch.zeros_like(parameter.detach())
+
+    def _counted(self, parameter: Parameter) -> torch.device:
+        """Where AdamW keeps its step count, in float32 whatever the parameter is: on the CPU unless it is fused."""
+        return parameter.device if self._fused else torch.device("cpu")
+
     def load_state(self, states: dict[str, dict[str, Tensor]]) -> None:
         """Take back what ``state`` gave.
 
@@ -223,17 +244,20 @@ class Optimizer:
         self._adamw.state.clear()  # a parameter that had no state then has none now
         for name, state in states.items():
             if name not in known or state["exp_avg"].shape != known[name].shape:
-                raise UsageError(
-                    f"the checkpoint's optimizer.pt holds {name}, which this run does not train in that shape: "
-                    "resume with the model and the objective of the run that wrote it."
-                )
+                raise _unknown(name)
             parameter = known[name]
-            # AdamW keeps its step count in float32, on the CPU unless it is fused, whatever the parameter is.
-            counted = parameter.device if self._fused else torch.device("cpu")
+            counted = self._counted(parameter)
             self._adamw.state[parameter] = {
                 key: value.to(counted) if key == "step" else value.to(parameter.device, parameter.dtype)
                 for key, value in state.items()
             }
+
+
+def _unknown(name: str) -> UsageError:
+    return UsageError(
+        f"the checkpoint's optimiser states hold {name}, which this run does not train in that shape: resume with the model and "
+        "the objective of the run that wrote it."
+    )
 
 
 def _without_repeats(modules: dict[str, nn.Module]) -> dict[str, dict[str, Parameter]]:

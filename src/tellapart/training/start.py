@@ -14,6 +14,7 @@ from tellapart.captioners.contract import check_captioner
 from tellapart.data.dataset import Collate
 from tellapart.errors import UsageError
 from tellapart.training.config import TrainConfig
+from tellapart.training.sharding import require_shardable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -42,6 +43,8 @@ def check_together(objective: Any, config: TrainConfig, evaluates: bool) -> None
             f"gradient_accumulation_steps={config.gradient_accumulation_steps} would change it: set 1, "
             "and a larger per_device_train_batch_size."
         )
+    if config.shard != "none":
+        require_shardable(objective, config.shard)
     for option in ("eval_steps", "metric_for_best_model"):
         if not evaluates and getattr(config, option) is not None:
             raise UsageError(f"{option}={getattr(config, option)!r} needs an evaluation: give one, or leave it out.")

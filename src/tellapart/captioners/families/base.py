@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 from torch import Tensor, nn
 from transformers import Cache
+from transformers.modeling_layers import GradientCheckpointingLayer
 
 from tellapart.captioners.base import Encoded
 from tellapart.captioners.decoder import Beginning, Decoder, DecoderSteps, Rows, read_captions
@@ -95,6 +96,11 @@ class Family(ABC):
     eos: list[int]
     pad: int
     caption_lead: str = ""
+    lockstep: bool = False
+    """Whether processes share the layers' weights: all of them must then call each layer equally often, whatever their
+    captions, so captions are scored in one pass of one shape (``training/sharding.py``)."""
+    reads_parts: bool = True
+    """Whether a layer's parts may be called in place of the layer, where the family knows a faster way through them."""
 
     def __init__(self, model: Any, processors: Processors, prompt: str | None = None) -> None:
         self.model, self.processors, self.tokenizer = model, processors, processors.tokenizer
@@ -172,6 +178,14 @@ class Family(ABC):
     @abstractmethod
     def vision(self) -> nn.Module:
         """The image tower: what ``train="decoder"`` leaves frozen."""
+
+    @property
+    def layers(self) -> list[nn.Module]:
+        """Layers of the image tower and of the decoder, whose weights are gathered one layer at a time in sharded training;
+        empty: the model has none that are called as modules."""
+        found = [module for module in self.model.modules() if isinstance(module, GradientCheckpointingLayer)]
+        inner = {id(part) for layer in found for part in layer.modules() if part is not layer}
+        return [layer for layer in found if id(layer) not in inner]
 
     @property
     def feature_size(self) -> int | None:
@@ -270,6 +284,9 @@ class Family(ABC):
         """The decoder by its parts; none: this family reads it through its modules, word by word and by length."""
         return None
 
+    def _decoder(self) -> Decoder | None:
+        return self.by_parts() if self.reads_parts else None
+
     def beginning(self, decoder: Decoder, encoded: Encoded, embed: Rows) -> Beginning:
         """What the captions of B images follow; asked only of a family that reads its decoder by its parts.
 
@@ -289,7 +306,7 @@ class Family(ABC):
             longest: most words of a caption.
             beams: whether captions of an image are beams, which may continue one another.
         """
-        if (decoder := self.by_parts()) is None:
+        if (decoder := self._decoder()) is None:
             return CachedSteps(self, encoded, count, longest)
         begun = self.beginning(decoder, encoded, self.embed)
         return DecoderSteps(decoder, begun, self.embedding, count=count, longest=longest, beams=beams)
@@ -309,7 +326,7 @@ class Family(ABC):
             ``[M, D]`` states, and the (row, column) of the word that each predicts; none: this family reads captions by length,
             or something in it is random.
         """
-        if (decoder := self.by_parts()) is None or decoder.drops:
+        if (decoder := self._decoder()) is None or decoder.drops:
             return None
         begin = partial(self.beginning, decoder, encoded)
         return read_captions(decoder, begin, self.embed, image, tokens, mask)

@@ -1,0 +1,255 @@
+"""Captioners in shards: two processes against one, resuming with another number of processes, what is refused."""
+
+import json
+import os
+import signal
+from pathlib import Path
+
+import pytest
+import torch
+from sharded_runs import CASES, MATRIX, Case, Recorded, captioner_of, run, saved
+
+from tellapart.captioners.huggingface import HuggingFaceCaptioner
+from tellapart.errors import UsageError
+from tellapart.objectives.psst import PSST
+from tellapart.objectives.xe import XE
+from tellapart.training.config import TrainConfig
+from tellapart.training.loop import train
+from tellapart.training.memory import memory_of, sharded_peak
+from tellapart.training.sharding import require_shardable
+from tellapart.types import Decoding
+from two_processes import run_two
+
+HERE = Path(__file__).resolve().parent
+
+RESUMED = Case("BLIP", load=(("train", "all"),))
+LEGS = {"max_steps": 6, "save_steps": 2, "eval_steps": 3, "metric_for_best_model": "odd"}
+HALF = Case("CLIP + GPT-2", load=(("train", "all"), ("dtype", "bfloat16")))
+READ = Case("CLIP + GPT-2", "xe", load=(("train", "all"), ("dtype", "bfloat16")))
+ADAPTED = Case("CLIP + GPT-2", "xe", lora=True, load=(("dtype", "bfloat16"),))
+
+COMPARED = """
+import json, os, shutil, sys
+from pathlib import Path
+import torch
+torch.set_num_threads(1)
+import torch.distributed as dist
+from sharded_runs import *
+
+folder, models, cases = Path(sys.argv[1]), Path(sys.argv[2]), {"short": CASES, "matrix": MATRIX}[sys.argv[3]]
+if os.environ["RANK"] == "0":  # the other one waits for it in the first training
+    for left in filter(Path.is_dir, folder.iterdir()):
+        shutil.rmtree(left)  # of a launch that failed
+found = {}
+for case in cases:
+    history, drawn, objective = run(case, models, folder / case.name())
+    both = [None, None]
+    dist.all_gather_object(both, drawn)
+    learning = [p for p in objective.captioner.parameters() if p.requires_grad]
+    held = sum(p.to_local().numel() for p in learning) / sum(p.numel() for p in learning)
+    found[case.name()] = {"history": history, "drawn": sorted(both[0] + both[1]), "held": held}
+if dist.get_rank() == 0:
+    (folder / "found.json").write_text(json.dumps(found))
+dist.barrier()
+"""
+
+FIRST_LEG = """
+from test_sharding import LEGS, RESUMED, Killed, odd
+
+run(RESUMED, models, folder / "resumed", Killed(captioner_of(RESUMED, models), 3), odd, **LEGS)
+"""
+
+LAST_LEG = """
+import json, sys
+from pathlib import Path
+import torch
+torch.set_num_threads(1)
+import torch.distributed as dist
+from sharded_runs import *
+from test_sharding import ADAPTED, HALF, LEGS, READ, RESUMED, odd
+
+folder, models = Path(sys.argv[1]), Path(sys.argv[2])
+history, _, _ = run(RESUMED, models, folder / "resumed", None, odd, **LEGS, resume_from_checkpoint="last")
+half, drawn, objective = run(HALF, models, folder / "half", None, odd, bf16=True, eval_steps=1)
+read, _, _ = run(READ, models, folder / "read", bf16=True)
+adapted, _, _ = run(ADAPTED, models, folder / "adapted")
+types = sorted({str(p.dtype) for p in objective.captioner.parameters() if p.requires_grad})
+if dist.get_rank() == 0:
+    found = {"history": history, "half": half, "read": read, "adapted": adapted, "drawn": drawn, "types": types}
+    (folder / "last.json").write_text(json.dumps(found))
+dist.barrier()
+"""
+
+
+RESTARTED = """
+import os, sys
+from pathlib import Path
+import torch
+torch.set_num_threads(1)
+import torch.distributed as dist
+from sharded_runs import *
+from test_sharding import LEGS, RESUMED, Killed, odd
+
+folder, models = Path(sys.argv[1]), Path(sys.argv[2])
+dies = os.environ["TORCHELASTIC_RESTART_COUNT"] == "0" and os.environ["RANK"] == "1"
+objective = Killed(captioner_of(RESUMED, models), 3, code=9) if dies else None
+run(RESUMED, models, folder / "restarted", objective, odd, **LEGS, resume_from_checkpoint="last")
+dist.barrier()
+"""
+
+
+class Killed(Recorded):
+    """Its process ends in the middle of a step, without a word."""
+
+    def __init__(self, captioner, step, code=0):
+        super().__init__(captioner)
+        self.last, self.code = step, code
+
+    def collect(self, batch, step):
+        experience = super().collect(batch, step)
+        if step == self.last:
+            os._exit(self.code)
+        return experience
+
+
+class Stopped(Recorded):
+    """Asked to stop in step 3."""
+
+    def collect(self, batch, step):
+        if step == 3:
+            signal.raise_signal(signal.SIGTERM)
+        return super().collect(batch, step)
+
+
+def odd(objective):
+    """An evaluation: the main process alone draws captions."""
+    from family_checks import lengths, pictures
+    from tellapart.data.dataset import Collate
+
+    captioner = objective.captioner
+    batch = Collate({captioner.name: captioner.process})(list(pictures(3)))
+    return {"odd": float(lengths(captioner.generate(batch, Decoding(max_new_tokens=6))).mean())}
+
+
+def launch(folder, models, source, *words, **options):
+    script = folder / "script.py"
+    script.write_text(source)
+    places = os.pathsep.join([str(HERE), str(HERE.parent), *filter(None, [os.environ.get("PYTHONPATH")])])
+    run_two(str(script), str(folder), str(models), *words, timeout=1500, PYTHONPATH=places, **options)
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("models")
+    for case in (*CASES, RESUMED, HALF):
+        saved(case.family, folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory, models):
+    """What two processes found of every case; then the first leg of the run that is resumed, which is killed in step 3."""
+    folder = tmp_path_factory.mktemp("two")
+    launch(folder, models, COMPARED + FIRST_LEG, "short")
+    return folder
+
+
+def compare(case, found, models, folder):
+    history, drawn, _ = run(case, models, folder)
+    two = found[case.name()]
+    losses = [
+        [line[key] for line in lines for key in ("loss", "grad_norm/captioner")] for lines in (history, two["history"])
+    ]
+    assert losses[1] == pytest.approx(losses[0], rel=1e-5), case
+    assert [tuple(caption) for caption in two["drawn"]] == sorted(drawn), case
+    assert 0.4 < two["held"] < 0.6, "each process holds half of what learns"
+
+
+@pytest.mark.parametrize("case", CASES, ids=Case.name)
+def test_two_processes_in_shards_train_as_one(case, two, models, tmp_path):
+    compare(case, json.loads((two / "found.json").read_text()), models, tmp_path)
+
+
+@pytest.mark.slow
+def test_other_families_in_shards_train_as_one(models, tmp_path):
+    for case in MATRIX:
+        saved(case.family, models)
+    launch(tmp_path, models, COMPARED, "matrix")
+    found = json.loads((tmp_path / "found.json").read_text())
+    for case in MATRIX:
+        compare(case, found, models, tmp_path / "one" / case.name())
+
+
+def test_a_run_is_resumed_by_one_process_and_by_two_again(two, models, tmp_path):
+    folder = two / "resumed"
+    assert sorted(path.name for path in folder.glob("checkpoint-*")) == ["checkpoint-2"], "killed in step 3"
+    assert not (folder / "checkpoint-2" / "captioner").exists(), "gathered only where it is used"
+    stopping = Stopped(captioner_of(RESUMED, models))
+    with pytest.raises(KeyboardInterrupt, match="stopped at step 4 of 6"):
+        run(RESUMED, models, folder, stopping, odd, **LEGS, resume_from_checkpoint="last")
+    launch(two, models, LAST_LEG)
+    found = json.loads((two / "last.json").read_text())
+    whole, _, objective = run(RESUMED, models, tmp_path, None, odd, **LEGS)
+    for line, other in zip(whole, found["history"], strict=True):
+        names = {name for name in line if not name.startswith("seconds/")}
+        assert {n: other[n] for n in names} == pytest.approx({n: line[n] for n in names}, rel=1e-5, abs=1e-6)
+    last = HuggingFaceCaptioner.from_pretrained(folder / "checkpoint-6" / "captioner")
+    for name, value in objective.captioner.state_dict().items():
+        assert (last.state_dict()[name] - value).abs().max() < 1e-5, name
+    assert HuggingFaceCaptioner.from_pretrained(folder / "best" / "captioner").has_lora is False
+
+    # Weights that were loaded in bfloat16 learn in float32 shards, and layers compute in bfloat16.
+    assert found["types"] == ["torch.float32"]
+    assert all(torch.isfinite(torch.tensor(line["loss"])) for line in found["half"] if "loss" in line)
+    assert len({text for _, _, text in found["drawn"]}) > 1
+    for case, name in ((READ, "read"), (ADAPTED, "adapted")):
+        alone, _, _ = run(case, models, tmp_path / name, bf16=case is READ)
+        losses = [[line["loss"] for line in lines] for lines in (alone, found[name])]
+        assert losses[1] == pytest.approx(losses[0], rel=0.02), "equal except for rounding in bfloat16"
+
+
+@pytest.mark.slow
+def test_torchrun_starts_a_run_again_from_its_last_checkpoint(models, tmp_path):
+    launch(tmp_path, models, RESTARTED, torchrun=True, PET_MAX_RESTARTS="1")
+    lines = [json.loads(line) for line in (tmp_path / "restarted" / "metrics.jsonl").read_text().splitlines()]
+    assert json.loads((tmp_path / "restarted" / "run.json").read_text())["resumed_at_step"] == 2
+    whole, _, _ = run(RESUMED, models, tmp_path / "one", None, odd, **LEGS)
+    losses = [[line["loss"] for line in each if "loss" in line] for each in (whole, lines)]
+    assert losses[1] == pytest.approx(losses[0], rel=1e-5)
+
+
+def test_shards_of_another_model_are_refused(two, models):
+    with pytest.raises(UsageError, match="optimiser states hold"):
+        run(Case("BLIP", lora=True), models, two / "resumed", max_steps=8, resume_from_checkpoint="last")
+
+
+def test_what_cannot_be_sharded_is_refused_before_training(models, tmp_path):
+    captioner = captioner_of(Case("CLIP + GPT-2"), models)
+    objective = XE(captioner)
+    require_shardable(objective, "full")
+    objective.discriminator = torch.nn.Linear(2, 2)
+    with pytest.raises(UsageError, match="trains captioners only, not XE's discriminator: set training"):
+        train(objective, None, TrainConfig(output_dir=tmp_path, shard="full"))
+    with pytest.raises(UsageError, match="shard='half' is unknown"):
+        TrainConfig(output_dir=tmp_path, shard="half")
+    assert not PSST.shards
+
+
+def test_the_estimate_counts_each_device_once(models):
+    """By hand: everything in float32, all of it learns, so a device holds 4 bytes x 4 of each number over the devices."""
+    captioner = captioner_of(Case("BLIP", load=(("train", "all"),)), models)
+    captioner.requires_grad_(True)
+    weights = sum(p.nbytes for p in captioner.parameters())
+    layers = [sum(p.nbytes for p in layer.parameters()) for layer in captioner.family.layers]
+    assert len(layers) == 4
+    rest = weights - sum(layers)
+    rows = memory_of({"captioner": captioner}, {})
+    buffers = sum(buffer.nbytes for buffer in captioner.buffers())
+    assert rows[0].lasting == 4 * weights + buffers
+    how = {"devices": 4, "bf16": False}
+    full = sharded_peak(rows, captioner, [], full=True, draws=False, **how)
+    assert full == pytest.approx(4 * weights / 4 + rest + 2 * max(layers), abs=buffers + 8)
+    kept = sharded_peak(rows, captioner, [], full=False, draws=True, **how)
+    assert kept == pytest.approx(4 * weights / 4 + weights, abs=buffers + 8)
+    drawn = sharded_peak(rows, captioner, [], full=True, draws=True, **how)
+    assert drawn == pytest.approx(max(full, 3 * weights / 4 + weights), abs=buffers + 8)
