@@ -9,12 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from tellapart.errors import UsageError
 from tellapart.files import (
     beside,
     checkpoints,
     first_folder,
     fresh_folder,
     read_object,
+    require_written,
     trained_part,
     write_json,
     write_text,
@@ -157,3 +159,11 @@ def test_without_locks_names_are_random_and_nothing_stays(tmp_path, monkeypatch,
     with beside(tmp_path / "x") as first, fresh_folder(tmp_path / "y") as second:
         assert not {first.name, second.name} & {".x._partial", ".y._partial"}
     assert sorted(path.name for path in tmp_path.iterdir()) == ["x", "y"]
+
+
+def test_what_was_removed_while_it_was_written_is_told(tmp_path):
+    """``bench people`` and ``caption`` ended with code 0 where their output was removed at the end."""
+    (tmp_path / "a").write_text("")
+    require_written(tmp_path / "a", tmp_path)
+    with pytest.raises(UsageError, match=r"b was removed while it was being written: run the same command again\."):
+        require_written(tmp_path / "a", tmp_path / "b")

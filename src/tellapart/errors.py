@@ -67,6 +67,12 @@ def brief(text: str) -> str:
     return " ".join(words)
 
 
+def quoted(name: str, most: int = 32) -> str:
+    """An id or a name for a message, in quotes and, if it is longer than ``most``, without its middle."""
+    whole = repr(name)
+    return whole if len(whole) <= most else f"{whole[: most // 2]}...{whole[-(most // 2) :]}"
+
+
 def reason_of(error: BaseException, most: int = 140) -> str:
     """First line of a library's error, as part of a sentence.
 

@@ -14,6 +14,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from tellapart.errors import UsageError
+
 try:
     import fcntl
 except ImportError:  # Windows
@@ -168,6 +170,17 @@ def write_text(path: Path, text: str, *, durable: bool = False) -> None:
 def write_json(path: Path, value: Any, *, durable: bool = False) -> None:
     """``value`` as readable JSON, in one rename."""
     write_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n", durable=durable)
+
+
+def require_written(*paths: Path) -> None:
+    """Raise where what a command has just written is not there: whoever removed it must not read that all went well.
+
+    Raises:
+        UsageError: naming the first such path.
+    """
+    for path in paths:
+        if not path.exists():
+            raise UsageError(f"{path} was removed while it was being written: run the same command again.")
 
 
 def remove_half_written(folder: Path, names: Iterable[str] | None = None) -> None:

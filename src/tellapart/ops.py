@@ -146,3 +146,22 @@ def describe_weights(module: nn.Module) -> str:
     counts = [(weight.numel(), weight.requires_grad) for weight in module.parameters()]
     total, trained = sum(count for count, _ in counts), sum(count for count, trains in counts if trains)
     return f"{total:,} weights, {trained:,} trainable"
+
+
+def require_finite(model: nn.Module, what: str) -> None:
+    """Raise where weights are NaN or infinite: such a model writes and compares captions all the same, of nothing.
+
+    Args:
+        model: just loaded.
+        what: a name for the message, such as ``captioner models/x``.
+
+    Raises:
+        UsageError: naming the first such weight.
+    """
+    for key, weight in model.named_parameters():
+        if (
+            weight.is_floating_point()
+            and weight.numel()
+            and not torch.stack(weight.detach().aminmax()).isfinite().all()
+        ):
+            raise UsageError(f"{what} holds weights that are not finite, first {key}: restore or replace it.")

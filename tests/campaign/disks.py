@@ -13,7 +13,7 @@ from .targets import TARGETS, Place, Target
 from .tries import Attack, Kind, Room, Tried
 from .verdict import faults_of
 
-LARGE = 512 * 2**20
+LARGE, SAID = 512 * 2**20, 2**10
 
 
 def begin(room: Room) -> Attack:
@@ -33,7 +33,8 @@ def begin(room: Room) -> Attack:
                     subprocess.run(enlarge, check=True)
                     told = f"{target.name}: a disk of {size // 2**10} KiB"
                     return told, [*faults, *ground.finished(target)]
-        limit = int(max(usual.sizes) * chance.uniform(0.02, 0.9))
+        # What a command says goes to a file, too.
+        limit = max(SAID, int(max(usual.sizes) * chance.uniform(0.02, 0.9)))
         ground.clear(target)
         outcome = ground.fork(lambda: _limited(target, ground.place, limit)).wait(LONGEST)
         return f"{target.name}: files of at most {limit} bytes", [

@@ -140,7 +140,7 @@ def _spoil(files: list[Path], place: int, value: Any) -> None:
 
 def _plant_code(folder: Path, canary: str) -> None:
     code = f"import os\nos.mkdir({canary!r})\n"
-    for path in list(folder.rglob("*config*.json")):
+    for path in [path for path in folder.rglob("*config*.json") if path.is_file()]:
         (path.parent / "planted.py").write_text(code)
         content = json.loads(path.read_text() or "{}") if path.stat().st_size < 10**6 else {}
         if isinstance(content, dict):

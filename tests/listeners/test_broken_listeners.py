@@ -9,6 +9,7 @@ import shutil
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from materials import materials
 from tellapart.errors import UsageError, reason_of
@@ -68,3 +69,13 @@ def test_reasons_are_short():
     assert reason_of(ValueError("one.\ntwo")) == "one"
     assert reason_of(KeyError()) == "KeyError"
     assert reason_of(ValueError("x" * 500)) == "x" * 137 + "..."
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_weights_that_are_not_finite(folder, value):
+    """``caption`` compared captions by them and ended with code 0."""
+    weights = load_file(folder / "model.safetensors")
+    name = next(key for key in sorted(weights) if key.endswith("q_proj.weight"))
+    weights[name].view(-1)[3] = value
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    assert f"holds weights that are not finite, first {name}: restore or replace it." in refused(folder)

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import resource
 import subprocess
 import sys
 from collections import Counter
@@ -10,8 +11,9 @@ import numpy as np
 import pytest
 
 from tellapart.errors import UsageError
+from tellapart.progress import bar
 from tellapart.world import WORLD_SPLITS, alt_texts, load_scenes, load_world, spec
-from tellapart.world.build import build, world_folder
+from tellapart.world.build import _write_images, build, world_folder
 from tellapart.world.grammar import parse
 from tellapart.world.render import Renderer
 from tellapart.world.scenes import Scene, SceneObject, draw_splits
@@ -161,3 +163,20 @@ def test_scenes_come_in_the_proportions_of_the_specification():
     counts = Counter(len(scene.objects) for scene in scenes)
     for number, share in spec.OBJECT_COUNTS.items():
         assert counts[number] / len(scenes) == pytest.approx(share, abs=0.06)
+
+
+def test_a_full_disk_ends_in_an_error(tmp_path):
+    """Pictures were written through a mapped file: the process was ended by a signal, without a word."""
+    scenes = draw_splits(SIZES, spec.SEED)["val"]
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    with bar("building", 16) as running:
+        _write_images(tmp_path / "whole.npy", scenes, (0, 1), running)
+        whole = np.load(tmp_path / "whole.npy")
+        assert (whole.shape, whole.dtype) == ((len(scenes), 64, 64, 3), np.uint8)
+        assert (whole == Renderer((0, 1))(scenes)).all()
+        resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, hard))
+        try:
+            with pytest.raises(OSError, match="File too large"):
+                _write_images(tmp_path / "cut.npy", scenes, (0, 1), running)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))

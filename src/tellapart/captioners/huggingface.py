@@ -22,7 +22,7 @@ from tellapart.captioners.families.base import Family, Processors
 from tellapart.captioners.families.prompted import Prompted
 from tellapart.captioners.fused import fuse
 from tellapart.captioners.learning import Train, checkpoint_layers, freeze, parts_to_train
-from tellapart.captioners.loading import read_parts, require_finite
+from tellapart.captioners.loading import read_parts
 from tellapart.captioners.modes import RolloutDtype, drawing_in, eval_mode, evaluating, layers_checkpointed
 from tellapart.captioners.saving import read_changed_parts, read_weights, write_parts
 from tellapart.captioners.scheduled import caption_keys, words_to_read
@@ -32,7 +32,7 @@ from tellapart.captioners.unroll import unroll
 from tellapart.draws import base_seed
 from tellapart.errors import UsageError
 from tellapart.lengths import LengthBuckets, WordRange
-from tellapart.ops import describe_weights
+from tellapart.ops import describe_weights, require_finite
 from tellapart.relaxation import Relaxation, SoftRollout
 from tellapart.types import Batch, Decoding, Rollout, Scores
 
@@ -154,7 +154,7 @@ class HuggingFaceCaptioner(Captioner):
             rollout_dtype=rollout_dtype,
             length_buckets=parts.manifest.get("length_buckets") if length_buckets is None else length_buckets,
         )
-        require_finite(captioner, str(name_or_path))
+        require_finite(captioner, f"captioner {name_or_path}")
         if (frames := parts.manifest.get("num_frames")) is not None and captioner.takes_frames:
             captioner.num_frames = frames
         return captioner

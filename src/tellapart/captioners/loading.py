@@ -167,21 +167,6 @@ def read_parts(
     return Parts(model, _read_processors(family_class(model.config), places), read_manifest(name), adapter)
 
 
-def require_finite(model: torch.nn.Module, name: str) -> None:
-    """Raise where weights are NaN or infinite: such a model writes captions all the same, of nothing.
-
-    Raises:
-        UsageError: naming the first such weight.
-    """
-    for key, weight in model.named_parameters():
-        if (
-            weight.is_floating_point()
-            and weight.numel()
-            and not torch.stack(weight.detach().aminmax()).isfinite().all()
-        ):
-            raise UsageError(f"captioner {name} holds weights that are not finite, first {key}: restore or replace it.")
-
-
 def _read_processors(family: type[Family], places: list[tuple[str, str | None]]) -> Processors:
     """Image processor and tokenizer, or a family's own processor, from the first of the places that has them."""
     from transformers import AutoImageProcessor, AutoTokenizer

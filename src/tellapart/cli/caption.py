@@ -46,6 +46,7 @@ from tellapart.cli.unreadable import Errors, summarize
 from tellapart.data.center_crop import cropped_image
 from tellapart.data.features.base import FeatureInputs
 from tellapart.errors import UsageError
+from tellapart.files import require_written
 from tellapart.recipe.feature_inputs import check_width, features_at
 from tellapart.recipe.sections import CaptionerSection
 from tellapart.rewards import REWARDS
@@ -244,6 +245,8 @@ def _finish(items: Sequence[Item], options: CaptionOptions, output: Output, work
         return 2
     if not progress.errors:
         work.remove()
+    if rows:
+        require_written(output.place, *([output.review] if listed else []))
     return code
 
 

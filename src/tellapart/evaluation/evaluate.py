@@ -8,7 +8,7 @@ from typing import Any
 
 from tellapart.captioners.base import Captioner
 from tellapart.data.dataset import CaptionDataset, Collate
-from tellapart.errors import UsageError
+from tellapart.errors import UsageError, quoted
 from tellapart.evaluation.drawing import draw_rollouts
 from tellapart.evaluation.late_scorer import LateScorer
 from tellapart.evaluation.lengths import length_measures, lengths_asked
@@ -277,7 +277,7 @@ def require_same_ids(captions: Mapping[str, str], dataset: CaptionDataset, name:
     extra = [image_id for image_id in captions if image_id not in dataset.position]
     if missing or extra:
         parts = [
-            f"{len(ids)} {kind} ({', '.join(map(repr, ids[:_SHOWN]))}{', ...' if len(ids) > _SHOWN else ''})"
+            f"{len(ids)} {kind} ({', '.join(map(quoted, ids[:_SHOWN]))}{', ...' if len(ids) > _SHOWN else ''})"
             for kind, ids in (("images without a caption", missing), ("captions of unknown images", extra))
             if ids
         ]

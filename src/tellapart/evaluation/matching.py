@@ -12,7 +12,7 @@ from typing import Literal
 from tellapart.data.dataset import CaptionDataset
 from tellapart.data.formats.ids import image_id
 from tellapart.data.results import Result, Results
-from tellapart.errors import UsageError
+from tellapart.errors import UsageError, quoted
 
 logger = logging.getLogger(__name__)
 
@@ -63,7 +63,7 @@ class Matched:
             "without references": self.bare,
         }
         return " and ".join(
-            f"{count_of(len(ids), 'image')} {kind} ({', '.join(map(repr, ids[:SHOWN]))}{', ...' * (len(ids) > SHOWN)})"
+            f"{count_of(len(ids), 'image')} {kind} ({', '.join(map(quoted, ids[:SHOWN]))}{', ...' * (len(ids) > SHOWN)})"
             for kind, ids in kinds.items()
             if ids
         )

@@ -14,6 +14,7 @@ from torch import nn
 from tellapart.errors import UsageError, reason_of
 from tellapart.listeners.openai_layout import convert_openai_clip, read_state_dict
 from tellapart.model_size import require_possible
+from tellapart.ops import require_finite
 from tellapart.progress import quiet_loading
 
 CHECKPOINTS = (".pth", ".pt")
@@ -77,7 +78,7 @@ def complete(kind: Any, source: str, dtype: str) -> Any:
     """A transformers model of class ``kind`` with all of its weights.
 
     Raises:
-        UsageError: weights are missing.
+        UsageError: weights are missing or not finite.
         ValueError: they cannot be read; a pickle that holds more than tensors, for one, is not opened.
     """
     require_possible(source)
@@ -90,6 +91,7 @@ def complete(kind: Any, source: str, dtype: str) -> Any:
         raise ValueError(reason_of(error)) from error
     if missing := sorted(report["missing_keys"]):
         raise UsageError(f"{source} lacks {len(missing)} weights, first {missing[0]!r}: give all of the model.")
+    require_finite(model, f"model {source}")
     return model
 
 

@@ -16,6 +16,7 @@ from tellapart.captioners.loading import read_parts
 from tellapart.errors import UsageError
 from tellapart.listeners.loading import called, existing, model_digest, vocabulary_of
 from tellapart.listeners.pairs import PairMatcher, Precision
+from tellapart.ops import require_finite
 from tellapart.rewards.spellings import one_token
 
 if TYPE_CHECKING:
@@ -99,6 +100,7 @@ class YesNoMatcher(PairMatcher):
         parts = read_parts(existing(path, "matcher"), dtype=dtype)
         if parts.adapter is not None:
             raise UsageError(f"{path} is an adapter: merge it into its model, and name that as the matcher.")
+        require_finite(parts.model, f"matcher {path}")
         family = family_of(parts.model, parts.processors)
         matcher = cls(family, question=question, name=name, batch_size=batch_size, autocast=autocast)
         matcher.source = called(path)

@@ -56,14 +56,14 @@ def build(folder: Path, sizes: dict[str, int], seed: int = spec.SEED) -> None:
 
 
 def _write_images(path: Path, scenes: list[Scene], seed: tuple[int, int], running: Bar) -> None:
-    shape = (len(scenes), SIDE, SIDE, 3)
-    images = np.lib.format.open_memmap(path, mode="w+", dtype=np.uint8, shape=shape)
+    about = {"descr": np.dtype(np.uint8).str, "fortran_order": False, "shape": (len(scenes), SIDE, SIDE, 3)}
     render = Renderer(seed)
-    for start in range(0, len(scenes), _AT_ONCE):
-        chunk = scenes[start : start + _AT_ONCE]
-        images[start : start + len(chunk)] = render(chunk)
-        running.advance(len(chunk))
-    images.flush()
+    with path.open("wb") as file:  # not mapped: a full disk would end the process without a word
+        np.lib.format.write_array_header_1_0(file, about)
+        for start in range(0, len(scenes), _AT_ONCE):
+            chunk = scenes[start : start + _AT_ONCE]
+            file.write(render(chunk).tobytes())
+            running.advance(len(chunk))
 
 
 def _records(scenes: list[Scene], split: str, seed: int) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from tellapart.errors import UsageError
 from tellapart.evaluation.columns import describe
 from tellapart.evaluation.people.measure import Figure, Measured
 from tellapart.evaluation.people.protocols import TOLERANCE, Protocol
-from tellapart.files import beside, write_json, write_text
+from tellapart.files import beside, require_written, write_json, write_text
 
 STATISTICS = {
     "tau_b": "Kendall's tau-b",
@@ -43,6 +43,7 @@ def write_people(folder: Path, measured: Sequence[Measured], how: Sequence[str])
     write_json(folder / FIGURES, [figure.to_json() for figure in figures])
     drawn = draw(folder / PLOT, figures)
     write_text(folder / PAGE, to_markdown(measured, how, plot=PLOT if drawn else ""))
+    require_written(*(folder / name for name in (FIGURES, PAGE, *([PLOT] if drawn else []))))
     return folder / PAGE
 
 
