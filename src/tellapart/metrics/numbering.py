@@ -60,6 +60,11 @@ class WordNumbers:
         found = np.fromiter(map(self._pieces.get, texts, repeat(_UNKNOWN)), np.int32, len(texts))
         if np.count_nonzero(found == _SEPARATOR) != len(captions):  # some captions have line breaks
             return self._tokenized(captions, closing, add)
+        new = np.flatnonzero(found == _UNKNOWN)
+        if len(new):  # often a known word with a capital or a comma, which costs less than tokenizing the caption
+            pieces = [texts[place] for place in new.tolist()]
+            self._learn(pieces)
+            found[new] = [self._pieces.get(piece, _UNKNOWN) for piece in pieces]
         dotted = np.flatnonzero(found >= _DOTTED)
         misplaced = dotted[found[dotted + 1] != _SEPARATOR]
         found[dotted] -= _DOTTED
