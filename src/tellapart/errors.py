@@ -67,7 +67,7 @@ def brief(text: str) -> str:
     return " ".join(words)
 
 
-def quoted(name: str, most: int = 32) -> str:
+def quoted(name: str, most: int = 20) -> str:
     """An id or a name for a message, in quotes and, if it is longer than ``most``, without its middle."""
     whole = repr(name)
     return whole if len(whole) <= most else f"{whole[: most // 2]}...{whole[-(most // 2) :]}"
