@@ -167,3 +167,19 @@ def test_what_was_removed_while_it_was_written_is_told(tmp_path):
     require_written(tmp_path / "a", tmp_path)
     with pytest.raises(UsageError, match=r"b was removed while it was being written: run the same command again\."):
         require_written(tmp_path / "a", tmp_path / "b")
+
+
+def test_what_killed_builders_of_a_folder_left_is_removed(tmp_path):
+    """Each had a name of its own, so that nobody came upon it again."""
+    killed = "import os, sys; from pathlib import Path; from tellapart.files import first_folder\n"
+    killed += "with first_folder(Path(sys.argv[1])) as own: (own / 'half').write_text('x'); os._exit(9)"
+    assert subprocess.run([sys.executable, "-c", killed, tmp_path / "world"], check=False).returncode == 9
+    (left,) = tmp_path.iterdir()
+    assert left.name.startswith(".world-")
+    with first_folder(tmp_path / "world") as own:
+        (own / "whole").write_text("x")
+        assert not left.exists()
+        with first_folder(tmp_path / "world") as another:  # that of a process at work stays
+            assert own.is_dir()
+            (another / "other").write_text("x")
+    assert [path.name for path in tmp_path.rglob("*")] == ["world", "other"]

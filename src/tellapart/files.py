@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import glob
 import json
 import os
 import re
@@ -243,8 +244,10 @@ def fresh_folder(path: Path, *, durable: bool = False) -> Iterator[Path]:
 def first_folder(path: Path) -> Iterator[Path]:
     """Like ``fresh_folder``, but if ``path`` has come to exist meanwhile, that one stays and this one is dropped.
 
-    So processes that build the same thing at once do not disturb each other: a folder that somebody reads never vanishes.
+    So processes that build the same thing at once do not disturb each other: a folder that somebody reads never vanishes. What
+    killed ones had begun is removed.
     """
+    _remove_abandoned(path)
     own = path.with_name(f"{path.name}-{uuid.uuid4().hex}")
     with fresh_folder(own) as temporary:
         yield temporary
@@ -254,6 +257,18 @@ def first_folder(path: Path) -> Iterator[Path]:
         shutil.rmtree(own, ignore_errors=True)
         if not path.is_dir():
             raise
+
+
+def _remove_abandoned(path: Path) -> None:
+    """Remove the folders of their own in which killed processes were making ``path``; those in use are locked."""
+    for left in path.parent.glob(f".{glob.escape(path.name)}-*.{_PARTIAL}") if fcntl is not None else ():
+        with suppress(OSError):
+            handle = os.open(left, os.O_RDONLY | os.O_NOFOLLOW)
+            try:
+                if _held(handle, left):
+                    shutil.rmtree(left, ignore_errors=True)
+            finally:
+                os.close(handle)
 
 
 def read_object(path: Path) -> dict[str, Any]:

@@ -37,7 +37,7 @@ def begin(room: Room) -> Attack:
             what, found = _stopped(ground, target, chance, turn)
             told.append(what)
             faults += found
-            if ground.whole(target):
+            if ground.complete(target):  # what follows would be refused, since the output exists
                 break
         return f"{target.name}: {', '.join(told)}", faults or ground.finished(target)
 

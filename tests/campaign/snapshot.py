@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+import pickle
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+import torch
 
 Content = dict[str, str]
 """Path below the folder -> digest of what counts in it."""
@@ -55,7 +58,7 @@ def _digest(path: Path) -> str:
     read = _READERS.get(path.name) or _READERS.get(path.suffix) or (lambda found: found.read_bytes())
     try:
         value = read(path)
-    except (ValueError, tarfile.TarError):  # torn
+    except (ValueError, RuntimeError, pickle.UnpicklingError, tarfile.TarError):  # torn
         value = path.read_bytes()
     content = value if isinstance(value, bytes) else repr(value).encode()
     return hashlib.sha256(content).hexdigest()[:16]
@@ -85,6 +88,19 @@ def _members(path: Path) -> list[tuple[str, bytes]]:
         return [(member.name, archive.extractfile(member).read()) for member in archive if member.isfile()]  # type: ignore[union-attr]
 
 
+def _saved(path: Path) -> str:
+    """What torch saved, whatever the order and the identity of its keys."""
+    return _told(torch.load(path, weights_only=True))
+
+
+def _told(value: Any) -> str:
+    if isinstance(value, dict):
+        return repr(sorted((str(key), _told(each)) for key, each in value.items()))
+    if isinstance(value, torch.Tensor):
+        return hashlib.sha256(value.numpy().tobytes()).hexdigest() + str((value.dtype, value.shape))
+    return repr(value)
+
+
 _READERS: dict[str, Callable[[Path], Any]] = {
     "run.json": _run,
     "trainer_state.json": _run,
@@ -92,4 +108,5 @@ _READERS: dict[str, Callable[[Path], Any]] = {
     "log.txt": lambda path: b"",  # of a job: it is continued
     ".jsonl": _lines,
     ".tar": _members,
+    ".pt": _saved,
 }

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import os
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
@@ -20,6 +18,7 @@ import torch
 from torch import Tensor
 
 from tellapart.errors import UsageError
+from tellapart.files import write_bytes
 from tellapart.frames import Picture
 
 logger = logging.getLogger(__name__)
@@ -70,16 +69,7 @@ class EmbeddingStore:
         """Store ``[M, D]`` embeddings under M keys, in one new file."""
         digests = torch.tensor([list(_digest(key)) for key in keys], dtype=torch.uint8)
         data = safetensors.torch.save({"keys": digests, "embeddings": embeddings.float().cpu().contiguous()})
-        self.folder.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=self.folder, prefix=".")
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(data)
-            os.chmod(name, 0o644)
-            os.replace(name, self.folder / (hashlib.sha256(data).hexdigest() + _SUFFIX))
-        except BaseException:
-            Path(name).unlink(missing_ok=True)
-            raise
+        write_bytes(self.folder / (hashlib.sha256(data).hexdigest() + _SUFFIX), data)
 
 
 def _digest(key: str) -> bytes:

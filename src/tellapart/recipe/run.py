@@ -104,12 +104,16 @@ def run_loop(recipe: Recipe | ListenerRecipe, objective: Any, data: TrainingData
 
     about = recipe.training.output_dir / "run.json"
     before = about.read_bytes() if about.is_file() else b""
+    written = about.with_name(RECIPE_FILE)
     try:
         with quiet():
-            return loop(objective, data, recipe.training, evaluate=watch, recipe=recipe.resolved)
+            done = loop(objective, data, recipe.training, evaluate=watch, recipe=recipe.resolved)
     finally:
         if is_main() and about.is_file() and about.read_bytes() != before:
-            write_text(about.with_name(RECIPE_FILE), recipe.to_yaml())
+            write_text(written, recipe.to_yaml())
+    if is_main() and not written.is_file():  # the run was killed before, and resumed without a change to run.json
+        write_text(written, recipe.to_yaml())
+    return done
 
 
 def _keeping_first(watch: Watch, output_dir: Path) -> Callable[[Any], dict[str, float]]:

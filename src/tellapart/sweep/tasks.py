@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Any
 from tellapart.errors import UsageError
 from tellapart.files import write_json
 from tellapart.locks import NAME as LOCK
-from tellapart.locks import Lock
+from tellapart.locks import Lock, TakenError
 from tellapart.sweep.jobs import Job, run_jobs
 from tellapart.sweep.records import DONE_FILE, START, Measured, measure_again
 from tellapart.sweep.trainings import (
@@ -248,6 +249,10 @@ class Sweep:
         """
         each = distinct(tasks)
         if all(task.done() for task in each):
+            if (self.root / LOCK).exists():
+                # Of a process that was killed, which taking it removes; or of one that runs other trainings, which may go on.
+                with suppress(TakenError), Lock(self.root / LOCK, "running trainings in"):
+                    pass
             return []
         with Lock(self.root / LOCK, "running trainings in"):
             return self._run(each, description, workers)
