@@ -74,6 +74,10 @@ def test_resuming_goes_on(materials, tmp_path):
     assert run("train", recipe, "--resume_from_checkpoint", "last", "--max_steps", "3") == 0
     assert json.loads((tmp_path / "xe" / "run.json").read_text())["resumed_at_step"] == 2
     assert (tmp_path / "xe" / "checkpoint-3").is_dir()
+    # Killed before the recipe was kept, and once more after run.json told of the resume.
+    (tmp_path / "xe" / "recipe.yaml").unlink()
+    assert run("train", recipe, "--resume_from_checkpoint", "last", "--max_steps", "3") == 0
+    assert yaml.safe_load((tmp_path / "xe" / "recipe.yaml").read_text())["method"] == "xe"
 
 
 def test_a_dry_run_builds_everything_and_leaves_nothing(materials, tmp_path, capsys):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 
 import pytest
 
@@ -65,3 +67,13 @@ def test_a_listener_that_fails_its_probe_is_refused(tmp_path, monkeypatch):
     build_stages([(recipe | {"listener": {"path": "world/pac"}}, {"test": {"judge": "world/judge"}})])
     with pytest.raises(UsageError, match=r"tells shape right in 40\.0 % of pictures, under 90 %"):
         build_stages([(recipe | {"listener": {"path": "world/listener"}}, {})])
+
+
+def test_nothing_to_do_removes_the_lock_of_a_killed_process(tmp_path):
+    """A command that was killed after its last training left its lock for good."""
+    held = "import os, sys; from pathlib import Path; from tellapart.locks import NAME, Lock\n"
+    held += "with Lock(Path(sys.argv[1]) / NAME, 'running trainings in'): os._exit(9)"
+    assert subprocess.run([sys.executable, "-c", held, tmp_path], check=False).returncode == 9
+    assert list(tmp_path.iterdir())
+    assert Sweep(tmp_path).run([], "nothing") == []
+    assert not list(tmp_path.iterdir())
