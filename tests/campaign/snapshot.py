@@ -58,7 +58,7 @@ def _digest(path: Path) -> str:
     read = _READERS.get(path.name) or _READERS.get(path.suffix) or (lambda found: found.read_bytes())
     try:
         value = read(path)
-    except (ValueError, RuntimeError, pickle.UnpicklingError, tarfile.TarError):  # torn
+    except (ValueError, RuntimeError, EOFError, pickle.UnpicklingError, tarfile.TarError):  # torn
         value = path.read_bytes()
     content = value if isinstance(value, bytes) else repr(value).encode()
     return hashlib.sha256(content).hexdigest()[:16]
