@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -183,3 +184,18 @@ def test_what_killed_builders_of_a_folder_left_is_removed(tmp_path):
             assert own.is_dir()
             (another / "other").write_text("x")
     assert [path.name for path in tmp_path.rglob("*")] == ["world", "other"]
+
+
+def test_a_folder_that_was_removed_while_it_was_made_is_told(tmp_path):
+    """A writer made it again, without its first files."""
+
+    def make():
+        with fresh_folder(tmp_path / "data") as own:
+            (own / "first").write_text("x")
+            shutil.rmtree(own)
+            own.mkdir()
+            (own / "second").write_text("x")
+
+    with pytest.raises(UsageError, match="data was removed while it was being written"):
+        make()
+    assert not (tmp_path / "data").exists()

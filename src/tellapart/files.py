@@ -124,7 +124,12 @@ def _held(handle: int, path: Path) -> bool:
         with suppress(OSError):
             path.rmdir() if path.is_dir() else path.unlink()
         return False
-    ours, there = os.fstat(handle), os.lstat(path)  # its writer may have renamed it meanwhile
+    return _is(handle, path)  # its writer may have renamed it meanwhile
+
+
+def _is(handle: int, path: Path) -> bool:
+    """Whether what was opened is what is at ``path``."""
+    ours, there = os.fstat(handle), os.lstat(path)
     return (ours.st_dev, ours.st_ino) == (there.st_dev, there.st_ino)
 
 
@@ -214,12 +219,15 @@ def fresh_folder(path: Path, *, durable: bool = False) -> Iterator[Path]:
 
     Raises:
         OSError: something cannot be written; the error names ``path``.
+        UsageError: somebody removed the temporary folder meanwhile.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary, handle = _temporary_folder(path)
     try:
         yield temporary
         os.chmod(temporary, 0o755)  # noqa: S103  # as a folder made in the usual way
+        if handle >= 0 and not _is(handle, temporary):  # made again by a writer, without what was in it
+            raise UsageError(f"{path} was removed while it was being written: run the same command again.")
         if durable:
             to_disk(temporary)
         old = path.with_name(f".{path.name}.replaced")

@@ -11,7 +11,7 @@ from pathlib import Path
 from .ground import LONGEST, Ground
 from .targets import TARGETS, Place, Target
 from .tries import Attack, Kind, Room, Tried
-from .verdict import faults_of
+from .verdict import DONE, faults_of
 
 LARGE, SAID = 512 * 2**20, 2**10
 
@@ -31,8 +31,10 @@ def begin(room: Room) -> Attack:
                 if enlarge is not None:
                     faults = _filled(ground, target)
                     subprocess.run(enlarge, check=True)
+                    if faults is None:
+                        ground.clear(target)
                     told = f"{target.name}: a disk of {size // 2**10} KiB"
-                    return told, [*faults, *ground.finished(target)]
+                    return told, [*(faults or ()), *ground.finished(target)]
         # What a command says goes to a file, too.
         limit = max(SAID, int(max(usual.sizes) * chance.uniform(0.02, 0.9)))
         ground.clear(target)
@@ -45,8 +47,10 @@ def begin(room: Room) -> Attack:
     return attack
 
 
-def _filled(ground: Ground, target: Target) -> list[str]:
-    ground.fork(lambda: target.prepare(ground.place) or 0).wait(LONGEST)
+def _filled(ground: Ground, target: Target) -> list[str] | None:
+    """The faults of the command on the small disk; none where there was no room for what it reads."""
+    if ground.fork(lambda: target.prepare(ground.place) or 0).wait(LONGEST).code != DONE:
+        return None
     outcome = ground.fork(lambda: target.run(ground.place)).wait(LONGEST)
     faults = faults_of(outcome, target.codes)
     if outcome.code == 0 and not ground.whole(target):

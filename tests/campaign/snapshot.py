@@ -105,6 +105,7 @@ _READERS: dict[str, Callable[[Path], Any]] = {
     "run.json": _run,
     "trainer_state.json": _run,
     "recipe.yaml": _run,
+    "acknowledged": lambda path: b"",  # a rater's notes, which a kill may cut
     "log.txt": lambda path: b"",  # of a job: it is continued
     ".jsonl": _lines,
     ".tar": _members,

@@ -15,6 +15,8 @@ from safetensors.torch import load_file
 
 from tellapart.cli.main import main
 from tellapart.data.features.open import open_features
+from tellapart.locks import NAME as LOCK
+from tellapart.locks import Lock
 from tiny_models import CAPTIONS, images, redraw
 
 TYPES = ("fc_lstm", "att2in2", "updown")
@@ -109,6 +111,16 @@ def test_features_are_of_all_splits_and_go_on(album, capsys):
     words = ["--model", album.root / "vit", "--pool", "mean", "--output_dir", album.root / "mean"]
     assert run("features", album.root / "data.json", "--images", album.root / "pictures", *words) == 0
     assert "features of 12 images (mean, 16 wide), 0 computed now" in capsys.readouterr().out
+
+
+def test_two_commands_do_not_fill_one_folder(album, capsys):
+    """Both computed what neither found there, and it was stored twice."""
+    before = sorted(path.name for path in (album.root / "mean").iterdir())
+    with Lock(album.root / "mean" / LOCK, "computing features into"):
+        words = ["--model", album.root / "vit", "--pool", "mean", "--output_dir", album.root / "mean"]
+        assert run("features", album.root / "data.json", "--images", album.root / "pictures", *words) == 2
+    assert "another process is computing features into" in capsys.readouterr().err
+    assert sorted(path.name for path in (album.root / "mean").iterdir()) == before
 
 
 def test_the_captions_are_learnt_from_the_features(taught, album):

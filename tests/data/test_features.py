@@ -88,6 +88,13 @@ def test_other_features_are_not_mixed_in(tmp_path, changes):
     FeatureWriter(tmp_path, about(model="the same under another name"))
 
 
+def test_what_a_kill_left_at_the_very_start_does_not_count(tmp_path):
+    """The same command was refused: the folder held other files."""
+    (tmp_path / ".features.json._partial").write_text("{")
+    FeatureWriter(tmp_path, about())
+    assert [path.name for path in tmp_path.iterdir()] == ["features.json"]
+
+
 def test_a_folder_of_other_things_is_not_written_to(tmp_path):
     (tmp_path / "thesis.txt").write_text("x")
     with pytest.raises(UsageError, match="holds other files"):

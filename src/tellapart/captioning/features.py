@@ -10,6 +10,8 @@ from tellapart.captioning.read import Reader, read_ahead
 from tellapart.captioning.records import Item
 from tellapart.data.features.store import About, FeatureStore, FeatureWriter
 from tellapart.errors import UsageError
+from tellapart.locks import NAME as LOCK
+from tellapart.locks import Lock
 from tellapart.progress import bar
 from tellapart.types import Batch
 
@@ -65,10 +67,18 @@ def write_features(
         How many images were computed, and id and reason of those that could not be read.
 
     Raises:
-        UsageError: the folder holds other features, or ``fail``, and an image cannot be read.
+        UsageError: the folder holds other features, another process computes features into it, or ``fail``, and an image
+            cannot be read.
     """
     writer = FeatureWriter(folder, about)
-    reading, computed, errors = _Reading(vision, FeatureStore(folder)), 0, dict[str, str]()
+    with Lock(folder / LOCK, "computing features into"):
+        return _computed(items, vision, writer, batch_size=batch_size, threads=threads, fail=fail)
+
+
+def _computed(
+    items: Sequence[Item], vision: VisionFeatures, writer: FeatureWriter, *, batch_size: int, threads: int, fail: bool
+) -> tuple[int, dict[str, str]]:
+    reading, computed, errors = _Reading(vision, FeatureStore(writer.path)), 0, dict[str, str]()
     batches = iter([list(items[first : first + batch_size]) for first in range(0, len(items), batch_size)])
     try:
         with bar("features", len(items)) as running:

@@ -22,7 +22,7 @@ import numpy as np
 
 from tellapart.data.features.base import checked, missing
 from tellapart.errors import UsageError
-from tellapart.files import beside, write_json
+from tellapart.files import beside, remove_half_written, write_json
 
 ABOUT = "features.json"
 Pool = Literal["mean", "grid", "frames"]
@@ -149,6 +149,7 @@ class FeatureWriter:
 
     def __init__(self, path: Path, about: About, *, shard_bytes: int = 2**28, shard_images: int = 2000) -> None:
         self.path, self.about, self.shard_bytes, self.shard_images = path, about, shard_bytes, shard_images
+        remove_half_written(path, {ABOUT})  # of a command that was killed before it had written anything else
         if (path / ABOUT).is_file():
             _require_same(FeatureStore(path).about, about, path)
         elif path.is_dir() and any(path.iterdir()):
