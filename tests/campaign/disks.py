@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import resource
+import shutil
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -32,7 +33,9 @@ def begin(room: Room) -> Attack:
                     faults = _filled(ground, target)
                     subprocess.run(enlarge, check=True)
                     if faults is None:
-                        ground.clear(target)
+                        for left in list(ground.place.folder.iterdir()):
+                            shutil.rmtree(left) if left.is_dir() else left.unlink()
+                        ground.fork(lambda: target.prepare(ground.place) or 0).wait(LONGEST)
                     told = f"{target.name}: a disk of {size // 2**10} KiB"
                     return told, [*(faults or ()), *ground.finished(target)]
         # What a command says goes to a file, too.
