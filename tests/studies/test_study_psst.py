@@ -120,7 +120,7 @@ def test_the_sweep_of_rho_is_read_between_the_same_weights(tmp_path):
 
 
 def test_the_page(study, tmp_path, monkeypatch):
-    monkeypatch.setattr(study_page, "_probe", lambda study: [])
+    monkeypatch.setattr(study_page, "_instruments", lambda study: [])
     text = write_page(study, tmp_path / "p.md", claims=[*psst.claims(study)], sections=psst.sections(study)).read_text()
     assert text.count("**Holds**") == 6
     table = text.partition("## own R@1 at fixed CIDEr")[2].partition("##")[0]

@@ -80,7 +80,7 @@ def id_cell(row: Mapping[str, Any], wanted: str | None, path: Path, where: str) 
     if wanted is None:
         return row.get(IMAGE_ID)
     if wanted not in row:
-        raise UsageError(f"{path} has no column {wanted!r}, only {', '.join(map(str, row))}: give id_column.")
+        raise UsageError(f"{path} has no column {wanted!r}, only {', '.join(map(str, row))}: name one of these.")
     if row[wanted] is None:
         raise UsageError(f"{path}, {where}: {wanted!r} is empty: give the image an id.")
     return row[wanted]
