@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from threading import Event, Thread
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from damaged_images import BROKEN, READABLE, encode, make_damaged, picture
 from materials import materials
 from tellapart.cli.main import main
 from tellapart.data.images import ImageError, ImageFile
+from tellapart.data.inspection import _uninterrupted
 from tiny_models import CAPTIONS, tiny_ved
 
 __all__ = ["materials"]
@@ -322,3 +324,20 @@ def test_a_check_that_is_stopped_leaves_nobody_behind(tmp_path, how):
         time.sleep(0.1)
     assert len(workers) == 2
     assert not any(Path(f"/proc/{worker}").exists() for worker in workers)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="sends a signal to the process, which any thread may receive")
+def test_ctrl_c_waits_for_new_processes_whichever_thread_receives_it():
+    ended, over = Event(), []
+    Thread(target=ended.wait, daemon=True).start()
+
+    @_uninterrupted()
+    def start() -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(0.1)
+        over.append("the block")
+
+    with pytest.raises(KeyboardInterrupt):
+        start()
+    ended.set()
+    assert over == ["the block"]

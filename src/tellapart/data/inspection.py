@@ -17,7 +17,7 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from threading import Thread
+from threading import Thread, current_thread, main_thread
 from typing import Any
 
 from tellapart.data.center_crop import stored
@@ -281,15 +281,23 @@ def _end_with(parent: int) -> None:
 
 @contextmanager
 def _uninterrupted() -> Iterator[None]:
-    """Ctrl-C waits until the block ends; processes that are begun in it never receive it, not even at their beginning."""
-    if not hasattr(signal, "pthread_sigmask"):  # Windows
+    """Ctrl-C waits until the block ends; a process that is forked in it survives Ctrl-C from its beginning.
+
+    The handler is replaced. Blocking the signal in this thread is not enough: another thread of the process may receive it,
+    and Python then interrupts this one all the same.
+    """
+    before = signal.getsignal(signal.SIGINT)
+    if before is None or current_thread() is not main_thread():
         yield
         return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    received: list[int] = []
+    signal.signal(signal.SIGINT, lambda number, frame: received.append(number))
     try:
         yield
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        signal.signal(signal.SIGINT, before)
+        if received:
+            signal.raise_signal(signal.SIGINT)
 
 
 @contextmanager
