@@ -17,20 +17,22 @@ def write_page(path: Path, package: str, *, scripts: tuple[str, ...] = (), **val
 
     Args:
         path: the HTML file.
-        package: where ``page.html``, ``page.css`` and the scripts are; ``one_file.css`` has what all pages share.
+        package: where ``page.html``, ``page.css`` and the scripts are; ``one_file.html`` and ``one_file.css`` have what all pages
+            share.
         scripts: files of its own code, in the order in which they run after plotly.js. Without any, plotly.js is left out.
         values: what else the template names.
     """
     import jinja2
 
-    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True)
+    layout = jinja2.DictLoader({"one_file.html": _asset("tellapart.evaluation", "one_file.html")})
+    environment = jinja2.Environment(loader=layout, autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True)
     plotly, script = _plotly() if scripts else "", "".join(_asset(package, name) for name in scripts)
     page = environment.from_string(_asset(package, "page.html")).render(
         **values,
         style=_asset("tellapart.evaluation", "one_file.css") + _asset(package, "page.css"),
         plotly=plotly,
         script=script,
-        hashes=[_hash(plotly), _hash(script)],
+        hashes=[_hash(plotly), _hash(script)] if scripts else [],
     )
     write_text(path, page)
     return path
