@@ -52,10 +52,11 @@ def run_two(*program: str, timeout: float = 240, torchrun: bool = False, **envir
         program: a script and its words, or with ``torchrun`` the words after ``python``.
         timeout: in seconds.
         torchrun: whether ``torchrun`` itself starts them: a third process, which imports torch as well and takes its time.
-        environment: further variables.
+        environment: further variables; ``PYTHONPATH`` goes in front of the one that is set.
     """
     without = {name: value for name, value in os.environ.items() if not name.startswith("ACCELERATE")}
     variables = without | {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""} | environment
+    variables["PYTHONPATH"] = os.pathsep.join(filter(None, [environment.get("PYTHONPATH"), os.environ.get("PYTHONPATH")]))
     for last_try in (False, True):
         code, said = (_launch if torchrun else _start)(program, variables, timeout)
         if code == 0:

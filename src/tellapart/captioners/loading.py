@@ -162,7 +162,7 @@ def read_parts(
     base, base_revision = _base_of(adapter) if adapter else (name, revision)
     with quiet_loading(base):
         model = _read_model(base, dtype, base_revision, quantization)
-    # An adapter's folder usually holds the processors too; what it lacks is read next to the model.
+    # An adapter's folder usually holds the processors too; what it lacks is read from the model's folder.
     places = [(name, revision), (base, base_revision)]
     return Parts(model, _read_processors(family_class(model.config), places), read_manifest(name), adapter)
 

@@ -352,7 +352,7 @@ def drawing_of(
     summarize: Summarizer | None = None,
     apart: Comparison | None = None,
 ) -> Drawing:
-    """How captions are drawn and judged; of a served model there is no captioner."""
+    """How captions are drawn and judged; a served model has no captioner here."""
     from tellapart.captioning.draw import Drawing
 
     first, again = decodings(options)

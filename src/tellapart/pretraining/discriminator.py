@@ -112,7 +112,7 @@ def pretrain(
     """Pre-train, or take from the cache; arguments as in ``pretrained_discriminator``.
 
     Returns:
-        The discriminator and how it does on images it never learned from, none where there are no such images.
+        The discriminator and its accuracy on images it never learned from; None without such images.
 
     Raises:
         UsageError: an image has no references.

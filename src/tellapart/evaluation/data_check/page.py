@@ -159,7 +159,7 @@ class Album:
         self.unshown = 0
 
     def tile(self, member: Member, told: str = "") -> Tile:
-        """The image with its picture, or without where it is unreadable or there is no room."""
+        """The image with its picture. An unreadable image has no picture, and neither has one beyond the limit."""
         picture, pixelated = self._picture(self._images[member.split, member.id, member.name])
         return Tile(ending(member.name), member.split, told, picture, pixelated)
 
