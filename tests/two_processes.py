@@ -56,7 +56,9 @@ def run_two(*program: str, timeout: float = 240, torchrun: bool = False, **envir
     """
     without = {name: value for name, value in os.environ.items() if not name.startswith("ACCELERATE")}
     variables = without | {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""} | environment
-    variables["PYTHONPATH"] = os.pathsep.join(filter(None, [environment.get("PYTHONPATH"), os.environ.get("PYTHONPATH")]))
+    variables["PYTHONPATH"] = os.pathsep.join(
+        filter(None, [environment.get("PYTHONPATH"), os.environ.get("PYTHONPATH")])
+    )
     for last_try in (False, True):
         code, said = (_launch if torchrun else _start)(program, variables, timeout)
         if code == 0:

@@ -8,7 +8,10 @@ import pytest
 
 from command_recipes import load_recipe
 from tellapart.cli.main import main
+from tellapart.data.dataset import CaptionDataset, Example
+from tellapart.data.images import EncodedImage
 from tellapart.errors import UsageError
+from tellapart.recipe import models as models_of_recipes
 from tellapart.recipe.build import build
 from tellapart.rewards import for_trl
 from tiny.language_models import saved
@@ -150,3 +153,17 @@ def test_the_rewards_work_in_other_trainers(models):
         found = function(completions=captions, image=images(2))
         assert len(found) == 2
         assert all(0 <= value <= 1 for value in found)
+
+
+def test_questions_about_the_moving_world_are_asked_of_its_own_data(monkeypatch, tmp_path):
+    asked = []
+    things = ("dog", "cat", "car", "boat", "horse")
+    examples = [Example(thing, EncodedImage(b"", thing), (f"a red {thing}", f"one red {thing}")) for thing in things]
+
+    def data(path, split, **options):
+        asked.append(path)
+        return CaptionDataset(examples, name="moving")
+
+    monkeypatch.setattr(models_of_recipes, "load_data", data)
+    assert main(["questions", "world/video", "--split", "val", "--output", str(tmp_path / "questions.jsonl")]) == 0
+    assert asked == ["world/video"]

@@ -102,10 +102,9 @@ def _check(options: QuestionsOptions) -> None:
 def _data(data: str, options: QuestionsOptions) -> CaptionDataset:
     """The images; of those that no model looks at the captions suffice."""
     from tellapart.data.load import load_references
-    from tellapart.recipe.models import load_data
-    from tellapart.recipe.questions import WORLD
+    from tellapart.recipe.models import VIDEO_WORLD, WORLD, load_data
 
-    if options.model is None and data != WORLD:
+    if options.model is None and data not in (WORLD, VIDEO_WORLD):
         return load_references(data, split=options.split, format=options.format)[: options.limit]
     return load_data(
         data,
