@@ -84,10 +84,11 @@ def rate(task: Task) -> float:
 
 
 def note_training(task: Task, curve: Mapping[int, Mapping[str, float]], *, selected: int, further=()) -> None:
-    """A finished training: its log on val, and which step is selected."""
+    """A finished training of two hours: its log on val, and which step is selected."""
     write_json(task.folder / TRAINED_FILE, {"selected": selected, "last": max(curve)})
     lines = [{"step": step} | {f"eval_{k}": v for k, v in metrics.items()} for step, metrics in curve.items()]
-    text = "".join(json.dumps(line) + "\n" for line in (*lines, *further))
+    seconds = {"step": max(curve), "seconds/collect": 3000.0, "seconds/update": 4200.0}
+    text = "".join(json.dumps(line) + "\n" for line in (*lines, seconds, *further))
     (task.folder / "metrics.jsonl").write_text(text, encoding="utf-8")
 
 

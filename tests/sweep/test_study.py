@@ -112,6 +112,7 @@ def test_a_training_is_found_again_by_another_study_and_another_setting_is_not(s
 
 def test_the_page_has_means_spreads_and_verdicts(study, monkeypatch):
     monkeypatch.setattr(study_page, "_instruments", lambda study: ["probe"])
+    folders = {task.folder for task in study.searching() if task.trains}
     ours, start = study.read("a", "CIDEr"), study.read("xe", "CIDEr")
     claims = [Claim("a is above xe.", ours.above(start), f"{ours} against {start}.")]
     path = write_page(study, study.sweep.root / "p.md", claims=claims, sections=["## More"])
@@ -124,7 +125,11 @@ def test_the_page_has_means_spreads_and_verdicts(study, monkeypatch):
     assert "**Holds**: a is above xe. Measured: 210.0 ± 10.0 against 110.0 ± 10.0." in text
     assert "| **a** | **learning_rate 0.0001** | **10** | **50.0** | **100.0** | **90.0** | **2.0** |" in text
     assert "| tried | - | 10 |" in text
-    assert "Trainings have 60 steps of 48 images and are evaluated on val every 10 steps." in text
+    count = len({task.folder for tasks in study.measured.values() for task in tasks if task.trains} | folders)
+    assert (
+        "Trainings have 60 steps of 48 images and are evaluated on val every 10 steps. "
+        f"The {count} trainings took {count * 7200 / 3600:.1f} hours of one thread, without their evaluations."
+    ) in text
     assert text.index("## More") < text.index("## What was expected") < text.index("## The grid on val")
 
 

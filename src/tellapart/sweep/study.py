@@ -17,7 +17,7 @@ from tellapart.sweep.claims import Seeds, scale_of
 from tellapart.sweep.jobs import require
 from tellapart.sweep.records import START, Curve, Measured, Point, Training
 from tellapart.sweep.study_file import Row, StudyFile
-from tellapart.sweep.tasks import Setting, Sweep, Task
+from tellapart.sweep.tasks import Setting, Sweep, Task, distinct
 from tellapart.sweep.trainings import option
 
 Derive = Callable[[Mapping[str, str]], Mapping[str, float]]
@@ -142,6 +142,11 @@ class Study:
             for point in self.grid(name)
             if row.grid or not row.test
         ]
+
+    def trained(self) -> list[Task]:
+        """Every training of the study, once."""
+        every = [*self.searching(), *(task for tasks in self.measured.values() for task in tasks)]
+        return [task for task in distinct(every) if task.trains]
 
     def timings(self) -> list[Task]:
         """The timing of each measured row, by its first seed."""

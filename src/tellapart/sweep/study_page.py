@@ -72,7 +72,6 @@ def write_page(
 
 def _head(study: Study) -> str:
     file = study.file
-    seeds = ", ".join(map(str, study.seeds))
     starts = ", ".join(f"`{name}`" for name, row in file.rows.items() if row.start_of) or "the start captioner"
     taken = [f"`{name}` (of `{row.point_of}`)" for name, row in file.rows.items() if row.point_of]
     others = f" Rows with the point of another row: {', '.join(taken)}." if taken else ""
@@ -81,10 +80,20 @@ def _head(study: Study) -> str:
 {file.introduction}
 
 {_budget(study)} Points are tried with seed {study.seeds[0]} and chosen on **val** by the metric that selects a training's
-checkpoints; the chosen point is trained with seeds {seeds} (mean ± standard deviation).{others} A seed redraws {starts} and
-the post-training; world, listeners and judge stay fixed. *selected* is the checkpoint that the recipe's rule selects on val,
-*last* the last step. The first tables are on **test**. CIDEr and BLEU are printed times 100, words are counted, everything
-else is in percent."""
+checkpoints; the chosen point is trained with seeds {_seeds(study)} (mean ± standard deviation).{others} A seed redraws
+{starts} and the post-training; world, listeners and judge stay fixed. *selected* is the checkpoint that the recipe's rule
+selects on val, *last* the last step. The first tables are on **test**. CIDEr and BLEU are printed times 100, words are
+counted, everything else is in percent."""
+
+
+def _seeds(study: Study) -> str:
+    """Those of the study, and of rows that have others."""
+    others: dict[str, list[str]] = {}
+    for name, row in study.file.rows.items():
+        if row.seeds and row.seeds != study.seeds:
+            others.setdefault(", ".join(map(str, row.seeds)), []).append(f"`{name}`")
+    shown = ", ".join(map(str, study.seeds))
+    return shown + "".join(f", of {', '.join(names)} with {seeds}" for seeds, names in others.items())
 
 
 def _budget(study: Study) -> str:
@@ -95,7 +104,11 @@ def _budget(study: Study) -> str:
     if not found:
         return ""
     steps, images, every = max(found, key=found.count)
-    return f"Trainings have {steps} steps of {images} images and are evaluated on val every {every} steps."
+    hours = [task.hours for task in study.trained()]
+    return (
+        f"Trainings have {steps} steps of {images} images and are evaluated on val every {every} steps. "
+        f"The {len(hours)} trainings took {sum(hours):.1f} hours of one thread, without their evaluations."
+    )
 
 
 def _instruments(study: Study) -> list[str]:

@@ -125,6 +125,12 @@ class Task:
         text = (self.folder / "metrics.jsonl").read_text(encoding="utf-8")
         return [json.loads(line) for line in text.splitlines()]
 
+    @property
+    def hours(self) -> float:
+        """Hours that the steps of the training took, with waiting for other processes."""
+        told = (value for line in self.history for key, value in line.items() if key.startswith("seconds/"))
+        return sum(told) / 3600
+
     def captioner(self) -> Path:
         """The captioner that was trained, after the last step.
 
