@@ -32,7 +32,7 @@ COMMAND_LINES = {
     for page, text in {"README": README, **TUTORIALS}.items()
     for block in blocks(text, "")
     for line in block.replace("\\\n", " ").splitlines()
-    if line.strip()
+    if line.strip() and not line.startswith("#")
 }
 
 
