@@ -112,6 +112,10 @@ def test_a_language_model_writes_claims(tmp_path):
     path = tmp_path / "claims.jsonl"
     written = write_claims(language_model, [TEXTS[0], "", TEXTS[0]], path)
     assert written == read_claims(path) == {TEXTS[0]: ["a red star", "a table"]}
+    whole = path.read_bytes()
+    path.write_bytes(b'{"caption": "a", "claims": ["b"]}\n' + whole[:-9])  # a kill tore the last line
+    assert write_claims(language_model, ["a", TEXTS[0]], path) == {"a": ["b"], **written}
+    assert path.read_bytes().endswith(b"}\n" + whole)
     path.write_text(json.dumps({"caption": "a"}))
     with pytest.raises(UsageError, match=r"line 1 of .* holds no claims"):
         read_claims(path)

@@ -14,7 +14,6 @@ from tellapart.data.formats.rows import json_rows
 from tellapart.errors import UsageError
 from tellapart.evaluation.measures import Measured
 from tellapart.evaluation.scorers import References, in_words
-from tellapart.files import write_text
 from tellapart.listeners.pairs import PairMatcher
 from tellapart.metrics.claims import RULES, Claim, Parser, claim_scores, claims_by_rule
 from tellapart.progress import track
@@ -154,32 +153,47 @@ def write_claims(
 ) -> dict[str, list[str]]:
     """Have a language model list the claims of each distinct caption, greedily, and write what ``read_claims`` reads.
 
+    Each caption is written when its claims are known. Captions that the file already has are not asked about again, so that an
+    interrupted call resumes; give another model another file.
+
     Args:
         language_model: an instruct model.
         captions: captions and references; empty ones are left out.
-        path: file to write.
+        path: file to write, or to complete.
         max_new_tokens: tokens per caption at most.
 
     Example:
         >>> write_claims(LanguageModel.from_pretrained("Qwen/Qwen2.5-3B-Instruct"), ["a red car"], Path("claims.jsonl"))
         {'a red car': ['a car', 'the car is red']}
     """
-    found: dict[str, list[str]] = {}
-    for caption in track(list(dict.fromkeys(text for text in captions if text.strip())), "writing claims"):
-        ids = language_model.prompt_ids(INSTRUCTION.format(caption=caption))
-        tokens = torch.tensor([ids], device=language_model.device)
-        with torch.no_grad():
-            drawn = language_model.model.generate(
-                tokens,
-                attention_mask=torch.ones_like(tokens),
-                max_new_tokens=max_new_tokens,
-                do_sample=False,
-                pad_token_id=language_model.tokenizer.eos_token_id,
-            )
-        answer = language_model.tokenizer.decode(drawn[0, len(ids) :], skip_special_tokens=True)
-        found[caption] = re.findall(r"^\s*[-*•]\s*(\S.*?)\s*$", answer, re.MULTILINE)
-    write_text(
-        path,
-        "".join(json.dumps({"caption": key, "claims": own}, ensure_ascii=False) + "\n" for key, own in found.items()),
-    )
-    return found
+    asked = dict.fromkeys(text for text in captions if text.strip())
+    found = _begun(path)
+    with path.open("a", encoding="utf-8", newline="\n") as lines:
+        for caption in track([text for text in asked if text not in found], "writing claims"):
+            ids = language_model.prompt_ids(INSTRUCTION.format(caption=caption))
+            tokens = torch.tensor([ids], device=language_model.device)
+            with torch.no_grad():
+                drawn = language_model.model.generate(
+                    tokens,
+                    attention_mask=torch.ones_like(tokens),
+                    max_new_tokens=max_new_tokens,
+                    do_sample=False,
+                    pad_token_id=language_model.tokenizer.eos_token_id,
+                )
+            answer = language_model.tokenizer.decode(drawn[0, len(ids) :], skip_special_tokens=True)
+            found[caption] = re.findall(r"^\s*[-*•]\s*(\S.*?)\s*$", answer, re.MULTILINE)
+            lines.write(json.dumps({"caption": caption, "claims": found[caption]}, ensure_ascii=False) + "\n")
+            lines.flush()
+    return {caption: found[caption] for caption in asked}
+
+
+def _begun(path: Path) -> dict[str, list[str]]:
+    """What an earlier call wrote; the line that a kill tore is cut off."""
+    if not path.is_file():
+        return {}
+    content = path.read_bytes()
+    whole = content.rfind(b"\n") + 1
+    if whole < len(content):
+        with path.open("r+b") as file:
+            file.truncate(whole)
+    return read_claims(path)
