@@ -1,9 +1,9 @@
 """Large frozen models (listeners, matchers, language models) in shards, and the turns that processes take to read them.
 
-A part of such a model is gathered by all processes or by none, but processes read it at different times and not equally often:
-their captions differ in number and length, and some images are embedded already. So no process gathers a part alone. Before each
-one it says which part it wants, the lowest that any process wants is gathered on all of them, and a process that wants
-nothing gathers along until nobody does (``Turns.finish``).
+A part of such a model is gathered by all processes or by none. Processes read it at different times and not equally often: their
+captions differ in number and length, and some image embeddings are cached. So no process gathers a part alone. Before each
+part, every process says which one it wants, and the lowest is gathered by all. A process that wants nothing gathers along until
+the others want nothing either (``Turns.finish``).
 """
 
 from __future__ import annotations
