@@ -12,6 +12,7 @@ from tellapart.captioners.contract import check_captioner
 from tellapart.captioners.families.qwen_vl import FRAME_TOKENS
 from tellapart.captioners.huggingface import HuggingFaceCaptioner
 from tellapart.errors import UsageError
+from tellapart.evaluation.card.loading import loading_code
 from tellapart.frames import use_num_frames
 from tellapart.types import Batch, Decoding
 from tiny.qwen2_5_vl import tiny_qwen2_5_vl
@@ -121,6 +122,8 @@ def test_a_saved_captioner_of_clips_stays_one(tmp_path):
     captioner.save(tmp_path / "clips")
     loaded = HuggingFaceCaptioner.from_pretrained(tmp_path / "clips").eval()
     assert loaded.num_frames == 4
+    assert "AutoProcessor" in loading_code(tmp_path / "stills", "x", None)
+    assert loading_code(tmp_path / "clips", "x", None) is None, "the model card's code shows photos"
     batch = batch_of_clips(captioner, 2, 4)
     decoding = Decoding(max_new_tokens=5)
     assert loaded.generate(batch, decoding).texts == captioner.generate(batch, decoding).texts
