@@ -2,10 +2,19 @@
 
 import pytest
 
+from family_checks import pictures
+from listeners.tiny_listeners import clip_parts
+from tellapart.data.dataset import Collate
 from tellapart.errors import UsageError
+from tellapart.evaluation.evaluate import Evaluation
+from tellapart.listeners.clip import ClipListener
+from tellapart.recipe.build import Watch
 from tellapart.recipe.listener import ListenerRecipe
 from tellapart.recipe.recipe import Recipe
+from tellapart.recipe.run import _KeepingFirst
 from tellapart.recipe.sharding import check_sharding, not_shardable
+from tellapart.training.memory import frozen_models
+from tellapart.types import Decoding
 
 FULL = {"training.shard": "full", "training.output_dir": "runs/x"}
 
@@ -40,3 +49,11 @@ def test_what_can_be_cut_passes(recipe):
 def test_listeners_are_not_sharded():
     with pytest.raises(UsageError, match="shard=full cuts captioners, but train-listener trains none"):
         ListenerRecipe.load("world_listener_pac", FULL)
+
+
+def test_models_of_the_evaluation_are_found(tmp_path):
+    """They are cut as well, so what the loop is given must lead to them."""
+    judge = ClipListener.from_parts(*clip_parts())
+    evaluation = Evaluation(pictures(2), Collate({}), listeners={"judge": judge}, decoding=Decoding())
+    found = frozen_models(_KeepingFirst(Watch(evaluation, "run"), tmp_path))
+    assert found == {"judge": judge.model}

@@ -21,7 +21,7 @@ PAD, EOS = 0, 2
 PATCH = {"patch_size": 8, "temporal_patch_size": 2}
 ROPE = {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [2, 1, 1]}
 
-# The published template, as far as one image and one prompt need it.
+# The published template, as far as one image or video and one prompt need it.
 CHAT_TEMPLATE = """
 {%- for message in messages -%}
 SYSTEM{{- '<|im_start|>' + message['role'] + '\\n' }}
@@ -29,6 +29,7 @@ SYSTEM{{- '<|im_start|>' + message['role'] + '\\n' }}
 {%- else %}
 {%- for content in message['content'] %}
 {%- if content['type'] == 'image' %}{{ '<|vision_start|><|image_pad|><|vision_end|>' }}
+{%- elif content['type'] == 'video' %}{{ '<|vision_start|><|video_pad|><|vision_end|>' }}
 {%- elif 'text' in content %}{{ content['text'] }}
 {%- endif %}
 {%- endfor %}

@@ -18,6 +18,7 @@ from tellapart.captioners.base import Encoded
 from tellapart.captioners.learning import checkpoint_layers
 from tellapart.cli.memory import _Holder, lacks_weights, memory_of_configurations
 from tellapart.listeners.clip import ClipListener
+from tellapart.training import frozen
 from tellapart.training.memory import frozen_models, memory_of, peak
 from tiny_models import tiny_ved
 
@@ -148,7 +149,7 @@ def test_blip2_with_a_critic_fits_24_gib_without_a_download(tmp_path):
 
 
 @pytest.mark.parametrize(("method", "held"), [("dico", True), ("dpo", True), ("scst", False)])
-def test_the_start_model_and_a_checkpoint_file_are_counted(tmp_path, method, held):
+def test_the_start_model_and_a_checkpoint_file_are_counted(tmp_path, monkeypatch, method, held):
     tiny_ved(tmp_path / "captioner")
     for weights in (tmp_path / "captioner").glob("*.safetensors"):
         weights.unlink()
@@ -171,6 +172,10 @@ def test_the_start_model_and_a_checkpoint_file_are_counted(tmp_path, method, hel
     assert ("reference" in rows) == held
     if held:
         assert rows["reference"][2] == rows["captioner"][1]
+        return
+    assert "frozen" not in rows, "a small listener is on every device"
+    monkeypatch.setattr(frozen, "LARGE", 2**10)
+    assert _told(tmp_path / "recipe.yaml")[-1] == "frozen models of 0.0 MiB or more are shared, too: listener"
 
 
 @pytest.mark.parametrize(("method", "differentiated"), [("sll", False), ("sll_me", True)])

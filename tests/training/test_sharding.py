@@ -1,4 +1,4 @@
-"""Captioners in shards: two processes against one, resuming with another number of processes, what is refused."""
+"""Captioners and frozen models in shards: two processes against one, resuming with another number of them, what is refused."""
 
 import json
 import os
@@ -7,17 +7,23 @@ from pathlib import Path
 
 import pytest
 import torch
+from frozen_runs import RESUMED as GIVEN
+from frozen_runs import save_frozen, train_with_frozen
 from sharded_runs import CASES, MATRIX, Case, Recorded, captioner_of, run, saved
 
+from listeners.tiny_listeners import clip_parts
 from tellapart.captioners.huggingface import HuggingFaceCaptioner
 from tellapart.errors import UsageError
+from tellapart.listeners.clip import ClipListener
 from tellapart.objectives.psst import PSST
 from tellapart.objectives.xe import XE
+from tellapart.training import frozen
 from tellapart.training.config import TrainConfig
 from tellapart.training.loop import train
 from tellapart.training.memory import memory_of, sharded_peak
-from tellapart.training.sharding import require_shardable
+from tellapart.training.sharding import large_models, require_shardable
 from tellapart.types import Decoding
+from tiny.language_models import tiny_language_model
 from two_processes import run_two
 
 HERE = Path(__file__).resolve().parent
@@ -50,6 +56,22 @@ for case in cases:
     found[case.name()] = {"history": history, "drawn": sorted(both[0] + both[1]), "held": held}
 if dist.get_rank() == 0:
     (folder / "found.json").write_text(json.dumps(found))
+dist.barrier()
+"""
+
+FROZEN = """
+import signal
+from frozen_runs import cut_all, read_unequally, resume_across, train_with_frozen
+
+signal.alarm(300)  # processes that wait for each other end here
+refused, continued = resume_across(models, folder / "across")
+read = read_unequally(models)
+cut_all()
+history, about = train_with_frozen(models, folder / "frozen")
+signal.alarm(0)
+rank = dist.get_rank()
+done = {"read": read, "history": history, "about": about, "refused": refused, "continued": continued}
+(folder / f"frozen-{rank}.json").write_text(json.dumps(done))
 dist.barrier()
 """
 
@@ -143,15 +165,23 @@ def models(tmp_path_factory):
     folder = tmp_path_factory.mktemp("models")
     for case in (*CASES, RESUMED, HALF):
         saved(case.family, folder)
+    save_frozen(folder)
     return folder
 
 
 @pytest.fixture(scope="module")
 def two(tmp_path_factory, models):
-    """What two processes found of every case; then the first leg of the run that is resumed, which is killed in step 3."""
+    """What two processes found of every case and of frozen models; then the first leg of the run that is resumed, which is
+    killed in step 3."""
     folder = tmp_path_factory.mktemp("two")
-    launch(folder, models, COMPARED + FIRST_LEG, "short")
+    launch(folder, models, COMPARED + FROZEN + FIRST_LEG, "short", TELLAPART_CACHE=str(folder / "cache"))
     return folder
+
+
+@pytest.fixture(scope="module")
+def both(two):
+    """What each of the two processes found of frozen models."""
+    return [json.loads((two / f"frozen-{rank}.json").read_text()) for rank in (0, 1)]
 
 
 def compare(case, found, models, folder):
@@ -168,6 +198,42 @@ def compare(case, found, models, folder):
 @pytest.mark.parametrize("case", CASES, ids=Case.name)
 def test_two_processes_in_shards_train_as_one(case, two, models, tmp_path):
     compare(case, json.loads((two / "found.json").read_text()), models, tmp_path)
+
+
+def test_frozen_models_in_shards_are_read_unequally(both):
+    """One process reads 10 captions and the pictures, the other one 2 captions or none, in another order of models."""
+    first, second = (found["read"] for found in both)
+    for name, values in first["before"].items():
+        assert first["after"][name] == pytest.approx(values, rel=1e-5, abs=1e-6), name
+        assert second["after"][name] == pytest.approx(second["before"][name], rel=1e-5, abs=1e-6), name
+        assert first["calls"][name] > second["calls"][name], name
+        for held, expected, whole in (first["held"][name], second["held"][name]):
+            assert held == pytest.approx(expected, rel=0.01), name
+            assert held < (0.97 if name == "late" else 0.7) * whole, name  # most of this tiny one is in no layer
+    assert first["same"], "hashes are those of whole weights"
+
+
+def test_a_training_with_frozen_models_in_shards_is_that_of_one_process(both, models, tmp_path, monkeypatch):
+    monkeypatch.setenv("TELLAPART_CACHE", str(tmp_path / "cache"))
+    alone, about = train_with_frozen(models, tmp_path)
+    assert set(about["held"].values()) == {1.0}
+    for found in both:
+        for line, other in zip(alone, found["history"], strict=True):
+            names = {name for name in line if not name.startswith("seconds/")}
+            assert {n: other[n] for n in names} == pytest.approx({n: line[n] for n in names}, rel=1e-5, abs=1e-6)
+        assert set(found["about"]["held"]) == {"listener", "judge", "matcher", "reference"}
+        assert max(found["about"]["held"].values()) < 0.7
+    assert both[0]["about"]["calls"] != both[1]["about"]["calls"], "captions of both processes are not as many"
+
+
+def test_shards_and_replicas_resume_each_other_or_say_why_not(two, both, models, tmp_path):
+    whole, _, _ = run(GIVEN, models, tmp_path, max_steps=2)
+    for found in both:
+        assert "written without shards, which processes in shards cannot read" in found["refused"]
+        assert found["continued"][-1]["loss"] == pytest.approx(whole[-1]["loss"], rel=1e-5)
+    again = {"max_steps": 2, "resume_from_checkpoint": "last"}
+    alone, _, _ = run(GIVEN, models, two / "across" / "replicas", **again)  # one process has no shards
+    assert alone[-1]["loss"] == pytest.approx(whole[-1]["loss"], rel=1e-5)
 
 
 @pytest.mark.slow
@@ -254,3 +320,38 @@ def test_the_estimate_counts_each_device_once(models):
     assert kept == pytest.approx(4 * weights / 4 + weights, abs=buffers + 8)
     drawn = sharded_peak(rows, captioner, [], full=True, draws=True, **how)
     assert drawn == pytest.approx(max(full, 3 * weights / 4 + weights), abs=buffers + 8)
+
+
+def test_the_estimate_counts_large_frozen_models(models, monkeypatch):
+    """By hand: of four devices each holds a quarter of a listener's layers and all of the rest, and gathers the largest layer."""
+    captioner = captioner_of(Case("BLIP", load=(("train", "all"),)), models)
+    captioner.requires_grad_(True)
+    listener = ClipListener.from_parts(*clip_parts()).model
+    assert large_models([listener], [captioner]) == [], "it is small"
+    monkeypatch.setattr(frozen, "LARGE", 0)
+    assert large_models([listener, captioner.family.model], [captioner]) == [listener], (
+        "what trains is cut in another way"
+    )
+    layers = [sum(p.nbytes for p in layer.parameters()) for layer in frozen.parts_of(listener)]
+    assert len(layers) == 4, "two of each tower; embeddings are small"
+    rows = memory_of({"captioner": captioner}, {"listener": listener})
+    peak = sharded_peak(rows, captioner, [], [listener], devices=4, full=True, bf16=False, draws=True)
+    weights, rest = sum(p.nbytes for p in captioner.parameters()), rows[1].weights - sum(layers)
+    own = [sum(p.nbytes for p in layer.parameters()) for layer in captioner.family.layers]
+    drawing, scoring = weights + max(layers), weights - sum(own) + 2 * max(own) + weights / 4
+    buffers = sum(buffer.nbytes for buffer in captioner.buffers())
+    expected = 3 * weights / 4 + max(drawing, scoring) + rest + sum(layers) / 4
+    assert peak == pytest.approx(expected, abs=buffers + 8)
+    assert drawing > scoring
+
+
+def test_tied_and_packed_weights_stay_whole(monkeypatch):
+    monkeypatch.setattr(frozen, "LARGE", 0)
+    monkeypatch.setattr(frozen, "LARGE_EMBEDDING", 0)
+    tied, _ = tiny_language_model("gpt2")
+    apart, _ = tiny_language_model("llama")
+    assert tied.lm_head.weight is tied.transformer.wte.weight
+    assert frozen.parts_of(tied) == [tied.transformer.wpe, *tied.transformer.h]
+    assert frozen.parts_of(apart) == [apart.model.embed_tokens, *apart.model.layers, apart.lm_head]
+    apart.lm_head.weight = torch.nn.Parameter(torch.zeros(3, 2, dtype=torch.uint8), requires_grad=False)
+    assert frozen.parts_of(apart) == []

@@ -55,7 +55,7 @@ def memory_table(recipe: Recipe, built: Built) -> str:
         known = {id(module) for module in (*frozen.values(), *objective.modules())}
         watched = frozen_models(built.watch.evaluation)
         frozen |= {f"evaluation: {n}": module for n, module in watched.items() if id(module) not in known}
-    return _told(recipe, memory_of(dict(objective.named_children()), frozen, kept), objective)
+    return _told(recipe, memory_of(dict(objective.named_children()), frozen, kept), objective, list(frozen.values()))
 
 
 def lacks_weights(name: str) -> bool:
@@ -100,7 +100,7 @@ def memory_of_configurations(recipe: Recipe) -> str:
         for name, (path, dtype) in models.items():
             if path is not None:
                 frozen[name] = configured_model(path, dtype, size=recipe.data.size)
-    return _told(recipe, memory_of(trained, frozen, kept), holder)
+    return _told(recipe, memory_of(trained, frozen, kept), holder, list(frozen.values()))
 
 
 def _configured_listener(recipe: Recipe) -> str | None:
@@ -175,7 +175,7 @@ def shape_of(recipe: Recipe, objective: Any) -> tuple[int, int]:
     return images * getattr(decoding, "num_return_sequences", 1), tokens
 
 
-def _told(recipe: Recipe, rows: list[PartMemory], objective: Any) -> str:
+def _told(recipe: Recipe, rows: list[PartMemory], objective: Any, frozen: list[nn.Module]) -> str:
     from tellapart.training.memory import peak
 
     cells = [["part", "trained", "frozen", "weights", "gradients", "optimiser", "activations"]]
@@ -189,26 +189,30 @@ def _told(recipe: Recipe, rows: list[PartMemory], objective: Any) -> str:
     return (
         f"{table(cells)}\n{total} (estimated; {captions} captions of {tokens} tokens are differentiated at once; drawing, "
         "pictures and what the device's libraries take come on top)"
-        f"{_in_shards(recipe, rows, objective)}"
+        f"{_in_shards(recipe, rows, objective, frozen)}"
     )
 
 
-def _in_shards(recipe: Recipe, rows: list[PartMemory], objective: Any) -> str:
+def _in_shards(recipe: Recipe, rows: list[PartMemory], objective: Any, frozen: list[nn.Module]) -> str:
     """The memory of a device for every ``training.shard``; empty where the training cannot be sharded."""
     from tellapart.recipe.sharding import not_shardable
+    from tellapart.training.frozen import LARGE
     from tellapart.training.memory import peak, sharded_peak
-    from tellapart.training.sharding import references_of
+    from tellapart.training.sharding import large_models, references_of
 
     if not_shardable(recipe) is not None:
         return ""
+    captioner, references = objective.captioner, references_of(objective)
+    cut = large_models(frozen, [captioner, *references])
     cells = [["training.shard", *(f"{devices} devices" for devices in DEVICES)]]
     cells.append(["none", *len(DEVICES) * [_size(peak(rows))]])
     how: dict[str, Any] = {"bf16": recipe.training.bf16, "draws": objective.draws}
     for shard in ("grad_op", "full"):
         options = [how | {"devices": devices, "full": shard == "full"} for devices in DEVICES]
-        captioner, references = objective.captioner, references_of(objective)
-        cells.append([shard, *(_size(sharded_peak(rows, captioner, references, **given)) for given in options)])
-    return f"\n\nthe same, where a launch of several devices shares the captioner:\n{table(cells)}"
+        cells.append([shard, *(_size(sharded_peak(rows, captioner, references, cut, **given)) for given in options)])
+    names = [row.name for row in rows if row.module in {id(model) for model in cut}]
+    shared = "" if not names else f"\nfrozen models of {_size(LARGE)} or more are shared, too: {', '.join(names)}"
+    return f"\n\nthe same, where a launch of several devices shares the captioner:\n{table(cells)}{shared}"
 
 
 def _size(number: int) -> str:

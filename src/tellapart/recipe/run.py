@@ -6,9 +6,9 @@ import json
 import logging
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -83,14 +83,14 @@ def train_held(recipe: Recipe, *, overwrite: bool = False, built: Built | None =
     fresh = not recipe.training.resume_from_checkpoint
     if is_main():
         keep_list(built.data, built.skipped, output_dir / SKIPPED_FILE, resumes=not fresh)
-    watch = _keeping_first(built.watch, output_dir) if built.watch is not None and fresh else built.watch
+    watch = _KeepingFirst(built.watch, output_dir) if built.watch is not None and fresh else built.watch
     try:
         done = run_loop(recipe, built.objective, built.data, watch)
     finally:
         if is_main():
             tell_replaced(built.data, output_dir / SKIPPED_FILE)
+    _measure_selected(built, done)
     if is_main():
-        _measure_selected(built, done)
         references = built.watch.evaluation.dataset.references if built.watch is not None else None
         if write_card(output_dir, references=references) is None:
             logger.warning("note: %s was not written by tellapart and stays as it is.", output_dir / CARD_FILE)
@@ -116,23 +116,32 @@ def run_loop(recipe: Recipe | ListenerRecipe, objective: Any, data: TrainingData
     return done
 
 
-def _keeping_first(watch: Watch, output_dir: Path) -> Callable[[Any], dict[str, float]]:
+@dataclass
+class _KeepingFirst:
     """The evaluation, which keeps the first result, that of the start model, for the report and the model card."""
-    from tellapart.evaluation.report.runs import START_FOLDER, START_NAME
 
-    kept: list[Path] = []
+    watch: Watch
+    output_dir: Path
+    kept: Path | None = None
 
-    def evaluate(objective: Any) -> dict[str, float]:
-        metrics = watch(objective)
-        if not kept and watch.last is not None:
-            kept.append(replace(watch.last, name=START_NAME).save(output_dir / START_FOLDER))
+    def __call__(self, objective: Any) -> dict[str, float]:
+        from tellapart.evaluation.report.runs import START_FOLDER, START_NAME
+
+        metrics = self.watch(objective)
+        if self.kept is None and self.watch.last is not None:
+            self.kept = replace(self.watch.last, name=START_NAME).save(self.output_dir / START_FOLDER)
         return metrics
-
-    return evaluate
 
 
 def _measure_selected(built: Built, done: Run) -> None:
-    """Save the evaluation of the selected checkpoint; it is measured again where another step was measured last."""
+    """Save the evaluation of the selected checkpoint, on the main process; the others gather frozen models in shards along."""
+    if is_main():
+        _save_selected(built, done)
+    done.turns.finish()
+
+
+def _save_selected(built: Built, done: Run) -> None:
+    """The selected checkpoint is measured again where another step was measured last."""
     from tellapart.evaluation.results import CHOSE
 
     watch = built.watch

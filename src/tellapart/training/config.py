@@ -40,7 +40,7 @@ class TrainConfig:
         max_grad_value: Clip each gradient entry to this magnitude, instead of the norm, in the parts it is given for.
         bf16: Compute in bfloat16 by torch's autocast; weights keep their precision.
         shard: Cut the captioner between the processes of a launch (FSDP2): gradients and optimiser states (grad_op), or its
-            weights too (full). none keeps a copy on every device; see docs/how-to/scale.md.
+            weights too (full). Both cut large frozen models. none keeps copies on every device; see docs/how-to/scale.md.
         dropout: Keep dropout on during training. Off by default, because captions are sampled without it.
         eval_steps: Evaluate every N steps, and at the start and the end; null evaluates at the start and the end only.
         save_steps: Write a checkpoint every N steps, and at the end; null writes one at the end only.

@@ -77,7 +77,8 @@ def train(
                 break
             if stop and step < total:
                 raise KeyboardInterrupt(f"stopped at step {step} of {total}; resume_from_checkpoint=last resumes")
-    return Run(config.output_dir, total, training.log.history, training.selection.best, training.ended)
+    selected = training.selection.best
+    return Run(config.output_dir, total, training.log.history, selected, training.ended, training.shards.turns)
 
 
 @dataclass
@@ -117,7 +118,7 @@ class _Training:
             )
         total = config.total_steps(len(data), cut.effective_batch_size)
         devices.same_start([*objective.parameters(), *objective.buffers()])
-        shards = Shards.cut(objective, config, devices)
+        shards = Shards.cut(objective, config, devices, evaluator)
         if not shards:  # else each layer went there when it was cut
             objective.to(devices.device)
         interval = config.lr_interval(len(data), cut.effective_batch_size)
@@ -182,13 +183,20 @@ class _Training:
                 # The same on every device and in every micro-batch: what is drawn is keyed by image.
                 _seed_all(mix_seeds(self.config.seed, step))
                 experiences.append(self.objective.collect(batch.to(self.devices.device), step))
+            self.shards.turns.finish()
         return experiences
 
     def _prepare(self, step: int, experiences: list[Any]) -> list[Any]:
         self.objective.eval()
         with torch.no_grad(), self.devices.autocast():
             _seed_all(mix_seeds(self.config.seed, step, "prepare"))
-            return self.objective.prepare(experiences, self.devices.gather)
+            experiences = self.objective.prepare(experiences, self._gather)
+            self.shards.turns.finish()
+        return experiences
+
+    def _gather(self, tensor: Tensor) -> Tensor:
+        self.shards.turns.finish()
+        return self.devices.gather(tensor)
 
     def _backward(self, step: int, experiences: list[Any], means: Means) -> Tensor:
         """``[loss, weight]`` summed over this device; gradients are left on the parameters, logged values in ``means``."""
@@ -255,6 +263,7 @@ class _Training:
         with self.shards.gathered(references=True):
             if self.devices.is_main:
                 metrics = self._evaluated(self.evaluator)
+            self.shards.turns.finish()
             metrics = self.devices.from_main(metrics)
         assert metrics is not None
         self._write(step, {f"eval_{k.removeprefix('eval_')}": v for k, v in metrics.items()})

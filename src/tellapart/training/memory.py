@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
 
+from tellapart.training.frozen import parts_of
+
 if TYPE_CHECKING:
     from tellapart.captioners.huggingface import HuggingFaceCaptioner
 
@@ -146,6 +148,7 @@ def sharded_peak(
     rows: Iterable[PartMemory],
     captioner: HuggingFaceCaptioner,
     references: Sequence[HuggingFaceCaptioner],
+    frozen: Sequence[nn.Module] = (),
     *,
     devices: int,
     full: bool,
@@ -158,6 +161,7 @@ def sharded_peak(
         rows: of the training without shards.
         captioner: what is trained.
         references: frozen copies of it that the training holds.
+        frozen: other frozen models, whose parts are cut as well (``frozen.py``).
         devices: how many share it.
         full: whether layers are gathered one by one while captions are scored.
         bf16: whether layers compute in bfloat16, with weights in float32.
@@ -167,8 +171,10 @@ def sharded_peak(
     copies = {id(module) for module in (captioner, *references)}
     rest = sum(row.lasting for row in rows if row.module not in copies)
     activations = max((row.activations or 0 for row in rows), default=0)
-    lasting = own.held + 2 * own.trained + sum(other.held for other in others)
-    reading = max((other.rest + other.layer for other in others), default=0)
+    parts = [sum(p.nbytes for p in part.parameters()) for model in frozen for part in parts_of(model)]
+    rest -= sum(parts)
+    lasting = own.held + 2 * own.trained + sum(other.held for other in others) + sum(parts)
+    reading = max([*(other.rest + other.layer for other in others), *parts], default=0)
     drawing = own.rest + own.layers + reading if draws else reading
     # Two layers: the next is gathered while one computes.
     scoring = own.rest + (2 * own.layer if full else own.layers) + activations + own.trained // devices

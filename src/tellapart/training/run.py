@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import platform
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 from tellapart.training.checkpoint import State
+from tellapart.training.frozen import Turns
 from tellapart.training.selection import Best
 
 _PACKAGES = ("tellapart", "torch", "transformers", "accelerate", "peft", "safetensors")
@@ -24,6 +25,8 @@ class Run:
         history: lines of ``metrics.jsonl``: logged steps, and evaluations under names that begin with ``eval_``.
         best: the selected checkpoint, copied to ``output_dir/best``, when a metric selects.
         ended: why the doctor ended it before its last step; empty if it did not.
+        turns: with ``training.shard``, whoever reads a large frozen model afterwards needs all processes: those that do not read
+            one, or no more, call its ``finish``.
     """
 
     output_dir: Path
@@ -31,6 +34,7 @@ class Run:
     history: list[dict[str, Any]]
     best: Best | None
     ended: str = ""
+    turns: Turns = field(default_factory=Turns, repr=False, compare=False)
 
     @property
     def checkpoint(self) -> Path:

@@ -3,13 +3,14 @@
 Zhao et al. (VLDB 2023) and Rajbhandari et al. (ZeRO, SC 2020) describe the scheme. ``full`` gathers one layer at a time while
 captions are scored; ``grad_op`` keeps layers gathered from the first pass to the backward pass. In both, captions are drawn with
 all weights gathered, since processes whose captions end at different steps would otherwise wait for each other for ever. For
-the same reason captions are scored by as many calls of each layer on every process (``Family.lockstep``).
+the same reason captions are scored by as many calls of each layer on every process (``Family.lockstep``). Large frozen models
+are cut as well, and processes take turns to read them (``frozen.py``).
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -26,6 +27,8 @@ from tellapart.captioners.huggingface import HuggingFaceCaptioner, ReferenceCapt
 from tellapart.errors import UsageError
 from tellapart.training.config import TrainConfig
 from tellapart.training.devices import Devices
+from tellapart.training.frozen import Turns, parts_of
+from tellapart.training.memory import frozen_models
 
 ENTRIES = ("encode", "encode_together", "generate", "generate_with_greedy", "draw", "continue_from", "own_words")
 """Methods of a captioner that read its weights, besides ``forward``."""
@@ -66,6 +69,24 @@ def references_of(objective: Any) -> list[HuggingFaceCaptioner]:
     return [value.captioner for value in vars(objective).values() if isinstance(value, ReferenceCaptioner)]
 
 
+def large_models(frozen: Iterable[nn.Module], captioners: Iterable[nn.Module]) -> list[nn.Module]:
+    """Those frozen models that are cut between processes.
+
+    Args:
+        frozen: models that objective and evaluation hold.
+        captioners: what trains, and its frozen copies, which are cut in another way; a model that shares weights with them stays
+            whole.
+    """
+    taken = {id(parameter) for captioner in captioners for parameter in captioner.parameters()}
+    found: list[nn.Module] = []
+    for model in frozen:
+        own = {id(parameter) for parameter in model.parameters()}
+        if not own & taken and parts_of(model):
+            found.append(model)
+            taken |= own
+    return found
+
+
 @dataclass
 class Shards:
     """The captioners of a run that are in shards; none in a run of one process or without ``training.shard``.
@@ -75,16 +96,19 @@ class Shards:
         references: frozen copies of them.
         full: whether layers are gathered one by one while captions are scored.
         bf16: whether layers compute in bfloat16.
+        turns: in which other frozen models are read.
     """
 
     captioners: list[HuggingFaceCaptioner] = field(default_factory=list)
     references: list[HuggingFaceCaptioner] = field(default_factory=list)
     full: bool = False
     bf16: bool = False
+    turns: Turns = field(default_factory=Turns)
 
     @staticmethod
-    def cut(objective: nn.Module, config: TrainConfig, devices: Devices) -> Shards:
-        """Cut the captioners of an objective, and the references that it holds, in place.
+    def cut(objective: nn.Module, config: TrainConfig, devices: Devices, evaluator: Any = None) -> Shards:
+        """Cut, in place, the captioners of an objective, the references that it holds, and the large frozen models of its
+        reward and of the evaluation.
 
         With ``bf16``, weights in half precision that are to learn become float32 layer by layer: the whole model never
         exists in float32.
@@ -100,13 +124,19 @@ class Shards:
             return Shards()
         full = config.shard == "full"
         mesh = init_device_mesh(devices.device.type, (devices.world_size,))
+        # First, since these models are on the device already.
+        frozen = [model for holder in (objective, evaluator) for model in frozen_models(holder).values()]
+        turns = Turns(large_models(frozen, [objective, *held]), mesh)
         for captioner in captioners:
             _shard(captioner, mesh, gather_by_layer=full, bf16=devices.bf16)
             captioner.family.lockstep = True
         for reference in held:
             _shard_reference(reference, mesh, bf16=devices.bf16)
             reference.family.lockstep = True
-        return Shards(captioners, held, full, devices.bf16)
+        shards = Shards(captioners, held, full, devices.bf16, turns)
+        for captioner in (*captioners, *held):
+            captioner.register_forward_pre_hook(shards._end_turns, prepend=True)
+        return shards
 
     def __bool__(self) -> bool:
         return bool(self.captioners)
@@ -141,6 +171,10 @@ class Shards:
             if self:
                 warnings.filterwarnings("ignore", message="FSDP2-wrapped module")
             yield
+
+    def _end_turns(self, captioner: Any, inputs: Any) -> None:
+        if captioner.family.lockstep:  # its layers are about to be gathered
+            self.turns.finish()
 
     def _scatter(self, captioner: HuggingFaceCaptioner) -> None:
         reference = captioner in self.references

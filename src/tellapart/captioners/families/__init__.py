@@ -14,6 +14,7 @@ FAMILIES = {
     "vision-encoder-decoder": "tellapart.captioners.families.encoder_decoder:encoder_decoder",
     "blip": "tellapart.captioners.families.blip:Blip",
     "llava": "tellapart.captioners.families.llava:Llava",
+    "llava_next_video": "tellapart.captioners.families.llava_next_video:LlavaNextVideo",
     "paligemma": "tellapart.captioners.families.paligemma:PaliGemma",
     "idefics3": "tellapart.captioners.families.idefics3:Idefics3",
     "smolvlm": "tellapart.captioners.families.idefics3:Idefics3",

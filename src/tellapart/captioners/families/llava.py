@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -20,7 +20,7 @@ class Llava(Prompted):
     the tower is never used. Asked for a caption in the words of LLaVA 1.5's training data.
     """
 
-    joint_processor = "LlavaProcessor"
+    joint_processor: ClassVar[str | None] = "LlavaProcessor"
     lora_targets = r".*language_model\..*\.(q_proj|k_proj|v_proj|o_proj)"
     default_prompt = "Provide a one-sentence caption for the provided image."
     plain_template = "USER: {image}\n{prompt} ASSISTANT:"
@@ -55,11 +55,15 @@ class Llava(Prompted):
 
     def encode(self, inputs: dict[str, Tensor]) -> Encoded:
         """Hidden states of the layers that are read, side by side, without [CLS] unless the configuration keeps it."""
+        return self.seen(inputs, self.chosen(inputs["pixel_values"]))
+
+    def chosen(self, pixels: Tensor) -> Tensor:
+        """``[N, P, D]`` states of pictures ``[N, 3, H, W]``."""
         config = self.model.config
-        output = self.vision(inputs["pixel_values"], output_hidden_states=_layers(config))
+        output = self.vision(pixels, output_hidden_states=_layers(config))
         chosen = [output.hidden_states[layer] for layer in _layers(config)]
         states = chosen[0] if len(chosen) == 1 else torch.cat(chosen, dim=-1)
-        return self.seen(inputs, states[:, 1:] if config.vision_feature_select_strategy == "default" else states)
+        return states[:, 1:] if config.vision_feature_select_strategy == "default" else states
 
     def project(self, encoded: Encoded) -> Tensor:
         """The projector."""

@@ -116,7 +116,7 @@ def library(captioner: Path) -> str:
 
 
 def loading_code(captioner: Path, name: str, base: str | None) -> str | None:
-    """Code that captions a photo without tellapart, or None where tellapart is needed.
+    """Code that captions a photo without tellapart, or None where tellapart is needed, as it is for clips.
 
     Args:
         captioner: its folder.
@@ -126,6 +126,6 @@ def loading_code(captioner: Path, name: str, base: str | None) -> str | None:
     if is_adapter(captioner):
         code = ADAPTER_AND_PARTS if (captioner / CHANGED_PARTS).is_file() else ADAPTER
         return code.format(name=name, base=base or "the base model")
-    snippet = SNIPPETS.get(model_type(captioner))
-    prompt = _LEAD.get(model_type(captioner), "") + str(read_object(captioner / "tellapart.json").get("prompt") or "")
-    return None if snippet is None else snippet.format(name=name, prompt=prompt)
+    snippet, manifest = SNIPPETS.get(model_type(captioner)), read_object(captioner / "tellapart.json")
+    prompt = _LEAD.get(model_type(captioner), "") + str(manifest.get("prompt") or "")
+    return None if snippet is None or "num_frames" in manifest else snippet.format(name=name, prompt=prompt)
