@@ -93,7 +93,7 @@ from test_sharding import LEGS, RESUMED, Killed, odd
 folder, models = Path(sys.argv[1]), Path(sys.argv[2])
 dies = os.environ["TORCHELASTIC_RESTART_COUNT"] == "0" and os.environ["RANK"] == "1"
 objective = Killed(captioner_of(RESUMED, models), 3, code=9) if dies else None
-if os.environ["TORCHELASTIC_RESTART_COUNT"] == "1" and os.environ["RANK"] == "0":
+if os.environ["TORCHELASTIC_RESTART_COUNT"] == "1" and os.environ["RANK"] == "1":
     time.sleep(2)  # the store still holds the address of the process that was restarted
 run(RESUMED, models, folder / "restarted", objective, odd, **LEGS, resume_from_checkpoint="last")
 dist.barrier()
