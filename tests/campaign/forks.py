@@ -19,6 +19,9 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, NoReturn
 
+HELD = {signal.SIGINT, signal.SIGTERM}
+"""Signals that wait until a forked process can take them: a fork's own callbacks would print, and lose, an interrupt."""
+
 LINGER = 15.0
 """Seconds that processes of a stopped command may take to end."""
 
@@ -73,9 +76,13 @@ class Fork:
         self._status: int | None = None
         sys.stdout.flush()
         sys.stderr.flush()
-        self.pid = os.fork()
-        if self.pid == 0:
-            _live(work, self._out, self._err, user)
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, HELD)
+        try:
+            self.pid = os.fork()
+            if self.pid == 0:
+                _live(work, self._out, self._err, user)
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
     def send(self, number: int) -> None:
         """Send a signal, unless it has ended."""
@@ -140,6 +147,10 @@ def _live(work: Callable[[], int], out: Path, err: Path, user: int | None) -> No
             os.setgroups([])
             os.setgid(user)
             os.setuid(user)
+        try:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, HELD)
+        except KeyboardInterrupt:  # before the command has begun: a user's would be Python's own start
+            os._exit(128 + signal.SIGINT)
         code = work()
     except SystemExit as ended:
         code = ended.code if isinstance(ended.code, int) else int(ended.code is not None)

@@ -167,7 +167,7 @@ class ShardFolder:
         if self.folder.local is not None:
             remove_half_written(self.folder.local, {shard})
             hidden = (name[1:].rpartition(".")[0] for name in self.folder.names(REVIEW) if name.startswith("."))
-            parts = {name for name in hidden if (part := self._part_of(name)) is not None and part[0] == shard}
+            parts = {name for name in hidden if (self._part_of(name) or ("", None))[0] == shard}
             remove_half_written(self.folder.local / REVIEW, {f"{shard}{_FAILED}", f"{shard}{_DAMAGED}"} | parts)
         with self.folder.writing(shard) as temporary:
             yield temporary
