@@ -147,11 +147,13 @@ def _live(work: Callable[[], int], out: Path, err: Path, user: int | None) -> No
             os.setgroups([])
             os.setgid(user)
             os.setuid(user)
-        try:
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, HELD)
-        except KeyboardInterrupt:  # before the command has begun: a user's would be Python's own start
-            os._exit(128 + signal.SIGINT)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, HELD)
         code = work()
+    except KeyboardInterrupt as stop:
+        if _of_command(stop):
+            traceback.print_exc()
+        else:  # before the command has begun, where a user would meet the start of Python
+            code = 128 + signal.SIGINT
     except SystemExit as ended:
         code = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
     except BaseException:
@@ -166,6 +168,12 @@ def _live(work: Callable[[], int], out: Path, err: Path, user: int | None) -> No
         with suppress(BaseException):
             sys.stderr.flush()
         os._exit(code)
+
+
+def _of_command(stop: KeyboardInterrupt) -> bool:
+    """Whether an interrupt came in code of the package."""
+    frames = traceback.walk_tb(stop.__traceback__)
+    return any(frame.f_globals.get("__name__", "").startswith("tellapart") for frame, _ in frames)
 
 
 def _redirect(out: Path, err: Path) -> None:

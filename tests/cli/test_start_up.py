@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import resource
 import signal
 import subprocess
@@ -202,6 +203,15 @@ def test_an_interrupt_after_the_end_of_a_command_prints_nothing():
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (-signal.SIGINT, "")
     assert done.stdout == f"tellapart {tellapart.__version__}\n"
+
+
+def test_an_interrupt_at_the_very_beginning_ends_with_130(monkeypatch, capsys):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(type(os.environ), "setdefault", interrupted)  # the first thing that a command does
+    assert main(["methods"]) == 130
+    assert capsys.readouterr().err == "interrupted.\n"
 
 
 def test_an_interrupt_ends_with_130(monkeypatch, capsys):

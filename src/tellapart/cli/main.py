@@ -85,11 +85,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
     debug = "--debug" in words
     words = [word for word in words if word != "--debug"]
-    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")  # its start-up remarks are about choices made for the user
-    os.environ.setdefault("HF_HUB_VERBOSITY", "error")  # its retries are summed up in the sentence that follows them
-    if not sys.stderr.isatty():
-        os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     try:
+        quiet_libraries()
         with plain_warnings(), told_remarks(), kept_interrupts():
             code = dispatch(words)
             sys.stdout.flush()  # here, where a reader that has gone is dealt with
@@ -107,6 +104,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         return BAD_USAGE
     finally:
         leave_process_group()
+
+
+def quiet_libraries() -> None:
+    """Have libraries that are imported from now on keep remarks to themselves that are not for users."""
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")  # its start-up remarks are about choices made for the user
+    os.environ.setdefault("HF_HUB_VERBOSITY", "error")  # its retries are summed up in the sentence that follows them
+    if not sys.stderr.isatty():
+        os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
 
 
 def leave_process_group() -> None:
