@@ -67,7 +67,10 @@ def program() -> NoReturn:
     Ctrl-C during the interpreter's end would print tracebacks of what it is ending. Now that the command is done, it just ends
     the process.
     """
-    code = main()
+    try:
+        code = main()
+    except KeyboardInterrupt:  # just before or after the command
+        code = INTERRUPTED
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # not where a shell has had it ignored
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     sys.exit(code)

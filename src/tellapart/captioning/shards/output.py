@@ -19,7 +19,7 @@ from tellapart.locks import Lock
 SETTINGS = "settings.json"
 REVIEW = "review"
 CLAIMS = ".claims"
-_FAILED, _DAMAGED = ".failed.json", ".damaged.json"
+_FAILED, _DAMAGED = ".failed.json", ".damaged.txt"
 
 
 class ShardFolder:
@@ -27,7 +27,7 @@ class ShardFolder:
 
     A shard is done when its file is there, and its review part ``review/NAME.DIGEST.SIZE.json``, which is written after it.
     The digest is that of the settings, so shards of other settings do not count. The size is that of the file in bytes, so a file
-    that was cut does not count. Of an input that was damaged, ``review/NAME.damaged.json`` keeps the version, so that a
+    that was cut does not count. Of an input that was damaged, ``review/NAME.damaged.txt`` keeps the version, so that a
     repaired one is captioned again.
 
     Args:
@@ -128,7 +128,7 @@ class ShardFolder:
         names = self.folder.names(REVIEW)
         for shard in sorted(name.removesuffix(_DAMAGED) for name in names if name.endswith(_DAMAGED)):
             data = self.folder.read(f"{REVIEW}/{shard}{_DAMAGED}") if shard in sources else None
-            if data is None or json.loads(data)["input"] == version_of(sources[shard]):
+            if data is None or data == version_of(sources[shard]).encode():
                 continue
             for name in names:
                 if (part := self._part_of(name)) is not None and part[0] == shard:
@@ -174,7 +174,7 @@ class ShardFolder:
             size = temporary.stat().st_size
         part = finish()
         if part.damaged:  # before the part, which says that the shard is done
-            self.folder.write(f"{REVIEW}/{shard}{_DAMAGED}", json.dumps({"input": version_of(source)}).encode())
+            self.folder.write(f"{REVIEW}/{shard}{_DAMAGED}", version_of(source).encode())
         self.folder.write(self.part_name(shard, size), part.as_json())
         for ending in (_FAILED,) if part.damaged else (_FAILED, _DAMAGED):
             self.folder.remove(f"{REVIEW}/{shard}{ending}")
