@@ -186,6 +186,24 @@ def test_what_killed_builders_of_a_folder_left_is_removed(tmp_path):
     assert [path.name for path in tmp_path.rglob("*")] == ["world", "other"]
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="has no locks that end with a process")
+def test_a_builder_that_was_killed_while_it_renamed_leaves_nothing_for_good(tmp_path):
+    """Its folder had a second temporary name, that of no hidden folder, which stayed in the cache."""
+    killed = "import os, sys; from pathlib import Path; from tellapart.files import first_folder\n"
+    killed += "count = [0]\n"
+    killed += "def hear(event, _):\n"
+    killed += "    count[0] += event == 'os.rename'\n"
+    killed += "    if count[0] == int(sys.argv[2]): os._exit(9)\n"
+    killed += "with first_folder(Path(sys.argv[1])) as own:\n"
+    killed += "    (own / 'a').write_text('x')\n    sys.addaudithook(hear)"
+    codes = []
+    while 0 not in codes:
+        command = [sys.executable, "-c", killed, str(tmp_path / "world"), str(len(codes) + 1)]
+        codes.append(subprocess.run(command, check=False).returncode)
+    assert codes[0] == 9
+    assert [path.name for path in tmp_path.iterdir()] == ["world"]
+
+
 def test_a_folder_that_was_removed_while_it_was_made_is_told(tmp_path):
     """A writer made it again, without its first files."""
 

@@ -1,7 +1,5 @@
 """``python -m tellapart``, the command as a module (``torchrun -m tellapart train ...``)."""
 
-import sys
+from tellapart.cli.main import program
 
-from tellapart.cli.main import main
-
-sys.exit(main())
+program()

@@ -221,13 +221,9 @@ def fresh_folder(path: Path, *, durable: bool = False) -> Iterator[Path]:
         OSError: something cannot be written; the error names ``path``.
         UsageError: somebody removed the temporary folder meanwhile.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary, handle = _temporary_folder(path)
-    try:
+    with _in_making(path, path) as (temporary, handle):
         yield temporary
-        os.chmod(temporary, 0o755)  # noqa: S103  # as a folder made in the usual way
-        if handle >= 0 and not _is(handle, temporary):  # made again by a writer, without what was in it
-            raise UsageError(f"{path} was removed while it was being written: run the same command again.")
+        _require_whole(temporary, handle, path)
         if durable:
             to_disk(temporary)
         old = path.with_name(f".{path.name}.replaced")
@@ -238,14 +234,6 @@ def fresh_folder(path: Path, *, durable: bool = False) -> Iterator[Path]:
         if durable:
             to_disk(path.parent, within=False)
         shutil.rmtree(old, ignore_errors=True)
-    except BaseException as error:
-        shutil.rmtree(temporary, ignore_errors=True)
-        if isinstance(error, OSError) and error.errno is not None and str(error.filename).startswith(str(temporary)):
-            raise OSError(error.errno, error.strerror, str(path)) from error
-        raise
-    finally:
-        if handle >= 0:
-            os.close(handle)
 
 
 @contextmanager
@@ -256,15 +244,39 @@ def first_folder(path: Path) -> Iterator[Path]:
     killed ones had begun is removed.
     """
     _remove_abandoned(path)
-    own = path.with_name(f"{path.name}-{uuid.uuid4().hex}")
-    with fresh_folder(own) as temporary:
+    with _in_making(path, path.with_name(f"{path.name}-{uuid.uuid4().hex}")) as (temporary, handle):
         yield temporary
+        _require_whole(temporary, handle, path)
+        try:
+            temporary.rename(path)  # fails onto a folder that is not empty
+        except OSError:
+            shutil.rmtree(temporary, ignore_errors=True)
+            if not path.is_dir():
+                raise
+
+
+@contextmanager
+def _in_making(path: Path, named: Path) -> Iterator[tuple[Path, int]]:
+    """A temporary folder next to ``path``, of a name that follows from ``named``, and a handle that keeps others out of it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary, handle = _temporary_folder(named)
     try:
-        own.rename(path)  # fails onto a folder that is not empty
-    except OSError:
-        shutil.rmtree(own, ignore_errors=True)
-        if not path.is_dir():
-            raise
+        yield temporary, handle
+    except BaseException as error:
+        shutil.rmtree(temporary, ignore_errors=True)
+        if isinstance(error, OSError) and error.errno is not None and str(error.filename).startswith(str(temporary)):
+            raise OSError(error.errno, error.strerror, str(path)) from error
+        raise
+    finally:
+        if handle >= 0:
+            os.close(handle)
+
+
+def _require_whole(temporary: Path, handle: int, path: Path) -> None:
+    """Raise where a temporary folder was removed, and made again by a writer without what was in it."""
+    os.chmod(temporary, 0o755)  # noqa: S103  # as a folder made in the usual way
+    if handle >= 0 and not _is(handle, temporary):
+        raise UsageError(f"{path} was removed while it was being written: run the same command again.")
 
 
 def _remove_abandoned(path: Path) -> None:

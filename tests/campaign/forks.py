@@ -19,6 +19,9 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, NoReturn
 
+HELD = {signal.SIGINT, signal.SIGTERM}
+"""Signals that wait until a forked process can take them: a fork's own callbacks would print, and lose, an interrupt."""
+
 LINGER = 15.0
 """Seconds that processes of a stopped command may take to end."""
 
@@ -73,9 +76,13 @@ class Fork:
         self._status: int | None = None
         sys.stdout.flush()
         sys.stderr.flush()
-        self.pid = os.fork()
-        if self.pid == 0:
-            _live(work, self._out, self._err, user)
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, HELD)
+        try:
+            self.pid = os.fork()
+            if self.pid == 0:
+                _live(work, self._out, self._err, user)
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
     def send(self, number: int) -> None:
         """Send a signal, unless it has ended."""
@@ -140,7 +147,13 @@ def _live(work: Callable[[], int], out: Path, err: Path, user: int | None) -> No
             os.setgroups([])
             os.setgid(user)
             os.setuid(user)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, HELD)
         code = work()
+    except KeyboardInterrupt as stop:
+        if _of_command(stop):
+            traceback.print_exc()
+        else:  # before the command has begun, where a user would meet the start of Python
+            code = 128 + signal.SIGINT
     except SystemExit as ended:
         code = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
     except BaseException:
@@ -155,6 +168,12 @@ def _live(work: Callable[[], int], out: Path, err: Path, user: int | None) -> No
         with suppress(BaseException):
             sys.stderr.flush()
         os._exit(code)
+
+
+def _of_command(stop: KeyboardInterrupt) -> bool:
+    """Whether an interrupt came in code of the package."""
+    frames = traceback.walk_tb(stop.__traceback__)
+    return any(frame.f_globals.get("__name__", "").startswith("tellapart") for frame, _ in frames)
 
 
 def _redirect(out: Path, err: Path) -> None:

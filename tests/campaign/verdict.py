@@ -16,7 +16,9 @@ _TRACES = re.compile(
     re.MULTILINE,
 )
 _CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
-_TEMPORARY = re.compile(r"\..+\.([a-z0-9_]{8}|replaced|finished)|\.lock(\.soft|\.owner)?|lock\.owner|\.~lock.*|.*\.tmp")
+_TEMPORARY = re.compile(
+    r"\..+\.([a-z0-9_]{8}|replaced|finished(-[0-9a-f]+)?)|\.lock(\.soft|\.owner)?|lock\.owner|\.~lock.*|.*\.tmp"
+)
 
 DONE, WRONG, INTERRUPTED = 0, 2, 130
 

@@ -18,7 +18,7 @@ from tellapart.captioning.collection import Pace, Progress, caption_items, capti
 from tellapart.captioning.journal import Journal, read_journal
 from tellapart.captioning.records import Caption
 from tellapart.captioning.serve import Station
-from tellapart.captioning.work import Work
+from tellapart.captioning.work import Work, run_of, was_finished
 from tellapart.errors import UsageError
 
 CAPTIONS = [
@@ -200,11 +200,11 @@ def test_captions_that_were_drawn_must_be_found(tmp_path):
 
 @pytest.mark.parametrize("point", range(6))
 def test_a_kill_while_a_finished_run_is_removed_leaves_all_or_nothing(tmp_path, monkeypatch, point):
-    """Stopped after ``point`` removals: the same options find a whole run or none, never a half."""
+    """Stopped after ``point`` removals: the same options find a whole run or a finished one, never a half."""
     work = Work(tmp_path / "w", {"num_beams": 5})
     with Journal(work.journal(0)) as journal:
         journal.append(CAPTIONS)
-    removed, unlink = [], os.unlink
+    removed, unlink, run, ended = [], os.unlink, run_of({"num_beams": 5}, ["a"]), []
 
     def killed(path, **options):
         if len(removed) == point:
@@ -214,8 +214,11 @@ def test_a_kill_while_a_finished_run_is_removed_leaves_all_or_nothing(tmp_path, 
 
     with monkeypatch.context() as patch, suppress(KeyboardInterrupt):
         patch.setattr(os, "unlink", killed)
-        work.remove()
+        work.remove(run)
+        ended.append(True)
     work.close()
+    assert was_finished(tmp_path / "w", run) != ((tmp_path / "w").is_dir() or bool(ended))
+    assert not was_finished(tmp_path / "w", run_of({"num_beams": 5}, ["a", "b"]))
     again = Work(tmp_path / "w", {"num_beams": 5})
     assert len(again.done) in (0, 4)
     again.close()
@@ -233,5 +236,5 @@ def test_a_run_that_ends_leaves_the_folder_of_a_run_that_begins(tmp_path, monkey
         (tmp_path / "c.work" / "journal-0.jsonl").touch()
 
     monkeypatch.setattr(work._lock, "release", releasing)
-    work.remove()
+    work.remove(run_of({"n": 1}, []))
     assert [path.name for path in tmp_path.rglob("*")] == ["c.work", "journal-0.jsonl"]

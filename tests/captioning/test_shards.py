@@ -211,6 +211,73 @@ def test_a_broken_shard_is_tried_three_times_and_the_rest_goes_on(shards, output
     assert captions_in(output) == [f"{number:05}" for number in range(60)]
 
 
+def test_a_table_without_images_is_tried_once_and_the_rest_goes_on(shards, output, tmp_path, caplog):
+    pq.write_table(pa.table({"text": ["a"]}), tmp_path / "bare.parquet")
+    mixed = [str(tmp_path / "bare.parquet"), *shards[:2]]
+    outcome = caption_shards(mixed, build_opening, output, shard_job(), silent)
+    assert (outcome.done, list(outcome.failed), outcome.unusable) == (2, ["bare.tar"], {"bare.tar"})
+    assert "has no column any of" in outcome.failed["bare.tar"]
+    assert not [record for record in caplog.records if "tried again" in record.getMessage()]
+    assert list(output.failed()) == ["bare.tar"]
+    pq.write_table(pa.table({"image": [png(3)]}), tmp_path / "bare.parquet")
+    outcome = caption_shards(mixed, build_opening, output, shard_job(), silent)
+    assert (outcome.before, outcome.done, output.failed()) == (2, 1, {})
+
+
+@pytest.mark.parametrize("where", ["here", "memory"])
+@pytest.mark.parametrize("change", ["cut", "removed", "as before"])
+def test_a_shard_whose_file_was_cut_is_captioned_again(change, where, shards, tmp_path, memory):
+    folder = Folder(str(tmp_path / "out") if where == "here" else "memory://bucket/out")
+    output = ShardFolder.begin(folder, SETTINGS)
+    caption_shards(shards[:2], build_opening, output, shard_job(), silent)
+    whole = folder.read("00000.tar")
+    if change == "removed":
+        folder.remove("00000.tar")
+    elif change == "cut":
+        folder.write("00000.tar", whole[: len(whole) // 2])
+    redone = int(change != "as before")
+    assert output.done() == {"00000.tar", "00001.tar"} - ({"00000.tar"} if redone else set())
+    assert output.is_done("00000.tar") == (where == "here" and not redone)
+    assert len(list(output.parts())) == 2 - redone
+    outcome = caption_shards(shards[:2], build_opening, output, shard_job(), silent)
+    assert (outcome.before, outcome.done) == (2 - redone, redone)
+    assert folder.read("00000.tar") == whole
+    assert len(list(output.parts())) == len(folder.names("review")) == 2
+
+
+def test_review_parts_of_before_count(shards, output):
+    """They did not tell the bytes of their shard."""
+    caption_shards(shards[:1], build_opening, output, shard_job(), silent)
+    (part,) = output.folder.names("review")
+    old = ".".join([*part.split(".")[:-2], "json"])
+    output.folder.write(f"review/{old}", output.folder.read(f"review/{part}"))
+    output.folder.remove(f"review/{part}")
+    assert (output.done(), output.is_done("00000.tar"), len(list(output.parts()))) == ({"00000.tar"}, True, 1)
+    assert ShardFolder.begin(output.folder, {**SETTINGS, "seed": 1}, overwrite=True).done() == set()
+
+
+@pytest.mark.parametrize("where", ["here", "memory"])
+def test_a_damaged_shard_is_captioned_again_once_it_is_repaired(where, tmp_path, memory):
+    base = str(tmp_path) if where == "here" else "memory://bucket"
+    source, output = Folder(base), ShardFolder.begin(Folder(f"{base}/out"), SETTINGS)
+    whole = plain(0, 10)
+    source.write("00000.tar", whole[: len(whole) // 3])
+
+    def captioned() -> tuple[int, int, int]:
+        outcome = caption_shards([source.at("00000.tar")], build_opening, output, shard_job(), silent)
+        return outcome.before, outcome.done, len(outcome.damaged)
+
+    assert captioned() == (0, 1, 1)
+    assert captioned() == (1, 0, 0), "nothing has changed"
+    source.write("00000.tar", whole[: len(whole) // 2])
+    assert captioned() == (0, 1, 1)
+    source.write("00000.tar", whole)
+    assert captioned() == (0, 1, 0)
+    assert captioned() == (1, 0, 0)
+    assert len(captions_in(output)) == 10
+    assert len(output.folder.names("review")) == 1, "one review part, and no note of damage"
+
+
 def test_nothing_but_failures_ends_it(tmp_path, output):
     for number in range(40):
         (tmp_path / f"{number:05}.tar").write_bytes(b"x" * 2000)
@@ -397,7 +464,8 @@ def test_settings_that_come_back_caption_again(shards, output):
 @pytest.mark.parametrize("damage", [b"{", b"[]", b"{}", b'{"shard": "x", "flags": 3}'])
 def test_a_damaged_review_part_is_named(shards, output, damage):
     caption_shards(shards[:1], build_opening, output, shard_job(), silent)
-    part = output.part_name("00000.tar")
+    (name,) = output.folder.names("review")
+    part = f"review/{name}"
     output.folder.write(part, damage)
     with pytest.raises(UsageError, match=f"{part} is damaged: remove it, and caption the shard again"):
         list(output.parts())

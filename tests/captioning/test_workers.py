@@ -130,6 +130,41 @@ def test_workers_end_with_the_main_process(tmp_path, number):
     assert set(drawn(Work(tmp_path / "out.work", {})).values()) == {1}
 
 
+BUSY = """
+import os, sys, time
+from pathlib import Path
+from tellapart.captioning.processes import started
+
+def holds(connection):
+    Path(sys.argv[1], "worker").write_text(str(os.getpid()))
+    connection.send("ready")
+    sum(range(10**11))  # holds the interpreter's lock, so that no thread of this process runs
+
+if __name__ == "__main__":
+    process, connection = started(holds, (), ())
+    connection.recv()
+    Path(sys.argv[1], "ready").touch()
+    time.sleep(60)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a worker lives until its call returns")
+def test_a_worker_in_a_long_call_ends_with_the_main_process(tmp_path):
+    script = tmp_path / "busy.py"
+    script.write_text(BUSY)
+    nothing = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    main = subprocess.Popen([sys.executable, script, tmp_path], **nothing)
+    wait_until((tmp_path / "ready").exists)
+    worker = int((tmp_path / "worker").read_text())
+    main.kill()
+    main.wait()
+    try:
+        wait_until(lambda: not alive(worker), seconds=5)
+    finally:
+        if alive(worker):
+            os.kill(worker, signal.SIGKILL)
+
+
 def alive(process: int) -> bool:
     try:
         return (

@@ -343,6 +343,12 @@ REFUSED = [
     (["--num_beams", "0"], "--num_beams is 0: it must be at least 1"),
     (["--out", "sidecars", "--caption_extension", "txt"], "write the end of a file"),
     (["--existing", "append", "--output", "x.jsonl"], "--existing append is for sidecars"),
+    (["--existing", "append"], "--existing append is for sidecars: give --out sidecars, or leave it out"),
+    (["--caption_extension", ".cap"], "--caption_extension .cap is for sidecars: give --out sidecars, or leave it out"),
+    (["--caption_extension", ".cap", "--output", "x.jsonl"], "--caption_extension .cap is for sidecars"),
+    (["--overwrite"], "--overwrite is for files of captions: give --output"),
+    (["--n", "2", "--rerank", "clip_s", "--listener", "x", "--keep_all"], "--keep_all is for files of captions"),
+    (["--price", "0"], "--price is for collections in shards: add --by_shard"),
     (["--output", "x.csv"], "name a .json or .jsonl file"),
     (["--out", "parquet"], "--out parquet needs a place: give --output"),
     (["--num_processes", "2"], "--num_processes 2 needs files to write to: give --output"),
@@ -374,6 +380,66 @@ def test_places_that_cannot_be(photos, tmp_path, caption, monkeypatch):
     assert not list(photos.rglob("*.txt"))
     assert caption(photos, "--out", "sidecars", "--output", tmp_path / "texts")[0] == 0
     assert len(list((tmp_path / "texts").rglob("*.txt"))) == 10
+
+
+@pytest.mark.parametrize("left", ["everything", "a part", "the empty folder"])
+@pytest.mark.parametrize("out", ["sidecars", "jsonl"])
+def test_a_finished_run_whose_removal_was_killed_is_not_repeated(out, left, photos, tmp_path, caption, monkeypatch):
+    (photos / "03.txt").write_text("mine\n")
+    words = [photos, "--out", "sidecars", "--existing", "append"]
+    words = words if out == "sidecars" else [photos, "--output", tmp_path / "x.jsonl"]
+    place, suffix = (photos, ".txt") if out == "sidecars" else (tmp_path, ".jsonl")
+    whole = shutil.rmtree
+
+    def killed(folder, **options):
+        for entry in sorted(Path(folder).iterdir())[: {"everything": 0, "a part": 2}.get(left, 99)]:
+            entry.unlink()
+
+    monkeypatch.setattr("tellapart.captioning.work.shutil.rmtree", killed)
+    assert caption(*words)[0] == 0
+    monkeypatch.setattr("tellapart.captioning.work.shutil.rmtree", whole)
+    assert len(list(place.glob(".*.finished-*"))) == 1
+
+    def written():
+        return {path: path.read_bytes() for path in place.rglob(f"*{suffix}") if ".finished-" not in str(path)}
+
+    before = written()
+
+    code, _, remarks = caption(*words)
+    assert code == 0
+    assert remarks.startswith(
+        "all 10 images were captioned before by this command, which was stopped while it removed "
+    )
+    assert written() == before
+    assert not [path for path in place.iterdir() if "work" in path.name], "the removal is complete"
+
+    # Without a leftover, the same command is a new one.
+    code, _, remarks = caption(*words)
+    assert (code, "exists: name another" in remarks) == ((0, False) if out == "sidecars" else (2, True))
+    if out == "sidecars":
+        added = {path: data.splitlines(keepends=True)[-1] for path, data in before.items()}
+        assert written() == {path: data + added[path] if data.strip() else data for path, data in before.items()}
+
+
+@pytest.mark.parametrize("change", ["an option", "an image", "a sidecar"])
+def test_another_run_than_the_finished_one_is_captioned(change, photos, caption, monkeypatch):
+    words = [photos, "--out", "sidecars", "--existing", "append"]
+    with monkeypatch.context() as patched:
+        patched.setattr("tellapart.captioning.work.shutil.rmtree", lambda folder, **options: None)
+        assert caption(*words)[0] == 0
+    if change == "an option":
+        words += ["--prefix", "x "]
+    elif change == "an image":
+        (photos / "00.png").unlink()
+    else:
+        (photos / "00.txt").unlink()
+    code, _, remarks = caption(*words)
+    assert (code, remarks) == (
+        0,
+        f"captioned {9 if change == 'an image' else 10} images" + remarks.partition("images")[2],
+    )
+    assert max(len(path.read_text().splitlines()) for path in photos.rglob("*.txt")) == 2
+    assert not list(photos.glob(".*.finished-*"))
 
 
 def test_a_full_disk_is_a_sentence_and_loses_nothing(photos, materials, tmp_path, caption):

@@ -100,6 +100,8 @@ REFUSED = [
     (["--by_shard", "--output", "x", "--sampling", "key_frames"], "--sampling does not go with --by_shard"),
     (["--by_shard", "--output", "x", "--out", "coco"], "choose webdataset, parquet or jsonl"),
     (["--by_shard", "--output", "x", "--price", "2"], "--price is dollars per hour for --plan"),
+    (["--by_shard", "--output", "x", "--price", "0"], "--price is dollars per hour for --plan"),
+    (["--by_shard", "--output", "x", "--caption_extension", ".cap"], "--caption_extension .cap is for sidecars"),
     (["--by_shard", "--output", "x", "--shard", "3/2"], "counted from 0 to 1"),
     (["--by_shard", "--output", "x", "--address", "auto"], "give --engine ray"),
     (["--by_shard", "--output", "x", "--plan", "--engine", "ray"], "--plan measures this machine"),

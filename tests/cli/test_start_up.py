@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import resource
+import signal
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -163,6 +166,52 @@ def test_errors_of_the_system_are_sentences_too(monkeypatch, capsys):
     )
     with pytest.raises(OSError, match="No space left"):
         main(["methods", "--debug"])
+
+
+def test_an_interrupt_in_a_finalizer_is_not_lost(monkeypatch, capsys):
+    """It printed "Exception ignored in", and the command continued."""
+
+    class Final:
+        def __del__(self):
+            signal.raise_signal(signal.SIGINT)
+
+    def run(words):
+        Final()
+        time.sleep(5)
+        return 0
+
+    monkeypatch.setattr("tellapart.cli.main.resolve", lambda name: run)
+    ignored = []
+    monkeypatch.setattr(sys, "unraisablehook", ignored.append)
+    assert main(["methods"]) == 130
+    assert capsys.readouterr().err == "interrupted.\n"
+    assert not ignored
+
+    class Other:
+        def __del__(self):
+            raise ValueError
+
+    monkeypatch.setattr("tellapart.cli.main.resolve", lambda name: lambda words: Other() and 0)
+    assert main(["methods"]) == 0
+    assert [each.exc_type for each in ignored] == [ValueError], "others are heard as before"
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="has other signals")
+def test_an_interrupt_after_the_end_of_a_command_prints_nothing():
+    script = "import atexit, signal, sys\nfrom tellapart.cli.main import program\n"
+    script += "atexit.register(signal.raise_signal, signal.SIGINT)\nsys.argv = ['tellapart', 'version']\nprogram()"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (-signal.SIGINT, "")
+    assert done.stdout == f"tellapart {tellapart.__version__}\n"
+
+
+def test_an_interrupt_at_the_very_beginning_ends_with_130(monkeypatch, capsys):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(type(os.environ), "setdefault", interrupted)  # the first thing that a command does
+    assert main(["methods"]) == 130
+    assert capsys.readouterr().err == "interrupted.\n"
 
 
 def test_an_interrupt_ends_with_130(monkeypatch, capsys):

@@ -203,6 +203,18 @@ def test_a_stopped_pretraining_goes_on_to_the_same_weights(rows_mix, parts, monk
     assert not list((cache_dir() / "discriminators").glob("*-unfinished"))
 
 
+def test_what_a_kill_left_of_a_finished_pretraining_is_removed(parts, monkeypatch):
+    """The checkpoints stayed in the cache where the kill came between the last write and their removal."""
+    with monkeypatch.context() as patch:
+        patch.setattr("tellapart.pretraining.discriminator.shutil.rmtree", lambda *_, **__: None)
+        first, _ = pretrain(*parts, SETTINGS)
+    assert list((cache_dir() / "discriminators").glob("*-unfinished/checkpoint-*"))
+    monkeypatch.setattr(experiments, "train", lambda *_, **__: pytest.fail("trained again"))
+    again, _ = pretrain(*parts, SETTINGS)
+    assert torch.equal(weights(again), weights(first))
+    assert not list((cache_dir() / "discriminators").glob("*-unfinished"))
+
+
 def test_a_pretraining_stopped_at_its_end_is_measured_alike(parts, monkeypatch, tmp_path):
     """What the last step read is unknown to the process that measures."""
     mixing(monkeypatch)

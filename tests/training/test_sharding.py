@@ -104,7 +104,7 @@ dist.barrier()
 
 
 RESTARTED = """
-import os, sys
+import os, sys, time
 from pathlib import Path
 import torch
 torch.set_num_threads(1)
@@ -115,6 +115,8 @@ from test_sharding import LEGS, RESUMED, Killed, odd
 folder, models = Path(sys.argv[1]), Path(sys.argv[2])
 dies = os.environ["TORCHELASTIC_RESTART_COUNT"] == "0" and os.environ["RANK"] == "1"
 objective = Killed(captioner_of(RESUMED, models), 3, code=9) if dies else None
+if os.environ["TORCHELASTIC_RESTART_COUNT"] == "1" and os.environ["RANK"] == "1":
+    time.sleep(2)  # the store still holds the address of the process that was restarted
 run(RESUMED, models, folder / "restarted", objective, odd, **LEGS, resume_from_checkpoint="last")
 dist.barrier()
 """
@@ -274,7 +276,7 @@ def test_a_run_is_resumed_by_one_process_and_by_two_again(two, models, tmp_path)
         assert losses[1] == pytest.approx(losses[0], rel=0.02), "equal except for rounding in bfloat16"
 
 
-@pytest.mark.nightly  # torchrun's own restart did not end once in three runs of the suite, within 300 seconds
+@pytest.mark.nightly  # it takes 20 seconds, and `test_meeting.py` tries what it tries of ours
 @pytest.mark.slow
 def test_torchrun_starts_a_run_again_from_its_last_checkpoint(models, tmp_path):
     launch(tmp_path, models, RESTARTED, torchrun=True, PET_MAX_RESTARTS="1")

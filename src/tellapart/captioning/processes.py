@@ -83,16 +83,31 @@ def _begin(environment: dict[str, str], work: Callable[..., None], orders: tuple
     os.environ.update(environment)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # so that temporary files are removed
-    threading.Thread(target=_die_with_parent, daemon=True).start()
+    _end_with_parent()
     try:
         work(*orders, ours)
     finally:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)  # nothing is left to be tidied up
 
 
-def _die_with_parent() -> None:
-    """Wait for the main process to end, in whatever way, and end with it."""
+def _end_with_parent() -> None:
+    """End with the main process, in whatever way that ends, and at once.
+
+    A thread alone would have to wait for calls that hold the interpreter's lock, such as the loading of a large model. So on
+    Linux the kernel sends SIGIO, which ends a process, when the main process's end of a pipe is closed.
+    """
     parent = multiprocessing.parent_process()
-    if parent is not None:
-        wait([parent.sentinel])
+    if parent is None:
+        return
+    sentinel = parent.sentinel
+    if sys.platform == "linux":
+        import fcntl
+
+        fcntl.fcntl(sentinel, fcntl.F_SETOWN, os.getpid())
+        fcntl.fcntl(sentinel, fcntl.F_SETFL, fcntl.fcntl(sentinel, fcntl.F_GETFL) | os.O_ASYNC)
+
+    def watch() -> None:
+        wait([sentinel])
         os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()  # also for a main process that has ended before

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import glob
+import hashlib
 import json
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,7 @@ from typing import Any
 from tellapart.captioning.journal import Journal, read_journal
 from tellapart.captioning.records import Caption
 from tellapart.errors import UsageError
-from tellapart.files import write_json
+from tellapart.files import to_disk, write_json
 from tellapart.locks import Lock
 
 SETTINGS, LOCK = "settings.json", "lock"
@@ -99,32 +101,62 @@ class Work:
         """Let others work on it; a second call does nothing."""
         self._lock.release()
 
-    def remove(self) -> None:
+    def remove(self, run: str) -> None:
         """The run is finished: nothing is left to resume.
 
-        Renamed first: a folder of that name holds a whole run, whenever this process is killed.
+        Renamed first, and removed under the new name. A kill in between leaves a folder whose name says which run is whole,
+        so that the same command, repeated, does not caption again. The name goes last.
+
+        Args:
+            run: the run, as ``run_of`` gives it.
         """
         if os.name == "nt":  # which renames no folder with an open file
             self.close()
         done = self.folder
         with suppress(OSError):
-            done = self.folder.rename(_finished(self.folder))
+            done = self.folder.rename(_finished(self.folder, run))
+            to_disk(done.parent, within=False)  # or a power cut might keep the old name, without what is removed below
         self.close()
         shutil.rmtree(done, ignore_errors=True)  # not whatever has that name now: a new run may have begun
 
 
-def _finished(folder: Path) -> Path:
+def run_of(settings: Mapping[str, Any], ids: Sequence[str]) -> str:
+    """Sixteen hexadecimal digits that tell runs apart.
+
+    Args:
+        settings: everything that decides the captions, as JSON values.
+        ids: of the images, in order.
+
+    Example:
+        >>> run_of({"seed": 0}, ["a"]) == run_of({"seed": 0}, ["a", "b"])
+        False
+    """
+    return hashlib.sha256(json.dumps([dict(settings), list(ids)], sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _finished(folder: Path, run: str) -> Path:
     """Name of a work folder while it is removed."""
-    return folder.with_name(f".{folder.name}.finished")
+    return folder.with_name(f".{folder.name}.finished-{run}")
+
+
+def was_finished(folder: Path, run: str) -> bool:
+    """Whether a run was finished, and then killed while it removed its work folder.
+
+    Args:
+        folder: the work folder.
+        run: the run, as ``run_of`` gives it.
+    """
+    return not folder.is_dir() and _finished(folder, run).is_dir()
 
 
 def remove_finished(folder: Path) -> None:
-    """Remove what a kill left of the work folder of a run that was finished.
+    """Remove what kills left of the work folders of runs that were finished.
 
     Args:
         folder: the work folder.
     """
-    shutil.rmtree(_finished(folder), ignore_errors=True)
+    for left in folder.parent.glob(f".{glob.escape(folder.name)}.finished*"):
+        shutil.rmtree(left, ignore_errors=True)
 
 
 def _shown(key: str, value: Any) -> str:

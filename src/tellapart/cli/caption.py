@@ -22,7 +22,7 @@ from tellapart.captioning.plan import plan
 from tellapart.captioning.records import Caption, Item, Row
 from tellapart.captioning.review import judged, write_review
 from tellapart.captioning.style import STYLES, Finish
-from tellapart.captioning.work import Work, remove_finished
+from tellapart.captioning.work import Work, remove_finished, run_of, was_finished
 from tellapart.cli.caption_options import (
     CaptionOptions,
     asked_words,
@@ -177,15 +177,26 @@ def _in_order(
 def write_captions(items: Sequence[Item], options: CaptionOptions) -> int:
     """Caption into files. A journal next to them lets the same command resume after a stop.
 
+    A command that was killed after its last caption, while it removed its journal, is finished: repeated, it only completes
+    the removal, so that nothing is appended to a sidecar twice.
+
     Raises:
         UsageError: the output exists, or was begun with other options.
         KeyboardInterrupt: it was interrupted; the message says how to resume.
     """
     from tellapart.captioning.collection import Progress, caption_items
 
-    output = output_of(options, items)
+    output, settings = output_of(options, items), settings_of(options)
+    run = run_of(settings | {"max_same": options.max_same}, [item.id for item in items])
+    if was_finished(output.work, run) and output.holds(items):
+        remove_finished(output.work)
+        note(
+            f"all {len(items)} images were captioned before by this command, which was stopped while it removed "
+            f"{output.work}: that is done now, and nothing was captioned again."
+        )
+        return 0
     _make_room(output, items, options)
-    work = Work(output.work, settings_of(options), overwrite=options.overwrite)
+    work = Work(output.work, settings, overwrite=options.overwrite)
     progress = Progress()
     try:
         output.clean(items)
@@ -199,7 +210,7 @@ def write_captions(items: Sequence[Item], options: CaptionOptions) -> int:
                 work=work,
                 progress=progress,
             )
-        return _finish(items, options, output, work, progress)
+        return _finish(items, options, output, work, progress, run)
     except KeyboardInterrupt as error:
         done = progress.before + progress.drawn
         raise KeyboardInterrupt(
@@ -225,7 +236,9 @@ def _make_room(output: Output, items: Sequence[Item], options: CaptionOptions) -
         raise UsageError(f"--output {place} is in a folder that cannot be written to: choose another.")
 
 
-def _finish(items: Sequence[Item], options: CaptionOptions, output: Output, work: Work, progress: Progress) -> int:
+def _finish(
+    items: Sequence[Item], options: CaptionOptions, output: Output, work: Work, progress: Progress, run: str
+) -> int:
     """Put the output together, write the review, and say what came out."""
     from tellapart.captioning.collection import captioned
 
@@ -244,7 +257,7 @@ def _finish(items: Sequence[Item], options: CaptionOptions, output: Output, work
         note(f"error: {lost} of {len(rows)} captions were not written (see above): run the same command again.")
         return 2
     if not progress.errors:
-        work.remove()
+        work.remove(run)
     if rows:
         require_written(output.place, *([output.review] if listed else []))
     return code

@@ -338,6 +338,25 @@ def check(options: CaptionOptions) -> None:
     resampled_faults(options)
     if options.output != "-" or options.out is not None:
         kind_of(options)
+    else:
+        _refuse_unprinted(options)
+
+
+def _refuse_unprinted(options: CaptionOptions) -> None:
+    """Raise where an option of files was given, but captions are printed."""
+    _refuse_of_sidecars(options)
+    for name in ("keep_all", "overwrite"):
+        if getattr(options, name):
+            raise UsageError(
+                f"--{name} is for files of captions: give --output, such as captions.jsonl, or leave it out."
+            )
+
+
+def _refuse_of_sidecars(options: CaptionOptions) -> None:
+    """Raise where an option of sidecars was given, but other files are written."""
+    for name, default in (("existing", "keep"), ("caption_extension", ".txt")):
+        if (value := getattr(options, name)) != default:
+            raise UsageError(f"--{name} {value} is for sidecars: give --out sidecars, or leave it out.")
 
 
 def asked_words(options: CaptionOptions) -> WordRange | None:
@@ -570,8 +589,8 @@ def kind_of(options: CaptionOptions) -> str:
         raise UsageError(f"--keep_all cannot be written as {kind}: choose --out jsonl or parquet.")
     if kind == "sidecars":
         _check_extension("caption_extension", options.caption_extension)
-    if kind != "sidecars" and options.existing != "keep":
-        raise UsageError(f"--existing {options.existing} is for sidecars: give --out sidecars, or leave it out.")
+    else:
+        _refuse_of_sidecars(options)
     return kind
 
 

@@ -164,7 +164,8 @@ def _report(outcome: Outcome, own: int, total: int, options: CaptionOptions) -> 
     from tellapart.captioning.shards.launch import ATTEMPTS
 
     for name, why in list(outcome.failed.items())[:SHOWN]:
-        note(f"error: {name} was given up after {ATTEMPTS} attempts ({why.rstrip('.')}).")
+        after = "" if name in outcome.unusable else f" after {ATTEMPTS} attempts"
+        note(f"error: {name} was given up{after} ({why.rstrip('.')}).")
     for why in outcome.damaged[:SHOWN]:
         note(f"error: {why}")
     told = f"captioned {outcome.images} images in {outcome.done} of {own} shards"
@@ -174,7 +175,7 @@ def _report(outcome: Outcome, own: int, total: int, options: CaptionOptions) -> 
     told += f" at {outcome.images / outcome.seconds:.1f} images/s" if outcome.images and outcome.seconds else ""
     told += f"; {outcome.flagged} flagged" if outcome.flagged else ""
     told += f"; {outcome.broken} images could not be read" if outcome.broken else ""
-    told += f"; {len(outcome.damaged)} shards are damaged" if outcome.damaged else ""
+    told += f"; {len(outcome.damaged)} shards are damaged: get them and run this again" if outcome.damaged else ""
     told += f"; {len(outcome.failed)} shards were given up: run the same command again" if outcome.failed else ""
     note(f"{told}. tellapart caption --merge {options.output} reviews all of them.")
     faults = bool(outcome.broken or outcome.damaged)

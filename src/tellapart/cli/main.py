@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import _thread
 import errno
 import logging
 import os
+import signal
 import sys
+import threading
+import time
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import NoReturn
 
 from tellapart import __version__
 from tellapart.cli.console import note, say
@@ -56,6 +61,21 @@ REMEDIES = {
 BAD_USAGE, INTERRUPTED = 2, 130
 
 
+def program() -> NoReturn:
+    """Run the command of this process's words, and end with its exit code.
+
+    Ctrl-C during the interpreter's end would print tracebacks of what it is ending. Now that the command is done, it just ends
+    the process.
+    """
+    try:
+        code = main()
+    except KeyboardInterrupt:  # just before or after the command
+        code = INTERRUPTED
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # not where a shell has had it ignored
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    sys.exit(code)
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command.
 
@@ -68,12 +88,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
     debug = "--debug" in words
     words = [word for word in words if word != "--debug"]
-    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")  # its start-up remarks are about choices made for the user
-    os.environ.setdefault("HF_HUB_VERBOSITY", "error")  # its retries are summed up in the sentence that follows them
-    if not sys.stderr.isatty():
-        os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     try:
-        with plain_warnings(), told_remarks():
+        quiet_libraries()
+        with plain_warnings(), told_remarks(), kept_interrupts():
             code = dispatch(words)
             sys.stdout.flush()  # here, where a reader that has gone is dealt with
             return code
@@ -90,6 +107,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         return BAD_USAGE
     finally:
         leave_process_group()
+
+
+def quiet_libraries() -> None:
+    """Have libraries that are imported from now on keep remarks to themselves that are not for users."""
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")  # its start-up remarks are about choices made for the user
+    os.environ.setdefault("HF_HUB_VERBOSITY", "error")  # its retries are summed up in the sentence that follows them
+    if not sys.stderr.isatty():
+        os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
 
 
 def leave_process_group() -> None:
@@ -129,6 +154,34 @@ def plain_warnings() -> Iterator[None]:
             warnings.simplefilter("ignore", category)
         warnings.showwarning = lambda message, *where, **further: note(f"warning: {message}")
         yield
+
+
+@contextmanager
+def kept_interrupts() -> Iterator[None]:
+    """While the block runs, a Ctrl-C that arrives in a finalizer or a callback interrupts the command a moment later.
+
+    Python cannot raise it there: it would print a remark, "Exception ignored in", and continue as if nothing had been pressed.
+    """
+    before, main_thread = sys.unraisablehook, threading.main_thread().ident
+
+    def again() -> None:
+        time.sleep(0.01)  # until the callback has returned
+        if hasattr(signal, "pthread_kill") and main_thread is not None:  # also ends what that thread waits for
+            signal.pthread_kill(main_thread, signal.SIGINT)
+        else:
+            _thread.interrupt_main()
+
+    def hear(ignored: sys.UnraisableHookArgs) -> None:
+        if issubclass(ignored.exc_type, KeyboardInterrupt):
+            _thread.start_new_thread(again, ())  # threading's locks may be held by what was interrupted
+        else:
+            before(ignored)
+
+    sys.unraisablehook = hear
+    try:
+        yield
+    finally:
+        sys.unraisablehook = before
 
 
 class _Remarks(logging.Handler):
@@ -177,4 +230,4 @@ def explain(error: Exception) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    program()

@@ -144,6 +144,7 @@ def pretrain(
                 memory.forget()  # the texts of the last step, which are unknown to a process that resumes behind it
                 found = asdict(measure(discriminator, held, fake, captioner, seed=settings.seed))
             _keep(discriminator, folder, {"settings": _plain(settings), "held_out": found, "history": history})
+        _remove_unfinished(folder)  # also what a process left that was killed here
     about = json.loads((folder / ABOUT).read_text(encoding="utf-8"))
     result = HeldOut(**about["held_out"]) if about["held_out"] else None
     tell(settings.kind, result)
@@ -235,6 +236,10 @@ def _keep(discriminator: Discriminator, folder: Path, about: dict[str, Any]) -> 
     with first_folder(folder) as temporary:
         discriminator.save(temporary)
         write_json(temporary / ABOUT, about)
+
+
+def _remove_unfinished(folder: Path) -> None:
+    """Remove the checkpoints of a pre-training that is finished, of any number of processes."""
     if is_main():
         for work in folder.parent.glob(f"{folder.name}-*unfinished"):
             shutil.rmtree(work, ignore_errors=True)

@@ -17,6 +17,7 @@ from torch.nn import Parameter
 
 from tellapart.errors import UsageError
 from tellapart.training.config import TrainConfig
+from tellapart.training.meeting import init_method
 
 BUCKET = 2**24  # numbers summed in one collective: large enough to be fast, small next to the gradients themselves
 
@@ -42,7 +43,7 @@ class Devices:
                 project_dir=str(config.output_dir), logging_dir=str(config.output_dir / "runs")
             ),
             # The other ranks wait while the main one evaluates, which may take far longer than a step.
-            kwargs_handlers=[InitProcessGroupKwargs(timeout=timedelta(hours=12))],
+            kwargs_handlers=[InitProcessGroupKwargs(init_method=init_method(), timeout=timedelta(hours=12))],
         )
         if self.accelerator.mixed_precision == "fp16":
             raise UsageError("mixed_precision='fp16' of the launcher is not supported: use bf16, or none.")

@@ -43,6 +43,10 @@ class Output(ABC):
         """Whether there is something that would be replaced."""
         return self.place.exists()
 
+    def holds(self, items: Sequence[Item]) -> bool:
+        """Whether what a finished run wrote is still there."""
+        return self.place.exists()
+
     def keeps(self, item: Item) -> bool:
         """Whether the image has a caption already, which is to stay."""
         return False

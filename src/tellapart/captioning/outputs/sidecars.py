@@ -67,6 +67,10 @@ class Sidecars(Output):
         """Never: ``existing`` says what becomes of each sidecar."""
         return False
 
+    def holds(self, items: Sequence[Item]) -> bool:
+        """Whether every image has its sidecar."""
+        return all(self.target(item).is_file() for item in items)
+
     def clean(self, items: Sequence[Item]) -> None:
         """Remove sidecars that a killed run left half-written."""
         names: dict[Path, set[str]] = {self.place: {self.review.name}}

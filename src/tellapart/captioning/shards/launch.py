@@ -19,7 +19,7 @@ from tellapart.captioning.shards.output import ShardFolder
 from tellapart.captioning.shards.parts import Part
 from tellapart.captioning.shards.pools import Died, MakePool, Message, Orders, Pool, Processes, Ready
 from tellapart.captioning.shards.samples import ENDINGS
-from tellapart.captioning.shards.shard import Answer, ShardJob, attempt, output_name
+from tellapart.captioning.shards.shard import Answer, ShardJob, Unusable, attempt, output_name
 from tellapart.data.formats.patterns import expand, is_pattern
 from tellapart.data.remote.addresses import file_of, is_web, require_no_password, scheme_of
 from tellapart.data.remote.folders import BACK_OFF, retried
@@ -134,6 +134,7 @@ class Outcome:
         damaged: why a tar could not be read to its end.
         elsewhere: shards that another process held.
         failed: shard -> why it was given up.
+        unusable: those of them that no further try can caption.
         seconds: since the start.
     """
 
@@ -145,6 +146,7 @@ class Outcome:
     damaged: list[str] = field(default_factory=list)
     elsewhere: list[str] = field(default_factory=list)
     failed: dict[str, str] = field(default_factory=dict)
+    unusable: set[str] = field(default_factory=set)
     seconds: float = 0.0
 
     def add(self, part: Part) -> None:
@@ -183,15 +185,18 @@ class _Queue:
                 self.outcome.elsewhere.append(name)
             return
         self.tries[shard] = self.tries.get(shard, 0) + 1
+        final = isinstance(answer, Unusable)
+        answer = answer.why if isinstance(answer, Unusable) else answer
         if not self.outcome.done and sum(self.tries.values()) >= FRUITLESS:
             raise UsageError(
                 f"the first {FRUITLESS} tries all failed, the last one at {shard} ({answer.rstrip('.')}): repair that first."
             )
-        if self.tries[shard] < ATTEMPTS:
+        if self.tries[shard] < ATTEMPTS and not final:
             logger.warning("%s failed (%s); it is tried again.", shard, answer.rstrip("."))
             self.left.append(shard)
             return
         self.outcome.failed[name] = answer
+        self.outcome.unusable |= {name} if final else set()
         self.output.give_up(name, answer)
 
     def next(self) -> str:
@@ -216,7 +221,8 @@ def caption_shards(
 ) -> Outcome:
     """Caption shards that are not done yet, with ``job.pace.processes`` workers.
 
-    A shard that fails, or kills its process, is tried three times in all, and then listed; the others are captioned.
+    A shard that fails, or kills its process, is tried three times in all, and then listed; the others are captioned. One that no
+    try can caption, such as a table without images, is listed at once.
 
     Args:
         shards: addresses of this command's shards.
@@ -229,7 +235,9 @@ def caption_shards(
     Raises:
         UsageError: the models cannot be loaded, every shard fails, or one fails and ``job.pace.fail``.
     """
-    begun, done = time.monotonic(), output.done()
+    begun = time.monotonic()
+    output.reopen_repaired({output_name(shard, job.kind): shard for shard in shards})
+    done = output.done()
     left = deque(shard for shard in shards if output_name(shard, job.kind) not in done)
     outcome = Outcome(before=len(shards) - len(left))
     queue = _Queue(left, output, job, outcome)

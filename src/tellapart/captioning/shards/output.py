@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
 from tellapart.captioning.shards.parts import Part
-from tellapart.data.remote.folders import Folder
+from tellapart.data.remote.folders import Folder, version_of
 from tellapart.errors import UsageError
 from tellapart.files import remove_half_written
 from tellapart.locks import Lock
@@ -18,14 +19,16 @@ from tellapart.locks import Lock
 SETTINGS = "settings.json"
 REVIEW = "review"
 CLAIMS = ".claims"
-_FAILED = ".failed.json"
+_FAILED, _DAMAGED = ".failed.json", ".damaged.txt"
 
 
 class ShardFolder:
     """Where shards of captions go.
 
-    A shard is done when its file is there, and its review part ``review/NAME.DIGEST.json``, which is written after it.
-    The digest is that of the settings, so shards of other settings do not count.
+    A shard is done when its file is there, and its review part ``review/NAME.DIGEST.SIZE.json``, which is written after it.
+    The digest is that of the settings, so shards of other settings do not count. The size is that of the file in bytes, so a file
+    that was cut does not count. Of an input that was damaged, ``review/NAME.damaged.txt`` keeps the version, so that a
+    repaired one is captioned again.
 
     Args:
         folder: the folder.
@@ -60,7 +63,7 @@ class ShardFolder:
         output = cls(folder, digest_of(now))
         if different:  # shards of these settings may have been replaced since by those of others
             for name in folder.names(REVIEW):
-                if name.endswith((output._ending, _FAILED)):
+                if name.endswith((_FAILED, _DAMAGED)) or output._part_of(name) is not None:
                     folder.remove(f"{REVIEW}/{name}")
         if before != now:
             folder.write(SETTINGS, text.encode())
@@ -85,24 +88,51 @@ class ShardFolder:
         """The folder that paths of images are relative to."""
         return self.folder.local if self.folder.local is not None else Path(self.folder.address)
 
-    def part_name(self, shard: str) -> str:
-        """Where a shard's review part is."""
-        return f"{REVIEW}/{shard}{self._ending}"
+    def part_name(self, shard: str, size: int) -> str:
+        """Where the review part of a shard of some bytes is."""
+        return f"{REVIEW}/{shard}.{self.digest}.{size}.json"
 
-    @property
-    def _ending(self) -> str:
-        return f".{self.digest}.json"
+    def _part_of(self, name: str) -> tuple[str, int | None] | None:
+        """The shard that a review part of these settings is of, and its bytes; parts of before do not tell these."""
+        found = re.fullmatch(rf"(.+)\.{self.digest}(?:\.(\d+))?\.json", name)
+        return None if found is None else (found[1], int(found[2]) if found[2] else None)
+
+    def _done(self) -> dict[str, str]:
+        """Shard -> its review part, of the shards that are done: two listings."""
+        names = sorted(self.folder.names(REVIEW))
+        sizes = self.folder.sizes()
+        parts = [(name, part) for name in names if (part := self._part_of(name)) is not None and part[0] in sizes]
+        return {shard: f"{REVIEW}/{name}" for name, (shard, size) in parts if size in (None, sizes[shard])}
 
     def done(self) -> set[str]:
         """The shards that are done: two listings."""
-        names = self.folder.names(REVIEW)
-        parts = {name.removesuffix(self._ending) for name in names if name.endswith(self._ending)}
-        return parts & self.folder.names()
+        return set(self._done())
 
     def is_done(self, shard: str) -> bool:
         """Whether a shard is done, of a folder on this machine; elsewhere the listing tells."""
         local = self.folder.local
-        return local is not None and (local / shard).is_file() and (local / self.part_name(shard)).is_file()
+        if local is None or not (local / shard).is_file():
+            return False
+        parts = (self.part_name(shard, (local / shard).stat().st_size), f"{REVIEW}/{shard}.{self.digest}.json")
+        return any((local / part).is_file() for part in parts)
+
+    def reopen_repaired(self, sources: Mapping[str, str]) -> None:
+        """Have shards whose input was damaged count as not done, where the input has changed since.
+
+        Args:
+            sources: shard -> address of its input.
+
+        Raises:
+            UsageError: a store cannot be read.
+        """
+        names = self.folder.names(REVIEW)
+        for shard in sorted(name.removesuffix(_DAMAGED) for name in names if name.endswith(_DAMAGED)):
+            data = self.folder.read(f"{REVIEW}/{shard}{_DAMAGED}") if shard in sources else None
+            if data is None or data == version_of(sources[shard]).encode():
+                continue
+            for name in names:
+                if (part := self._part_of(name)) is not None and part[0] == shard:
+                    self.folder.remove(f"{REVIEW}/{name}")
 
     def failed(self) -> dict[str, str]:
         """Shard -> why it was given up."""
@@ -122,8 +152,13 @@ class ShardFolder:
         return Lock(local / CLAIMS / f"{shard}.lock", f"captioning {shard} into", what=local, patience=0.0)
 
     @contextmanager
-    def writing(self, shard: str, finish: Callable[[], Part]) -> Iterator[Path]:
+    def writing(self, shard: str, finish: Callable[[], Part], source: str) -> Iterator[Path]:
         """A temporary file that becomes the shard, and after it the review part that ``finish`` gives.
+
+        Args:
+            shard: its name.
+            finish: gives the review part, once the file is written.
+            source: address of its input.
 
         Raises:
             UsageError: a store cannot be written.
@@ -131,11 +166,18 @@ class ShardFolder:
         """
         if self.folder.local is not None:
             remove_half_written(self.folder.local, {shard})
-            remove_half_written(self.folder.local / REVIEW, {f"{shard}{self._ending}", f"{shard}{_FAILED}"})
+            hidden = (name[1:].rpartition(".")[0] for name in self.folder.names(REVIEW) if name.startswith("."))
+            parts = {name for name in hidden if (self._part_of(name) or ("", None))[0] == shard}
+            remove_half_written(self.folder.local / REVIEW, {f"{shard}{_FAILED}", f"{shard}{_DAMAGED}"} | parts)
         with self.folder.writing(shard) as temporary:
             yield temporary
-        self.folder.write(self.part_name(shard), finish().as_json())
-        self.folder.remove(f"{REVIEW}/{shard}{_FAILED}")
+            size = temporary.stat().st_size
+        part = finish()
+        if part.damaged:  # before the part, which says that the shard is done
+            self.folder.write(f"{REVIEW}/{shard}{_DAMAGED}", version_of(source).encode())
+        self.folder.write(self.part_name(shard, size), part.as_json())
+        for ending in (_FAILED,) if part.damaged else (_FAILED, _DAMAGED):
+            self.folder.remove(f"{REVIEW}/{shard}{ending}")
 
     def give_up(self, shard: str, why: str) -> None:
         """Write down that a shard failed."""
@@ -147,14 +189,14 @@ class ShardFolder:
         Raises:
             UsageError: one is damaged.
         """
-        for shard in sorted(self.done()):
-            data = self.folder.read(self.part_name(shard))
+        for _, name in sorted(self._done().items()):
+            data = self.folder.read(name)
             if data is None:
                 continue
             try:
                 yield Part.from_json(data)
             except (ValueError, KeyError, TypeError, AttributeError) as error:
-                where = self.folder.at(self.part_name(shard))
+                where = self.folder.at(name)
                 raise UsageError(f"{where} is damaged: remove it, and caption the shard again.") from error
 
 

@@ -29,6 +29,10 @@ ENDINGS = (".tar", ".parquet")
 Member = tuple[str, bytes]
 
 
+class UnusableError(UsageError):
+    """A shard cannot be captioned, however often that is tried."""
+
+
 class DamagedError(UsageError):
     """A tar is cut or damaged; what lies before the damage has been given."""
 
@@ -79,6 +83,7 @@ class Reading:
 
         Raises:
             DamagedError: a tar is cut or damaged, after the samples before the damage.
+            UnusableError: a table lacks a column.
             UsageError: the shard cannot be read.
             OSError: the same, on this machine.
         """
@@ -100,9 +105,12 @@ class Reading:
     def _of_table(self, table: Any, address: str) -> Generator[Sample, None, None]:
         columns, path = columns_in(table.schema_arrow), Path(file_of(address))
         known = [*sorted(columns.structs, key=columns.names.index), *IMAGE_COLUMNS]
-        image = choose_column(columns.names, self.image_column, known, "image_column", path)
-        if self.id_column is not None:
-            choose_column(columns.names, self.id_column, (), "id_column", path)
+        try:
+            image = choose_column(columns.names, self.image_column, known, "image_column", path)
+            if self.id_column is not None:
+                choose_column(columns.names, self.id_column, (), "id_column", path)
+        except UsageError as error:
+            raise UnusableError(str(error)) from error
         used = list(dict.fromkeys(name for name in (image, self.id_column, IMAGE_ID) if name in columns.names))
         number, rows = 0, IMAGES if image in columns.images else ROWS
         for group in range(table.num_row_groups):

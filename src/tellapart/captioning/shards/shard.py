@@ -15,7 +15,7 @@ from tellapart.captioning.records import Caption, Item
 from tellapart.captioning.serve import Station, StationError, serve
 from tellapart.captioning.shards.output import ShardFolder
 from tellapart.captioning.shards.parts import Part
-from tellapart.captioning.shards.samples import DamagedError, Reading, Sample, windows
+from tellapart.captioning.shards.samples import DamagedError, Reading, Sample, UnusableError, windows
 from tellapart.captioning.shards.writers import WRITERS, ShardWriter
 from tellapart.data.remote.addresses import file_of
 from tellapart.errors import UsageError, without_secrets
@@ -78,7 +78,7 @@ def caption_shard(address: str, station: Station, output: ShardFolder, job: Shar
     name, started = output_name(address, job.kind), time.monotonic()
     part = Part(name)
     with (
-        output.writing(name, lambda: part) as temporary,
+        output.writing(name, lambda: part, address) as temporary,
         WRITERS[job.kind](temporary, output.base, candidates=job.candidates) as writer,
         closing(job.reading.samples(address)) as samples,
     ):
@@ -91,8 +91,20 @@ def caption_shard(address: str, station: Station, output: ShardFolder, job: Shar
     return part
 
 
-Answer = Part | str | None
-"""What a try gave: the review part, why it failed, or nothing where another process has the shard or had done it."""
+@dataclass(frozen=True)
+class Unusable:
+    """A shard that no further try can caption.
+
+    Args:
+        why: the sentence.
+    """
+
+    why: str
+
+
+Answer = Part | Unusable | str | None
+"""What a try gave: the review part, why no try can succeed, why this one failed, or nothing where another process has the shard
+or had done it."""
 
 
 def attempt(shard: str, station: Station, output: ShardFolder, job: ShardJob) -> Answer:
@@ -113,7 +125,8 @@ def attempt(shard: str, station: Station, output: ShardFolder, job: ShardJob) ->
     except Exception as error:  # whatever is wrong with one shard, the others go on
         if job.pace.fail:
             raise
-        return without_secrets(" ".join(str(error).split())) or type(error).__name__
+        why = without_secrets(" ".join(str(error).split())) or type(error).__name__
+        return Unusable(why) if isinstance(error, UnusableError) else why
 
 
 class _Run:

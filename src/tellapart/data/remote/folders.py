@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,7 +12,7 @@ from typing import Any, BinaryIO, TypeVar
 from uuid import uuid4
 
 from tellapart.data.remote.addresses import scheme_of
-from tellapart.data.remote.stores import explained, filesystem_at
+from tellapart.data.remote.stores import explained, filesystem_at, listed
 from tellapart.errors import UsageError
 from tellapart.files import beside
 
@@ -64,6 +65,22 @@ def reading_in_place(address: str) -> Iterator[BinaryIO]:
         yield remote
 
 
+def version_of(address: str) -> str:
+    """What changes when a file is replaced: its size, with the time of its last change or what a store says of it.
+
+    Args:
+        address: a path, or an address of fsspec.
+
+    Raises:
+        UsageError: a store cannot be asked.
+        OSError: there is no such file.
+    """
+    if scheme_of(address) is None:
+        about = Path(address).stat()
+        return f"{about.st_size}-{about.st_mtime_ns}"
+    return retried(lambda: listed(address))[0].version
+
+
 class Folder:
     """A folder whose files appear whole or not at all.
 
@@ -96,9 +113,18 @@ class Folder:
         Raises:
             UsageError: the store cannot be read.
         """
+        return set(self.sizes(below))
+
+    def sizes(self, below: str = "") -> dict[str, int]:
+        """Name -> bytes of the files in it, or in a folder of it; one listing.
+
+        Raises:
+            UsageError: the store cannot be read.
+        """
         if self.local is not None:
             folder = self.local / below
-            return {entry.name for entry in folder.iterdir() if entry.is_file()} if folder.is_dir() else set()
+            found = os.scandir(folder) if folder.is_dir() else ()
+            return {entry.name: entry.stat().st_size for entry in found if entry.is_file()}
         filesystem, path = filesystem_at(self.at(below).rstrip("/"))
         with explained(self.at(below), UsageError):
             return retried(lambda: _listed(filesystem, path))
@@ -180,9 +206,9 @@ class Folder:
                 retried(lambda: filesystem.rm_file(path))
 
 
-def _listed(filesystem: Any, path: str) -> set[str]:
+def _listed(filesystem: Any, path: str) -> dict[str, int]:
     filesystem.invalidate_cache(path)  # others write here
     if not filesystem.isdir(path):
-        return set()
-    found = filesystem.ls(path, detail=True)
-    return {str(info["name"]).rstrip("/").rpartition("/")[2] for info in found if info.get("type") == "file"}
+        return {}
+    files = [info for info in filesystem.ls(path, detail=True) if info.get("type") == "file"]
+    return {str(info["name"]).rstrip("/").rpartition("/")[2]: int(info["size"]) for info in files}
