@@ -398,7 +398,8 @@ def _grid(study: NlvrStudy) -> str:
         for setting in study.grid(name):
             found = study.held_out(name, setting)
             cells = [name, points_text(row, setting).removesuffix(", ")]
-            cells += [f"{found[key]:.1f}" for key in ("judge_groups", "perplexity", "exact_true")]
+            keys = ("judge_groups", "perplexity", "exact_true")  # the last only where the scenes decide some captions
+            cells += [f"{found[key]:.1f}" if key in found else "-" for key in keys]
             rows.append([f"**{cell}**" for cell in cells] if setting == chosen else cells)
     table = markdown_table(["row", "point", "group accuracy", "perplexity", "true where decided"], rows)
     return f"{table}\n\nIn bold the chosen point of each row."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import faulthandler
 import os
 import resource
 import shutil
@@ -129,6 +130,8 @@ def _outlived(group: int) -> bool:
             return False
         time.sleep(0.01)
     with suppress(ProcessLookupError):
+        os.killpg(group, signal.SIGUSR1)
+        time.sleep(0.5)
         os.killpg(group, signal.SIGKILL)
     return True
 
@@ -142,6 +145,7 @@ def _live(work: Callable[[], int], out: Path, err: Path, user: int | None) -> No
         for number in (signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.default_int_handler)
+        faulthandler.register(signal.SIGUSR1)  # processes that outlive the command say where they are
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # as Python itself does at its start
         if user is not None:
             os.setgroups([])

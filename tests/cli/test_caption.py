@@ -421,6 +421,24 @@ def test_a_finished_run_whose_removal_was_killed_is_not_repeated(out, left, phot
         assert written() == {path: data + added[path] if data.strip() else data for path, data in before.items()}
 
 
+@pytest.mark.parametrize("out", ["sidecars", "jsonl"])
+def test_outputs_that_are_removed_while_the_review_is_written_are_missed(out, photos, tmp_path, caption, monkeypatch):
+    from tellapart.cli import caption as command
+
+    place = tmp_path / "out"
+    words = ["--out", "sidecars", "--output", place] if out == "sidecars" else ["--output", place / "x.jsonl"]
+    write = command.write_review
+
+    def removed(*arguments):
+        shutil.rmtree(place)
+        return write(*arguments)
+
+    monkeypatch.setattr(command, "write_review", removed)
+    code, _, remarks = caption(photos, *words)
+    assert code == 2
+    assert "was removed while it was being written: run the same command again" in remarks
+
+
 @pytest.mark.parametrize("change", ["an option", "an image", "a sidecar"])
 def test_another_run_than_the_finished_one_is_captioned(change, photos, caption, monkeypatch):
     words = [photos, "--out", "sidecars", "--existing", "append"]

@@ -309,3 +309,14 @@ def test_an_id_named_twice_is_a_fault(tmp_path):
     report = check({"train": [Example("a", one, ("x",)), Example("a", other, ("y",))]}, num_workers=0)
     assert report.splits["train"].repeated_ids == ("a",)
     assert not report.clean
+
+
+def test_the_cache_does_not_depend_on_which_process_is_done_first(tmp_path):
+    images = files(tmp_path / "a", pictures(3))
+    cache, contents = InspectionCache.of(images), []
+    for order in ((0, 1, 2), (2, 0, 1)):
+        for i in order:
+            cache.add({i: inspect(images[i])})
+        contents.append(cache.path.read_bytes())
+        cache.path.unlink()
+    assert contents[0] == contents[1]

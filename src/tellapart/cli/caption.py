@@ -259,7 +259,7 @@ def _finish(
     if not progress.errors:
         work.remove(run)
     if rows:
-        require_written(output.place, *([output.review] if listed else []))
+        require_written(*output.written(rows), *([output.review] if listed else []))
     return code
 
 

@@ -125,7 +125,8 @@ class InspectionCache:
         if not new:
             return
         try:
-            write_text(self.path, json.dumps(self._rows() | new))
+            # Sorted: processes are done in any order.
+            write_text(self.path, json.dumps(self._rows() | new, sort_keys=True))
         except OSError as error:
             logger.warning(
                 "%s cannot be written (%s): the images are decoded again next time.", self.path, error.strerror

@@ -47,6 +47,10 @@ class Output(ABC):
         """Whether what a finished run wrote is still there."""
         return self.place.exists()
 
+    def written(self, rows: Sequence[Row]) -> list[Path]:
+        """The files that hold these captions."""
+        return [self.place]
+
     def keeps(self, item: Item) -> bool:
         """Whether the image has a caption already, which is to stay."""
         return False

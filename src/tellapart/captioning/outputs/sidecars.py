@@ -71,6 +71,10 @@ class Sidecars(Output):
         """Whether every image has its sidecar."""
         return all(self.target(item).is_file() for item in items)
 
+    def written(self, rows: Sequence[Row]) -> list[Path]:
+        """The sidecars."""
+        return [self.target(item) for item, _ in rows]
+
     def clean(self, items: Sequence[Item]) -> None:
         """Remove sidecars that a killed run left half-written."""
         names: dict[Path, set[str]] = {self.place: {self.review.name}}
