@@ -57,6 +57,7 @@ class HuggingFaceCaptioner(Captioner):
         text: reads and writes captions; ``text.cut`` counts the human captions that were cut.
         buckets: lengths that captions can be asked for; none: the captioner has no length buckets.
         asked_bucket: the bucket that drawn captions are asked for; none draws one for each image, keyed by image id.
+        may_remember: whether samples may be remembered until they are scored (``remembering``); not with weights in shards.
         changed_parts: parts (``parts``) that train, or have been trained, next to an adapter, and are saved with it.
     """
 
@@ -76,7 +77,7 @@ class HuggingFaceCaptioner(Captioner):
         super().__init__()
         self.buckets = buckets
         self.asked_bucket: int | None = None
-        self._remembers = False
+        self.may_remember, self._remembers = True, False
         self._memory = Memory()
         if logits_budget is not None and not logits_budget >= 0:
             raise UsageError(f"logits_budget={logits_budget} is not an amount of memory: give GiB, 0 or more.")
@@ -413,7 +414,7 @@ class HuggingFaceCaptioner(Captioner):
         Scoring then reads the decoder's products instead of computing them, and the graph of a tower that learns.
         """
         family, plain = self.family, not (self._asks or self.checkpoints_layers)
-        plain = plain and family.reads_parts and not family.lockstep and self.rollout_dtype == "float32"
+        plain = plain and self.may_remember and family.reads_parts and self.rollout_dtype == "float32"
         plain = plain and not torch.is_autocast_enabled("cpu")
         self._memory = Memory()
         self._remembers = plain and all(
