@@ -8,8 +8,7 @@ medians over the rounds with their least and greatest. ``--docs`` writes the tab
 
 BLIP and BLIP-2 with OPT, at world-like widths, are drawn from pixels to captions on both sides.
 
-Both sides have the optimiser and the memory pages that tellapart's commands train with: fused AdamW, and pages of 2 MiB for
-large arrays.
+Both sides have the optimiser that tellapart trains with, fused AdamW.
 
 The share of the GEMM rate is what the step's matrix products need at the rate of one product of 1024 x 1024 x 1024,
 measured in the same run by the faster of torch's own and oneDNN's, divided by the step's time.
@@ -20,7 +19,6 @@ from __future__ import annotations
 import argparse
 import copy
 import math
-import os
 import statistics
 import time
 from collections.abc import Callable, Iterator
@@ -380,7 +378,6 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--docs", type=Path)
     options = parser.parse_args()
-    os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")  # torch reads it when it first allocates
     torch.set_num_threads(1)
     lines = ["| setting | row | Hugging Face, ms | ours, ms | ratio | |", "|---|---|---|---|---|---|"]
     print(*lines, sep="\n")

@@ -70,8 +70,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = [word for word in words if word != "--debug"]
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")  # its start-up remarks are about choices made for the user
     os.environ.setdefault("HF_HUB_VERBOSITY", "error")  # its retries are summed up in the sentence that follows them
-    # torch then asks the kernel for pages of 2 MiB: mapping small ones took a seventh of a DiCO step with 50,257 words.
-    os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
     if not sys.stderr.isatty():
         os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     try:
