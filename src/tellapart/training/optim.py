@@ -170,7 +170,7 @@ class Optimizer:
             interval=lr_interval,
             gamma=config.lr_step_gamma or 1.0,
         )
-        # One pass over the parameters; torch's default makes one for each operation of the update, which on a CPU takes ten times as long.
+        # One pass over the parameters. Torch's default makes one per operation of the update: on a CPU ten times as long.
         kinds = {parameter.device.type for parameter in self.parameters}
         cut = "cpu" in kinds and any(isinstance(parameter, DTensor) for parameter in self.parameters)
         self._fused = kinds in ({"cuda"}, {"cpu"}) and not cut
