@@ -162,7 +162,7 @@ class Recording:
         self._taken, self._steps = _Taken(), cast("RecordedSteps | None", None)
         self._count = 0
         self._logits: list[Tensor] | None = [] if logits and family.plain_head is not None else None
-        self._versions = _versions(family.model)
+        self._state = _State.of(family.model)
 
     def steps(self, encoded: Encoded, count: int, longest: int, *, beams: bool = False) -> Steps:
         """Steps of samples; those of beams are not recorded."""
@@ -194,11 +194,37 @@ class Recording:
         images = len(rollout.batch)
         drawn = torch.arange(images * self._count, device=rollout.image.device).view(images, self._count)
         drawn = drawn[:, : len(rollout) // images].flatten()
-        return Recorded(rollout, drawn, steps.read_rows, passes, self._logits, self._versions)
+        return Recorded(rollout, drawn, steps.read_rows, passes, self._logits, self._state)
 
 
-def _versions(model: nn.Module) -> list[int]:
-    return [parameter._version for parameter in model.parameters()]
+SAMPLED = 64
+"""Numbers of each weight that are compared at least; smaller weights are compared whole."""
+
+
+@dataclass(frozen=True)
+class _State:
+    """Tells whether weights have changed: by torch's count of changes, and by some of their values, as fused optimisers do not
+    count.
+
+    Args:
+        versions: of each weight.
+        values: of each weight, some.
+    """
+
+    versions: list[int]
+    values: Tensor
+
+    @staticmethod
+    def of(model: nn.Module) -> _State:
+        """As the weights are now."""
+        flat = [weight.detach().reshape(-1) for weight in model.parameters()]
+        values = torch.cat([weight[:: max(1, len(weight) // SAMPLED)] for weight in flat])
+        return _State([weight._version for weight in model.parameters()], values)
+
+    def holds(self, model: nn.Module) -> bool:
+        """Whether the weights are the same."""
+        now = _State.of(model)
+        return self.versions == now.versions and torch.equal(self.values, now.values)
 
 
 @dataclass(frozen=True)
@@ -211,7 +237,7 @@ class Recorded:
         rows: the rows that each pass after the first read, rising.
         passes: the products of every pass: the image's and the beginning's first, then those of each word.
         logits: of every pass, or none.
-        versions: of the weights.
+        state: of the weights.
     """
 
     rollout: Rollout
@@ -219,12 +245,12 @@ class Recorded:
     rows: list[Tensor]
     passes: list[list[Tensor]]
     logits: list[Tensor] | None
-    versions: list[int]
+    state: _State
 
     def holds(self, rollout: Rollout, family: Family) -> bool:
         """Whether it is of this rollout and the model's weights are still those that drew it."""
         same = rollout.tokens is self.rollout.tokens and rollout.mask is self.rollout.mask
-        return same and rollout.image is self.rollout.image and self.versions == _versions(family.model)
+        return same and rollout.image is self.rollout.image and self.state.holds(family.model)
 
     def score(self, family: Family, encoded: Encoded, budget: float | None) -> Tensor:
         """``[N, T]`` log-probabilities of the rollout, 0 where masked.
