@@ -48,6 +48,38 @@ def _product(rows: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     return torch.ops.mkldnn._linear_pointwise(rows, weight, bias, "none", [], "")
 
 
+def _times(rows: Tensor, weight: Tensor) -> Tensor:
+    return _product(rows, weight, None) if suits(rows, weight) else functional.linear(rows, weight)
+
+
+def _weight_gradient(rows: Tensor, weight: Tensor, gradient: Tensor) -> Tensor:
+    """``[N, K]``, laid out as the weight: sums with other gradients of a tied embedding are otherwise three times as slow.
+
+    One of the factors is copied to be read by columns, and the result where it comes out turned: what copies less is done.
+    """
+    turned = 0 if not weight.is_contiguous() else weight.numel()
+    if gradient.numel() + weight.numel() - turned <= rows.numel() + turned:
+        found = _times(gradient.t(), rows.t())
+    else:
+        found = _times(rows.t(), gradient.t()).t()
+    return found.contiguous() if turned else found
+
+
+def product_gradients(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+    """Gradients of rows, weight and bias, the first three inputs of a function, which saved rows and weight.
+
+    Args:
+        ctx: of the function.
+        gradient: ``[M, N]``, of its output.
+    """
+    rows, weight = ctx.saved_tensors
+    wants_rows, wants_weight, wants_bias = ctx.needs_input_grad[:3]
+    gradient = gradient.contiguous()
+    to_rows = _times(gradient, weight.t()) if wants_rows else None
+    to_weight = _weight_gradient(rows, weight, gradient) if wants_weight else None
+    return to_rows, to_weight, gradient.sum(dim=0) if wants_bias else None
+
+
 class _Product(torch.autograd.Function):
     """``rows [M, K]`` times the transpose of ``weight [N, K]`` plus ``bias [N]``, and the backward pass by the same products."""
 
@@ -59,16 +91,7 @@ class _Product(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        rows, weight = ctx.saved_tensors
-        wants_rows, wants_weight, wants_bias = ctx.needs_input_grad
-        gradient = gradient.contiguous()
-        to_rows = _product(gradient, weight.t(), None) if wants_rows else None
-        # In this order the gradient, which may have the vocabulary's width, is read as it lies and not copied.
-        to_weight = _product(rows.t(), gradient.t(), None).t() if wants_weight else None
-        if to_weight is not None and weight.is_contiguous():
-            # As the weight lies: sums with other gradients of a tied embedding are otherwise three times as slow.
-            to_weight = to_weight.contiguous()
-        return to_rows, to_weight, gradient.sum(dim=0) if wants_bias else None
+        return product_gradients(ctx, gradient)
 
 
 def product(rows: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:

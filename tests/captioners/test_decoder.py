@@ -15,6 +15,7 @@ from tellapart.captioners.decoder import Beginning, _by_image, read_captions
 from tellapart.captioners.drawing import largest
 from tellapart.captioners.families.base import Family
 from tellapart.captioners.fused import fuse
+from tellapart.captioners.linear import Linear
 from tellapart.captioners.scoring import token_logprobs
 from tellapart.captioners.steps import CachedSteps
 from tellapart.types import Decoding, Rollout
@@ -70,7 +71,7 @@ def test_other_families_draw_and_score_as_through_their_modules(name, monkeypatc
     monkeypatch.setattr(drawing, "FEW", 0.9)
     captioner = OTHERS[name]()
     batch = batch_of(captioner, 6)
-    assert captioner.family.by_parts() is not None
+    assert captioner.family.by_parts(Linear()) is not None
 
     def run():
         drawn = []
@@ -125,7 +126,7 @@ def test_opt_of_either_kind_of_norm_and_width(sizes, monkeypatch):
     )  # fmt: skip
     model = OPTModel(config).decoder.eval()
     fuse(model)
-    decoder, words = Opt(model), torch.randint(4, 40, (3, 9))
+    decoder, words = Opt(model, Linear()), torch.randint(4, 40, (3, 9))
     hidden = decoder.placed(model.embed_tokens(words[:, :4]), torch.arange(4))
     image, mask = torch.tensor([0, 2, 2, 1]), torch.arange(5) < torch.tensor([5, 2, 1, 4])[:, None]
     states, place = read_captions(

@@ -102,7 +102,7 @@ def test_weights_in_half_precision_cannot_learn(kind, tmp_path):
 def test_all_gradients_are_divided_and_absent_ones_stay_absent(tmp_path):
     objective = nn.ModuleDict({"captioner": nn.Linear(3, 2)})
     optimizer = Optimizer(objective, TrainConfig(output_dir=tmp_path), 10)
-    assert not optimizer._adamw.defaults["fused"], "fused AdamW is for CUDA"
+    assert optimizer._adamw.defaults["fused"]
     optimizer.divide(3.0)
     weight, bias = optimizer.parameters
     weight.grad = torch.tensor([[3.0, -1.0, 7.0], [0.5, 2.0, 1e-30]])
@@ -110,3 +110,31 @@ def test_all_gradients_are_divided_and_absent_ones_stay_absent(tmp_path):
     optimizer.divide(3.0)
     assert torch.equal(weight.grad, before / 3.0)
     assert bias.grad is None
+
+
+def test_updates_in_one_pass_are_those_of_torchs_default(tmp_path):
+    module = nn.ModuleDict({"captioner": nn.Linear(33, 7)})
+    other = nn.Linear(33, 7)
+    other.load_state_dict(module["captioner"].state_dict())
+    config = TrainConfig(
+        output_dir=tmp_path, learning_rate=1e-2, lr_scheduler_type="constant", warmup_steps=0, weight_decay=0.1
+    )
+    optimizer = Optimizer(module, config, 20)
+    reference = torch.optim.AdamW(
+        other.parameters(),
+        lr=1e-2,
+        betas=(config.adam_beta1, config.adam_beta2),
+        eps=config.adam_epsilon,
+        weight_decay=0.1,
+        fused=False,
+        foreach=False,
+    )
+    generator = torch.Generator().manual_seed(0)
+    for step in range(20):
+        for one, same in zip(module.parameters(), other.parameters(), strict=True):
+            one.grad = torch.randn(one.shape, generator=generator)
+            same.grad = one.grad.clone()
+        optimizer.step(step)
+        reference.step()
+    for one, same in zip(module.parameters(), other.parameters(), strict=True):
+        torch.testing.assert_close(one, same, rtol=0, atol=1e-6)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -101,6 +102,14 @@ class Captioner(nn.Module, ABC):
     @abstractmethod
     def process(self, images: list[Image.Image]) -> dict[str, Tensor]:
         """RGB images -> the tensors ``encode`` reads, one row per image; safe to call in a worker process."""
+
+    @contextmanager
+    def remembering(self) -> Iterator[None]:
+        """Let what encoding and sampling compute inside be kept until the samples are scored, which is then quicker.
+
+        Only the latest samples are remembered, and only until they are scored with gradients once.
+        """
+        yield
 
     @abstractmethod
     def encode(self, batch: Batch) -> Encoded:

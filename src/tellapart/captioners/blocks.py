@@ -10,50 +10,51 @@ from torch import Tensor, nn
 from transformers.activations import GELUActivation
 
 from tellapart.captioners.decoder import Block, Decoder, Rows
-from tellapart.captioners.fused import FastConv1D, FastLinear
-from tellapart.products import activated, added, product
+from tellapart.captioners.linear import Linear, weights_of
 
 SMALL = 2**20
 """Weights of this many numbers or fewer are joined with others that read the same rows: one product costs less than three, and
 the joined copy of larger ones more memory than it saves time."""
 
 
-def _weights(module: Any) -> tuple[Tensor, Tensor] | None:
-    """``([N, K], [N])`` of a plain layer; none of adapters and quantised layers, which are read through their modules."""
-    if type(module) is FastConv1D:
-        return module.weight.t(), module.bias
-    if type(module) is FastLinear and module.bias is not None:
-        return module.weight, module.bias
-    return None
+def _biased(module: Any) -> tuple[Tensor, Tensor] | None:
+    found = weights_of(module)
+    return None if found is None or found[1] is None else (found[0], found[1])
 
 
-def _affine(*modules: Any) -> Rows:
+def _affine(linear: Linear, *modules: Any) -> Rows:
     """What the modules make of the same rows, side by side."""
-    found = [_weights(module) for module in modules]
-    plain = [pair for pair in found if pair is not None]
-    if len(plain) < len(modules) or (len(modules) > 1 and any(weight.numel() > SMALL for weight, _ in plain)):
+    plain = [pair for pair in map(_biased, modules) if pair is not None]
+    if len(plain) < len(modules):
+        linear.elsewhere()
         return modules[0] if len(modules) == 1 else lambda rows: torch.cat([module(rows) for module in modules], dim=-1)
+    if len(plain) > 1 and any(weight.numel() > SMALL for weight, _ in plain):
+        return lambda rows: torch.cat([linear.product(rows, *pair) for pair in plain], dim=-1)
     weight, bias = plain[0] if len(plain) == 1 else (torch.cat(part) for part in zip(*plain, strict=True))
-    return lambda rows: product(rows, weight, bias)
+    return lambda rows: linear.product(rows, weight, bias)
 
 
-def _added(module: Any) -> Callable[[Tensor, Tensor], Tensor]:
+def _added(linear: Linear, module: Any) -> Callable[[Tensor, Tensor], Tensor]:
     """The sum of ``[n, D]`` and ``module`` on ``[n, D']``."""
-    if (found := _weights(module)) is None:
+    if (found := _biased(module)) is None:
+        linear.elsewhere()
         return lambda to, rows: to + module(rows)
-    return lambda to, rows: added(to, rows, *found)
+    return lambda to, rows: linear.added(to, rows, *found)
 
 
 KINDS: dict[type[nn.Module], str] = {GELUActivation: "gelu", nn.ReLU: "relu"}
 """Activations that can be part of a product."""
 
 
-def _activated(module: Any, act: nn.Module) -> Rows:
+def _activated(linear: Linear, module: Any, act: nn.Module) -> Rows:
     """``act`` of ``module`` on ``[n, D]``."""
     kind = act.approximate.replace("none", "gelu") if type(act) is nn.GELU else KINDS.get(type(act))
-    if (found := _weights(module)) is None or kind is None:
+    if (found := _biased(module)) is None:
+        linear.elsewhere()
         return lambda rows: act(module(rows))
-    return lambda rows: activated(rows, *found, kind)
+    if kind is None:
+        return lambda rows: act(linear.product(rows, *found))
+    return lambda rows: linear.activated(rows, *found, kind)
 
 
 def _normed(module: nn.LayerNorm) -> Rows:
@@ -64,14 +65,18 @@ def _normed(module: nn.LayerNorm) -> Rows:
 class Gpt2Block(Block):
     """A ``GPT2Block`` with cross-attention."""
 
-    def __init__(self, block: Any) -> None:
+    def __init__(self, block: Any, linear: Linear) -> None:
         attention, cross, mlp = block.attn, block.crossattention, block.mlp
         self.scale, self.image_scale = attention.scaling, cross.scaling
-        self._word_norm, self._word_in = _normed(block.ln_1), _affine(attention.c_attn)
-        self._word_out = _added(attention.c_proj)
-        self._image_norm, self._image_in = _normed(block.ln_cross_attn), _affine(cross.q_attn)
-        self._image_out, self.image = _added(cross.c_proj), _affine(cross.c_attn)
-        self._norm, self._widen, self._narrow = _normed(block.ln_2), _activated(mlp.c_fc, mlp.act), _added(mlp.c_proj)
+        self._word_norm, self._word_in = _normed(block.ln_1), _affine(linear, attention.c_attn)
+        self._word_out = _added(linear, attention.c_proj)
+        self._image_norm, self._image_in = _normed(block.ln_cross_attn), _affine(linear, cross.q_attn)
+        self._image_out, self.image = _added(linear, cross.c_proj), _affine(linear, cross.c_attn)
+        self._norm, self._widen, self._narrow = (
+            _normed(block.ln_2),
+            _activated(linear, mlp.c_fc, mlp.act),
+            _added(linear, mlp.c_proj),
+        )
 
     def read(self, hidden: Tensor, attend_words: Rows, attend_image: Rows) -> Tensor:
         """Norms before attention and linear layers."""
@@ -83,8 +88,8 @@ class Gpt2Block(Block):
 class Gpt2(Decoder):
     """A ``GPT2Model`` with cross-attention."""
 
-    def __init__(self, model: Any) -> None:
-        super().__init__(model, [Gpt2Block(block) for block in model.h], model.config.num_attention_heads)
+    def __init__(self, model: Any, linear: Linear) -> None:
+        super().__init__(model, [Gpt2Block(block, linear) for block in model.h], model.config.num_attention_heads)
         self._places, self._norm = model.wpe.weight, _normed(model.ln_f)
 
     def placed(self, embeddings: Tensor, positions: int | Tensor) -> Tensor:
@@ -99,17 +104,20 @@ class Gpt2(Decoder):
 class BertBlock(Block):
     """A ``BlipTextLayer`` or ``GitLayer``."""
 
-    def __init__(self, layer: Any) -> None:
+    def __init__(self, layer: Any, linear: Linear) -> None:
         attention, cross = layer.attention, getattr(layer, "crossattention", None)
         own = attention.self
         self.scale = self.image_scale = own.attention_head_size**-0.5
-        self._word_in = _affine(own.query, own.key, own.value)
-        self._word_out, self._word_norm = _added(attention.output.dense), _normed(attention.output.LayerNorm)
+        self._word_in = _affine(linear, own.query, own.key, own.value)
+        self._word_out, self._word_norm = _added(linear, attention.output.dense), _normed(attention.output.LayerNorm)
         if cross is not None:
-            self._image_in, self.image = _affine(cross.self.query), _affine(cross.self.key, cross.self.value)
-            self._image_out, self._image_norm = _added(cross.output.dense), _normed(cross.output.LayerNorm)
-        self._widen = _activated(layer.intermediate.dense, layer.intermediate.intermediate_act_fn)
-        self._narrow, self._norm = _added(layer.output.dense), _normed(layer.output.LayerNorm)
+            self._image_in, self.image = (
+                _affine(linear, cross.self.query),
+                _affine(linear, cross.self.key, cross.self.value),
+            )
+            self._image_out, self._image_norm = _added(linear, cross.output.dense), _normed(cross.output.LayerNorm)
+        self._widen = _activated(linear, layer.intermediate.dense, layer.intermediate.intermediate_act_fn)
+        self._narrow, self._norm = _added(linear, layer.output.dense), _normed(layer.output.LayerNorm)
 
     def read(self, hidden: Tensor, attend_words: Rows, attend_image: Rows) -> Tensor:
         """Norms after the sums."""
@@ -126,8 +134,8 @@ class Bert(Decoder):
         model: a ``BlipTextModel`` or ``GitModel``.
     """
 
-    def __init__(self, model: Any) -> None:
-        blocks = [BertBlock(layer) for layer in model.encoder.layer]
+    def __init__(self, model: Any, linear: Linear) -> None:
+        blocks = [BertBlock(layer, linear) for layer in model.encoder.layer]
         super().__init__(model, blocks, model.config.num_attention_heads)
         embeddings = model.embeddings
         self._places, self._norm = embeddings.position_embeddings.weight, _normed(embeddings.LayerNorm)
@@ -144,12 +152,12 @@ OFFSET = 2
 class OptBlock(Block):
     """An ``OPTDecoderLayer``."""
 
-    def __init__(self, layer: Any) -> None:
+    def __init__(self, layer: Any, linear: Linear) -> None:
         attention = layer.self_attn
         self.scale, self._before = attention.scaling, layer.do_layer_norm_before
-        self._word_in = _affine(attention.q_proj, attention.k_proj, attention.v_proj)
-        self._word_out, self._word_norm = _added(attention.out_proj), _normed(layer.self_attn_layer_norm)
-        self._widen, self._narrow = _activated(layer.fc1, layer.activation_fn), _added(layer.fc2)
+        self._word_in = _affine(linear, attention.q_proj, attention.k_proj, attention.v_proj)
+        self._word_out, self._word_norm = _added(linear, attention.out_proj), _normed(layer.self_attn_layer_norm)
+        self._widen, self._narrow = _activated(linear, layer.fc1, layer.activation_fn), _added(linear, layer.fc2)
         self._norm = _normed(layer.final_layer_norm)
 
     def read(self, hidden: Tensor, attend_words: Rows, attend_image: Rows) -> Tensor:
@@ -164,8 +172,8 @@ class OptBlock(Block):
 class Opt(Decoder):
     """An ``OPTDecoder``."""
 
-    def __init__(self, model: Any) -> None:
-        super().__init__(model, [OptBlock(layer) for layer in model.layers], model.config.num_attention_heads)
+    def __init__(self, model: Any, linear: Linear) -> None:
+        super().__init__(model, [OptBlock(layer, linear) for layer in model.layers], model.config.num_attention_heads)
         self._places, self._into, self._out = model.embed_positions.weight, model.project_in, model.project_out
         self._norm = None if model.final_layer_norm is None else _normed(model.final_layer_norm)
 
@@ -183,14 +191,14 @@ class Opt(Decoder):
 class BartBlock(Block):
     """A ``BartDecoderLayer``."""
 
-    def __init__(self, layer: Any) -> None:
+    def __init__(self, layer: Any, linear: Linear) -> None:
         own, cross = layer.self_attn, layer.encoder_attn
         self.scale, self.image_scale = own.scaling, cross.scaling
-        self._word_in = _affine(own.q_proj, own.k_proj, own.v_proj)
-        self._word_out, self._word_norm = _added(own.out_proj), _normed(layer.self_attn_layer_norm)
-        self._image_in, self.image = _affine(cross.q_proj), _affine(cross.k_proj, cross.v_proj)
-        self._image_out, self._image_norm = _added(cross.out_proj), _normed(layer.encoder_attn_layer_norm)
-        self._widen, self._narrow = _activated(layer.fc1, layer.activation_fn), _added(layer.fc2)
+        self._word_in = _affine(linear, own.q_proj, own.k_proj, own.v_proj)
+        self._word_out, self._word_norm = _added(linear, own.out_proj), _normed(layer.self_attn_layer_norm)
+        self._image_in, self.image = _affine(linear, cross.q_proj), _affine(linear, cross.k_proj, cross.v_proj)
+        self._image_out, self._image_norm = _added(linear, cross.out_proj), _normed(layer.encoder_attn_layer_norm)
+        self._widen, self._narrow = _activated(linear, layer.fc1, layer.activation_fn), _added(linear, layer.fc2)
         self._norm = _normed(layer.final_layer_norm)
 
     def read(self, hidden: Tensor, attend_words: Rows, attend_image: Rows) -> Tensor:
@@ -203,8 +211,10 @@ class BartBlock(Block):
 class Bart(Decoder):
     """A ``BartDecoder``."""
 
-    def __init__(self, model: Any) -> None:
-        super().__init__(model, [BartBlock(layer) for layer in model.layers], model.config.decoder_attention_heads)
+    def __init__(self, model: Any, linear: Linear) -> None:
+        super().__init__(
+            model, [BartBlock(layer, linear) for layer in model.layers], model.config.decoder_attention_heads
+        )
         self._places, self._norm = model.embed_positions.weight, _normed(model.layernorm_embedding)
 
     def placed(self, embeddings: Tensor, positions: int | Tensor) -> Tensor:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,9 +25,10 @@ from tellapart.captioners.fused import fuse
 from tellapart.captioners.learning import Train, checkpoint_layers, freeze, parts_to_train
 from tellapart.captioners.loading import read_parts
 from tellapart.captioners.modes import RolloutDtype, drawing_in, eval_mode, evaluating, layers_checkpointed
+from tellapart.captioners.recorded import Memory, Recording
 from tellapart.captioners.saving import read_changed_parts, read_weights, write_parts
 from tellapart.captioners.scheduled import caption_keys, words_to_read
-from tellapart.captioners.scoring import score
+from tellapart.captioners.scoring import logits_alive, score
 from tellapart.captioners.text import CaptionText
 from tellapart.captioners.unroll import unroll
 from tellapart.draws import base_seed
@@ -55,6 +57,7 @@ class HuggingFaceCaptioner(Captioner):
         text: reads and writes captions; ``text.cut`` counts the human captions that were cut.
         buckets: lengths that captions can be asked for; none: the captioner has no length buckets.
         asked_bucket: the bucket that drawn captions are asked for; none draws one for each image, keyed by image id.
+        may_remember: whether samples may be remembered until they are scored (``remembering``); not with weights in shards.
         changed_parts: parts (``parts``) that train, or have been trained, next to an adapter, and are saved with it.
     """
 
@@ -74,6 +77,8 @@ class HuggingFaceCaptioner(Captioner):
         super().__init__()
         self.buckets = buckets
         self.asked_bucket: int | None = None
+        self.may_remember, self._remembers = True, False
+        self._memory = Memory()
         if logits_budget is not None and not logits_budget >= 0:
             raise UsageError(f"logits_budget={logits_budget} is not an amount of memory: give GiB, 0 or more.")
         self.logits_budget, self.rollout_dtype = logits_budget, rollout_dtype
@@ -331,7 +336,7 @@ class HuggingFaceCaptioner(Captioner):
             key: value.to(self.device, dtype if value.is_floating_point() else None)
             for key, value in batch.inputs[self.name].items()
         }
-        with torch.set_grad_enabled(torch.is_grad_enabled() and self.trains_vision):
+        with torch.set_grad_enabled((torch.is_grad_enabled() or self._remembers) and self.trains_vision):
             encoded = self.family.encode(inputs)
         if self.buckets is None:
             return encoded
@@ -402,6 +407,32 @@ class HuggingFaceCaptioner(Captioner):
         inputs = {key: value.to(self.device) for key, value in batch.inputs[self.name].items()}
         return self.family.together(encoded, inputs, shown, prompt)
 
+    @contextmanager
+    def remembering(self) -> Iterator[None]:
+        """On a CPU in float32, for a decoder that is read by its parts and has neither adapters nor checkpointed layers.
+
+        Scoring then reads the decoder's products instead of computing them, and the graph of a tower that learns.
+        """
+        family, plain = self.family, not (self._asks or self.checkpoints_layers)
+        plain = plain and self.may_remember and family.reads_parts and self.rollout_dtype == "float32"
+        plain = plain and not torch.is_autocast_enabled("cpu")
+        self._memory = Memory()
+        self._remembers = plain and all(
+            weight.is_cpu and weight.dtype is torch.float32 for weight in family.model.parameters()
+        )
+        try:
+            yield
+        finally:
+            self._remembers = False
+
+    def _recording(self, batch: Batch, decoding: Decoding) -> Recording | None:
+        if not self._remembers or not decoding.do_sample or decoding.num_beams > 1:
+            return None
+        rows = len(batch) * (decoding.num_return_sequences + 1)
+        count = rows * decoding.max_new_tokens * self.family.vocab_size
+        kept, _ = logits_alive(count, self.device, budget=self.logits_budget)
+        return Recording(self.family, logits=kept)
+
     def reusable(self, encoded: Encoded) -> Encoded | None:
         """``encoded`` while the image tower is frozen."""
         return None if self.trains_vision else encoded
@@ -451,9 +482,12 @@ class HuggingFaceCaptioner(Captioner):
         with evaluating(self):
             encoded = self.encode(batch) if encoded is None else encoded
             ready, bucket = self._requests(batch, encoded)
+            recording = self._recording(batch, decoding)
             with drawing_in(self.rollout_dtype, self.device):
-                drawn, greedily = draw_with_greedy(self.family, ready, batch.ids, decoding, alone)
+                drawn, greedily = draw_with_greedy(recording or self.family, ready, batch.ids, decoding, alone)
         rollout = self._written(batch, drawn, decoding.num_return_sequences, bucket)
+        if recording is not None:
+            self._memory = Memory(recording.of(rollout), encoded)
         return self._compared(rollout, encoded), self._written(batch, greedily, 1, bucket)
 
     def draw(self, batch: Batch, decoding: Decoding, *, encoded: Encoded | None = None) -> tuple[Rollout, Tensor]:
@@ -475,9 +509,13 @@ class HuggingFaceCaptioner(Captioner):
     ) -> tuple[Rollout, Tensor | None]:
         with evaluating(self):
             encoded, bucket = self._requests(batch, self.encode(batch) if encoded is None else encoded)
+            recording = self._recording(batch, decoding)
             with drawing_in(dtype, self.device):
-                tokens, scored = draw_captions(self.family, encoded, batch.ids, decoding, logprobs=logprobs)
+                family = recording or self.family
+                tokens, scored = draw_captions(family, encoded, batch.ids, decoding, logprobs=logprobs)
         rollout = self._written(batch, tokens, decoding.num_return_sequences, bucket)
+        if recording is not None:
+            self._memory = Memory(recording.of(rollout), encoded)
         return rollout, None if scored is None else scored[:, : rollout.tokens.shape[1]]
 
     def _compared(self, rollout: Rollout, encoded: Encoded) -> Rollout:
@@ -578,6 +616,11 @@ class HuggingFaceCaptioner(Captioner):
         Raises:
             ValueError: ``want`` names something else than ``entropy``, ``hidden``, ``logits``.
         """
+        if torch.is_grad_enabled() and not want and read is None:
+            memory, self._memory = self._memory, Memory()
+            learns = self.trains_vision
+            if (known := memory.score(self.family, rollout, self.logits_budget, vision_learns=learns)) is not None:
+                return Scores(known)
         device, checkpointed = self.device, self.checkpoints_layers and torch.is_grad_enabled()
         with layers_checkpointed(self.network if checkpointed else torch.nn.Identity()):
             encoded, row = self._of(rollout, self.encode(rollout.batch) if encoded is None else encoded)

@@ -98,8 +98,9 @@ class SCST(ObjectiveModule):
 
     def collect(self, batch: Batch, step: int) -> Experience:
         """Draw captions, score them, subtract the baseline."""
-        encoded = self.captioner.encode(batch)
-        rollout, greedy = self._drawn(batch, encoded)
+        with self.captioner.remembering():
+            encoded = self.captioner.encode(batch)
+            rollout, greedy = self._drawn(batch, encoded)
         rewards, logs = score(self.reward, rollout)
         logs |= rollout_logs(rollout, rewards)
         reference = None

@@ -129,7 +129,7 @@ class Shards:
         turns = Turns(large_models(frozen, [objective, *held]), mesh)
         for captioner in captioners:
             _shard(captioner, mesh, gather_by_layer=full, bf16=devices.bf16)
-            captioner.family.lockstep = True
+            captioner.family.lockstep, captioner.may_remember = True, False
         for reference in held:
             _shard_reference(reference, mesh, bf16=devices.bf16)
             reference.family.lockstep = True

@@ -180,7 +180,7 @@ def test_other_positions_would_be_noticed(monkeypatch):
         return given + encoded.states.shape[1] if first else given
 
     captioner = make(None)
-    monkeypatch.setattr(Git, "by_parts", lambda family: None)
+    monkeypatch.setattr(Git, "by_parts", lambda family, linear: None)
     monkeypatch.setattr(Git, "caption_positions", positions)
     with pytest.raises(UsageError, match="positions are shifted"):
         check_captioner(captioner, batch_of(captioner, 2))

@@ -16,6 +16,7 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 
 from tellapart.captioners.base import Encoded
 from tellapart.captioners.decoder import Beginning, Decoder, DecoderSteps, Rows, read_captions
+from tellapart.captioners.linear import Linear
 from tellapart.captioners.steps import CachedSteps, Steps
 from tellapart.errors import UsageError
 from tellapart.lengths import length_tokens
@@ -280,12 +281,13 @@ class Family(ABC):
             cache: keys and values of what came before, n rows; extended in place.
         """
 
-    def by_parts(self) -> Decoder | None:
-        """The decoder by its parts; none: this family reads it through its modules, word by word and by length."""
+    def by_parts(self, linear: Linear) -> Decoder | None:
+        """The decoder by its parts, whose linear layers ``linear`` computes; none: this family reads it through its modules, word
+        by word and by length."""
         return None
 
     def _decoder(self) -> Decoder | None:
-        return self.by_parts() if self.reads_parts else None
+        return self.by_parts(Linear()) if self.reads_parts else None
 
     def beginning(self, decoder: Decoder, encoded: Encoded, embed: Rows) -> Beginning:
         """What the captions of B images follow; asked only of a family that reads its decoder by its parts.
@@ -343,6 +345,11 @@ class Family(ABC):
     def head_dtype(self) -> torch.dtype:
         """What the output embedding is held in."""
         return self.model.get_output_embeddings().weight.dtype
+
+    @property
+    def plain_head(self) -> tuple[Tensor, Tensor | None] | None:
+        """``([V, D], [V] or None)``, where the logits are a single product with them; none where they are more."""
+        return None
 
     def exact_logits(self, hidden: Tensor) -> Tensor:
         """``[..., V]`` logits in float32 (of a model in float64, float64), whatever autocast says.

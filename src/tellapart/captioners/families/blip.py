@@ -13,6 +13,7 @@ from tellapart.captioners.blocks import Bert
 from tellapart.captioners.decoder import Decoder
 from tellapart.captioners.families.base import first_given
 from tellapart.captioners.families.cross import CrossDecoder
+from tellapart.captioners.linear import Linear
 
 
 class Blip(CrossDecoder):
@@ -79,9 +80,9 @@ class Blip(CrossDecoder):
             is_decoder=True,
         ).last_hidden_state
 
-    def by_parts(self) -> Decoder:
+    def by_parts(self, linear: Linear) -> Decoder:
         """The text decoder."""
-        return Bert(self.model.text_decoder.bert)
+        return Bert(self.model.text_decoder.bert, linear)
 
     def logits(self, hidden: Tensor) -> Tensor:
         """The prediction head."""

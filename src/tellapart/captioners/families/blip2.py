@@ -16,6 +16,7 @@ from tellapart.captioners.decoder import Decoder
 from tellapart.captioners.families.base import Family, Processors, as_list, first_given
 from tellapart.captioners.families.cross import CrossDecoder
 from tellapart.captioners.families.prefix import PrefixDecoder
+from tellapart.captioners.linear import Linear
 
 
 def blip2(config: Any) -> type[Family]:
@@ -116,9 +117,9 @@ class Blip2Decoder(_Blip2, PrefixDecoder):
         """The language model below its head."""
         return self.model.language_model.get_decoder()
 
-    def by_parts(self) -> Decoder | None:
+    def by_parts(self, linear: Linear) -> Decoder | None:
         """OPT; other language models are read through their modules."""
-        return Opt(self.body) if isinstance(self.body, OPTDecoder) else None
+        return Opt(self.body, linear) if isinstance(self.body, OPTDecoder) else None
 
     def logits(self, hidden: Tensor) -> Tensor:
         """The language model's output embedding."""

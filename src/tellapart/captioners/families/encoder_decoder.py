@@ -12,6 +12,7 @@ from tellapart.captioners.blocks import Gpt2
 from tellapart.captioners.decoder import Decoder
 from tellapart.captioners.families.base import Family, Processors, as_list, first_given
 from tellapart.captioners.families.cross import CrossDecoder
+from tellapart.captioners.linear import Linear, weights_of
 from tellapart.errors import UsageError
 
 
@@ -106,9 +107,14 @@ class EncoderDecoder(CrossDecoder):
             use_cache=cache is not None,
         ).last_hidden_state
 
-    def by_parts(self) -> Decoder:
+    def by_parts(self, linear: Linear) -> Decoder:
         """GPT-2."""
-        return Gpt2(self.model.decoder.transformer)
+        return Gpt2(self.model.decoder.transformer, linear)
+
+    @property
+    def plain_head(self) -> tuple[Tensor, Tensor | None] | None:
+        """GPT-2's output embedding."""
+        return weights_of(self.model.decoder.lm_head)
 
     def logits(self, hidden: Tensor) -> Tensor:
         """GPT-2's output embedding."""

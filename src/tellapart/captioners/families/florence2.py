@@ -13,6 +13,7 @@ from tellapart.captioners.blocks import Bart
 from tellapart.captioners.decoder import Decoder
 from tellapart.captioners.families.base import Processors, as_list, first_given
 from tellapart.captioners.families.cross import CrossDecoder
+from tellapart.captioners.linear import Linear
 from tellapart.errors import UsageError
 
 
@@ -118,9 +119,9 @@ class Florence2(CrossDecoder):
             use_cache=cache is not None,
         ).last_hidden_state
 
-    def by_parts(self) -> Decoder:
+    def by_parts(self, linear: Linear) -> Decoder:
         """BART's decoder."""
-        return Bart(self.model.model.language_model.decoder)
+        return Bart(self.model.model.language_model.decoder, linear)
 
     def logits(self, hidden: Tensor) -> Tensor:
         """The output embedding, which is the input embedding."""

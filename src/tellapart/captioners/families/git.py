@@ -14,6 +14,7 @@ from tellapart.captioners.blocks import Bert
 from tellapart.captioners.decoder import Decoder, Rows
 from tellapart.captioners.families.base import ASKED, Processors, first_given
 from tellapart.captioners.families.prefix import PrefixDecoder
+from tellapart.captioners.linear import Linear
 from tellapart.errors import UsageError
 
 
@@ -125,9 +126,9 @@ class Git(PrefixDecoder):
         seen = create_causal_mask(git.config, states, mask, cache, block_sequence_ids=blocks)
         return git.encoder(states, seen, cache, use_cache=cache is not None).last_hidden_state
 
-    def by_parts(self) -> Decoder:
+    def by_parts(self, linear: Linear) -> Decoder:
         """The text decoder."""
-        return Bert(self.model.git)
+        return Bert(self.model.git, linear)
 
     def placed_prefix(self, decoder: Decoder, embeddings: Tensor, encoded: Encoded) -> Tensor:
         """Words have positions, image states have none."""

@@ -1,0 +1,36 @@
+"""The linear layers of a decoder that is read by its parts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor
+
+from tellapart.captioners.fused import FastConv1D, FastLinear
+from tellapart.products import activated, added, product
+
+
+def weights_of(module: Any) -> tuple[Tensor, Tensor | None] | None:
+    """``([N, K], [N] or None)`` of a plain layer; none of adapters and quantised layers, which are read through their modules."""
+    if type(module) is FastConv1D:
+        return module.weight.t(), module.bias
+    return (module.weight, module.bias) if type(module) is FastLinear else None
+
+
+class Linear:
+    """Computes linear layers."""
+
+    def product(self, rows: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        """As ``products.product``."""
+        return product(rows, weight, bias)
+
+    def added(self, to: Tensor, rows: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        """As ``products.added``."""
+        return added(to, rows, weight, bias)
+
+    def activated(self, rows: Tensor, weight: Tensor, bias: Tensor, kind: str) -> Tensor:
+        """As ``products.activated``."""
+        return activated(rows, weight, bias, kind)
+
+    def elsewhere(self) -> None:
+        """Called when a layer will be computed by its own module."""

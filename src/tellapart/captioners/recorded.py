@@ -1,0 +1,339 @@
+"""Scoring what was just drawn without its forward products: drawing takes their results down, scoring reads them.
+
+Sampling computes every product of the decoder's linear layers that scoring the same captions would compute again. A recording
+keeps the results per word; scoring then runs attention, norms and activations only, and its backward pass is the usual one.
+Values are those of drawing: they differ from a scoring pass's in their last bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+
+from tellapart.captioners.base import Encoded
+from tellapart.captioners.decoder import DecoderSteps, read_captions
+from tellapart.captioners.families.base import Family
+from tellapart.captioners.linear import Linear
+from tellapart.captioners.scoring import token_logprobs
+from tellapart.captioners.steps import Steps
+from tellapart.products import ACTIVATIONS, product_gradients
+from tellapart.types import Rollout
+
+
+class _Known(torch.autograd.Function):
+    """``found``, the product of ``rows [M, K]`` with the transpose of ``weight [N, K]`` plus ``bias [N]``; its backward pass."""
+
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, weight: Tensor, bias: Tensor | None, found: Tensor) -> Tensor:
+        ctx.save_for_backward(rows, weight)
+        return found.detach()  # as it is, autograd would take it for a view
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        return *product_gradients(ctx, gradient), None
+
+
+class _KnownSum(torch.autograd.Function):
+    """``found``, the same product plus ``to [M, N]``; its backward pass."""
+
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, weight: Tensor, bias: Tensor | None, to: Tensor, found: Tensor) -> Tensor:
+        ctx.save_for_backward(rows, weight)
+        return found.detach()  # as it is, autograd would take it for a view
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        return *product_gradients(ctx, gradient), gradient, None
+
+
+class _Taken(Linear):
+    """Computes products and takes them down, pass after pass.
+
+    Attributes:
+        passes: the results of every pass, in the order in which they were computed.
+        whole: whether all linear layers were computed here, and none by its own module.
+    """
+
+    def __init__(self) -> None:
+        self.passes: list[list[Tensor]] = [[]]
+        self.whole = True
+
+    def elsewhere(self) -> None:
+        """The recording lacks a layer."""
+        self.whole = False
+
+    def _taken(self, found: Tensor) -> Tensor:
+        if self.whole:
+            self.passes[-1].append(found)
+        return found
+
+    def product(self, rows: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        """Taken down as it is."""
+        return self._taken(super().product(rows, weight, bias))
+
+    def added(self, to: Tensor, rows: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        """The sum is taken down."""
+        return self._taken(super().added(to, rows, weight, bias))
+
+    def activated(self, rows: Tensor, weight: Tensor, bias: Tensor, kind: str) -> Tensor:
+        """What is activated is taken down: the backward pass of the activation reads it."""
+        return ACTIVATIONS[kind][2](self._taken(super().product(rows, weight, bias)))
+
+
+class _Read(Linear):
+    """Reads products in the order in which they were computed.
+
+    Args:
+        found: gives the next result.
+    """
+
+    def __init__(self, found: Callable[[], Tensor]) -> None:
+        self._found = found
+
+    def product(self, rows: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        """As it was taken down."""
+        flat = rows.reshape(-1, rows.shape[-1])
+        found = self._found().view(len(flat), -1)
+        return _Known.apply(flat, weight, bias, found).view(*rows.shape[:-1], -1)
+
+    def added(self, to: Tensor, rows: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        """The sum that was taken down."""
+        return _KnownSum.apply(rows, weight, bias, to, self._found())
+
+    def activated(self, rows: Tensor, weight: Tensor, bias: Tensor, kind: str) -> Tensor:
+        """The activation is computed again."""
+        return ACTIVATIONS[kind][2](_Known.apply(rows, weight, bias, self._found()))
+
+
+class RecordedSteps(Steps):
+    """The steps of a decoder, which know which rows each pass read.
+
+    Args:
+        inner: the steps.
+        taken: what they compute.
+    """
+
+    def __init__(self, inner: Steps, taken: _Taken) -> None:
+        self._inner, self._taken = inner, taken
+        self.first, self.image = inner.first, inner.image
+        self._rows = torch.arange(len(inner.image), device=inner.image.device)
+        self.read_rows: list[Tensor] = []
+
+    def read(self, words: Tensor) -> Tensor:
+        """A pass."""
+        self._taken.passes.append([])
+        self.read_rows.append(self._rows)
+        return self._inner.read(words)
+
+    def keep(self, rows: Tensor) -> None:
+        """Later passes read these rows only."""
+        self._inner.keep(rows)
+        self.image, self._rows = self._inner.image, self._rows[rows]
+
+    def follow(self, parent: Tensor) -> None:
+        """Samples follow none."""
+        raise NotImplementedError("beams are not recorded")
+
+
+class Recording:
+    """Takes the place of a family in sampling, and keeps what its decoder computes.
+
+    Args:
+        family: read by its parts.
+        logits: whether the logits are kept, too.
+
+    Example::
+
+        recording = Recording(captioner.family, logits=True)
+        tokens, greedy = draw_with_greedy(recording, encoded, batch.ids, decoding, decoding.greedy())
+    """
+
+    def __init__(self, family: Family, *, logits: bool) -> None:
+        self.family = family
+        self.eos, self.pad, self.start, self.never_drawn = family.eos, family.pad, family.start, family.never_drawn
+        self._taken, self._steps = _Taken(), cast("RecordedSteps | None", None)
+        self._count = 0
+        self._logits: list[Tensor] | None = [] if logits and family.plain_head is not None else None
+        self._state = _State.of(family.model)
+
+    def steps(self, encoded: Encoded, count: int, longest: int, *, beams: bool = False) -> Steps:
+        """Steps of samples; those of beams are not recorded."""
+        decoder = None if beams else self.family.by_parts(self._taken)
+        if decoder is None or not self._taken.whole:
+            self._logits = None
+            return self.family.steps(encoded, count, longest, beams=beams)
+        begun = self.family.beginning(decoder, encoded, self.family.embed)
+        inner = DecoderSteps(decoder, begun, self.family.embedding, count=count, longest=longest, beams=False)
+        self._count, self._steps = count, RecordedSteps(inner, self._taken)
+        return self._steps
+
+    def exact_logits(self, hidden: Tensor) -> Tensor:
+        """Those of the family."""
+        logits = self.family.exact_logits(hidden)
+        if self._logits is not None:
+            self._logits.append(logits)
+        return logits
+
+    def of(self, rollout: Rollout) -> Recorded | None:
+        """What scoring the drawn captions needs; none where something of it was not recorded.
+
+        Args:
+            rollout: the captions as drawn, those of an image before one that is left out, if there are fewer than were drawn.
+        """
+        steps, passes = self._steps, self._taken.passes
+        if steps is None or not steps.read_rows:
+            return None
+        images = len(rollout.batch)
+        drawn = torch.arange(images * self._count, device=rollout.image.device).view(images, self._count)
+        drawn = drawn[:, : len(rollout) // images].flatten()
+        return Recorded(rollout, drawn, steps.read_rows, passes, self._logits, self._state)
+
+
+SAMPLED = 64
+"""Numbers of each weight that are compared at least; smaller weights are compared whole."""
+
+
+@dataclass(frozen=True)
+class _State:
+    """Tells whether weights have changed: by torch's count of changes, and by some of their values, as fused optimisers do not
+    count.
+
+    Args:
+        versions: of each weight.
+        values: of each weight, some.
+    """
+
+    versions: list[int]
+    values: Tensor
+
+    @staticmethod
+    def of(model: nn.Module) -> _State:
+        """As the weights are now."""
+        flat = [weight.detach().reshape(-1) for weight in model.parameters()]
+        values = torch.cat([weight[:: max(1, len(weight) // SAMPLED)] for weight in flat])
+        return _State([weight._version for weight in model.parameters()], values)
+
+    def holds(self, model: nn.Module) -> bool:
+        """Whether the weights are the same."""
+        now = _State.of(model)
+        return self.versions == now.versions and torch.equal(self.values, now.values)
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """What drawing computed of the captions of a rollout; read once.
+
+    Args:
+        rollout: N captions.
+        drawn: ``[N]``, the row that each was drawn in.
+        rows: the rows that each pass after the first read, rising.
+        passes: the products of every pass: the image's and the beginning's first, then those of each word.
+        logits: of every pass, or none.
+        state: of the weights.
+    """
+
+    rollout: Rollout
+    drawn: Tensor
+    rows: list[Tensor]
+    passes: list[list[Tensor]]
+    logits: list[Tensor] | None
+    state: _State
+
+    def holds(self, rollout: Rollout, family: Family) -> bool:
+        """Whether it is of this rollout and the model's weights are still those that drew it."""
+        same = rollout.tokens is self.rollout.tokens and rollout.mask is self.rollout.mask
+        return same and rollout.image is self.rollout.image and self.state.holds(family.model)
+
+    def score(self, family: Family, encoded: Encoded, budget: float | None) -> Tensor:
+        """``[N, T]`` log-probabilities of the rollout, 0 where masked.
+
+        Args:
+            family: the model, in eval mode.
+            encoded: states of the images.
+            budget: as for ``logits_alive``.
+        """
+        tokens, mask, image = self.rollout.tokens, self.rollout.mask, self.rollout.image
+        row, column = mask[:, 1:].nonzero(as_tuple=True)
+        words = _Words(self.drawn[row], column, self.rows)
+        begun = len(self.passes[0]) - len(self.passes[1])
+        results = self._results(begun, words)
+        decoder = family.by_parts(_Read(lambda: next(results)))
+        assert decoder is not None, "it was drawn by its parts"
+        begin = partial(family.beginning, decoder, encoded)
+        states, place = read_captions(decoder, begin, family.embed, image, tokens, mask)
+
+        def head(hidden: Tensor) -> Tensor:
+            if self.logits is None or family.plain_head is None:
+                return family.exact_logits(hidden)
+            weight, bias = family.plain_head
+            first = self.logits.pop(0)[image[mask[:, 0]]]
+            return _Known.apply(hidden, weight, bias, words.gathered(first, self.logits))
+
+        chosen, _ = token_logprobs(head, states, tokens[place], family.vocab_size, entropy=False, budget=budget)
+        return chosen.new_zeros(mask.shape).index_put(place, chosen)
+
+    def _results(self, begun: int, words: _Words) -> Iterator[Tensor]:
+        """The image's products, then those of the beginning and the words together; each is dropped from here when it is read."""
+        beginning, *rest = self.passes
+        for number in range(len(beginning)):
+            first = beginning.pop(0)
+            yield first if number < begun else words.gathered(first, [one.pop(0) for one in rest])
+
+
+class _Words:
+    """Where the words of captions are among the rows of the passes that read them.
+
+    Args:
+        drawn: ``[M]``, the drawn row of each word's caption.
+        column: ``[M]``, the pass that read it.
+        rows: the rows that each pass read, rising.
+    """
+
+    def __init__(self, drawn: Tensor, column: Tensor, rows: list[Tensor]) -> None:
+        self._count = len(drawn)
+        self._places = []
+        for number, read in enumerate(rows):
+            place = (column == number).nonzero().squeeze(1)
+            self._places.append((place, torch.searchsorted(read, drawn[place])))
+
+    def gathered(self, first: Tensor, passes: list[Tensor]) -> Tensor:
+        """``[m + M, D]``: ``first [m, D]``, and of every word its row of the pass that read it; ``passes`` is emptied."""
+        made = first.new_empty(len(first) + self._count, first.shape[1])
+        made[: len(first)] = first
+        rest = made[len(first) :]
+        for place, row in self._places:
+            rest.index_copy_(0, place, passes.pop(0).index_select(0, row))
+        return made
+
+
+class Memory:
+    """What a captioner remembers of the latest samples; copies of the captioner do not.
+
+    Args:
+        recorded: the samples; none: nothing is remembered.
+        encoded: states of their images, with a graph where the tower learns.
+    """
+
+    def __init__(self, recorded: Recorded | None = None, encoded: Encoded | None = None) -> None:
+        self.recorded = recorded
+        self.encoded = None if recorded is None else encoded
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Memory:
+        return Memory()
+
+    def score(self, family: Family, rollout: Rollout, budget: float | None, *, vision_learns: bool) -> Tensor | None:
+        """``[N, T]`` log-probabilities of the remembered samples; none where these are others, or a part of the model is in train
+        mode, so that it would not compute what it drew with."""
+        if self.recorded is None or self.encoded is None or not self.recorded.holds(rollout, family):
+            return None
+        if self.encoded.states.requires_grad != vision_learns or any(part.training for part in family.model.modules()):
+            return None
+        return self.recorded.score(family, self.encoded, budget)

@@ -1,0 +1,158 @@
+"""Scoring samples by what drawing computed: the same log-probabilities and gradients as by a forward pass."""
+
+import copy
+from contextlib import nullcontext
+from functools import partial
+
+import pytest
+import torch
+
+from tellapart import products
+from tellapart.captioners import drawing
+from tellapart.captioners.adapters import LoraOptions
+from tellapart.captioners.base import Captioner
+from tellapart.objectives.scst import SCST
+from tellapart.types import Decoding
+from tiny.blip2 import tiny_blip2
+from tiny.florence2 import tiny_florence2
+from tiny.git import tiny_git
+from tiny_models import batch_of, tiny_blip, tiny_ved
+
+MAKERS = {
+    "GPT-2": tiny_ved,
+    "GPT-2, prompt": partial(tiny_ved, prompt="a red"),
+    "GPT-2, projection": partial(tiny_ved, vision_width=16, layers=3),
+    "GPT-2, tower learns": partial(tiny_ved, train="all"),
+    "GPT-2, logits computed again": partial(tiny_ved, logits_budget=0.0),
+    "BLIP": tiny_blip,
+    "BLIP-2 (OPT)": partial(tiny_blip2, prompt="a photo of", eos_logit=1.5),
+    "GIT": tiny_git,
+    "Florence-2": tiny_florence2,
+}
+
+
+def reward(rollout):
+    """Between 0 and 1, by what the caption says."""
+    return (rollout.tokens * rollout.mask).sum(dim=1).remainder(7) / 7
+
+
+def step(captioner, **options):
+    """Samples, loss and gradients of an SCST step, and whether the samples were remembered."""
+    objective = SCST(captioner, reward, num_generations=4, max_new_tokens=12, **options)
+    batch = batch_of(captioner, 5)
+    captioner.zero_grad()
+    torch.manual_seed(3)
+    with torch.no_grad():
+        experience = objective.collect(batch, 0)
+    remembered = captioner._memory.recorded is not None
+    [piece] = objective.losses(experience)
+    (piece.loss / piece.weight).backward()
+    found = {name: p.grad.clone() for name, p in captioner.named_parameters() if p.grad is not None}
+    return experience.rollout, piece.loss.item(), found, remembered
+
+
+def forgetting(monkeypatch):
+    monkeypatch.setattr(Captioner, "remembering", lambda self: nullcontext())
+    monkeypatch.delattr("tellapart.captioners.huggingface.HuggingFaceCaptioner.remembering")
+
+
+@pytest.mark.parametrize("smallest", [0, products.SMALLEST])
+@pytest.mark.parametrize("baseline", ["greedy", "leave_one_out"])
+@pytest.mark.parametrize("name", MAKERS)
+def test_a_step_is_that_of_scoring_anew(name, baseline, smallest, monkeypatch):
+    monkeypatch.setattr(products, "SMALLEST", smallest)
+    monkeypatch.setattr(drawing, "FEW", 0.9)
+    captioner = MAKERS[name]().eval()
+    rollout, loss, gradients, remembered = step(captioner, baseline=baseline)
+    assert remembered
+    assert len(set(rollout.lengths.tolist())) > 2
+    forgetting(monkeypatch)
+    other, expected, wanted, remembered = step(captioner, baseline=baseline)
+    assert not remembered
+    assert torch.equal(rollout.tokens, other.tokens)
+    assert loss == pytest.approx(expected, rel=1e-5)
+    assert gradients.keys() == wanted.keys()
+    ours, theirs = (torch.cat([found[key].flatten() for key in sorted(wanted)]) for found in (gradients, wanted))
+    assert (ours - theirs).norm() <= 1e-5 * theirs.norm()
+
+
+def forwards(captioner, monkeypatch):
+    """Count scoring passes that begin anew."""
+    calls = []
+    own = captioner.family.read_captions
+    monkeypatch.setattr(captioner.family, "read_captions", lambda *given: calls.append(1) or own(*given))
+    return calls
+
+
+def drawn(captioner):
+    batch = batch_of(captioner, 3)
+    torch.manual_seed(0)
+    with torch.no_grad(), captioner.remembering():
+        encoded = captioner.encode(batch)
+        return captioner.generate(
+            batch, Decoding(do_sample=True, num_return_sequences=2, max_new_tokens=8), encoded=encoded
+        )
+
+
+def test_samples_are_remembered_once(monkeypatch):
+    captioner = tiny_ved().eval()
+    rollout, calls = drawn(captioner), forwards(captioner, monkeypatch)
+    first = captioner(rollout).logprobs
+    assert not calls
+    again = captioner(rollout).logprobs
+    assert calls == [1]
+    torch.testing.assert_close(first, again, rtol=0, atol=2e-5)
+
+
+def fused_step(captioner):
+    """An update that torch does not count as a change."""
+    weight = captioner.family.model.decoder.transformer.h[0].mlp.c_fc.weight
+    weight.grad = torch.ones_like(weight)
+    torch.optim.AdamW([weight], lr=1e-3, fused=True).step()
+    weight.grad = None
+
+
+CHANGES = {
+    "a step of a fused optimiser": fused_step,
+    "other weights": lambda captioner: torch.nn.init.zeros_(captioner.family.model.decoder.transformer.ln_f.bias),
+    "train mode": lambda captioner: captioner.train(),
+    "other samples": drawn,
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_what_no_longer_holds_is_computed(change, monkeypatch):
+    captioner = tiny_ved().eval()
+    rollout = drawn(captioner)
+    CHANGES[change](captioner)
+    calls = forwards(captioner, monkeypatch)
+    captioner(rollout)
+    assert calls == [1]
+
+
+def test_nothing_is_remembered_without_gradients_or_of_further_wishes(monkeypatch):
+    captioner = tiny_ved().eval()
+    calls = forwards(captioner, monkeypatch)
+    rollout = drawn(captioner)
+    captioner(rollout, want={"entropy"})
+    with torch.no_grad():
+        captioner(rollout)
+    assert len(calls) == 2
+    captioner(rollout)
+    assert len(calls) == 2
+
+
+@pytest.mark.parametrize("options", [{"rollout_dtype": "bfloat16"}, {"gradient_checkpointing": True}, {"lora": True}])
+def test_captioners_that_are_read_otherwise_remember_nothing(options, tmp_path):
+    if "lora" in options:
+        options = {"lora": LoraOptions(r=4), "folder": tmp_path}
+    captioner = tiny_ved(**options).eval()
+    drawn(captioner)
+    assert captioner._memory.recorded is None
+
+
+def test_copies_of_a_captioner_do_not_remember():
+    captioner = tiny_ved(train="all").eval()
+    drawn(captioner)
+    assert captioner._memory.encoded.states.requires_grad
+    assert copy.deepcopy(captioner)._memory.recorded is None
