@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from functools import partial
 from typing import Any
 
 import torch
@@ -219,9 +220,8 @@ def score(
     """
     if not set(want) <= WANTS:
         raise ValueError(f"want={sorted(want)} may name {', '.join(sorted(WANTS))} only")
-    if family.lockstep:
-        return _in_lockstep(family, encoded, image, tokens, mask, want, share_prefix, read, budget)
-    return _scored(family, encoded, image, tokens, mask, want, share_prefix, read, budget)
+    scored = partial(_scored, family, encoded, want=want, share_prefix=share_prefix, budget=budget)
+    return (_in_lockstep(scored, family.pad) if family.lockstep else scored)(image, tokens, mask, read)
 
 
 def _scored(
@@ -230,9 +230,10 @@ def _scored(
     image: Tensor,
     tokens: Tensor,
     mask: Tensor,
+    read: Tensor | None,
+    *,
     want: Collection[str],
     share_prefix: bool,
-    read: Tensor | None,
     budget: float | None,
 ) -> Scores:
     if not bool(mask.any()):
@@ -254,35 +255,31 @@ def _scored(
     )
 
 
-def _in_lockstep(
-    family: Family,
-    encoded: Encoded,
-    image: Tensor,
-    tokens: Tensor,
-    mask: Tensor,
-    want: Collection[str],
-    share_prefix: bool,
-    read: Tensor | None,
-    budget: float | None,
-) -> Scores:
+def _in_lockstep(scored: Callable[..., Scores], padding: int) -> Callable[..., Scores]:
     """The scores by as many calls of each layer as any other rollout takes: also one of no captions, or of one word each."""
-    rows, columns = mask.shape
-    more = 0, max(0, 2 - columns), 0, max(0, 1 - rows)  # a caption of one word alone would not be read by the decoder
-    image = pad(image, (0, more[3]))
-    tokens, asked = pad(tokens, more, value=family.pad), pad(mask, more)
-    read = None if read is None else pad(read, more, value=family.pad)
-    empty = not bool(asked.any())
-    if empty:
-        asked = asked.index_put((torch.zeros(1, dtype=torch.long), torch.zeros(1, dtype=torch.long)), asked.new_ones(1))
-    scores = _scored(family, encoded, image, tokens, asked, want, share_prefix, read, budget)
 
-    def cut(values: Tensor | None) -> Tensor | None:
-        # Zeros that keep their gradient: the backward pass calls the layers, too.
-        if values is None:
-            return None
-        values = values * 0 if empty else values
-        return values[:rows, :columns].clone() if any(more) else values  # hooks of sharding take no views
+    def score(image: Tensor, tokens: Tensor, mask: Tensor, read: Tensor | None) -> Scores:
+        rows, columns = mask.shape
+        # A caption of one word alone would not be read by the decoder.
+        more = 0, max(0, 2 - columns), 0, max(0, 1 - rows)
+        image = pad(image, (0, more[3]))
+        tokens, asked = pad(tokens, more, value=padding), pad(mask, more)
+        read = None if read is None else pad(read, more, value=padding)
+        empty = not bool(asked.any())
+        if empty:
+            place = torch.zeros(1, dtype=torch.long)
+            asked = asked.index_put((place, place), asked.new_ones(1))
+        scores = scored(image, tokens, asked, read)
 
-    logprobs = cut(scores.logprobs)
-    assert logprobs is not None
-    return Scores(logprobs, cut(scores.entropy), cut(scores.hidden), cut(scores.logits))
+        def cut(values: Tensor | None) -> Tensor | None:
+            # Zeros that keep their gradient: the backward pass calls the layers, too.
+            if values is None:
+                return None
+            values = values * 0 if empty else values
+            return values[:rows, :columns].clone() if any(more) else values  # hooks of sharding take no views
+
+        logprobs = cut(scores.logprobs)
+        assert logprobs is not None
+        return Scores(logprobs, cut(scores.entropy), cut(scores.hidden), cut(scores.logits))
+
+    return score
