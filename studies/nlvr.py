@@ -376,7 +376,7 @@ def claims(study: NlvrStudy) -> Iterator[Claim]:
         return study.read(name, "judge_groups", point="selected", factor=1)
 
     start = groups("xe")
-    for name in ("scst-CLIP+KL", "dico", "wtf_rl", "dico-truth"):
+    for name in ("scst-CLIP+KL", "dico", "wtf_rl", "wtf_rl, clamped and centred", "dico-truth"):
         ours = groups(name)
         yield Claim(
             f"{name} has a higher group accuracy than xe in every seed.", ours.above(start), f"{ours} against {start}."
