@@ -147,8 +147,8 @@ def _bury(worker: _Worker, work: _Work, tell: Tell, output: Output | None, *, ot
         Journal(worker.journal).close()
         safe = {caption.id: caption for caption in read_journal(worker.journal)[0]}
     told = [(item, safe[item.id]) for batch in worker.handed for item in batch if item.id in safe]
-    for item, caption in told if output is not None else ():
-        if caption.error is None:
+    for item, caption in told:
+        if output is not None and caption.error is None:
             output.apply(item, caption)
     tell([caption for _, caption in told])
     work.give_back([[item for item in batch if item.id not in safe] for batch in worker.handed])
