@@ -168,7 +168,13 @@ def test_questions_are_read_in_three_spellings_of_the_answer(tmp_path):
 
 @pytest.mark.parametrize(
     ("options", "answer", "right"),
-    [([1, 2, 3], 2, "2"), ([1, 2, 3], "2", "2"), ([4, 5], 0, "4"), (["1", "2", "3"], 1, "2"), ([True, False], True, "True")],
+    [
+        ([1, 2, 3], 2, "2"),
+        ([1, 2, 3], "2", "2"),
+        ([4, 5], 0, "4"),
+        (["1", "2", "3"], 1, "2"),
+        ([True, False], True, "True"),
+    ],
 )
 def test_a_number_among_options_that_are_numbers_is_the_option(tmp_path, options, answer, right):
     path = tmp_path / "questions.jsonl"

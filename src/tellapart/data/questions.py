@@ -68,7 +68,9 @@ def read_questions(path: Path) -> dict[str, list[MultipleChoice]]:
             if not isinstance(row["options"], list):  # the letters of a text would be options
                 raise TypeError("options is not a list")
             options = tuple(str(option).strip() for option in row["options"])
-            question = MultipleChoice(str(row["question"]).strip(), options, _answer(row["answer"], options, row["options"]))
+            question = MultipleChoice(
+                str(row["question"]).strip(), options, _answer(row["answer"], options, row["options"])
+            )
             found.setdefault(str(row["id"]), []).append(question)
         except (KeyError, TypeError, ValueError) as error:
             raise UsageError(f"line {number} of {path} is not a question ({error}): give {FORM}.") from error
