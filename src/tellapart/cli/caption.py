@@ -40,12 +40,11 @@ from tellapart.cli.caption_options import (
     weights_of,
 )
 from tellapart.cli.caption_shards import caption_by_shard, check_unsharded, merge
-from tellapart.cli.command import options_of
+from tellapart.cli.command import options_of, require_another_file
 from tellapart.cli.console import note, say
 from tellapart.cli.unreadable import Errors, summarize
 from tellapart.data.center_crop import cropped_image
 from tellapart.data.features.base import FeatureInputs
-from tellapart.data.formats.patterns import expand, is_pattern
 from tellapart.errors import UsageError
 from tellapart.files import require_written
 from tellapart.recipe.feature_inputs import check_width, features_at
@@ -122,19 +121,8 @@ def run(argv: Sequence[str]) -> int:
         return show_captions(items, options)
     if options.output == "-" and options.out != "sidecars":
         return print_captions(items, options)
-    _require_another_file(words, options.output)
+    require_another_file(words, options.output)
     return write_captions(items, options)
-
-
-def _require_another_file(words: Sequence[str], output: str) -> None:
-    """Raise where the output would replace a file that the images are read from.
-
-    Raises:
-        UsageError: naming the output.
-    """
-    named = (name for word in words for name in (expand(word) if is_pattern(word) else [word]))
-    if os.path.isfile(output) and any(os.path.exists(name) and os.path.samefile(name, output) for name in named):
-        raise UsageError(f"--output {output} is the input, which would be lost: name another file.")
 
 
 def show_captions(items: Sequence[Item], options: CaptionOptions) -> int:
