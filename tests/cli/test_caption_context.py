@@ -9,6 +9,7 @@ import pytest
 
 from command_recipes import load_recipe
 from tellapart.cli.main import main
+from tellapart.errors import UsageError
 from tellapart.recipe.build import build
 from tiny.matchers import tiny_blip_itm
 from tiny.qwen2_vl import tiny_qwen2_vl
@@ -80,6 +81,8 @@ def test_a_training_reads_contexts_and_is_rewarded_for_confirmed_words(materials
     built = build(load_recipe([str(recipe)]))
     batch = built.data.collate([built.dataset[i] for i in range(4)])
     assert batch.contexts == [row["about"] for row in rows]
+    with pytest.raises(UsageError, match=r"reward context needs contexts, but no training image has one"):
+        build(load_recipe([str(recipe), "--data.context_column", "null", "--captioner.prompt", "a"]))
     assert main(["train", str(recipe)]) == 0
     lines = [json.loads(line) for line in (tmp_path / "scst" / "metrics.jsonl").read_text().splitlines()]
     assert all(0 <= line["reward"] <= 1 for line in lines if "reward" in line)
