@@ -231,7 +231,7 @@ def test_a_folder_with_a_broken_image(listener, tmp_path):
     broken.rename(tmp_path / "empty.png")
     for path in (tmp_path / "bad").iterdir():
         path.unlink()
-    found = Apart(tiny_ved().eval(), listener, num_beams=4, redraw=0, max_new_tokens=4)(str(tmp_path))
+    found = Apart(tiny_ved().eval(), listener, num_beams=4, redraw=0, max_new_tokens=4)(tmp_path)
     assert [caption.error is None for caption in found] == [True, True, True, False]
     with pytest.raises(UsageError, match="at least two that can be read, but there are 1"):
         Apart(tiny_ved().eval(), listener)(pictures(1))

@@ -131,6 +131,13 @@ def test_a_list_of_openers_of_ones_own(tmp_path):
     mine = load_openers(path)
     assert mine == [["behold", "a"], ["lo", "and", "behold"]]
     assert opener_of("Lo and behold: a dog", mine) == len("Lo and behold")
+    path.write_text("# mine\nHere’s a\n", encoding="utf-8-sig")
+    assert load_openers(path) == [["here's", "a"]], "the mark that editors of Windows write is not a letter"
+    assert (
+        opener_of("Here’s a dog", load_openers(path))
+        == opener_of("Here's a dog", load_openers(path))
+        == len("Here's a")
+    )
     path.write_text("# nothing\n")
     with pytest.raises(UsageError, match=r"names no phrase"):
         load_openers(path)

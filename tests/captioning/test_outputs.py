@@ -218,6 +218,16 @@ def test_sidecars_that_cannot_be(photos, tmp_path):
         Sidecars(photos, mirrored=False).check(plan([str(shard(tmp_path / "in" / "0.tar"))]))
 
 
+@pytest.mark.parametrize("mirrored", [False, True])
+def test_a_sidecar_never_replaces_an_image(tmp_path, mirrored):
+    (tmp_path / "scan.heic").write_bytes(png(1))
+    (tmp_path / "other.png").write_bytes(png(2))
+    items = plan([str(tmp_path / "other.png"), str(tmp_path / "scan.heic")])
+    Sidecars(tmp_path, mirrored=mirrored).check(items)
+    with pytest.raises(UsageError, match=r"sidecar .*scan\.heic of .*scan\.heic would replace an image: give another"):
+        Sidecars(tmp_path, extension=".heic", existing="overwrite", mirrored=mirrored).check(items)
+
+
 def test_half_written_files_of_a_killed_run_go(photos):
     (photos / "sub" / ".b.txt.abcd12_x").write_text("ha")
     (photos / "sub" / ".mine.abcd12_x").write_text("stays")

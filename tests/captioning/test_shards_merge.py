@@ -58,6 +58,15 @@ def test_parts_add_up_to_the_collection(size):
     assert sum("low_match" in row["flags"] for row in whole.rows) == low
 
 
+def test_faults_that_are_not_checked_for_are_not_counted_unless_a_limit_is_given():
+    made = parts(collection(0, 600), 130)
+    whole = merged(made, {}, checks=())
+    assert (whole.same, whole.low, whole.flags["same_caption"], whole.flags["low_match"]) == ({}, None, 0, 0)
+    limited = merged(made, {}, checks=(), max_same=10, min_match=0.5)
+    assert limited.same == merged(made, {}).same
+    assert (limited.low, limited.flags["low_match"] > 0) == (0.5, True)
+
+
 def test_counts_that_were_left_out_are_bounds(monkeypatch):
     """More different captions than a part, and than the merging, keeps: the truth lies between the bounds."""
     monkeypatch.setattr(merging, "KEPT", CAPTIONS // 2)

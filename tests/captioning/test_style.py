@@ -93,10 +93,17 @@ def test_presets_only_take_away(text, finished):
         assert all(any(place.startswith(word) for place in places) for word in left), name
 
 
+@pytest.mark.parametrize("text", ["ab " * 41 + "ab", "ab " * 60, "a" * 200, "ab " * 41 + "a.", "ab " * 42 + "a."])
+def test_the_full_stop_of_alt_text_counts(text):
+    done = finish("alt")(text).text
+    assert 122 <= len(done) <= 125
+    assert done.endswith(".")
+
+
 @given(TEXTS)
 def test_alt_text_is_stable(text):
     once = finish("alt")(text).text
-    assert len(once) <= 126
+    assert len(once) <= 125
     assert finish("alt")(once).text == once or not words(once)
 
 

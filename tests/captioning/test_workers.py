@@ -8,13 +8,15 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 import pytest
 
 from captioning.captioning_fakes import Build, items
 from tellapart.captioning.collection import Pace, caption_items, captioned
 from tellapart.captioning.journal import read_journal
+from tellapart.captioning.outputs.sidecars import Sidecars
 from tellapart.captioning.work import Work
 from tellapart.errors import UsageError
 
@@ -22,12 +24,13 @@ TWO = Pace(batch_size=5, threads=1, processes=2, by_size=False, imports=("tellap
 """Two workers, forked from a process that has imported what the fakes need: else each of them would import torch alone."""
 
 
-def run(folder, count=60, pace=TWO, **options):
+def run(folder, count=60, pace=TWO, output=None, **options):
     """Caption ``count`` images; the images, the work and what was reported."""
     reported = []
     work = Work(folder / "out.work", {})
     try:
-        progress = caption_items(items(count), Build(folder, **options), pace, report=reported.append, work=work)
+        build = Build(folder, **options)
+        progress = caption_items(items(count), build, pace, report=reported.append, output=output, work=work)
     finally:
         work.close()
     return work, progress, reported
@@ -72,6 +75,33 @@ def test_the_share_of_a_dead_worker_is_not_lost(tmp_path, caplog):
     assert set(drawn(work).values()) == {1}
     assert len(drawn(work)) == 54
     assert Counter(caption.id for caption in reported).most_common(1)[0][1] == 1
+
+
+@dataclass
+class Deadly(Sidecars):
+    """Sidecars whose writer dies before one of them, the first time."""
+
+    folder: Path
+
+    def __post_init__(self):
+        super().__init__(self.folder / "captions", existing="overwrite", mirrored=True)
+
+    def apply(self, item, caption):
+        if item.id == "i22" and not (self.folder / "died").exists():
+            (self.folder / "died").write_text("once")
+            os.kill(os.getpid(), signal.SIGKILL)
+        super().apply(item, caption)
+
+
+def test_sidecars_of_a_worker_that_died_before_writing_them_are_written(tmp_path, caplog):
+    (tmp_path / "captions").mkdir()
+    for item in items(60):
+        (tmp_path / "captions" / f"{item.id}.txt").write_text("old")
+    run(tmp_path, seconds=0.02, output=Deadly(tmp_path))
+    assert "was killed by signal 9" in caplog.text
+    written = {path.stem: path.read_text() for path in (tmp_path / "captions").glob("*.txt")}
+    assert written == {name: "old" if name.endswith("7") else f"caption of {name}\n" for name in written}
+    assert len(written) == 60
 
 
 def test_when_all_die_the_remedy_is_told_and_the_rest_is_kept(tmp_path):

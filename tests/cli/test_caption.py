@@ -95,6 +95,32 @@ def test_shards_in_shards_out(photos, tmp_path, caption):
     assert (said, "is the folder of the input" in refusal) == (2, True)
 
 
+def test_the_file_that_is_read_is_not_replaced(photos, caption, monkeypatch):
+    table = photos / "metadata.jsonl"
+    table.write_text('{"file_name": "01.png", "sku": 7}\n{"file_name": "02.png", "sku": 8}\n')
+    before = table.read_bytes()
+    monkeypatch.chdir(photos)
+    for named in (table, "metadata.jsonl", photos / "meta*.jsonl"):
+        code, _, said = caption(named, "--output", "../photos/metadata.jsonl", "--overwrite")
+        assert (code, "metadata.jsonl is the input, which would be lost: name another file." in said) == (2, True)
+    assert table.read_bytes() == before
+    assert caption(photos, "--output", table, "--overwrite")[0] == 0, "images of a folder are not read from it"
+
+
+def test_a_resumed_run_does_not_give_a_replaced_file_the_caption_of_the_old_one(photos, tmp_path, caption):
+    (photos / "broken.png").write_bytes(b"no image")  # keeps the run unfinished
+    output = ("--output", tmp_path / "x.jsonl", "--overwrite", "--num_workers", "0")
+    caption(photos, *output)
+    before = {row["id"]: row["caption"] for row in lines(tmp_path / "x.jsonl")}
+    new = str(photos / "03.png")
+    shutil.copy(photos / "inner" / "07.png", new)
+    code, _, remarks = caption(photos, *output)
+    after = {row["id"]: row["caption"] for row in lines(tmp_path / "x.jsonl")}
+    assert (code, "captioned 1 images (9 before)" in remarks) == (0, True)
+    assert {name for name in before if before[name] != after[name]} == {new}
+    assert after[new] == dict(line.split("\t") for line in caption(new)[1])[new]
+
+
 def test_data_sets_are_captioned_by_their_ids(materials, tmp_path, caption):
     assert caption(materials.data, "--output", tmp_path / "all.json")[0] == 0
     assert [row["image_id"] for row in json.loads((tmp_path / "all.json").read_text())] == list(range(14))

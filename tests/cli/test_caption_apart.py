@@ -63,6 +63,16 @@ def test_each_caption_names_its_rival(materials, tmp_path, caption):
     assert not list(tmp_path.glob("*.work"))
 
 
+def test_kept_candidates_of_several_tries_are_listed_best_first(materials, tmp_path, caption):
+    out = tmp_path / "c.jsonl"
+    words = ("--apart", "--listener", materials.listener, "--keep_all", "--gate", "confused", "--resample", "2")
+    assert caption(*words, "--output", out)[0] == 0
+    scores = [[one["score"] for one in row["candidates"]] for row in rows(out)]
+    assert {4} < set(map(len, scores)) <= {4, 8, 16}, "four beams, then four and eight samples"
+    assert scores == [sorted(own, reverse=True) for own in scores]
+    assert [own[0] for own in scores] == [row["score"] for row in rows(out)]
+
+
 def test_a_stopped_run_goes_on_to_the_same_captions(materials, tmp_path, caption, monkeypatch):
     words = (
         "--apart",

@@ -9,6 +9,7 @@ import pytest
 
 from command_recipes import load_recipe
 from tellapart.cli.main import main
+from tellapart.errors import UsageError
 from tellapart.recipe.build import build
 from tiny.matchers import tiny_blip_itm
 from tiny.qwen2_vl import tiny_qwen2_vl
@@ -50,6 +51,7 @@ def test_a_caption_depends_on_its_own_context_only(materials, captioner, tmp_pat
     [
         (("--context", "about", "--context_extension", ".txt"), "leave one of the two out"),
         (("--context_extension", "txt"), "--context_extension is 'txt'"),
+        (("--context_extension", ".txt", "--out", "sidecars"), "is also the ending of the captions' sidecars"),
         (("--context_extension", ".context.txt"), "cannot read a context per image"),
     ],
 )
@@ -79,6 +81,8 @@ def test_a_training_reads_contexts_and_is_rewarded_for_confirmed_words(materials
     built = build(load_recipe([str(recipe)]))
     batch = built.data.collate([built.dataset[i] for i in range(4)])
     assert batch.contexts == [row["about"] for row in rows]
+    with pytest.raises(UsageError, match=r"reward context needs contexts, but no training image has one"):
+        build(load_recipe([str(recipe), "--data.context_column", "null", "--captioner.prompt", "a"]))
     assert main(["train", str(recipe)]) == 0
     lines = [json.loads(line) for line in (tmp_path / "scst" / "metrics.jsonl").read_text().splitlines()]
     assert all(0 <= line["reward"] <= 1 for line in lines if "reward" in line)

@@ -10,6 +10,7 @@ from pathlib import Path
 import fsspec
 import pytest
 
+from captioning.captioning_fakes import png, tar
 from tellapart.cli.main import main
 
 
@@ -60,6 +61,15 @@ def test_parts_of_two_commands_say_what_one_command_says(shards, tmp_path, capti
     assert "14 captions in 3 shards" in (out / "review.html").read_text()
     code, _, remarks = caption("--merge", out, "--max_same", "0")
     assert (code, "--max_same is 0: it must be at least 1" in remarks) == (2, True)
+
+
+@pytest.mark.parametrize(("gate", "said"), [("same_caption", "faults: same_caption 12."), ("none", "faults: none.")])
+def test_the_review_counts_the_faults_of_the_gate(tmp_path, caption, gate, said):
+    shard = tmp_path / "in" / "00000.tar"
+    shard.parent.mkdir()
+    shard.write_bytes(tar({f"{number:05}": {"png": png(0)} for number in range(12)}))
+    assert caption(shard, "--by_shard", "--output", tmp_path / "out", "--gate", gate)[0] == 0
+    assert said in caption("--merge", tmp_path / "out")[2]
 
 
 def test_a_store_and_a_broken_shard(shards, caption, monkeypatch):

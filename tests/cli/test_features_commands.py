@@ -266,5 +266,9 @@ def test_features_of_broken_pictures_and_of_no_model(album, tmp_path, capsys):
     assert run("features", photos, *words, "--pool", "grid") == 2
     assert "holds features with pool 'mean', not 'grid'" in capsys.readouterr().err
     assert run("features", photos, *words, "--pool", "grid", "--on_error", "skip", "--overwrite") == 0
+    for path in photos.iterdir():
+        path.write_bytes(b"no picture")
+    words[-1] = tmp_path / "none"
+    assert run("features", photos, *words, "--on_error", "skip") == 2, "nothing could be read"
     assert run("features", photos, "--model", tmp_path, "--output_dir", tmp_path / "g") == 2
     assert run("features", photos, photos, *words) == 2

@@ -71,6 +71,15 @@ def test_what_is_wrong_is_one_sentence(materials, tmp_path, capsys):
         assert told in capsys.readouterr().err
 
 
+def test_the_file_that_is_read_is_not_replaced(materials, tmp_path, capsys):
+    table = tmp_path / "photos.parquet"
+    table.write_bytes(b"pictures, perhaps the only copy")
+    for command, more in (("mine", ["--listener", str(materials.listener)]), ("questions", [])):
+        assert main([command, str(table), *more, "--output", f"{tmp_path}/./photos.parquet"]) == 2
+        assert "photos.parquet is the input, which would be lost: name another file." in capsys.readouterr().err
+        assert table.read_bytes() == b"pictures, perhaps the only copy"
+
+
 @pytest.fixture(scope="module")
 def album(shared_data, tmp_path_factory):
     """Twelve photos, of which two are there again: byte for byte, and smaller and compressed."""

@@ -281,7 +281,10 @@ def test_protocols_are_listed_and_kept_to(tmp_path, capsys):
         ("{}", "holds no captions"),
         ("[3]", "row 1 names no image (3)"),
         ('[{"image_id": 1, "text2": "a"}]', "row 1 names no caption"),
-        ('[{"image_id": 1.5, "caption": "a"}]', "the id of row 1 is 1.5"),
+        (
+            '[{"image_id": 1.5, "caption": "a"}]',
+            "the id of row 1 is 1.5: it must be text or a whole number, such as 42.",
+        ),
         ('[{"image_id": 1, "caption": null}]', "a caption of image '1' is None"),
         ('{"1": "a", "1": "b"}', "names '1' more than once"),
         ('{"1": "\\ud83d"}', "not valid Unicode"),

@@ -221,6 +221,16 @@ def test_links(tmp_path):
         convert(Memory({"train": [Example("1", image(1))]}), tmp_path / "x", "folder", link="symlink")
 
 
+def test_links_into_the_folder_that_is_replaced_are_refused(tmp_path):
+    convert(Memory({"train": [Example("1", image(1), ("a",))]}), tmp_path / "own", "folder")
+    convert(source_at(tmp_path / "own"), tmp_path / "links", "folder", link="symlink")
+    linked = source_at(tmp_path / "links")
+    for link in ("symlink", "copy"):
+        with pytest.raises(UsageError, match="holds what is to be converted"):
+            convert(linked, tmp_path / "own", "folder", link=link, overwrite=True)
+    assert linked.read(["train"])[0].image.read() == image(1).data
+
+
 def test_refusals(tmp_path):
     source = Memory({"train": [Example("1", image(1), ("a",))]})
     convert(source, tmp_path / "out", "folder")

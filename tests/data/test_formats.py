@@ -47,6 +47,17 @@ def test_clipscore_candidates_and_references(photos, tmp_path):
         load(write(file, '{"a": "x", "a": "y"}'), images=photos)
 
 
+@pytest.mark.parametrize("caption", ["z", {"caption": "z"}])
+def test_a_name_that_several_folders_have_needs_its_folder(tmp_path, caption):
+    for shade, folder in enumerate(("x", "y")):
+        picture(tmp_path / "photos" / folder / "a.png", shade)
+    file = tmp_path / "photos" / "captions.json"
+    with pytest.raises(UsageError, match=r"'a' is the name of .*x/a\.png and of .*y/a\.png: write the folder before"):
+        load(write(file, {"a": caption}))
+    (example,) = load(write(file, {"y/a": caption}))
+    assert example.image.path == tmp_path / "photos" / "y" / "a.png"
+
+
 def test_settings_beside_images_are_no_captions(photos):
     unusual = [{"image": "a.png", "caption": "x"}]
     write(photos / "notes.json", unusual)

@@ -167,6 +167,23 @@ def test_questions_are_read_in_three_spellings_of_the_answer(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("options", "answer", "right"),
+    [
+        ([1, 2, 3], 2, "2"),
+        ([1, 2, 3], "2", "2"),
+        ([4, 5], 0, "4"),
+        (["1", "2", "3"], 1, "2"),
+        ([True, False], True, "True"),
+    ],
+)
+def test_a_number_among_options_that_are_numbers_is_the_option(tmp_path, options, answer, right):
+    path = tmp_path / "questions.jsonl"
+    path.write_text(json.dumps({"id": 7, "question": "how many ?", "options": options, "answer": answer}))
+    (question,) = read_questions(path)["7"]
+    assert question.options[question.answer] == right
+
+
+@pytest.mark.parametrize(
     ("row", "said"),
     [
         ({"question": "what ?", "options": ["a", "b"], "answer": "a"}, "'id'"),

@@ -203,7 +203,12 @@ def test_other_rewards(listener, tmp_path):
 
 
 def test_what_cannot_be_given_away(listener):
-    for name, told in (("likelihood", "gallery"), ("oracle", "scenes"), ("clip_t", "clip_s")):
+    for name, told in (
+        ("likelihood", "gallery"),
+        ("oracle", "scenes"),
+        ("context", "matcher and contexts of a training"),
+        ("clip_t", "clip_s"),
+    ):
         with pytest.raises(UsageError, match=told):
             for_trl(name, model=listener)
     with pytest.raises(UsageError, match="give it as model="):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
@@ -331,7 +332,7 @@ class Apart:
         )
         self.samples = replace(self.beams, num_beams=1, do_sample=True, top_p=TOP_P_APART)
 
-    def __call__(self, images: str | Iterable[NamedPicture]) -> list[Caption]:
+    def __call__(self, images: str | Path | Iterable[NamedPicture]) -> list[Caption]:
         """One caption per image, in order; images that cannot be read have an ``error`` instead.
 
         Args:
@@ -368,12 +369,12 @@ class Apart:
         return [drawn[item.id] for item in items]
 
 
-def _items(images: str | Iterable[NamedPicture]) -> list[Item]:
+def _items(images: str | Path | Iterable[NamedPicture]) -> list[Item]:
     from tellapart.captioning.plan import plan
     from tellapart.captioning.records import Item
 
-    if isinstance(images, str):
-        return plan([images])
+    if isinstance(images, str | Path):
+        return plan([str(images)])
     return [Item(example.id, example.image, example.id) for example in images]  # type: ignore[arg-type]
 
 

@@ -93,6 +93,8 @@ def caption_items(
         OSError: something cannot be written.
     """
     progress = Progress() if progress is None else progress
+    if work is not None:
+        work.drop_replaced(items)
     done: Mapping[str, Caption] = {} if work is None else work.done
     progress.before = sum(item.id in done for item in items)
     wanted = [item for item in items if item.id in done or output is None or not output.keeps(item)]

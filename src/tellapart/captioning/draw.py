@@ -95,26 +95,32 @@ class Drawer:
         return batch.select([*rows, *(row for row, name in enumerate(batch.ids) if name in wanted)])
 
     def _captions(self, batch: Batch, described: int) -> list[Caption]:
-        chosen = self._draw(batch, described, self.how.decoding, 0)
+        drawn = self._draw(batch, described, self.how.decoding, 0)
         for attempt in range(1, self.how.resample + 1):
-            failing = [row for row, caption in enumerate(chosen) if set(caption.flags) & set(self.how.resample_on)]
+            failing = [row for row, own in enumerate(drawn) if set(own[0].flags) & set(self.how.resample_on)]
             if not failing:
                 break
             sampling = self.how.sampling if self.how.apart is None else warmer(self.how.sampling, attempt)
             again = self._draw(self._part(batch, failing), len(failing), sampling, attempt)
-            for row, caption in zip(failing, again, strict=True):
-                chosen[row] = self._after(chosen[row], caption)
+            for row, own in zip(failing, again, strict=True):
+                drawn[row] = self._after(drawn[row], own)
+        chosen = map(self._chosen, drawn)
         return [replace(caption, caption=self.how.finish.written(caption.caption)) for caption in chosen]
 
-    def _after(self, before: Caption, again: Caption) -> Caption:
-        """The better of two tries: a caption without faults; compared with look-alikes, the better one."""
+    def _after(self, before: list[Caption], again: list[Caption]) -> list[Caption]:
+        """The better of two tries: that with a caption without faults; compared with look-alikes, both together."""
         if self.how.apart is None:
-            return before if again.flags else again
-        better, worse = self._ranked([before, again])
-        return replace(better, candidates=(*better.candidates, *worse.candidates))
+            return before if again[0].flags else again
+        return self._ranked([*before, *again])
 
-    def _draw(self, batch: Batch, described: int, decoding: Decoding, attempt: int) -> list[Caption]:
-        """The best caption of each described image in one try, without prefix and suffix."""
+    def _chosen(self, ranked: Sequence[Caption]) -> Caption:
+        """The best caption, with all of them if they were asked for."""
+        if not self.how.keep_all or len(ranked) == 1:
+            return ranked[0]
+        return replace(ranked[0], candidates=tuple((caption.caption, caption.score or 0.0) for caption in ranked))
+
+    def _draw(self, batch: Batch, described: int, decoding: Decoding, attempt: int) -> list[list[Caption]]:
+        """The captions of each described image in one try, best first, without prefix and suffix."""
         how = self.how
         with torch.random.fork_rng(devices=[]), torch.no_grad():
             torch.manual_seed(mix_seeds(how.seed, "caption", attempt))
@@ -153,8 +159,10 @@ class Drawer:
             )
         ]
         if candidates is not None:
-            return [replace(one, candidates=said) for one, said in zip(drawn, candidates, strict=True)]
-        return [self._best(drawn[first : first + count]) for first in range(0, len(drawn), count)]
+            return [[replace(one, candidates=said)] for one, said in zip(drawn, candidates, strict=True)]
+        groups = [drawn[first : first + count] for first in range(0, len(drawn), count)]
+        chooses = how.reward is not None or how.apart is not None
+        return [self._ranked(own) if chooses else own[:1] for own in groups]
 
     def _summarized(self, rollout: Rollout, count: int) -> tuple[Rollout, list[tuple[Candidate, ...]]]:
         """One summary per image in place of its captions, and these as candidates without a value."""
@@ -166,15 +174,6 @@ class Drawer:
         ended = torch.tensor([summary.finished for summary in summaries], device=first.finished.device)
         written = replace(first, texts=[summary.text for summary in summaries], finished=ended)
         return written, [tuple((text, None) for text in group) for group in groups]
-
-    def _best(self, captions: Sequence[Caption]) -> Caption:
-        """The highest score among those without faults, else among all; the first of equals."""
-        if len(captions) == 1 or (self.how.reward is None and self.how.apart is None):
-            return captions[0]
-        ranked = self._ranked(captions)
-        if not self.how.keep_all:
-            return ranked[0]
-        return replace(ranked[0], candidates=tuple((caption.caption, caption.score or 0.0) for caption in ranked))
 
     def _ranked(self, captions: Sequence[Caption]) -> list[Caption]:
         """Those of the asked length first, then those without faults, then by score; equals keep their order.

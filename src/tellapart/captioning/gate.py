@@ -93,7 +93,7 @@ def opener_of(caption: str, openers: Sequence[Sequence[str]]) -> int:
         places.append(match)
         if len(places) == longest:
             break
-    said = [match[0].casefold() for match in places]
+    said = [match[0].casefold().replace("’", "'") for match in places]
     fitting = [
         len(opener) for opener in openers if 0 < len(opener) <= len(said) and said[: len(opener)] == list(opener)
     ]
@@ -107,7 +107,7 @@ def load_openers(path: Path | None = None) -> list[list[str]]:
         UsageError: the file cannot be read or names no phrase.
     """
     try:
-        text = (files("tellapart.captioning") / "openers.txt" if path is None else path).read_text(encoding="utf-8")
+        text = (files("tellapart.captioning") / "openers.txt" if path is None else path).read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"the list of openers {path} cannot be read ({error}): give a text file.") from error
     phrases = [words(line) for line in text.splitlines() if not line.lstrip().startswith("#")]

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tellapart.data.images import ImageFile, ImageSource
+from tellapart.data.images import ImageFile, ImageSource, PackedImage
 
 UNREADABLE = "unreadable"
 """The reason in a review of an image that has no caption."""
@@ -34,6 +34,16 @@ class Item:
         """Its file, if it has one of its own."""
         return self.image.path if isinstance(self.image, ImageFile) else None
 
+    @property
+    def size(self) -> int | None:
+        """Bytes of its file, or of its part of an archive; None of an image without either, or whose file is not there."""
+        if self.path is None:
+            return self.image.size if isinstance(self.image, PackedImage) else None
+        try:
+            return self.path.stat().st_size
+        except (OSError, ValueError):
+            return None
+
 
 Candidate = tuple[str, float | None]
 """A caption, and the value that it was compared by, if any."""
@@ -57,6 +67,7 @@ class Caption:
             summarises, as drawn.
         error: why there is no caption.
         text: what its sidecar is to hold, when that is more than the caption.
+        size: bytes of the image's file when it was captioned, where it has one.
     """
 
     id: str
@@ -71,6 +82,11 @@ class Caption:
     candidates: tuple[Candidate, ...] = ()
     error: str | None = None
     text: str | None = None
+    size: int | None = None
+
+    def is_of(self, item: Item) -> bool:
+        """Whether it is this image's, as far as sizes tell, and not that of another file which had its path or id before."""
+        return self.size is None or item.size in (None, self.size)
 
     def as_json(self) -> dict[str, Any]:
         """Its fields without those that say nothing."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tellapart.captioning.journal import Journal
 from tellapart.captioning.outputs.base import Output
@@ -70,6 +70,7 @@ def serve(
         done = [(item, one) for item, one in zip(read.items, drawn, strict=True) if one.error is None]
         if output is not None:
             done = [(item, output.prepare(item, caption)) for item, caption in done]
+        done = [(item, replace(caption, size=item.size)) for item, caption in done]
         drawn = [caption for _, caption in done]
         if journal is not None:
             journal.append([*drawn, *broken])

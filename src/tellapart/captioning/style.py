@@ -110,11 +110,22 @@ class Finish:
             text, whole = text[: first[0]], True
         if style.whole_sentences and not whole and (ends := sentence_ends(text)):
             text, whole = text[: ends[-1]], True
-        if style.max_characters is not None and len(text) > style.max_characters:
-            text, at_end = shorten(text, style.max_characters)
+        if style.max_characters is not None:
+            text, at_end = self._cut(text, style.max_characters)
             whole = whole or at_end
         whole = whole or sentence_ends(text)[-1:] == [len(text)]  # it may just have fitted
-        return Finished(as_sentence(text) if style.as_sentence else text, whole)
+        return Finished(self._shown(text), whole)
+
+    def _cut(self, text: str, most: int) -> tuple[str, bool]:
+        """At most this many characters, with the full stop that ``as_sentence`` adds; whether a sentence or clause ends there."""
+        at_end = False
+        for room in (most, max(most - 1, 1)):
+            if len(self._shown(text)) > most and len(text) > room:
+                text, at_end = shorten(text, room)
+        return text, at_end
+
+    def _shown(self, text: str) -> str:
+        return as_sentence(text) if self.style.as_sentence else text
 
     def written(self, caption: str) -> str:
         """The caption with prefix and suffix; an empty one stays empty."""

@@ -7,13 +7,13 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from tellapart.captioning.journal import Journal, read_journal
-from tellapart.captioning.records import Caption
+from tellapart.captioning.records import Caption, Item
 from tellapart.errors import UsageError
 from tellapart.files import to_disk, write_json
 from tellapart.locks import Lock
@@ -50,6 +50,7 @@ class Work:
                 write_json(folder / SETTINGS, dict(settings), durable=True)
             self.done: dict[str, Caption] = {}
             self.last: list[Caption] = []
+            self._replaced: dict[str, int | None] = {}
             self._recover()
         except BaseException:
             self._lock.release()
@@ -84,6 +85,14 @@ class Work:
             self.done |= {caption.id: caption for caption in captions if caption.error is None}
             self.last += [caption for caption in last if caption.error is None]
 
+    def drop_replaced(self, items: Iterable[Item]) -> None:
+        """Have images count as not captioned whose file was replaced since by another one of the same name."""
+        for item in items:
+            if (caption := self.done.get(item.id)) is not None and not caption.is_of(item):
+                self._replaced[item.id] = item.size
+                del self.done[item.id]
+        self.last = [caption for caption in self.last if caption.id not in self._replaced]
+
     def journal(self, rank: int) -> Path:
         """The journal of one worker."""
         return self.folder / f"journal-{rank}.jsonl"
@@ -93,6 +102,8 @@ class Work:
         found: dict[str, Caption] = {}
         for path in sorted(self.folder.glob("journal-*.jsonl")):
             for caption in read_journal(path)[0]:
+                if self._replaced.get(caption.id, caption.size) != caption.size:
+                    continue
                 if caption.error is None or caption.id not in found:
                     found[caption.id] = caption
         return found

@@ -80,7 +80,7 @@ def in_processes(orders: Orders, batches: Iterator[list[Item]], journal: Callabl
                 worker = next(one for one in workers if one.connection is ready)
                 if not _heard(worker, tell):
                     workers.remove(worker)
-                    _bury(worker, work, tell, others=len(workers))
+                    _bury(worker, work, tell, orders.output, others=len(workers))
     finally:
         ended([(worker.process, worker.connection) for worker in workers])
     if work.left():
@@ -133,8 +133,11 @@ def _heard(worker: _Worker, tell: Tell) -> bool:
     return True
 
 
-def _bury(worker: _Worker, work: _Work, tell: Tell, *, others: int) -> None:
-    """Report a dead worker and return its uncaptioned images; journalled captions it did not report are reported."""
+def _bury(worker: _Worker, work: _Work, tell: Tell, output: Output | None, *, others: int) -> None:
+    """Report a dead worker and return its uncaptioned images.
+
+    Journalled captions that it did not report are reported, and their own files written: it may have died before that.
+    """
     how = buried(worker.process)
     logger.warning(
         "worker %s %s; its images go to %s.", worker.journal.stem.rpartition("-")[2], how, f"{others} other worker(s)"
@@ -143,7 +146,11 @@ def _bury(worker: _Worker, work: _Work, tell: Tell, *, others: int) -> None:
     if worker.journal.is_file():
         Journal(worker.journal).close()
         safe = {caption.id: caption for caption in read_journal(worker.journal)[0]}
-    tell([safe[item.id] for batch in worker.handed for item in batch if item.id in safe])
+    told = [(item, safe[item.id]) for batch in worker.handed for item in batch if item.id in safe]
+    for item, caption in told:
+        if output is not None and caption.error is None:
+            output.apply(item, caption)
+    tell([caption for _, caption in told])
     work.give_back([[item for item in batch if item.id not in safe] for batch in worker.handed])
 
 

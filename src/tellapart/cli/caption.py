@@ -40,7 +40,7 @@ from tellapart.cli.caption_options import (
     weights_of,
 )
 from tellapart.cli.caption_shards import caption_by_shard, check_unsharded, merge
-from tellapart.cli.command import options_of
+from tellapart.cli.command import options_of, require_another_file
 from tellapart.cli.console import note, say
 from tellapart.cli.unreadable import Errors, summarize
 from tellapart.data.center_crop import cropped_image
@@ -121,6 +121,7 @@ def run(argv: Sequence[str]) -> int:
         return show_captions(items, options)
     if options.output == "-" and options.out != "sidecars":
         return print_captions(items, options)
+    require_another_file(words, options.output)
     return write_captions(items, options)
 
 

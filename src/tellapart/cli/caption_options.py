@@ -369,13 +369,22 @@ def asked_words(options: CaptionOptions) -> WordRange | None:
 
 
 def _check_context(options: CaptionOptions) -> None:
-    """Raise where the context of images is named twice, or by no ending."""
+    """Raise where the context of images is named twice, by no ending, or by that of the captions next to it."""
     if options.context is not None and options.context_extension is not None:
         raise UsageError(
             "--context and --context_extension both say what is known of an image: leave one of the two out."
         )
     if options.context_extension is not None:
         _check_extension("context_extension", options.context_extension)
+        if (
+            options.out == "sidecars"
+            and options.output == "-"
+            and options.context_extension == options.caption_extension
+        ):
+            raise UsageError(
+                f"--context_extension {options.context_extension} is also the ending of the captions' sidecars: give another "
+                "--caption_extension."
+            )
 
 
 NOT_SERVED = ("apart", "features", "no_repeat_ngram_size", "plan")

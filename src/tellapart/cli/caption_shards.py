@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -10,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from tellapart.captioning.gate import SEVERITY
-from tellapart.cli.caption_options import CaptionOptions, check, settings_of
+from tellapart.cli.caption_options import CaptionOptions, check, gate_checks, settings_of
 from tellapart.cli.command import options_of
 from tellapart.cli.console import note, say, table
 from tellapart.cli.unreadable import SHOWN
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from tellapart.captioning.shards.launch import Outcome
     from tellapart.captioning.shards.pools import MakePool
     from tellapart.captioning.shards.shard import ShardJob
+    from tellapart.data.remote.folders import Folder
 
 WHOLE_COLLECTION = (
     "apart",
@@ -225,7 +227,9 @@ def merge(argv: Sequence[str]) -> int:
         raise UsageError(f"--max_same is {options.max_same}: it must be at least 1.")
     folder = Folder(options.merge)
     output = ShardFolder.existing(folder)
-    whole = merged(output.parts(), output.failed(), max_same=options.max_same, min_match=options.min_match)
+    whole = merged(
+        output.parts(), output.failed(), checks=_checks(folder), max_same=options.max_same, min_match=options.min_match
+    )
     write_reviews(folder, whole)
     often = ", ".join(f"{name} {whole.flags[name]}" for name in SEVERITY if whole.flags[name])
     note(
@@ -234,6 +238,17 @@ def merge(argv: Sequence[str]) -> int:
         f"See {folder.at('review.html')}."
     )
     return 2 if whole.failed or (options.strict and (whole.broken or whole.damaged)) else 0
+
+
+def _checks(folder: Folder) -> tuple[str, ...]:
+    """The faults that the captions of a folder were checked for."""
+    from tellapart.captioning.shards.output import SETTINGS
+
+    try:
+        gate = str(json.loads(folder.read(SETTINGS) or b"{}")["gate"])
+    except (ValueError, KeyError, TypeError):  # damaged: no shard counts as done
+        gate = "all"
+    return gate_checks(CaptionOptions(captioner="", gate=gate))
 
 
 def _plan(shards: Sequence[str], options: CaptionOptions, build: Build, job: ShardJob) -> int:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import fields
+from pathlib import Path
 from textwrap import wrap
 from typing import TypeVar
 
 from tellapart.cli.console import say
+from tellapart.data.formats.patterns import expand, is_pattern
 from tellapart.errors import UsageError
 from tellapart.names import require_known
 from tellapart.recipe import options as reading
@@ -43,6 +46,23 @@ def options_of(argv: Sequence[str], kind: type[T], *, usage: str, description: s
     }
     values = read_options(given, kind.__name__, options)
     return words.positional, kind(**{field.name: getattr(values, field.name) for field in fields(kind)})  # type: ignore[arg-type]
+
+
+def require_another_file(words: Sequence[str], output: str | Path) -> None:
+    """Raise where a command's output would replace a file that it reads.
+
+    Args:
+        words: what the command reads: files, or patterns of them; others are passed over.
+        output: the file that it writes.
+
+    Raises:
+        UsageError: naming the output.
+    """
+    if not os.path.isfile(output):
+        return
+    named = (name for word in words for name in (expand(word) if is_pattern(word) else [word]))
+    if any(os.path.exists(name) and os.path.samefile(name, output) for name in named):
+        raise UsageError(f"--output {output} is the input, which would be lost: name another file.")
 
 
 Actions = Mapping[str, tuple[str, Callable[[Sequence[str]], int]]]

@@ -38,7 +38,8 @@ class FeaturesOptions:
         format: layout of the data; null detects it.
         size: size of the built-in world; other data ignore it.
         limit: maximum number of images per part, the first ones; null means all.
-        on_error: an image that cannot be read is an error (fail), or is left out and listed (skip).
+        on_error: an image that cannot be read is an error (fail), or is left out and listed (skip); if none can be read, the exit
+            code is 2.
         overwrite: delete the features in the folder and compute all again.
         batch_size: images computed at once.
         num_workers: threads that read images ahead.
@@ -112,9 +113,9 @@ def run(argv: Sequence[str]) -> int:
         note(f"left out: {reason}")
     if errors:
         note(f"note: {len(errors)} of {len(items)} images cannot be read and are left out.")
-    there = len(FeatureStore(options.output_dir))
+    there, read = len(FeatureStore(options.output_dir)), len(items) - len(errors)
     say(f"{options.output_dir}: features of {there} images ({options.pool}, {width} wide), {computed} computed now")
-    return 0
+    return 0 if read else 2
 
 
 def items_of(path: str, options: FeaturesOptions) -> list[Item]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from tellapart.cli.command import options_of
+from tellapart.cli.command import options_of, require_another_file
 from tellapart.cli.console import note, say, table
 from tellapart.cli.unreadable import leave_out
 from tellapart.data.formats.names import Readable
@@ -101,6 +101,8 @@ def run(argv: Sequence[str]) -> int:
         raise UsageError("mining needs image embeddings: give --listener a CLIP model, such as world/listener.")
     if options.output is not None and options.output.suffix != ".parquet":
         raise UsageError(f"--output is {options.output}: neighbours are written as .parquet, give it that ending.")
+    if options.output is not None:
+        require_another_file(words, options.output)
     dataset, unreadable = _readable(words[0], options)
     found, seconds = _mined(dataset, options.listener, options)
     if options.output is not None:

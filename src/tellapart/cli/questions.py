@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from tellapart.cli.command import options_of, refuse_unused
+from tellapart.cli.command import options_of, refuse_unused, require_another_file
 from tellapart.cli.console import note, say
 from tellapart.data.formats.names import Readable
 from tellapart.errors import UsageError
@@ -73,6 +73,7 @@ def run(argv: Sequence[str]) -> int:
     if len(words) != 1:
         raise UsageError(f"{len(words)} data were given: name one data set, such as world or a COCO json.")
     _check(options)
+    require_another_file(words, options.output)
     from tellapart.data.questions import write_questions
 
     dataset = _data(words[0], options)

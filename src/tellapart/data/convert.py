@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tellapart.data.captions import require_files
+from tellapart.data.clips import FrameFiles
 from tellapart.data.dataset import CaptionDataset, Example
 from tellapart.data.formats import layout
 from tellapart.data.formats.base import Layout
@@ -143,10 +144,12 @@ def _check(splits: Mapping[str, Sequence[Example]], source: Source, to: Format) 
 
 
 def _refuse_to_replace_itself(splits: Mapping[str, Sequence[Example]], source: Source, folder: Path) -> None:
-    """Raise if what is read lies in the folder that is to be replaced."""
+    """Raise if what is read lies in the folder that is to be replaced, or is a link into it."""
     own = folder.resolve()
     read = [example.image for examples in splits.values() for example in examples]
-    files = {image.path.parent for image in read if isinstance(image, ImageFile)}
+    paths = [image.path for image in read if isinstance(image, ImageFile)]
+    paths += [path for image in read if isinstance(image, FrameFiles) for path in image.paths]
+    files = {path if path.is_symlink() else path.parent for path in paths}
     files |= {image.archive for image in read if isinstance(image, PackedImage)}
     files |= {image.table for image in read if isinstance(image, ParquetImage)}
     for path in (source.place.path, source.place.images, *files):

@@ -52,7 +52,8 @@ Questions = Mapping[str, Sequence[MultipleChoice]]
 def read_questions(path: Path) -> dict[str, list[MultipleChoice]]:
     """Questions by what the file calls their image.
 
-    ``answer`` is the right option's text, its position from 0, or its letter (A is the first).
+    ``answer`` is the right option's text, its position from 0, or its letter (A is the first). Of options that are numbers, an
+    equal number is the option, not a position.
 
     Raises:
         UsageError: the file cannot be read, a line is not a question, or there is none.
@@ -67,7 +68,9 @@ def read_questions(path: Path) -> dict[str, list[MultipleChoice]]:
             if not isinstance(row["options"], list):  # the letters of a text would be options
                 raise TypeError("options is not a list")
             options = tuple(str(option).strip() for option in row["options"])
-            question = MultipleChoice(str(row["question"]).strip(), options, _answer(row["answer"], options))
+            question = MultipleChoice(
+                str(row["question"]).strip(), options, _answer(row["answer"], options, row["options"])
+            )
             found.setdefault(str(row["id"]), []).append(question)
         except (KeyError, TypeError, ValueError) as error:
             raise UsageError(f"line {number} of {path} is not a question ({error}): give {FORM}.") from error
@@ -76,9 +79,10 @@ def read_questions(path: Path) -> dict[str, list[MultipleChoice]]:
     return found
 
 
-def _answer(given: Any, options: Sequence[str]) -> int:
+def _answer(given: Any, options: Sequence[str], written: Sequence[Any]) -> int:
+    """Position of the answer in the options as text, or as they were written."""
     if isinstance(given, int) and not isinstance(given, bool):
-        return given
+        return next((place for place, one in enumerate(written) if type(one) is int and one == given), given)
     said = str(given).strip()
     if said in options:
         return options.index(said)

@@ -53,13 +53,18 @@ def build_reward(parts: Parts) -> Reward:
         parts: builds what the rewards ask.
 
     Raises:
-        UsageError: a reward needs references that the data lack, or an option cannot be used.
+        UsageError: a reward needs references or contexts that the data lack, or an option cannot be used.
     """
     rewards: dict[str, Reward] = {}
     for entry in parts.recipe.reward:
         kind = parts.recipe.catalogue.rewards[entry.name]
         if kind.needs_references:
             parts.dataset.require_references(f"reward {entry.name}")
+        if kind.needs_context and not any(example.context for example in parts.dataset):
+            raise UsageError(
+                f"reward {entry.name} needs contexts, but no training image has one, so that every reward would be 0: name their "
+                "column as data.context_column."
+            )
         if kind.judges_truth:
             model = (entry.parts.get("matcher") or parts.recipe.parts["matcher"]).model
             require_fit(str(model), "truth", size=parts.size)

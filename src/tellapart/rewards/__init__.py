@@ -59,6 +59,7 @@ SHIPPED: dict[str, RewardKind] = {
         "tellapart.rewards.context:ConfirmedContext",
         ("matcher",),
         judges_truth=True,
+        needs_context=True,
     ),
     "length": RewardKind(
         "minus the number of words above or below the requested length bucket, or words; 0 at best",

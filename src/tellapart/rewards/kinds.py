@@ -21,6 +21,7 @@ class RewardKind:
         needs: the parts that it is given.
         fixed: arguments that make the reward what it is, and so are not options.
         needs_references: whether training images must have human captions.
+        needs_context: whether training images must have a context.
         control: whether only studies may use it, as a control.
         judges_truth: whether its matcher decides what is true, so that one of the built-in world must have been shown to.
     """
@@ -31,6 +32,7 @@ class RewardKind:
     fixed: Mapping[str, Any] = field(default_factory=dict)
     needs_references: bool = False
     judges_truth: bool = False
+    needs_context: bool = False
     control: bool = False
 
     @staticmethod

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from PIL import Image
 
     from tellapart.listeners.clip import ClipListener
+    from tellapart.rewards.kinds import RewardKind
 
 IMAGES_KEPT = 100_000
 """Embeddings of images that are kept in memory: 512 numbers each, 200 MB."""
@@ -282,11 +283,11 @@ def _scorer(
 ) -> Scorer:
     require_known(name, REWARDS, "a reward")
     kind = REWARDS[name]
-    unknown = [need for need in kind.needs if need not in _OPENERS]
-    if unknown or len(kind.needs) > 1:
+    if not _of_model(kind) or len(kind.needs) > 1:
+        needs = [*kind.needs, *(["contexts"] if kind.needs_context else [])]
         raise UsageError(
-            f"reward {name} needs {' and '.join(kind.needs)} of a training, which another trainer does not have: choose one of "
-            f"{', '.join(key for key in REWARDS if set(REWARDS[key].needs) <= set(_OPENERS))}."
+            f"reward {name} needs {' and '.join(needs)} of a training, which another trainer does not have: choose one of "
+            f"{', '.join(key for key in REWARDS if _of_model(REWARDS[key]))}."
         )
     if kind.needs and model is None:
         raise UsageError(f"reward {name} needs a {kind.needs[0].replace('_', ' ')}: give it as model=.")
@@ -295,6 +296,11 @@ def _scorer(
     made = kind.load()(*parts, **kind.fixed, **options)
     processor = (parts[0].name, parts[0].process) if kind.needs == ("matcher",) else None
     return Scorer(name, made, known=known, process=processor, needs_references=kind.needs_references)
+
+
+def _of_model(kind: RewardKind) -> bool:
+    """Whether a reward reads nothing but captions, images, references, and models that can be opened here."""
+    return set(kind.needs) <= set(_OPENERS) and not kind.needs_context
 
 
 def _listener(model: Any, device: torch.device, opening: Mapping[str, Any]) -> KnownImages:

@@ -40,7 +40,7 @@ class Sidecars(Output):
         return path.with_suffix(self.extension)
 
     def check(self, items: Sequence[Item]) -> None:
-        """Raise unless every image has a file, a sidecar of its own, and a folder that can be written to.
+        """Raise unless every image has a file, a sidecar of its own that is not an image, and a folder that can be written to.
 
         Raises:
             UsageError: naming the image or the folder.
@@ -58,6 +58,12 @@ class Sidecars(Output):
                 raise UsageError(
                     f"{other.image.name} and {item.image.name} would share the sidecar {target}: rename one, or write "
                     "--out jsonl."
+                )
+        images = {os.path.abspath(item.path) for item in items if item.path is not None}
+        for target, item in owner.items():
+            if os.path.abspath(target) in images:
+                raise UsageError(
+                    f"the sidecar {target} of {item.image.name} would replace an image: give another --caption_extension."
                 )
         for folder in {self.place} if self.mirrored else {target.parent for target in owner}:
             if folder.is_dir() and not os.access(folder, os.W_OK):

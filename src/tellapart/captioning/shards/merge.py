@@ -7,12 +7,12 @@ import heapq
 import io
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from importlib.resources import files
 from typing import Any
 
-from tellapart.captioning.gate import LOW_MATCH, SAME_CAPTION
+from tellapart.captioning.gate import LOW_MATCH, SAME_CAPTION, SEVERITY
 from tellapart.captioning.records import UNREADABLE
 from tellapart.captioning.review import COLUMNS, FEWEST_FOR_OUTLIERS, same_limit
 from tellapart.captioning.shards.parts import LISTED, STEP, Part, badness
@@ -64,7 +64,12 @@ class Whole:
 
 
 def merged(
-    parts: Iterable[Part], failed: Mapping[str, str], *, max_same: int | None = None, min_match: float | None = None
+    parts: Iterable[Part],
+    failed: Mapping[str, str],
+    *,
+    checks: Collection[str] = SEVERITY,
+    max_same: int | None = None,
+    min_match: float | None = None,
 ) -> Whole:
     """The collection that some shards are together. Memory does not grow with the number of shards.
 
@@ -76,6 +81,7 @@ def merged(
     Args:
         parts: the review parts.
         failed: shard -> why it was given up.
+        checks: the faults that count; ``max_same`` and ``min_match`` add theirs.
         max_same: how often a caption may occur; none takes ``same_limit``.
         min_match: the match below which a caption counts as low; none takes the median less four robust standard deviations.
 
@@ -97,11 +103,13 @@ def merged(
             whole.uncounted += frequent[KEPT][1]
             counts = Counter(dict(frequent[:KEPT]))
     whole.most = same_limit(whole.captioned) if max_same is None else max_same
-    whole.same = {caption: often for caption, often in counts.most_common() if caption and often > whole.most}
+    if SAME_CAPTION in checks or max_same is not None:
+        whole.same = {caption: often for caption, often in counts.most_common() if caption and often > whole.most}
     if whole.same:
         whole.flags[SAME_CAPTION] += sum(whole.same.values())
     whole.quantiles = {share: quantile(matches, share) for share in (0.01, 0.1, 0.5, 0.9)} if matches else {}
-    whole.low = low_bin(matches) if min_match is None else min_match
+    if min_match is not None or LOW_MATCH in checks:
+        whole.low = low_bin(matches) if min_match is None else min_match
     _list_low(whole, matches, lowest)
     return whole
 

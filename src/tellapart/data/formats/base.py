@@ -260,6 +260,6 @@ def identifier(record: Any, key: str, path: Path, what: str) -> str:
     """
     value = field(record, key, path, what, (int, str))
     if isinstance(value, bool) or value == "":
-        raise UsageError(f"{path}: {key!r} of {what} is {value!r}: it must be a number or text.")
+        raise UsageError(f"{path}: {key!r} of {what} is {value!r}: it must be text or a whole number, such as 42.")
     require_unicode(str(value), path, f"{key!r} of {what}")
     return str(value)

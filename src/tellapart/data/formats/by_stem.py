@@ -38,11 +38,13 @@ class Finder:
     """
 
     def __init__(self, stems: Mapping[str, Path]) -> None:
-        self._by_id: dict[str, Path] = {}
+        named: dict[str, Path] = {}
+        others: dict[str, Path] = {}
         for stem, file in stems.items():
-            self._by_id.setdefault(Path(stem).name, file)
-        self._by_id |= stems
-        self._by_id |= {decode_id(stem): file for stem, file in stems.items()}
+            if named.setdefault(Path(stem).name, file) != file:
+                others[Path(stem).name] = file
+        whole = {**stems, **{decode_id(stem): file for stem, file in stems.items()}}
+        self._by_id, self._others = named | whole, {name: file for name, file in others.items() if name not in whole}
 
     def __contains__(self, image_id: str) -> bool:
         return image_id in self._by_id
@@ -51,10 +53,15 @@ class Finder:
         """The image of this id, or of this name in a subfolder.
 
         Raises:
-            UsageError: there is none.
+            UsageError: there is none, or several subfolders have one of this name.
         """
         if image_id not in self._by_id:
             raise UsageError(f"{path}: there is no image named {image_id!r}: give the folder that holds the images.")
+        if image_id in self._others:
+            raise UsageError(
+                f"{path}: {image_id!r} is the name of {self._by_id[image_id]} and of {self._others[image_id]}: write the folder "
+                "before the name."
+            )
         return self._by_id[image_id]
 
 

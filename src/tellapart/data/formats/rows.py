@@ -129,7 +129,9 @@ class Gathered:
         if image_id is None:
             return
         if isinstance(image_id, bool) or not isinstance(image_id, int | str) or image_id == "":
-            raise UsageError(f"{self.path}: {IMAGE_ID!r} of {where} is {image_id!r}: it must be a number or text.")
+            raise UsageError(
+                f"{self.path}: {IMAGE_ID!r} of {where} is {image_id!r}: it must be text or a whole number, such as 42."
+            )
         if self.ids.setdefault(image, str(image_id)) != str(image_id):
             raise UsageError(
                 f"{self.path}: {where} gives {image} the id {image_id!r}, but it has {self.ids[image]!r}: correct one."

@@ -139,7 +139,9 @@ def _sample(
         captions = next(((read(ending),) for ending in TEXTS if ending in members), ())
     image_id = record.get("image_id", key)
     if isinstance(image_id, bool) or not isinstance(image_id, int | str) or image_id == "":
-        raise UsageError(f"{path}: 'image_id' of {where} is {image_id!r}: it must be a number or text.")
+        raise UsageError(
+            f"{path}: 'image_id' of {where} is {image_id!r}: it must be text or a whole number, such as 42."
+        )
     (picture,) = pictures
     return Sample(str(image_id), picture.name, picture.offset_data, picture.size, captions)
 
