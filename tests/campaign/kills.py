@@ -57,8 +57,9 @@ def _stopped(ground: Ground, target: Target, chance: Random, turn: int) -> Tried
         time.sleep(wait)
         fork.send(number)
     outcome = fork.wait(LONGEST)
-    # An event may be a worker's: where all of them have been struck, the command says so.
-    codes = (*CODES[number], WRONG) if "worker processes died" in outcome.err else CODES[number]
+    # An event may be a worker's or a training's: where all of them have been struck, the command says so.
+    struck = any(said in outcome.err for said in ("worker processes died", "no training of the frontier was measured"))
+    codes = (*CODES[number], WRONG) if struck else CODES[number]
     faults = faults_of(outcome, codes)
     return what, [f"{what}: {fault}" for fault in faults]
 
