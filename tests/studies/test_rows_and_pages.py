@@ -18,7 +18,6 @@ from tellapart.sweep.trainings import option
 FILES = sorted(STUDIES.glob("*.yaml"))
 TABLE = read_study(STUDIES / "table.yaml")
 PLANNED = {
-    "nlvr": {"xe", "scst-CIDEr", "scst-CLIP+KL", "dico", "wtf_rl", "dico-truth"},
     "psst": {
         "listener_only, luo2018",
         "g_gan",
@@ -45,7 +44,7 @@ def names_in(page: str) -> set[str]:
         head = text.partition("## Where each row's point was chosen")[0].partition("## The recipe of each row")[0]
         cells = re.findall(r"^\| ([^|]+?)(?: \*)? \| [\d.]+ ± ", head, flags=re.MULTILINE)
         return {cell.partition(" (from ")[0] for cell in cells}
-    tables = text[text.index("## Test, ") :]  # what models see stands before them
+    tables = re.split(r"^## (?:Test, |Captions of )", text, maxsplit=1, flags=re.MULTILINE)[1]  # what models see is before them
     return set(re.findall(r"^\| ([^|]+) \| (?:selected|last|-) \|", tables, flags=re.MULTILINE)) - GIVEN
 
 
