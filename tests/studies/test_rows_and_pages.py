@@ -44,7 +44,8 @@ def names_in(page: str) -> set[str]:
         head = text.partition("## Where each row's point was chosen")[0].partition("## The recipe of each row")[0]
         cells = re.findall(r"^\| ([^|]+?)(?: \*)? \| [\d.]+ ± ", head, flags=re.MULTILINE)
         return {cell.partition(" (from ")[0] for cell in cells}
-    tables = re.split(r"^## (?:Test, |Captions of )", text, maxsplit=1, flags=re.MULTILINE)[1]  # what models see is before them
+    # what models see is before the tables
+    tables = re.split(r"^## (?:Test, |Captions of )", text, maxsplit=1, flags=re.MULTILINE)[1]
     return set(re.findall(r"^\| ([^|]+) \| (?:selected|last|-) \|", tables, flags=re.MULTILINE)) - GIVEN
 
 
