@@ -30,7 +30,9 @@ for rank in "01":
         os.environ |= {"RANK": rank, "LOCAL_RANK": rank}
         sys.argv = sys.argv[1:]
         runpy.run_path(sys.argv[0], run_name="__main__")
-        sys.exit()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(0)  # as tellapart's program ends: the interpreter's teardown aborts where threads of gloo are left
     children.append(child)
 code = 0
 while children and not code:

@@ -61,6 +61,7 @@ class Fork:
         user: user and group that it runs as; None keeps this process's.
         out: file for standard output in place of one in ``scratch``.
         err: file for standard error, likewise.
+        stdin: descriptor of its standard input; None gives it none.
     """
 
     def __init__(
@@ -71,6 +72,7 @@ class Fork:
         user: int | None = None,
         out: Path | None = None,
         err: Path | None = None,
+        stdin: int | None = None,
     ) -> None:
         scratch.mkdir(parents=True, exist_ok=True)
         self._out, self._err, self._began = out or scratch / "out", err or scratch / "err", time.monotonic()
@@ -81,7 +83,7 @@ class Fork:
         try:
             self.pid = os.fork()
             if self.pid == 0:
-                _live(work, self._out, self._err, user)
+                _live(work, self._out, self._err, user, stdin)
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
@@ -136,12 +138,12 @@ def _outlived(group: int) -> bool:
     return True
 
 
-def _live(work: Callable[[], int], out: Path, err: Path, user: int | None) -> NoReturn:
+def _live(work: Callable[[], int], out: Path, err: Path, user: int | None, stdin: int | None = None) -> NoReturn:
     """The life of a forked process."""
     code = 1
     try:
         os.setsid()
-        _redirect(out, err)
+        _redirect(out, err, stdin)
         for number in (signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -180,13 +182,12 @@ def _of_command(stop: KeyboardInterrupt) -> bool:
     return any(frame.f_globals.get("__name__", "").startswith("tellapart") for frame, _ in frames)
 
 
-def _redirect(out: Path, err: Path) -> None:
+def _redirect(out: Path, err: Path, stdin: int | None = None) -> None:
     for number, path in ((1, out), (2, err)):
         opened = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
         os.dup2(opened, number)
         os.close(opened)
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(nothing, 0)
+    os.dup2(os.open(os.devnull, os.O_RDONLY) if stdin is None else stdin, 0)
     sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115
     sys.stdout = open(1, "w", encoding="utf-8", errors="backslashreplace", closefd=False)  # noqa: SIM115
     sys.stderr = open(2, "w", encoding="utf-8", errors="backslashreplace", closefd=False, buffering=1)  # noqa: SIM115

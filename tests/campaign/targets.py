@@ -147,12 +147,16 @@ class _ForkedModule:
         module, arguments = command[2], command[3:]
 
         def work() -> int:
+            self.stdin.close()
             sys.argv = [module, *arguments]
             runpy.run_module(module, run_name="__main__")
             return 0
 
         place = Path(stdout.name)
-        self._fork = Fork(work, place.parent, out=place, err=place)
+        theirs, ours = os.pipe()
+        self.stdin = open(ours, "wb")  # noqa: SIM115  # closed by who waits for this process, or when this one ends
+        self._fork = Fork(work, place.parent, out=place, err=place, stdin=theirs)
+        os.close(theirs)
         self.returncode: int | None = None
 
     def poll(self) -> int | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -210,6 +211,31 @@ def test_a_command_leaves_the_process_group(monkeypatch):
     finally:
         if dist.is_initialized():
             dist.destroy_process_group()
+
+
+ENDS = """
+import atexit, sys, threading, time
+import torch.distributed
+from tellapart.cli import main
+
+class Kept:
+    def __del__(self):
+        print("taken down")
+
+sys.kept = Kept()
+atexit.register(print, "tidied")
+threading.Thread(target=lambda: (time.sleep(0.5), print("waited for"))).start()
+sys.argv = ["tellapart", *sys.argv[1:]]
+main.program()
+"""
+
+
+@pytest.mark.parametrize(("word", "code"), [("--version", 0), ("trian", 2)])
+def test_one_of_many_processes_ends_without_taking_the_interpreter_down(word, code):
+    """Else threads of process groups that live on in sharded models abort some processes whose work is done."""
+    given = os.environ | {"WORLD_SIZE": "2"}
+    ended = subprocess.run([sys.executable, "-c", ENDS, word], capture_output=True, text=True, env=given, check=False)
+    assert (ended.returncode, ended.stdout.splitlines()[-2:]) == (code, ["waited for", "tidied"])
 
 
 def test_the_program_ends_with_the_code_and_survives_a_reader_that_leaves(materials):

@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
+from filelock import FileLock, Timeout
 
 from tellapart.errors import UsageError
 from tellapart.sweep.jobs import Job, require, run_jobs
@@ -101,3 +102,32 @@ def test_an_interrupt_reaches_a_training_once(tmp_path: Path, number: int):
     os.killpg(parent.pid, number)
     assert parent.communicate(timeout=60)[0] == "interrupted\n"
     assert (tmp_path / "long" / "signals.txt").read_text() == f"{int(signal.SIGTERM)}\n"
+
+
+OUTLIVING = """
+import pathlib, sys
+from filelock import FileLock
+from tellapart.parents import end_with
+folder = pathlib.Path(sys.argv[-1])
+end_with(0, sys.stdin.buffer.read)
+with FileLock(folder / "lock"):
+    (folder / "begun").touch()
+    sum(range(10**11))  # holds the interpreter's lock, so that no thread of this process runs
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a process lives until its call returns")
+def test_a_training_ends_with_a_killed_sweep(tmp_path: Path):
+    """Otherwise it goes on, unseen, and holds the lock of its folder against the sweep that is started again."""
+    (tmp_path / "toy_worker.py").write_text(OUTLIVING)
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])}
+    parent = subprocess.Popen([sys.executable, "-c", PARENT], cwd=tmp_path, env=environment)
+    while not (tmp_path / "long" / "begun").exists() and parent.poll() is None:
+        time.sleep(0.05)
+    lock = FileLock(tmp_path / "long" / "lock", timeout=0)
+    with pytest.raises(Timeout):
+        lock.acquire()
+    parent.kill()
+    parent.wait()
+    with lock.acquire(timeout=20):
+        pass

@@ -13,6 +13,8 @@ from multiprocessing.context import ForkServerContext, SpawnContext
 from multiprocessing.process import BaseProcess
 from typing import Any
 
+from tellapart.parents import end_with
+
 _PATIENCE = 10.0  # seconds that workers have to end
 
 
@@ -91,23 +93,7 @@ def _begin(environment: dict[str, str], work: Callable[..., None], orders: tuple
 
 
 def _end_with_parent() -> None:
-    """End with the main process, in whatever way that ends, and at once.
-
-    A thread alone would have to wait for calls that hold the interpreter's lock, such as the loading of a large model. So on
-    Linux the kernel sends SIGIO, which ends a process, when the main process's end of a pipe is closed.
-    """
     parent = multiprocessing.parent_process()
-    if parent is None:
-        return
-    sentinel = parent.sentinel
-    if sys.platform == "linux":
-        import fcntl
-
-        fcntl.fcntl(sentinel, fcntl.F_SETOWN, os.getpid())
-        fcntl.fcntl(sentinel, fcntl.F_SETFL, fcntl.fcntl(sentinel, fcntl.F_GETFL) | os.O_ASYNC)
-
-    def watch() -> None:
-        wait([sentinel])
-        os._exit(1)
-
-    threading.Thread(target=watch, daemon=True).start()  # also for a main process that has ended before
+    if parent is not None:
+        sentinel = parent.sentinel
+        end_with(sentinel, lambda: wait([sentinel]))

@@ -9,6 +9,7 @@ from pathlib import Path
 from tellapart.cli.console import note
 from tellapart.cli.main import BAD_USAGE, INTERRUPTED, explain, plain_warnings, told_remarks
 from tellapart.errors import UsageError
+from tellapart.parents import end_with
 from tellapart.sweep.tasks import carry_out
 
 
@@ -17,7 +18,10 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("asked", type=Path, help="what to do, a file within the folder")
     parser.add_argument("--output_dir", type=Path, required=True)
+    parser.add_argument("--end_with_stdin", action="store_true", help="end when the pipe of standard input is closed")
     options = parser.parse_args(argv)
+    if options.end_with_stdin:
+        end_with(0, sys.stdin.buffer.read)
     try:
         with plain_warnings(), told_remarks():
             carry_out(options.output_dir, options.output_dir / options.asked)

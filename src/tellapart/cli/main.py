@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import _thread
+import atexit
 import errno
 import logging
 import os
@@ -12,7 +13,7 @@ import threading
 import time
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import NoReturn
 
 from tellapart import __version__
@@ -73,7 +74,25 @@ def program() -> NoReturn:
         code = INTERRUPTED
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # not where a shell has had it ignored
         signal.signal(signal.SIGINT, signal.SIG_DFL)
+    if "torch.distributed" in sys.modules and "WORLD_SIZE" in os.environ:
+        end_at_once(code)
     sys.exit(code)
+
+
+def end_at_once(code: int) -> NoReturn:
+    """End this process without the interpreter's teardown, after all that others have asked to be done at the end.
+
+    What is trained in shards keeps gloo's threads beyond the end of their process group, and a process that has done its work
+    now and then aborts while it takes them down ("terminate called without an active exception").
+    """
+    for thread in threading.enumerate():
+        if not thread.daemon and thread is not threading.current_thread():
+            thread.join()
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):  # closed, or its reader has gone
+            stream.flush()
+    os._exit(code)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -118,10 +137,7 @@ def quiet_libraries() -> None:
 
 
 def leave_process_group() -> None:
-    """End what torchrun's processes share, if this is one of them.
-
-    Its threads would else still run while the interpreter ends, which now and then aborts a process whose work is done.
-    """
+    """End what torchrun's processes share, if this is one of them."""
     distributed = sys.modules.get("torch.distributed")
     if distributed is not None and distributed.is_available() and distributed.is_initialized():
         distributed.destroy_process_group()

@@ -46,14 +46,17 @@ class Job:
         return all((self.folder / marker).exists() for marker in self.markers)
 
     def start(self) -> subprocess.Popen[bytes]:
-        """Launch it on one thread; what it says goes to ``folder/log.txt``."""
+        """Launch it on one thread; what it says goes to ``folder/log.txt``.
+
+        Its standard input is a pipe that is closed when this process ends.
+        """
         self.folder.mkdir(parents=True, exist_ok=True)
         command = [sys.executable, "-m", self.module, *self.arguments, "--output_dir", str(self.folder)]
         environment = os.environ | {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
         with open(self.folder / "log.txt", "ab") as log:
             # in a group of its own: Ctrl-C reaches it once, through run_jobs, and a second signal would cost its checkpoint
             return subprocess.Popen(  # noqa: S603  # this program
-                command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, env=environment, process_group=0
+                command, stdout=log, stderr=log, stdin=subprocess.PIPE, env=environment, process_group=0
             )
 
     def position(self) -> int:
@@ -99,7 +102,7 @@ def run_jobs(jobs: Sequence[Job], description: str, *, workers: int = 2) -> list
                 shown.note(", ".join(job.name for job in running))
                 time.sleep(POLL_SECONDS)
                 for job in [job for job, process in running.items() if process.poll() is not None]:
-                    if running.pop(job).returncode or not job.done():
+                    if _closed(running.pop(job)) or not job.done():
                         failed.append(job)
                 now = sum(job.position() for job in jobs)
                 shown.advance(now - position)
@@ -108,9 +111,17 @@ def run_jobs(jobs: Sequence[Job], description: str, *, workers: int = 2) -> list
             for process in running.values():
                 process.terminate()
             for process in running.values():
-                process.wait()
+                _closed(process)
         shown.note("")
     return failed
+
+
+def _closed(process: subprocess.Popen[bytes]) -> int:
+    """The exit code of a process, once it has ended; its pipe is closed after it."""
+    code = process.wait()
+    if process.stdin is not None:
+        process.stdin.close()
+    return code
 
 
 @contextmanager

@@ -85,7 +85,7 @@ class Task:
         markers = [f"{place}/{DONE_FILE}" for place in self.measures] or [TRAINED_FILE]
         if self.times:
             markers = [SECONDS_FILE]
-        return Job(self.name, JOB_MODULE, (ASKED_FILE,), self.folder, self.steps, tuple(markers))
+        return Job(self.name, JOB_MODULE, (ASKED_FILE, "--end_with_stdin"), self.folder, self.steps, tuple(markers))
 
     def done(self) -> bool:
         """Whether all of it is."""

@@ -24,6 +24,7 @@ from typing import Any
 from tellapart.errors import UsageError
 from tellapart.files import cache_dir, first_folder, write_json
 from tellapart.locks import in_turn
+from tellapart.parents import end_with
 from tellapart.progress import bar
 from tellapart.world import spec
 from tellapart.world.schedules import ALIASES, SEEDED, STAGES, Stage
@@ -183,9 +184,15 @@ def _beside(names: Sequence[str], size: str) -> Iterator[None]:
         return
     what = " and ".join(missing)
     command = [sys.executable, "-m", __spec__.name, "--size", size, "--stage", *missing]
+    theirs, ours = os.pipe()  # closed when this process ends; Popen's own would be closed by communicate
     process = subprocess.Popen(  # noqa: S603  # this program
-        command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"}
+        [*command, "--end_with_stdin"],
+        stdin=theirs,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
     )
+    os.close(theirs)
     try:
         yield
         with bar(f"waiting for {what}", None):
@@ -196,14 +203,18 @@ def _beside(names: Sequence[str], size: str) -> Iterator[None]:
     finally:
         process.terminate()
         process.wait()
+        os.close(ours)
 
 
 def main(argv: list[str] | None = None) -> None:
     """Build all stages, or some."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--size", choices=tuple(spec.SPLIT_SIZES), default="full")
+    parser.add_argument("--end_with_stdin", action="store_true", help="end when the pipe of standard input is closed")
     parser.add_argument("--stage", nargs="+", help="these instead of all, such as world/judge or world/xe-seed1")
     options = parser.parse_args(argv)
+    if options.end_with_stdin:
+        end_with(0, sys.stdin.buffer.read)
     signal.signal(
         signal.SIGTERM, lambda *_: sys.exit(143)
     )  # an exit cleans up what is half built, the signal's own does not
