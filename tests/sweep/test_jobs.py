@@ -109,11 +109,19 @@ import pathlib, sys
 from filelock import FileLock
 from tellapart.parents import end_with
 folder = pathlib.Path(sys.argv[-1])
-end_with(0, sys.stdin.buffer.read)
+end_with(0)
 with FileLock(folder / "lock"):
     (folder / "begun").touch()
     sum(range(10**11))  # holds the interpreter's lock, so that no thread of this process runs
 """
+
+
+def test_a_training_that_watches_its_parent_ends_as_others_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    (tmp_path / "toy_worker.py").write_text(f"from tellapart.parents import end_with\nend_with(0)\n{WORKER}")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
+    job = Job("watching", "toy_worker", (), tmp_path / "out", 3)
+    assert run_jobs([job], "toys") == []
+    assert (job.folder / "log.txt").read_text() == ""
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a process lives until its call returns")

@@ -21,7 +21,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--end_with_stdin", action="store_true", help="end when the pipe of standard input is closed")
     options = parser.parse_args(argv)
     if options.end_with_stdin:
-        end_with(0, sys.stdin.buffer.read)
+        end_with(0)
     try:
         with plain_warnings(), told_remarks():
             carry_out(options.output_dir, options.output_dir / options.asked)

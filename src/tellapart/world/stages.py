@@ -214,7 +214,7 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--stage", nargs="+", help="these instead of all, such as world/judge or world/xe-seed1")
     options = parser.parse_args(argv)
     if options.end_with_stdin:
-        end_with(0, sys.stdin.buffer.read)
+        end_with(0)
     signal.signal(
         signal.SIGTERM, lambda *_: sys.exit(143)
     )  # an exit cleans up what is half built, the signal's own does not
