@@ -29,6 +29,7 @@ from tellapart.evaluation.results import EvaluationResult
 parser = argparse.ArgumentParser()
 parser.add_argument("asked")
 parser.add_argument("--output_dir", type=pathlib.Path)
+parser.add_argument("--end_with_stdin", action="store_true")
 options = parser.parse_args()
 with open(options.output_dir / "starts.txt", "a") as file:
     file.write("started\\n")
