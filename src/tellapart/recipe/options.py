@@ -14,6 +14,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from textwrap import TextWrapper
 from types import UnionType
@@ -89,45 +90,44 @@ def options_of(target: Any, *, skip: Sequence[str] = ()) -> dict[str, Option]:
         target: a dataclass, whose fields are the options, or a callable, whose keyword-only arguments are.
         skip: arguments that are given otherwise.
     """
-    # Fields that a dataclass inherits are documented where they are declared.
-    kinds = reversed(target.__mro__) if dataclasses.is_dataclass(target) and isinstance(target, type) else (target,)
-    parsed = [parse_docstring(inspect.getdoc(kind) or "", _STYLE) for kind in kinds if kind is not object]
-    told = {part.arg_name: part.description for docstring in parsed for part in docstring.params}
-    found = _fields(target) if dataclasses.is_dataclass(target) else _arguments(target)
-    return {
-        name: Option(name, kind, default, " ".join((told.get(name) or "").replace("``", "").split()))
-        for name, kind, default in found(skip)
-    }
+    told = _told(target)
+    found = _fields if dataclasses.is_dataclass(target) else _arguments
+    return {name: Option(name, kind, default, told.get(name, "")) for name, kind, default in found(target, tuple(skip))}
 
 
 _STYLE = DocstringStyle.GOOGLE
 
 
-def _fields(target: Any) -> Callable[[Sequence[str]], Iterator[tuple[str, Any, Any]]]:
-    def found(skip: Sequence[str]) -> Iterator[tuple[str, Any, Any]]:
-        hints = typing.get_type_hints(target)
-        for field in dataclasses.fields(target):
-            if field.init and field.name not in skip:
-                made = field.default_factory
-                default = field.default if made is dataclasses.MISSING else made()
-                yield field.name, hints[field.name], REQUIRED if default is dataclasses.MISSING else default
-
-    return found
+@cache
+def _told(target: Any) -> Mapping[str, str]:
+    """What the docstring says of each argument. Fields that a dataclass inherits are documented where they are declared."""
+    kinds = reversed(target.__mro__) if dataclasses.is_dataclass(target) and isinstance(target, type) else (target,)
+    parsed = [parse_docstring(inspect.getdoc(kind) or "", _STYLE) for kind in kinds if kind is not object]
+    told = {part.arg_name: part.description or "" for docstring in parsed for part in docstring.params}
+    return {name: " ".join(text.replace("``", "").split()) for name, text in told.items()}
 
 
-def _arguments(target: Any) -> Callable[[Sequence[str]], Iterator[tuple[str, Any, Any]]]:
+def _fields(target: Any, skip: tuple[str, ...]) -> Iterator[tuple[str, Any, Any]]:
+    hints = typing.get_type_hints(target)
+    for field in dataclasses.fields(target):
+        if field.init and field.name not in skip:
+            made = field.default_factory
+            default = field.default if made is dataclasses.MISSING else made()
+            yield field.name, hints[field.name], REQUIRED if default is dataclasses.MISSING else default
+
+
+@cache
+def _arguments(target: Any, skip: tuple[str, ...]) -> Sequence[tuple[str, Any, Any]]:
     function: Any = vars(target).get("__init__", target.__init__) if isinstance(target, type) else target  # type: ignore[misc]
-
-    def found(skip: Sequence[str]) -> Iterator[tuple[str, Any, Any]]:
-        for name, parameter in inspect.signature(function).parameters.items():
-            if parameter.kind is not parameter.KEYWORD_ONLY or name in skip:
-                continue
-            # One by one: the arguments that are skipped may have types that are imported for checking only.
-            kind = parameter.annotation
-            if isinstance(kind, str):
-                kind = _evaluated(kind, name, function)
-            yield name, Any if kind is REQUIRED else kind, parameter.default
-
+    found = []
+    for name, parameter in inspect.signature(function).parameters.items():
+        if parameter.kind is not parameter.KEYWORD_ONLY or name in skip:
+            continue
+        # One by one: the arguments that are skipped may have types that are imported for checking only.
+        kind = parameter.annotation
+        if isinstance(kind, str):
+            kind = _evaluated(kind, name, function)
+        found.append((name, Any if kind is REQUIRED else kind, parameter.default))
     return found
 
 
