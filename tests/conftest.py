@@ -73,6 +73,14 @@ def private_cache(tmp_path_factory: pytest.TempPathFactory):
         os.environ["TELLAPART_CACHE"] = before
 
 
+@pytest.fixture(scope="session", autouse=True)
+def files_are_left_to_the_system():
+    """Waiting until files are on the disk takes a tenth of a training's time here; no test cuts the power."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda opened: None)
+        yield
+
+
 @pytest.fixture(autouse=True)
 def same_random_numbers():
     """What a test draws does not depend on the tests before it."""
