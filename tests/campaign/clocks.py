@@ -11,7 +11,7 @@ from .ground import LONGEST, Ground
 from .strikes import signalling
 from .targets import TARGETS, Place
 from .tries import Attack, Kind, Room, Tried
-from .verdict import DONE, WRONG, faults_of
+from .verdict import DONE, WRONG, faults_of, struck
 
 HOUR, YEAR = 3600.0, 365 * 86400.0
 
@@ -36,7 +36,7 @@ def begin(room: Room) -> Attack:
                 each()
 
         outcome = ground.struck(target.run, at, strike).wait(LONGEST)
-        faults = faults_of(outcome, (-signal.SIGKILL,) if killed else (DONE,))
+        faults = faults_of(outcome, struck(outcome, (-signal.SIGKILL,)) if killed else (DONE,))
         shift(ground.place.folder, jumps[1])
 
         def resumed(place: Place) -> int:

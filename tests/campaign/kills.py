@@ -10,7 +10,7 @@ from .ground import LONGEST, Ground
 from .strikes import signalling
 from .targets import TARGETS, Target
 from .tries import Attack, Kind, Room, Tried
-from .verdict import DONE, INTERRUPTED, WRONG, faults_of
+from .verdict import DONE, INTERRUPTED, WRONG, faults_of, struck
 
 SIGNALS = {signal.SIGKILL: 0.6, signal.SIGINT: 0.2, signal.SIGTERM: 0.2}
 CODES = {
@@ -57,10 +57,7 @@ def _stopped(ground: Ground, target: Target, chance: Random, turn: int) -> Tried
         time.sleep(wait)
         fork.send(number)
     outcome = fork.wait(LONGEST)
-    # An event may be a worker's or a training's: where all of them have been struck, the command says so.
-    struck = any(said in outcome.err for said in ("worker processes died", "no training of the frontier was measured"))
-    codes = (*CODES[number], WRONG) if struck else CODES[number]
-    faults = faults_of(outcome, codes)
+    faults = faults_of(outcome, struck(outcome, CODES[number]))
     return what, [f"{what}: {fault}" for fault in faults]
 
 

@@ -23,6 +23,19 @@ _TEMPORARY = re.compile(
 DONE, WRONG, INTERRUPTED = 0, 2, 130
 
 
+_STRUCK = {
+    "worker processes died": WRONG,
+    "no training of the frontier was measured": WRONG,
+    "of the trainings failed": 1,
+}
+"""What a command says, and its exit code, where not itself but processes that it had started were struck."""
+
+
+def struck(outcome: Outcome, codes: tuple[int, ...]) -> tuple[int, ...]:
+    """Exit codes of a command that was struck at an event: an event may be a worker's or a training's."""
+    return (*codes, *(code for said, code in _STRUCK.items() if said in outcome.err))
+
+
 def faults_of(outcome: Outcome, codes: tuple[int, ...] = (DONE, WRONG), *, says: str = "error: ") -> list[str]:
     """What is wrong with how a command ended and what it said.
 
