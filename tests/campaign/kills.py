@@ -10,7 +10,7 @@ from .ground import LONGEST, Ground
 from .strikes import signalling
 from .targets import TARGETS, Target
 from .tries import Attack, Kind, Room, Tried
-from .verdict import DONE, INTERRUPTED, WRONG, faults_of, struck
+from .verdict import DONE, INTERRUPTED, faults_of, struck
 
 SIGNALS = {signal.SIGKILL: 0.6, signal.SIGINT: 0.2, signal.SIGTERM: 0.2}
 CODES = {

@@ -238,7 +238,7 @@ def test_shards_and_replicas_resume_each_other_or_say_why_not(two, both, models,
     assert alone[-1]["loss"] == pytest.approx(whole[-1]["loss"], rel=1e-5)
 
 
-@pytest.mark.nightly  # it takes 25 seconds; the family above is tried on every change, and what shards take of each by test_sharding_recipes.py
+@pytest.mark.nightly  # it takes 25 seconds; one family is tried on every change, above
 @pytest.mark.slow
 def test_other_families_in_shards_train_as_one(models, tmp_path):
     for case in MATRIX:
