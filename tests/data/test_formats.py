@@ -185,7 +185,9 @@ def test_tables(photos, tmp_path):
     assert load(piped).references == {"b.png": [" A man .", " x"]}
     kaggle = write(tmp_path / "captions.txt", "image,caption\na.png,A child .\n")
     assert load(kaggle).references == {"a.png": ["A child ."]}
-    with pytest.raises(UsageError, match=r"no column any of file_name, .*, only a, b: give image_column"):
+    with pytest.raises(
+        UsageError, match=r"none of the columns file_name, .* and \d+ more, only a, b: give image_column"
+    ):
         load(write(tmp_path / "x.csv", "a,b\n1,2\n"))
     with pytest.raises(UsageError, match="no column 'words', only title, filepath: name one of these"):
         load(tsv, caption_column="words")
@@ -195,6 +197,16 @@ def test_tables(photos, tmp_path):
         load(write(tmp_path / "x.csv", "filepath,title\n"))
     with pytest.raises(UsageError, match="line 2: 'filepath' is empty"):
         load(write(tmp_path / "x.csv", 'filepath,title\n"",x\n'))
+
+
+def test_a_table_with_many_and_long_columns_is_refused_in_a_short_sentence(tmp_path):
+    columns = ["chosen", "rejected", "x" * 4000, *(f"c{n}" for n in range(1000))]
+    file = write(tmp_path / "x.csv", f"{','.join(columns)}\n{','.join('1' for _ in columns)}\n")
+    with pytest.raises(UsageError) as caught:
+        load(file)
+    said = str(caught.value).replace(str(file), "")
+    assert len(said) < 240
+    assert "only chosen, rejected, 'xxxxxxxxx...xxxxxxxxx', c0, c1, c2 and 997 more: give image_column" in said
 
 
 @pytest.mark.parametrize("name", ["results_20130124.token", "Flickr8k.token.txt", "tokens.txt"])

@@ -69,7 +69,7 @@ def test_a_table_of_paths_needs_no_captions(kind, photos, tmp_path):
     assert not any(data.references.values())
     assert load_dataset(table, id_column="sku").ids == ["A-2", "A-0", "A-3"]
     assert load_dataset(table, image_column="image_path", caption_column="sku").references["photos/0 x.png"] == ["A-0"]
-    with pytest.raises(UsageError, match=r"no column any of text, caption, .*: give caption_column"):
+    with pytest.raises(UsageError, match=r"none of the columns text, caption, .*: give caption_column"):
         load_references(table)
     with pytest.raises(UsageError, match="no column 'id', only image_path, price, sku: name one of these"):
         load_dataset(table, id_column="id")

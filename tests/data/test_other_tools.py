@@ -90,7 +90,7 @@ def test_a_row_a_caption_and_paths_of_images(tmp_path):
     picture(tmp_path / "data" / "a.png")
     path = made(tmp_path, file_name=["a.png"] * 2, image_id=[5, 5], caption=["x", "y"])
     assert load_dataset(path, split="train").references == {"5": ["x", "y"]}
-    with pytest.raises(UsageError, match="no column any of"):
+    with pytest.raises(UsageError, match="none of the columns"):
         load_dataset(made(tmp_path, words=["x"]), split="train")
 
 

@@ -3,6 +3,7 @@
 import json
 import logging
 import shutil
+from pathlib import Path
 
 import pytest
 import torch
@@ -12,6 +13,7 @@ from tellapart.errors import UsageError
 from tellapart.evaluation.alarms import find_alarms
 from tellapart.evaluation.report.runs import read_curves
 from tellapart.training.checkpoint import NonFiniteError
+from tellapart.training.doctor import refuse
 from tellapart.training.loop import train
 from tellapart.types import StepOutput
 
@@ -171,6 +173,16 @@ def test_a_step_that_is_not_finite_is_a_verdict_of_the_log(tmp_path):
     (alarm,) = find_alarms(read_curves(tmp_path / "metrics.jsonl"))
     assert (alarm.rule, alarm.step) == ("non finite", 3)
     assert "lower learning_rate or turn bf16 off" in alarm.text
+
+
+def test_a_step_with_many_figures_is_refused_in_a_short_sentence(tmp_path):
+    figures = {f"rewards/clip_s of {n}": 1.1753 for n in range(9)} | {
+        "loss": float("nan"),
+        "grad_norm/captioner": float("nan"),
+    }
+    said = str(refuse(5, figures, ["a"], Path("/a/folder/of/sixty/characters/in/a/home/of/somebody/run"), writes=False))
+    assert "(loss nan, grad_norm/captioner nan, rewards/clip_s of 0 1.175)" in said
+    assert len(said) <= 300
 
 
 class Poisoned(Toy):

@@ -95,7 +95,7 @@ class Doctor:
         return self._examination.state()
 
 
-MOST_TOLD = 6
+MOST_TOLD = 3
 """Figures that the sentence about a step that is not finite quotes."""
 
 
@@ -125,6 +125,6 @@ def refuse(
         else "look at these images, lower learning_rate or turn bf16 off"
     )
     return NonFiniteError(
-        f"step {step} is not finite ({told}): its image ids are in {path}, no weights of it were written; "
+        f"step {step} is not finite ({told}): its image ids are in {path}, no weights were written; "
         f"{remedy}, and resume from the last checkpoint."
     )

@@ -10,7 +10,7 @@ from typing import Any
 
 from tellapart.data.captions import parse_json, read_text, texts
 from tellapart.data.dataset import Example
-from tellapart.errors import UsageError
+from tellapart.errors import UsageError, quoted
 from tellapart.files import write_text
 
 IMAGE_ID = "image_id"
@@ -45,12 +45,20 @@ def choose_column(columns: Iterable[str], wanted: str | None, known: Sequence[st
     there = list(columns)
     chosen = find_column(there, known) if wanted is None else wanted
     if chosen is None:
-        raise UsageError(
-            f"{path} has no column any of {', '.join(known)}, only {', '.join(map(str, there))}: give {option}."
-        )
+        raise UsageError(f"{path} has none of the columns {_listed(known)}, only {_listed(there)}: give {option}.")
     if chosen not in there:
-        raise UsageError(f"{path} has no column {wanted!r}, only {', '.join(map(str, there))}: name one of these.")
+        raise UsageError(f"{path} has no column {quoted(chosen)}, only {_listed(there)}: name one of these.")
     return chosen
+
+
+_MOST_LISTED = 6
+
+
+def _listed(columns: Sequence[str]) -> str:
+    """Names of columns for a message; a table may have thousands."""
+    shown = [name if len(name) <= 20 else quoted(name) for name in map(str, columns[:_MOST_LISTED])]
+    more = len(columns) - len(shown)
+    return ", ".join(shown) + (f" and {more} more" if more else "")
 
 
 def choose_captions(columns: Iterable[str], wanted: str | None, path: Path, *, needed: bool) -> str | None:
