@@ -1,5 +1,6 @@
 """Pushing: what a stand-in for the hub is asked, and a sentence for everything that the hub can answer."""
 
+import shutil
 from types import SimpleNamespace
 
 import pytest
@@ -73,6 +74,15 @@ def test_the_hubs_own_client_without_a_network(captioner, monkeypatch):
     with pytest.raises(UsageError, match="the Hugging Face hub cannot be reached to push me/mine"):
         push(captioner, "me/mine", card="", api=api)
     assert not (captioner / "README.md").exists()
+
+
+def test_a_captioner_that_is_removed_meanwhile_is_not_taken_for_pushed(captioner):
+    class Removing(Hub):
+        def create_repo(self, **options):
+            shutil.rmtree(captioner)
+
+    with pytest.raises(UsageError, match=r"files of .* were removed while it was pushed"):
+        push(captioner, "me/mine", card="A card.", api=Removing())
 
 
 def test_names_and_folders_are_checked_before_the_hub_is_asked(captioner, tmp_path):

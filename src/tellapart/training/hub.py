@@ -29,13 +29,15 @@ def push(captioner: Path, name: str, *, card: str, private: bool = False, api: H
         api: connection to the hub; default: the logged-in user's.
 
     Raises:
-        UsageError: the name cannot be used, no one is logged in, the hub cannot be reached, or it refuses.
+        UsageError: the name cannot be used, no one is logged in, the hub cannot be reached, or it refuses; or files of the
+            captioner were removed meanwhile.
     """
     from huggingface_hub import HfApi
 
     check_name(name, "the repository")
     if not captioner.is_dir():
         raise UsageError(f"{captioner} does not exist: train a captioner first.")
+    files = [path for path in captioner.iterdir() if path.name[0] != "."]
     connection = HfApi() if api is None else api
     with hub_errors(name):
         connection.create_repo(repo_id=name, private=private, exist_ok=True)
@@ -46,6 +48,12 @@ def push(captioner: Path, name: str, *, card: str, private: bool = False, api: H
             folder_path=captioner,
             commit_message="Captioner and model card, by tellapart",
             ignore_patterns=[".*"],  # what a killed process may have left half-written
+        )
+    gone = [path.name for path in files if not path.exists()]
+    if gone:
+        raise UsageError(
+            f"{len(gone)} files of {captioner} were removed while it was pushed, such as {gone[0]}, so {name} may lack them: "
+            "restore them, and push again."
         )
     return str(getattr(done, "commit_url", None) or done)
 
