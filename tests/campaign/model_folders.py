@@ -6,6 +6,7 @@ import json
 import os
 import pickle
 import shutil
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -142,7 +143,10 @@ def _plant_code(folder: Path, canary: str) -> None:
     code = f"import os\nos.mkdir({canary!r})\n"
     for path in [path for path in folder.rglob("*config*.json") if path.is_file()]:
         (path.parent / "planted.py").write_text(code)
-        content = json.loads(path.read_text() or "{}") if path.stat().st_size < 10**6 else {}
+        content = {}
+        if path.stat().st_size < 10**6:
+            with suppress(ValueError):  # an earlier change may have broken it
+                content = json.loads(path.read_text())
         if isinstance(content, dict):
             names = (
                 "AutoConfig",
