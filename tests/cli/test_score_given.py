@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tellapart.cli.main import main
+from tellapart.evaluation.matching import Matched
 from tellapart.metrics.coco import coco_metrics
 
 REFERENCES = {
@@ -209,7 +210,7 @@ def test_ids_that_do_not_fit_are_listed_and_may_be_left_out(tmp_path, capsys):
     assert run(*words) == 2
     said = capsys.readouterr().err
     assert "2 images without a caption ('42', '30')" in said
-    assert "1 image with captions but not in the references ('99')" in said
+    assert "1 image not in the references ('99')" in said
     assert "1 image captioned more than once ('1')" in said
     assert said.count("\n") == 1
     listed = json.loads((tmp_path / "scored" / "ids.json").read_text())
@@ -330,3 +331,10 @@ def test_document_frequencies_from_a_file(tmp_path, capsys):
     assert told["metrics"]["CIDEr"] == pytest.approx(expected["CIDEr"])
     assert told["metrics"]["CIDEr"] != pytest.approx(own["CIDEr"])
     assert "document frequencies from df.npz (24 images)" in told["protocol"]["line"]
+
+
+def test_the_sentence_about_what_does_not_fit_stays_short():
+    ids = ["a_picture_with_a_very_long_name_of_its_own.png" + str(n) for n in range(9)]
+    one, three = Matched({}, False, ids, [], [], []), Matched({}, False, ids, ids, ids, [])
+    assert (one.misfit().count("'a_picture"), three.misfit().count("'a_picture")) == (4, 3)
+    assert len(three.misfit()) < 200

@@ -55,18 +55,31 @@ class Matched:
         }
 
     def misfit(self) -> str:
-        """The mismatches, with numbers and the first ids of each kind."""
+        """The mismatches, with numbers and the first ids of each kind, of fewer where there are several kinds."""
         kinds = {
             "without a caption": self.missing,
-            "with captions but not in the references": self.extra,
+            "not in the references": self.extra,
             "captioned more than once": self.duplicates,
             "without references": self.bare,
         }
+        found = {kind: ids for kind, ids in kinds.items() if ids}
         return " and ".join(
-            f"{count_of(len(ids), 'image')} {kind} ({', '.join(map(quoted, ids[:SHOWN]))}{', ...' * (len(ids) > SHOWN)})"
-            for kind, ids in kinds.items()
-            if ids
+            f"{count_of(len(ids), 'image')} {kind} ({_first(ids, _ROOM // len(found))})" for kind, ids in found.items()
         )
+
+
+_ROOM = 100
+"""Characters that the ids of a sentence may take, about."""
+
+
+def _first(ids: Sequence[str], room: int) -> str:
+    """The first ids, as many as have room, but one at least."""
+    shown = [quoted(ids[0])]
+    for name in map(quoted, ids[1:SHOWN]):
+        if len(", ".join([*shown, name])) > room:
+            break
+        shown.append(name)
+    return ", ".join(shown) + ", ..." * (len(ids) > len(shown))
 
 
 def count_of(number: int, what: str) -> str:
