@@ -245,17 +245,6 @@ def test_a_shard_whose_file_was_cut_is_captioned_again(change, where, shards, tm
     assert len(list(output.parts())) == len(folder.names("review")) == 2
 
 
-def test_review_parts_of_before_count(shards, output):
-    """They did not tell the bytes of their shard."""
-    caption_shards(shards[:1], build_opening, output, shard_job(), silent)
-    (part,) = output.folder.names("review")
-    old = ".".join([*part.split(".")[:-2], "json"])
-    output.folder.write(f"review/{old}", output.folder.read(f"review/{part}"))
-    output.folder.remove(f"review/{part}")
-    assert (output.done(), output.is_done("00000.tar"), len(list(output.parts()))) == ({"00000.tar"}, True, 1)
-    assert ShardFolder.begin(output.folder, {**SETTINGS, "seed": 1}, overwrite=True).done() == set()
-
-
 @pytest.mark.parametrize("where", ["here", "memory"])
 def test_a_damaged_shard_is_captioned_again_once_it_is_repaired(where, tmp_path, memory):
     base = str(tmp_path) if where == "here" else "memory://bucket"

@@ -80,7 +80,7 @@ def _head(study: Study) -> str:
 {file.introduction}
 
 {_budget(study)} Points are tried with seed {study.seeds[0]} and chosen on **val** by the metric that selects a training's
-checkpoints; the chosen point is trained with seeds {_seeds(study)}, mean ± standard deviation.{others} A seed redraws
+checkpoints; the chosen point is trained with seeds {_seeds(study)} (mean ± standard deviation).{others} A seed redraws
 {starts} and the post-training; world, listeners and judge stay fixed. *selected* is the checkpoint that the recipe's rule
 selects on val, *last* the last step. The first tables are on **test**. CIDEr and BLEU are printed times 100, words are
 counted, everything else is in percent."""
@@ -93,7 +93,7 @@ def _seeds(study: Study) -> str:
         if row.seeds and row.seeds != study.seeds:
             others.setdefault(", ".join(map(str, row.seeds)), []).append(f"`{name}`")
     shown = ", ".join(map(str, study.seeds))
-    return shown + "".join(f" (rows {', '.join(names)}: {seeds})" for seeds, names in others.items())
+    return shown + "".join(f"; rows {', '.join(names)} with {seeds}" for seeds, names in others.items())
 
 
 def _budget(study: Study) -> str:

@@ -92,17 +92,17 @@ class ShardFolder:
         """Where the review part of a shard of some bytes is."""
         return f"{REVIEW}/{shard}.{self.digest}.{size}.json"
 
-    def _part_of(self, name: str) -> tuple[str, int | None] | None:
-        """The shard that a review part of these settings is of, and its bytes; parts of before do not tell these."""
-        found = re.fullmatch(rf"(.+)\.{self.digest}(?:\.(\d+))?\.json", name)
-        return None if found is None else (found[1], int(found[2]) if found[2] else None)
+    def _part_of(self, name: str) -> tuple[str, int] | None:
+        """The shard that a review part of these settings is of, and its bytes."""
+        found = re.fullmatch(rf"(.+)\.{self.digest}\.(\d+)\.json", name)
+        return None if found is None else (found[1], int(found[2]))
 
     def _done(self) -> dict[str, str]:
         """Shard -> its review part, of the shards that are done: two listings."""
         names = sorted(self.folder.names(REVIEW))
         sizes = self.folder.sizes()
         parts = [(name, part) for name in names if (part := self._part_of(name)) is not None and part[0] in sizes]
-        return {shard: f"{REVIEW}/{name}" for name, (shard, size) in parts if size in (None, sizes[shard])}
+        return {shard: f"{REVIEW}/{name}" for name, (shard, size) in parts if size == sizes[shard]}
 
     def done(self) -> set[str]:
         """The shards that are done: two listings."""
@@ -113,8 +113,7 @@ class ShardFolder:
         local = self.folder.local
         if local is None or not (local / shard).is_file():
             return False
-        parts = (self.part_name(shard, (local / shard).stat().st_size), f"{REVIEW}/{shard}.{self.digest}.json")
-        return any((local / part).is_file() for part in parts)
+        return (local / self.part_name(shard, (local / shard).stat().st_size)).is_file()
 
     def reopen_repaired(self, sources: Mapping[str, str]) -> None:
         """Have shards whose input was damaged count as not done, where the input has changed since.
@@ -167,7 +166,7 @@ class ShardFolder:
         if self.folder.local is not None:
             remove_half_written(self.folder.local, {shard})
             hidden = (name[1:].rpartition(".")[0] for name in self.folder.names(REVIEW) if name.startswith("."))
-            parts = {name for name in hidden if (self._part_of(name) or ("", None))[0] == shard}
+            parts = {name for name in hidden if (self._part_of(name) or ("", 0))[0] == shard}
             remove_half_written(self.folder.local / REVIEW, {f"{shard}{_FAILED}", f"{shard}{_DAMAGED}"} | parts)
         with self.folder.writing(shard) as temporary:
             yield temporary

@@ -73,7 +73,7 @@ def version_of(address: str) -> str:
 
     Raises:
         UsageError: a store cannot be asked.
-        OSError: there is no such file.
+        OSError: the file does not exist.
     """
     if scheme_of(address) is None:
         about = Path(address).stat()
