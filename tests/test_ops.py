@@ -73,7 +73,9 @@ def test_k3_is_never_negative_and_zero_at_the_reference():
 
 
 @cases(st.floats(-3, 3, width=32), st.integers(1, 9))
-def test_equal_values_have_no_deviation_whatever_their_mean_rounds_to(value, count):
+def test_equal_values_have_neither_deviation_nor_advantage(value, count):
     values = torch.tensor([value] * count + [1.0, 2.0])
     group = torch.tensor([1] * count + [0, 0])
     assert group_std(values, group)[:count].tolist() == [0.0] * count
+    assert group_mean(values, group)[:count].tolist() == values[:count].tolist()
+    assert leave_one_out_mean(values, group)[:count].tolist() == values[:count].tolist()

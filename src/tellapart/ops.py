@@ -85,24 +85,33 @@ def group_sum(values: Tensor, group: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def group_mean(values: Tensor, group: Tensor) -> Tensor:
-    """``[N]`` mean of each row's group."""
-    total, count = group_sum(values, group)
-    return total / count
+    """``[N]`` mean of each row's group; of equal values exactly that value."""
+    least, total, count = _group_sum_above_least(values, group)
+    return least + total / count
 
 
 def leave_one_out_mean(values: Tensor, group: Tensor) -> Tensor:
-    """``[N]`` mean of the *other* rows of each row's group; a row alone in its group gets its own value (advantage 0)."""
-    total, count = group_sum(values, group)
-    return torch.where(count > 1, (total - values) / (count - 1).clamp(min=1), values)
+    """``[N]`` mean of the *other* rows of each row's group, of equal values exactly that value; a row alone in its group gets its
+    own value (advantage 0)."""
+    least, total, count = _group_sum_above_least(values, group)
+    return torch.where(count > 1, least + (total - (values - least)) / (count - 1).clamp(min=1), values)
 
 
 def group_std(values: Tensor, group: Tensor) -> Tensor:
     """``[N]`` unbiased standard deviation within each row's group; exactly 0 for groups of one and of equal values."""
-    size = int(group.max()) + 1 if len(group) else 0
-    least = values.new_zeros(size).scatter_reduce(0, group, values, "amin", include_self=False)
-    above = values - least[group]  # equal values leave zeros, whose mean has no rounding
-    total, count = group_sum((above - group_mean(above, group)) ** 2, group)
+    total, count = group_sum((values - group_mean(values, group)) ** 2, group)
     return (total / (count - 1).clamp(min=1)).sqrt()
+
+
+def _group_sum_above_least(values: Tensor, group: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """``[N]`` each: the least value of a row's group, the sum over the group of what is above it, and the group's size.
+
+    Equal values leave zeros, whose mean has no rounding. The rounding of a mean would be an advantage of equal captions, and one
+    divided by a deviation near 0 is not small.
+    """
+    size = int(group.max()) + 1 if len(group) else 0
+    least = values.new_zeros(size).scatter_reduce(0, group, values, "amin", include_self=False)[group]
+    return (least, *group_sum(values - least, group))
 
 
 def kl_k3(logprobs: Tensor, reference: Tensor) -> Tensor:

@@ -268,7 +268,7 @@ def test_drawing_in_bfloat16_leaves_scores_in_float32_and_tells_the_difference(m
         below = exact(drawn, encoded=encoded).logprobs
     gaps = (below - scores).abs()
     wanted = [float(gaps[row][drawn.mask[row]].mean()) for row in range(6)]  # of two images with three captions each
-    torch.testing.assert_close(drawn.dtype_difference, torch.tensor(wanted), rtol=0.05, atol=1e-4)
+    torch.testing.assert_close(drawn.dtype_difference, torch.tensor(wanted), rtol=0.2, atol=1e-4)
     assert 0 < float(drawn.dtype_difference.mean()) < 0.1
     beams, _ = rounded.generate_with_greedy(batch, Decoding(num_beams=3, max_new_tokens=12))
     assert len(beams.dtype_difference) == 2

@@ -222,7 +222,7 @@ def test_a_training_with_frozen_models_in_shards_is_that_of_one_process(both, mo
     for found in both:
         for line, other in zip(alone, found["history"], strict=True):
             names = {name for name in line if not name.startswith("seconds/")}
-            assert {n: other[n] for n in names} == pytest.approx({n: line[n] for n in names}, rel=1e-5, abs=1e-6)
+            assert {n: other[n] for n in names} == pytest.approx({n: line[n] for n in names}, rel=1e-5, abs=1e-5)
         assert set(found["about"]["held"]) == {"listener", "judge", "matcher", "reference"}
         assert max(found["about"]["held"].values()) < 0.7
     assert both[0]["about"]["calls"] != both[1]["about"]["calls"], "captions of both processes are not as many"
@@ -261,7 +261,7 @@ def test_a_run_is_resumed_by_one_process_and_by_two_again(two, models, tmp_path)
     whole, _, objective = run(RESUMED, models, tmp_path, None, odd, **LEGS)
     for line, other in zip(whole, found["history"], strict=True):
         names = {name for name in line if not name.startswith("seconds/")}
-        assert {n: other[n] for n in names} == pytest.approx({n: line[n] for n in names}, rel=1e-5, abs=1e-6)
+        assert {n: other[n] for n in names} == pytest.approx({n: line[n] for n in names}, rel=1e-5, abs=1e-5)
     last = HuggingFaceCaptioner.from_pretrained(folder / "checkpoint-6" / "captioner")
     for name, value in objective.captioner.state_dict().items():
         assert (last.state_dict()[name] - value).abs().max() < 1e-5, name
