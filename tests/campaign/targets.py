@@ -177,6 +177,7 @@ class _ForkedModule:
 
 
 ACKNOWLEDGED = "acknowledged"
+KEPT = " kept"
 
 
 def _judge() -> Target:
@@ -204,13 +205,13 @@ def _judge() -> Target:
         from tellapart.evaluation.judge.study import ANSWERS_FILE
 
         path, told = place.out / ANSWERS_FILE, place.folder / ACKNOWLEDGED
-        promised = told.read_text().split() if told.is_file() else []
+        lines = told.read_text().splitlines() if told.is_file() else []
+        promised = [line.removesuffix(KEPT) for line in lines if line.endswith(KEPT)]  # a torn line is no promise
         if not path.is_file():
             return ["acknowledged answers are gone"] if promised else []
         with closing(sqlite3.connect(path)) as base:
             kept = [row[0] for row in base.execute("SELECT item FROM answers")]
-        # A torn line is no promise.
-        gone = [item for item in promised if kept.count(item) != 1 and len(item) == max(map(len, promised))]
+        gone = [item for item in promised if kept.count(item) != 1]
         return [f"{len(gone)} acknowledged answers are not there once"] if gone else []
 
     return Target("judge", run, prepare=prepare, lost=lost)
@@ -228,7 +229,7 @@ def _answered(study: Any, place: Place) -> None:
     for item in study.items:
         if item.id not in done:
             answers.record(key, item.id, "target" if item.question == WHICH_IMAGE else "b", first="a")
-            told = f"\n{item.id}\n".encode()
+            told = f"\n{item.id}{KEPT}\n".encode()
             while told:
                 told = told[os.write(acknowledged, told) :]
     os.close(acknowledged)
