@@ -1,17 +1,11 @@
-"""What README and tutorials show is run as it stands there, on small data; links lead somewhere; every recipe is named."""
+"""The Python of README and tutorials is run as it stands there, on small data; links lead somewhere; every recipe is named."""
 
-import io
 import re
-import shlex
-from contextlib import redirect_stdout
-from functools import cache
 from pathlib import Path
 
 import pytest
 
-from tellapart.cli.main import COMMANDS, main
-from tellapart.errors import UsageError
-from tellapart.recipe.shipped import find_recipe
+from tellapart.cli.main import main
 from tiny_models import tiny_ved
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -22,31 +16,11 @@ RECIPES = sorted((ROOT / "recipes").rglob("*.yaml"))
 
 
 def blocks(text: str, language: str) -> list[str]:
-    """Its blocks of code in one language; commands are in none."""
+    """Its blocks of code in one language."""
     found = re.findall(r"^```(\w*)\n(.*?)^```", text, flags=re.DOTALL | re.MULTILINE)
     return [block for kind, block in found if kind == language]
 
 
-COMMAND_LINES = {
-    line: page
-    for page, text in {"README": README, **TUTORIALS}.items()
-    for block in blocks(text, "")
-    for line in block.replace("\\\n", " ").splitlines()
-    if line.strip() and not line.startswith("#")
-}
-
-
-def command_lines(page: Path) -> list[str]:
-    """Lines of the blocks that are in no language."""
-    text = "".join(blocks(page.read_text(encoding="utf-8"), "")).replace("\\\n", " ")
-    return [line.strip() for line in text.splitlines()]
-
-
-WITH_COMMANDS = [
-    page
-    for page in PAGES
-    if page.name != "CHANGELOG.md" and any(line.startswith("tellapart ") for line in command_lines(page))
-]
 PYTHON = blocks(TUTORIALS["post_train"], "python")
 
 
@@ -77,55 +51,6 @@ def test_photos_in_python(tmp_path, monkeypatch, shared_data):
     }
     exec(compile(shortened(PYTHON[1], short), "post_train.md", "exec"), {})
     assert (tmp_path / "runs" / "scst" / "checkpoint-1").is_dir()
-
-
-@pytest.mark.parametrize("line", COMMAND_LINES)
-def test_commands_and_their_options_exist(line):
-    program, verb, *rest = shlex.split(line, comments=True)
-    if program == "make":
-        assert re.search(rf"^{verb}:", (ROOT / "Makefile").read_text(), flags=re.MULTILINE)
-    elif program in ("pip", "python"):
-        assert (verb, rest[0]) in {("install", "."), ("-m", "tellapart.sweep.run_study")}
-    else:
-        assert program == "tellapart"
-        if verb in ("train", "frontier"):
-            assert find_recipe(rest[0]).parent.name == "recipes"
-        assert unknown_options(line) == []
-
-
-@pytest.mark.parametrize("page", WITH_COMMANDS, ids=lambda page: str(page.relative_to(ROOT)))
-def test_commands_of_every_page_have_verbs_and_options_that_exist(page):
-    """Lines that describe a command (``[--option VALUE]``) are checked in part: by what is not in brackets."""
-    lines = [line for line in command_lines(page) if line.startswith("tellapart ")]
-    assert {line: found for line in lines if (found := unknown_options(line))} == {}
-
-
-@cache
-def help_of(*words: str) -> str:
-    """What a command prints with ``--help``."""
-    said = io.StringIO()
-    with redirect_stdout(said):
-        assert main([*words, "--help"]) == 0
-    return said.getvalue()
-
-
-def unknown_options(line: str) -> list[str]:
-    """The options of a tellapart command that its help does not name; rewards and methods of other packages may have any."""
-    _, verb, *rest = shlex.split(line, comments=True)
-    assert verb in COMMANDS, line
-    asked, own = ([rest[0]] if verb in ("data", "bench") and rest and rest[0].isalpha() else []), "--reward."
-    if verb in ("train", "frontier") and rest:
-        try:
-            asked = [rest[0]] if find_recipe(rest[0]) else []
-        except UsageError:  # a recipe of the reader's
-            own = ("--reward.", "--objective.")
-    shown = help_of(verb, *asked)
-    options = [word.partition("=")[0] for word in rest if word.startswith("--")]
-    return [
-        o
-        for o in options
-        if o not in shown and not o.startswith(own) and f".{o.rpartition('.')[2].lstrip('-')}" not in shown
-    ]
 
 
 def test_the_reward_of_the_tutorial_joins_a_recipe(tmp_path, capsys):
