@@ -79,6 +79,20 @@ def test_the_report_of_one_run_lays_it_beside_its_start(trained, tmp_path, capsy
     assert re.findall(r'<th scope="row">.*?<bdi>([^<]*)</bdi>', alone) == ["scst"]
 
 
+def test_another_split_is_shown_and_described_by_its_own_images(trained, tmp_path, capsys):
+    """``score --split`` measures on images that the run's recipe does not name."""
+    shutil.copytree(trained, tmp_path / "run")
+    assert run("score", tmp_path / "run", "--split", "train", "--start") == 0
+    chosen = ("--protocol", "train")
+    assert run("report", tmp_path / "run", *chosen, "--output", tmp_path / "page.html") == 0
+    assert (tmp_path / "page.html").read_text().count("<article") == 8
+    assert run("report", "--card", tmp_path / "run", *chosen) == 0
+    assert "| - |" not in (tmp_path / "run" / "README.md").read_text().partition("## Samples")[2]
+    capsys.readouterr()
+    assert run("report", tmp_path / "run", *chosen, "--split", "val") == 2
+    assert "name the data and the split" in capsys.readouterr().err
+
+
 def test_cards_are_written_anew_and_those_of_others_stay(trained, tmp_path, capsys):
     shutil.copytree(trained, tmp_path / "run")
     card = tmp_path / "run" / "README.md"

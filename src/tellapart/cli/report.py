@@ -10,7 +10,7 @@ from typing import ClassVar
 from tellapart.cli.command import options_of, refuse_unused
 from tellapart.cli.console import note, say
 from tellapart.errors import UsageError
-from tellapart.recipe.measured import DataOptions, load
+from tellapart.recipe.measured import DataOptions, load, of_result
 from tellapart.recipe.runs import made
 
 
@@ -68,12 +68,13 @@ def run(argv: Sequence[str]) -> int:
 def _cards(words: Sequence[str], options: ReportOptions) -> int:
     """Write each run's model card."""
     from tellapart.cli.push import references_of, write_or_keep_card
+    from tellapart.evaluation.results import find_result
 
     used = {"card", "protocol", "seed", *(field.name for field in fields(DataOptions))}
     refuse_unused(options, used, "with --card, which writes README.md into each run: leave it out")
     for word in words:
         run = Path(word)
-        references = references_of(run, options)
+        references = references_of(run, of_result(options, find_result(run, options.protocol)))
         path = write_or_keep_card(run, protocol=options.protocol, references=references, seed=options.seed)
         say(str(path))
     return 0
@@ -91,7 +92,7 @@ def _page(words: Sequence[str], options: ReportOptions) -> int:
     path = write_report(
         options.output,
         with_start(views) if options.start else views,
-        dataset=load(options, run).dataset if options.num_images and named else None,
+        dataset=load(of_result(options, views[0].result), run).dataset if options.num_images and named else None,
         title=options.title,
         images=options.num_images,
         seed=options.seed,

@@ -24,6 +24,9 @@ CAPTIONS_FILE = "captions_results.json"
 CHOSE = "chose_checkpoint_by"
 """Key of ``details``: the metric by which these images chose the run's checkpoint."""
 
+SPLIT = "split"
+"""Key of ``details``: the split of the data that was asked for in place of the run's own."""
+
 
 @dataclass(frozen=True, repr=False)
 class EvaluationResult:

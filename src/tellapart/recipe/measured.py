@@ -13,6 +13,7 @@ from tellapart.recipe.runs import Made
 
 if TYPE_CHECKING:
     from tellapart.data.dataset import CaptionDataset
+    from tellapart.evaluation.results import EvaluationResult
 
 Models = Sequence[str | Path | None]
 """Paths or names of models, some of which may not have been named."""
@@ -49,6 +50,13 @@ class DataOptions:
     limit: int | None = None
     center_crop: bool | None = None
     on_error: Literal["fail", "skip"] | None = None
+
+
+def of_result(options: DataOptions, result: EvaluationResult) -> DataOptions:
+    """The options for the images that were measured: with the split that ``score`` was asked for, if they name none."""
+    from tellapart.evaluation.results import SPLIT
+
+    return replace(options, split=options.split or result.details.get(SPLIT))
 
 
 @dataclass(frozen=True)

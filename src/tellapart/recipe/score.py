@@ -85,7 +85,8 @@ def measure(word: str, options: ScoreOptions, *, run: Made | None = None) -> Eva
     parts |= {"measures": _measures(options, run, where), "scorers": _scorers(options, run, where)}
     if given:
         evaluation = Evaluation(where.dataset, **parts)
-        return _titled(evaluation.score(captions, name=options.name or path.stem, note=left_out), title, where)
+        result = evaluation.score(captions, name=options.name or path.stem, note=left_out)
+        return _titled(result, title, where, options.split)
     captioner, how = _drawn_by(word, options, named or (run.evaluation if run else None), where)
     parts["scorers"] += _by_own_listener(path, run, where)
     collate = collate_of(captioner, features_at(where.features))
@@ -105,7 +106,7 @@ def measure(word: str, options: ScoreOptions, *, run: Made | None = None) -> Eva
         words=options.asked_words,
         **parts,
     )
-    return _titled(evaluation(captioner, name=options.name or path.stem), title, where)
+    return _titled(evaluation(captioner, name=options.name or path.stem), title, where, options.split)
 
 
 def start_of(word: str) -> str:
@@ -205,9 +206,13 @@ def _by_own_listener(path: Path, run: Made | None, where: Where) -> list[Scorer]
     return trained_scorers(path, run.own_listener, where.dataset, size=where.size, features=features)
 
 
-def _titled(result: EvaluationResult, title: str, where: Where) -> EvaluationResult:
-    """The result, called by the named protocol that the data are of, if there is one; it lists the images that were left out."""
+def _titled(result: EvaluationResult, title: str, where: Where, split: str | None) -> EvaluationResult:
+    """The result, called by the named protocol that the data are of, if there is one; it lists the images that were left out
+    and names the split that was asked for."""
+    from tellapart.evaluation.results import SPLIT
+
     details = result.details | ({UNREADABLE: dict(where.unreadable)} if where.unreadable else {})
+    details |= {SPLIT: split} if split else {}
     return replace(result, protocol=replace(result.protocol, standard=title), details=details)
 
 
