@@ -164,3 +164,11 @@ def test_captions_told_apart_without_training_are_measured(materials, tmp_path, 
     ):
         assert run(*some) == 2
         assert sentence in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("start", ["new/att2in2", "world/backbone"])
+def test_random_weights_are_no_start_to_measure(start, tmp_path, capsys):
+    """Refused before the run itself is measured."""
+    (tmp_path / "run.json").write_text(json.dumps({"recipe": {"captioner": {"model_name_or_path": start}}}))
+    assert main(["score", str(tmp_path), "--start"]) == 2
+    assert f"began from random weights ({start})" in capsys.readouterr().err

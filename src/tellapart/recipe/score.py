@@ -116,12 +116,13 @@ def start_of(word: str) -> str:
         UsageError: ``word`` is not a run, or its captioner began from random weights.
     """
     from tellapart.files import read_object
+    from tellapart.recipe.models import NEW, UNTRAINED
 
     recipe = read_object(Path(word) / "run.json").get("recipe") or {}
     start = (recipe.get("captioner") or {}).get("model_name_or_path")
     if start is None:
         raise UsageError(f"--start measures what a run began from, but {word} is not a run: leave it out.")
-    if start.startswith("new/"):
+    if start.startswith(NEW) or start in UNTRAINED:
         raise UsageError(f"--start: {word} began from random weights ({start}), which say nothing: leave it out.")
     return str(start)
 
