@@ -1,4 +1,7 @@
-"""The commands of all pages are read as the programs read them, values included, up to the first file or model that they name."""
+"""The commands of all pages are read as the programs read them, values included, up to the first file or model that they name.
+
+``test_page_runs.py`` runs them every night.
+"""
 
 from __future__ import annotations
 
@@ -299,7 +302,7 @@ OFFLINE = ("--print_config", "--dry_run", "--endpoint")
 
 @pytest.mark.parametrize("command", [c for c in FULL if c.program in ("tellapart", "torchrun")], ids=str)
 def test_a_command_is_marked_if_and_only_if_it_needs_a_download(command, folder):
-    """So that a reader knows what waits for the network."""
+    """So that a reader knows what waits for the network, and that the commands without a mark can run every night."""
     found = needed(command, folder)
     assert bool(command.mark) == (bool(found) and not set(OFFLINE) & set(command.words)), found
 
