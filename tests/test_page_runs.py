@@ -26,7 +26,7 @@ import yaml
 
 from captioning.chat_server import Chat, serving
 from clip_files import grey_frames, write_clip
-from page_commands import COMMANDS, ROOT, Command, files_of, needed, write_own_recipes
+from page_commands import COMMANDS, OTHERS, ROOT, Command, files_of, needed, write_own_recipes
 from small_meteor import write_data
 from tellapart.cli.main import main
 from tellapart.data.dataset import CaptionDataset
@@ -98,7 +98,7 @@ LONG = {
 }
 """Page and a word of a command that lists its trainings (``--dry_run``) instead of running them, and why."""
 
-ONLY_READ = ("make", "pip", "hf", "ray", "vllm", "export", ".venv/bin/pre-commit")
+ONLY_READ = ("make", "pip", *OTHERS)
 ELSEWHERE = ("python app.py",)
 """Commands that other tests run: ``test_space.py``."""
 PACKAGES = {"ray": "--engine ray"}
@@ -338,13 +338,6 @@ def put_tensorboard(given: Given, place: Path, command: Command) -> None:
     next(Path("board").iterdir()).rename(place)
 
 
-def put_features(given: Given, place: Path, command: Command) -> None:
-    """Those that the comment of the recipe asks for."""
-    recipe = find_recipe(command.words[2]).read_text()
-    line = next(line for line in recipe.splitlines() if "tellapart features world" in line)
-    tell(line.split("tellapart ")[1].split())
-
-
 Put = Callable[[Given, Path, Command], None]
 
 PLACES: dict[str, Put] = {
@@ -392,10 +385,6 @@ def prepare(given: Given, command: Command, words: list[str]) -> None:
         put = OF_PAGES.get((command.page, word)) or PLACES.get(word)
         if put is not None and before not in WRITTEN and not Path(word).exists():
             put(given, Path(word), command)
-    if words[0] == "train":
-        features = yaml.safe_load(find_recipe(words[1]).read_text()).get("data", {}).get("features")
-        if features is not None and not Path(features).exists():
-            put_features(given, Path(features), command)
 
 
 def shorter(words: list[str]) -> list[str]:
