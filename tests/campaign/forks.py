@@ -24,8 +24,8 @@ HELD = {signal.SIGINT, signal.SIGTERM}
 """Signals that wait until a forked process can take them: a fork's own callbacks would print, and lose, an interrupt."""
 
 LINGER = 40.0
-"""Seconds that processes of a stopped command may take to end. The process that forks workers does so only after its imports, which
-take 15 seconds where several campaigns share two cores."""
+"""Seconds that processes of a stopped command may take to end. The process that forks workers does so after its imports: 15
+seconds on a busy machine."""
 
 
 @dataclass(frozen=True)

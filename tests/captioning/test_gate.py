@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import time
 from collections import Counter
 
 import pytest
+from hypothesis import given as cases
+from hypothesis import strategies as st
 
 from tellapart.captioning.gate import (
     EMPTY,
@@ -75,6 +78,24 @@ def test_loops(caption):
 )
 def test_no_loops(caption):
     assert not has_loop(caption)
+
+
+@cases(st.text("ab12_", min_size=1, max_size=4), st.text("ab12_", min_size=2, max_size=3), st.integers(2, 5))
+def test_letters_that_repeat_within_a_word(before, group, times):
+    word = before + group * times + before[:2]
+    found = any(
+        word[start : start + 4 * length] == word[start : start + length] * 4 and any(map(str.isalpha, word[start:]))
+        for start in range(len(word))
+        for length in range(2, (len(word) - start) // 4 + 1)
+    )
+    assert has_loop(word) == found
+
+
+def test_a_word_of_many_digits_is_read_in_time():
+    """Each of its 300,000 places was once searched to its end: minutes."""
+    began = time.thread_time()
+    assert not has_loop("٣٤" * 150_000)
+    assert time.thread_time() - began < 20
 
 
 @pytest.mark.parametrize(("caption", "empty"), [("", True), (" . ", True), ("!?", True), ("a", False), ("狗", False)])

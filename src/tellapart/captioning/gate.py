@@ -20,7 +20,8 @@ SEVERITY = (EMPTY, LOOP, PROMPT_ECHO, UNFINISHED, LOW_MATCH, CONFUSED, LENGTH, S
 """All faults, worst first. ``low_match``, ``confused`` and ``same_caption`` need more than the words."""
 
 _SAME_LETTER = re.compile(r"([^\W\d_])\1{7}")
-_SAME_LETTERS = re.compile(r"(?=[^\s]*[^\W\d_])(\S{2,20}?)\1{3}")
+_SAME_LETTERS = re.compile(r"(\S{2,20}?)\1{3}")
+_LAST_LETTER = re.compile(r".*[^\W\d_]", re.DOTALL)
 _OPEN_ENDS = frozenset({"a", "an", "the", "and", "or", "of", "with", "its", "their"})
 _LONGEST_PERIOD = 30
 
@@ -47,7 +48,7 @@ def has_loop(caption: str) -> bool:
       spaces repeat themselves).
     """
     found = words(caption)
-    if any(_SAME_LETTER.search(word) or _SAME_LETTERS.search(word) for word in found):
+    if any(_SAME_LETTER.search(word) or _repeats_letters(word) for word in found):
         return True
     for period in range(1, min(len(found) // 2, _LONGEST_PERIOD) + 1):
         times = 3 if period < 4 else 2
@@ -55,6 +56,12 @@ def has_loop(caption: str) -> bool:
             return True
     threes = list(zip(found, found[1:], found[2:], strict=False))
     return len(found) >= 12 and len(threes) - len(set(threes)) > len(threes) / 2
+
+
+def _repeats_letters(word: str) -> bool:
+    """Whether the same 2 to 20 letters come four times in a row; digits alone may."""
+    letters, same = _LAST_LETTER.match(word), _SAME_LETTERS.search(word)
+    return letters is not None and same is not None and same.start() < letters.end()
 
 
 def _longest_run(found: Sequence[str], period: int) -> int:
