@@ -153,3 +153,14 @@ def test_an_image_shown_to_a_captioner_of_clips_is_repeated():
     picture = images(1)[0]
     shown = Opener.of(captioner.process).single(ArrayImage(np.asarray(picture)))
     assert len(shown) == FRAMES
+
+
+def test_differences_are_what_has_changed_since_the_frame_before():
+    tower = tiny_tower(layers=0, differences=True)
+    states = torch.randn(2, FRAMES * 5, 32)
+    found = tower.encoded(states).unflatten(1, (FRAMES, 5))
+    seen = tower.norm(states).unflatten(1, (FRAMES, 5))
+    for frame in range(FRAMES):
+        change = seen[:, frame] - seen[:, max(frame - 1, 0)]  # nothing has changed before the first
+        expected = seen[:, frame] + tower.temporal_position.weight[frame] + change @ tower.change.weight.T
+        torch.testing.assert_close(found[:, frame], expected)

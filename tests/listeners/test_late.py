@@ -1,11 +1,14 @@
 """Late interaction: words against the tokens of an image, where one false word vetoes a text."""
 
 import math
+from dataclasses import dataclass
 
+import numpy as np
 import pytest
 import torch
 
 from discriminator_fakes import tiny_listener
+from tellapart.data.dataset import Example
 from tellapart.errors import UsageError
 from tellapart.listeners.clip import ClipListener
 from tellapart.listeners.kinds import is_late
@@ -16,7 +19,8 @@ from tellapart.listeners.opening import open_listener
 from tellapart.rewards.matchers import open_matcher
 from tellapart.rewards.matching import Matching
 from tellapart.types import Batch, Rollout
-from tiny_late import IDS, pictures, tiny_late
+from tiny.clip_frames import FRAMES, clips, tiny_tower
+from tiny_late import IDS, late_of_clips, pictures, tiny_late
 
 TEXTS = ["a red star", "a blue ring above a star", "two shapes", "a red star"]
 
@@ -146,3 +150,38 @@ def test_unknown_images_and_folders_are_told(listener, tmp_path):
         listener.logprobs(["a star"], ["x", "w"])
     with pytest.raises(UsageError, match=r"cannot be loaded|does not exist"):
         LateListener.from_pretrained(tmp_path / "nothing")
+
+
+@dataclass(frozen=True)
+class Frames:
+    """A clip that is its frames."""
+
+    pictures: list
+
+    def open(self):
+        return self.pictures[len(self.pictures) // 2]
+
+    def frames(self, num_frames):
+        assert num_frames == len(self.pictures)
+        return self.pictures
+
+    def fingerprint(self):
+        return str([np.asarray(picture).sum() for picture in self.pictures])
+
+
+def test_of_clips_every_frame_is_read_and_their_order_matters(tmp_path):
+    made = late_of_clips(tiny_tower(layers=1))
+    made.save(tmp_path / "clips")
+    listener = LateListener.from_pretrained(tmp_path / "clips")
+    assert listener.num_frames == FRAMES
+    assert listener.describe()["backbone"].endswith("patch 16, 1 layers over 4 frames")
+    (forward,), (one, two) = clips(1), clips(2, seed=1)
+    vectors = listener.vectors(listener.process([forward, forward[::-1], one]))
+    assert vectors.shape == (3, 5, 8)  # a class token and four places
+    assert not torch.allclose(vectors[0], vectors[1], atol=1e-3)
+    matcher = open_matcher(tmp_path / "clips")
+    dataset = [Example(name, Frames(frames)) for name, frames in (("x", one), ("y", two))]
+    matcher.know_images(dataset)
+    listener.cache_images(dataset)
+    found = torch.stack([matcher.score(row) for row in matcher.match_ids(["x", "y"], [TEXTS[:2], TEXTS[:2]])])
+    torch.testing.assert_close(found, listener.logprobs(TEXTS[:2], ["x", "y"]).T, atol=1e-5, rtol=0)

@@ -10,16 +10,16 @@ import torch
 from PIL import Image
 from transformers import CLIPImageProcessorPil, CLIPVisionConfig, GPT2Config
 
-from tellapart.captioners.clip_frames import ClipFrames, ClipFramesConfig
 from tellapart.captioners.fresh import with_gpt2
 from tellapart.captioners.huggingface import HuggingFaceCaptioner
+from tellapart.clip_frames import ClipFrames, ClipFramesConfig
 from tellapart.types import Batch
 from tiny_models import CAPTIONS, images, redraw, word_tokenizer
 
 FRAMES = 4
 
 
-def tiny_tower(*, layers: int = 1, seed: int = 0) -> ClipFrames:
+def tiny_tower(*, layers: int = 1, seed: int = 0, differences: bool = False) -> ClipFrames:
     """Width 32, four tokens and a class token per frame; wide random weights."""
     sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1, "num_attention_heads": 4}
     tower = CLIPVisionConfig(**sizes, image_size=32, patch_size=16).to_dict()
@@ -31,6 +31,7 @@ def tiny_tower(*, layers: int = 1, seed: int = 0) -> ClipFrames:
             num_attention_heads=4,
             intermediate_size=64,
             dropout=0.0,
+            differences=differences,
         )
     )
     redraw(model, std=0.25, seed=seed)

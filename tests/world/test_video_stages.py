@@ -11,11 +11,12 @@ import torch
 
 from tellapart.captioners.huggingface import HuggingFaceCaptioner
 from tellapart.cli.main import main
+from tellapart.clip_frames import ClipFrames
 from tellapart.data.dataset import Collate
 from tellapart.data.features.store import FeatureStore
 from tellapart.errors import UsageError
 from tellapart.files import write_json
-from tellapart.listeners.clip import ClipListener
+from tellapart.listeners.late import LateListener
 from tellapart.recipe.fingerprint import content_of, stages_of, world_stage
 from tellapart.recipe.models import load_data, require_fit, truth_of
 from tellapart.types import Decoding
@@ -23,7 +24,7 @@ from tellapart.world.lstm import feature_collate, features_folder
 from tellapart.world.probe import MOTION, PROBE, require_probe
 from tellapart.world.stages import resolve, stage_folder
 from tellapart.world.video import load_video_world
-from tellapart.world.video.listener import FrameStates
+from tellapart.world.video.listener import clip_states
 from tellapart.world.video.lstm import video_features
 from tellapart.world.video.probe import KEPT, probe_captioner
 from tellapart.world.video.tower import ClipPixels, TowerStates, clip_pixels
@@ -60,8 +61,8 @@ def test_stages_learn_something_and_read_frames():
     assert found["colour"] > 30
     probed = json.loads((listener / PROBE).read_text())
     assert set(probed["accuracy"]) == QUESTIONS
-    require_fit("world/video-listener", "similarity", size="small")
-    loaded, captioner = ClipListener.from_pretrained(listener), HuggingFaceCaptioner.from_pretrained(xe).eval()
+    require_fit("world/video-listener", "truth", size="small")
+    loaded, captioner = LateListener.from_pretrained(listener), HuggingFaceCaptioner.from_pretrained(xe).eval()
     assert (loaded.num_frames, captioner.num_frames) == (8, 8)
     # what trained on the frozen tower's states reads the same of frames
     dataset = load_video_world("val", size="small")
@@ -74,9 +75,9 @@ def test_stages_learn_something_and_read_frames():
     assert torch.allclose(clip_pixels(clips)["pixel_values"], by_frames.inputs["captioner"]["pixel_values"], atol=1e-5)
     assert torch.equal(ClipPixels()(clips)["pixel_values"], clip_pixels(clips)["pixel_values"])
     with torch.no_grad():
-        frames = loaded.embed_images(loaded.process(clips)["pixel_values"])
-        kept = loaded.embed_images(FrameStates(states)(dataset.ids[:3])["pixel_values"])
-    assert torch.allclose(frames, kept, atol=1e-2)
+        read = loaded.model.image_states(loaded.process(clips)["pixel_values"])
+    kept = clip_states(ClipFrames.from_pretrained(backbone), states, dataset.ids[:3])
+    assert torch.allclose(read, kept, atol=1e-2)
     figures = probe_captioner(captioner, size="small")
     assert set(figures["accuracy"]) == QUESTIONS
     assert set(figures["greedy"]) == set(KEPT)
@@ -123,7 +124,7 @@ def test_frames_of_an_image_model_are_said_to_lose_their_order(tmp_path, capsys)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("recipe", ["world_video_lstm_sle", "world_video_ved_xe"])
+@pytest.mark.parametrize("recipe", ["world_video_lstm_sle", "world_video_ved_xe", "world_video_ved_dico_truth"])
 def test_recipes_train_and_are_measured_by_the_truth(recipe, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     words = [
@@ -140,6 +141,8 @@ def test_recipes_train_and_are_measured_by_the_truth(recipe, tmp_path, monkeypat
     if "lstm" in recipe:
         video_features(backbone := resolve("world/video-backbone", size="small"), "small")
         words += ["--data.features", str(features_folder(backbone, "small"))]
+    if "truth" in recipe:
+        words += ["--gallery.images", "16"]
     assert main(["train", str(RECIPES / f"{recipe}.yaml"), *words]) == 0
     logged = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     assert {"eval_motion", "eval_order", "eval_truthful", "eval_exact_recall@1"} <= set().union(*logged)

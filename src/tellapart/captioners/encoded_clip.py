@@ -12,14 +12,14 @@ from torch import Tensor, nn
 from transformers import (
     AutoConfig,
     AutoModel,
-    BertConfig,
     CLIPVisionConfig,
     CLIPVisionModel,
     PreTrainedConfig,
     PreTrainedModel,
 )
 from transformers.modeling_outputs import BaseModelOutput
-from transformers.models.bert.modeling_bert import BertEncoder
+
+from tellapart.clip_frames import bert_layers
 
 
 class EncodedClipConfig(PreTrainedConfig):
@@ -42,20 +42,6 @@ class EncodedClipConfig(PreTrainedConfig):
     num_attention_heads: int = 8
     intermediate_size: int = 2048
     dropout: float = 0.1
-
-
-def bert_layers(config: Any) -> BertEncoder:
-    """Layers over image states; ``config`` has ``hidden_size`` and the further fields of ``EncodedClipConfig``."""
-    layers = BertConfig(
-        hidden_size=config.hidden_size,
-        num_hidden_layers=config.num_hidden_layers,
-        num_attention_heads=config.num_attention_heads,
-        intermediate_size=config.intermediate_size,
-        hidden_dropout_prob=config.dropout,
-        attention_probs_dropout_prob=config.dropout,
-        attn_implementation="sdpa",
-    )
-    return BertEncoder(layers)
 
 
 class EncodedClip(PreTrainedModel):

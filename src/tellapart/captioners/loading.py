@@ -10,9 +10,9 @@ from typing import Any
 
 import torch
 
-import tellapart.captioners.clip_frames
 import tellapart.captioners.encoded_clip
-import tellapart.captioners.lstm  # noqa: F401  # all three make their models known to transformers
+import tellapart.captioners.lstm
+import tellapart.clip_frames  # noqa: F401  # all three make their models known to transformers
 from tellapart.captioners.families import family_class
 from tellapart.captioners.families.base import Family, Processors
 from tellapart.captioners.modes import quiet

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-import tellapart.captioners.clip_frames  # noqa: F401  # makes it known to transformers
+import tellapart.clip_frames  # noqa: F401  # makes it known to transformers
 from tellapart.captioners.modes import quiet
 from tellapart.errors import UsageError, reason_of
 from tellapart.progress import quiet_loading

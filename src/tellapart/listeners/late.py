@@ -78,6 +78,19 @@ class LateListener(TokenizedMatcher):
             for part in (self.model, self.image_processor, self.tokenizer):
                 part.save_pretrained(temporary)
 
+    @property
+    def num_frames(self) -> int | None:
+        """Frames that it reads of each clip; None where it reads pictures."""
+        return self.model.num_frames
+
+    def process(self, images: list[Any]) -> dict[str, Tensor]:
+        """RGB images, or lists of frames -> ``{"pixel_values": [B, 3, H, W]}``, of clips ``[B, F, 3, H, W]``, on the CPU."""
+        frames = self.num_frames
+        if frames is None:
+            return super().process(images)
+        flat = super().process([frame for clip in images for frame in clip])["pixel_values"]
+        return {"pixel_values": flat.unflatten(0, (-1, frames))}
+
     def fingerprint(self) -> str:
         """A hash of architecture, weights, image preprocessing and vocabulary."""
         configs = [self.model.config.to_dict(), self.image_processor.to_dict()]
@@ -85,10 +98,13 @@ class LateListener(TokenizedMatcher):
 
     def describe(self) -> dict[str, Any]:
         """Model, backbone, first 12 digits of the fingerprint, and the scale of its scores."""
-        tower = self.model.vision_model.config
+        frames = self.num_frames
+        tower = (self.model.vision_model.tower if frames else self.model.vision_model).config
         seen = (
             f"late interaction, {tower.num_hidden_layers} layers of width {tower.hidden_size}, patch {tower.patch_size}"
         )
+        if frames:
+            seen += f", {self.model.vision_model.config.num_hidden_layers} layers over {frames} frames"
         described = {"model": self.source, "backbone": seen, "weights": self.fingerprint()[:12]}
         return described | {"scale": "log-probability"}
 

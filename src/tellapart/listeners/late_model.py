@@ -25,6 +25,7 @@ from transformers import (
     initialization,
 )
 
+from tellapart.clip_frames import ClipFrames, ClipFramesConfig
 from tellapart.listeners.kinds import LATE
 
 EASY = 3.0
@@ -35,7 +36,7 @@ class LateConfig(PreTrainedConfig):
     """Configuration of ``LateModel``.
 
     Args:
-        vision: arguments of ``CLIPVisionConfig``.
+        vision: arguments of ``CLIPVisionConfig``; with ``model_type: clip_frames`` of ``ClipFramesConfig``, and images are clips.
         text: arguments of ``CLIPTextConfig``.
         dim: width of the vectors that are compared.
         checks: number of checks per word.
@@ -57,6 +58,9 @@ class LateConfig(PreTrainedConfig):
 class LateModel(PreTrainedModel):
     """An image tower and a causal text tower whose words check the image's tokens.
 
+    Of clips, each token is the mean over frames of one place: a ``ClipFrames`` has read all frames together, so what happens
+    there, and when, is in its states.
+
     Args:
         config: its shape.
     """
@@ -67,7 +71,7 @@ class LateModel(PreTrainedModel):
 
     def __init__(self, config: LateConfig) -> None:
         super().__init__(config)
-        self.vision_model = CLIPVisionModel(CLIPVisionConfig(**(config.vision or {})))
+        self.vision_model = _tower(config.vision or {})
         self.text_model = CLIPTextModel(CLIPTextConfig(**(config.text or {})))
         states, words = self.vision_model.config.hidden_size, self.text_model.config.hidden_size
         read = sum(config.readings or [])
@@ -78,8 +82,8 @@ class LateModel(PreTrainedModel):
         # Of the whole image, for what no single token shows: how many objects there are, and that there is another one.
         self.whole = nn.Linear(states + config.hidden, config.hidden)
         self.whole_out = nn.Linear(config.hidden, config.dim)
-        vision = self.vision_model.config
-        self.position = nn.Embedding(1 + (vision.image_size // vision.patch_size) ** 2, config.dim)
+        pictures = self.vision_model.tower.config if self.num_frames else self.vision_model.config
+        self.position = nn.Embedding(1 + (pictures.image_size // pictures.patch_size) ** 2, config.dim)
         self.queries = nn.Linear(words, config.checks * config.dim)
         self.offsets = nn.Linear(words, config.checks)
         self.post_init()
@@ -95,9 +99,18 @@ class LateModel(PreTrainedModel):
                 initialization.zeros_(module.weight)
                 initialization.constant_(module.bias, EASY)
 
+    @property
+    def num_frames(self) -> int | None:
+        """Frames of each clip; None for a model of pictures."""
+        return getattr(self.vision_model.config, "num_frames", None)
+
     def image_states(self, pixel_values: Tensor) -> Tensor:
-        """``[B, K, width]``: the tower's last states of pictures ``[B, 3, height, width]``, CLS first."""
-        return self.vision_model(pixel_values=pixel_values).last_hidden_state
+        """``[B, K, width]``: the tower's last states of pictures ``[B, 3, H, W]``, CLS first.
+
+        Of clips ``[B, F, 3, H, W]``: their mean over frames.
+        """
+        states = self.vision_model(pixel_values=pixel_values).last_hidden_state
+        return states if self.num_frames is None else states.unflatten(1, (self.num_frames, -1)).mean(dim=1)
 
     def image_vectors(self, states: Tensor) -> Tensor:
         """``[B, K, D]`` of states ``[B, K, width]``; the first represents the whole image."""
@@ -120,6 +133,12 @@ class LateModel(PreTrainedModel):
         vectors = self.image_vectors(self.image_states(pixel_values))
         words = counted(attention_mask)
         return (pair_logprobs(self.word_checks(input_ids, attention_mask), vectors) * words).sum(dim=1)
+
+
+def _tower(vision: dict[str, Any]) -> Any:
+    if vision.get("model_type") == ClipFramesConfig.model_type:
+        return ClipFrames(ClipFramesConfig(**vision))
+    return CLIPVisionModel(CLIPVisionConfig(**vision))
 
 
 def counted(attention_mask: Tensor) -> Tensor:

@@ -83,10 +83,17 @@ class FirstWrongWord(ObjectiveModule):
         opener = Opener.of(self.listener.process)
         chunks = [examples[start : start + size] for start in range(0, len(examples), size)]
         pictures = (self.listener.process([opener.single(example.image) for example in chunk]) for chunk in chunks)
-        self._states = torch.cat(
-            [self.model.image_states(tensors["pixel_values"].to(self.listener.device)) for tensors in pictures]
-        )
-        self._row = {example.id: row for row, example in enumerate(examples)}
+        states = [self.model.image_states(tensors["pixel_values"].to(self.listener.device)) for tensors in pictures]
+        self.know_states([example.id for example in examples], torch.cat(states))
+
+    def know_states(self, ids: Sequence[str], states: Tensor) -> None:
+        """In place of ``know_images``, where the states were computed already.
+
+        Args:
+            ids: of M images.
+            states: ``[M, K, width]`` on the listener's device, as ``LateModel.image_states`` gives them.
+        """
+        self._states, self._row = states, {name: row for row, name in enumerate(ids)}
 
     def collect(self, batch: Batch, step: int) -> Readings:
         """Draw texts; they follow from image ids and seed."""

@@ -30,7 +30,6 @@ from tellapart.recipe.models import (
     device,
     load_grammar,
     load_language_model,
-    load_listener,
     load_scorers,
     truth_of,
 )
@@ -245,7 +244,7 @@ def _retrievers(parts: Parts, watched: CaptionDataset, features: FeatureSet | No
     if section.path is not None and recipe.users("listener"):
         found["listener"] = parts("listener")
     elif section.path is not None:
-        found["listener"] = load_listener(
+        found["listener"] = load_retriever(
             section.path,
             name="listener",
             prefix=section.prefix,

@@ -220,7 +220,7 @@ def require_fit(name: str, use: str, *, size: str) -> None:
 
     folder, name = build_stage(name, size), ALIASES.get(name, name)
     if name in STAGES and STAGES[name].use:
-        require_probe(folder, "motion" if use == "similarity" and STAGES[name].use == "motion" else use)
+        require_probe(folder, "motion" if STAGES[name].use == "motion" else use)
 
 
 def is_world(name: str) -> bool:

@@ -32,8 +32,11 @@ QUESTIONS = {
 }
 """Questions whose names in the probe do not say what is asked."""
 
-ON_VAL = ("listener_R@1", "CIDEr", "grammatical")
-"""Metrics that the table of the grid shows."""
+RECALLS = {"listener_R@1": "R@1", "exact_recall@1": "exact R@1"}
+"""Recalls that the table of the grid may show, the first that was measured, with its heading."""
+
+ON_VAL = ("CIDEr", "grammatical")
+"""Metrics that the table shows next to it."""
 
 
 def write_page(
@@ -182,7 +185,7 @@ def test_table(study: Study, decoding: str, columns: Columns, references: Mappin
 
 def _grid(study: Study) -> list[str]:
     """Every point that was tried, the chosen one of each row in bold; nothing where no row was searched."""
-    lines = []
+    lines, recall = [], next(iter(RECALLS))
     for name, row in study.file.rows.items():
         if row.start_of or not (row.grid or not row.test):
             continue
@@ -192,10 +195,13 @@ def _grid(study: Study) -> list[str]:
             cells = [markdown_cell(name), points_text(row, setting).removesuffix(", ") or "-"]
             cells.append(str(task.steps_of["selected"]))
             for checkpoint in POINTS:
-                cells += [f"{scale_of(key) * task.on_val(checkpoint)[key]:.1f}" for key in ON_VAL]
+                found = task.on_val(checkpoint)
+                recall = next(key for key in RECALLS if key in found)
+                cells += [f"{scale_of(key) * found[key]:.1f}" for key in (recall, *ON_VAL)]
             lines.append(
                 [f"**{cell}**" for cell in cells] if setting == chosen and len(study.grid(name)) > 1 else cells
             )
-    heads = ["row", "point", "selected step", "R@1", "CIDEr", "grammatical", "last: R@1", "CIDEr", "grammatical"]
+    shown = (RECALLS[recall], *ON_VAL)
+    heads = ["row", "point", "selected step", *shown, f"last: {shown[0]}", *shown[1:]]
     title = f"## The grid on val (seed {study.seeds[0]})"
     return [f"{title}\n\n{markdown_table(heads, lines)}\n\nIn bold the chosen point of each row."] if lines else []

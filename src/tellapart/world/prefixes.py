@@ -3,6 +3,7 @@
 A caption is read word by word. A *prefix* is right while some caption that begins so is true of the scene, with two
 simplifications that can only name a later word: the layout of several objects is judged once their noun is read, and no word is
 blamed for words that must follow it. Being right ends once and for all, so the first wrong word is found by bisection.
+``tellapart.world.video.prefixes`` reads captions of clips in the same way.
 
 Beyond its word lists this reader shares no code with ``tellapart.world.grammar`` and ``tellapart.world.truth``; the
 tests hold the two against each other.
@@ -11,9 +12,10 @@ tests hold the two against each other.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import Any, ClassVar
 
 from tellapart.world import spec
 from tellapart.world.grammar import (
@@ -28,14 +30,14 @@ from tellapart.world.grammar import (
 from tellapart.world.scenes import Scene, SceneObject
 
 _MODIFIERS = {"size": SIZE_WORDS, "texture": TEXTURE_WORDS, "colour": COLOUR_WORDS}
-_STARTS = [prefix.split() for prefix in spec.PREFIXES]
 _JOINS = {"and": "and", spec.SYNONYMS["and"]: "and", "above": "above", "below": "below"}
 _SIDES = {"left": "left of", "right": "right of"}
 _VOWELS = tuple("aeiou")
+_ARTICLES = ("a", "an")
 
 
 @dataclass(frozen=True)
-class _Phrase:
+class Phrase:
     """What has been read of a noun phrase; ``relation`` is to the phrase before it, ``closed`` that its noun is read."""
 
     relation: str = "and"
@@ -61,16 +63,16 @@ class _Phrase:
 
 
 @dataclass(frozen=True)
-class _Prefix:
+class Prefix:
     """What the words so far say."""
 
-    phrases: tuple[_Phrase, ...] = ()
+    phrases: tuple[Any, ...] = ()
     background: str | None = None
 
-    def last(self, **read: object) -> _Prefix:
+    def last(self, **read: object) -> Prefix:
         """With more known of the last phrase."""
         *others, phrase = self.phrases
-        return replace(self, phrases=(*others, replace(phrase, **read)))  # type: ignore[arg-type]
+        return replace(self, phrases=(*others, replace(phrase, **read)))
 
 
 @dataclass(frozen=True)
@@ -81,29 +83,28 @@ class Reading:
         prefixes: what is said after each word, as far as the language allows the words.
         length: number of words.
         complete: whether all words together are a caption.
+        possible: whether some caption that begins so is true of a scene.
     """
 
-    prefixes: tuple[_Prefix, ...]
+    prefixes: tuple[Prefix, ...]
     length: int
     complete: bool
+    possible: Callable[[Prefix, Any], bool]
 
-    def first_wrong(self, scene: Scene) -> int | None:
+    def first_wrong(self, scene: Any) -> int | None:
         """Place of the first wrong word; the number of words where only the end comes too soon; ``None`` for a true caption."""
         allowed = len(self.prefixes)
-        if not allowed or _possible(self.prefixes[-1], scene):
+        if not allowed or self.possible(self.prefixes[-1], scene):
             wrong = allowed
         else:
-            wrong = bisect_left(range(allowed), True, key=lambda i: not _possible(self.prefixes[i], scene))
+            wrong = bisect_left(range(allowed), True, key=lambda i: not self.possible(self.prefixes[i], scene))
         return None if self.complete and wrong == self.length else wrong
 
 
 @lru_cache(maxsize=100_000)
 def read(caption: str) -> Reading:
     """The reading of ``caption``: words one space apart."""
-    words = caption.split(" ")
-    reader = _Reader(words)
-    prefixes = tuple(reader)
-    return Reading(prefixes, len(words), len(prefixes) == len(words) and reader.may_end)
+    return _Reader(caption.split(" ")).reading(_possible)
 
 
 def first_wrong(caption: str, scene: Scene) -> int | None:
@@ -111,45 +112,81 @@ def first_wrong(caption: str, scene: Scene) -> int | None:
     return read(caption).first_wrong(scene)
 
 
-class _Reader:
-    """Goes through the words of a caption and stops at the first that the language does not allow."""
+class PhraseReader:
+    """Goes through the words of a caption and stops at the first that the language does not allow.
+
+    It reads what still and moving worlds share: phrases with places, and the background. The language is that of a subclass.
+
+    Args:
+        words: of the caption.
+    """
+
+    starts: ClassVar[Sequence[str]]
+    """What may stand before the first phrase."""
+
+    numbers: ClassVar[Mapping[str, int]] = {}
+    """Number words that may open a phrase."""
+
+    phrase: ClassVar[type[Phrase]] = Phrase
+    """What is kept of a phrase; the first argument is its relation to the one before, the second its count."""
+
+    steps: ClassVar[Mapping[str, Callable[[Any, str], str | None]]]
+    """What was read last -> what reads the next word: the new state, or none where the word is not allowed."""
+
+    ends: ClassVar[Collection[str]]
+    """States in which a caption may end."""
 
     def __init__(self, words: Sequence[str]) -> None:
-        self._words, self.may_end = words, False
+        self._words, self._state, self._said = words, "start", Prefix()
 
-    def __iter__(self) -> Iterator[_Prefix]:
+    def reading(self, possible: Callable[[Prefix, Any], bool]) -> Reading:
+        """All words read, with what decides whether a prefix is right."""
+        prefixes = tuple(self._read())
+        complete = len(prefixes) == len(self._words) and self.may_end
+        return Reading(prefixes, len(self._words), complete, possible)
+
+    @property
+    def may_end(self) -> bool:
+        """Whether the words read so far are a caption."""
+        return self._state in self.ends
+
+    def _read(self) -> Iterator[Prefix]:
         """What is said after each allowed word."""
-        self._said, self._state = _Prefix(), "start"
+        starts = [start.split() for start in self.starts]
         place = 0
-        opening = max((_shared(start, self._words) for start in _STARTS), default=0)
-        if opening > 1 or self._words[:1] == ["we"]:
+        opening = max((_shared(start, self._words) for start in starts), default=0)
+        if opening > 1 or (opening and self._words[0] not in _ARTICLES):
             yield from (self._said for _ in range(opening))
-            if self._words[:opening] not in _STARTS:
+            if self._words[:opening] not in starts:
                 return
             place = opening
         for word in self._words[place:]:
-            state = _NEXT[self._state](self, word)
+            state = self.steps[self._state](self, word)
             if state is None:
-                self.may_end = False
                 return
             self._state = state
-            self.may_end = state in ("noun", "placed", "done")
             yield self._said
 
     def _begin(self, word: str, relation: str = "and") -> str | None:
-        if word in spec.NUMBERS:
-            self._said = self._with(_Phrase(relation, spec.NUMBERS[word]))
+        if word in self.numbers:
+            self._said = self._with(self.phrase(relation, self.numbers[word]))
             return "number"
-        if word in ("a", "an"):
-            self._said = self._with(_Phrase(relation))
+        if word in _ARTICLES:
+            self._said = self._with(self.phrase(relation))
             return word
         return None
 
-    def _with(self, phrase: _Phrase) -> _Prefix:
+    def _with(self, phrase: Phrase) -> Prefix:
         return replace(self._said, phrases=(*self._said.phrases, phrase))
 
-    def _start(self, word: str) -> str | None:
-        return self._begin(word)
+    def _joined(self, relation: str) -> None:
+        """Whatever follows must be an object in that relation."""
+        self._relation, self._before = relation, self._said
+        self._said = self._with(self.phrase(relation))
+
+    def _related(self, word: str) -> str | None:
+        self._said = self._before
+        return self._begin(word, self._relation)
 
     def _article(self, word: str) -> str | None:
         if word.startswith(_VOWELS) != (self._state == "an"):
@@ -170,23 +207,6 @@ class _Reader:
         self._said = self._said.last(shape=nouns.get(word), closed=True)
         return "noun"
 
-    def _after_noun(self, word: str) -> str | None:
-        return "in" if word == "in" else self._after_phrase(word)
-
-    def _after_phrase(self, word: str) -> str | None:
-        if word == "on":
-            return "on"
-        self._relation = _JOINS.get(word) or _SIDES.get(word, "")
-        if self._relation:
-            # Whatever follows must be an object in that relation.
-            self._before, self._said = self._said, self._with(_Phrase(self._relation))
-            return "of" if word in _SIDES else "related"
-        return None
-
-    def _related(self, word: str) -> str | None:
-        self._said = self._before
-        return self._begin(word, self._relation)
-
     def _row(self, word: str) -> str | None:
         if word not in spec.ROWS:
             return None
@@ -206,25 +226,47 @@ class _Reader:
         return "coloured"
 
 
-_NEXT = {
-    "start": _Reader._start,
-    "a": _Reader._article,
-    "an": _Reader._article,
-    **dict.fromkeys(("number", *_MODIFIERS), _Reader._word_of_phrase),
-    "noun": _Reader._after_noun,
-    "placed": _Reader._after_phrase,
+PHRASE_STEPS: dict[str, Callable[[Any, str], str | None]] = {
+    "start": PhraseReader._begin,
+    "a": PhraseReader._article,
+    "an": PhraseReader._article,
+    **dict.fromkeys(("number", *_MODIFIERS), PhraseReader._word_of_phrase),
     "in": lambda reader, word: "the" if word == "the" else None,
-    "the": _Reader._row,
-    "column": _Reader._column,
-    "of": lambda reader, word: "related" if word == "of" else None,
-    "related": _Reader._related,
-    "on": lambda reader, word: f"on {word}" if word in ("a", "an") else None,
-    "on a": _Reader._background,
-    "on an": _Reader._background,
+    "the": PhraseReader._row,
+    "column": PhraseReader._column,
+    "related": PhraseReader._related,
+    "on": lambda reader, word: f"on {word}" if word in _ARTICLES else None,
+    "on a": PhraseReader._background,
+    "on an": PhraseReader._background,
     "coloured": lambda reader, word: "done" if word == "background" else None,
     "done": lambda reader, word: None,
 }
-"""What was read last -> what reads the next word: the new state, or none where the word is not allowed."""
+"""The steps that all worlds share; ``noun`` and ``placed`` are missing."""
+
+
+class _Reader(PhraseReader):
+    """Of pictures: phrases joined by relations."""
+
+    starts, numbers, ends = spec.PREFIXES, spec.NUMBERS, ("noun", "placed", "done")
+
+    def _after_noun(self, word: str) -> str | None:
+        return "in" if word == "in" else self._after_phrase(word)
+
+    def _after_phrase(self, word: str) -> str | None:
+        if word == "on":
+            return "on"
+        relation = _JOINS.get(word) or _SIDES.get(word)
+        if relation is None:
+            return None
+        self._joined(relation)
+        return "of" if word in _SIDES else "related"
+
+    steps: ClassVar = {
+        **PHRASE_STEPS,
+        "noun": _after_noun,
+        "placed": _after_phrase,
+        "of": lambda reader, word: "related" if word == "of" else None,
+    }
 
 
 def _shared(start: Sequence[str], words: Sequence[str]) -> int:
@@ -233,7 +275,7 @@ def _shared(start: Sequence[str], words: Sequence[str]) -> int:
     return (*alike, False).index(False)
 
 
-def _possible(prefix: _Prefix, scene: Scene) -> bool:
+def _possible(prefix: Prefix, scene: Scene) -> bool:
     """Whether some caption that begins so is true."""
     if prefix.background not in (None, scene.background):
         return False
@@ -241,7 +283,7 @@ def _possible(prefix: _Prefix, scene: Scene) -> bool:
 
 
 def _assign(
-    phrases: Sequence[_Phrase],
+    phrases: Sequence[Phrase],
     things: Sequence[SceneObject],
     before: tuple[SceneObject, ...] | None,
     used: frozenset[int],

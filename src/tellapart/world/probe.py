@@ -49,8 +49,8 @@ SIMILARITY = dict.fromkeys(("shape", "colour", "size", "background"), 90.0)
 TRUTH = dict.fromkeys((*ATTRIBUTES, "binding", "relation", "place", "veto", "doubled", "count", "broken"), 90.0)
 """Percent right that a verifier must reach before it may reward truth, and a judge before it may decide."""
 
-MOTION = dict.fromkeys(("shape", "colour", "verb", "direction", "turned"), 90.0)
-"""The same for a listener of clips, with the questions of ``tellapart.world.video.questions``."""
+MOTION = dict.fromkeys(("shape", "colour", "verb", "direction", "turned", "actor", "order"), 90.0)
+"""The same for the listener of clips, with the questions of ``tellapart.world.video.questions``."""
 
 DEMANDS: dict[str, dict[str, float]] = {
     "similarity": SIMILARITY,
@@ -107,7 +107,7 @@ def probe(listener: ClipListener, *, size: str = "full") -> dict[str, Any]:
         embeddings = listener.encode_texts(texts)
         cosine[kind] = 100.0 * (embeddings * images).sum(dim=1).mean().item()
         t2i, i2t = retrieval_ranks(embeddings.cpu().numpy(), images.cpu().numpy())
-        recall[kind] = _recalls(t2i, i2t)
+        recall[kind] = recalls(t2i, i2t)
     return {"accuracy": accuracy, "recall": recall, "cosine": cosine}
 
 
@@ -130,7 +130,7 @@ def probe_late(listener: LateListener, *, size: str = "full") -> dict[str, Any]:
     for kind, texts in kinds_of_text(size).items():
         matrix = listener.logprobs(texts, dataset.ids).double().numpy()
         logprob[kind] = float(matrix.diagonal().mean())
-        recall[kind] = _recalls(ranks_of(matrix), ranks_of(matrix.T))
+        recall[kind] = recalls(ranks_of(matrix), ranks_of(matrix.T))
     return {"accuracy": accuracy, "recall": recall, "logprob": logprob, "verdict": _verdicts(listener, size)}
 
 
@@ -248,7 +248,7 @@ def require_probe(folder: Path, use: str) -> dict[str, Any]:
     Args:
         folder: of the stage.
         use: a key of ``DEMANDS``: ``similarity`` (a reward by CLIP-S or a likelihood), ``truth`` (a reward for truth),
-            ``judge``, ``match`` (the logit of a matching head) or ``motion`` (a reward by the similarity of clips).
+            ``judge``, ``match`` (the logit of a matching head) or ``motion`` (a reward for the truth about clips).
 
     Raises:
         UsageError: it was not probed, or answers some question too badly.
@@ -296,7 +296,8 @@ def _embed(listener: ClipListener, examples: Sequence[Example]) -> Tensor:
         return torch.cat([listener.embed_images(listener.process(chunk)["pixel_values"]) for chunk in chunks])
 
 
-def _recalls(t2i: np.ndarray, i2t: np.ndarray) -> dict[str, float]:
+def recalls(t2i: np.ndarray, i2t: np.ndarray) -> dict[str, float]:
+    """``t2i_R@k`` and ``i2t_R@k`` in percent, of ranks as ``tellapart.metrics.retrieval`` gives them."""
     ways = {"t2i": t2i, "i2t": i2t}
     return {f"{way}_R@{k}": recall_at_k(found, k) for way, found in ways.items() for k in RECALL_AT}
 

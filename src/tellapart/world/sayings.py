@@ -249,50 +249,56 @@ CHANGE_WEIGHTS = {
 """Kind of change -> how often it is made, relative to the others."""
 
 
-def break_words(text: str, rng: random.Random) -> str:
-    """``text`` with one or two faults of language, such as a word lost, a stretch repeated or a wrong article."""
+def break_words(text: str, rng: random.Random, known: Sequence[str] = WORDS) -> str:
+    """``text`` with one or two faults of language, such as a word lost, a stretch repeated or a wrong article.
+
+    Args:
+        text: words one space apart.
+        rng: decides.
+        known: words that may be put in.
+    """
     words = text.split()
     for _ in range(1 if rng.random() < 0.75 else 2):
-        words = pick(rng, _FAULTS)(words, rng) or words
+        words = pick(rng, _FAULTS)(words, rng, known) or words
     return " ".join(words)
 
 
-def _lost(words: list[str], rng: random.Random) -> list[str]:
+def _lost(words: list[str], rng: random.Random, known: Sequence[str]) -> list[str]:
     at = rng.randrange(len(words))
     return words[:at] + words[at + 1 :]
 
 
-def _doubled(words: list[str], rng: random.Random) -> list[str]:
+def _doubled(words: list[str], rng: random.Random, known: Sequence[str]) -> list[str]:
     at = rng.randrange(len(words))
     return words[: at + 1] + words[at:]
 
 
-def _replaced(words: list[str], rng: random.Random) -> list[str]:
+def _replaced(words: list[str], rng: random.Random, known: Sequence[str]) -> list[str]:
     at = rng.randrange(len(words))
-    return [*words[:at], pick(rng, WORDS), *words[at + 1 :]]
+    return [*words[:at], pick(rng, known), *words[at + 1 :]]
 
 
-def _put_in(words: list[str], rng: random.Random) -> list[str]:
+def _put_in(words: list[str], rng: random.Random, known: Sequence[str]) -> list[str]:
     at = rng.randrange(len(words) + 1)
-    return [*words[:at], pick(rng, WORDS), *words[at:]]
+    return [*words[:at], pick(rng, known), *words[at:]]
 
 
-def _exchanged(words: list[str], rng: random.Random) -> list[str]:
+def _exchanged(words: list[str], rng: random.Random, known: Sequence[str]) -> list[str]:
     at = rng.randrange(max(1, len(words) - 1))
     return [*words[:at], *reversed(words[at : at + 2]), *words[at + 2 :]]
 
 
-def _cut(words: list[str], rng: random.Random) -> list[str]:
+def _cut(words: list[str], rng: random.Random, known: Sequence[str]) -> list[str]:
     return words[: rng.randrange(1, len(words) + 1)]
 
 
-def _repeated(words: list[str], rng: random.Random) -> list[str]:
+def _repeated(words: list[str], rng: random.Random, known: Sequence[str]) -> list[str]:
     start = rng.randrange(len(words))
     end = min(len(words), start + rng.randrange(1, 7))
     return [*words[:end], *words[start:]]
 
 
-def _with_wrong_article(words: list[str], rng: random.Random) -> list[str] | None:
+def _with_wrong_article(words: list[str], rng: random.Random, known: Sequence[str]) -> list[str] | None:
     """With "an" for some "a" or the other way round, as in "a orange star"; None without an article."""
     places = [at for at, word in enumerate(words) if word in ARTICLES]
     if not places:

@@ -142,7 +142,7 @@ STAGES = {
         "video.tower",
         "build_tower",
         {
-            "full": {"steps": 1500, "batch_size": 64, "learning_rate": 1.5e-3, "adam_beta2": 0.98},
+            "full": {"steps": 2000, "batch_size": 64, "learning_rate": 1.5e-3, "adam_beta2": 0.98},
             "small": {"steps": 30, "batch_size": 32, "learning_rate": 2e-3},
         },
         needs=("world/backbone",),
@@ -151,10 +151,10 @@ STAGES = {
         "video.listener",
         "build_listener",
         {
-            "full": {"steps": 1000, "batch_size": 64, "learning_rate": 1.5e-3, "adam_beta2": 0.98},
-            "small": {"steps": 60, "batch_size": 32, "learning_rate": 2e-3},
+            "full": {"steps": 2200, "batch_size": 48, "learning_rate": 2e-3, "adam_beta2": 0.98},
+            "small": {"steps": 60, "batch_size": 32, "learning_rate": 2e-3, "adam_beta2": 0.98},
         },
-        needs=("world/backbone",),
+        needs=("world/video-backbone",),
         use="motion",
     ),
     "world/video-xe": Stage(

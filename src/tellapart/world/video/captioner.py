@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tellapart.captioners.clip_frames import ClipFrames
 from tellapart.captioners.huggingface import HuggingFaceCaptioner
+from tellapart.clip_frames import ClipFrames
 from tellapart.data.dataset import Collate
 from tellapart.data.loader import TrainingData
 from tellapart.draws import seeded

@@ -1,101 +1,134 @@
-"""The moving world's dual encoder: CLIP4Clip's sequential transformer over the still world's tower."""
+"""The moving world's listener: every word of a caption checks the cells of a clip, so that a false word vetoes the caption."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import Any
 
+import torch
 from torch import Tensor
 
-from tellapart.captioners.clip_frames import ClipFrames
-from tellapart.data.dataset import CaptionDataset, Collate, Example
+from tellapart.captioners.modes import quiet
+from tellapart.clip_frames import ClipFrames
+from tellapart.data.dataset import Collate
 from tellapart.data.loader import TrainingData
-from tellapart.draws import seeded
-from tellapart.listeners.clip import ClipListener
-from tellapart.listeners.clip4clip import Clip4Clip, Clip4ClipConfig, Temporal
-from tellapart.objectives.contrastive import Contrastive
+from tellapart.draws import mix_seeds, seeded
+from tellapart.listeners.late import LateListener
+from tellapart.listeners.late_model import LateConfig, LateModel
+from tellapart.objectives.first_wrong_word import NOTHING_WRONG, FirstWrongWord, Read, Readings
 from tellapart.world.backbone import image_processor
+from tellapart.world.grammar import BACKGROUND_WORDS, COLOUR_WORDS, SHAPE_WORDS, SIZE_WORDS, TEXTURE_WORDS
+from tellapart.world.scenes import VALUES, pick
 from tellapart.world.schedule import History, Task
-from tellapart.world.video import FRAMES, load_moving_scenes, load_video_world
-from tellapart.world.video.captions import describe, write_as_annotator
-from tellapart.world.video.negatives import hard_negative
-from tellapart.world.video.tower import TowerStates, make_frames_tower
+from tellapart.world.spec import BACKGROUNDS, CLUSTER_SIZE
+from tellapart.world.verifier import PLACE_WORDS, start_from_meanings
+from tellapart.world.video import FRAMES, load_moving_scenes, load_video_world, spec
+from tellapart.world.video.grammar import THEN, VERB_WORDS
+from tellapart.world.video.prefixes import read
+from tellapart.world.video.sayings import draw_texts
+from tellapart.world.video.tower import FrameHeads, TowerStates, load_frame_heads
+from tellapart.world.video.truth import TARGETS, VERBS
 from tellapart.world.video.vocabulary import MAX_LENGTH, build_tokenizer
 from tellapart.world.vocabulary import text_tower
 
-DETAIL = (2, 3)
-"""For each n, the longest of n further annotators' captions is among a clip's texts."""
-
-WIDTH = 128
-"""Of the space that clips and texts share."""
+LATER = 1
+"""Of ``ANSWERS["turn"]``: the event is the second."""
 
 
-def make_listener(tower: Any, *, temporal: Temporal = "transformer", layers: int = 2) -> ClipListener:
-    """A CLIP4Clip around a copy of the still world's tower, which is frozen; the rest has random weights."""
-    tokenizer = build_tokenizer()
-    vision = tower.config.to_dict() | {"projection_dim": WIDTH}
-    config = Clip4ClipConfig(
-        text_config=text_tower(tokenizer, longest=MAX_LENGTH),
-        vision_config=vision,
-        projection_dim=WIDTH,
-        num_frames=FRAMES,
-        temporal=temporal,
-        temporal_layers=layers,
-        temporal_heads=4,
-    )
-    model = Clip4Clip(config)
-    model.vision_model.load_state_dict(tower.state_dict())
-    model.vision_model.requires_grad_(False)
-    return ClipListener.from_parts(model, image_processor(), tokenizer, name="listener", prefix="")
+def make_listener(tower: ClipFrames, heads: FrameHeads) -> LateListener:
+    """A late-interaction listener around a trained tower of clips and what its heads read; the rest has random weights.
 
-
-class FrameStates:
-    """The frozen tower's states of the frames' class tokens, computed once, as ``Clip4Clip`` takes them.
+    Words that name an attribute, an event or a place start from the class that the heads read.
 
     Args:
-        states: of the tower.
+        tower: ``world/video-backbone``.
+        heads: its reading heads.
     """
+    tokenizer = build_tokenizer()
+    read_by = heads.of_tokens()
+    sizes = {name: head.out_features for name, head in zip(heads.names, read_by, strict=True)}
+    vision = tower.config.to_dict() | {"model_type": tower.config.model_type}
+    text = text_tower(tokenizer, longest=MAX_LENGTH)
+    model = LateModel(LateConfig(vision=vision, text=text, readings=list(sizes.values())))
+    model.vision_model.load_state_dict(tower.state_dict())
+    with torch.no_grad():
+        model.reading.weight.copy_(torch.cat([head.weight for head in read_by]))
+        model.reading.bias.copy_(torch.cat([head.bias for head in read_by]))
+        start_from_meanings(model, _meanings(tokenizer, sizes))
+    return LateListener(model, image_processor(), tokenizer)
 
-    def __init__(self, states: TowerStates) -> None:
-        self.states = states
 
-    def __call__(self, ids: Sequence[str]) -> dict[str, Tensor]:
-        """``{"pixel_values": [B, 8, width]}``."""
-        return {"pixel_values": self.states(ids)["states"].unflatten(1, (FRAMES, -1))[:, :, 0].contiguous()}
+def _meanings(tokenizer: Any, sizes: dict[str, int]) -> Tensor:
+    """``[V, classes]``: 1 where a word names a class that the heads read; a word that means two things starts from both."""
+    starts = dict(zip(sizes, accumulate(sizes.values(), initial=0), strict=False))
+    meanings = torch.zeros(len(tokenizer), sum(sizes.values()))
+    named: list[tuple[str, dict[str, str], Sequence[str]]] = [
+        ("shape", SHAPE_WORDS, VALUES["shape"]),
+        ("colour", COLOUR_WORDS, VALUES["colour"]),
+        ("size", SIZE_WORDS, VALUES["size"]),
+        ("texture", TEXTURE_WORDS, VALUES["texture"]),
+        ("verb", VERB_WORDS, VERBS),
+        ("target", {word: word for word in spec.DIRECTIONS} | COLOUR_WORDS, TARGETS),
+        ("ground", BACKGROUND_WORDS, tuple(BACKGROUNDS)),
+    ]
+    for name, words, values in named:
+        for word, value in words.items():
+            meanings[tokenizer.convert_tokens_to_ids(word), starts[name] + values.index(value)] = 1.0
+    meanings[tokenizer.convert_tokens_to_ids(THEN), starts["turn"] + LATER] = 1.0
+    for word in ("top", "bottom", "left", "right"):
+        for cell in PLACE_WORDS[word]:
+            meanings[tokenizer.convert_tokens_to_ids(word), starts["place"] + cell] = 1.0
+    return meanings
 
-    def fingerprint(self, image_id: str) -> str:
-        """That of the tower's states."""
-        return self.states.fingerprint(image_id)
+
+def reader(split: str, size: str) -> Read:
+    """Draws texts about the clips of a split, each compared with its own clip, one of its cluster and any other.
+
+    Clips of a cluster differ in motion and order more than in attributes, which the other clip teaches.
+    """
+    scenes = load_moving_scenes(split, size=size)
+    names, row = list(scenes), {name: i for i, name in enumerate(scenes)}
+
+    def draw(ids: Sequence[str], seed: int) -> Readings:
+        found = Readings([], [], [], [])
+        for name in ids:
+            rng = random.Random(mix_seeds(seed, name))
+            first = row[name] - row[name] % CLUSTER_SIZE
+            mate = names[first + rng.randrange(min(CLUSTER_SIZE, len(names) - first))]
+            other = pick(rng, names)
+            for text in draw_texts(scenes[name], rng):
+                reading = read(text)
+                for clip in dict.fromkeys((name, mate, other)):
+                    wrong = reading.first_wrong(scenes[clip])
+                    found.text.append(len(found.texts))
+                    found.images.append(clip)
+                    found.first_wrong.append(NOTHING_WRONG if wrong is None else wrong)
+                found.texts.append(text)
+        return found
+
+    return draw
 
 
-def listener_texts(size: str) -> CaptionDataset:
-    """The web clips with their captions and some of more detail."""
-    scenes = load_moving_scenes("web", size=size)
-    dataset = load_video_world("web", size=size)
-
-    def texts(example: Example) -> tuple[str, ...]:
-        rng = random.Random(f"video-{example.id}")
-        further = [
-            max((write_as_annotator(describe(scenes[example.id], rng), rng) for _ in range(count)), key=len)
-            for count in DETAIL
-        ]
-        return (*example.references, *further)
-
-    return CaptionDataset([Example(e.id, e.image, texts(e)) for e in dataset], name=dataset.name)
+def clip_states(tower: ClipFrames, states: TowerStates, ids: Sequence[str]) -> Tensor:
+    """``[M, 1 + 4, width]``: what ``LateModel.image_states`` gives, from states of the frozen tower of single frames."""
+    with torch.no_grad():
+        parts = [tower.encoded(states(ids[start : start + 256])["states"]) for start in range(0, len(ids), 256)]
+    return torch.cat([part.unflatten(1, (FRAMES, -1)).mean(dim=1) for part in parts])
 
 
 def build_listener(task: Task) -> History:
-    """Train the reward listener of clips."""
-    from transformers import CLIPVisionModel
-
-    tower = CLIPVisionModel.from_pretrained(task.needs["world/backbone"])
+    """Train the listener of clips."""
+    folder = task.needs["world/video-backbone"]
+    with quiet():
+        tower = ClipFrames.from_pretrained(folder).eval()
     with seeded(task.name, task.seed):
-        listener = make_listener(tower)
-    dataset = listener_texts(task.size)
-    frames: ClipFrames = make_frames_tower(tower, layers=0)
-    states = FrameStates(TowerStates(frames, dataset))
-    data = TrainingData(dataset, Collate({}, features={listener.name: states}))
-    history = task.fit(Contrastive(listener, negative=hard_negative), data)
+        listener = make_listener(tower, load_frame_heads(folder))
+    dataset = load_video_world("web", size=task.size)
+    objective = FirstWrongWord(listener, reader("web", task.size))
+    objective.know_states(dataset.ids, clip_states(tower, TowerStates(tower, dataset), dataset.ids))
+    history = task.fit(objective, TrainingData(dataset, Collate({})))
+    listener.model.eval()
     listener.save(task.folder)
     return history

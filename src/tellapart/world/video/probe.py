@@ -8,10 +8,10 @@ from typing import Any
 from tellapart.captioners.huggingface import HuggingFaceCaptioner
 from tellapart.data.dataset import Collate
 from tellapart.evaluation.evaluate import Evaluation
-from tellapart.listeners.clip import ClipListener
-from tellapart.metrics.retrieval import recall_at_k, retrieval_ranks
+from tellapart.listeners.late import LateListener
+from tellapart.metrics.retrieval import ranks
 from tellapart.types import Decoding
-from tellapart.world.probe import RECALL_AT, Score, by_captioner, by_cosines, percent_right
+from tellapart.world.probe import Score, by_captioner, by_matcher, percent_right, recalls
 from tellapart.world.video import load_moving_scenes, load_video_world
 from tellapart.world.video.captions import full_description
 from tellapart.world.video.measures import moving_measures
@@ -36,7 +36,7 @@ def accuracies(score: Score, *, size: str = "full") -> dict[str, float]:
 
 
 def probe_listener(folder: Path, *, size: str = "full") -> dict[str, Any]:
-    """All figures of a listener of clips, in percent.
+    """All figures of the listener of clips, in percent.
 
     Args:
         folder: of the listener.
@@ -48,19 +48,16 @@ def probe_listener(folder: Path, *, size: str = "full") -> dict[str, Any]:
     Example:
         >>> probe_listener(resolve("world/video-listener"))["accuracy"]["direction"]
     """
-    listener = ClipListener.from_pretrained(folder)
+    listener = LateListener.from_pretrained(folder)
     dataset = load_video_world("val", size=size)
     listener.cache_images(dataset)
-    images = listener.encode_ids(dataset.ids).cpu().numpy()
     full = [full_description(moving) for moving in load_moving_scenes("val", size=size).values()]
     texts = {"human": [example.references[0] for example in dataset], "full": full}
     recall = {}
     for kind, written in texts.items():
-        t2i, i2t = retrieval_ranks(listener.encode_texts(written).cpu().numpy(), images)
-        recall[kind] = {
-            f"{way}_R@{k}": recall_at_k(found, k) for way, found in {"t2i": t2i, "i2t": i2t}.items() for k in RECALL_AT
-        }
-    return {"accuracy": accuracies(by_cosines(listener), size=size), "recall": recall, "size": size}
+        matrix = listener.logprobs(written, dataset.ids).double().numpy()
+        recall[kind] = recalls(ranks(matrix), ranks(matrix.T))
+    return {"accuracy": accuracies(by_matcher(listener), size=size), "recall": recall, "size": size}
 
 
 def probe_captioner(

@@ -64,6 +64,30 @@ def is_possible(moving: MovingScene) -> bool:
     return inside and turns and len(set(cells)) == len(cells)
 
 
+def backwards(moving: MovingScene) -> MovingScene:
+    """What the clip shows from its last frame to its first."""
+    opposite = {"left": "right", "right": "left", "up": "down", "down": "up"}
+    after = list[tuple[SceneObject, Event | None]]()
+    for number, thing in enumerate(moving.scene.objects):
+        event = moving.event_of(number)
+        if event is None:
+            after.append((thing, None))
+        elif event.verb == "moves":
+            row, column = target(thing, event.to)
+            after.append((replace(thing, row=row, column=column), Event(number, "moves", opposite[event.to])))
+        elif event.verb == "turns":
+            after.append((replace(thing, colour=event.to), Event(number, "turns", thing.colour)))
+        else:
+            after.append((thing, Event(number, "vanishes" if event.verb == "appears" else "appears")))
+    order = sorted(range(len(after)), key=lambda number: after[number][0].cell)
+    events = tuple(
+        replace(found, thing=order.index(event.thing))
+        for event in moving.events[::-1]
+        if (found := after[event.thing][1]) is not None
+    )
+    return MovingScene(replace(moving.scene, objects=tuple(after[number][0] for number in order)), events)
+
+
 def draw_moving_scene(rng: random.Random) -> MovingScene:
     """A moving scene drawn from the world's distribution."""
     cells = sorted(rng.sample(range(4), pick_weighted(rng, spec.OBJECT_COUNTS)))

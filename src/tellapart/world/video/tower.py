@@ -8,24 +8,28 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from tellapart.captioners.clip_frames import ClipFrames, ClipFramesConfig
+from tellapart.clip_frames import ClipFrames, ClipFramesConfig
 from tellapart.data.dataset import CaptionDataset, Collate, Example
 from tellapart.data.loader import TrainingData
 from tellapart.draws import seeded
 from tellapart.files import write_json
 from tellapart.types import Batch, ObjectiveModule, StepOutput
 from tellapart.world import spec as still
-from tellapart.world.backbone import ACCURACY, CELLS, COLUMNS, INPUTS, image_processor
+from tellapart.world.backbone import ACCURACY, CELLS, COLUMNS, HEADS, INPUTS, image_processor
 from tellapart.world.backbone import pixels as still_pixels
 from tellapart.world.scenes import VALUES
 from tellapart.world.schedule import History, Task, one_thread
 from tellapart.world.video import FRAMES, MovingScene, load_moving_scenes, load_video_world
+from tellapart.world.video.scenes import backwards
 from tellapart.world.video.truth import TARGETS, VERBS
 
 _NOTHING = -100  # cross_entropy's ignore_index
@@ -40,7 +44,7 @@ ANSWERS = {
     "turn": 3,
 }
 """What is asked of each cell -> number of answers: the object that is first seen there (one more shape: none), its verb, where
-it moves or what it turns, and whether its event is the first, the second or none."""
+it moves or what it turns, and whether its event is the first of two, the second or none."""
 
 
 def clip_pixels(clips: Sequence[Sequence[Any]]) -> dict[str, Tensor]:
@@ -68,6 +72,7 @@ def make_frames_tower(tower: Any, *, layers: int = 2) -> ClipFrames:
         num_attention_heads=4,
         intermediate_size=4 * tower.config.hidden_size,
         dropout=0.0,
+        differences=True,
     )
     model = ClipFrames(config)
     model.tower.load_state_dict(tower.state_dict())
@@ -86,27 +91,42 @@ def answers_of(scenes: Sequence[MovingScene]) -> tuple[Tensor, Tensor]:
             verb, to, turn = 0, 0, 2
             if event is not None:
                 verb, to, turn = VERBS.index(event.verb), TARGETS.index(event.to), moving.events.index(event)
-            if len(moving.events) < 2:
-                turn = 2  # of a single event nothing is first or second
+            if len(moving.events) == 1 and event is not None:
+                turn = _NOTHING  # it is neither first nor second
             cells[row, thing.row * COLUMNS + thing.column] = torch.tensor([*found, verb, to, turn])
     backgrounds = list(still.BACKGROUNDS)
     return cells, torch.tensor([backgrounds.index(moving.scene.background) for moving in scenes])
 
 
 class FrameHeads(nn.Module):
-    """Linear readings of the layers' states: of each cell's mean over frames, and of all cells from the pooled vector."""
+    """Linear readings of the layers' states: of each cell's mean over frames, and of all cells from the pooled vector.
+
+    They are kept next to the tower in ``HEADS``.
+
+    Args:
+        width: of the states.
+    """
 
     def __init__(self, width: int) -> None:
         super().__init__()
         self.cells = nn.ModuleDict({name: nn.Linear(width, count) for name, count in ANSWERS.items()})
+        self.place = nn.Linear(width, CELLS)
+        self.ground = nn.Linear(width, len(still.BACKGROUNDS))
         self.pooled = nn.ModuleDict({name: nn.Linear(width, CELLS * count) for name, count in ANSWERS.items()})
         self.background = nn.Linear(width, len(still.BACKGROUNDS))
+
+    names = (*ANSWERS, "place", "ground")
+    """What ``of_tokens`` reads."""
+
+    def of_tokens(self) -> list[nn.Linear]:
+        """What is read off a cell's mean: each of ``ANSWERS``, its cell, the background."""
+        return [*(self.cells.get_submodule(name) for name in ANSWERS), self.place, self.ground]  # type: ignore[list-item]
 
     def read(self, states: Tensor, pooled: Tensor) -> dict[str, dict[str, Tensor]]:
         """Source -> answer -> ``[B, 4, values]`` logits, from ``states [B, F, 1 + 4, width]`` and ``pooled [B, width]``."""
         means = states[:, :, 1:].mean(dim=1)
         return {
-            "cells": {name: head(means) for name, head in self.cells.items()},
+            "cells": {name: head(means) for name, head in zip(self.names, self.of_tokens(), strict=True)},
             "pooled": {name: head(pooled).unflatten(1, (CELLS, -1)) for name, head in self.pooled.items()},
         }
 
@@ -136,13 +156,10 @@ class Happenings(ObjectiveModule):
         cells, ground = self._answers(batch)
         terms = [cross_entropy(background, ground, reduction="sum")]
         for logits in read.values():
-            terms += [
-                cross_entropy(
-                    logits[name].flatten(0, 1), cells[:, :, i].flatten(), ignore_index=_NOTHING, reduction="sum"
-                )
-                / CELLS
-                for i, name in enumerate(ANSWERS)
-            ]
+            terms += [_sum_over_cells(logits[name], cells[:, :, i]) for i, name in enumerate(ANSWERS)]
+        places = torch.arange(CELLS, device=ground.device).expand(len(batch), -1)
+        terms.append(_sum_over_cells(read["cells"]["place"], places))
+        terms.append(_sum_over_cells(read["cells"]["ground"], ground[:, None].expand(-1, CELLS)))
         logs = {f"accuracy/{name}": right.float() for name, right in self._right(read["cells"], cells).items()}
         yield StepOutput(torch.stack(terms).sum(), background.new_tensor(float(len(batch))), logs)
 
@@ -159,7 +176,8 @@ class Happenings(ObjectiveModule):
     @staticmethod
     def _right(logits: Mapping[str, Tensor], cells: Tensor) -> dict[str, Tensor]:
         filled = cells[:, :, 0] < len(VALUES["shape"])
-        return {name: (logits[name].argmax(-1) == cells[:, :, i])[filled] for i, name in enumerate(ANSWERS)}
+        asked = {name: filled & (cells[:, :, i] != _NOTHING) for i, name in enumerate(ANSWERS)}
+        return {name: (logits[name].argmax(-1) == cells[:, :, i])[asked[name]] for i, name in enumerate(ANSWERS)}
 
     @torch.no_grad()
     def accuracy(self, batch: Batch) -> dict[str, float]:
@@ -172,8 +190,19 @@ class Happenings(ObjectiveModule):
         return {name: 100.0 * found.float().mean().item() for name, found in right.items()}
 
 
+def _sum_over_cells(logits: Tensor, answers: Tensor) -> Tensor:
+    """Cross-entropy summed over clips; a clip counts the mean over its cells, however many are asked for."""
+    return cross_entropy(logits.flatten(0, 1), answers.flatten(), ignore_index=_NOTHING, reduction="sum") / CELLS
+
+
+BACKWARDS = ", backwards"
+"""Ends the id of a clip that is shown from its last frame to its first."""
+
+
 class TowerStates:
     """The frozen tower's states of clips, computed once and kept in memory, by clip id.
+
+    With ``BACKWARDS`` after the id they are those of the clip shown backwards.
 
     Args:
         tower: computes them.
@@ -190,7 +219,11 @@ class TowerStates:
 
     def __call__(self, ids: Sequence[str]) -> dict[str, Tensor]:
         """``{"states": [B, 8 * 5, width]}`` float32."""
-        return {"states": self._states[[self._row[clip_id] for clip_id in ids]].float()}
+        states = self._states[[self._row[clip_id.removesuffix(BACKWARDS)] for clip_id in ids]].float()
+        for row, clip_id in enumerate(ids):
+            if clip_id.endswith(BACKWARDS):
+                states[row] = states[row].unflatten(0, (FRAMES, -1)).flip(0).flatten(0, 1)
+        return {"states": states}
 
     def fingerprint(self, image_id: str) -> str:
         """The clip's id: states are of one data set."""
@@ -201,20 +234,36 @@ def _frames_of(examples: Sequence[Example]) -> list[Any]:
     return [example.image.frames(FRAMES) for example in examples]  # type: ignore[attr-defined]  # of the moving world
 
 
+def both_ways(scenes: Mapping[str, MovingScene]) -> dict[str, MovingScene]:
+    """All clips, and all of them shown backwards: twice as many to learn from, without another frame to draw."""
+    return {**scenes, **{f"{name}{BACKWARDS}": backwards(moving) for name, moving in scenes.items()}}
+
+
 def build_tower(task: Task) -> History:
     """Teach the layers over the frames."""
     from transformers import CLIPVisionModel
 
     tower = CLIPVisionModel.from_pretrained(task.needs["world/backbone"])
+    scenes = load_moving_scenes("web", size=task.size)
     with seeded(task.name, task.seed):
-        objective = Happenings(make_frames_tower(tower), load_moving_scenes("web", size=task.size))
+        objective = Happenings(make_frames_tower(tower), both_ways(scenes))
     dataset = load_video_world("web", size=task.size)
     collate = Collate({}, features={INPUTS: TowerStates(objective.tower, dataset)})
-    history = task.fit(objective, TrainingData(dataset, collate))
+    shown = [example for one in dataset for example in (one, replace(one, id=f"{one.id}{BACKWARDS}"))]
+    history = task.fit(objective, TrainingData(CaptionDataset(shown, name=dataset.name), collate))
     objective.tower.eval().save_pretrained(task.folder)
     image_processor().save_pretrained(task.folder)
+    save_file(objective.heads.state_dict(), task.folder / HEADS)
     write_json(task.folder / ACCURACY, held_out_accuracy(objective, task.size))
     return history
+
+
+def load_frame_heads(folder: Path) -> FrameHeads:
+    """The reading heads of ``world/video-backbone``, from its folder."""
+    weights = load_file(folder / HEADS)
+    heads = FrameHeads(weights["place.weight"].shape[1])
+    heads.load_state_dict(weights)
+    return heads.eval()
 
 
 def held_out_accuracy(objective: Happenings, size: str) -> dict[str, float]:

@@ -1,7 +1,6 @@
-"""A CLIP vision tower over the frames of a clip, as the encoder of a ``VisionEncoderDecoderModel``; transformers has no class
-for it.
+"""A CLIP vision tower over the frames of a clip, for captioners and listeners; transformers has no class for it.
 
-Importing this module makes the encoder known to ``AutoConfig`` and ``AutoModel``.
+Importing this module makes the tower known to ``AutoConfig`` and ``AutoModel``.
 """
 
 from __future__ import annotations
@@ -13,14 +12,14 @@ from torch import Tensor, nn
 from transformers import (
     AutoConfig,
     AutoModel,
+    BertConfig,
     CLIPVisionConfig,
     CLIPVisionModel,
     PreTrainedConfig,
     PreTrainedModel,
 )
 from transformers.modeling_outputs import BaseModelOutputWithPooling
-
-from tellapart.captioners.encoded_clip import bert_layers
+from transformers.models.bert.modeling_bert import BertEncoder
 
 
 class ClipFramesConfig(PreTrainedConfig):
@@ -33,6 +32,7 @@ class ClipFramesConfig(PreTrainedConfig):
         num_attention_heads: heads of each.
         intermediate_size: width of each layer's feed-forward part.
         dropout: rate in train mode, of activations and of attention.
+        differences: whether each token is also given what has changed since the frame before.
     """
 
     model_type: ClassVar[str] = "clip_frames"
@@ -43,7 +43,23 @@ class ClipFramesConfig(PreTrainedConfig):
     num_attention_heads: int = 8
     intermediate_size: int = 2048
     dropout: float = 0.1
+    differences: bool = False
     hidden_size: int = 768
+
+
+def bert_layers(config: Any) -> BertEncoder:
+    """Layers over image states; ``config`` has ``hidden_size``, and the fields of ``ClipFramesConfig`` that say how they are
+    made."""
+    layers = BertConfig(
+        hidden_size=config.hidden_size,
+        num_hidden_layers=config.num_hidden_layers,
+        num_attention_heads=config.num_attention_heads,
+        intermediate_size=config.intermediate_size,
+        hidden_dropout_prob=config.dropout,
+        attention_probs_dropout_prob=config.dropout,
+        attn_implementation="sdpa",
+    )
+    return BertEncoder(layers)
 
 
 class ClipFrames(PreTrainedModel):
@@ -51,7 +67,9 @@ class ClipFrames(PreTrainedModel):
 
     ``F`` frames of ``P`` tokens (the class token first) are one sequence of ``F * P`` tokens. A learned embedding of the frame's
     position is added to all tokens of a frame, as the space-time embeddings of TimeSformer (Bertasius et al., ICML 2021,
-    section 3.1, "joint space-time attention"), and layers of BERT follow.
+    section 3.1, "joint space-time attention"), and layers of BERT follow. With ``differences`` a projection of the token's change
+    since the frame before is added, too (Wang et al., CVPR 2021, "TDN", take differences of feature maps): that something has
+    changed need not be inferred by comparing what was there with what is.
 
     Example::
 
@@ -69,6 +87,8 @@ class ClipFrames(PreTrainedModel):
         config.hidden_size = width = self.tower.config.hidden_size
         self.temporal_position = nn.Embedding(config.num_frames, width)
         self.norm = nn.LayerNorm(width)
+        if config.differences:
+            self.change = nn.Linear(width, width, bias=False)
         self.encoder = bert_layers(config)
         self.post_init()
 
@@ -89,7 +109,11 @@ class ClipFrames(PreTrainedModel):
         """``[B, F * P, width]``: tower states with temporal positions, through the layers."""
         frames, count = self.config.num_frames, states.shape[1] // self.config.num_frames
         position = self.temporal_position(torch.arange(frames, device=states.device))
-        placed = self.norm(states) + position.repeat_interleave(count, dim=0)
+        seen = self.norm(states)
+        placed = seen + position.repeat_interleave(count, dim=0)
+        if self.config.differences:
+            # The first frame has none before it.
+            placed = placed + self.change(seen - torch.cat([seen[:, :count], seen[:, :-count]], dim=1))
         return self.encoder(placed).last_hidden_state if self.config.num_hidden_layers else placed
 
     def pooled(self, encoded: Tensor) -> Tensor:
