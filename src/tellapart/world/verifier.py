@@ -8,7 +8,8 @@ compared with its own picture and another one of the same cluster, with the firs
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +27,9 @@ from tellapart.world import build_tokenizer, load_scenes, load_world, spec
 from tellapart.world.backbone import AttributeHeads, image_processor, load_heads
 from tellapart.world.blip2 import STD
 from tellapart.world.grammar import BACKGROUND_WORDS, COLOUR_WORDS, PLURAL_WORDS, SHAPE_WORDS, SIZE_WORDS, TEXTURE_WORDS
-from tellapart.world.prefixes import read
+from tellapart.world.prefixes import Reading, read
 from tellapart.world.sayings import Habits, draw_texts
-from tellapart.world.scenes import VALUES
+from tellapart.world.scenes import VALUES, pick
 from tellapart.world.schedule import History, Task
 from tellapart.world.vocabulary import text_tower
 
@@ -102,9 +103,21 @@ def _meanings(tokenizer: Any, sizes: Sequence[int]) -> torch.Tensor:
     return meanings
 
 
-def reader(split: str, size: str, habits: Habits) -> Read:
-    """Draws texts about the scenes of a split, each compared with its own picture and one of its cluster."""
-    scenes = load_scenes(split, size=size)
+def reader(
+    scenes: Mapping[str, Any],
+    draw_texts: Callable[[Any, random.Random], list[str]],
+    read: Callable[[str], Reading],
+    *,
+    another: bool = False,
+) -> Read:
+    """Draws texts about scenes, each compared with its own picture and one of its cluster.
+
+    Args:
+        scenes: image id -> scene, in the order of the split.
+        draw_texts: texts about a scene.
+        read: the reading of a text.
+        another: whether each text is also compared with any other picture.
+    """
     names, row = list(scenes), {name: i for i, name in enumerate(scenes)}
 
     def draw(ids: Sequence[str], seed: int) -> Readings:
@@ -113,9 +126,10 @@ def reader(split: str, size: str, habits: Habits) -> Read:
             rng = random.Random(mix_seeds(seed, name))
             first = row[name] - row[name] % spec.CLUSTER_SIZE
             mate = names[first + rng.randrange(min(spec.CLUSTER_SIZE, len(names) - first))]
-            for text in draw_texts(scenes[name], rng, habits):
+            images = [name, mate, *([pick(rng, names)] if another else [])]
+            for text in draw_texts(scenes[name], rng):
                 reading = read(text)
-                for image in dict.fromkeys((name, mate)):
+                for image in dict.fromkeys(images):
                     wrong = reading.first_wrong(scenes[image])
                     found.text.append(len(found.texts))
                     found.images.append(image)
@@ -142,7 +156,8 @@ def _build(task: Task, backbone: Path, habits: Habits) -> History:
     with seeded(task.name, task.seed):
         listener = make_verifier(CLIPVisionModel.from_pretrained(backbone), load_heads(backbone))
     dataset = load_world("web", size=task.size)
-    objective = FirstWrongWord(listener, reader("web", task.size, habits))
+    scenes = load_scenes("web", size=task.size)
+    objective = FirstWrongWord(listener, reader(scenes, partial(draw_texts, habits=habits), read))
     objective.know_images(dataset)
     history = task.fit(objective, TrainingData(dataset, Collate({})))
     listener.model.eval()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Sequence
 from itertools import accumulate
 from typing import Any
@@ -14,16 +13,16 @@ from tellapart.captioners.modes import quiet
 from tellapart.clip_frames import ClipFrames
 from tellapart.data.dataset import Collate
 from tellapart.data.loader import TrainingData
-from tellapart.draws import mix_seeds, seeded
+from tellapart.draws import seeded
 from tellapart.listeners.late import LateListener
 from tellapart.listeners.late_model import LateConfig, LateModel
-from tellapart.objectives.first_wrong_word import NOTHING_WRONG, FirstWrongWord, Read, Readings
+from tellapart.objectives.first_wrong_word import FirstWrongWord
 from tellapart.world.backbone import image_processor
 from tellapart.world.grammar import BACKGROUND_WORDS, COLOUR_WORDS, SHAPE_WORDS, SIZE_WORDS, TEXTURE_WORDS
-from tellapart.world.scenes import VALUES, pick
+from tellapart.world.scenes import VALUES
 from tellapart.world.schedule import History, Task
-from tellapart.world.spec import BACKGROUNDS, CLUSTER_SIZE
-from tellapart.world.verifier import PLACE_WORDS, start_from_meanings
+from tellapart.world.spec import BACKGROUNDS
+from tellapart.world.verifier import PLACE_WORDS, reader, start_from_meanings
 from tellapart.world.video import FRAMES, load_moving_scenes, load_video_world, spec
 from tellapart.world.video.grammar import THEN, VERB_WORDS
 from tellapart.world.video.prefixes import read
@@ -83,34 +82,6 @@ def _meanings(tokenizer: Any, sizes: dict[str, int]) -> Tensor:
     return meanings
 
 
-def reader(split: str, size: str) -> Read:
-    """Draws texts about the clips of a split, each compared with its own clip, one of its cluster and any other.
-
-    Clips of a cluster differ in motion and order more than in attributes, which the other clip teaches.
-    """
-    scenes = load_moving_scenes(split, size=size)
-    names, row = list(scenes), {name: i for i, name in enumerate(scenes)}
-
-    def draw(ids: Sequence[str], seed: int) -> Readings:
-        found = Readings([], [], [], [])
-        for name in ids:
-            rng = random.Random(mix_seeds(seed, name))
-            first = row[name] - row[name] % CLUSTER_SIZE
-            mate = names[first + rng.randrange(min(CLUSTER_SIZE, len(names) - first))]
-            other = pick(rng, names)
-            for text in draw_texts(scenes[name], rng):
-                reading = read(text)
-                for clip in dict.fromkeys((name, mate, other)):
-                    wrong = reading.first_wrong(scenes[clip])
-                    found.text.append(len(found.texts))
-                    found.images.append(clip)
-                    found.first_wrong.append(NOTHING_WRONG if wrong is None else wrong)
-                found.texts.append(text)
-        return found
-
-    return draw
-
-
 def clip_states(tower: ClipFrames, states: TowerStates, ids: Sequence[str]) -> Tensor:
     """``[M, 1 + 4, width]``: what ``LateModel.image_states`` gives, from states of the frozen tower of single frames."""
     with torch.no_grad():
@@ -126,7 +97,9 @@ def build_listener(task: Task) -> History:
     with seeded(task.name, task.seed):
         listener = make_listener(tower, load_frame_heads(folder))
     dataset = load_video_world("web", size=task.size)
-    objective = FirstWrongWord(listener, reader("web", task.size))
+    # Clips of a cluster differ in motion and order more than in attributes, which any other clip teaches.
+    texts = reader(load_moving_scenes("web", size=task.size), draw_texts, read, another=True)
+    objective = FirstWrongWord(listener, texts)
     objective.know_states(dataset.ids, clip_states(tower, TowerStates(tower, dataset), dataset.ids))
     history = task.fit(objective, TrainingData(dataset, Collate({})))
     listener.model.eval()
