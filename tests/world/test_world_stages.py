@@ -254,7 +254,7 @@ def test_what_the_full_stages_are_held_to():
         "world/video-listener": "motion",
     }
     assert set(SIMILARITY) == {"shape", "colour", "size", "background"}
-    assert set(MOTION) == {"shape", "colour", "verb", "direction", "turned"}
+    assert set(MOTION) == {"shape", "colour", "verb", "direction", "turned", "actor", "order"}
     assert {"binding", "relation", "place", "veto", "doubled", "count", "broken"} < set(TRUTH)
     assert {least for demanded in DEMANDS.values() for least in demanded.values()} == {90.0}
 
