@@ -1,6 +1,7 @@
 """Texts that teach verifiers, and the questions that test them: true where they claim to be, false where they must be."""
 
 import random
+from functools import partial
 
 import pytest
 import torch
@@ -9,7 +10,7 @@ from tellapart.world import WORDS, load_scenes
 from tellapart.world.captions import write_as_annotator
 from tellapart.world.faults import faults, says_twice, without_places
 from tellapart.world.grammar import parse, write
-from tellapart.world.prefixes import first_wrong
+from tellapart.world.prefixes import first_wrong, read
 from tellapart.world.questions import ASKED, ATTRIBUTES, attribute_questions, picture_questions, single_objects
 from tellapart.world.sayings import (
     CHANGE_WEIGHTS,
@@ -82,8 +83,9 @@ def test_four_texts_a_picture_fit_a_captioner(scenes):
 def test_texts_are_held_against_their_picture_and_one_of_its_cluster():
     scenes = load_scenes("web", size="small")
     ids = list(scenes)[8:14]
-    readings = reader("web", "small", Habits())(ids, 5)
-    assert readings == reader("web", "small", Habits())(ids, 5) != reader("web", "small", Habits())(ids, 6)
+    draw = reader(scenes, partial(draw_texts, habits=Habits()), read)
+    readings = draw(ids, 5)
+    assert readings == draw(ids, 5) != draw(ids, 6)
     assert len(readings.texts) == 4 * len(ids)
     position = {name: i for i, name in enumerate(scenes)}
     for text, name, wrong in zip(readings.text, readings.images, readings.first_wrong, strict=True):
