@@ -44,8 +44,6 @@ from tellapart.data.loader import TrainingData
 from tellapart.draws import base_seed, mix_seeds, seeded
 from tellapart.files import first_folder, write_json
 from tellapart.listeners.clip import ClipListener
-from tellapart.listeners.late import LateListener
-from tellapart.listeners.late_model import LateConfig, LateModel
 from tellapart.listeners.matcher import ItmMatcher
 from tellapart.locks import in_turn
 from tellapart.objectives.contrastive import Contrastive
@@ -56,7 +54,7 @@ from tellapart.objectives.xe import XE
 from tellapart.types import Batch
 from tellapart.world.itm import matcher_config
 from tellapart.world.schedule import History, Schedule
-from tellapart.world.verifier import start_from_meanings
+from tellapart.world.verifier import late_listener
 from tellapart.world.vocabulary import text_tower, tokenizer_of
 
 MAX_LENGTH = 32
@@ -268,15 +266,12 @@ def _build_verifier(models: Models, folder: Path, needs: Mapping[str, Path], see
 
     tower = CLIPVisionModel.from_pretrained(needs["tower"])
     heads = load_file(needs["tower"] / HEADS)
+    reading = {part: torch.cat([heads[f"{name}.{part}"] for name in READ]) for part in ("weight", "bias")}
+    tokenizer, told = models.tokenizer, models.told(TRAIN)
     with seeded("verifier", seed):
-        text = text_tower(models.tokenizer, longest=MAX_LENGTH)
-        model = LateModel(LateConfig(vision=tower.config.to_dict(), text=text, readings=list(READ.values())))
-        model.vision_model.load_state_dict(tower.state_dict())
-        with torch.no_grad():
-            for part in ("weight", "bias"):
-                getattr(model.reading, part).copy_(torch.cat([heads[f"{name}.{part}"] for name in READ]))
-            start_from_meanings(model, _meanings(models.tokenizer))
-    listener, told = LateListener(model, image_processor(), models.tokenizer), models.told(TRAIN)
+        listener = late_listener(
+            tower, reading, list(READ.values()), tokenizer, _meanings(tokenizer), longest=MAX_LENGTH
+        )
 
     def draw(ids: Sequence[str], drawn: int) -> Readings:
         found = Readings([], [], [], [])

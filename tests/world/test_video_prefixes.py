@@ -14,6 +14,7 @@ from tellapart.world.video.sayings import CHANGES, change, draw_text, draw_texts
 from tellapart.world.video.scenes import Event, MovingScene
 from tellapart.world.video.truth import is_true
 from tellapart.world.video.vocabulary import WORDS, build_tokenizer
+from two_readers import agreed, cuts_are_wrong_where_the_whole_is, noisy
 
 # A red star moves right from the top left, then a blue ring turns pink; a small disc stays.
 MOVING = MovingScene(
@@ -66,39 +67,27 @@ def test_the_first_wrong_word(caption, place):
     assert first_wrong(caption, MOVING) == place
 
 
-def noisy(text, rng):
-    """The text, or with a word replaced, or with a stretch said twice."""
-    words, kind = text.split(), rng.randrange(3)
-    if kind == 1:
-        words[rng.randrange(len(words))] = rng.choice(WORDS)
-    if kind == 2:
-        start = rng.randrange(len(words))
-        words = words[: rng.randrange(start, len(words)) + 1] + words[start:]
-    return " ".join(words)
+def clips_and_neighbours():
+    """Pairs of a clip and one that it could be taken for."""
+    clips = list(load_moving_scenes("val", size="small").values())
+    return [(moving, clips[number ^ 1]) for number, moving in enumerate(clips)]
 
 
 def test_both_readers_agree_on_what_is_true():
-    clips, rng = list(load_moving_scenes("val", size="small").values()), random.Random(0)
-    true = 0
-    for number, moving in enumerate(clips):
-        for text in [*references(moving, rng), full_description(moving), *draw_texts(moving, rng)]:
-            caption = noisy(words_of(text), rng)
-            for other in (moving, clips[number ^ 1]):
-                said = parse(caption)
-                expected = said is not None and is_true(said, other)
-                assert (first_wrong(caption, other) is None) == expected, (caption, other)
-                true += expected
-    assert 120 < true < 900  # of 1200
+    rng = random.Random(0)
+    captions = [
+        (noisy(words_of(text), WORDS, rng), moving, other)
+        for moving, other in clips_and_neighbours()
+        for text in [*references(moving, rng), full_description(moving), *draw_texts(moving, rng)]
+    ]
+    asked = [(caption, clip) for caption, *clips in captions for clip in clips]
+    assert 120 < agreed(asked, parse, is_true, first_wrong) < 900  # of 1200
 
 
 def test_no_word_before_the_first_wrong_one_is_wrong():
-    """A caption that is cut anywhere before its first wrong word is wrong there at its end, or not at all."""
-    clips, rng = list(load_moving_scenes("val", size="small").values()), random.Random(1)
-    for number, moving in enumerate(clips[:40]):
-        for text in map(words_of, references(clips[number ^ 1], rng)):
-            place, words = first_wrong(text, moving), text.split()
-            for length in range(1, len(words) if place is None else place + 1):
-                assert first_wrong(" ".join(words[:length]), moving) in (None, length)
+    rng = random.Random(1)
+    texts = [(words_of(text), clip) for clip, other in clips_and_neighbours()[:40] for text in references(other, rng)]
+    cuts_are_wrong_where_the_whole_is(texts, first_wrong)
 
 
 def test_drawn_texts_are_true_as_drawn_and_mostly_false_once_changed():

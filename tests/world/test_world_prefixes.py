@@ -10,6 +10,7 @@ from tellapart.world.grammar import parse
 from tellapart.world.prefixes import first_wrong, read
 from tellapart.world.scenes import Scene, SceneObject
 from tellapart.world.truth import is_true
+from two_readers import agreed, cuts_are_wrong_where_the_whole_is, noisy
 
 # A red star top left, a blue ring bottom right.
 SCENE = Scene(
@@ -56,39 +57,27 @@ def test_the_first_wrong_word(caption, place):
     assert first_wrong(caption, SCENE) == place
 
 
-def noisy(text, rng):
-    """The text, or with a word replaced, or with a stretch said twice."""
-    words, kind = text.split(), rng.randrange(3)
-    if kind == 1:
-        words[rng.randrange(len(words))] = rng.choice(WORDS)
-    if kind == 2:
-        start = rng.randrange(len(words))
-        words = words[: rng.randrange(start, len(words)) + 1] + words[start:]
-    return " ".join(words)
+def scenes_and_neighbours():
+    """Pairs of a scene and one that it could be taken for."""
+    scenes = list(load_scenes("val", size="small").values())
+    return [(scene, scenes[number ^ 1]) for number, scene in enumerate(scenes)]
 
 
 def test_both_readers_agree_on_what_is_true():
-    scenes, rng = list(load_scenes("val", size="small").values()), random.Random(0)
-    true = 0
-    for number, scene in enumerate(scenes):
-        for text in [*references(scene, rng), full_description(scene)]:
-            caption = noisy(text, rng)
-            for other in (scene, scenes[number ^ 1]):
-                said = parse(caption)
-                expected = said is not None and is_true(said, other)
-                assert (first_wrong(caption, other) is None) == expected, (caption, other)
-                true += expected
-    assert 300 < true < 900  # of 1200
+    rng = random.Random(0)
+    captions = [
+        (noisy(text, WORDS, rng), scene, other)
+        for scene, other in scenes_and_neighbours()
+        for text in [*references(scene, rng), full_description(scene)]
+    ]
+    asked = [(caption, shown) for caption, *both in captions for shown in both]
+    assert 300 < agreed(asked, parse, is_true, first_wrong) < 900  # of 1200
 
 
 def test_no_word_before_the_first_wrong_one_is_wrong():
-    """A caption that is cut anywhere before its first wrong word is wrong there at its end, or not at all."""
-    scenes, rng = list(load_scenes("val", size="small").values()), random.Random(1)
-    for number, scene in enumerate(scenes[:40]):
-        for text in references(scenes[number ^ 1], rng):
-            place, words = first_wrong(text, scene), text.split()
-            for length in range(1, len(words) if place is None else place + 1):
-                assert first_wrong(" ".join(words[:length]), scene) in (None, length)
+    rng = random.Random(1)
+    texts = [(text, scene) for scene, other in scenes_and_neighbours()[:40] for text in references(other, rng)]
+    cuts_are_wrong_where_the_whole_is(texts, first_wrong)
 
 
 def test_a_reading_ends_at_the_first_word_that_the_language_forbids():

@@ -185,23 +185,21 @@ def test_table(study: Study, decoding: str, columns: Columns, references: Mappin
 
 def _grid(study: Study) -> list[str]:
     """Every point that was tried, the chosen one of each row in bold; nothing where no row was searched."""
-    lines, recall = [], next(iter(RECALLS))
-    for name, row in study.file.rows.items():
-        if row.start_of or not (row.grid or not row.test):
-            continue
-        chosen = study.chosen(name)
-        for setting in study.grid(name):
-            task = study.tried(name, setting)
-            cells = [markdown_cell(name), points_text(row, setting).removesuffix(", ") or "-"]
-            cells.append(str(task.steps_of["selected"]))
-            for checkpoint in POINTS:
-                found = task.on_val(checkpoint)
-                recall = next(key for key in RECALLS if key in found)
-                cells += [f"{scale_of(key) * found[key]:.1f}" for key in (recall, *ON_VAL)]
-            lines.append(
-                [f"**{cell}**" for cell in cells] if setting == chosen and len(study.grid(name)) > 1 else cells
-            )
+    searched = {name: row for name, row in study.file.rows.items() if not row.start_of and (row.grid or not row.test)}
+    tried = [(name, setting, study.tried(name, setting)) for name in searched for setting in study.grid(name)]
+    if not tried:
+        return []
+    recall = next(key for key in RECALLS if key in tried[0][2].on_val(POINTS[0]))
+    lines = []
+    for name, setting, task in tried:
+        cells = [markdown_cell(name), points_text(searched[name], setting).removesuffix(", ") or "-"]
+        cells.append(str(task.steps_of["selected"]))
+        for checkpoint in POINTS:
+            found = task.on_val(checkpoint)
+            cells += [f"{scale_of(key) * found[key]:.1f}" for key in (recall, *ON_VAL)]
+        best = setting == study.chosen(name) and len(study.grid(name)) > 1
+        lines.append([f"**{cell}**" for cell in cells] if best else cells)
     shown = (RECALLS[recall], *ON_VAL)
     heads = ["row", "point", "selected step", *shown, f"last: {shown[0]}", *shown[1:]]
     title = f"## The grid on val (seed {study.seeds[0]})"
-    return [f"{title}\n\n{markdown_table(heads, lines)}\n\nIn bold the chosen point of each row."] if lines else []
+    return [f"{title}\n\n{markdown_table(heads, lines)}\n\nIn bold the chosen point of each row."]

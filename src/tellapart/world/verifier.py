@@ -11,7 +11,7 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -31,7 +31,10 @@ from tellapart.world.prefixes import Reading, read
 from tellapart.world.sayings import Habits, draw_texts
 from tellapart.world.scenes import VALUES, pick
 from tellapart.world.schedule import History, Task
-from tellapart.world.vocabulary import text_tower
+from tellapart.world.vocabulary import MAX_LENGTH, text_tower
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
 
 STRENGTH = 2.0
 """Norm of what a word's embedding holds of its meaning at the start."""
@@ -53,27 +56,46 @@ def make_verifier(tower: Any, heads: AttributeHeads) -> LateListener:
         tower: a ``CLIPVisionModel``.
         heads: its reading heads.
     """
-    tokenizer = build_tokenizer()
-    text = text_tower(tokenizer)
-    read_by = heads.of_tokens()
+    tokenizer, read_by = build_tokenizer(), heads.of_tokens()
     sizes = [head.out_features for head in read_by]
-    model = LateModel(LateConfig(vision=tower.config.to_dict(), text=text, readings=sizes))
+    return late_listener(tower, joined(read_by), sizes, tokenizer, _meanings(tokenizer, sizes))
+
+
+def joined(heads: Sequence[torch.nn.Linear]) -> dict[str, torch.Tensor]:
+    """The weights of several heads as those of one, which gives all their logits side by side."""
+    return {part: torch.cat([getattr(head, part).detach() for head in heads]) for part in ("weight", "bias")}
+
+
+def late_listener(
+    tower: Any,
+    reading: Mapping[str, torch.Tensor],
+    sizes: Sequence[int],
+    tokenizer: PreTrainedTokenizerFast,
+    meanings: torch.Tensor,
+    *,
+    longest: int = MAX_LENGTH,
+) -> LateListener:
+    """A listener around a trained tower, whose words start from what they mean; the rest is drawn from torch's global generator.
+
+    Args:
+        tower: a ``CLIPVisionModel`` or ``ClipFrames``.
+        reading: ``weight`` ``[classes, width]`` and ``bias`` ``[classes]`` of what reads the tower's tokens.
+        sizes: how many of the classes each head has.
+        tokenizer: of the texts.
+        meanings: ``[V, classes]``, 1 where a word names a class.
+        longest: number of tokens of the longest text.
+    """
+    vision = tower.config.to_dict() | {"model_type": tower.config.model_type}
+    model = LateModel(LateConfig(vision=vision, text=text_tower(tokenizer, longest=longest), readings=list(sizes)))
     model.vision_model.load_state_dict(tower.state_dict())
+    model.reading.load_state_dict(dict(reading))
     with torch.no_grad():
-        model.reading.weight.copy_(torch.cat([head.weight for head in read_by]))
-        model.reading.bias.copy_(torch.cat([head.bias for head in read_by]))
-        start_from_meanings(model, _meanings(tokenizer, sizes))
+        _start_from_meanings(model, meanings)
     return LateListener(model, image_processor(), tokenizer)
 
 
-def start_from_meanings(model: LateModel, meanings: torch.Tensor) -> None:
-    """Let the embedding of a word hold the classes it names, and its first check look for them. Everything else that reads texts
-    is drawn from torch's global generator.
-
-    Args:
-        model: with readings; it is changed in place, without gradients.
-        meanings: ``[V, classes]``, 1 where a word names a class that the readings hold.
-    """
+def _start_from_meanings(model: LateModel, meanings: torch.Tensor) -> None:
+    """Let the embedding of a word hold the classes it names, and its first check look for them."""
     for parameter in model.text_model.parameters():
         if parameter.dim() > 1:
             torch.nn.init.normal_(parameter, std=STD)

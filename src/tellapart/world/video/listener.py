@@ -15,14 +15,12 @@ from tellapart.data.dataset import Collate
 from tellapart.data.loader import TrainingData
 from tellapart.draws import seeded
 from tellapart.listeners.late import LateListener
-from tellapart.listeners.late_model import LateConfig, LateModel
 from tellapart.objectives.first_wrong_word import FirstWrongWord
-from tellapart.world.backbone import image_processor
 from tellapart.world.grammar import BACKGROUND_WORDS, COLOUR_WORDS, SHAPE_WORDS, SIZE_WORDS, TEXTURE_WORDS
 from tellapart.world.scenes import VALUES
 from tellapart.world.schedule import History, Task
 from tellapart.world.spec import BACKGROUNDS
-from tellapart.world.verifier import PLACE_WORDS, reader, start_from_meanings
+from tellapart.world.verifier import PLACE_WORDS, joined, late_listener, reader
 from tellapart.world.video import FRAMES, load_moving_scenes, load_video_world, spec
 from tellapart.world.video.grammar import THEN, VERB_WORDS
 from tellapart.world.video.prefixes import read
@@ -30,7 +28,6 @@ from tellapart.world.video.sayings import draw_texts
 from tellapart.world.video.tower import FrameHeads, TowerStates, load_frame_heads
 from tellapart.world.video.truth import TARGETS, VERBS
 from tellapart.world.video.vocabulary import MAX_LENGTH, build_tokenizer
-from tellapart.world.vocabulary import text_tower
 
 LATER = 1
 """Of ``ANSWERS["turn"]``: the event is the second."""
@@ -45,18 +42,10 @@ def make_listener(tower: ClipFrames, heads: FrameHeads) -> LateListener:
         tower: ``world/video-backbone``.
         heads: its reading heads.
     """
-    tokenizer = build_tokenizer()
-    read_by = heads.of_tokens()
+    tokenizer, read_by = build_tokenizer(), heads.of_tokens()
     sizes = {name: head.out_features for name, head in zip(heads.names, read_by, strict=True)}
-    vision = tower.config.to_dict() | {"model_type": tower.config.model_type}
-    text = text_tower(tokenizer, longest=MAX_LENGTH)
-    model = LateModel(LateConfig(vision=vision, text=text, readings=list(sizes.values())))
-    model.vision_model.load_state_dict(tower.state_dict())
-    with torch.no_grad():
-        model.reading.weight.copy_(torch.cat([head.weight for head in read_by]))
-        model.reading.bias.copy_(torch.cat([head.bias for head in read_by]))
-        start_from_meanings(model, _meanings(tokenizer, sizes))
-    return LateListener(model, image_processor(), tokenizer)
+    meanings = _meanings(tokenizer, sizes)
+    return late_listener(tower, joined(read_by), list(sizes.values()), tokenizer, meanings, longest=MAX_LENGTH)
 
 
 def _meanings(tokenizer: Any, sizes: dict[str, int]) -> Tensor:

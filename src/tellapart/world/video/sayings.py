@@ -114,12 +114,13 @@ def change(said: MovingDescription, moving: MovingScene, rng: random.Random) -> 
 
 
 def _put(said: MovingDescription, place: int, *clauses: Clause) -> MovingDescription:
-    """The clauses from ``place`` on replaced; a "then" next to what is no longer an event becomes "and"."""
+    """``said`` with ``clauses`` in place of as many from ``place`` on, made whole again."""
     changed = (*said.clauses[:place], *clauses, *said.clauses[place + len(clauses) :])
     return _whole(replace(said, clauses=changed))
 
 
 def _whole(said: MovingDescription) -> MovingDescription:
+    """``said`` with "and" for each "then" that does not stand between two events, as the language asks."""
     orders = tuple(
         order if order == AND or (one.is_event and other.is_event) else AND
         for order, (one, other) in zip(said.orders, pairwise(said.clauses), strict=True)
