@@ -8,11 +8,12 @@ import numpy as np
 import torch
 from transformers import CLIPConfig, CLIPImageProcessorPil, CLIPModel
 
+from pictures import CAPTIONS
 from tellapart.data.dataset import CaptionDataset, Example
 from tellapart.data.images import ArrayImage
 from tellapart.listeners.clip import ClipListener
 from tellapart.types import Batch, Rollout
-from tiny_models import CAPTIONS, redraw, word_tokenizer
+from tiny_models import redraw, word_tokenizer
 
 SENTENCES = [*CAPTIONS, *(text.replace("a table", "the floor") for text in CAPTIONS)]
 

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from PIL import Image
 
+from pictures import CAPTIONS, images
 from tellapart.captioners.adapters import LoraOptions
 from tellapart.captioners.contract import check_captioner
 from tellapart.captioners.huggingface import HuggingFaceCaptioner
@@ -24,7 +25,7 @@ from tellapart.objectives.xe import XE
 from tellapart.training.config import TrainConfig
 from tellapart.training.loop import train
 from tellapart.types import Decoding, Rollout
-from tiny_models import CAPTIONS, batch_of, images
+from tiny_models import batch_of
 
 TINY = {
     "ViT + GPT-2": "tiny_models:tiny_ved:vit",

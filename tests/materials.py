@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from listeners.tiny_listeners import clip_parts
+from pictures import CAPTIONS, images
 from tellapart.listeners.clip import ClipListener
-from tiny_models import CAPTIONS, images, tiny_ved
+from tiny_models import tiny_ved
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,11 @@ from typing import Any
 
 from listeners.tiny_listeners import clip_parts
 from materials import Materials
+from pictures import CAPTIONS
 from tellapart.listeners.clip import ClipListener
 from tellapart.objectives import METHODS
 from tellapart.rewards.grammar import make_head
-from tiny_models import CAPTIONS, word_tokenizer
+from tiny_models import word_tokenizer
 
 Parts = dict[str, str]
 """Part of a recipe -> the file or folder of a tiny one."""

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from listeners.tiny_listeners import clip_parts
+from pictures import CAPTIONS, images
 from tellapart import Apart, ClipListener, UsageError
-from tiny_models import CAPTIONS, images, tiny_ved, word_tokenizer
+from tiny_models import tiny_ved, word_tokenizer
 
 SPACE = Path(__file__).resolve().parents[1] / "space"
 

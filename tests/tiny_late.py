@@ -4,6 +4,7 @@ import numpy as np
 import torch
 from transformers import CLIPImageProcessorPil
 
+from pictures import images
 from tellapart.clip_frames import ClipFrames
 from tellapart.data.dataset import Example
 from tellapart.data.images import ArrayImage
@@ -11,7 +12,6 @@ from tellapart.listeners.late import LateListener
 from tellapart.listeners.late_model import LateConfig, LateModel
 from tellapart.world import build_tokenizer
 from tellapart.world.backbone import image_processor
-from tiny_models import images
 
 IDS = ["x", "y", "z"]
 

@@ -6,10 +6,11 @@ from typing import Any
 
 import torch
 
+from pictures import CAPTIONS
 from tellapart.captioners.fresh import fresh_captioner
 from tellapart.captioners.huggingface import HuggingFaceCaptioner
 from tellapart.types import Batch
-from tiny_models import CAPTIONS, redraw
+from tiny_models import redraw
 
 KINDS = ("fc_lstm", "att2in2", "updown")
 WIDTH = 6

@@ -8,9 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
 import torch
-from PIL import Image
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 from transformers import (
     BertTokenizerFast,
@@ -28,18 +26,9 @@ from transformers import (
     ViTModel,
 )
 
+from pictures import CAPTIONS, images
 from tellapart.captioners.huggingface import HuggingFaceCaptioner
 from tellapart.types import Batch
-
-COLOURS = ["red", "green", "blue", "yellow", "black", "white", "orange", "purple"]
-SHAPES = ["circle", "square", "triangle", "star", "cross", "ring", "heart", "moon"]
-CAPTIONS = [f"a {colour} {shape} on a table" for colour in COLOURS for shape in SHAPES]
-
-
-def images(count: int, *, size: int = 32, seed: int = 0) -> list[Image.Image]:
-    """Pictures of large random blocks: different everywhere, not just noise."""
-    blocks = np.random.default_rng(seed).integers(0, 256, (count, 4, 4, 3), dtype=np.uint8)
-    return [Image.fromarray(block).resize((size, size), Image.Resampling.NEAREST) for block in blocks]
 
 
 def batch_of(captioner: HuggingFaceCaptioner, count: int, *, seed: int = 0) -> Batch:

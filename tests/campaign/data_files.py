@@ -144,18 +144,21 @@ def _parquet(document: Any) -> tuple[str, bytes]:
     import pyarrow.parquet as pq
 
     rows = [row for row in document if isinstance(row, dict)] if isinstance(document, list) else []
-    names = list(dict.fromkeys(str(name) for row in rows for name in row))
+
+    def bytes_of(values: dict[str, Any]) -> bytes:
+        buffer = io.BytesIO()
+        pq.write_table(pa.table(values), buffer)
+        return buffer.getvalue()
+
     columns = {}
-    for name in names:
+    for name in dict.fromkeys(str(name) for row in rows for name in row):
+        key, values = name.encode("utf-8", "replace").decode(), [row.get(name) for row in rows]
         try:
-            columns[name.encode("utf-8", "replace").decode()] = pa.array([row.get(name) for row in rows])
+            columns[key] = pa.array(values)
+            bytes_of({key: columns[key]})  # some arrays exist that no file holds: structures without fields
         except (pa.ArrowException, ValueError, OverflowError, UnicodeEncodeError):
-            columns[name.encode("utf-8", "replace").decode()] = pa.array(
-                [repr(row.get(name)).encode("utf-8", "replace") for row in rows]
-            )
-    buffer = io.BytesIO()
-    pq.write_table(pa.table(columns), buffer)
-    return "data.parquet", buffer.getvalue()
+            columns[key] = pa.array([repr(value).encode("utf-8", "replace") for value in values])
+    return "data.parquet", bytes_of(columns)
 
 
 def _tar(document: Any) -> tuple[str, bytes]:

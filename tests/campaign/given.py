@@ -11,9 +11,10 @@ import transformers
 
 from materials import Materials, make_materials
 from method_recipes import Parts, make_parts, method_recipe
+from pictures import CAPTIONS, images
 from tellapart.cli.main import main
 from tellapart.objectives import METHODS
-from tiny_models import CAPTIONS, images, redraw
+from tiny_models import redraw
 
 
 @dataclass(frozen=True)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 import sys
 import time
 from pathlib import Path
 
+import pyarrow.parquet as parquet
 import pytest
 
 from tellapart.files import write_text
@@ -167,6 +169,17 @@ def _given(root: Path, materials) -> Given:
 def test_what_is_drawn_follows_from_the_seed():
     strategy = recipes._recipes()
     assert repr(drawn(strategy, 5, 20)) == repr(drawn(strategy, 5, 20)) != repr(drawn(strategy, 6, 20))
+
+
+def test_columns_that_no_parquet_file_holds_are_written_as_text():
+    name, data = data_files.WRITERS["parquet"]([{}, {"image_id": {}}, {"image": {"a": {}}, "width": 32}])
+    assert name == "data.parquet"
+    read = parquet.read_table(io.BytesIO(data)).to_pydict()
+    assert read == {
+        "image_id": [b"None", b"{}", b"None"],
+        "image": [b"None", b"None", b"{'a': {}}"],
+        "width": [None, None, 32],
+    }
 
 
 def test_the_table_names_the_first_failure():

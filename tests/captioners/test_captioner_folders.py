@@ -7,11 +7,12 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from pictures import images
 from tellapart.captioners.adapters import LoraOptions
 from tellapart.captioners.huggingface import HuggingFaceCaptioner
 from tellapart.errors import UsageError
 from tellapart.types import Decoding
-from tiny_models import batch_of, images, tiny_blip, tiny_ved
+from tiny_models import batch_of, tiny_blip, tiny_ved
 
 MAKERS = [tiny_ved, tiny_blip]
 BEAMS = Decoding(num_beams=3, max_new_tokens=16)

@@ -10,6 +10,7 @@ import pytest
 import torch
 from transformers import AutoModel, CLIPVisionModel, VisionEncoderDecoderModel
 
+from pictures import CAPTIONS, images
 from tellapart.captioners.contract import check_captioner
 from tellapart.captioners.huggingface import HuggingFaceCaptioner
 from tellapart.captioners.vision import VisionFeatures
@@ -24,7 +25,7 @@ from tellapart.training.config import TrainConfig
 from tellapart.training.loop import train
 from tellapart.types import Decoding
 from tiny.clip_frames import FRAMES, arrays, clip_batch, clips, tiny_frames, tiny_tower
-from tiny_models import CAPTIONS, images, tiny_ved
+from tiny_models import tiny_ved
 
 
 def test_every_frame_is_seen_by_the_tower_alone_and_by_the_layers_with_its_position():

@@ -5,6 +5,7 @@ import math
 import pytest
 import torch
 
+from pictures import CAPTIONS, images
 from tellapart.captioners.adapters import LoraOptions
 from tellapart.captioners.contract import check_captioner
 from tellapart.captioners.fresh import fresh_captioner
@@ -13,7 +14,6 @@ from tellapart.captioners.scoring import score
 from tellapart.errors import UsageError
 from tellapart.types import Batch, Decoding
 from tiny_lstm import KINDS, batch, features, tiny_lstm
-from tiny_models import CAPTIONS, images
 
 kinds = pytest.mark.parametrize("kind", KINDS)
 

@@ -9,12 +9,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pictures import CAPTIONS
 from tellapart.captioners import scoring
 from tellapart.captioners.huggingface import HuggingFaceCaptioner
 from tellapart.captioners.scoring import length_buckets, logits_alive, token_logprobs
 from tellapart.errors import UsageError
 from tellapart.types import Decoding, Rollout
-from tiny_models import CAPTIONS, batch_of, tiny_blip, tiny_ved
+from tiny_models import batch_of, tiny_blip, tiny_ved
 
 MAKERS = [tiny_ved, tiny_blip]
 

@@ -7,7 +7,8 @@ import pytest
 import torch
 from PIL import Image
 
-from tiny_models import batch_of, images, tiny_blip, tiny_ved
+from pictures import images
+from tiny_models import batch_of, tiny_blip, tiny_ved
 
 MAKERS = [tiny_ved, tiny_blip]
 

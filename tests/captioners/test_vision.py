@@ -6,9 +6,9 @@ import pytest
 import torch
 import transformers
 
+from pictures import images
 from tellapart.captioners.vision import VisionFeatures
 from tellapart.errors import UsageError
-from tiny_models import images
 
 SIZES = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 4}
 PATCHES = {**SIZES, "image_size": 32, "patch_size": 8}

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import torch
 
+from pictures import images
 from tellapart.captioners.base import Captioner
 from tellapart.captioning.collection import Pace
 from tellapart.captioning.read import Read
@@ -23,7 +24,6 @@ from tellapart.captioning.shards.shard import ShardJob
 from tellapart.data.images import EncodedImage
 from tellapart.errors import UsageError
 from tellapart.types import Batch, Rollout
-from tiny_models import images
 
 
 def items(count: int) -> list[Item]:

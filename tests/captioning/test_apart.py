@@ -7,6 +7,7 @@ import torch
 
 from damaged_images import make_damaged
 from listeners.tiny_listeners import clip_parts
+from pictures import CAPTIONS, images
 from tellapart.captioning.apart import Apart, Comparison, warmer
 from tellapart.captioning.confused import marked, write_confused
 from tellapart.captioning.defaults import REDRAW_ON, WEIGHTS
@@ -24,7 +25,7 @@ from tellapart.listeners.mining import mine
 from tellapart.types import Batch, Decoding, Rollout
 from tiny.matchers import tiny_blip_itm
 from tiny.qwen2_5_vl import tiny_qwen2_5_vl
-from tiny_models import CAPTIONS, images, tiny_ved, word_tokenizer
+from tiny_models import tiny_ved, word_tokenizer
 
 
 @pytest.fixture(autouse=True)

@@ -5,6 +5,7 @@ import torch
 from transformers import GenerationConfig, T5Config, T5ForConditionalGeneration
 
 from captioning.captioning_fakes import Scripted
+from pictures import CAPTIONS
 from tellapart.captioning.draw import Drawer, Drawing
 from tellapart.captioning.gate import EMPTY, UNFINISHED
 from tellapart.captioning.records import Caption
@@ -13,7 +14,7 @@ from tellapart.errors import UsageError
 from tellapart.types import Batch, Decoding
 from tiny.language_models import VOCABULARY, tiny_language_model
 from tiny.prompted import byte_tokenizer
-from tiny_models import CAPTIONS, redraw
+from tiny_models import redraw
 
 ASK = "say all:\n{captions}\none:"
 GROUPS = [["a red circle", "a dog"], ["a blue star on a table", "a star", "two stars by a dog on a table"], ["a"]]

@@ -6,9 +6,9 @@ import json
 
 import pytest
 
+from pictures import CAPTIONS
 from tellapart.cli.main import main
 from tiny.matchers import tiny_blip_itm
-from tiny_models import CAPTIONS
 
 
 @pytest.fixture

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from command_recipes import load_recipe
+from pictures import CAPTIONS
 from tellapart.cli.main import main
 from tellapart.errors import UsageError
 from tellapart.recipe.build import build
 from tiny.matchers import tiny_blip_itm
 from tiny.qwen2_vl import tiny_qwen2_vl
-from tiny_models import CAPTIONS
 
 
 @pytest.fixture(scope="module")

@@ -10,8 +10,8 @@ import torch
 from PIL import Image
 from safetensors.torch import load_file
 
+from pictures import images
 from tellapart.cli.main import main
-from tiny_models import images
 
 
 @pytest.fixture(scope="module")

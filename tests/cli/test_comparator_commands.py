@@ -10,12 +10,13 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from pictures import images
 from tellapart.captioners.huggingface import HuggingFaceCaptioner
 from tellapart.captioners.noise import ImageNoise
 from tellapart.cli.main import main
 from tellapart.recipe.models import load_data
 from tellapart.types import Decoding
-from tiny_models import batch_of, images
+from tiny_models import batch_of
 
 EVALUATOR = {"kind": "dot_product", "mismatched": True, "pretraining_steps": 2, "batch_size": 4, "max_new_tokens": 8}
 SAMPLED = {"do_sample": True, "num_beams": 1}

@@ -13,11 +13,12 @@ import torch
 import transformers
 from safetensors.torch import load_file
 
+from pictures import CAPTIONS, images
 from tellapart.cli.main import main
 from tellapart.data.features.open import open_features
 from tellapart.locks import NAME as LOCK
 from tellapart.locks import Lock
-from tiny_models import CAPTIONS, images, redraw
+from tiny_models import redraw
 
 TYPES = ("fc_lstm", "att2in2", "updown")
 

@@ -11,6 +11,7 @@ import torch
 import yaml
 
 from command_recipes import load_listener_recipe
+from pictures import CAPTIONS
 from tellapart.captioners.huggingface import HuggingFaceCaptioner
 from tellapart.cli.main import main
 from tellapart.data.features.open import open_features
@@ -22,7 +23,7 @@ from tellapart.listeners.trained import TrainedListener
 from tellapart.listeners.vse import Vse
 from tellapart.recipe.models import load_data
 from tellapart.recipe.soft_listeners import load_any_listener, load_retriever, load_soft_listener
-from tiny_models import CAPTIONS, word_tokenizer
+from tiny_models import word_tokenizer
 
 TEXTS = ["a red circle on a table", "a blue moon on a table"]
 

@@ -15,6 +15,7 @@ from math import comb, sqrt
 import pytest
 
 from browser import DESKTOP, PHONE, chromium, page, violations  # noqa: F401  # fixtures
+from pictures import images
 from tellapart.cli.main import main
 from tellapart.data.load import load_dataset
 from tellapart.evaluation.judge.answers import Answers
@@ -28,7 +29,6 @@ from tellapart.evaluation.judge.study import (
     order,
     write_study,
 )
-from tiny_models import images
 
 pytest.importorskip("starlette")
 pytest.importorskip("uvicorn")

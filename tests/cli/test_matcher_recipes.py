@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from command_recipes import load_recipe
+from pictures import CAPTIONS
 from tellapart.cli.main import main
 from tellapart.errors import UsageError
 from tellapart.listeners.clip import ClipListener
@@ -24,7 +25,7 @@ from tellapart.rewards.matching import Matching
 from tellapart.rewards.yes_no import YesNoMatcher
 from tiny.llava import tiny_llava
 from tiny.matchers import tiny_blip2_itm, tiny_blip_itm
-from tiny_models import CAPTIONS, tiny_ved
+from tiny_models import tiny_ved
 
 
 @pytest.fixture(scope="module")

@@ -11,6 +11,7 @@ import torch
 import yaml
 
 from command_recipes import load_listener_recipe
+from pictures import CAPTIONS, images
 from tellapart.cli.main import main
 from tellapart.listeners.adapted import ADAPTER
 from tellapart.listeners.clip import ClipListener
@@ -18,7 +19,6 @@ from tellapart.pretraining import start_captions
 from tellapart.recipe import models
 from tellapart.recipe.listener_build import generated_captions
 from tellapart.recipe.models import load_data
-from tiny_models import CAPTIONS, images
 
 RECIPES = Path(__file__).parents[2] / "recipes"
 DATA = {"images": None, "format": None, "size": "small", "limit": None}

@@ -12,10 +12,11 @@ from safetensors.torch import load_file
 
 from command_recipes import load_recipe
 from listeners.tiny_listeners import clip_parts
+from pictures import CAPTIONS
 from tellapart.cli.main import main
 from tellapart.listeners.clip import ClipListener
 from tellapart.objectives import METHODS
-from tiny_models import CAPTIONS, word_tokenizer
+from tiny_models import word_tokenizer
 
 JOINT = ["psst", "gumbel_annealed", "reinforce_joint", "luo2018", "listener_only"]
 LEARNING = {"luo2018": ["captioner"], "listener_only": ["own_listener"]}

@@ -7,6 +7,7 @@ import json
 import pytest
 
 from command_recipes import load_recipe
+from pictures import CAPTIONS, images
 from tellapart.cli.main import main
 from tellapart.data.dataset import CaptionDataset, Example
 from tellapart.data.images import EncodedImage
@@ -17,7 +18,6 @@ from tellapart.rewards import for_trl
 from tiny.language_models import saved
 from tiny.llava import tiny_llava
 from tiny.matchers import tiny_blip_itm
-from tiny_models import CAPTIONS, images
 
 
 @pytest.fixture(scope="module")

@@ -13,12 +13,12 @@ from safetensors.torch import load_file
 from transformers import AutoModelForImageTextToText
 
 from command_recipes import load_recipe
+from pictures import images
 from tellapart.cli.main import main
 from tellapart.recipe.models import decoding
 from tiny.blip2 import tiny_blip2
 from tiny.language_models import saved
 from tiny.matchers import tiny_blip2_itm
-from tiny_models import images
 
 BOTH = ["captioner", "critic"]
 

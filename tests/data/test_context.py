@@ -7,12 +7,12 @@ import json
 import pytest
 
 from data.layouts import tar
+from pictures import images
 from tellapart.captioning.plan import plan
 from tellapart.data.context import LONGEST, clean_context
 from tellapart.data.dataset import Collate
 from tellapart.data.load import load_dataset
 from tellapart.errors import UsageError
-from tiny_models import images
 
 CONTEXTS = ["Spring sale: red boots", "", "tags, of\x00 a\tcat"]
 CLEAN = ["Spring sale: red boots", "", "tags, of a cat"]

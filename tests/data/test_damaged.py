@@ -18,10 +18,11 @@ from PIL import Image
 
 from damaged_images import BROKEN, READABLE, encode, make_damaged, picture
 from materials import materials
+from pictures import CAPTIONS
 from tellapart.cli.main import main
 from tellapart.data.images import ImageError, ImageFile
 from tellapart.data.inspection import _uninterrupted
-from tiny_models import CAPTIONS, tiny_ved
+from tiny_models import tiny_ved
 
 __all__ = ["materials"]
 

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from pictures import images
 from tellapart.cli.main import main
 from tellapart.data.check import check
 from tellapart.data.folder import find_images
 from tellapart.data.images import ImageError, ImageFile
 from tellapart.data.load import load_dataset, read_split, source_at
 from tellapart.errors import UsageError
-from tiny_models import images
 
 
 @pytest.fixture

@@ -7,11 +7,11 @@ import torch
 from PIL import Image
 
 from family_checks import make
+from pictures import images
 from tellapart.captioners.adapters import LoraOptions
 from tellapart.evaluation.card.loading import loading_code
 from tellapart.types import Batch, Decoding
 from tiny.blip2 import tiny_blip2
-from tiny_models import images
 
 FAMILIES = (
     "CLIP + GPT-2",

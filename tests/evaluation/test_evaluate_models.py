@@ -6,13 +6,14 @@ import pytest
 import torch
 from evaluation_fakes import FixedListener
 
+from pictures import images
 from tellapart.data.dataset import CaptionDataset, Collate, Example
 from tellapart.data.images import ArrayImage
 from tellapart.errors import UsageError
 from tellapart.evaluation.evaluate import Evaluation
 from tellapart.evaluation.rerank import Rerank
 from tellapart.types import Decoding
-from tiny_models import images, tiny_ved
+from tiny_models import tiny_ved
 
 
 def pictures(count: int) -> CaptionDataset:

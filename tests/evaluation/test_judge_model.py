@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from judge_fakes import toy_study
 
+from pictures import CAPTIONS
 from tellapart.cli.main import main
 from tellapart.data.clips import ArrayClip
 from tellapart.errors import UsageError
@@ -19,7 +20,6 @@ from tellapart.evaluation.judge.results import summarize
 from tellapart.evaluation.judge.study import ANSWERS_FILE, PICTURES, READS_BETTER, WHICH_IMAGE, write_moving
 from tellapart.evaluation.judge.tables import to_csv, to_markdown
 from tiny.llava import tiny_llava
-from tiny_models import CAPTIONS
 
 
 @pytest.fixture(scope="module")

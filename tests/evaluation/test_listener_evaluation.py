@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from listeners.tiny_listeners import clip_parts
+from pictures import images
 from tellapart.data.dataset import CaptionDataset, Example
 from tellapart.data.images import ArrayImage
 from tellapart.errors import UsageError
@@ -15,7 +16,7 @@ from tellapart.listeners.clip import ClipListener
 from tellapart.listeners.trained import freeze_vision
 from tellapart.metrics.retrieval import reference_ranks, retrieval_ranks
 from tellapart.rewards.grammar import make_head
-from tiny_models import images, redraw
+from tiny_models import redraw
 
 
 def unit(rng, rows, width=4):

@@ -7,6 +7,7 @@ import json
 import numpy as np
 import pytest
 
+from pictures import images
 from tellapart.cli.main import main
 from tellapart.data.dataset import CaptionDataset, Collate, Example
 from tellapart.data.images import ArrayImage
@@ -16,7 +17,6 @@ from tellapart.evaluation.question_writing import needing_the_image, parse_quest
 from tellapart.recipe.questions import question_measure
 from tiny.language_models import saved
 from tiny.llava import tiny_llava
-from tiny_models import images
 
 ANSWER = """Sure!
 Question 1: What colour is the car?

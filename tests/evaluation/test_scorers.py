@@ -11,6 +11,7 @@ import torch
 from evaluation_fakes import REFERENCES, FixedListener, SayingCaptioner, no_inputs, toy_dataset
 
 from given import vector
+from pictures import images
 from tellapart.data.dataset import Example
 from tellapart.data.images import ArrayImage
 from tellapart.errors import UsageError
@@ -20,7 +21,6 @@ from tellapart.evaluation.results import EvaluationResult
 from tellapart.evaluation.scorers import ListenerScorer, MatchScorer, PacScorer, probe
 from tellapart.listeners.matcher import ItmMatcher
 from tiny.matchers import tiny_blip_itm
-from tiny_models import images
 
 CAPTIONS = {
     "1": "a red star on a",

@@ -5,13 +5,14 @@ import pytest
 import torch
 
 from given import vector
+from pictures import images
 from tellapart.data.dataset import CaptionDataset, Collate, Example
 from tellapart.data.images import ArrayImage
 from tellapart.errors import UsageError
 from tellapart.evaluation.sets import draw_sets, set_decodings, set_measures
 from tellapart.metrics.cider import cider_d
 from tellapart.metrics.ptb import ptb_tokenize
-from tiny_models import images, tiny_ved
+from tiny_models import tiny_ved
 
 SETS = {
     "a": ["A man riding a wave.", "a man on a board", "a surfer"],

@@ -6,11 +6,11 @@ import pytest
 import torch
 
 from listeners.tiny_listeners import clip_parts, siglip_parts
+from pictures import images
 from tellapart.errors import UsageError
 from tellapart.listeners.adapted import ADAPTER, AdaptedListener
 from tellapart.listeners.clip import ClipListener
 from tellapart.listeners.projections import ProjectionsListener
-from tiny_models import images
 
 TEXTS = ["a red dog", "the bus runs on the sofa"]
 

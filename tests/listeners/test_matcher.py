@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from pictures import images
 from tellapart.data.dataset import Example
 from tellapart.data.images import ArrayImage
 from tellapart.errors import UsageError
@@ -13,7 +14,6 @@ from tellapart.listeners.matcher import MATCH, ItmMatcher
 from tellapart.rewards.matching import Matching
 from tellapart.types import Batch, Rollout
 from tiny.matchers import LIMIT, TINY_MATCHERS
-from tiny_models import images
 
 TEXTS = [["a red star on a table", "a dog"], [], ["a blue moon on a table", "a red star on a table", "photo"]]
 IDS = ["x", "y", "z"]

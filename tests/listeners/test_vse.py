@@ -12,6 +12,7 @@ from transformers import AutoModel
 
 from listeners.soft_batches import captions, check_gradients, soft
 from listeners.tiny_listeners import clip_parts
+from pictures import images
 from tellapart.captioners.fresh import build_tokenizer
 from tellapart.data.dataset import Example
 from tellapart.data.images import ArrayImage
@@ -21,7 +22,7 @@ from tellapart.listeners.image_vectors import ClipVectors, StoredVectors
 from tellapart.listeners.vse import Vse, VseConfig, images_of
 from tellapart.listeners.words import Words
 from tellapart.types import Batch
-from tiny_models import images, redraw
+from tiny_models import redraw
 
 TEXTS = ["the red dog runs", "a big blue bus and a dog on the sofa", "two", "a cat"]
 WIDTH = 6

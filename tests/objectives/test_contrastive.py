@@ -5,6 +5,7 @@ import pytest
 import torch
 from transformers import CLIPConfig, CLIPImageProcessorPil, CLIPModel
 
+from pictures import CAPTIONS, images
 from tellapart.data.dataset import CaptionDataset, Collate, Example
 from tellapart.data.images import ArrayImage
 from tellapart.data.loader import TrainingData
@@ -15,7 +16,7 @@ from tellapart.training.config import TrainConfig
 from tellapart.training.loop import train
 from tellapart.training.optim import trained_parts
 from tellapart.types import Batch
-from tiny_models import CAPTIONS, images, redraw, word_tokenizer
+from tiny_models import redraw, word_tokenizer
 
 
 def tiny_listener(*, scale: float | None = None) -> ClipListener:

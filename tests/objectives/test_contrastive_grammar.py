@@ -11,6 +11,7 @@ from torch import nn
 
 from given import double, vector
 from listeners.tiny_listeners import PARTS
+from pictures import images
 from tellapart.data.corruptions import CORRUPTIONS, corrupt, vocabulary_of
 from tellapart.data.dataset import CaptionDataset, Collate, Example
 from tellapart.data.images import ArrayImage
@@ -26,7 +27,7 @@ from tellapart.training.config import TrainConfig
 from tellapart.training.loop import train
 from tellapart.training.optim import trained_parts
 from tellapart.types import Batch
-from tiny_models import images, redraw
+from tiny_models import redraw
 
 TEXTS = ["a red dog on the sofa", "two cat runs", "a red dog on the sofa", "the big blue bus"]
 WRONG = ["sofa dog on a the red", "two cat cat runs", "a dog on the sofa", "the bus"]

@@ -7,6 +7,7 @@ import torch
 
 from listeners.test_vse import table, vse
 from objectives.test_contrastive import tiny_listener
+from pictures import CAPTIONS
 from tellapart.data.dataset import CaptionDataset, Collate, Example
 from tellapart.data.images import ArrayImage
 from tellapart.data.loader import TrainingData
@@ -17,7 +18,6 @@ from tellapart.training.config import TrainConfig
 from tellapart.training.loop import train
 from tellapart.training.optim import trained_parts
 from tellapart.types import Batch
-from tiny_models import CAPTIONS
 
 TEXTS = ["a red star on a table", "a red ring on a table", "a red star on a table", "a green heart on a table"]
 

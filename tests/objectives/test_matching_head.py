@@ -6,12 +6,12 @@ import pytest
 import torch
 
 from discriminator_fakes import tiny_listener
+from pictures import CAPTIONS, images
 from tellapart.listeners.matcher import ItmMatcher
 from tellapart.listeners.trained import image_embeddings
 from tellapart.objectives.matching_head import ALIKE, FALSE, OTHER, OWN, MatchingHead
 from tellapart.types import Batch
 from tiny.matchers import TINY_MATCHERS
-from tiny_models import CAPTIONS, images
 
 HEADS = {"blip": {"use_itm_head": True}, "blip-2": {"use_image_text_matching_head": True}}
 

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from objectives.test_contrastive import TEXTS, batch_of, slow_loss, tiny_listener
+from pictures import CAPTIONS, images
 from tellapart.data.dataset import CaptionDataset, Collate, Example
 from tellapart.data.images import ArrayImage
 from tellapart.data.loader import TrainingData
@@ -23,7 +24,7 @@ from tellapart.training.config import TrainConfig
 from tellapart.training.loop import train
 from tellapart.training.optim import trained_parts
 from tellapart.types import Batch
-from tiny_models import CAPTIONS, images, redraw
+from tiny_models import redraw
 
 GENERATED = ["a red star", "a red star", "a star on a table", "a green heart on a table"]
 

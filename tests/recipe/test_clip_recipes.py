@@ -9,12 +9,12 @@ import pytest
 
 from clip_files import grey_frames, write_clip
 from materials import materials  # noqa: F401  # a fixture
+from pictures import CAPTIONS
 from tellapart.cli.caption_options import CaptionOptions, samplings
 from tellapart.cli.main import main
 from tellapart.data.clips import ClipFile
 from tellapart.recipe.images import training_images
 from tellapart.recipe.recipe import Recipe
-from tiny_models import CAPTIONS
 
 pytest.importorskip("av")
 

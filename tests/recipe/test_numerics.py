@@ -13,11 +13,11 @@ import pytest
 import torch
 
 from method_recipes import make_parts, method_recipe
+from pictures import CAPTIONS, images
 from tellapart.errors import UsageError
 from tellapart.objectives import METHODS
 from tellapart.recipe.recipe import Recipe
 from tellapart.training.loop import train
-from tiny_models import CAPTIONS, images
 
 
 @pytest.fixture(scope="module")

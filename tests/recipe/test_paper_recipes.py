@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from command_recipes import load_listener_recipe, load_recipe
+from pictures import CAPTIONS
 from tellapart.data.features.open import open_features
 from tellapart.listeners.clip import ClipListener
 from tellapart.listeners.vse import Vse
@@ -27,7 +28,7 @@ from tiny.language_models import saved
 from tiny.matchers import tiny_blip2_itm
 from tiny.qwen2_5_vl import tiny_qwen2_5_vl
 from tiny_lstm import WIDTH, tiny_lstm
-from tiny_models import CAPTIONS, tiny_blip, tiny_ved
+from tiny_models import tiny_blip, tiny_ved
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "explanation" / "papers.md").read_text(encoding="utf-8")

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from pictures import images
 from tellapart.data.dataset import Example
 from tellapart.data.images import ArrayImage
 from tellapart.errors import UsageError
@@ -23,7 +24,6 @@ from tellapart.world.claims import SceneVerifier, exact_claims
 from tellapart.world.scenes import Scene, SceneObject, draw_scene
 from tiny.language_models import tiny_language_model
 from tiny.matchers import tiny_blip_itm
-from tiny_models import images
 
 TEXTS = ["a red star on a table", "a blue moon", "", "a red star on a table"]
 REFERENCES = [["a red star", "a star on a table"], ["a dog"], []]

@@ -19,6 +19,7 @@ from PIL import Image
 
 import tellapart
 from listeners.tiny_listeners import clip_parts
+from pictures import CAPTIONS, images
 from tellapart.data.decoding import decode
 from tellapart.errors import UsageError
 from tellapart.listeners.clip import ClipListener
@@ -29,7 +30,6 @@ from tellapart.rewards.trainers import KnownImages, Scorer, _opened
 from tellapart.types import Batch, Rollout
 from tiny.language_models import saved
 from tiny.matchers import tiny_blip_itm
-from tiny_models import CAPTIONS, images
 
 GENERATIONS = 3
 SAID = [

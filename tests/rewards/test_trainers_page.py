@@ -10,9 +10,9 @@ from types import ModuleType
 import pytest
 
 from listeners.tiny_listeners import clip_parts
+from pictures import images
 from tellapart.listeners.clip import ClipListener
 from tiny.language_models import saved
-from tiny_models import images
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "how-to" / "trainers.md").read_text(encoding="utf-8")
 SCRIPTS = re.findall(r"^```python\n(.*?)^```", PAGE, flags=re.DOTALL | re.MULTILINE)

@@ -7,6 +7,7 @@ import pytest
 import torch
 from transformers import AutoModelForImageTextToText, AutoTokenizer, LlavaProcessor
 
+from pictures import CAPTIONS, images
 from tellapart.data.dataset import Example
 from tellapart.data.images import ArrayImage
 from tellapart.errors import UsageError
@@ -15,7 +16,6 @@ from tellapart.rewards.matchers import open_matcher
 from tellapart.rewards.vqa_score import VQA_QUESTION, VqaScore, VqaScoreMatcher
 from tellapart.types import Batch, Rollout
 from tiny.llava import tiny_llava
-from tiny_models import CAPTIONS, images
 
 IDS = ["x", "y"]
 TEXTS = ["a red star on a table", "a moon"]

@@ -9,6 +9,7 @@ import pytest
 import torch
 from transformers import AutoImageProcessor, AutoModelForImageTextToText, AutoTokenizer
 
+from pictures import CAPTIONS, images
 from tellapart.data.dataset import Example
 from tellapart.data.images import ArrayImage
 from tellapart.errors import UsageError
@@ -23,7 +24,6 @@ from tiny.paligemma import tiny_paligemma
 from tiny.prompted import byte_tokenizer
 from tiny.qwen2_vl import tiny_qwen2_vl
 from tiny.qwen3_vl import tiny_qwen3_vl
-from tiny_models import CAPTIONS, images
 
 QUESTION = "is this {caption} ? yes or no"
 TEXTS = ["a red star on a table", "a moon", "a blue moon on a table a blue moon on a table", ""]

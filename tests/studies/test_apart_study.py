@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from listeners.tiny_listeners import clip_parts
+from pictures import CAPTIONS
 from sweep.study_fakes import module
 from tellapart.captioning.gate import Gate
 from tellapart.data.dataset import Collate
@@ -13,7 +14,7 @@ from tellapart.listeners.mining import mine
 from tellapart.types import Decoding
 from tellapart.world import load_world
 from tiny_late import tiny_late
-from tiny_models import CAPTIONS, tiny_ved, word_tokenizer
+from tiny_models import tiny_ved, word_tokenizer
 
 apart = module("apart")
 

@@ -16,8 +16,9 @@ from transformers import (
     T5Config,
 )
 
+from pictures import CAPTIONS
 from tellapart.captioners.huggingface import HuggingFaceCaptioner
-from tiny_models import CAPTIONS, redraw, word_tokenizer
+from tiny_models import redraw, word_tokenizer
 
 PROMPT = "a photo of"
 

@@ -10,11 +10,12 @@ import torch
 from PIL import Image
 from transformers import CLIPImageProcessorPil, CLIPVisionConfig, GPT2Config
 
+from pictures import CAPTIONS, images
 from tellapart.captioners.fresh import with_gpt2
 from tellapart.captioners.huggingface import HuggingFaceCaptioner
 from tellapart.clip_frames import ClipFrames, ClipFramesConfig
 from tellapart.types import Batch
-from tiny_models import CAPTIONS, images, redraw, word_tokenizer
+from tiny_models import redraw, word_tokenizer
 
 FRAMES = 4
 

@@ -16,8 +16,9 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
+from pictures import CAPTIONS
 from tellapart.captioners.huggingface import HuggingFaceCaptioner
-from tiny_models import CAPTIONS, redraw
+from tiny_models import redraw
 
 QUESTIONS = ["What does the image describe?", "Describe in detail what is shown in the image."]
 

@@ -8,8 +8,9 @@ from pathlib import Path
 import torch
 from transformers import CLIPImageProcessorPil, GitConfig, GitForCausalLM
 
+from pictures import CAPTIONS
 from tellapart.captioners.huggingface import HuggingFaceCaptioner
-from tiny_models import CAPTIONS, _finish, bert_tokenizer, redraw
+from tiny_models import _finish, bert_tokenizer, redraw
 
 
 def tiny_git(

@@ -16,10 +16,10 @@ from transformers import (
     SmolVLMImageProcessorPil,
 )
 
+from pictures import CAPTIONS
 from tellapart.captioners.families.idefics3 import Idefics3
 from tellapart.captioners.huggingface import HuggingFaceCaptioner
 from tiny.prompted import byte_tokenizer, finish
-from tiny_models import CAPTIONS
 
 TEMPLATE = (
     "<s>{% for message in messages %}{{ message['role'] | capitalize }}"

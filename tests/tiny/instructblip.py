@@ -17,10 +17,11 @@ from transformers import (
     T5Config,
 )
 
+from pictures import CAPTIONS
 from tellapart.captioners.huggingface import HuggingFaceCaptioner
 from tiny.blip2 import _favour_eos, _text
 from tiny.prompted import llama_tokenizer
-from tiny_models import CAPTIONS, bert_tokenizer, redraw, word_tokenizer
+from tiny_models import bert_tokenizer, redraw, word_tokenizer
 
 PROMPT = "a short image description:"
 

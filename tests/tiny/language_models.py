@@ -14,8 +14,9 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
+from pictures import CAPTIONS
 from tiny.prompted import byte_tokenizer, llama_tokenizer
-from tiny_models import CAPTIONS, redraw
+from tiny_models import redraw
 
 VOCABULARY = 300
 WIDTH = 16

@@ -14,10 +14,10 @@ from transformers import (
     LlavaProcessor,
 )
 
+from pictures import CAPTIONS
 from tellapart.captioners.families.llava import Llava
 from tellapart.captioners.huggingface import HuggingFaceCaptioner
 from tiny.prompted import finish, llama_tokenizer
-from tiny_models import CAPTIONS
 
 TEMPLATE = (
     "{% for message in messages %}{{ message['role'].upper() + ': ' }}"

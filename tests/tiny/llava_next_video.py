@@ -14,10 +14,11 @@ from transformers import (
     LlavaNextVideoForConditionalGeneration,
 )
 
+from pictures import CAPTIONS
 from tellapart.captioners.families.llava_next_video import LlavaNextVideo
 from tellapart.captioners.huggingface import HuggingFaceCaptioner
 from tiny.prompted import llama_tokenizer
-from tiny_models import CAPTIONS, redraw
+from tiny_models import redraw
 
 
 def tiny_llava_next_video(

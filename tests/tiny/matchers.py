@@ -12,7 +12,8 @@ from transformers import (
     BlipImageProcessorPil,
 )
 
-from tiny_models import CAPTIONS, bert_tokenizer, redraw
+from pictures import CAPTIONS
+from tiny_models import bert_tokenizer, redraw
 
 SIZES = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
 VISION = SIZES | {"image_size": 32, "patch_size": 16}

@@ -15,9 +15,9 @@ from transformers import (
     SiglipVisionConfig,
 )
 
+from pictures import CAPTIONS
 from tellapart.captioners.huggingface import HuggingFaceCaptioner
 from tiny.prompted import finish, gemma_tokenizer
-from tiny_models import CAPTIONS
 
 
 def tiny_paligemma(

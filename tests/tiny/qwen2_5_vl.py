@@ -7,9 +7,9 @@ from pathlib import Path
 
 from transformers import Qwen2_5_VLConfig, Qwen2_5_VLForConditionalGeneration
 
+from pictures import CAPTIONS
 from tellapart.captioners.huggingface import HuggingFaceCaptioner
 from tiny.qwen2_vl import EOS, assembled
-from tiny_models import CAPTIONS
 
 
 def tiny_qwen2_5_vl(

@@ -11,9 +11,10 @@ import torch
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 from transformers import Qwen2Tokenizer, Qwen2VLConfig, Qwen2VLForConditionalGeneration, Qwen2VLImageProcessorPil
 
+from pictures import CAPTIONS
 from tellapart.captioners.families.qwen_vl import Qwen2VL
 from tellapart.captioners.huggingface import HuggingFaceCaptioner
-from tiny_models import CAPTIONS, redraw
+from tiny_models import redraw
 
 SPECIALS = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|vision_start|>", "<|vision_end|>", "<|image_pad|>"]
 SPECIALS += ["<|video_pad|>"]

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from transformers import Qwen3VLConfig, Qwen3VLForConditionalGeneration
 
+from pictures import CAPTIONS
 from tellapart.captioners.huggingface import HuggingFaceCaptioner
 from tiny.qwen2_vl import assembled
-from tiny_models import CAPTIONS
 
 
 def tiny_qwen3_vl(

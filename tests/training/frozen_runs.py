@@ -13,6 +13,7 @@ from torch.distributed.device_mesh import init_device_mesh
 
 from family_checks import pictures
 from listeners.tiny_listeners import clip_parts, siglip_parts
+from pictures import CAPTIONS, images
 from tellapart.data.dataset import Collate, Example
 from tellapart.data.images import ArrayImage
 from tellapart.errors import UsageError
@@ -37,7 +38,6 @@ from tiny.llava import tiny_llava
 from tiny.matchers import tiny_blip2_itm, tiny_blip_itm
 from tiny.qwen2_vl import tiny_qwen2_vl
 from tiny_late import tiny_late
-from tiny_models import CAPTIONS, images
 
 IDS = ["x", "y", "z"]
 WORDS = [*CAPTIONS, *["is this it ? yes or no Yes No"] * 40]

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from family_checks import lengths, make, pictures
+from pictures import CAPTIONS
 from tellapart.captioners.adapters import LoraOptions
 from tellapart.captioners.huggingface import HuggingFaceCaptioner
 from tellapart.data.dataset import Collate
@@ -22,7 +23,6 @@ from tellapart.objectives.scst import SCST
 from tellapart.objectives.xe import XE
 from tellapart.training.config import TrainConfig
 from tellapart.training.loop import train
-from tiny_models import CAPTIONS
 
 WORLD = int(os.environ.get("WORLD_SIZE", "1"))
 BATCH = 4

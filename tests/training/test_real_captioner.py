@@ -3,12 +3,13 @@
 import pytest
 import torch
 
+from pictures import CAPTIONS, images
 from tellapart.data.dataset import CaptionDataset, Collate, Example
 from tellapart.data.loader import TrainingData
 from tellapart.objectives.scst import SCST
 from tellapart.training.config import TrainConfig
 from tellapart.training.loop import train
-from tiny_models import CAPTIONS, images, tiny_ved
+from tiny_models import tiny_ved
 
 
 class Picture:

@@ -4,12 +4,13 @@ import pytest
 import torch
 from transformers import Blip2ForConditionalGeneration, Blip2Processor, GenerationConfig
 
+from pictures import images
 from tellapart.captioners.adapters import LoraOptions, adapted_modules
 from tellapart.captioners.contract import check_captioner
 from tellapart.errors import UsageError
 from tellapart.types import Decoding, Rollout
 from tiny.blip2 import PROMPT, tiny_blip2
-from tiny_models import batch_of, images
+from tiny_models import batch_of
 
 languages = pytest.mark.parametrize("language", ["opt", "t5"])
 prompts = pytest.mark.parametrize("prompt", ["", PROMPT])

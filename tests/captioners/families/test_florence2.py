@@ -11,6 +11,7 @@ from transformers import (
     GenerationConfig,
 )
 
+from pictures import CAPTIONS, images
 from tellapart.captioners.adapters import LoraOptions, adapted_modules
 from tellapart.captioners.contract import check_captioner
 from tellapart.captioners.families.florence2 import Florence2
@@ -18,7 +19,7 @@ from tellapart.captioners.huggingface import HuggingFaceCaptioner
 from tellapart.errors import UsageError
 from tellapart.types import Decoding, Rollout
 from tiny.florence2 import tiny_florence2
-from tiny_models import CAPTIONS, batch_of, images
+from tiny_models import batch_of
 
 BEAMS = Decoding(num_beams=3, max_new_tokens=12)
 prompts = pytest.mark.parametrize("prompt", ["<CAPTION>", "<DETAILED_CAPTION>", "a red star", ""])

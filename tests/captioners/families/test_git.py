@@ -6,6 +6,7 @@ import pytest
 import torch
 from transformers import AutoImageProcessor, AutoProcessor, AutoTokenizer, GenerationConfig, GitForCausalLM
 
+from pictures import CAPTIONS, images
 from tellapart.captioners.adapters import LoraOptions, adapted_modules
 from tellapart.captioners.contract import check_captioner
 from tellapart.captioners.families.git import Git
@@ -13,7 +14,7 @@ from tellapart.captioners.huggingface import HuggingFaceCaptioner
 from tellapart.errors import UsageError
 from tellapart.types import Decoding, Rollout
 from tiny.git import tiny_git
-from tiny_models import CAPTIONS, batch_of, images
+from tiny_models import batch_of
 
 BEAMS = Decoding(num_beams=3, max_new_tokens=12)
 prompts = pytest.mark.parametrize("prompt", ["", "a red"])

@@ -7,11 +7,11 @@ import pytest
 import torch
 from PIL import Image
 
+from pictures import CAPTIONS, images
 from tellapart.captioners.contract import check_captioner
 from tellapart.captioners.huggingface import HuggingFaceCaptioner
 from tellapart.types import Batch, Decoding
 from tiny.idefics3 import KINDS, tiny_idefics3
-from tiny_models import CAPTIONS, images
 
 WIDE, SQUARE = (64, 32), (32, 32)
 

@@ -6,6 +6,7 @@ import pytest
 import torch
 from transformers import GenerationConfig, InstructBlipForConditionalGeneration, InstructBlipProcessor
 
+from pictures import CAPTIONS, images
 from tellapart.captioners.adapters import LoraOptions, adapted_modules
 from tellapart.captioners.contract import check_captioner
 from tellapart.captioners.families.instructblip import InstructBlipDecoder
@@ -13,7 +14,7 @@ from tellapart.captioners.huggingface import HuggingFaceCaptioner
 from tellapart.errors import UsageError
 from tellapart.types import Decoding, Rollout
 from tiny.instructblip import PROMPT, tiny_instructblip
-from tiny_models import CAPTIONS, batch_of, images
+from tiny_models import batch_of
 
 languages = pytest.mark.parametrize("language", ["opt", "t5", "llama"])
 

@@ -3,12 +3,13 @@
 import pytest
 import torch
 
+from pictures import images
 from tellapart.captioners.adapters import LoraOptions
 from tellapart.captioners.families.llava import Llava
 from tellapart.errors import UsageError
 from tellapart.types import Decoding, Rollout
 from tiny.llava import TEMPLATE, tiny_llava
-from tiny_models import batch_of, images
+from tiny_models import batch_of
 
 
 def rollout_of(captioner, count=3):

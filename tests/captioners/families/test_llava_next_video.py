@@ -10,6 +10,7 @@ from PIL import Image
 from transformers import LlavaNextVideoForConditionalGeneration
 
 from family_checks import check_training, lengths, pictures
+from pictures import CAPTIONS, images
 from tellapart.captioners.adapters import LoraOptions
 from tellapart.captioners.contract import check_captioner
 from tellapart.captioners.huggingface import HuggingFaceCaptioner
@@ -22,7 +23,6 @@ from tellapart.training.config import TrainConfig
 from tellapart.training.loop import train
 from tellapart.types import Batch, Decoding
 from tiny.llava_next_video import tiny_llava_next_video
-from tiny_models import CAPTIONS, images
 
 
 def clips(count: int, frames: int) -> list[list[Image.Image]]:

@@ -3,10 +3,11 @@
 import pytest
 import torch
 
+from pictures import images
 from tellapart.captioners.families.paligemma import PaliGemma
 from tellapart.types import Decoding
 from tiny.paligemma import tiny_paligemma
-from tiny_models import batch_of, images
+from tiny_models import batch_of
 
 VERSIONS = pytest.mark.parametrize("version", ["gemma", "gemma2"])
 

@@ -6,6 +6,7 @@ import pytest
 import torch
 import transformers
 
+from pictures import CAPTIONS, images
 from tellapart.captioners.adapters import LoraOptions, adapted_modules
 from tellapart.captioners.contract import check_captioner
 from tellapart.captioners.huggingface import HuggingFaceCaptioner
@@ -13,7 +14,6 @@ from tellapart.types import Batch, Decoding, Rollout
 from tiny.idefics3 import tiny_idefics3, tiny_smolvlm
 from tiny.llava import tiny_llava
 from tiny.paligemma import tiny_paligemma
-from tiny_models import CAPTIONS, images
 
 MAKERS = {
     "llava": tiny_llava,

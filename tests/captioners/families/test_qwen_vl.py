@@ -8,6 +8,7 @@ import transformers
 from PIL import Image
 from transformers import AutoImageProcessor, AutoTokenizer, GenerationConfig
 
+from pictures import CAPTIONS, images
 from tellapart.captioners.adapters import LoraOptions, adapted_modules
 from tellapart.captioners.contract import check_captioner
 from tellapart.captioners.families.qwen_vl import Qwen2VL, Qwen3VL
@@ -16,7 +17,6 @@ from tellapart.types import Batch, Decoding, Rollout
 from tiny.qwen2_5_vl import tiny_qwen2_5_vl
 from tiny.qwen2_vl import tiny_qwen2_vl
 from tiny.qwen3_vl import tiny_qwen3_vl
-from tiny_models import CAPTIONS, images
 
 MAKERS = {
     tiny_qwen2_vl: "Qwen2VLForConditionalGeneration",

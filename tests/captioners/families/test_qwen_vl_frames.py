@@ -8,6 +8,7 @@ import pytest
 import torch
 from PIL import Image
 
+from pictures import CAPTIONS, images
 from tellapart.captioners.contract import check_captioner
 from tellapart.captioners.families.qwen_vl import FRAME_TOKENS
 from tellapart.captioners.huggingface import HuggingFaceCaptioner
@@ -18,7 +19,6 @@ from tellapart.types import Batch, Decoding
 from tiny.qwen2_5_vl import tiny_qwen2_5_vl
 from tiny.qwen2_vl import tiny_qwen2_vl
 from tiny.qwen3_vl import tiny_qwen3_vl
-from tiny_models import CAPTIONS, images
 
 reads_clips = pytest.mark.parametrize("make", [tiny_qwen2_vl, tiny_qwen2_5_vl])
 

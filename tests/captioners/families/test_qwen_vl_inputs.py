@@ -7,13 +7,14 @@ import pytest
 import torch
 from PIL import Image
 
+from pictures import CAPTIONS, images
 from tellapart.captioners.huggingface import HuggingFaceCaptioner
 from tellapart.errors import UsageError
 from tellapart.types import Batch, Decoding
 from tiny.qwen2_5_vl import tiny_qwen2_5_vl
 from tiny.qwen2_vl import tiny_qwen2_vl
 from tiny.qwen3_vl import tiny_qwen3_vl
-from tiny_models import CAPTIONS, batch_of, images
+from tiny_models import batch_of
 
 every_family = pytest.mark.parametrize("make", [tiny_qwen2_vl, tiny_qwen2_5_vl, tiny_qwen3_vl])
 load = HuggingFaceCaptioner.from_pretrained

@@ -7,13 +7,14 @@ import logging
 import pytest
 import torch
 
+from pictures import CAPTIONS, images
 from tellapart.captioners.contract import check_captioner
 from tellapart.captioners.huggingface import HuggingFaceCaptioner
 from tellapart.errors import UsageError
 from tellapart.frames import use_num_frames
 from tellapart.types import Batch, Decoding
 from tiny.idefics3 import tiny_smolvlm
-from tiny_models import CAPTIONS, images, tiny_ved
+from tiny_models import tiny_ved
 
 
 def batch_of_clips(captioner: HuggingFaceCaptioner, count: int, frames: int) -> Batch:

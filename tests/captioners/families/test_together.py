@@ -4,12 +4,13 @@ import pytest
 import torch
 
 from family_checks import make
+from pictures import images
 from tellapart.captioners.families.prompted import side_by_side
 from tellapart.errors import UsageError
 from tellapart.types import Batch, Decoding
 from tiny.llava import tiny_llava
 from tiny.paligemma import tiny_paligemma
-from tiny_models import images, tiny_ved
+from tiny_models import tiny_ved
 
 FAMILIES = ["LLaVA", "Idefics3", "SmolVLM", "Qwen2-VL", "Qwen2.5-VL", "Qwen3-VL"]
 SHAPES = [(32, 32), (64, 32), (32, 64), (48, 48)]
