@@ -7,10 +7,12 @@ import os
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import yaml
 
+from tellapart import cli
 from tellapart.cli.main import main
 from two_processes import run_two
 
@@ -187,7 +189,7 @@ def test_a_run_in_shards_measures_its_selected_captioner(materials, tmp_path):
     """Steps too small to change a caption: the start is selected, and is read from its folder, since the captioner is cut."""
     options = {"learning_rate": 1e-12, "metric_for_best_model": "CIDEr", "per_device_train_batch_size": 2}
     recipe = materials.recipe(tmp_path, "scst", shard="full", **options)
-    run_two("-m", "tellapart.cli", "train", str(recipe), torchrun=True)
+    run_two(str(Path(cli.__file__).with_name("__main__.py")), "train", str(recipe))
     folder = tmp_path / "scst"
     assert json.loads((folder / "run.json").read_text())["world_size"] == 2
     assert (folder / "best" / "captioner" / "model.safetensors").is_file()

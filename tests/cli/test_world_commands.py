@@ -16,7 +16,27 @@ from tellapart.world.probes import probe_all
 
 SHIPPED = (Path(__file__).parents[2] / "recipes").glob("world_*.yaml")
 RECIPES = sorted(path for path in SHIPPED if "\nmethod:" in path.read_text())
+VARIANTS = {
+    "world_ved_dico_cider",
+    "world_ved_dico_negclip_cider",
+    "world_ved_dico_truth",
+    "world_ved_psst_gumbel",
+    "world_ved_rl_unidirectional",
+    "world_ved_scst_clip_beams",
+    "world_ved_scst_clip_hacking",
+    "world_ved_scst_clip_kl",
+    "world_ved_scst_pac_kl",
+    "world_ved_wtf_rl_stable",
+    "world_video_lstm_sle",
+    "world_video_lstm_sll",
+}
+"""Recipes whose parts all stand in another one, with other weights: they run every night."""
+
 SHORT = ["--data.size", "small", "--max_steps", "1", "--eval_steps", "1", "--evaluation.limit", "8"]
+
+
+def test_variants_are_recipes():
+    assert {path.stem for path in RECIPES} > VARIANTS
 
 
 def test_built_in_images_are_written_to_files(tmp_path, capsys):
@@ -47,7 +67,13 @@ def test_world_is_built_and_probed(capsys, monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("recipe", RECIPES, ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "recipe",
+    [
+        pytest.param(path, marks=[pytest.mark.nightly] if path.stem in VARIANTS else [], id=path.stem)
+        for path in RECIPES
+    ],
+)
 def test_every_recipe_of_the_world_runs(recipe, tmp_path):
     images = ["--per_device_train_batch_size", "8", "--data.limit", "24"]
     if "gradient_accumulation_steps" in recipe.read_text():

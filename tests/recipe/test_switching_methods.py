@@ -1,17 +1,29 @@
 """``--method`` on any recipe: what the other method takes is kept, and one line tells what it does not."""
 
+import copy
 import logging
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 from tellapart.errors import UsageError
 from tellapart.objectives import METHODS
+from tellapart.recipe import recipe as reading
 from tellapart.recipe.build import check_together
+from tellapart.recipe.read_yaml import read_yaml
 from tellapart.recipe.recipe import Recipe
 
 RECIPES = sorted((Path(__file__).parents[2] / "recipes").glob("*.yaml"))
 OF_CAPTIONERS = [path for path in RECIPES if "\nmethod:" in path.read_text()]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def every_file_is_parsed_once():
+    known = cache(read_yaml)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(reading, "read_yaml", lambda path: copy.deepcopy(known(path)))
+        yield
 
 
 @pytest.mark.parametrize("method", METHODS)
