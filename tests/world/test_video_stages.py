@@ -53,6 +53,20 @@ def test_a_listener_of_clips_must_know_motion(tmp_path):
         require_probe(tmp_path, "motion")
 
 
+@pytest.mark.parametrize(
+    ("name", "data", "says"),
+    [
+        ("world/verifier", "world/video", "no word for what moves"),
+        ("world/sighted", "world/video", "name world/video-listener"),
+        ("world/listener", "world/video", "no word for what moves"),
+        ("world/video-listener", "world", "the data are still pictures: name world/verifier"),
+    ],
+)
+def test_a_reward_is_of_the_world_that_it_rewards(name, data, says):
+    with pytest.raises(UsageError, match=says):
+        require_fit(name, "truth", data=data, size="small")
+
+
 @pytest.mark.slow
 def test_stages_learn_something_and_read_frames():
     backbone, listener, xe = (resolve(f"world/video-{name}", size="small") for name in ("backbone", "listener", "xe"))
@@ -61,7 +75,7 @@ def test_stages_learn_something_and_read_frames():
     assert found["colour"] > 30
     probed = json.loads((listener / PROBE).read_text())
     assert set(probed["accuracy"]) == QUESTIONS
-    require_fit("world/video-listener", "truth", size="small")
+    require_fit("world/video-listener", "truth", data="world/video", size="small")
     loaded, captioner = LateListener.from_pretrained(listener), HuggingFaceCaptioner.from_pretrained(xe).eval()
     assert (loaded.num_frames, captioner.num_frames) == (8, 8)
     # what trained on the frozen tower's states reads the same of frames

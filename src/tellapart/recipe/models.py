@@ -202,12 +202,13 @@ def build_stage(name: str, size: str) -> Path:
         raise UsageError(f"{folder} is damaged: delete it, and {name} is built again.") from error
 
 
-def require_fit(name: str, use: str, *, size: str) -> None:
-    """Raise where a model of the built-in world is to be a reward, but fails the probe of that use.
+def require_fit(name: str, use: str, *, data: str, size: str) -> None:
+    """Raise where a model of the built-in world is to be a reward, but fails the probe of that use or is of the other world.
 
     Args:
         name: of the model; others than the world's pass.
         use: ``similarity`` or ``truth``.
+        data: path of the images that it rewards captions of.
         size: of the world.
 
     Raises:
@@ -218,9 +219,18 @@ def require_fit(name: str, use: str, *, size: str) -> None:
     from tellapart.world.probe import require_probe
     from tellapart.world.schedules import ALIASES, STAGES
 
-    folder, name = build_stage(name, size), ALIASES.get(name, name)
-    if name in STAGES and STAGES[name].use:
-        require_probe(folder, "motion" if STAGES[name].use == "motion" else use)
+    known = ALIASES.get(name, name)
+    motion = known in STAGES and STAGES[known].use == "motion"
+    if data == VIDEO_WORLD and not motion:
+        raise UsageError(
+            f"{name} knows still pictures and no word for what moves, so its reward would teach wrong captions of clips: name "
+            "world/video-listener as matcher.model (reward truth) or as the listener of reward likelihood."
+        )
+    if data == WORLD and motion:
+        raise UsageError(f"{name} knows clips, but the data are still pictures: name world/verifier.")
+    folder = build_stage(name, size)
+    if known in STAGES and STAGES[known].use:
+        require_probe(folder, "motion" if motion else use)
 
 
 def is_world(name: str) -> bool:

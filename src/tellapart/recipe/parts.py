@@ -246,7 +246,7 @@ def listener(parts: Parts, section: Any, *, label: str = "listener") -> ClipList
 
     if names_late(section.path, parts.size):
         late = load_late(section.path, name=label, size=parts.size)
-        require_fit(section.path, "truth", size=parts.size)
+        require_fit(section.path, "truth", data=parts.recipe.data.path, size=parts.size)
         late.cache_images(parts.dataset)
         return late
     found = load_listener(
@@ -257,7 +257,7 @@ def listener(parts: Parts, section: Any, *, label: str = "listener") -> ClipList
         base=section.base,
         text_pooling=section.text_pooling,
     )
-    require_fit(section.path, "similarity", size=parts.size)
+    require_fit(section.path, "similarity", data=parts.recipe.data.path, size=parts.size)
     if parts.recipe.data.reads_as_they_come:
         parts.processors[found.name] = found.process
     else:

@@ -67,7 +67,7 @@ def build_reward(parts: Parts) -> Reward:
             )
         if kind.judges_truth:
             model = (entry.parts.get("matcher") or parts.recipe.parts["matcher"]).model
-            require_fit(str(model), "truth", size=parts.size)
+            require_fit(str(model), "truth", data=parts.recipe.data.path, size=parts.size)
         given = {name: parts(name, entry.parts.get(name)) for name in kind.needs}
         with as_usage_errors(f"reward.{entry.name}"):
             rewards[entry.name] = kind.load()(**given, **kind.fixed, **entry.options)
