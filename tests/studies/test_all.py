@@ -1,0 +1,70 @@
+"""All studies in one command."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from sweep.study_fakes import STUDIES, module
+
+
+@pytest.fixture
+def every():
+    return module("all")
+
+
+def run(every, monkeypatch, words, codes):
+    """Runs it with studies that end with ``codes`` (name -> code; 0 by default); the exit code, and the commands."""
+    commands = []
+
+    def study(command, check):
+        commands.append(command)
+        return SimpleNamespace(returncode=codes.get(command[1].rpartition("/")[2].removesuffix(".py"), 0))
+
+    monkeypatch.setattr(subprocess, "run", study)
+    with pytest.raises(SystemExit) as ended:
+        every.main(words)
+    return ended.value.code, commands
+
+
+def test_every_study_of_the_world_is_run(every):
+    assert set(every.STUDIES) == {path.stem for path in STUDIES.glob("*.yaml")} - {
+        "nlvr"
+    }  # which needs a folder of data
+    assert all((STUDIES / f"{name}.py").is_file() for name in (*every.STUDIES, *every.MEASUREMENTS))
+    assert every.STUDIES.index("table") < every.STUDIES.index("negclip")
+
+
+def test_a_study_that_fails_does_not_stop_the_others(every, monkeypatch, tmp_path, capsys):
+    page = "Trainings have 60 steps.\nThe 15 trainings took 0.2\nhours of one thread.\n"
+    (tmp_path / "world-video.md").write_text(page)
+    code, commands = run(every, monkeypatch, ["--docs", str(tmp_path), "--size", "small"], {"world": 1})
+    said = capsys.readouterr().out
+    assert code == 1
+    assert len(commands) == len(every.STUDIES) + len(every.MEASUREMENTS)
+    assert "| world | - | - | failed with 1 |" in said
+    assert "| video | 15 | 0.2 |  |" in said
+    small = ["--docs", str(tmp_path), "--size", "small"]
+    assert commands[0] == [
+        sys.executable,
+        str(STUDIES / "world.py"),
+        "--output_dir",
+        "runs/study",
+        *small,
+        "--workers",
+        "2",
+    ]
+    assert commands[-1] == [sys.executable, str(STUDIES / "pac.py"), *small]
+
+
+def test_a_dry_run_lists_and_ctrl_c_ends_all(every, monkeypatch, capsys):
+    code, commands = run(every, monkeypatch, ["--dry_run"], {})
+    assert code == 0
+    assert all(command[-1] == "--dry_run" for command in commands)
+    assert len(commands) == len(every.STUDIES)
+    code, commands = run(every, monkeypatch, [], {"truth": 130})
+    assert code == 130
+    assert len(commands) == 2
