@@ -191,7 +191,7 @@ class Happenings(ObjectiveModule):
 
 
 def _sum_over_cells(logits: Tensor, answers: Tensor) -> Tensor:
-    """Cross-entropy summed over clips; a clip counts the mean over its cells, however many are asked for."""
+    """Cross-entropy summed over clips and cells, divided by the number of cells in a clip, those not asked for included."""
     return cross_entropy(logits.flatten(0, 1), answers.flatten(), ignore_index=_NOTHING, reduction="sum") / CELLS
 
 
