@@ -67,18 +67,21 @@ def brief(text: str) -> str:
     return " ".join(words)
 
 
-def quoted(name: str, most: int = 20) -> str:
+def quoted(name: object, most: int = 20) -> str:
     """An id or a name for a message, in quotes and, if it is longer than ``most``, without its middle."""
     whole = repr(name)
     return whole if len(whole) <= most else f"{whole[: most // 2]}...{whole[-(most // 2) :]}"
 
 
 def reason_of(error: BaseException, most: int = 140) -> str:
-    """First line of a library's error, as part of a sentence.
+    """First line of a library's error, as part of a sentence; of a file's path its name, since sentences name the folder.
 
     Args:
         error: of any kind; one that says nothing is called by its type.
         most: characters, from which the rest is cut off: some libraries write a page.
     """
-    first = next(iter(str(error).strip().splitlines()), "").rstrip(".:") or type(error).__name__
+    told = str(error)
+    if isinstance(error, OSError) and error.strerror and isinstance(error.filename, str):
+        told = f"{os.path.basename(error.filename)}: {error.strerror}"
+    first = next(iter(told.strip().splitlines()), "").rstrip(".:") or type(error).__name__
     return first if len(first) <= most else f"{first[: most - 3]}..."

@@ -194,6 +194,43 @@ def test_damaged_and_unknown_folders(tmp_path):
     assert "dtype='float8' is unknown" in refused(tmp_path / "whole", dtype="float8")
 
 
+@pytest.mark.parametrize(
+    ("manifest", "says"),
+    [
+        ({"length_buckets": True}, "has length_buckets True, which cannot be"),
+        ({"length_buckets": [4, "8"]}, "has length_buckets"),
+        ({"prompt": 5}, "has prompt 5"),
+        ({"max_caption_tokens": 10**30}, "has max_caption_tokens"),
+        ({"max_caption_tokens": 0.5}, "has max_caption_tokens"),
+        ({"num_frames": -1}, "has num_frames"),
+        ({"changed_parts": "qformer"}, "has changed_parts"),
+        ([], "holds no JSON object"),
+        ("[" * 100_000, "is not readable JSON"),
+    ],
+)
+def test_a_manifest_of_wrong_kinds_is_refused(tmp_path, manifest, says):
+    tiny_ved(tmp_path / "captioner")
+    path = tmp_path / "captioner" / "tellapart.json"
+    path.write_text(manifest if isinstance(manifest, str) else json.dumps(manifest))
+    with pytest.raises(UsageError, match=says) as refused:
+        HuggingFaceCaptioner.from_pretrained(tmp_path / "captioner")
+    assert str(path) in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("written", "says"),
+    [
+        ("{", "is not readable JSON"),
+        ("[]", "holds no JSON object"),
+        ('{"base_model_name_or_path": 7}', "names no base_model_name_or_path"),
+    ],
+)
+def test_an_adapter_with_a_damaged_configuration_is_refused(tmp_path, written, says):
+    (tmp_path / "adapter_config.json").write_text(written)
+    with pytest.raises(UsageError, match=says):
+        HuggingFaceCaptioner.from_pretrained(tmp_path)
+
+
 def test_options_that_exclude_each_other(tmp_path):
     tiny_ved(tmp_path / "base", lora=LoraOptions(r=2)).save(tmp_path / "adapter")
     assert "already is a LoRA adapter" in refused(tmp_path / "adapter", lora=LoraOptions())

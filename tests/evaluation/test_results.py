@@ -55,6 +55,15 @@ def test_a_failed_write_keeps_the_old_result(tmp_path):
     assert [path.name for path in folder.parent.iterdir()] == [folder.name]
 
 
+def test_what_is_missing_is_named_once(tmp_path):
+    """With the path of the folder and again that of the file, a sentence was longer than 300 characters."""
+    folder = toy_result("dico", seed=0).save(tmp_path)
+    (folder / "metrics.json").unlink()
+    with pytest.raises(UsageError, match=r"evaluation \(metrics\.json: No such file or directory\): evaluate") as told:
+        EvaluationResult.load(folder)
+    assert str(told.value).count(str(folder)) == 1
+
+
 @pytest.mark.parametrize("name", ["metrics.json", "per_image.parquet"])
 def test_damaged_files_are_named(tmp_path, name):
     folder = toy_result("dico", seed=0).save(tmp_path)

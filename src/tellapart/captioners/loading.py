@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from tellapart.captioners.families import family_class
 from tellapart.captioners.families.base import Family, Processors
 from tellapart.captioners.modes import quiet
 from tellapart.captioners.quantized import device_map, keep_differentiable, quantization_config
-from tellapart.errors import UsageError, reason_of
+from tellapart.errors import UsageError, quoted, reason_of
 from tellapart.model_size import require_possible
 from tellapart.progress import quiet_loading
 
@@ -75,13 +76,43 @@ def _read(what: str, files: str, name: str, load: Any, **options: Any) -> Any:
         ) from error
 
 
+def _is_count(value: Any) -> bool:
+    return type(value) is int and 1 <= value < 1 << 31
+
+
+_MANIFEST: dict[str, Callable[[Any], bool]] = {
+    "prompt": lambda value: value is None or isinstance(value, str),
+    "max_caption_tokens": _is_count,
+    "num_frames": lambda value: value is None or _is_count(value),
+    "length_buckets": lambda value: value is None or (isinstance(value, list) and all(map(_is_count, value))),
+    "changed_parts": lambda value: isinstance(value, list) and all(isinstance(part, str) for part in value),
+}
+"""What is read of a manifest -> whether a value can be meant."""
+
+
 def read_manifest(folder: str | Path) -> dict[str, Any]:
-    """tellapart's manifest of a folder; empty for plain transformers ones."""
+    """tellapart's manifest of a folder; empty for plain transformers ones.
+
+    Raises:
+        UsageError: it cannot be read, or has a value of a wrong kind.
+    """
     path = Path(folder) / MANIFEST
+    found = _object(path) if path.is_file() else {}
+    for name, fits in _MANIFEST.items():
+        if name in found and not fits(found[name]):
+            raise UsageError(f"{path} has {name} {quoted(found[name])}, which cannot be: restore or remove the file.")
+    return found
+
+
+def _object(path: Path) -> dict[str, Any]:
+    """The JSON object in a file."""
     try:
-        return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-    except ValueError as error:
-        raise UsageError(f"{path} is not readable JSON ({error}): restore or remove it.") from error
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise UsageError(f"{path} is not readable JSON ({reason_of(error)}): restore or remove it.") from error
+    if not isinstance(found, dict):
+        raise UsageError(f"{path} holds no JSON object: restore or remove it.")
+    return found
 
 
 def _base_of(adapter: Path) -> tuple[str, str | None]:
@@ -91,9 +122,9 @@ def _base_of(adapter: Path) -> tuple[str, str | None]:
         UsageError: the adapter does not say, or its base is gone.
     """
     path = adapter / "adapter_config.json"
-    settings = json.loads(path.read_text(encoding="utf-8"))
+    settings = _object(path)
     base = settings.get("base_model_name_or_path")
-    if not base:
+    if not base or not isinstance(base, str):
         raise UsageError(f"{path} names no base_model_name_or_path: write the model it was trained on there.")
     try:
         return source(base), settings.get("revision")

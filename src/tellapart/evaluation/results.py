@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from tellapart.errors import UsageError
+from tellapart.errors import UsageError, reason_of
 from tellapart.evaluation.columns import main_columns
 from tellapart.evaluation.protocol import Protocol
 from tellapart.files import fresh_folder, read_object, write_json
@@ -128,7 +128,9 @@ class EvaluationResult:
                 value["name"], protocol, dict(value["metrics"]), captions, columns, intervals, details
             )
         except (OSError, ValueError, KeyError, TypeError, pyarrow.ArrowException) as error:
-            raise UsageError(f"{folder} holds no readable evaluation ({error}): evaluate the run again.") from error
+            raise UsageError(
+                f"{folder} holds no readable evaluation ({reason_of(error)}): evaluate the run again."
+            ) from error
 
 
 def coco_results(captions: dict[str, str]) -> list[dict[str, Any]]:

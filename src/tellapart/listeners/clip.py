@@ -368,7 +368,7 @@ def _stored_prefix(path: Path) -> str:
         return PREFIX
     try:
         prefix = json.loads(path.read_text(encoding="utf-8"))["prefix"]
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise UsageError(f"{path} is damaged ({reason_of(error)}): restore it.") from error
     if not isinstance(prefix, str):
         raise UsageError(f"{path} has prefix {prefix!r}, which is not text: restore it.")

@@ -391,6 +391,6 @@ def images_of(folder: str | Path) -> dict[str, str]:
     """
     path = Path(folder).expanduser() / SETTINGS
     try:
-        return json.loads(path.read_text(encoding="utf-8"))[_IMAGES]
-    except (OSError, ValueError, KeyError) as error:
+        return dict(json.loads(path.read_text(encoding="utf-8"))[_IMAGES])
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise UsageError(f"{path} is missing or damaged: restore it, or train the listener again.") from error

@@ -45,7 +45,7 @@ def read_description(folder: Path) -> dict[str, Any]:
     try:
         described = json.loads((folder / DESCRIPTION).read_text(encoding="utf-8"))
         return {name: described[name] for name in ("kind", "options", "listener")}
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise UsageError(
             f"{folder} holds no discriminator ({DESCRIPTION} cannot be read): give a folder that one was saved to, or a "
             "checkpoint with a discriminator/ in it."

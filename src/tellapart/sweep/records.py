@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tellapart.errors import UsageError
+from tellapart.errors import UsageError, reason_of
 from tellapart.evaluation.protocol import Protocol
 from tellapart.evaluation.results import METRICS_FILE, EvaluationResult
 from tellapart.files import write_json
@@ -54,7 +54,9 @@ class Measured:
             value = json.loads((folder / METRICS_FILE).read_text(encoding="utf-8"))
             return Measured(step, folder, dict(value["metrics"]), Protocol.from_json(value["protocol"]))
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise UsageError(f"{folder} holds no readable evaluation ({error}): {measure_again(folder)}") from error
+            raise UsageError(
+                f"{folder} holds no readable evaluation ({reason_of(error)}): {measure_again(folder)}"
+            ) from error
 
     def result(self) -> EvaluationResult:
         """All of the evaluation, with captions."""
