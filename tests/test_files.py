@@ -16,7 +16,9 @@ from tellapart.files import (
     checkpoints,
     first_folder,
     fresh_folder,
+    read_json,
     read_object,
+    read_text,
     require_written,
     trained_part,
     write_json,
@@ -217,3 +219,25 @@ def test_a_folder_that_was_removed_while_it_was_made_is_told(tmp_path):
     with pytest.raises(UsageError, match="data was removed while it was being written"):
         make()
     assert not (tmp_path / "data").exists()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there are no such files")
+def test_a_file_that_never_ends_is_not_read(tmp_path):
+    """A model folder may hold a link to a device, or a pipe that nobody writes to."""
+    (tmp_path / "zero.json").symlink_to("/dev/zero")
+    os.mkfifo(tmp_path / "pipe.json")
+    for name in ("zero", "pipe"):
+        with pytest.raises(OSError, match="not a file"):
+            read_text(tmp_path / f"{name}.json")
+        assert read_object(tmp_path / f"{name}.json") == {}
+
+
+def test_json_is_text_of_a_sane_depth(tmp_path):
+    (tmp_path / "deep.json").write_text("[" * 100_000)
+    with pytest.raises(ValueError, match="nested too deeply"):
+        read_json(tmp_path / "deep.json")
+    (tmp_path / "latin.json").write_bytes(b'"\xe9"')
+    with pytest.raises(ValueError, match="utf-8"):
+        read_json(tmp_path / "latin.json")
+    (tmp_path / "good.json").write_text('{"a": [1]}', encoding="utf-8")
+    assert read_json(tmp_path / "good.json") == {"a": [1]}

@@ -8,6 +8,7 @@ import json
 import os
 import re
 import shutil
+import stat
 import tempfile
 import uuid
 from collections.abc import Iterable, Iterator
@@ -291,10 +292,41 @@ def _remove_abandoned(path: Path) -> None:
                 os.close(handle)
 
 
+def read_text(path: Path) -> str:
+    """The text of a file that anybody may have put there.
+
+    Raises:
+        OSError: it cannot be read, or is a pipe or a device, which might never end.
+        ValueError: it is not UTF-8.
+    """
+    with open(path, "rb", opener=_without_waiting) as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise OSError(errno.EINVAL, "not a file", str(path))
+        return file.read().decode("utf-8")
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    """Opens a pipe that nobody writes to at once."""
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
+
+
+def read_json(path: Path) -> Any:
+    """What a JSON file holds.
+
+    Raises:
+        OSError: as ``read_text``.
+        ValueError: it is no JSON, or nested too deeply.
+    """
+    try:
+        return json.loads(read_text(path))
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
+
+
 def read_object(path: Path) -> dict[str, Any]:
     """A JSON object; empty where there is none that can be read, for what may be missing."""
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
+        value = read_json(path)
     except (OSError, ValueError):
         return {}
     return value if isinstance(value, dict) else {}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from tellapart.captioners.families.base import Family, Processors
 from tellapart.captioners.modes import quiet
 from tellapart.captioners.quantized import device_map, keep_differentiable, quantization_config
 from tellapart.errors import UsageError, quoted, reason_of
+from tellapart.files import read_json
 from tellapart.model_size import require_possible
 from tellapart.progress import quiet_loading
 
@@ -107,7 +107,7 @@ def read_manifest(folder: str | Path) -> dict[str, Any]:
 def _object(path: Path) -> dict[str, Any]:
     """The JSON object in a file."""
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        found = read_json(path)
     except (OSError, ValueError, RecursionError) as error:
         raise UsageError(f"{path} is not readable JSON ({reason_of(error)}): restore or remove it.") from error
     if not isinstance(found, dict):

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tellapart.files import fresh_folder, write_text
+from tellapart.files import fresh_folder, read_json, write_text
 from tellapart.listeners.clip import ClipListener
 from tellapart.listeners.neighbours import Neighbours
 
@@ -25,7 +25,7 @@ class Lookalikes(Mapping[str, list[str]]):
     """
 
     def __init__(self, folder: Path) -> None:
-        self._ids: list[str] = json.loads((folder / _IDS).read_text(encoding="utf-8"))
+        self._ids: list[str] = read_json(folder / _IDS)
         self._row = {name: row for row, name in enumerate(self._ids)}
         self._rows = np.load(folder / _ROWS, mmap_mode="r", allow_pickle=False)
         self._embeddings = np.load(folder / _EMBEDDINGS, mmap_mode="r", allow_pickle=False)

@@ -15,7 +15,7 @@ from typing import Any
 from tellapart.captioning.journal import Journal, read_journal
 from tellapart.captioning.records import Caption, Item
 from tellapart.errors import UsageError
-from tellapart.files import to_disk, write_json
+from tellapart.files import read_json, to_disk, write_json
 from tellapart.locks import Lock
 
 SETTINGS, LOCK = "settings.json", "lock"
@@ -60,7 +60,7 @@ class Work:
         """Keep what is there if it was made alike, else remove it or refuse."""
         path = self.folder / SETTINGS
         try:
-            before = json.loads(path.read_text(encoding="utf-8"))
+            before = read_json(path)
         except FileNotFoundError:  # killed before it was written
             before = dict(settings) if not list(self.folder.glob("journal-*.jsonl")) else {}
         except ValueError:

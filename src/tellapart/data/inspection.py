@@ -31,7 +31,7 @@ from tellapart.data.remote.images import RemoteImage
 from tellapart.data.sniff import unreadable
 from tellapart.data.video import ExaminedClip
 from tellapart.errors import UsageError
-from tellapart.files import cache_dir, write_text
+from tellapart.files import cache_dir, read_json, write_text
 from tellapart.frames import NUM_FRAMES
 from tellapart.progress import bar
 
@@ -134,7 +134,7 @@ class InspectionCache:
 
     def _rows(self) -> dict[str, Any]:
         try:
-            return dict(json.loads(self.path.read_text(encoding="utf-8")))
+            return dict(read_json(self.path))
         except (OSError, ValueError, TypeError):  # none yet, or damaged
             return {}
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -15,7 +14,7 @@ import numpy as np
 from tellapart.errors import UsageError, reason_of
 from tellapart.evaluation.columns import main_columns
 from tellapart.evaluation.protocol import Protocol
-from tellapart.files import fresh_folder, read_object, write_json
+from tellapart.files import fresh_folder, read_json, read_object, write_json
 
 METRICS_FILE = "metrics.json"
 PER_IMAGE_FILE = "per_image.parquet"
@@ -117,7 +116,7 @@ class EvaluationResult:
         import pyarrow.parquet
 
         try:
-            value = json.loads((folder / METRICS_FILE).read_text(encoding="utf-8"))
+            value = read_json(folder / METRICS_FILE)
             with pyarrow.parquet.ParquetFile(folder / PER_IMAGE_FILE) as file:  # read_table would import pandas
                 columns = file.read().to_pydict()
             captions = dict(zip(columns.pop("id"), columns.pop("caption"), strict=True))

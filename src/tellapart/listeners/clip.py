@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -13,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from tellapart.errors import UsageError, reason_of
-from tellapart.files import cache_dir, fresh_folder, write_json
+from tellapart.files import cache_dir, fresh_folder, read_json, write_json
 from tellapart.frames import Opener, frames_wanted, seen_as
 from tellapart.listeners.cache import EmbeddingStore, EmbeddingTable, NamedPicture
 from tellapart.listeners.loading import backbone, called, load_dual_encoder, model_digest, vocabulary_of
@@ -367,7 +366,7 @@ def _stored_prefix(path: Path) -> str:
     if not path.is_file():
         return PREFIX
     try:
-        prefix = json.loads(path.read_text(encoding="utf-8"))["prefix"]
+        prefix = read_json(path)["prefix"]
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise UsageError(f"{path} is damaged ({reason_of(error)}): restore it.") from error
     if not isinstance(prefix, str):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
@@ -13,7 +12,7 @@ from torch import Tensor, nn
 from transformers import AutoConfig, AutoModel, PreTrainedConfig, PreTrainedModel, initialization
 
 from tellapart.errors import UsageError, reason_of
-from tellapart.files import fresh_folder, write_json
+from tellapart.files import fresh_folder, read_json, write_json
 from tellapart.listeners.cache import NamedPicture
 from tellapart.listeners.image_vectors import ImageVectors
 from tellapart.listeners.kinds import SETTINGS, VSE
@@ -391,6 +390,6 @@ def images_of(folder: str | Path) -> dict[str, str]:
     """
     path = Path(folder).expanduser() / SETTINGS
     try:
-        return dict(json.loads(path.read_text(encoding="utf-8"))[_IMAGES])
+        return dict(read_json(path)[_IMAGES])
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise UsageError(f"{path} is missing or damaged: restore it, or train the listener again.") from error

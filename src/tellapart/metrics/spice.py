@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 
 from tellapart.errors import UsageError
-from tellapart.files import cache_dir, write_text
+from tellapart.files import cache_dir, read_json, write_text
 from tellapart.progress import bar
 
 # The program that defines SPICE, as its authors published it: what it needs on this machine, and one run of it.
@@ -110,7 +110,7 @@ class SpiceProgram:
             if code != 0:
                 raise self._failure(f"stopped with exit code {code}", messages)
             try:
-                found = json.loads(told.read_text(encoding="utf-8"))
+                found = read_json(told)
                 scores = {item["image_id"]: _kept(item["scores"]) for item in found}
                 return [scores[i] for i in range(len(items))]
             except (OSError, ValueError, KeyError, TypeError) as error:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
@@ -17,7 +16,7 @@ from tellapart.data.dataset import CaptionDataset, Collate, Example
 from tellapart.data.loader import TrainingData
 from tellapart.draws import mix_seeds, uniforms
 from tellapart.errors import UsageError
-from tellapart.files import cache_dir, first_folder, write_json
+from tellapart.files import cache_dir, first_folder, read_json, write_json
 from tellapart.listeners.clip import ClipListener
 from tellapart.listeners.remember import RememberingTexts
 from tellapart.objectives.discriminator import DiscriminatorPretraining, Draw, OtherCaptions
@@ -145,7 +144,7 @@ def pretrain(
                 found = asdict(measure(discriminator, held, fake, captioner, seed=settings.seed))
             _keep(discriminator, folder, {"settings": _plain(settings), "held_out": found, "history": history})
         _remove_unfinished(folder)  # also what a process left that was killed here
-    about = json.loads((folder / ABOUT).read_text(encoding="utf-8"))
+    about = read_json(folder / ABOUT)
     result = HeldOut(**about["held_out"]) if about["held_out"] else None
     tell(settings.kind, result)
     return load_discriminator(folder, listener), result

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -16,7 +15,7 @@ from safetensors import SafetensorError, safe_open
 from tellapart.captioners.adapters import LoraOptions
 from tellapart.data.load import load_dataset
 from tellapart.errors import UsageError, reason_of
-from tellapart.files import trained_part
+from tellapart.files import read_json, trained_part
 from tellapart.listeners.clip import ClipListener, Pooling
 from tellapart.listeners.kinds import is_late, is_vse, trained_folder
 from tellapart.objectives import METHODS
@@ -181,7 +180,7 @@ def captioner_folder(name: str, *, size: str = "full") -> str | Path:
 
 def _kept_captioner(folder: Path) -> str | None:
     """The name of a run's captioner, if its method leaves it as it is."""
-    recipe = json.loads((folder / "run.json").read_text(encoding="utf-8")).get("recipe") or {}
+    recipe = read_json(folder / "run.json").get("recipe") or {}
     method = METHODS.get(str(recipe.get("method")))
     return recipe["captioner"]["model_name_or_path"] if method is not None and CAPTIONER in method.keeps else None
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tellapart.errors import UsageError
-from tellapart.files import checkpoints, remove_half_written, write_text
+from tellapart.files import checkpoints, read_json, remove_half_written, write_text
 from tellapart.locks import NAME as LOCK
 from tellapart.locks import Lock
 from tellapart.recipe.schema import TRAINING
@@ -274,7 +274,7 @@ def recorded(output_dir: Path) -> dict[str, Any] | None:
     if not any((output_dir / name).exists() for name in ("run.json", "metrics.jsonl")):
         return {} if any(output_dir.glob("checkpoint-*")) else None
     try:
-        return json.loads((output_dir / "run.json").read_text(encoding="utf-8"))["recipe"] or {}
+        return read_json(output_dir / "run.json")["recipe"] or {}
     except (OSError, ValueError, KeyError, TypeError):
         return {}
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from tellapart.files import read_json
 from tellapart.recipe.sections import DataSection, EvaluationSection, ListenerSection, OwnListenerSection
 
 
@@ -25,7 +25,7 @@ class Made:
 def made(run: Path) -> Made | None:
     """The run's own account, or None if it has none (a model folder, a file)."""
     try:
-        return made_by(json.loads((run / "run.json").read_text(encoding="utf-8"))["recipe"])
+        return made_by(read_json(run / "run.json")["recipe"])
     except (OSError, ValueError, KeyError, TypeError):
         return None
 

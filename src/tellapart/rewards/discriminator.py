@@ -17,7 +17,7 @@ from torch.nn.functional import cross_entropy
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence
 
 from tellapart.errors import UsageError
-from tellapart.files import write_json
+from tellapart.files import read_json, write_json
 from tellapart.listeners.clip import ClipListener
 from tellapart.listeners.remember import RememberingTexts
 from tellapart.metrics.ptb import ptb_tokenize
@@ -43,7 +43,7 @@ def read_description(folder: Path) -> dict[str, Any]:
         UsageError: the folder holds none, or it cannot be read.
     """
     try:
-        described = json.loads((folder / DESCRIPTION).read_text(encoding="utf-8"))
+        described = read_json(folder / DESCRIPTION)
         return {name: described[name] for name in ("kind", "options", "listener")}
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise UsageError(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,7 +12,7 @@ from typing import Any
 from tellapart.errors import UsageError, reason_of
 from tellapart.evaluation.protocol import Protocol
 from tellapart.evaluation.results import METRICS_FILE, EvaluationResult
-from tellapart.files import write_json
+from tellapart.files import read_json, write_json
 
 CHECKPOINTS = ("selected", "last")
 """Which models of a training are measured: the one that its recipe's rule selects, and the one of the last step."""
@@ -51,7 +50,7 @@ class Measured:
             UsageError: they are missing or damaged.
         """
         try:
-            value = json.loads((folder / METRICS_FILE).read_text(encoding="utf-8"))
+            value = read_json(folder / METRICS_FILE)
             return Measured(step, folder, dict(value["metrics"]), Protocol.from_json(value["protocol"]))
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise UsageError(
@@ -189,7 +188,7 @@ def read_curves(folder: Path) -> list[Curve]:
     """
     path = folder / FRONTIER_FILE
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
+        value = read_json(path)
         return [_curve_from(entry, folder) for entry in value["curves"]]
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise UsageError(

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tellapart.errors import UsageError
-from tellapart.files import write_json
+from tellapart.files import read_json, write_json
 from tellapart.locks import NAME as LOCK
 from tellapart.locks import Lock, TakenError
 from tellapart.sweep.jobs import Job, run_jobs
@@ -107,7 +107,7 @@ class Task:
         """
         place = self.folder / list(self.measures)[measure]
         try:
-            done = json.loads((place / DONE_FILE).read_text(encoding="utf-8"))
+            done = read_json(place / DONE_FILE)
             found = {name: (place / each["folder"], each["step"]) for name, each in done.items()}
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise UsageError(f"{place / DONE_FILE} is damaged ({error}): {measure_again(place / DONE_FILE)}") from error
@@ -116,7 +116,7 @@ class Task:
     @cached_property
     def steps_of(self) -> dict[str, int]:
         """``selected`` and ``last`` -> step; where nothing selects, both are the last step."""
-        told = json.loads((self.folder / TRAINED_FILE).read_text(encoding="utf-8"))
+        told = read_json(self.folder / TRAINED_FILE)
         return {name: told["last"] if step is None else step for name, step in told.items()}
 
     @cached_property
@@ -167,7 +167,7 @@ class Task:
     @property
     def seconds(self) -> float:
         """CPU seconds of a training step, once timed."""
-        return json.loads((self.folder / SECONDS_FILE).read_text(encoding="utf-8"))["seconds"]
+        return read_json(self.folder / SECONDS_FILE)["seconds"]
 
 
 class Sweep:
@@ -303,7 +303,7 @@ def carry_out(folder: Path, asked_file: Path) -> None:
     """
     from tellapart.sweep import trainings
 
-    asked = json.loads(asked_file.read_text(encoding="utf-8"))
+    asked = read_json(asked_file)
     recipe = asked["recipe"]
     if asked["times"]:
         write_json(folder / SECONDS_FILE, {"seconds": trainings.seconds_per_step(recipe)})
@@ -330,7 +330,7 @@ def _measure(asked: Mapping[str, Any], folder: Path, place: Path, options: Mappi
 
 def _models(folder: Path) -> dict[str, tuple[int, str]]:
     """Checkpoint -> its step, and what to measure."""
-    steps = json.loads((folder / TRAINED_FILE).read_text(encoding="utf-8"))
+    steps = read_json(folder / TRAINED_FILE)
     folder = folder.resolve()  # a relative "world/..." would be read as a stage of the built-in world
     places = {"selected": folder / "best", "last": folder / f"checkpoint-{steps['last']}"}
     found = {name: (step, str(places[name])) for name, step in steps.items() if step is not None}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import json
 import os
 import pickle
 import re
@@ -11,7 +10,7 @@ import shutil
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +20,14 @@ from safetensors.torch import load_model, save_model
 from torch import nn
 from torch.distributed.tensor import DTensor
 
-from tellapart.errors import UsageError
-from tellapart.files import checkpoints, fresh_folder, remove_half_written, write_json
+from tellapart.errors import UsageError, reason_of
+from tellapart.files import checkpoints, fresh_folder, read_json, remove_half_written, write_json
 from tellapart.training.config import TrainConfig
 from tellapart.training.devices import Devices
 from tellapart.training.optim import Optimizer
 from tellapart.training.sharded_checkpoint import finite, read_shards, write_shards
 from tellapart.training.sharding import Shards
+from tellapart.training.state import State, state_of
 
 STATE = "trainer_state.json"
 OPTIMIZER = "optimizer.pt"
@@ -61,33 +61,6 @@ _FREE = {
 
 class NonFiniteError(UsageError):
     """Training produced a number that is not finite; nothing of it was written as weights."""
-
-
-@dataclass(frozen=True)
-class State:
-    """The state of a run besides weights and optimiser. Random numbers need no state: each step seeds its own.
-
-    Args:
-        step: optimiser steps done.
-        epoch: passes over the images done.
-        effective_batch_size: images in a step.
-        world_size: processes that shared a step.
-        data: fingerprint of the training data.
-        selection: see ``state``.
-        config: the run's options.
-        doctor: see ``state``.
-        ended: why the run was ended before its last step; empty if it was not.
-    """
-
-    step: int
-    epoch: float
-    effective_batch_size: int
-    world_size: int
-    data: str
-    selection: dict[str, Any]
-    config: dict[str, Any]
-    doctor: dict[str, Any] = field(default_factory=dict)
-    ended: str = ""
 
 
 def save(folder: Path, optimizer: Optimizer, state: State) -> None:
@@ -237,9 +210,9 @@ def read_state(folder: Path) -> State:
             f"resume_from_checkpoint={str(folder)!r} does not exist: name a checkpoint-N folder, or 'last'."
         )
     try:
-        state = State(**json.loads((folder / STATE).read_text(encoding="utf-8")))
+        state = state_of(read_json(folder / STATE))
     except (OSError, ValueError, TypeError) as error:
-        raise _incomplete(folder, f"{STATE} cannot be read") from error
+        raise _incomplete(folder, f"{STATE} cannot be read: {reason_of(error)}") from error
     if not (folder / OPTIMIZER).is_file() and not (folder / SHARDS).is_dir():
         raise _incomplete(folder, f"it lacks {OPTIMIZER}")
     return state

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tellapart.files import to_disk, write_text
+from tellapart.files import read_text, to_disk, write_text
 from tellapart.progress import Bar, bar
 from tellapart.training.config import TrainConfig
 from tellapart.training.devices import Devices
@@ -64,13 +64,15 @@ class Stopwatch:
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
-    """The lines of a ``metrics.jsonl``; one cut short by a killed process is left out."""
+    """The lines of a ``metrics.jsonl``; one cut short by a killed process is left out, and so is what no run has written."""
     lines = []
-    for text in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:
+    for text in read_text(path).splitlines() if path.exists() else []:
         try:
-            lines.append(json.loads(text))
-        except json.JSONDecodeError:
+            line = json.loads(text)
+        except (ValueError, RecursionError):
             continue
+        if isinstance(line, dict) and type(line.get("step")) is int:
+            lines.append(line)
     return lines
 
 

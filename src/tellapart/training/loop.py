@@ -18,7 +18,7 @@ from tellapart.draws import mix_seeds
 from tellapart.errors import UsageError
 from tellapart.files import write_json
 from tellapart.training import checkpoint
-from tellapart.training.checkpoint import NonFiniteError, State
+from tellapart.training.checkpoint import NonFiniteError
 from tellapart.training.config import TrainConfig
 from tellapart.training.devices import Devices
 from tellapart.training.doctor import ROLLED_BACK, Doctor, refuse
@@ -29,6 +29,7 @@ from tellapart.training.run import Run, describe
 from tellapart.training.selection import Selection
 from tellapart.training.sharding import Shards
 from tellapart.training.start import check_captioners, check_together
+from tellapart.training.state import State
 from tellapart.types import Batch, Objective, StepOutput
 from tellapart.verdicts.rules import NON_FINITE
 

@@ -8,9 +8,9 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from tellapart.training.checkpoint import State
 from tellapart.training.frozen import Turns
 from tellapart.training.selection import Best
+from tellapart.training.state import State
 
 _PACKAGES = ("tellapart", "torch", "transformers", "accelerate", "peft", "safetensors")
 

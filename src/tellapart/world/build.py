@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from tellapart.errors import UsageError
-from tellapart.files import cache_dir, first_folder
+from tellapart.files import cache_dir, first_folder, read_json
 from tellapart.progress import Bar, bar
 from tellapart.world import spec
 from tellapart.world.captions import alt_text, references
@@ -86,7 +86,7 @@ def read_records(split: str, size: str) -> dict[str, dict[str, Any]]:
     """Scenes, references and alternative texts of a split: kind -> image id -> value."""
     _check_split(split)
     with damage_reported(path := world_folder(size) / f"{split}.json"):
-        stored = json.loads(path.read_text(encoding="utf-8"))
+        stored = read_json(path)
     ids = [f"{split}-{i:06d}" for i in range(len(stored["scenes"]))]
     return {kind: dict(zip(ids, values, strict=True)) for kind, values in stored.items()}
 

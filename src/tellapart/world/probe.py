@@ -6,7 +6,6 @@ to name wrong shapes. So no training on the world counts unless its reward passe
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from torch import Tensor
 from tellapart.captioners.huggingface import HuggingFaceCaptioner
 from tellapart.data.dataset import Collate, Example
 from tellapart.errors import UsageError
+from tellapart.files import read_json
 from tellapart.frames import Opener
 from tellapart.listeners.clip import ClipListener
 from tellapart.listeners.kinds import is_late
@@ -82,7 +82,7 @@ def probe_folder(folder: Path, *, size: str = "full") -> dict[str, Any]:
     """
     if is_late(folder):
         found = probe_late(LateListener.from_pretrained(folder), size=size)
-    elif json.loads((folder / "config.json").read_text(encoding="utf-8"))["model_type"] in MATCHING_FAMILIES:
+    elif read_json(folder / "config.json")["model_type"] in MATCHING_FAMILIES:
         found = probe_matcher(ItmMatcher.from_pretrained(folder, batch_size=256), size=size)
     else:
         found = probe(ClipListener.from_pretrained(folder), size=size)
@@ -256,7 +256,7 @@ def require_probe(folder: Path, use: str) -> dict[str, Any]:
     path = Path(folder) / PROBE
     if not path.is_file():
         raise UsageError(f"{folder} holds no {PROBE}: give the folder of a listener that was built for the world.")
-    found = json.loads(path.read_text(encoding="utf-8"))
+    found = read_json(path)
     for name, least in DEMANDS[use].items() if found["size"] == "full" else ():
         if found["accuracy"].get(name, 0.0) < least:
             raise UsageError(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 from tellapart.captioners.huggingface import HuggingFaceCaptioner
 from tellapart.data.dataset import Collate
 from tellapart.evaluation.evaluate import Evaluation
-from tellapart.files import read_object, write_json
+from tellapart.files import read_json, read_object, write_json
 from tellapart.types import Decoding
 from tellapart.world import load_scenes, load_world
 from tellapart.world.backbone import ACCURACY, pixels
@@ -100,7 +99,7 @@ def failed_gates(probe: dict[str, Any]) -> list[str]:
 def _probed(name: str, size: str) -> dict[str, Any]:
     folder = resolve(name, size=size)
     accuracy, details = _read(folder, size)
-    about = json.loads((folder / "stage.json").read_text(encoding="utf-8"))
+    about = read_json(folder / "stage.json")
     found = {"folder": str(folder), "cpu_seconds": about["cpu_seconds"], "probe": accuracy, "details": details}
     return found | ({"same_as": ALIASES[name]} if name in ALIASES else {})
 

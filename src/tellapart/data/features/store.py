@@ -12,7 +12,6 @@ are whole. The table of a later shard wins, so features can be computed again wi
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -22,7 +21,7 @@ import numpy as np
 
 from tellapart.data.features.base import checked, missing
 from tellapart.errors import UsageError
-from tellapart.files import beside, remove_half_written, write_json
+from tellapart.files import beside, read_json, remove_half_written, write_json
 
 ABOUT = "features.json"
 Pool = Literal["mean", "grid", "frames"]
@@ -77,7 +76,7 @@ class FeatureStore:
     def __init__(self, path: Path) -> None:
         self.path, self.name = path, str(path)
         try:
-            stored = json.loads((path / ABOUT).read_text(encoding="utf-8"))
+            stored = read_json(path / ABOUT)
             self.about = About(**{key: stored[key] for key in About.__dataclass_fields__ if key in stored})
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise UsageError(

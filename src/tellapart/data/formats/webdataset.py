@@ -23,7 +23,7 @@ from tellapart.data.formats.carry import Carrier, suffix_of
 from tellapart.data.formats.rows import CAPTION_COLUMNS
 from tellapart.data.video import is_video
 from tellapart.errors import UsageError
-from tellapart.files import cache_dir, write_text
+from tellapart.files import cache_dir, read_json, write_text
 
 # What is in a tar of a WebDataset: found by reading its headers once, then remembered on disk.
 
@@ -62,7 +62,7 @@ def samples_of(path: Path, caption_column: str | None = None) -> list[Sample]:
     known = json.dumps([VERSION, str(path.absolute()), stat.st_size, stat.st_mtime_ns, caption_column])
     remembered = cache_dir() / "webdataset" / f"{hashlib.sha256(known.encode()).hexdigest()}.json"
     try:
-        rows = json.loads(remembered.read_text(encoding="utf-8"))
+        rows = read_json(remembered)
         return [Sample(name, member, offset, size, tuple(captions)) for name, member, offset, size, captions in rows]
     except (OSError, ValueError, TypeError):  # not there, or damaged: read the archive
         pass

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tellapart.files import cache_dir, write_text
+from tellapart.files import cache_dir, read_json, write_text
 
 logger = logging.getLogger(__name__)
 
@@ -33,7 +33,7 @@ def remembered(kind: str, path: Path, find: Callable[[Path], dict[str, Any]]) ->
     key = json.dumps([VERSION, str(path.absolute()), stat.st_size, stat.st_mtime_ns])
     stored = cache_dir() / "unlabelled" / kind / f"{hashlib.sha256(key.encode()).hexdigest()}.json"
     try:
-        known = json.loads(stored.read_text(encoding="utf-8"))
+        known = read_json(stored)
         if isinstance(known, dict):
             return known
     except (OSError, ValueError):  # not there, or damaged

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import io
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -14,7 +13,7 @@ from tellapart.data.dataset import CaptionDataset
 from tellapart.data.images import ImageSource
 from tellapart.errors import UsageError
 from tellapart.evaluation.moving import playing
-from tellapart.files import fresh_folder, write_bytes, write_json
+from tellapart.files import fresh_folder, read_json, write_bytes, write_json
 from tellapart.frames import Clip, is_clip
 from tellapart.listeners.neighbours import Neighbours
 from tellapart.progress import track
@@ -166,7 +165,7 @@ class Study:
         if not path.is_file():
             raise UsageError(f"{folder} holds no study: make one with tellapart judge RUN_A RUN_B --images DATA.")
         try:
-            value = json.loads(path.read_text(encoding="utf-8"))
+            value = read_json(path)
             items = [
                 Item(row["id"], row["question"], tuple(row["images"]), tuple(row["captions"]), tuple(row["runs"]))
                 for row in value["items"]

@@ -12,6 +12,7 @@ from tellapart.errors import UsageError
 from tellapart.evaluation.alarms import Alarm, find_alarms
 from tellapart.evaluation.report.record import Record, read_record
 from tellapart.evaluation.results import METRICS_FILE, EvaluationResult, find_result
+from tellapart.files import read_text
 
 LOG_FILE = "metrics.jsonl"
 START_FOLDER = "start"
@@ -101,7 +102,7 @@ def read_curves(log: Path) -> dict[str, Curve]:
         UsageError: another line is not a JSON object with a ``step``.
     """
     values: dict[str, dict[int, float]] = {}
-    lines = log.read_text(encoding="utf-8").splitlines()
+    lines = read_text(log).splitlines()
     for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tellapart.errors import UsageError
-from tellapart.files import cache_dir, first_folder
+from tellapart.files import cache_dir, first_folder, read_json
 from tellapart.world.build import damage_reported, read_scene
 from tellapart.world.scenes import draw_clusters
 from tellapart.world.video import spec
@@ -59,7 +59,7 @@ def read_records(split: str, size: str) -> tuple[dict[str, MovingScene], list[li
         names = ", ".join(spec.SPLIT_SIZES["full"])
         raise UsageError(f"The moving world has no split {split!r}: choose one of {names}.")
     with damage_reported(path := world_folder(size) / f"{split}.json"):
-        stored = json.loads(path.read_text(encoding="utf-8"))
+        stored = read_json(path)
         scenes = {f"{split}-{i:06d}": read_moving(one) for i, one in enumerate(stored["scenes"])}
         return scenes, stored["references"]
 
