@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 
 class UsageError(Exception):
@@ -85,3 +87,21 @@ def reason_of(error: BaseException, most: int = 140) -> str:
         told = f"{os.path.basename(error.filename)}: {error.strerror}"
     first = next(iter(told.strip().splitlines()), "").rstrip(".:") or type(error).__name__
     return first if len(first) <= most else f"{first[: most - 3]}..."
+
+
+@contextmanager
+def preparing(what: str) -> Iterator[None]:
+    """Turns what an image processor raises into one sentence: its settings may have been written by anybody.
+
+    Args:
+        what: whose processor it is.
+
+    Raises:
+        UsageError: in place of the processor's own error.
+    """
+    try:
+        yield
+    except (ValueError, TypeError, KeyError, AttributeError, ArithmeticError) as error:
+        raise UsageError(
+            f"the image processor of {what} cannot prepare images ({reason_of(error)}): correct its preprocessor_config.json."
+        ) from error

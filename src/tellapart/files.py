@@ -305,6 +305,24 @@ def read_text(path: Path) -> str:
         return file.read().decode("utf-8")
 
 
+def require_files(folder: Path) -> None:
+    """Raise where a folder of somebody's model holds what a library would read for ever.
+
+    Args:
+        folder: whose entries are looked at; links are followed, and those that lead nowhere are left to the reader.
+
+    Raises:
+        UsageError: an entry is a pipe, a device or a socket.
+    """
+    for entry in sorted(folder.iterdir()):
+        try:
+            mode = entry.stat().st_mode
+        except OSError:
+            continue
+        if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+            raise UsageError(f"{entry} is a pipe or a device, not a file: restore or remove it.")
+
+
 def _without_waiting(path: str, flags: int) -> int:
     """Opens a pipe that nobody writes to at once."""
     return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import sys
 
 import pytest
 import torch
@@ -11,6 +12,7 @@ from pictures import images
 from tellapart.captioners.adapters import LoraOptions
 from tellapart.captioners.huggingface import HuggingFaceCaptioner
 from tellapart.errors import UsageError
+from tellapart.listeners.late import LateListener
 from tellapart.types import Decoding
 from tiny_models import batch_of, tiny_blip, tiny_ved
 
@@ -215,6 +217,29 @@ def test_a_manifest_of_wrong_kinds_is_refused(tmp_path, manifest, says):
     with pytest.raises(UsageError, match=says) as refused:
         HuggingFaceCaptioner.from_pretrained(tmp_path / "captioner")
     assert str(path) in str(refused.value)
+
+
+@pytest.mark.parametrize("change", [{"rescale_factor": None}, {"image_mean": "x"}, {"size": []}])
+def test_images_that_a_damaged_processor_cannot_prepare_are_one_sentence(tmp_path, change):
+    tiny_ved(tmp_path / "captioner")
+    path = tmp_path / "captioner" / "preprocessor_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    with pytest.raises(UsageError, match=r"preprocessor_config\.json") as refused:
+        HuggingFaceCaptioner.from_pretrained(tmp_path / "captioner").process(images(2))
+    assert str(refused.value).endswith(".")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there are no such files")
+@pytest.mark.parametrize("name", ["tokenizer.json", "tellapart.json", "merges.txt"])
+def test_a_folder_with_a_device_is_not_read(tmp_path, name):
+    """Reading it would take all memory."""
+    tiny_ved(tmp_path / "captioner")
+    (tmp_path / "captioner" / name).unlink(missing_ok=True)
+    (tmp_path / "captioner" / name).symlink_to("/dev/zero")
+    with pytest.raises(UsageError, match=f"{name} is a pipe or a device"):
+        HuggingFaceCaptioner.from_pretrained(tmp_path / "captioner")
+    with pytest.raises(UsageError, match=f"{name} is a pipe or a device"):
+        LateListener.from_pretrained(tmp_path / "captioner")
 
 
 @pytest.mark.parametrize(

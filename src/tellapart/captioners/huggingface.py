@@ -32,7 +32,7 @@ from tellapart.captioners.scoring import logits_alive, score
 from tellapart.captioners.text import CaptionText
 from tellapart.captioners.unroll import unroll
 from tellapart.draws import base_seed
-from tellapart.errors import UsageError
+from tellapart.errors import UsageError, preparing
 from tellapart.lengths import LengthBuckets, WordRange
 from tellapart.ops import describe_weights, require_finite
 from tellapart.relaxation import Relaxation, SoftRollout
@@ -325,7 +325,8 @@ class HuggingFaceCaptioner(Captioner):
     def process(self, images: list[Image.Image]) -> dict[str, Tensor]:
         """The tensors of the family: ``pixel_values [len(images), 3, height, width]``, the prompt's tokens, ...; of a model with
         ``num_frames`` each image is a list of frames."""
-        return self.family.process(images)
+        with preparing(f"the captioner {getattr(self.family.model, 'name_or_path', '')}".rstrip()):
+            return self.family.process(images)
 
     def encode(self, batch: Batch) -> Encoded:
         """Image states; with gradients if they are enabled and the image tower trains."""

@@ -18,7 +18,7 @@ from tellapart.captioners.families.base import Family, Processors
 from tellapart.captioners.modes import quiet
 from tellapart.captioners.quantized import device_map, keep_differentiable, quantization_config
 from tellapart.errors import UsageError, quoted, reason_of
-from tellapart.files import read_json
+from tellapart.files import read_json, require_files
 from tellapart.model_size import require_possible
 from tellapart.progress import quiet_loading
 
@@ -47,10 +47,11 @@ def source(name_or_path: str | Path) -> str:
     """An existing folder as an absolute path, or a hub id unchanged.
 
     Raises:
-        UsageError: it is written like a path, and there is no such folder.
+        UsageError: it is written like a path, and there is no such folder; or the folder holds a pipe or a device.
     """
     path = Path(name_or_path).expanduser()
     if path.is_dir():
+        require_files(path)
         return str(path.resolve())
     text = str(name_or_path)
     hub_like = text.count("/") <= 1 and not text.startswith((".", "/", "~")) and not text.endswith("/")

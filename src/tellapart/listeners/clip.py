@@ -11,7 +11,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from tellapart.errors import UsageError, reason_of
+from tellapart.errors import UsageError, preparing, reason_of
 from tellapart.files import cache_dir, fresh_folder, read_json, write_json
 from tellapart.frames import Opener, frames_wanted, seen_as
 from tellapart.listeners.cache import EmbeddingStore, EmbeddingTable, NamedPicture
@@ -205,7 +205,8 @@ class ClipListener:
         """
         frames = self.num_frames
         flat = images if frames is None else [frame for clip in images for frame in clip]
-        found = self.image_processor(images=flat, return_tensors="pt")
+        with preparing(self.source):
+            found = self.image_processor(images=flat, return_tensors="pt")
         inputs = {name: found[name] for name in self.image_processor.model_input_names if name in found}
         return inputs if frames is None else {name: row.unflatten(0, (-1, frames)) for name, row in inputs.items()}
 

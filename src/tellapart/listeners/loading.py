@@ -12,6 +12,7 @@ from safetensors import SafetensorError
 from torch import nn
 
 from tellapart.errors import UsageError, reason_of
+from tellapart.files import require_files
 from tellapart.listeners.openai_layout import convert_openai_clip, read_state_dict
 from tellapart.model_size import require_possible
 from tellapart.ops import require_finite
@@ -66,9 +67,11 @@ def existing(path: str | Path, what: str) -> str:
     """``path`` for transformers to load.
 
     Raises:
-        UsageError: it looks like a folder, and there is none.
+        UsageError: it looks like a folder, and there is none; or it holds a pipe or a device.
     """
     folder = Path(path).expanduser()
+    if folder.is_dir():
+        require_files(folder)
     if not folder.exists() and (isinstance(path, Path) or path.startswith((".", "/", "~")) or path.count("/") > 1):
         raise UsageError(f"the {what}'s folder {path} does not exist: check the path.")
     return str(folder) if folder.exists() else str(path)

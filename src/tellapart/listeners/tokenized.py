@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from tellapart.errors import preparing
 from tellapart.listeners.pairs import PairMatcher, Precision
 
 if TYPE_CHECKING:
@@ -48,7 +49,8 @@ class TokenizedMatcher(PairMatcher, ABC):
 
     def process(self, images: list[Image.Image]) -> dict[str, Tensor]:
         """RGB images -> ``{"pixel_values": [B, 3, height, width]}``, on the CPU."""
-        return {"pixel_values": self.image_processor(images=images, return_tensors="pt")["pixel_values"]}
+        with preparing(self.source):
+            return {"pixel_values": self.image_processor(images=images, return_tensors="pt")["pixel_values"]}
 
     def tokens(self, texts: Sequence[str]) -> tuple[Tensor, Tensor]:
         """``([N, T], [N, T])``: ids of ``ids`` padded on the right, and their attention mask."""
