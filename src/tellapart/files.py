@@ -324,7 +324,7 @@ def require_files(folder: Path) -> None:
 
 
 def _without_waiting(path: str, flags: int) -> int:
-    """Opens a pipe that nobody writes to at once."""
+    """Opens a pipe at once, also where it has no writer."""
     return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
@@ -333,7 +333,7 @@ def read_json(path: Path) -> Any:
 
     Raises:
         OSError: as ``read_text``.
-        ValueError: it is no JSON, or nested too deeply.
+        ValueError: it is not JSON, or nested too deeply.
     """
     try:
         return json.loads(read_text(path))

@@ -1,4 +1,4 @@
-"""The state of a run besides weights and optimiser, and what may stand in its file."""
+"""The state of a run besides weights and optimiser, and the kinds of its values."""
 
 from __future__ import annotations
 
