@@ -114,7 +114,7 @@ def _change(folder: Path, change: str, place: int, value: Any, canary: str) -> N
         file.unlink()
         file.symlink_to("/dev/zero" if place % 2 else "/nowhere")
     elif change == "json":
-        _spoil(sorted(folder.rglob("*.json")), place, value)
+        _spoil([path for path in files if path.suffix == ".json"], place, value)
     elif change == "optimizer":
         for path in folder.rglob("optimizer.pt"):
             torch.save({"captioner": Planted(canary)}, path)
