@@ -270,7 +270,7 @@ def _build_verifier(models: Models, folder: Path, needs: Mapping[str, Path], see
     tokenizer, told = models.tokenizer, models.told(TRAIN)
     with seeded("verifier", seed):
         listener = late_listener(
-            tower, reading, list(READ.values()), tokenizer, _meanings(tokenizer), longest=MAX_LENGTH
+            tower, reading, list(READ.values()), image_processor(), tokenizer, _meanings(tokenizer), longest=MAX_LENGTH
         )
 
     def draw(ids: Sequence[str], drawn: int) -> Readings:

@@ -65,7 +65,7 @@ def test_lists_wait_for_no_model(words):
 def _waits_for_no_model(words):
     heavy, seconds = imported_by(f"from tellapart.cli.main import main; main({words})")
     assert heavy <= {"numpy"}
-    assert seconds < 1.0
+    assert seconds < 2.0
 
 
 def test_the_options_of_recipes_are_read_without_transformers():
@@ -230,4 +230,4 @@ def test_a_missing_path_is_reported_before_models_are_imported(word):
     words = ["caption", word, "--captioner", "nobody/none"]
     heavy, seconds = imported_by(f"from tellapart.cli.main import main; assert main({words}) == 2")
     assert heavy <= {"numpy"}
-    assert seconds < 1.0, "0.3 on a machine with nothing else to do"
+    assert seconds < 2.0, "0.3 on a machine with nothing else to do"

@@ -6,7 +6,9 @@ import json
 
 import pytest
 
-from tellapart.training.logs import read_lines
+from tellapart.training.config import TrainConfig
+from tellapart.training.devices import Devices
+from tellapart.training.logs import RunLog, read_lines
 from tellapart.training.state import State, state_of
 
 GOOD = {
@@ -74,5 +76,7 @@ def test_a_state_must_be_whole():
 def test_lines_of_a_log_that_no_run_writes_are_left_out(tmp_path):
     log = tmp_path / "metrics.jsonl"
     log.write_text('{"step": 1, "loss": 0.5}\n5\n{"loss": 1}\n{"step": "2"}\n' + "[" * 100_000 + '\n{"step": 2, "lo')
-    assert read_lines(log) == [{"step": 1, "loss": 0.5}]
+    assert read_lines(log) == [{"step": 1, "loss": 0.5}, {"loss": 1}, {"step": "2"}]
+    config = TrainConfig(output_dir=tmp_path, max_steps=2)
+    assert RunLog(config, Devices(config), 1).history == [{"step": 1, "loss": 0.5}]
     assert read_lines(tmp_path / "none.jsonl") == []

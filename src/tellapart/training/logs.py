@@ -63,15 +63,21 @@ class Stopwatch:
         self.seconds[key] = self.seconds.get(key, 0.0) + time.perf_counter() - start
 
 
+def _step_of(line: dict[str, Any]) -> float:
+    """The step of a logged line; infinite where it has none, since no run has written it."""
+    step = line.get("step")
+    return step if type(step) is int else math.inf
+
+
 def read_lines(path: Path) -> list[dict[str, Any]]:
-    """The lines of a ``metrics.jsonl``; one cut short by a killed process is left out, and so is what no run has written."""
+    """The objects in a file of JSON lines; a line cut short by a killed process is left out, and so is anything else."""
     lines = []
     for text in read_text(path).splitlines() if path.exists() else []:
         try:
             line = json.loads(text)
         except (ValueError, RecursionError):
             continue
-        if isinstance(line, dict) and type(line.get("step")) is int:
+        if isinstance(line, dict):
             lines.append(line)
     return lines
 
@@ -88,7 +94,7 @@ class RunLog:
     def __init__(self, config: TrainConfig, devices: Devices, step: int) -> None:
         self._path, self._devices = config.output_dir / "metrics.jsonl", devices
         self._bar: Bar | None = None
-        self.history = [line for line in read_lines(self._path) if step and line["step"] <= step]
+        self.history = [line for line in read_lines(self._path) if step and _step_of(line) <= step]
         if devices.is_main:
             write_text(self._path, "".join(json.dumps(line) + "\n" for line in self.history))
         devices.wait()

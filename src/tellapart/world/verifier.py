@@ -58,7 +58,7 @@ def make_verifier(tower: Any, heads: AttributeHeads) -> LateListener:
     """
     tokenizer, read_by = build_tokenizer(), heads.of_tokens()
     sizes = [head.out_features for head in read_by]
-    return late_listener(tower, joined(read_by), sizes, tokenizer, _meanings(tokenizer, sizes))
+    return late_listener(tower, joined(read_by), sizes, image_processor(), tokenizer, _meanings(tokenizer, sizes))
 
 
 def joined(heads: Sequence[torch.nn.Linear]) -> dict[str, torch.Tensor]:
@@ -70,6 +70,7 @@ def late_listener(
     tower: Any,
     reading: Mapping[str, torch.Tensor],
     sizes: Sequence[int],
+    images: Any,
     tokenizer: PreTrainedTokenizerFast,
     meanings: torch.Tensor,
     *,
@@ -81,6 +82,7 @@ def late_listener(
         tower: a ``CLIPVisionModel`` or ``ClipFrames``.
         reading: ``weight`` ``[classes, width]`` and ``bias`` ``[classes]`` of what reads the tower's tokens.
         sizes: how many of the classes each head has.
+        images: the tower's image processor.
         tokenizer: of the texts.
         meanings: ``[V, classes]``, 1 where a word names a class.
         longest: number of tokens of the longest text.
@@ -91,7 +93,7 @@ def late_listener(
     model.reading.load_state_dict(dict(reading))
     with torch.no_grad():
         _start_from_meanings(model, meanings)
-    return LateListener(model, image_processor(), tokenizer)
+    return LateListener(model, images, tokenizer)
 
 
 def _start_from_meanings(model: LateModel, meanings: torch.Tensor) -> None:

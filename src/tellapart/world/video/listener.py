@@ -16,6 +16,7 @@ from tellapart.data.loader import TrainingData
 from tellapart.draws import seeded
 from tellapart.listeners.late import LateListener
 from tellapart.objectives.first_wrong_word import FirstWrongWord
+from tellapart.world.backbone import image_processor
 from tellapart.world.grammar import BACKGROUND_WORDS, COLOUR_WORDS, SHAPE_WORDS, SIZE_WORDS, TEXTURE_WORDS
 from tellapart.world.scenes import VALUES
 from tellapart.world.schedule import History, Task
@@ -45,7 +46,8 @@ def make_listener(tower: ClipFrames, heads: FrameHeads) -> LateListener:
     tokenizer, read_by = build_tokenizer(), heads.of_tokens()
     sizes = {name: head.out_features for name, head in zip(heads.names, read_by, strict=True)}
     meanings = _meanings(tokenizer, sizes)
-    return late_listener(tower, joined(read_by), list(sizes.values()), tokenizer, meanings, longest=MAX_LENGTH)
+    reading, images = joined(read_by), image_processor()
+    return late_listener(tower, reading, list(sizes.values()), images, tokenizer, meanings, longest=MAX_LENGTH)
 
 
 def _meanings(tokenizer: Any, sizes: dict[str, int]) -> Tensor:
