@@ -113,7 +113,8 @@ def test_a_resumed_run_does_not_give_a_replaced_file_the_caption_of_the_old_one(
     caption(photos, *output)
     before = {row["id"]: row["caption"] for row in lines(tmp_path / "x.jsonl")}
     new = str(photos / "03.png")
-    shutil.copy(photos / "inner" / "07.png", new)
+    # Which pictures a tiny captioner tells apart is its machine's affair: the new picture is one that it captions otherwise.
+    shutil.copy(next(name for name in before if before[name] != before[new]), new)
     code, _, remarks = caption(photos, *output)
     after = {row["id"]: row["caption"] for row in lines(tmp_path / "x.jsonl")}
     assert (code, "captioned 1 images (9 before)" in remarks) == (0, True)
