@@ -35,6 +35,7 @@ from tellapart.metrics.coco import coco_metrics
 from tellapart.metrics.groups import group_accuracy
 from tellapart.recipe.models import load_captioner
 from tellapart.sweep.claims import Claim, Seeds, markdown_table, over_seeds
+from tellapart.sweep.page_parts import folded, reading
 from tellapart.sweep.run_study import run
 from tellapart.sweep.study import CAPTIONER, Study, points_text
 from tellapart.sweep.study_file import StudyFile
@@ -337,12 +338,13 @@ def page(study: NlvrStudy, docs: Path, split: str) -> Path:
     known = probes(judging)
     parts = [
         f"# {study.file.title}\n\n{study.file.introduction}",
-        "## What the models see\n\n" + _seen(study.models, known),
+        folded("## What the models see\n\n" + _seen(study.models, known)),
+        reading(path),
+        "## What was expected\n\n" + "\n".join(claim.to_markdown() for claim in claims(study)),
         f"## Captions of {split}, greedy\n\n"
         + markdown_table(["row", "point", *(heading for heading, _ in columns.values())], rows),
-        "## What was expected\n\n" + "\n".join(claim.to_markdown() for claim in claims(study)),
-        f"## The grid on the held-out groups (seed {study.seeds[0]})\n\n" + _grid(study),
-        "## Seconds\n\n" + _seconds(study),
+        folded(f"## The grid on the held-out groups (seed {study.seeds[0]})\n\n" + _grid(study)),
+        folded("## Seconds\n\n" + _seconds(study)),
     ]
     write_text(path, "\n\n".join(parts) + "\n")
     return path

@@ -25,6 +25,7 @@ from tellapart.metrics.correlation import kendall_tau_b, kendall_tau_c, pair_sum
 from tellapart.metrics.scores import CLIP_WEIGHT, PAC_WEIGHT, clip_s
 from tellapart.pretraining.start_captions import start_captions
 from tellapart.sweep.claims import markdown_table
+from tellapart.sweep.page_parts import folded, reading
 from tellapart.types import Decoding
 from tellapart.world import alt_texts, load_scenes, load_world, spec
 from tellapart.world.backbone import pixels
@@ -268,11 +269,12 @@ def write_page(found: Found, path: Path) -> None:
     """
     sections = [
         _head(found),
+        reading(path),
         "## Correlation with quality, all captions of test\n\n" + _correlations(found),
-        "## Differences\n\n" + _differences(found),
-        "## Which of two captions of an image\n\n" + _preferences(found),
-        "## The captions\n\n" + _captions(found),
-        "## What the listeners can tell apart: percent of the probe on val\n\n" + _probes(found),
+        folded("## Differences\n\n" + _differences(found)),
+        folded("## Which of two captions of an image\n\n" + _preferences(found)),
+        folded("## The captions\n\n" + _captions(found)),
+        folded("## What the listeners can tell apart: percent of the probe on val\n\n" + _probes(found)),
     ]
     write_text(path, "\n\n".join(sections) + "\n")
 
@@ -281,8 +283,7 @@ def _head(found: Found) -> str:
     judged = found.judged
     return f"""# How far CLIP-S and PAC-S agree with the world's exact quality
 
-Made by `python studies/pac.py`; how to read it is in
-[world-pac-analysis.md](world-pac-analysis.md).
+Made by `python studies/pac.py`.
 
 {len(judged.kinds)} captions of each of the {len(judged.ids)} test images ({found.size} world), one of each kind below.
 The quality of a caption is truthful x detail: 0 unless it parses and everything in it is true; then it is the share of the

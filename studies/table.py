@@ -12,6 +12,7 @@ from tellapart.files import write_text
 from tellapart.sweep.claims import markdown_table
 from tellapart.sweep.dominance import Line, dominates, front
 from tellapart.sweep.frontier.picture import MARKERS, require_matplotlib, save
+from tellapart.sweep.page_parts import folded
 from tellapart.sweep.run_study import run
 from tellapart.sweep.study import Study, value_text
 from tellapart.sweep.study_file import Columns
@@ -36,8 +37,8 @@ def write(study: Study, docs: Path) -> Path:
     picture = Path(study.file.page).stem
     draw(docs / picture, lines["selected"])
     parts = [f"# {study.file.title}\n\n{study.file.introduction}", f"![recall against CIDEr]({picture}.png)"]
-    parts += [f"## {TITLES[point]}\n\n{table(found, columns)}" for point, found in lines.items()]
-    parts.append("## The recipe of each row\n\n" + _recipes(study))
+    selected, last = (f"## {TITLES[point]}\n\n{table(found, columns)}" for point, found in lines.items())
+    parts += [selected, folded(last), folded("## The recipe of each row\n\n" + _recipes(study))]
     write_text(docs / study.file.page, "\n\n".join(parts) + "\n")
     return docs / study.file.page
 

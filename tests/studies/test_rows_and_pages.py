@@ -10,6 +10,7 @@ import pytest
 
 from sweep.study_fakes import ROOT, STUDIES, module
 from tellapart.recipe.shipped import find_recipe
+from tellapart.sweep.page_parts import FIGURES
 from tellapart.sweep.run_study import run
 from tellapart.sweep.study import Study
 from tellapart.sweep.study_file import read_study
@@ -37,12 +38,15 @@ def names_in(page: str) -> set[str]:
     path = ROOT / "docs" / "results" / page
     text = path.read_text(encoding="utf-8")
     if page == TABLE.page:
-        head = text.partition("## Where each row's point was chosen")[0].partition("## The recipe of each row")[0]
+        head = text.partition("<summary>Where each row's point was chosen")[0].partition(
+            "<summary>The recipe of each row"
+        )[0]
         cells = re.findall(r"^\| ([^|]+?)(?: \*)? \| [\d.]+ ± ", head, flags=re.MULTILINE)
         return {cell.partition(" (from ")[0] for cell in cells}
-    # what models see is before the tables
-    tables = re.split(r"^## (?:Test, |Captions of )", text, maxsplit=1, flags=re.MULTILINE)[1]
-    return set(re.findall(r"^\| ([^|]+) \| (?:selected|last|-) \|", tables, flags=re.MULTILINE)) - GIVEN
+    return (
+        set(re.findall(r"^\| ([^|]+) \| (?:selected|last|-) \|", text.partition(FIGURES)[2], flags=re.MULTILINE))
+        - GIVEN
+    )
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)

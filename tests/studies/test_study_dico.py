@@ -108,17 +108,17 @@ def test_the_page(study, tmp_path, monkeypatch):
     steps = text.partition("### CIDEr")[2].partition("###")[0]
     assert "| row | step 0 | step 30 | step 60 |" in steps
     assert "| grpo | 200.0 ± 0.0 | 170.0 ± 0.0 | 140.0 ± 0.0 |" in steps
-    stops = text.partition("## At the paper's stopping point")[2].partition("##")[0]
+    stops = text.partition("<summary>At the paper's stopping point")[2].partition("</details>")[0]
     assert "| row | selected by | step of each seed | CIDEr |" in stops
     assert "| dpo | RefCLIP-S | 30, 30, 30 | 170.0 ± 0.0 |" in stops
     assert stops.count("| RefCLIP-S | 30, 30, 30 |") == 10
     for row in ("dico-PAC", "scst-PAC", "scst-PAC+KL"):
         assert f"| {row} | RefPAC-S | 60, 60, 60 | 140.0 ± 0.0 |" in stops
     assert "| scst-CIDEr | CIDEr | 0, 0, 0 | 200.0 ± 0.0 |" in stops
-    knobs = text.partition("## Over the knob")[2].partition("## At equal")[0]
+    knobs = text.partition("<summary>Over the knob")[2].partition("</details>")[0]
     assert "| dico, lr 3e-05 | CLIP-S | PAC-S | CIDEr |" in knobs
     assert knobs.count("| *Spearman's rho, mean (seeds)* | -1.00 (-1.00, -1.00, -1.00) |") == 2
     assert "| 1.50 |" in knobs
-    taus = text.partition("## Over tau")[2].partition("##")[0]
+    taus = text.partition("<summary>Over tau")[2].partition("</details>")[0]
     assert [line.split(" | ")[0] for line in taus.splitlines()[4:7]] == ["| 1/3000", "| 1/300", "| 1/30"]
     assert "`dico-PAC` (of `dico`), `scst-CLIP, beams` (of `scst-CLIP`)" in " ".join(text.split())

@@ -70,13 +70,13 @@ def test_the_page(tmp_path):
     for task in study.timings():
         (task.folder / SECONDS_FILE).write_text('{"seconds": 0.87}')
     text = table.write(study, tmp_path).read_text()
-    selected, last = text.partition("## The selected checkpoint")[2].split("## The last step")
+    selected, last = text.partition("## The selected checkpoint")[2].split("<summary>The last step")
     # judge R@1 of three seeds 0.1 apart, CIDEr and mBLEU-4 times 100; dico is above xe, blip2 and vlrm
     assert "| dico * | 3.1 ± 0.1 | 3.1 ± 0.1 | 3.1 ± 0.1 | 310.0 ± 10.0 | - | - | 310.0 ± 10.0 |" in selected
     assert "| 0.87 | 3 | 0 |" in selected
     assert "| xe | 1.1 ± 0.1 |" in last
     assert "| dico * | 2.1 ± 0.1 |" in last
-    recipes = text.partition("## The recipe of each row")[2]
+    recipes = text.partition("<summary>The recipe of each row")[2]
     assert "| dico | `world_ved_dico` | `dico` | `world/xe` | 60 | 48 | 3e-05 |" in recipes
     assert (
         "| vlrm | `world_blip2_vlrm` | `vlrm` | `world/blip2` | 40 | 512 | captioner 0.0003, critic 0.001 |" in recipes

@@ -13,6 +13,7 @@ from sweep.study_fakes import ROOT, finish, note_measured, note_training, rate
 from tellapart.errors import UsageError
 from tellapart.sweep import study_page
 from tellapart.sweep.claims import Claim, Seeds, over_seeds
+from tellapart.sweep.page_parts import FIGURES, READING
 from tellapart.sweep.run_study import listed, run
 from tellapart.sweep.study import Study
 from tellapart.sweep.study_file import Row, StudyFile, read_study
@@ -130,7 +131,19 @@ def test_the_page_has_means_spreads_and_verdicts(study, monkeypatch):
         "Trainings have 60 steps of 48 images and are evaluated on val every 10 steps. "
         f"The {count} trainings took {count * 7200 / 3600:.1f} hours of one thread, without their evaluations."
     ) in text
-    assert text.index("## More") < text.index("## What was expected") < text.index("## The grid on val")
+    opened = ["<summary>Protocol<", "probe", READING, "## What was expected", "## Test, greedy", "<summary>More<"]
+    assert sorted(opened, key=text.index) == opened
+    assert text.index("<summary>More<") < text.index("<summary>The grid on val (seed 0)<")
+
+
+def test_what_a_person_wrote_on_a_page_stays_when_its_figures_are_made_again(study, monkeypatch):
+    monkeypatch.setattr(study_page, "_instruments", lambda study: ["probe"])
+    path = write_page(study, study.sweep.root / "p.md")
+    new = path.read_text()
+    assert f"{READING}\n\n{FIGURES}" in new
+    path.write_text(new.replace(READING, f"{READING}\n\n## What it shows\n\nA person's words."))
+    written = path.read_text()
+    assert write_page(study, path).read_text() == written
 
 
 def test_an_ordering_needs_every_seed():
@@ -294,7 +307,7 @@ def test_a_page_opens_with_what_its_models_see(study, monkeypatch):
     )
     text = write_page(study, study.sweep.root / "p.md").read_text()
     assert asked == [("full", [*probes])]
-    assert text.index("## What each model sees (val, %)") < text.index("## Test, greedy")
+    assert text.index("<summary>What each model sees (val, %)<") < text.index("## Test, greedy")
     assert "| asked | backbone | xe | listener | judge |" in text
     assert "| shape | 99.3 | 99.6 | 98.6 | 99.5 |" in text
     assert "| object of a cell, by CLS | 81.5 | - | - | - |" in text

@@ -92,7 +92,7 @@ class VLRM(ObjectiveModule):
     all tokens of the effective batch, and ``p_k`` a probability, not its logarithm. So rare tokens weigh little, and
     the gradient is not that of the expected return; that of ``log_probability`` is with ``token_mean``, up to its scale. The
     ``1/n`` makes a token count for more in a short caption: the last tokens have no penalty to come and so returns above
-    the mean, and unless the critic knows that, ending early is learned (docs/results/world-vlrm-analysis.md). Each batch
+    the mean, and unless the critic knows that, ending early is learned (docs/results/world-vlrm.md). Each batch
     is used once.
 
     Departures, where the paper does not say: ``p_k`` is that of the raw distribution (temperature 1, nothing cut off), ``1e-8``

@@ -1,4 +1,7 @@
-"""The page of a study: tables with spreads over seeds, and each expectation with the numbers that decide it."""
+"""The page of a study: what a person reads in it, each expectation with the numbers that decide it, and the tables.
+
+Only the tables of the first decoding are open; the others are folded.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from tellapart.evaluation.columns import markdown_cell
 from tellapart.evaluation.results import EvaluationResult
 from tellapart.files import write_text
 from tellapart.sweep.claims import Claim, markdown_table, over_seeds, scale_of
+from tellapart.sweep.page_parts import folded, reading
 from tellapart.sweep.study import Study, points_text
 from tellapart.sweep.study_file import Columns
 from tellapart.sweep.trainings import option
@@ -49,43 +53,44 @@ def write_page(
 ) -> Path:
     """Write the page of a finished study; returns its path.
 
+    What a person wrote on the page between its two marks is kept (``page_parts.reading``).
+
     Args:
         study: finished.
         path: of the Markdown file.
         claims: what was expected, decided.
-        sections: further parts, before what was expected.
+        sections: further parts, folded.
         references: rows of given captions on test.
     """
     given = {result.name: result.metrics for result in references}
-    parts = [_head(study), *_instruments(study)]
-    for decoding in study.file.decodings:
-        for name, columns in study.file.tables.items():
-            title = f"## Test, {decoding}" + (f": {name}" if name else "")
-            parts.append(f"{title}\n\n{test_table(study, decoding, columns, given)}")
-    if study.file.sets:
-        first = study.file.decodings[0]
-        parts.append(f"## Test, several captions per image\n\n{test_table(study, first, study.file.sets, {})}")
-    parts += sections
+    file = study.file
+    parts = [f"# {file.title}\n\n{file.introduction}", folded(_protocol(study)), *_instruments(study), reading(path)]
     if claims:
         parts.append("## What was expected\n\n" + "\n".join(claim.to_markdown() for claim in claims))
-    parts += _grid(study)
+    for decoding in file.decodings:
+        for name, columns in file.tables.items():
+            title = f"## Test, {decoding}" + (f": {name}" if name else "")
+            table = f"{title}\n\n{test_table(study, decoding, columns, given)}"
+            parts.append(table if decoding == file.decodings[0] else folded(table))
+    if file.sets:
+        first = file.decodings[0]
+        parts.append(folded(f"## Test, several captions per image\n\n{test_table(study, first, file.sets, {})}"))
+    parts += [folded(section) for section in (*sections, *_grid(study))]
     write_text(path, "\n\n".join(parts) + "\n")
     return path
 
 
-def _head(study: Study) -> str:
+def _protocol(study: Study) -> str:
     file = study.file
     starts = ", ".join(f"`{name}`" for name, row in file.rows.items() if row.start_of) or "the start captioner"
     taken = [f"`{name}` (of `{row.point_of}`)" for name, row in file.rows.items() if row.point_of]
     others = f" Rows with the point of another row: {', '.join(taken)}." if taken else ""
-    return f"""# {file.title}
-
-{file.introduction}
+    return f"""## Protocol
 
 {_budget(study)} Points are tried with seed {study.seeds[0]} and chosen on **val** by the metric that selects a training's
 checkpoints; the chosen point is trained with seeds {_seeds(study)} (mean ± standard deviation).{others} A seed redraws
 {starts} and the post-training; world, listeners and judge stay fixed. *selected* is the checkpoint that the recipe's rule
-selects on val, *last* the last step. The first tables are on **test**. CIDEr and BLEU are printed times 100, words are
+selects on val, *last* the last step. Tables are on **test** unless they say val. CIDEr and BLEU are printed times 100, words are
 counted, everything else is in percent."""
 
 
@@ -141,7 +146,7 @@ def _instruments(study: Study) -> list[str]:
         )
     blind = [name for name, one in listeners.items() if one["probe"]["order"] < ORDER_AWARE]
     return [
-        "## What each model sees (val, %)\n\n" + markdown_table(["asked", *found], lines),
+        folded("## What each model sees (val, %)\n\n" + markdown_table(["asked", *found], lines)),
         f"Order-blind: {', '.join(blind) or 'none'}."
         + "".join(_sampled(name, found[name.removeprefix("world/")]["details"]["sampled"]) for name in starts),
     ]

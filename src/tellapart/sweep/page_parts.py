@@ -1,0 +1,36 @@
+"""Parts of a page of results: the reading, which people write, and sections that are folded until they are opened."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+READING = "<!-- From here a person writes. It is kept when the figures are made again. -->"
+FIGURES = "<!-- From here the study writes. -->"
+
+
+def reading(path: Path) -> str:
+    """What a person wrote on a page, between its two marks; the marks alone on a page that is new.
+
+    Args:
+        path: of the Markdown file, which need not exist.
+    """
+    text = path.read_text(encoding="utf-8") if path.is_file() else ""
+    _, opened, rest = text.partition(READING)
+    written, closed, _ = rest.partition(FIGURES)
+    kept = written.strip() if opened and closed else ""
+    return "\n\n".join(part for part in (READING, kept, FIGURES) if part)
+
+
+def folded(section: str) -> str:
+    r"""A section whose heading alone is shown until a reader opens it.
+
+    Args:
+        section: Markdown that begins with a heading.
+
+    Example:
+        >>> folded("## The grid\n\nA table.").splitlines()[:2]
+        ['<details markdown="1">', '<summary>The grid</summary>']
+    """
+    heading, _, body = section.partition("\n")
+    title = heading.lstrip("#").strip().replace("&", "&amp;").replace("<", "&lt;").replace("*", "").replace("`", "")
+    return f'<details markdown="1">\n<summary>{title}</summary>\n\n{body.strip()}\n\n</details>'
