@@ -90,6 +90,29 @@ def reason_of(error: BaseException, most: int = 140) -> str:
 
 
 @contextmanager
+def reading_images(what: str) -> Iterator[None]:
+    """Turns a model's refusal of images of another size into one sentence.
+
+    Which sizes a model takes is known to it alone: some take any.
+
+    Args:
+        what: whose images they are.
+
+    Raises:
+        UsageError: in place of the model's own error.
+    """
+    try:
+        yield
+    except ValueError as error:
+        if "image size" not in str(error).lower():
+            raise
+        raise UsageError(
+            f"{what} cannot read what its image processor prepares ({reason_of(error)}): correct size and crop_size in its "
+            "preprocessor_config.json."
+        ) from error
+
+
+@contextmanager
 def preparing(what: str) -> Iterator[None]:
     """Turns what an image processor raises into one sentence: its settings may have been written by anybody.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from tellapart.errors import UsageError
+from tellapart.errors import UsageError, quoted
 
 MOST = 10**13
 """Parameters of the largest model that is built: ten times the largest that exist."""
@@ -13,6 +13,7 @@ MOST = 10**13
 MOST_LAYERS = 10_000
 
 LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "encoder_layers", "decoder_layers")
+HEADS = ("num_attention_heads", "n_head", "num_heads", "encoder_attention_heads", "decoder_attention_heads")
 WIDTHS = ("hidden_size", "n_embd", "d_model", "embed_dim", "projection_dim", "word_embed_proj_dim")
 INNER = ("intermediate_size", "n_inner", "ffn_dim", "d_ff", "encoder_ffn_dim", "decoder_ffn_dim")
 ROWS = ("vocab_size", "max_position_embeddings", "n_positions", "num_query_tokens")
@@ -30,7 +31,7 @@ def require_possible(name: str, revision: str | None = None) -> None:
         revision: of the hub repository.
 
     Raises:
-        UsageError: it has more layers or parameters than any model.
+        UsageError: it has more layers or parameters than any model, no heads, or an unusable epsilon.
     """
     from transformers import PretrainedConfig
 
@@ -38,6 +39,7 @@ def require_possible(name: str, revision: str | None = None) -> None:
         config, _ = PretrainedConfig.get_config_dict(name, revision=revision)
     except Exception:  # reported by the loader, whose message is about what it needs
         return
+    _require_usable(name, config)
     for key, layers in _numbers(config, LAYERS):
         if layers > MOST_LAYERS:
             raise UsageError(
@@ -48,6 +50,18 @@ def require_possible(name: str, revision: str | None = None) -> None:
         raise UsageError(
             f"{name} would have {parameters:.1e} parameters, more than any memory holds: correct its config.json."
         )
+
+
+def _require_usable(name: str, config: Mapping[str, Any]) -> None:
+    """Raise where a value would fail in the first pass only."""
+    for key, value in _members(config):
+        if key.endswith(("_eps", "_epsilon")) and not (isinstance(value, int | float) and 0 <= value < 1):
+            raise UsageError(
+                f"{name} has {key} {quoted(value)}, which must be a small number: correct its config.json."
+            )
+    for key, heads in _numbers(config, HEADS):
+        if heads < 1:
+            raise UsageError(f"{name} has {key} {heads:g}, but attention needs at least one: correct its config.json.")
 
 
 def estimate(config: Mapping[str, Any]) -> float:
@@ -68,6 +82,15 @@ def _patches(config: Mapping[str, Any]) -> float:
     """Positions of an image tower."""
     sides, patches = (dict(_own(config, (key,))).get(key, 0.0) for key in ("image_size", "patch_size"))
     return (sides / patches) ** 2 if patches else 0.0
+
+
+def _members(config: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """All values by name, those of the configurations within, too."""
+    for key, value in config.items():
+        if isinstance(value, Mapping):
+            yield from _members(value)
+        else:
+            yield str(key), value
 
 
 def _own(config: Mapping[str, Any], keys: tuple[str, ...]) -> Iterator[tuple[str, float]]:

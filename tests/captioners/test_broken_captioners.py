@@ -64,6 +64,19 @@ def test_sizes_of_no_machine_are_refused_before_anything_is_built(tmp_path, size
             load(tmp_path)
 
 
+@pytest.mark.parametrize(
+    "values", [{"n_head": 0}, {"n_head": -1}, {"layer_norm_epsilon": None}, {"layer_norm_epsilon": "x"}]
+)
+def test_values_that_fail_where_they_are_used_are_refused_when_they_are_read(tmp_path, values):
+    """They were read, and ended in a traceback at the first caption."""
+    tiny_ved(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    changed(tmp_path / "config.json", decoder=config["decoder"] | values)
+    for load in (HuggingFaceCaptioner.from_pretrained, lambda folder: complete(None, str(folder), "float32")):
+        with pytest.raises(UsageError, match=rf"has {next(iter(values))} .*: correct its config\.json"):
+            load(tmp_path)
+
+
 def test_the_estimate_is_about_right(tmp_path):
     """Within a factor of two of the parameters of GPT-2, ViT-L and Qwen2.5-VL-72B's text side."""
     gpt2 = {"n_layer": 12, "n_embd": 768, "vocab_size": 50257, "n_positions": 1024}

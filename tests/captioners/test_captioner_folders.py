@@ -3,6 +3,7 @@
 import json
 import shutil
 import sys
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -13,6 +14,7 @@ from tellapart.captioners.adapters import LoraOptions
 from tellapart.captioners.huggingface import HuggingFaceCaptioner
 from tellapart.errors import UsageError
 from tellapart.listeners.late import LateListener
+from tellapart.processors import require_modest
 from tellapart.types import Decoding
 from tiny_models import batch_of, tiny_blip, tiny_ved
 
@@ -227,6 +229,46 @@ def test_images_that_a_damaged_processor_cannot_prepare_are_one_sentence(tmp_pat
     with pytest.raises(UsageError, match=r"preprocessor_config\.json") as refused:
         HuggingFaceCaptioner.from_pretrained(tmp_path / "captioner").process(images(2))
     assert str(refused.value).endswith(".")
+
+
+def test_images_of_another_size_than_the_models_are_refused(tmp_path):
+    tiny_ved(tmp_path / "captioner")
+    path = tmp_path / "captioner" / "preprocessor_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"size": {"height": 16, "width": 16}}))
+    captioner = HuggingFaceCaptioner.from_pretrained(tmp_path / "captioner")
+    with pytest.raises(UsageError, match=r"Input image size \(16\*16\) doesn't match model \(\d+\*\d+\)\).*crop_size"):
+        captioner.generate(batch_of(captioner, 2), BEAMS)
+
+
+@pytest.mark.parametrize("name", ["eos_token_id", "decoder_start_token_id", "pad_token_id"])
+@pytest.mark.parametrize("value", [True, 1.5, "", " ", "1", [], [[]], [None], {}, {"a": 1}])
+def test_a_token_id_that_can_be_none_is_refused(tmp_path, name, value):
+    tiny_ved(tmp_path / "captioner")
+    for file in ("config.json", "generation_config.json"):
+        path = tmp_path / "captioner" / file
+        content = json.loads(path.read_text())
+        if file == "config.json" or name in content:
+            path.write_text(json.dumps(content | {name: value}))
+    with pytest.raises(UsageError, match=rf"{name}|lacks a usable model") as refused:
+        HuggingFaceCaptioner.from_pretrained(tmp_path / "captioner")
+    assert len(str(refused.value)) < 300
+
+
+@pytest.mark.parametrize("change", [{"size": {"height": 10**6, "width": 32}}, {"size": 10**30}])
+def test_a_processor_that_would_fill_the_memory_is_refused_when_it_is_read(tmp_path, change):
+    tiny_ved(tmp_path / "captioner")
+    path = tmp_path / "captioner" / "preprocessor_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    with pytest.raises(UsageError, match=r"size asks for 1e\+(06|30) pixels.*preprocessor_config\.json"):
+        HuggingFaceCaptioner.from_pretrained(tmp_path / "captioner")
+
+
+def test_bounds_of_an_area_are_not_taken_for_a_side():
+    """Processors that keep an image's shape bound its area: 16 million pixels are an image of 4,096 a side."""
+    own = SimpleNamespace(size={"shortest_edge": 65_536, "longest_edge": 16_777_216}, merge_size=2)
+    assert require_modest(own) is own
+    with pytest.raises(ValueError, match=r"size asks for 6\.55e\+04 pixels"):
+        require_modest(SimpleNamespace(size={"shortest_edge": 65_536}))
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there are no such files")

@@ -8,7 +8,14 @@ import pytest
 from evaluation_fakes import toy_result
 
 from tellapart.errors import UsageError
-from tellapart.evaluation.results import EvaluationResult, find_result, require_comparable, result_folders
+from tellapart.evaluation.results import (
+    CHOSE,
+    EvaluationResult,
+    find_result,
+    require_comparable,
+    result_folders,
+    with_choice,
+)
 
 
 def test_round_trip(tmp_path):
@@ -70,6 +77,32 @@ def test_damaged_files_are_named(tmp_path, name):
     (folder / name).write_bytes(b"{")
     with pytest.raises(UsageError, match="holds no readable evaluation"):
         EvaluationResult.load(folder)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"name": 1},
+        {"protocol": []},
+        {"protocol": {"data": "toy", "images": "5", "digest": "0"}},
+        {"protocol": {"data": "toy", "images": 5, "digest": "0", "note": 1}},
+        {"protocol": {"data": "toy", "images": 5, "digest": "0", "measured_by": {"CIDEr": 1}}},
+        {"metrics": {"CIDEr": "1"}},
+        {"metrics": {"CIDEr": None}},
+        {"intervals": {"CIDEr": [0.0]}},
+        {"details": []},
+        {"details": {CHOSE: 1}},
+        {"details": {"left_out": ["METEOR"]}},
+    ],
+)
+def test_values_of_a_wrong_kind_are_one_sentence(tmp_path, changes):
+    """They were read, and ended in a traceback where they were compared."""
+    folder = toy_result("dico", seed=0).save(tmp_path)
+    path = folder / "metrics.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+    with pytest.raises(UsageError, match="holds no readable evaluation"):
+        EvaluationResult.load(folder)
+    assert with_choice(toy_result("scst", seed=0), tmp_path).details == toy_result("scst", seed=0).details
 
 
 def test_a_missing_run_and_a_run_without_results_get_a_remedy(tmp_path):

@@ -12,6 +12,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from materials import materials
+from pictures import images
 from tellapart.errors import UsageError, reason_of
 from tellapart.listeners.clip import ClipListener
 
@@ -79,3 +80,43 @@ def test_weights_that_are_not_finite(folder, value):
     weights[name].view(-1)[3] = value
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
     assert f"holds weights that are not finite, first {name}: restore or replace it." in refused(folder)
+
+
+def changed(folder, name, **settings):
+    content = json.loads((folder / name).read_text())
+    (folder / name).write_text(json.dumps(content | settings))
+
+
+@pytest.mark.parametrize("settings", [{"model_max_length": ""}, {"model_max_length": [[]]}, {"unk_token": ""}])
+def test_a_tokenizer_that_fails_where_it_is_used_is_refused_when_it_is_read(folder, settings):
+    """They were read, and ended in a traceback at the first text."""
+    changed(folder, "tokenizer_config.json", **settings)
+    assert "cannot be loaded (its tokenizer cannot read text: " in refused(folder)
+
+
+def test_a_panic_of_the_tokenizers_library_is_a_sentence(folder):
+    content = json.loads((folder / "tokenizer.json").read_text())
+    content["post_processor"]["single"][0] = {"SpecialToken": {"id": "unknown", "type_id": 0}}
+    (folder / "tokenizer.json").write_text(json.dumps(content))
+    refused(folder)
+
+
+def test_an_id_that_the_model_does_not_know(folder):
+    content = json.loads((folder / "tokenizer.json").read_text())
+    content["post_processor"]["special_tokens"]["<bos>"]["ids"] = [100_000]
+    (folder / "tokenizer.json").write_text(json.dumps(content))
+    with pytest.raises(UsageError, match="gives the id 100000, but the model knows ids from 0 to "):
+        ClipListener.from_pretrained(folder).embed_texts(["a red square"])
+
+
+@pytest.mark.parametrize("side", [0, True, 8])
+def test_images_of_another_size_than_the_models_are_refused(folder, side):
+    changed(folder, "preprocessor_config.json", crop_size=side)
+    listener = ClipListener.from_pretrained(folder)
+    with pytest.raises(UsageError, match=r"Input image size \(\d+\*\d+\) doesn't match model \(16\*16\)\).*crop_size"):
+        listener.embed_images(**listener.process(images(2)))
+
+
+def test_a_processor_that_would_fill_the_memory_is_refused(folder):
+    changed(folder, "preprocessor_config.json", size={"shortest_edge": 10**6})
+    assert "size asks for 1e+06 pixels" in refused(folder)

@@ -148,6 +148,19 @@ def test_an_option_that_changes_the_course_is_told(tmp_path, changed, message):
         train(Toy(), toy_data(), toy_config(tmp_path, **{**before, **changed}, resume_from_checkpoint="last"))
 
 
+@pytest.mark.parametrize("value", ["x" * 70_000, None, [1]])
+def test_an_option_of_a_wrong_kind_in_a_checkpoint_is_told(tmp_path, value):
+    """It was compared with a number, and ended in a traceback."""
+    train(Toy(), toy_data(), toy_config(tmp_path, max_steps=3, save_steps=2))
+    state = tmp_path / "checkpoint-3" / "trainer_state.json"
+    told = json.loads(state.read_text())
+    state.write_text(json.dumps(told | {"config": told["config"] | {"warmup_steps": value}}))
+    again = toy_config(tmp_path, max_steps=3, save_steps=2, resume_from_checkpoint="last")
+    with pytest.warns(UserWarning, match="warmup_steps was .* and is now 0: the run resumes") as warned:
+        train(Toy(), toy_data(), again)
+    assert all(len(str(one.message)) < 300 for one in warned)
+
+
 def test_a_finished_run_resumes_to_itself(tmp_path):
     objective, run = trained(tmp_path)
     resumed, again = trained(tmp_path, Toy(seed=5), resume_from_checkpoint="last")

@@ -14,6 +14,7 @@ from tellapart.captioners.huggingface import HuggingFaceCaptioner
 from tellapart.captioners.lstm import LSTMS, Att2in2Config
 from tellapart.captioners.modes import quiet
 from tellapart.errors import UsageError
+from tellapart.processors import read_image_processor, read_tokenizer
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
@@ -113,8 +114,6 @@ def fresh_clip_transformer(
     Raises:
         UsageError: a number cannot be used, or ``tower`` is not a CLIP.
     """
-    from transformers import AutoImageProcessor, AutoTokenizer
-
     if min(hidden_size, layers, heads, max_caption_tokens) < 1 or hidden_size % heads or not 0 <= dropout < 1:
         raise UsageError(
             f"captioner.transformer has hidden_size {hidden_size}, layers {layers}, heads {heads}, dropout {dropout}: give whole "
@@ -123,8 +122,8 @@ def fresh_clip_transformer(
     try:
         with quiet():
             vision = _vision_tower(tower)
-            tokenizer = AutoTokenizer.from_pretrained(tower)
-            images = AutoImageProcessor.from_pretrained(tower, backend="pil")
+            tokenizer = read_tokenizer(tower)
+            images = read_image_processor(str(tower))
     except (OSError, ValueError, RuntimeError, SafetensorError) as error:
         raise UsageError(
             f"captioner.transformer.tower {str(tower)!r} could not be read as a CLIP: give its folder or Hugging Face id."

@@ -32,7 +32,7 @@ from tellapart.captioners.scoring import logits_alive, score
 from tellapart.captioners.text import CaptionText
 from tellapart.captioners.unroll import unroll
 from tellapart.draws import base_seed
-from tellapart.errors import UsageError, preparing
+from tellapart.errors import UsageError, preparing, reading_images
 from tellapart.lengths import LengthBuckets, WordRange
 from tellapart.ops import describe_weights, require_finite
 from tellapart.relaxation import Relaxation, SoftRollout
@@ -325,8 +325,13 @@ class HuggingFaceCaptioner(Captioner):
     def process(self, images: list[Image.Image]) -> dict[str, Tensor]:
         """The tensors of the family: ``pixel_values [len(images), 3, height, width]``, the prompt's tokens, ...; of a model with
         ``num_frames`` each image is a list of frames."""
-        with preparing(f"the captioner {getattr(self.family.model, 'name_or_path', '')}".rstrip()):
+        with preparing(self._called):
             return self.family.process(images)
+
+    @property
+    def _called(self) -> str:
+        """What messages call it."""
+        return f"the captioner {getattr(self.family.model, 'name_or_path', '')}".rstrip()
 
     def encode(self, batch: Batch) -> Encoded:
         """Image states; with gradients if they are enabled and the image tower trains."""
@@ -337,7 +342,8 @@ class HuggingFaceCaptioner(Captioner):
             key: value.to(self.device, dtype if value.is_floating_point() else None)
             for key, value in batch.inputs[self.name].items()
         }
-        with torch.set_grad_enabled((torch.is_grad_enabled() or self._remembers) and self.trains_vision):
+        enabled = (torch.is_grad_enabled() or self._remembers) and self.trains_vision
+        with reading_images(self._called), torch.set_grad_enabled(enabled):
             encoded = self.family.encode(inputs)
         if self.buckets is None:
             return encoded

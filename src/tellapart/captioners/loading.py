@@ -20,6 +20,7 @@ from tellapart.captioners.quantized import device_map, keep_differentiable, quan
 from tellapart.errors import UsageError, quoted, reason_of
 from tellapart.files import read_json, require_files
 from tellapart.model_size import require_possible
+from tellapart.processors import read_image_processor, read_tokenizer, require_usable
 from tellapart.progress import quiet_loading
 
 MANIFEST = "tellapart.json"
@@ -201,7 +202,6 @@ def read_parts(
 
 def _read_processors(family: type[Family], places: list[tuple[str, str | None]]) -> Processors:
     """Image processor and tokenizer, or a family's own processor, from the first of the places that has them."""
-    from transformers import AutoImageProcessor, AutoTokenizer
 
     def read(what: str, file: str, load: Any, **options: Any) -> Any:
         own = places[0] == places[-1] or (Path(places[0][0]) / file).is_file()
@@ -209,11 +209,13 @@ def _read_processors(family: type[Family], places: list[tuple[str, str | None]])
         return _read(what, file, name, load, revision=revision, **options)
 
     if family.joint_processor is not None:
-        joint = read("processor", "processor_config.json", family.load_joint)
+        joint = read(
+            "processor", "processor_config.json", lambda name, **given: require_usable(family.load_joint(name, **given))
+        )
         return Processors(joint.image_processor, joint.tokenizer, joint)
     return Processors(
-        read("image processor", "preprocessor_config.json", AutoImageProcessor.from_pretrained, backend="pil")
+        read("image processor", "preprocessor_config.json", read_image_processor)
         if not family.reads_features
         else None,
-        read("tokenizer", "tokenizer_config.json", AutoTokenizer.from_pretrained),
+        read("tokenizer", "tokenizer_config.json", read_tokenizer),
     )

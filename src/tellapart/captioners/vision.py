@@ -13,6 +13,7 @@ from torch import Tensor, nn
 import tellapart.clip_frames  # noqa: F401  # makes it known to transformers
 from tellapart.captioners.modes import quiet
 from tellapart.errors import UsageError, reason_of
+from tellapart.processors import read_image_processor
 from tellapart.progress import quiet_loading
 
 Pool = Literal["mean", "grid", "frames"]
@@ -79,13 +80,13 @@ class VisionFeatures:
         Raises:
             UsageError: there is none, it is of no known kind, or an option does not fit it.
         """
-        from transformers import AutoImageProcessor, AutoModel
+        from transformers import AutoModel
 
         name = str(name_or_path)
         try:
             with quiet(), quiet_loading(name):
                 model = AutoModel.from_pretrained(name)
-                image_processor = AutoImageProcessor.from_pretrained(name, backend="pil")
+                image_processor = read_image_processor(name)
         except Exception as error:  # each reader has its own exceptions, and all mean that the model will not do
             reason = reason_of(error)
             raise UsageError(

@@ -14,6 +14,7 @@ from torch import Tensor
 from tellapart.errors import UsageError, reason_of
 from tellapart.listeners.loading import called, complete, existing
 from tellapart.listeners.pairs import Precision
+from tellapart.processors import read_tokenizer
 
 PLACE = "{captions}"
 PROMPT = (
@@ -92,13 +93,13 @@ class Summarizer:
         Raises:
             UsageError: the folder does not exist, lacks a part, or holds another kind of model.
         """
-        from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM, AutoTokenizer
+        from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM
 
         source = existing(path, "language model")
         try:
             whole = AutoConfig.from_pretrained(source).is_encoder_decoder
             model = complete(AutoModelForSeq2SeqLM if whole else AutoModelForCausalLM, source, dtype)
-            tokenizer = AutoTokenizer.from_pretrained(source)
+            tokenizer = read_tokenizer(source)
         except (OSError, ValueError, RuntimeError, AttributeError, SafetensorError) as error:
             reason = reason_of(error)
             raise UsageError(

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from tellapart import __version__
-from tellapart.errors import UsageError
+from tellapart.errors import UsageError, quoted
 
 WORDS = "Penn Treebank tokens, lower-cased, punctuation dropped, as pycocoevalcap 1.2 makes them (no Java)"
 """How captions become words for every n-gram metric (``tellapart.metrics.ptb_tokenize``)."""
@@ -106,8 +106,20 @@ class Protocol:
 
     @staticmethod
     def from_json(value: Mapping[str, Any]) -> Protocol:
-        """Read the output of ``to_json``, also that of earlier versions, which had fewer fields."""
-        return Protocol(**{name: value[name] for name in Protocol.__dataclass_fields__ if name in value})
+        """Read the output of ``to_json``, also that of earlier versions, which had fewer fields.
+
+        Raises:
+            ValueError: a value is of a wrong kind.
+        """
+        given = {name: value[name] for name in Protocol.__dataclass_fields__ if name in value}
+        for name, found in given.items():
+            if name in ("listeners", "measured_by"):
+                fits = isinstance(found, dict) and all(isinstance(text, str) for text in found.values())
+            else:
+                fits = type(found) is int if name == "images" else isinstance(found, str)
+            if not fits and not (name == "decoding" and found is None):
+                raise ValueError(f"{name} of its protocol is {quoted(found)}")
+        return Protocol(**given)
 
 
 def _hash(what: str) -> str:

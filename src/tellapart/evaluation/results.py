@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from html import escape
 from pathlib import Path
@@ -14,7 +14,7 @@ import numpy as np
 from tellapart.errors import UsageError, reason_of
 from tellapart.evaluation.columns import main_columns
 from tellapart.evaluation.protocol import Protocol
-from tellapart.files import fresh_folder, read_json, read_object, write_json
+from tellapart.files import fresh_folder, read_json, write_json
 
 METRICS_FILE = "metrics.json"
 PER_IMAGE_FILE = "per_image.parquet"
@@ -116,20 +116,59 @@ class EvaluationResult:
         import pyarrow.parquet
 
         try:
-            value = read_json(folder / METRICS_FILE)
+            value = read_metrics(folder / METRICS_FILE)
             with pyarrow.parquet.ParquetFile(folder / PER_IMAGE_FILE) as file:  # read_table would import pandas
                 columns = file.read().to_pydict()
             captions = dict(zip(columns.pop("id"), columns.pop("caption"), strict=True))
             protocol = Protocol.from_json(value["protocol"])
             intervals = {key: (low, high) for key, (low, high) in value.get("intervals", {}).items()}
-            details = dict(value.get("details", {}))
-            return EvaluationResult(
-                value["name"], protocol, dict(value["metrics"]), captions, columns, intervals, details
-            )
+            metrics, details = dict(value["metrics"]), dict(value.get("details", {}))
+            return EvaluationResult(value["name"], protocol, metrics, captions, columns, intervals, details)
         except (OSError, ValueError, KeyError, TypeError, pyarrow.ArrowException) as error:
             raise UsageError(
                 f"{folder} holds no readable evaluation ({reason_of(error)}): evaluate the run again."
             ) from error
+
+
+def read_metrics(path: Path) -> dict[str, Any]:
+    """The content of a ``metrics.json``, which anybody may have changed.
+
+    Raises:
+        OSError: it cannot be read.
+        ValueError: a value is missing or of a wrong kind.
+    """
+    value = read_json(path)
+    if not isinstance(value, dict) or not {"name", "protocol", "metrics"} <= value.keys():
+        raise ValueError("it lacks its name, protocol or metrics")
+    wrong = next((name for name, fits in _KINDS.items() if name in value and not fits(value[name])), None)
+    if wrong is not None:
+        raise ValueError(f"{wrong} is of a wrong kind")
+    return value
+
+
+def _is_number(value: Any) -> bool:
+    return type(value) in (int, float)
+
+
+def _is_interval(value: Any) -> bool:
+    return isinstance(value, list) and len(value) == 2 and all(map(_is_number, value))
+
+
+def _is_details(value: Any) -> bool:
+    """What is read of them: names, and sentences by metric."""
+    if not isinstance(value, dict) or not all(isinstance(value.get(name, ""), str) for name in (CHOSE, SPLIT)):
+        return False
+    left_out = value.get("left_out", {})
+    return isinstance(left_out, dict) and all(isinstance(sentence, str) for sentence in left_out.values())
+
+
+_KINDS: dict[str, Callable[[Any], bool]] = {
+    "name": lambda value: isinstance(value, str),
+    "protocol": lambda value: isinstance(value, dict),
+    "metrics": lambda value: isinstance(value, dict) and all(map(_is_number, value.values())),
+    "intervals": lambda value: isinstance(value, dict) and all(map(_is_interval, value.values())),
+    "details": _is_details,
+}
 
 
 def coco_results(captions: dict[str, str]) -> list[dict[str, Any]]:
@@ -178,9 +217,12 @@ def find_result(run: Path, protocol: str | None = None) -> EvaluationResult:
 def with_choice(result: EvaluationResult, run: Path) -> EvaluationResult:
     """The result with ``CHOSE`` in its details, if its images chose the run's checkpoint as an evaluation in it says."""
     for path in sorted((run / "eval").glob(f"*/{METRICS_FILE}")):
-        value = read_object(path)
-        by = (value.get("details") or {}).get(CHOSE)
-        if by and (value.get("protocol") or {}).get("digest") == result.protocol.digest:
+        try:
+            value = read_metrics(path)
+        except (OSError, ValueError):  # it says nothing of this result
+            continue
+        by = value.get("details", {}).get(CHOSE)
+        if by and value["protocol"].get("digest") == result.protocol.digest:
             return replace(result, details={**result.details, CHOSE: by})
     return result
 

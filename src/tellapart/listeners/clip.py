@@ -11,13 +11,20 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from tellapart.errors import UsageError, preparing, reason_of
+from tellapart.errors import UsageError, preparing, reading_images, reason_of
 from tellapart.files import cache_dir, fresh_folder, read_json, write_json
 from tellapart.frames import Opener, frames_wanted, seen_as
 from tellapart.listeners.cache import EmbeddingStore, EmbeddingTable, NamedPicture
-from tellapart.listeners.loading import backbone, called, load_dual_encoder, model_digest, vocabulary_of
+from tellapart.listeners.loading import (
+    backbone,
+    called,
+    load_dual_encoder,
+    model_digest,
+    vocabulary_of,
+)
 from tellapart.listeners.texts import TEXT_FAMILIES
 from tellapart.ops import describe_weights
+from tellapart.processors import require_known
 from tellapart.progress import bar, track
 from tellapart.sentences import split_sentences
 from tellapart.types import Batch
@@ -215,7 +222,10 @@ class ClipListener:
         ``process``."""
         weights = next(self.model.parameters())
         further = {name: value.to(weights.device) for name, value in shapes.items()}
-        features = self.model.get_image_features(pixel_values=pixel_values.to(weights.device, weights.dtype), **further)
+        with reading_images(self.source):
+            features = self.model.get_image_features(
+                pixel_values=pixel_values.to(weights.device, weights.dtype), **further
+            )
         return nn.functional.normalize(features.pooler_output.float(), dim=-1)
 
     def embed_texts(self, texts: Sequence[str]) -> Tensor:
@@ -343,6 +353,7 @@ class ClipListener:
         return ids
 
     def _embed_ids(self, ids: Sequence[list[int]]) -> Tensor:
+        require_known(ids, self.model.config.text_config.vocab_size, self.source)
         inputs = {key: value.to(self.device) for key, value in self._texts.pad(ids).items()}
         return nn.functional.normalize(self.model.get_text_features(**inputs).pooler_output.float(), dim=-1)
 

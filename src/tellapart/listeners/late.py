@@ -18,6 +18,7 @@ from tellapart.listeners.late_model import LateModel, all_logprobs, counted, pai
 from tellapart.listeners.loading import called, complete, existing, model_digest, vocabulary_of
 from tellapart.listeners.pairs import Precision
 from tellapart.listeners.tokenized import TokenizedMatcher
+from tellapart.processors import read_image_processor, read_tokenizer
 
 SMALLEST = 1e-6
 """Probabilities nearer to 1 than this count as 1."""
@@ -60,13 +61,11 @@ class LateListener(TokenizedMatcher):
         Raises:
             UsageError: it does not exist, lacks a part, or is another kind of model.
         """
-        from transformers import AutoImageProcessor, AutoTokenizer
-
         source = existing(path, "listener")
         try:
             model = complete(LateModel, source, dtype)
-            processor = AutoImageProcessor.from_pretrained(source, backend="pil")
-            listener = cls(model, processor, AutoTokenizer.from_pretrained(source), name=name, batch_size=batch_size)
+            processor = read_image_processor(source)
+            listener = cls(model, processor, read_tokenizer(source), name=name, batch_size=batch_size)
         except (OSError, ValueError, RuntimeError, SafetensorError) as error:
             raise UsageError(f"the listener {path} cannot be loaded ({reason_of(error)}): check the folder.") from error
         listener.source = called(path)

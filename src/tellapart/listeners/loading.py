@@ -16,6 +16,7 @@ from tellapart.files import require_files
 from tellapart.listeners.openai_layout import convert_openai_clip, read_state_dict
 from tellapart.model_size import require_possible
 from tellapart.ops import require_finite
+from tellapart.processors import read_image_processor, read_tokenizer
 from tellapart.progress import quiet_loading
 
 CHECKPOINTS = (".pth", ".pt")
@@ -171,10 +172,7 @@ def _load(source: str, dtype: str) -> tuple[Any, Any, Any]:
 
 
 def _processors(source: str) -> tuple[Any, Any]:
-    from transformers import AutoImageProcessor, AutoTokenizer
-
-    # Of its two backends one needs another package and resizes a little differently: scores must not depend on that.
-    return AutoImageProcessor.from_pretrained(source, backend="pil"), AutoTokenizer.from_pretrained(source)
+    return read_image_processor(source), read_tokenizer(source)
 
 
 def _check_fit(model: Any, processor: Any, tokenizer: Any, path: str, source: str) -> None:

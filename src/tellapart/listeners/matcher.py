@@ -14,6 +14,7 @@ from tellapart.listeners.loading import backbone, called, complete, existing, mo
 from tellapart.listeners.matching import MATCHING_FAMILIES
 from tellapart.listeners.pairs import Precision
 from tellapart.listeners.tokenized import TokenizedMatcher
+from tellapart.processors import read_image_processor, read_tokenizer
 
 MATCH = 1
 """Which of the two logits means "the text is of the image", in BLIP and BLIP-2."""
@@ -77,8 +78,8 @@ class ItmMatcher(TokenizedMatcher):
                 known = ", ".join(target for target, _ in MATCHING_FAMILIES.values())
                 raise UsageError(f"{path} is a {kind!r} model: a matcher must be one of {known}.")
             model = complete(getattr(transformers, MATCHING_FAMILIES[kind][0]), source, dtype)
-            processor = transformers.AutoImageProcessor.from_pretrained(source, backend="pil")
-            tokenizer = transformers.AutoTokenizer.from_pretrained(source)
+            processor = read_image_processor(source)
+            tokenizer = read_tokenizer(source)
         except (OSError, ValueError, RuntimeError, SafetensorError) as error:
             raise UsageError(
                 f"the matcher {path} cannot be loaded ({reason_of(error)}): check the folder or the id."

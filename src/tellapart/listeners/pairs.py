@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 import torch
 from torch import Tensor
 
-from tellapart.errors import UsageError
+from tellapart.errors import UsageError, reading_images
 from tellapart.frames import Opener, Picture
 from tellapart.listeners.cache import NamedPicture
 from tellapart.ops import describe_weights
@@ -146,7 +146,7 @@ class PairMatcher(ABC):
         if not any(counts):
             return [torch.zeros(0, 2) for _ in counts]
         image = [row for row, own in enumerate(texts) for _ in own]
-        with self._precision():
+        with self._precision(), reading_images(self.source):
             logits = self._pairs(inputs, image, [text for own in texts for text in own])
         return list(logits.float().cpu().split(counts))
 

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from tellapart.errors import preparing
 from tellapart.listeners.pairs import PairMatcher, Precision
+from tellapart.processors import require_known
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -42,6 +43,8 @@ class TokenizedMatcher(PairMatcher, ABC):
     ) -> None:
         super().__init__(model, name=name, batch_size=batch_size, autocast=autocast)
         self.image_processor, self.tokenizer, self._limit = image_processor, tokenizer, limit
+        tables = (part for part in model.modules() if isinstance(part, nn.Embedding))
+        self._known = max(table.num_embeddings for table in tables)  # words outnumber positions
 
     def too_long(self, texts: Sequence[str]) -> list[bool]:
         """Whether each text has more tokens than the model takes."""
@@ -63,6 +66,7 @@ class TokenizedMatcher(PairMatcher, ABC):
 
     def pad(self, ids: Sequence[list[int]]) -> tuple[Tensor, Tensor]:
         """``([N, T], [N, T])``: ids padded on the right, and their attention mask."""
+        require_known(ids, self._known, self.source)
         width = max(map(len, ids))
         tokens = torch.tensor([row + [self.tokenizer.pad_token_id] * (width - len(row)) for row in ids])
         mask = torch.tensor([[1] * len(row) + [0] * (width - len(row)) for row in ids])

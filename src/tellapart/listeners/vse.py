@@ -19,6 +19,7 @@ from tellapart.listeners.kinds import SETTINGS, VSE
 from tellapart.listeners.loading import called, complete, model_digest, vocabulary_of
 from tellapart.listeners.words import Words, ids_in, role_id
 from tellapart.ops import describe_weights
+from tellapart.processors import read_tokenizer
 from tellapart.types import Batch
 
 # The recurrent dual encoder of VSE++, as a model that transformers saves and loads.
@@ -241,12 +242,10 @@ class Vse(nn.Module):
         Raises:
             UsageError: something is missing or damaged, or ``images`` are of another width.
         """
-        from transformers import AutoTokenizer
-
         path = Path(folder).expanduser()
         try:
             model = complete(VseModel, str(path), "float32")
-            listener = cls(model, AutoTokenizer.from_pretrained(path), images, **options)
+            listener = cls(model, read_tokenizer(path), images, **options)
         except (OSError, ValueError, RuntimeError, SafetensorError) as error:
             raise UsageError(
                 f"the listener {folder} cannot be loaded ({reason_of(error)}): restore the folder, or train it again."

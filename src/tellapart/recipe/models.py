@@ -15,12 +15,13 @@ from safetensors import SafetensorError, safe_open
 from tellapart.captioners.adapters import LoraOptions
 from tellapart.data.load import load_dataset
 from tellapart.errors import UsageError, reason_of
-from tellapart.files import read_json, trained_part
+from tellapart.files import trained_part
 from tellapart.listeners.clip import ClipListener, Pooling
 from tellapart.listeners.kinds import is_late, is_vse, trained_folder
 from tellapart.objectives import METHODS
 from tellapart.ops import current_device
 from tellapart.recipe.options import as_usage_errors
+from tellapart.recipe.runs import recorded_recipe, start_captioner
 from tellapart.recipe.sections import CaptionerSection
 from tellapart.rewards.grammar import Grammar
 from tellapart.rewards.language_model import LanguageModel
@@ -180,9 +181,8 @@ def captioner_folder(name: str, *, size: str = "full") -> str | Path:
 
 def _kept_captioner(folder: Path) -> str | None:
     """The name of a run's captioner, if its method leaves it as it is."""
-    recipe = read_json(folder / "run.json").get("recipe") or {}
-    method = METHODS.get(str(recipe.get("method")))
-    return recipe["captioner"]["model_name_or_path"] if method is not None and CAPTIONER in method.keeps else None
+    method = METHODS.get(str(recorded_recipe(folder).get("method")))
+    return start_captioner(folder) if method is not None and CAPTIONER in method.keeps else None
 
 
 def build_stage(name: str, size: str) -> Path:

@@ -12,7 +12,7 @@ from tellapart.captioning.defaults import NUM_BEAMS
 from tellapart.errors import UsageError
 from tellapart.recipe.feature_inputs import collate_of, features_at
 from tellapart.recipe.measured import Where, load
-from tellapart.recipe.runs import Made, made
+from tellapart.recipe.runs import Made, made, start_captioner
 from tellapart.recipe.score_options import DRAWING, ScoreOptions, further_measures
 from tellapart.recipe.sections import CaptionerSection, EvaluationSection
 
@@ -115,16 +115,14 @@ def start_of(word: str) -> str:
     Raises:
         UsageError: ``word`` is not a run, or its captioner began from random weights.
     """
-    from tellapart.files import read_object
     from tellapart.recipe.models import NEW, UNTRAINED
 
-    recipe = read_object(Path(word) / "run.json").get("recipe") or {}
-    start = (recipe.get("captioner") or {}).get("model_name_or_path")
+    start = start_captioner(Path(word))
     if start is None:
         raise UsageError(f"--start measures what a run began from, but {word} is not a run: leave it out.")
     if start.startswith(NEW) or start in UNTRAINED:
         raise UsageError(f"--start: {word} began from random weights ({start}), which say nothing: leave it out.")
-    return str(start)
+    return start
 
 
 def _rerank(name: str, captioner: HuggingFaceCaptioner, where: Where, collate: Collate) -> tuple[Rerank, Collate]:

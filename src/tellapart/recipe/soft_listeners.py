@@ -210,13 +210,12 @@ def fresh_vse(
     Raises:
         UsageError: the captioner does not exist, or a width cannot be used.
     """
-    from transformers import AutoTokenizer
-
     from tellapart.draws import seeded
+    from tellapart.processors import read_tokenizer
 
     folder = captioner_folder(vocabulary, size=size)
     try:
-        tokenizer = AutoTokenizer.from_pretrained(folder)
+        tokenizer = read_tokenizer(folder)
     except (OSError, ValueError) as error:
         reason = reason_of(error)
         raise UsageError(

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from tellapart.errors import UsageError, reason_of
 from tellapart.listeners.loading import called, complete, existing, model_digest, vocabulary_of
+from tellapart.processors import read_tokenizer
 from tellapart.progress import track
 from tellapart.types import Rollout
 
@@ -100,11 +101,11 @@ class LanguageModel:
         Raises:
             UsageError: the folder does not exist, lacks a part, or holds another kind of model.
         """
-        from transformers import AutoModelForCausalLM, AutoTokenizer
+        from transformers import AutoModelForCausalLM
 
         source = existing(path, "language model")
         try:
-            model, tokenizer = complete(AutoModelForCausalLM, source, dtype), AutoTokenizer.from_pretrained(source)
+            model, tokenizer = complete(AutoModelForCausalLM, source, dtype), read_tokenizer(source)
         except (OSError, ValueError, RuntimeError, SafetensorError) as error:
             reason = reason_of(error)
             raise UsageError(

@@ -20,7 +20,7 @@ from safetensors.torch import load_model, save_model
 from torch import nn
 from torch.distributed.tensor import DTensor
 
-from tellapart.errors import UsageError, reason_of
+from tellapart.errors import UsageError, quoted, reason_of
 from tellapart.files import checkpoints, fresh_folder, read_json, remove_half_written, write_json
 from tellapart.training.config import TrainConfig
 from tellapart.training.devices import Devices
@@ -294,9 +294,9 @@ def check_resumable(folder: Path, saved: State, now: State) -> None:
     free = _FREE | (_LENGTH if _level(saved.config) and _level(now.config) else set())
     for name in sorted((set(saved.config) & set(now.config)) - free):
         if saved.config[name] != now.config[name]:
+            was, is_now = quoted(saved.config[name], 60), quoted(now.config[name], 60)
             warnings.warn(
-                f"{name} was {saved.config[name]!r} and is now {now.config[name]!r}: the run resumes, but not as it "
-                "would have without stopping.",
+                f"{name} was {was} and is now {is_now}: the run resumes, but not as it would have without stopping.",
                 stacklevel=2,
             )
 
@@ -336,4 +336,6 @@ def catch_up(config: TrainConfig, state: State) -> None:
 
 def _level(config: dict[str, Any]) -> bool:
     """Whether the learning rate of a step is the same however long the run is."""
-    return config["lr_scheduler_type"] in ("constant", "step") and not 0 < config["warmup_steps"] < 1
+    warmup = config.get("warmup_steps")
+    flat = config.get("lr_scheduler_type") in ("constant", "step")
+    return flat and isinstance(warmup, int | float) and not 0 < warmup < 1

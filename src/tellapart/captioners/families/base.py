@@ -18,7 +18,7 @@ from tellapart.captioners.base import Encoded
 from tellapart.captioners.decoder import Beginning, Decoder, DecoderSteps, Rows, read_captions
 from tellapart.captioners.linear import Linear
 from tellapart.captioners.steps import CachedSteps, Steps
-from tellapart.errors import UsageError
+from tellapart.errors import UsageError, quoted
 from tellapart.lengths import length_tokens
 
 if TYPE_CHECKING:
@@ -369,19 +369,29 @@ class Family(ABC):
 
 
 def first_given(what: str, candidates: Iterable[Any]) -> Any:
-    """The first candidate that is not None.
+    """The first candidate that is not None: an id, or a list of them.
 
     Raises:
-        UsageError: all of them are.
+        UsageError: all of them are None, or it can be no id.
     """
     for candidate in candidates:
         if candidate is not None:
+            as_list(candidate, what)
             return candidate
     raise UsageError(
         f"the model's configuration and tokenizer name no {what} token: set {what}_token_id in config.json."
     )
 
 
-def as_list(ids: int | list[int]) -> list[int]:
-    """Configurations name one id or a list of them."""
-    return [ids] if isinstance(ids, int) else list(ids)
+def as_list(ids: int | list[int], what: str = "eos") -> list[int]:
+    """Configurations name one id or a list of them.
+
+    Raises:
+        UsageError: there is none, or one is not a whole number.
+    """
+    found = list(ids) if isinstance(ids, list | tuple) else [ids]
+    if not found or any(type(token) is not int for token in found):
+        raise UsageError(
+            f"{what}_token_id is {quoted(ids)}, which can be no token: correct it in config.json or generation_config.json."
+        )
+    return found
