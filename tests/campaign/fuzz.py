@@ -87,7 +87,7 @@ def drawn(strategy: SearchStrategy[Any], number: int, count: int) -> list[Any]:
 
 
 def fuzzing(name: str, goal: int, share: float, strategy: SearchStrategy[Any], attempt: Try, *, seconds: float) -> Kind:
-    """A kind whose tries are inputs.
+    """A kind whose tries are inputs that hypothesis draws.
 
     Args:
         name: of the kind.
@@ -98,8 +98,37 @@ def fuzzing(name: str, goal: int, share: float, strategy: SearchStrategy[Any], a
         seconds: that a try may take.
     """
 
-    def begin(room: Room) -> Attack:
+    def values(room: Room) -> Callable[[int], Any]:
         chunks: dict[int, list[Any]] = {}
+
+        def value(number: int) -> Any:
+            chunk = number // CHUNK
+            if chunk not in chunks:
+                chunks.clear()
+                chunks[chunk] = drawn(strategy, room.chance(name, chunk).getrandbits(32), CHUNK)
+            return chunks[chunk][number % CHUNK]
+
+        return value
+
+    return trying(name, goal, share, values, attempt, seconds=seconds)
+
+
+def trying(
+    name: str, goal: int, share: float, values: Callable[[Room], Callable[[int], Any]], attempt: Try, *, seconds: float
+) -> Kind:
+    """A kind whose tries are inputs by number.
+
+    Args:
+        name: of the kind.
+        goal: tries of a whole campaign.
+        share: of the time.
+        values: room -> number -> input.
+        attempt: tries one of them, in a process that serves many.
+        seconds: that a try may take.
+    """
+
+    def begin(room: Room) -> Attack:
+        value_of = values(room)
 
         def handle(asked: tuple[int, Any]) -> list[str]:
             number, value = asked
@@ -117,11 +146,7 @@ def fuzzing(name: str, goal: int, share: float, strategy: SearchStrategy[Any], a
         server = Server(handle, seconds=seconds, scratch=room.scratch / "served")
 
         def attack(number: int) -> Tried:
-            chunk = number // CHUNK
-            if chunk not in chunks:
-                chunks.clear()
-                chunks[chunk] = drawn(strategy, room.chance(name, chunk).getrandbits(32), CHUNK)
-            value = chunks[chunk][number % CHUNK]
+            value = value_of(number)
             return repr(value)[:300], server((number, value))
 
         return attack

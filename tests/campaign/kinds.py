@@ -12,6 +12,7 @@ from .model_folders import MODEL_FOLDERS
 from .permissions import PERMISSIONS
 from .recipes import RECIPES
 from .removals import REMOVALS
+from .settings import SETTINGS
 from .together import TOGETHER
 
 KINDS = (
@@ -20,6 +21,7 @@ KINDS = (
     DATA_FILES,
     RECIPES,
     MODEL_FOLDERS,
+    SETTINGS,
     DISKS,
     REMOVALS,
     CLOCKS,

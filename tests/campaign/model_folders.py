@@ -16,6 +16,7 @@ from safetensors.torch import load_file, save_file
 
 from .data_files import ODD
 from .fuzz import Tray, fuzzing
+from .tries import Room
 from .verdict import WRONG, faults_of
 
 CHANGES = (
@@ -56,14 +57,12 @@ def _folders(draw: Any) -> tuple[str, list[tuple[str, int, Any]]]:
 
 def _attempt(drawn: tuple[str, list[tuple[str, int, Any]]], tray: Tray) -> list[str]:
     which, changes = drawn
-    given = tray.room.given
-    source = {"captioner": given.materials.captioner, "listener": given.materials.listener, "run": given.run}[which]
     folder = tray.folder / which
-    shutil.copytree(source, folder)
+    shutil.copytree(sources(tray.room)[which], folder)
     for change, place, value in changes:
         _change(folder, change, place, value, str(tray.canary))
     faults = []
-    for words in _commands(which, folder, tray):
+    for words in commands(which, folder, tray):
         outcome = tray.call(*words)
         faults += [f"{words[0]}: {fault}" for fault in faults_of(outcome)]
         broken = {"nan", "shape"} & {change for change, _, _ in changes}
@@ -72,7 +71,17 @@ def _attempt(drawn: tuple[str, list[tuple[str, int, Any]]], tray: Tray) -> list[
     return faults
 
 
-def _commands(which: str, folder: Path, tray: Tray) -> list[tuple[object, ...]]:
+def sources(room: Room) -> dict[str, Path]:
+    """The folders that are changed: of a captioner, of a listener, of a run."""
+    return {
+        "captioner": room.given.materials.captioner,
+        "listener": room.given.materials.listener,
+        "run": room.given.run,
+    }
+
+
+def commands(which: str, folder: Path, tray: Tray) -> list[tuple[object, ...]]:
+    """What reads such a folder."""
     given = tray.room.given
     caption = (
         "caption",

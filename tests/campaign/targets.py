@@ -207,8 +207,10 @@ def _judge() -> Target:
         path, told = place.out / ANSWERS_FILE, place.folder / ACKNOWLEDGED
         lines = told.read_text().splitlines() if told.is_file() else []
         promised = [line.removesuffix(KEPT) for line in lines if line.endswith(KEPT)]  # a torn line is no promise
+        if not promised:  # a full disk may have kept even the table from being made
+            return []
         if not path.is_file():
-            return ["acknowledged answers are gone"] if promised else []
+            return ["acknowledged answers are gone"]
         with closing(sqlite3.connect(path)) as base:
             kept = [row[0] for row in base.execute("SELECT item FROM answers")]
         gone = [item for item in promised if kept.count(item) != 1]
