@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from safetensors import SafetensorError
 
 from tellapart.errors import UsageError
 from tellapart.files import (
@@ -74,6 +75,25 @@ def test_a_folder_appears_whole_or_not_at_all(tmp_path, folder):
         (temporary / "whole").touch()
         assert not (tmp_path / "x").exists()
     assert [p.name for p in (tmp_path / "x").iterdir()] == ["whole"]
+
+
+@pytest.mark.parametrize("folder", [fresh_folder, first_folder])
+@pytest.mark.parametrize(
+    "error",
+    [
+        SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)"),
+        RuntimeError("[enforce fail at inline_container.cc:672] . unexpected pos 64 vs 0"),
+    ],
+)
+def test_errors_of_writers_of_weights_are_errors_of_the_disk(tmp_path, folder, error):
+    """A stage of the world on a full disk ended in safetensors' traceback."""
+    with pytest.raises(OSError, match="No space left on device") as caught, folder(tmp_path / "x"):
+        raise error
+    assert (caught.value.errno, caught.value.filename) == (errno.ENOSPC, str(tmp_path / "x"))
+    for other in (RuntimeError("PytorchStreamReader failed reading zip archive: inline_container"), ValueError("x")):
+        with pytest.raises(type(other)) as caught, folder(tmp_path / "x"):
+            raise other
+        assert caught.value is other
 
 
 def test_a_fresh_folder_replaces_and_the_first_one_stays(tmp_path):

@@ -262,7 +262,8 @@ def _in_making(path: Path, named: Path) -> Iterator[tuple[Path, int]]:
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary, handle = _temporary_folder(named)
     try:
-        yield temporary, handle
+        with disk_errors(path):
+            yield temporary, handle
     except BaseException as error:
         shutil.rmtree(temporary, ignore_errors=True)
         if isinstance(error, OSError) and error.errno is not None and str(error.filename).startswith(str(temporary)):
@@ -271,6 +272,30 @@ def _in_making(path: Path, named: Path) -> Iterator[tuple[Path, int]]:
     finally:
         if handle >= 0:
             os.close(handle)
+
+
+@contextmanager
+def disk_errors(path: Path) -> Iterator[None]:
+    """Give what safetensors and torch raise when they cannot write the type that such errors have elsewhere.
+
+    Args:
+        path: what is being written, which the error names.
+
+    Raises:
+        OSError: the disk is full, or cannot be written to.
+    """
+    try:
+        yield
+    except Exception as error:
+        told = str(error)
+        system = re.search(r"os error (\d+)", told) if type(error).__name__ == "SafetensorError" else None
+        torch_failed = isinstance(error, RuntimeError) and re.search(
+            "inline_container|PytorchStreamWriter|iostream", told
+        )
+        if system is None and (not torch_failed or "PytorchStreamReader" in told):
+            raise
+        code = int(system[1]) if system else errno.ENOSPC  # torch does not say what the system said
+        raise OSError(code, os.strerror(code), str(path)) from error
 
 
 def _require_whole(temporary: Path, handle: int, path: Path) -> None:

@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing import Pipe
@@ -60,8 +60,7 @@ class Fork:
         work: gives the exit code.
         scratch: folder for what it prints.
         user: user and group that it runs as; None keeps this process's.
-        out: file for standard output in place of one in ``scratch``.
-        err: file for standard error, likewise.
+        said: descriptor for all that it prints, in place of files in ``scratch``; the outcome then has none of it.
         stdin: descriptor of its standard input; None gives it none.
     """
 
@@ -71,12 +70,13 @@ class Fork:
         scratch: Path,
         *,
         user: int | None = None,
-        out: Path | None = None,
-        err: Path | None = None,
+        said: int | None = None,
         stdin: int | None = None,
     ) -> None:
-        scratch.mkdir(parents=True, exist_ok=True)
-        self._out, self._err, self._began = out or scratch / "out", err or scratch / "err", time.monotonic()
+        self._files = [scratch / "out", scratch / "err"] if said is None else []
+        self._began = time.monotonic()
+        if self._files:
+            scratch.mkdir(parents=True, exist_ok=True)
         self._status: int | None = None
         sys.stdout.flush()
         sys.stderr.flush()
@@ -84,7 +84,7 @@ class Fork:
         try:
             self.pid = os.fork()
             if self.pid == 0:
-                _live(work, self._out, self._err, user, stdin)
+                _live(work, self._files if said is None else [said, said], user, stdin)
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
@@ -117,7 +117,7 @@ class Fork:
             _, self._status = os.waitpid(self.pid, 0)
         took = time.monotonic() - self._began
         orphans = _outlived(self.pid)
-        said = [path.read_text(encoding="utf-8", errors="replace") for path in (self._out, self._err)]
+        said = [path.read_text(encoding="utf-8", errors="replace") for path in self._files] or ["", ""]
         return Outcome(self.code, said[0], said[1], took, late, orphans)
 
 
@@ -139,12 +139,14 @@ def _outlived(group: int) -> bool:
     return True
 
 
-def _live(work: Callable[[], int], out: Path, err: Path, user: int | None, stdin: int | None = None) -> NoReturn:
+def _live(
+    work: Callable[[], int], said: Sequence[Path] | Sequence[int], user: int | None, stdin: int | None = None
+) -> NoReturn:
     """The life of a forked process."""
     code = 1
     try:
         os.setsid()
-        _redirect(out, err, stdin)
+        _redirect(said, stdin)
         for number in (signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -183,9 +185,12 @@ def _of_command(stop: KeyboardInterrupt) -> bool:
     return any(frame.f_globals.get("__name__", "").startswith("tellapart") for frame, _ in frames)
 
 
-def _redirect(out: Path, err: Path, stdin: int | None = None) -> None:
-    for number, path in ((1, out), (2, err)):
-        opened = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
+def _redirect(said: Sequence[Path] | Sequence[int], stdin: int | None = None) -> None:
+    for number, place in enumerate(said, 1):
+        if isinstance(place, int):
+            os.dup2(place, number)
+            continue
+        opened = os.open(place, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
         os.dup2(opened, number)
         os.close(opened)
     os.dup2(os.open(os.devnull, os.O_RDONLY) if stdin is None else stdin, 0)
@@ -257,7 +262,7 @@ class Server:
         self._pid = os.fork()
         if self._pid == 0:
             ours.close()
-            _live(lambda: self._serve(theirs), self._scratch / "out", self._scratch / "err", None)
+            _live(lambda: self._serve(theirs), [self._scratch / "out", self._scratch / "err"], None)
         theirs.close()
         self._connection = ours
 
@@ -284,7 +289,7 @@ def called(command: Callable[[], int], scratch: Path) -> Outcome:
     """
     before = sys.stdout, sys.stderr
     scratch.mkdir(parents=True, exist_ok=True)
-    _redirect(scratch / "out", scratch / "err")
+    _redirect([scratch / "out", scratch / "err"])
     began, code = time.monotonic(), 1
     try:
         code = command()

@@ -152,10 +152,9 @@ class _ForkedModule:
             runpy.run_module(module, run_name="__main__")
             return 0
 
-        place = Path(stdout.name)
         theirs, ours = os.pipe()
         self.stdin = open(ours, "wb")  # noqa: SIM115  # closed by who waits for this process, or when this one ends
-        self._fork = Fork(work, place.parent, out=place, err=place, stdin=theirs)
+        self._fork = Fork(work, Path(stdout.name).parent, said=stdout.fileno(), stdin=theirs)
         os.close(theirs)
         self.returncode: int | None = None
 

@@ -109,3 +109,31 @@ def test_a_listeners_run_before_there_were_losses_goes_on(resumed_listener):
     resumed_listener(older)
     with pytest.raises(UsageError, match="has loss 'contrastive', not 'hinge'"):
         resumed_listener(older, (), ("--loss", "hinge"))
+
+
+def paths(value, at=()):
+    for key, inner in value.items() if isinstance(value, dict) else ():
+        yield (*at, key)
+        yield from paths(inner, (*at, key))
+
+
+def test_a_record_that_was_changed_by_hand_is_never_a_traceback(tmp_path):
+    """``recipe: true`` was one."""
+    options = ["--captioner.model_name_or_path", "x", "--output_dir", str(tmp_path), "--reward.clip_s", "1"]
+    recipe = load_recipe(["--method", "dico", *options, "--resume_from_checkpoint", "last"])
+    whole = json.loads(json.dumps({"recipe": recipe.resolved}))
+    ended = {"agrees": 0, "refused": 0}
+    for path in paths(whole):
+        for value in (None, True, -1, 1e300, "x", [], [1], {}, {"x": [1]}):
+            record = json.loads(json.dumps(whole))
+            inner = record
+            for key in path[:-1]:
+                inner = inner[key]
+            inner[path[-1]] = value
+            (tmp_path / "run.json").write_text(json.dumps(record))
+            try:
+                check_output_dir(recipe)
+                ended["agrees"] += 1
+            except UsageError:
+                ended["refused"] += 1
+    assert min(ended.values()) > 50

@@ -348,6 +348,11 @@ def test_a_recipe_is_found_by_its_name_or_path(tmp_path):
             ["--method", "scst", "--objective.beta", "0.1"],
             "--objective.beta is not an option of this method: it belongs to dico, dpo, offline_dpo, ipo, kto.",
         ),
+        (
+            ["--method", "offline_dpo", "--objective.max_new_tokens", "6"],
+            "--objective.max_new_tokens is not an option of this method: it belongs to scst, dico, dpo, rloo, grpo, sll and "
+            "19 others.",
+        ),
         (["--objective.qqqqqq", "3"], "--objective.qqqqqq is not an option: see --help for the options."),
     ],
 )

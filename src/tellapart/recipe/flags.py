@@ -41,6 +41,9 @@ GONE = {
 }
 """Names without a counterpart -> what to do instead."""
 
+_MOST_METHODS = 6
+"""That an error names as having an option."""
+
 SWITCH_WORDS = {"true", "false", "yes", "no"}
 
 TRAINING_OPTIONS = frozenset(field.name for field in fields(TrainConfig) if field.init)
@@ -163,12 +166,9 @@ def _of_other_methods(name: str, types: Mapping[str, Any], dashes: str) -> str:
     if meant is None or meant in own:
         return ""
     having = [method for method, found in options.items() if meant.partition(".")[2] in found]
-    told = (
-        f"it belongs to {', '.join(having)}"
-        if meant == name
-        else f"did you mean {dashes}{meant} of {', '.join(having)}"
-    )
-    return f"{told}." if meant == name else f"{told}?"
+    further = len(having) - _MOST_METHODS
+    of = ", ".join(having) if further < 2 else f"{', '.join(having[:_MOST_METHODS])} and {further} others"
+    return f"it belongs to {of}." if meant == name else f"did you mean {dashes}{meant} of {of}?"
 
 
 def _renamed(section: str, new: str | None, types: Mapping[str, Any]) -> str | None:

@@ -274,9 +274,11 @@ def recorded(output_dir: Path) -> dict[str, Any] | None:
     if not any((output_dir / name).exists() for name in ("run.json", "metrics.jsonl")):
         return {} if any(output_dir.glob("checkpoint-*")) else None
     try:
-        return read_json(output_dir / "run.json")["recipe"] or {}
+        found = read_json(output_dir / "run.json")["recipe"]
     except (OSError, ValueError, KeyError, TypeError):
         return {}
+    whole = isinstance(found, dict) and isinstance(found.get(TRAINING, {}), dict)  # else somebody changed it
+    return found if whole else {}
 
 
 def tidy(output_dir: Path) -> None:

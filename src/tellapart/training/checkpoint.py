@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import pickle
-import re
 import shutil
 import warnings
 from collections.abc import Iterator
@@ -21,7 +19,7 @@ from torch import nn
 from torch.distributed.tensor import DTensor
 
 from tellapart.errors import UsageError, quoted, reason_of
-from tellapart.files import checkpoints, fresh_folder, read_json, remove_half_written, write_json
+from tellapart.files import checkpoints, disk_errors, fresh_folder, read_json, remove_half_written, write_json
 from tellapart.training.config import TrainConfig
 from tellapart.training.devices import Devices
 from tellapart.training.optim import Optimizer
@@ -75,7 +73,7 @@ def save(folder: Path, optimizer: Optimizer, state: State) -> None:
     """
     if (name := _not_finite(optimizer)) is not None:
         raise _refused(name, folder, state)
-    with fresh_folder(folder, durable=True) as temporary, _disk_errors(folder):
+    with fresh_folder(folder, durable=True) as temporary:
         for part, module in optimizer.modules.items():
             (temporary / part).mkdir()
             _save_part(module, temporary / part)
@@ -103,7 +101,7 @@ def save_together(
     names = devices.gather_objects(_not_finite(optimizer))
     if any(name is not None for name in names):
         raise _refused(next(name for name in names if name is not None), folder, state)
-    with _together(folder, devices) as temporary, _disk_errors(folder):
+    with _together(folder, devices) as temporary, disk_errors(folder):
         write_shards(temporary / SHARDS, optimizer)
         for part, module in optimizer.modules.items() if loadable else ():
             with shards.whole(module, main=devices.is_main):
@@ -136,19 +134,6 @@ def _refused(name: str, folder: Path, state: State) -> NonFiniteError:
         f"{name} holds values that are not finite at step {state.step}, so {folder} was not written: lower learning_rate and "
         "resume from the last checkpoint."
     )
-
-
-@contextmanager
-def _disk_errors(folder: Path) -> Iterator[None]:
-    """Give what safetensors and torch raise when they cannot write the type that such errors have elsewhere."""
-    try:
-        yield
-    except (SafetensorError, RuntimeError) as error:
-        told = re.search(r"os error (\d+)", str(error))
-        if told is None and not re.search("inline_container|PytorchStreamWriter|iostream", str(error)):
-            raise
-        code = int(told[1]) if told else errno.ENOSPC  # torch does not say what the system said
-        raise OSError(code, os.strerror(code), str(folder)) from error
 
 
 def _save_part(module: nn.Module, folder: Path) -> None:
