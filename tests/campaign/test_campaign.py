@@ -113,7 +113,7 @@ def test_what_a_forked_process_says_goes_to_a_file_that_was_removed(tmp_path):
     """As with subprocess, which hands over what is open; the log of a training was opened once more by its name."""
     with open(tmp_path / "log.txt", "w+") as log:
         (tmp_path / "log.txt").unlink()
-        outcome = Fork(lambda: print("said") or 0, tmp_path / "none", said=log.fileno()).wait(20)
+        outcome = Fork(lambda: os.write(1, b"said\n") and 0, tmp_path / "none", said=log.fileno()).wait(20)
         log.seek(0)
         assert (outcome.code, outcome.out, log.read()) == (0, "", "said\n")
     assert list(tmp_path.iterdir()) == []

@@ -8,11 +8,12 @@ from types import SimpleNamespace
 import pytest
 import torch
 from safetensors.torch import load_file
+from transformers import AutoConfig
 
 from pictures import images
 from tellapart.captioners.adapters import LoraOptions
 from tellapart.captioners.huggingface import HuggingFaceCaptioner
-from tellapart.errors import UsageError
+from tellapart.errors import LONGEST, UsageError, brief, printable
 from tellapart.listeners.late import LateListener
 from tellapart.processors import require_modest
 from tellapart.types import Decoding
@@ -296,6 +297,17 @@ def test_an_adapter_with_a_damaged_configuration_is_refused(tmp_path, written, s
     (tmp_path / "adapter_config.json").write_text(written)
     with pytest.raises(UsageError, match=says):
         HuggingFaceCaptioner.from_pretrained(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["group/a-captioner-with-an-ordinary-name", "\x1b[31mred"])
+def test_what_the_hub_answers_at_length_stays_one_short_sentence(monkeypatch, name):
+    def offline(*_, **options):
+        raise OSError("We could not connect to the hub to load the files, and found none of them in the cache. " * 9)
+
+    monkeypatch.setattr(AutoConfig, "from_pretrained", offline)
+    with pytest.raises(UsageError, match="check the spelling") as refused:
+        HuggingFaceCaptioner.from_pretrained(name)
+    assert len(printable(brief(str(refused.value)))) <= LONGEST
 
 
 def test_options_that_exclude_each_other(tmp_path):

@@ -69,12 +69,13 @@ def _read(what: str, files: str, name: str, load: Any, **options: Any) -> Any:
         with quiet():
             return load(name, **options)
     except Exception as error:  # each reader has its own exceptions, and all mean that the folder will not do
-        reason = reason_of(error)
         if Path(name).is_dir():
-            raise UsageError(f"folder {name} lacks a usable {what} ({reason}): add or repair {files}.") from error
+            raise UsageError(
+                f"folder {name} lacks a usable {what} ({reason_of(error)}): add or repair {files}."
+            ) from error
         raise UsageError(
-            f"captioner {name!r} is not a folder here, and the Hugging Face hub gave no {what} for it ({reason}): "
-            "check the spelling, the connection and HF_HUB_OFFLINE."
+            f"captioner {name!r} is not a folder here, and the Hugging Face hub gave no {what} for it "
+            f"({reason_of(error, 100)}): check the spelling, the connection and HF_HUB_OFFLINE."
         ) from error
 
 
