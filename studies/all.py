@@ -35,6 +35,7 @@ def command(name: str, options: argparse.Namespace) -> list[str]:
     given = {"--output_dir": options.output_dir, "--docs": options.docs, "--size": options.size}
     if name in STUDIES:
         given["--workers"] = options.workers
+        given |= {"--kept": HERE / "kept" / f"{name}.tar.xz"} if options.size == "full" else {}
     words = [
         str(word) for flag, value in given.items() if flag in MEASUREMENTS.get(name, given) for word in (flag, value)
     ]

@@ -9,10 +9,12 @@ from pathlib import Path
 
 from tellapart.errors import UsageError, brief, printable, without_secrets
 from tellapart.sweep.claims import Claim
+from tellapart.sweep.kept import keep, restore
 from tellapart.sweep.references import reference_rows
 from tellapart.sweep.study import Derive, Study
 from tellapart.sweep.study_file import StudyFile, read_study
 from tellapart.sweep.study_page import write_page
+from tellapart.sweep.tasks import Task
 
 SIZES = ("full", "small")
 
@@ -50,10 +52,16 @@ def run(
     options = _options(file, argv)
     try:
         study = _study(file, options, derive, prepare, kind)
+        if options.kept:
+            restore(options.kept, options.output_dir)
         if options.dry_run:
             sys.stdout.write(listed(study))
             return
-        study.run(workers=options.workers)
+        try:
+            study.run(workers=options.workers)
+        finally:
+            if options.kept:
+                keep(of_no_other(study), options.kept)
         whole = not options.rows  # claims and sections read rows that may be left out
         page = write or (lambda done, docs: _page(done, docs, claims if whole else None, sections if whole else None))
         sys.stdout.write(f"{page(study, options.docs)}\n")
@@ -77,6 +85,12 @@ def _options(file: Path, argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--steps", type=int, help="of every training, instead of the recipes' own")
     parser.add_argument("--size", choices=SIZES, default=SIZES[0], help="of the built-in world")
     parser.add_argument("--workers", type=int, default=2, help="trainings at a time, one thread each")
+    parser.add_argument(
+        "--kept",
+        type=Path,
+        help="archive of results without weights, such as studies/kept/sle.tar.xz: what it has is not trained again, and it is "
+        "written at the end, also of a study that is stopped",
+    )
     parser.add_argument("--dry_run", action="store_true", help="list what is done and what is not, and train nothing")
     return parser.parse_args(argv)
 
@@ -107,15 +121,27 @@ def _page(study: Study, docs: Path, claims: Claims | None, sections: Sections | 
     )
 
 
-def listed(study: Study) -> str:
-    """The trainings of a study and which are done, a line each; those that are not known yet are left out: of points that
-    are not chosen, and of rows that begin with a captioner that is not trained."""
+def known(study: Study) -> list[Task]:
+    """The tasks of a study but those that are not known yet: of points that are not chosen, and of rows that begin with a
+    captioner that is not trained."""
     tasks = study.searching()
     if all(task.done() for task in tasks):
         tasks = [*tasks, *study.plain()]
         if all(task.done() for task in tasks):
             every = (task for each in study.measured.values() for task in each)
             tasks += [task for task in every if task.folder not in {known.folder for known in tasks}]
+    return tasks
+
+
+def of_no_other(study: Study) -> list[Task]:
+    """The same without trainings whose weights another row begins with, which are needed where that row is trained."""
+    sources = {row.captioner_of for row in study.file.rows.values() if row.captioner_of}
+    return [task for task in known(study) if not any(task.name.startswith(f"{name} (") for name in sources)]
+
+
+def listed(study: Study) -> str:
+    """The trainings of a study that are known, and which are done, a line each."""
+    tasks = known(study)
     lines = [f"{'done ' if task.done() else 'to do'}  {task.name}" for task in tasks]
     return "\n".join([*lines, f"{sum(task.done() for task in tasks)} of {len(tasks)} are done", ""])
 

@@ -35,7 +35,7 @@ NO_PART_OF_REWARDS = ("method", "captioner", "data", "objective", "evaluation", 
 POINTS = "points"
 """Folder of the trainings; its name is that of frontiers since their first version."""
 
-ASKED_FILE, TRAINED_FILE, SECONDS_FILE = "asked.json", "trained.json", "seconds.json"
+ASKED_FILE, TRAINED_FILE, SECONDS_FILE, LOG_FILE = "asked.json", "trained.json", "seconds.json", "metrics.jsonl"
 
 
 @dataclass(frozen=True)
@@ -122,7 +122,7 @@ class Task:
     @cached_property
     def history(self) -> list[dict[str, Any]]:
         """The lines of the training's log."""
-        text = (self.folder / "metrics.jsonl").read_text(encoding="utf-8")
+        text = (self.folder / LOG_FILE).read_text(encoding="utf-8")
         return [json.loads(line) for line in text.splitlines()]
 
     @property
@@ -308,11 +308,23 @@ def carry_out(folder: Path, asked_file: Path) -> None:
     if asked["times"]:
         write_json(folder / SECONDS_FILE, {"seconds": trainings.seconds_per_step(recipe)})
         return
-    if asked["trains"] and not (folder / TRAINED_FILE).exists():
+    if asked["trains"] and not _trained(folder):
         write_json(folder / TRAINED_FILE, trainings.train(recipe, folder))
     for place, options in asked["measures"].items():
         if not (folder / place / DONE_FILE).exists():
             _measure(asked, folder, folder / place, options)
+
+
+def _trained(folder: Path) -> bool:
+    """Whether the training is done and its weights are there; what was kept without them is removed, and trained once more."""
+    if not (folder / TRAINED_FILE).exists():
+        return False
+    last = read_json(folder / TRAINED_FILE)["last"]
+    if (folder / f"checkpoint-{last}").is_dir():
+        return True
+    for name in (TRAINED_FILE, LOG_FILE):
+        (folder / name).unlink()
+    return False
 
 
 def _measure(asked: Mapping[str, Any], folder: Path, place: Path, options: Mapping[str, Any]) -> None:

@@ -1,0 +1,141 @@
+"""What the trainings of a study came to, without their weights, in one archive: a study continues from it on another machine."""
+
+from __future__ import annotations
+
+import io
+import json
+import lzma
+import os
+import tarfile
+from collections.abc import Iterable, Iterator
+from pathlib import Path, PurePosixPath
+
+from tellapart.errors import UsageError, reason_of
+from tellapart.evaluation.results import METRICS_FILE, PER_IMAGE_FILE
+from tellapart.files import beside, read_json
+from tellapart.sweep.records import DONE_FILE
+from tellapart.sweep.tasks import LOG_FILE, POINTS, SECONDS_FILE, TRAINED_FILE, Task, distinct
+
+COLUMNS = ("id", "caption", "exact_recall@1", "truthful")
+"""What is kept of each image: the columns that pages read."""
+
+LONGEST = 1 << 26
+"""Bytes of a member: an archive may come from anybody."""
+
+
+def keep(tasks: Iterable[Task], archive: Path) -> int:
+    """Write what is done of trainings and measurements; the same results give the same bytes.
+
+    Weights are left out, and so is most of the log of what was only searched. Each training's folder is named by what decides
+    it, so that results of other recipes, data or revisions of a method are never taken for its own.
+
+    Args:
+        tasks: of the study.
+        archive: is replaced where its content differs.
+
+    Returns:
+        The number of trainings and start models in it.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    members, folders = dict[str, bytes](), set[str]()
+    for task in distinct(tasks):
+        found = dict(_of_task(task))
+        members |= {f"{task.folder.name}/{name}": content for name, content in found.items()}
+        folders |= {task.folder.name} if found else set()
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as tar:
+        for name in sorted(members):
+            told = tarfile.TarInfo(name)
+            told.size = len(members[name])
+            tar.addfile(told, io.BytesIO(members[name]))
+    whole = lzma.compress(packed.getvalue(), preset=9)
+    if members and not (archive.is_file() and archive.read_bytes() == whole):
+        with beside(archive) as temporary:
+            temporary.write_bytes(whole)
+    return len(folders)
+
+
+def restore(archive: Path, root: Path) -> None:
+    """Put what ``keep`` wrote below the folder of all trainings; what is there stays.
+
+    Args:
+        archive: may be missing.
+        root: the study's ``--output_dir``.
+
+    Raises:
+        UsageError: the archive is damaged.
+    """
+    if not archive.is_file():
+        return
+    try:
+        members = dict(_members(archive))
+    except (OSError, EOFError, ValueError, lzma.LZMAError, tarfile.TarError) as error:
+        raise UsageError(f"{archive} cannot be read ({reason_of(error)}): restore or delete it.") from error
+    says_done = (TRAINED_FILE, DONE_FILE, SECONDS_FILE)
+    there = {name for name in members if PurePosixPath(name).name in says_done and (root / POINTS / name).exists()}
+    for name in sorted(members, key=lambda name: (PurePosixPath(name).name in says_done, name)):  # these come last
+        if not any(_told_by(name, done) for done in there):
+            with beside(root / POINTS / name) as temporary:
+                temporary.write_bytes(members[name])
+
+
+def _told_by(name: str, done: str) -> bool:
+    """Whether a file belongs to the training or measurement of which another file says that it is done."""
+    folder, marker = PurePosixPath(done).parent, PurePosixPath(done).name
+    if marker == TRAINED_FILE:
+        return name in (done, str(folder / LOG_FILE))
+    return name == done if marker == SECONDS_FILE else PurePosixPath(name).is_relative_to(folder)
+
+
+def _members(archive: Path) -> Iterator[tuple[str, bytes]]:
+    with tarfile.open(archive, mode="r:xz") as tar:
+        for told in tar:
+            inside = not (told.name.startswith("/") or ".." in PurePosixPath(told.name).parts)
+            if not (told.isfile() and inside and told.size <= LONGEST):
+                raise ValueError(f"{told.name!r} is not a file of a training")
+            file = tar.extractfile(told)
+            assert file is not None
+            yield told.name, file.read()
+
+
+def _of_task(task: Task) -> Iterator[tuple[str, bytes]]:
+    """Name within the task's folder -> content, of what is done."""
+    if task.trains and (task.folder / TRAINED_FILE).is_file():
+        yield TRAINED_FILE, (task.folder / TRAINED_FILE).read_bytes()
+        yield LOG_FILE, _log(task)
+    for place in task.measures:
+        if (task.folder / place / DONE_FILE).is_file():
+            yield from _measured(task.folder, place)
+    if (task.folder / SECONDS_FILE).is_file():
+        yield SECONDS_FILE, (task.folder / SECONDS_FILE).read_bytes()
+
+
+def _log(task: Task) -> bytes:
+    """All of a measured training; of one that was only searched the evaluations, and a line with the seconds of all steps."""
+    if task.measures:
+        return (task.folder / LOG_FILE).read_bytes()
+    evaluated = [line for line in task.history if any(key.startswith("eval_") for key in line)]
+    kept = [{k: v for k, v in line.items() if k == "step" or k.startswith("eval_")} for line in evaluated]
+    last = {"step": task.steps_of["last"], "seconds/all": round(3600 * task.hours, 3)}
+    return "".join(f"{json.dumps(line)}\n" for line in [*kept, last]).encode()
+
+
+def _measured(folder: Path, place: str) -> Iterator[tuple[str, bytes]]:
+    yield f"{place}/{DONE_FILE}", (folder / place / DONE_FILE).read_bytes()
+    for evaluation in sorted({each["folder"] for each in read_json(folder / place / DONE_FILE).values()}):
+        within = f"{place}/{evaluation}"
+        yield f"{within}/{METRICS_FILE}", (folder / within / METRICS_FILE).read_bytes()
+        yield f"{within}/{PER_IMAGE_FILE}", _columns(folder / within / PER_IMAGE_FILE)
+
+
+def _columns(file: Path) -> bytes:
+    import pyarrow.parquet
+
+    with pyarrow.parquet.ParquetFile(os.fspath(file)) as opened:
+        table = opened.read(columns=[name for name in COLUMNS if name in opened.schema_arrow.names])
+    written = io.BytesIO()
+    # the archive's own compression finds what evaluations share
+    pyarrow.parquet.write_table(table, written, compression="none", use_dictionary=False, write_statistics=False)
+    return written.getvalue()
