@@ -138,6 +138,17 @@ def test_weights_of_another_model_change_nothing(tmp_path):
         assert same(state(captioner), before)
 
 
+def test_weights_are_read_into_the_model_as_it_is_not_as_its_folder_now_says(tmp_path):
+    """With a quintillion layers in it, reading never ended."""
+    captioner = tiny_ved(tmp_path / "saved")
+    before = state(captioner)
+    config = json.loads((tmp_path / "saved" / "config.json").read_text())
+    config["decoder"]["n_layer"] = 10**18
+    (tmp_path / "saved" / "config.json").write_text(json.dumps(config))
+    captioner.load_weights(tmp_path / "saved")
+    assert same(state(captioner), before)
+
+
 def refused(path, **options):
     with pytest.raises(UsageError) as caught:
         HuggingFaceCaptioner.from_pretrained(path, **options)

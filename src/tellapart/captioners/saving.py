@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import deepcopy
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -131,9 +132,12 @@ def _copy(own: dict[str, Any], saved: dict[str, Any]) -> None:
 
 
 def _read_model(captioner: HuggingFaceCaptioner, folder: Path) -> None:
-    # Through from_pretrained, which knows about shards, tied weights and names that differ on disk.
+    # Through from_pretrained, which knows about shards, tied weights and names that differ on disk. A configuration that was
+    # changed since could ask for a model that no memory holds.
     model = captioner.family.model
-    saved, report = type(model).from_pretrained(str(folder), dtype=model.dtype, output_loading_info=True)
+    saved, report = type(model).from_pretrained(
+        str(folder), config=deepcopy(model.config), dtype=model.dtype, output_loading_info=True
+    )
     for problem in ("missing_keys", "unexpected_keys", "mismatched_keys"):
         if report[problem]:
             raise KeyError(f"{problem.replace('_', ' ')}: {sorted(map(str, report[problem]))[0]}")

@@ -1,0 +1,35 @@
+"""The results that are kept of a study are those of its page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sweep.study_fakes import ROOT, STUDIES, loaded_once, module
+from tellapart.sweep.kept import restore
+from tellapart.sweep.run_study import known
+from tellapart.sweep.study import Study
+from tellapart.sweep.study_file import read_study
+from tellapart.sweep.study_page import test_table as table_of  # under this name pytest would take it for a test
+
+__all__ = ["loaded_once"]
+
+KEPT = sorted((STUDIES / "kept").glob("*.tar.xz"))
+
+
+@pytest.mark.parametrize("archive", KEPT, ids=lambda path: path.name.partition(".")[0])
+def test_the_tables_of_a_page_are_those_of_what_is_kept(archive: Path, tmp_path: Path):
+    name = archive.name.partition(".")[0]
+    file = read_study(STUDIES / f"{name}.yaml")
+    prepare = getattr(module(name), "prepare", None)
+    study = Study(file if prepare is None else prepare(file, "full", False), tmp_path, common={"data.size": "full"})
+    restore(archive, tmp_path)
+    if not all(task.done() for task in known(study)):
+        pytest.skip(f"study {name} was stopped: its page shows what was measured before")
+    page = (ROOT / "docs" / "results" / file.page).read_text(encoding="utf-8")
+    tables = [(decoding, columns) for decoding in file.decodings for columns in file.tables.values()]
+    for decoding, columns in [*tables, *([(file.decodings[0], file.sets)] if file.sets else [])]:
+        rows = table_of(study, decoding, columns, {}).splitlines()[2:]
+        assert rows
+        assert not [row for row in rows if row not in page]
