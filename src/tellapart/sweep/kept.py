@@ -73,20 +73,20 @@ def restore(archive: Path, root: Path) -> None:
         members = dict(_members(archive))
     except (OSError, EOFError, ValueError, lzma.LZMAError, tarfile.TarError) as error:
         raise UsageError(f"{archive} cannot be read ({reason_of(error)}): restore or delete it.") from error
-    says_done = (TRAINED_FILE, DONE_FILE, SECONDS_FILE)
-    there = {name for name in members if PurePosixPath(name).name in says_done and (root / POINTS / name).exists()}
-    for name in sorted(members, key=lambda name: (PurePosixPath(name).name in says_done, name)):  # these come last
-        if not any(_told_by(name, done) for done in there):
+    markers = {name: _marker(name) for name in members}
+    there = {marker for marker in set(markers.values()) if (root / POINTS / marker).exists()}
+    for name in sorted(members, key=lambda name: (name == markers[name], name)):  # markers come last
+        if markers[name] not in there:
             with beside(root / POINTS / name) as temporary:
                 temporary.write_bytes(members[name])
 
 
-def _told_by(name: str, done: str) -> bool:
-    """Whether a file belongs to the training or measurement of which another file says that it is done."""
-    folder, marker = PurePosixPath(done).parent, PurePosixPath(done).name
-    if marker == TRAINED_FILE:
-        return name in (done, str(folder / LOG_FILE))
-    return name == done if marker == SECONDS_FILE else PurePosixPath(name).is_relative_to(folder)
+def _marker(name: str) -> str:
+    """The file which says that what another belongs to, a training or a measurement of it, is done."""
+    folder, _, rest = name.partition("/")
+    if rest in (TRAINED_FILE, LOG_FILE):
+        return f"{folder}/{TRAINED_FILE}"
+    return name if rest == SECONDS_FILE else "/".join([folder, *rest.split("/")[:2], DONE_FILE])
 
 
 def _members(archive: Path) -> Iterator[tuple[str, bytes]]:
