@@ -22,12 +22,19 @@ def begin(room: Room) -> Attack:
         at = chance.randint(1, usual.events)
         folder = ground.place.folder / chance.choice(("out", "out", "cache"))
         ground.clear(target)
-        outcome = ground.struck(target.run, at, lambda: shutil.rmtree(folder, ignore_errors=True)).wait(LONGEST)
+        whole = room.scratch / "whole"
+        whole.unlink(missing_ok=True)
+
+        def remove() -> None:
+            if ground.complete(target):  # a command that only gives back its lock has done what it was asked
+                whole.touch()
+            shutil.rmtree(folder, ignore_errors=True)
+
+        outcome = ground.struck(target.run, at, remove).wait(LONGEST)
         faults = faults_of(outcome, target.codes)
-        within = {
-            name: digest for name, digest in usual.content.items() if name.startswith("out/") and not name.endswith("/")
-        }
-        if outcome.code == DONE and (missing := [name for name in within if not (ground.place.folder / name).exists()]):
+        expected = [name for name in usual.content if name.startswith("out/") and not name.endswith("/")]
+        missing = [name for name in expected if not (ground.place.folder / name).exists()]
+        if outcome.code == DONE and missing and not whole.exists():
             faults.append(f"exit code 0, and {', '.join(missing[:3])} is not there")
         return f"{target.name}: {folder.name} removed at event {at} of {usual.events}", faults
 
