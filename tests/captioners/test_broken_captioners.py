@@ -12,7 +12,7 @@ from tellapart.captioners.huggingface import HuggingFaceCaptioner
 from tellapart.errors import UsageError
 from tellapart.listeners.loading import complete
 from tellapart.model_size import estimate, require_possible
-from tiny_models import tiny_blip, tiny_ved
+from tiny_models import batch_of, tiny_blip, tiny_ved
 
 
 def changed(path, **values):
@@ -85,3 +85,20 @@ def test_the_estimate_is_about_right(tmp_path):
     for config, known in ((gpt2, 124e6), (vit, 304e6), (qwen, 72e9), ({"a": vit, "b": {"c": gpt2}}, 428e6)):
         assert known / 2 < estimate(config) < 2 * known
     require_possible(str(tmp_path))  # without a configuration: its loader tells
+
+
+def test_human_captions_in_ids_that_the_model_does_not_know_are_refused(monkeypatch):
+    """A tokenizer's vocabulary may be whole and another part of it still add ids; they ended in an IndexError."""
+    captioner = tiny_ved()
+    known, whole = captioner.family.vocab_size, captioner.text.tokenizer
+
+    def beyond(texts, **options):
+        found = whole(texts, **options)
+        found["input_ids"][-1].append(known)
+        return found
+
+    monkeypatch.setattr(captioner.text, "tokenizer", beyond)
+    with pytest.raises(
+        UsageError, match=f"the tokenizer of the captioner gives the id {known}, but the model knows ids"
+    ):
+        captioner.tokenize(batch_of(captioner, 2), ["a dog", "a cat"], torch.arange(2))

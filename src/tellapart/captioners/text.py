@@ -12,6 +12,7 @@ from torch import Tensor
 from tellapart.captioners.families.base import Family
 from tellapart.errors import UsageError
 from tellapart.ops import first_eos_mask
+from tellapart.processors import require_known
 from tellapart.types import Batch, Rollout
 
 logger = logging.getLogger(__name__)
@@ -35,6 +36,7 @@ class CaptionText:
     def __init__(self, tokenizer: Any, family: Family, max_caption_tokens: int) -> None:
         self.tokenizer, self.max_caption_tokens, self.cut = tokenizer, max_caption_tokens, 0
         self.eos, self.pad, self.lead = list(family.eos), family.pad, family.caption_lead
+        self._known = family.vocab_size
         # A tokenizer whose vocabulary file is missing loads all the same for some families, and calls every word unknown.
         if len(tokenizer) <= len(tokenizer.all_special_ids):
             raise UsageError(
@@ -81,7 +83,9 @@ class CaptionText:
         if not texts:
             return []
         led = [self.lead + text for text in texts]
-        return self.tokenizer(led, add_special_tokens=False, verbose=False)["input_ids"]
+        ids = self.tokenizer(led, add_special_tokens=False, verbose=False)["input_ids"]
+        require_known(ids, self._known, "the captioner")
+        return ids
 
     def _count(self, cut: int) -> None:
         if cut and not self.cut:
