@@ -85,6 +85,15 @@ def test_one_table_of_what_all_stages_can_tell(built):
     assert resolve("world/sighted", size="small") == built["world/verifier"]
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["world/lstm", "world/updown"])
+def test_captioners_over_features_are_probed_by_them(built, name):
+    """The page of a study that begins with one ended with an error after all trainings."""
+    found = probe_all("small", stages=[name])["stages"][name]
+    assert {"place", "relation", "order"} < set(found["probe"])
+    assert {"truthful", "place", "doubled"} < set(found["details"]["sampled"])
+
+
 def test_gates_of_the_start_captioner():
     good = {"greedy": {"truthful": 95.0, "doubled": 0.9}, "sampled": {"place": 90.0}}
     assert failed_gates(good) == []

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
 
 from tellapart.captioners.fresh import fresh_captioner
 from tellapart.captioners.vision import VisionFeatures
@@ -76,6 +80,24 @@ def stored_features(
 def feature_collate(name: str, features: FeatureStore) -> Collate:
     """What makes batches for the captioner called ``name``."""
     return Collate({}, features={name: FeatureInputs(features)})
+
+
+def collate_pictures(name: str, backbone: Path, pool: Pool) -> Collate:
+    """The same for pictures whose features are not stored: they are computed for each batch.
+
+    Args:
+        name: of the captioner.
+        backbone: folder of ``world/backbone``.
+        pool: ``mean`` or ``grid``.
+    """
+    vision = VisionFeatures.from_pretrained(backbone, pool=pool)
+
+    def read(images: list[Any]) -> dict[str, Tensor]:
+        features = vision(vision.process(images))
+        mask = {"mask": torch.ones(features.shape[:2], dtype=torch.bool)} if features.ndim == 3 else {}
+        return {"features": features, **mask}
+
+    return Collate({name: read})
 
 
 def build_lstm(task: Task) -> History:

@@ -14,6 +14,7 @@ from tellapart.types import Decoding
 from tellapart.world import load_scenes, load_world
 from tellapart.world.backbone import ACCURACY, pixels
 from tellapart.world.faults import faults
+from tellapart.world.lstm import KINDS, POOLS, collate_pictures
 from tellapart.world.measures import world_measures
 from tellapart.world.probe import PROBE, accuracies, by_captioner
 from tellapart.world.schedule import one_thread
@@ -69,19 +70,23 @@ def probe_all(size: str = "full", *, stages: Sequence[str] = STAGES) -> dict[str
     return {"size": size, "stages": {name: _probed(name, size) for name in stages}}
 
 
-def probe_captioner(captioner: HuggingFaceCaptioner, *, size: str = "full") -> dict[str, Any]:
+def probe_captioner(
+    captioner: HuggingFaceCaptioner, *, size: str = "full", collate: Collate | None = None
+) -> dict[str, Any]:
     """Accuracy of a captioner's likelihoods, and faults of its captions for val, in percent.
 
     Args:
         captioner: to be measured.
         size: of the world.
+        collate: what it reads of images; none: what its own processor makes of them.
 
     Returns:
         ``accuracy``: see ``accuracies``. ``greedy`` and ``sampled``: ``truthful``, ``grammatical``,
         ``detail`` and ``exact_recall@1`` of such captions, and their ``faults``.
     """
-    accuracy = accuracies(by_captioner(captioner), size=size, every=EVERY)
-    return {"accuracy": accuracy} | {name: _written(captioner, drawn, size) for name, drawn in DRAWN.items()}
+    accuracy = accuracies(by_captioner(captioner, collate=collate), size=size, every=EVERY)
+    read = Collate({captioner.name: pixels}) if collate is None else collate
+    return {"accuracy": accuracy} | {name: _written(captioner, read, drawn, size) for name, drawn in DRAWN.items()}
 
 
 def failed_gates(probe: dict[str, Any]) -> list[str]:
@@ -98,26 +103,30 @@ def failed_gates(probe: dict[str, Any]) -> list[str]:
 
 def _probed(name: str, size: str) -> dict[str, Any]:
     folder = resolve(name, size=size)
-    accuracy, details = _read(folder, size)
+    accuracy, details = _read(ALIASES.get(name, name), folder, size)
     about = read_json(folder / "stage.json")
     found = {"folder": str(folder), "cpu_seconds": about["cpu_seconds"], "probe": accuracy, "details": details}
     return found | ({"same_as": ALIASES[name]} if name in ALIASES else {})
 
 
-def _read(folder: Path, size: str) -> tuple[dict[str, float], dict[str, Any]]:
+def _read(stage: str, folder: Path, size: str) -> tuple[dict[str, float], dict[str, Any]]:
     """The accuracy that was kept in a folder, and all other figures; a captioner's are measured once."""
     if (folder / ACCURACY).is_file():
         return read_object(folder / ACCURACY), {}
     if not (folder / PROBE).is_file():
+        captioner = HuggingFaceCaptioner.from_pretrained(folder)
+        collate = None
+        if stage in KINDS:
+            collate = collate_pictures(captioner.name, resolve("world/backbone", size=size), POOLS[KINDS[stage]])
         with one_thread():
-            write_json(folder / PROBE, probe_captioner(HuggingFaceCaptioner.from_pretrained(folder), size=size))
+            write_json(folder / PROBE, probe_captioner(captioner, size=size, collate=collate))
     found = read_object(folder / PROBE)
     return found.pop("accuracy"), found
 
 
-def _written(captioner: HuggingFaceCaptioner, decoding: Decoding, size: str) -> dict[str, float]:
+def _written(captioner: HuggingFaceCaptioner, collate: Collate, decoding: Decoding, size: str) -> dict[str, float]:
     dataset, scenes = load_world("val", size=size), load_scenes("val", size=size)
-    evaluation = Evaluation(dataset, Collate({captioner.name: pixels}), decoding=decoding, batch_size=128)
+    evaluation = Evaluation(dataset, collate, decoding=decoding, batch_size=128)
     captions, _ = evaluation.draw(captioner)
     corpus = world_measures(captions, scenes).corpus
     kept = ("truthful", "grammatical", "detail", "exact_recall@1")
