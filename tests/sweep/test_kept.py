@@ -81,6 +81,17 @@ def test_what_is_there_stays(study, tmp_path):
     assert task.measured()["last"].metrics == {"CIDEr": 7.0}
 
 
+def test_a_part_of_a_study_adds_to_what_is_kept_and_a_finished_one_replaces_it(study, tmp_path):
+    archive = tmp_path / "kept.tar.xz"
+    keep(known(study), archive)
+    before = archive.read_bytes()
+    assert keep(study.searching(), archive) == 7
+    assert archive.read_bytes() == before, "not even a log is shorter"
+    assert keep(Study(study.file.seeded([0]), study.sweep.root).measured["b"], archive) == 7
+    assert archive.read_bytes() == before
+    assert keep(study.searching(), archive, whole=True) == 2
+
+
 def test_what_half_a_study_came_to_is_kept_when_it_is_stopped(study, tmp_path, monkeypatch, capsys):
     def stopped(self, *, workers):
         raise KeyboardInterrupt("stopped")

@@ -14,7 +14,7 @@ from tellapart.errors import UsageError, reason_of
 from tellapart.evaluation.results import METRICS_FILE, PER_IMAGE_FILE
 from tellapart.files import beside, read_json
 from tellapart.sweep.records import DONE_FILE
-from tellapart.sweep.tasks import LOG_FILE, POINTS, SECONDS_FILE, TRAINED_FILE, Task, distinct
+from tellapart.sweep.tasks import LOG_FILE, MEASURED, POINTS, SECONDS_FILE, TRAINED_FILE, Task, distinct
 
 COLUMNS = ("id", "caption", "exact_recall@1", "truthful")
 """What is kept of each image: the columns that pages read."""
@@ -23,38 +23,38 @@ LONGEST = 1 << 26
 """Bytes of a member: an archive may come from anybody."""
 
 
-def keep(tasks: Iterable[Task], archive: Path) -> int:
+def keep(tasks: Iterable[Task], archive: Path, *, whole: bool = False) -> int:
     """Write what is done of trainings and measurements; the same results give the same bytes.
 
     Weights are left out, and so is most of the log of what was only searched. Each training's folder is named by what decides
     it, so that results of other recipes, data or revisions of a method are never taken for its own.
 
     Args:
-        tasks: of the study.
+        tasks: of the study, or some of them.
         archive: is replaced where its content differs.
+        whole: the tasks are all of a finished study, so that what else the archive has is dropped.
 
     Returns:
         The number of trainings and start models in it.
 
     Raises:
         OSError: it cannot be written.
+        UsageError: it is there, and damaged.
     """
-    members, folders = dict[str, bytes](), set[str]()
+    members = {} if whole else _read(archive)
     for task in distinct(tasks):
-        found = dict(_of_task(task))
-        members |= {f"{task.folder.name}/{name}": content for name, content in found.items()}
-        folders |= {task.folder.name} if found else set()
+        members |= {f"{task.folder.name}/{name}": content for name, content in _of_task(task)}
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as tar:
         for name in sorted(members):
             told = tarfile.TarInfo(name)
             told.size = len(members[name])
             tar.addfile(told, io.BytesIO(members[name]))
-    whole = lzma.compress(packed.getvalue(), preset=9)
-    if members and not (archive.is_file() and archive.read_bytes() == whole):
+    written = lzma.compress(packed.getvalue(), preset=9)
+    if members and not (archive.is_file() and archive.read_bytes() == written):
         with beside(archive) as temporary:
-            temporary.write_bytes(whole)
-    return len(folders)
+            temporary.write_bytes(written)
+    return len({name.partition("/")[0] for name in members})
 
 
 def restore(archive: Path, root: Path) -> None:
@@ -67,12 +67,7 @@ def restore(archive: Path, root: Path) -> None:
     Raises:
         UsageError: the archive is damaged.
     """
-    if not archive.is_file():
-        return
-    try:
-        members = dict(_members(archive))
-    except (OSError, EOFError, ValueError, lzma.LZMAError, tarfile.TarError) as error:
-        raise UsageError(f"{archive} cannot be read ({reason_of(error)}): restore or delete it.") from error
+    members = _read(archive)
     markers = {name: _marker(name) for name in members}
     there = {marker for marker in set(markers.values()) if (root / POINTS / marker).exists()}
     for name in sorted(members, key=lambda name: (name == markers[name], name)):  # markers come last
@@ -87,6 +82,14 @@ def _marker(name: str) -> str:
     if rest in (TRAINED_FILE, LOG_FILE):
         return f"{folder}/{TRAINED_FILE}"
     return name if rest == SECONDS_FILE else "/".join([folder, *rest.split("/")[:2], DONE_FILE])
+
+
+def _read(archive: Path) -> dict[str, bytes]:
+    """Name -> content; nothing of an archive that is not there."""
+    try:
+        return dict(_members(archive)) if archive.is_file() else {}
+    except (OSError, EOFError, ValueError, lzma.LZMAError, tarfile.TarError) as error:
+        raise UsageError(f"{archive} cannot be read ({reason_of(error)}): restore or delete it.") from error
 
 
 def _members(archive: Path) -> Iterator[tuple[str, bytes]]:
@@ -114,7 +117,7 @@ def _of_task(task: Task) -> Iterator[tuple[str, bytes]]:
 
 def _log(task: Task) -> bytes:
     """All of a measured training; of one that was only searched the evaluations, and a line with the seconds of all steps."""
-    if task.measures:
+    if (task.folder / MEASURED).is_dir():
         return (task.folder / LOG_FILE).read_bytes()
     evaluated = [line for line in task.history if any(key.startswith("eval_") for key in line)]
     kept = [{k: v for k, v in line.items() if k == "step" or k.startswith("eval_")} for line in evaluated]

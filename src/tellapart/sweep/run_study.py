@@ -61,7 +61,8 @@ def run(
             study.run(workers=options.workers)
         finally:
             if options.kept:
-                keep(of_no_other(study), options.kept)
+                all_of_it = not (options.rows or options.seeds) and all(task.done() for task in known(study))
+                keep(of_no_other(study), options.kept, whole=all_of_it)
         whole = not options.rows  # claims and sections read rows that may be left out
         page = write or (lambda done, docs: _page(done, docs, claims if whole else None, sections if whole else None))
         sys.stdout.write(f"{page(study, options.docs)}\n")

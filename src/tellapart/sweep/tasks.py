@@ -35,6 +35,9 @@ NO_PART_OF_REWARDS = ("method", "captioner", "data", "objective", "evaluation", 
 POINTS = "points"
 """Folder of the trainings; its name is that of frontiers since their first version."""
 
+MEASURED = "measured"
+"""Folder of a training's measurements."""
+
 ASKED_FILE, TRAINED_FILE, SECONDS_FILE, LOG_FILE = "asked.json", "trained.json", "seconds.json", "metrics.jsonl"
 
 
@@ -233,7 +236,7 @@ class Sweep:
         for options in measures:
             how = {**options, "split": options.get("split") or option(recipe, "evaluation.split") or "val"}
             key = resolved_key(recipe, how, *self._reranking(how), sections=("data",))
-            found[f"measured/{re.sub('[^a-z0-9]+', '-', how['split'].lower())}-{key}"] = how
+            found[f"{MEASURED}/{re.sub('[^a-z0-9]+', '-', how['split'].lower())}-{key}"] = how
         return found
 
     def _reranking(self, how: Mapping[str, Any]) -> list[Resolved]:
