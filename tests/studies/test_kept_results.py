@@ -12,6 +12,7 @@ from tellapart.sweep.run_study import known
 from tellapart.sweep.study import Study
 from tellapart.sweep.study_file import read_study
 from tellapart.sweep.study_page import test_table as table_of  # under this name pytest would take it for a test
+from tellapart.sweep.tasks import POINTS
 
 __all__ = ["loaded_once"]
 
@@ -25,6 +26,9 @@ def test_the_tables_of_a_page_are_those_of_what_is_kept(archive: Path, tmp_path:
     prepare = getattr(module(name), "prepare", None)
     study = Study(file if prepare is None else prepare(file, "full", False), tmp_path, common={"data.size": "full"})
     restore(archive, tmp_path)
+    restored = {folder.name for folder in (tmp_path / POINTS).iterdir()}
+    asked = {task.folder.name for task in known(study)}
+    assert restored <= asked, f"{archive} is of other recipes, in part: run the study, or delete what it has of them"
     if not all(task.done() for task in known(study)):
         pytest.skip(f"study {name} was stopped: its page shows what was measured before")
     page = (ROOT / "docs" / "results" / file.page).read_text(encoding="utf-8")

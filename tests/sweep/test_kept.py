@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import tarfile
+from dataclasses import replace
 
 import pytest
 
@@ -18,7 +19,7 @@ from tellapart.sweep.run_study import known, of_no_other, run
 from tellapart.sweep.study import Study
 from tellapart.sweep.study_file import read_study
 from tellapart.sweep.study_page import write_page
-from tellapart.sweep.tasks import ASKED_FILE, carry_out
+from tellapart.sweep.tasks import ASKED_FILE, Sweep, carry_out
 
 FILE = """
 title: A page
@@ -119,6 +120,40 @@ def test_weights_that_another_row_begins_with_are_trained_where_they_are_needed(
     study.file.rows["b"] = type(study.file.rows["b"])(recipe="world_ved_scst_clip", captioner_of="a")
     names = {task.name.partition(" (")[0] for task in of_no_other(Study(study.file, study.sweep.root))}
     assert names == {"xe", "b", "c"}
+
+
+def test_a_source_that_another_study_kept_without_weights_is_trained_before_the_row_that_begins_with_it(
+    study, monkeypatch
+):
+    """Studies share a folder of trainings, and an archive of one may hold the source of a row of another."""
+    study.file.rows["c"] = replace(study.file.rows["b"], captioner_of="a")
+    ran = []
+
+    def done(self, tasks, description, *, workers):
+        ran.append({task.name for task in tasks if not task.done()})
+        for task in (task for task in tasks if not task.done() and description == "seeds on test"):
+            (task.folder / "checkpoint-10" / "captioner").mkdir(parents=True)
+            note_training(task, {10: {"listener_R@1": 9.0}}, selected=10)
+            for place in task.measures:
+                note_measured(task, place, {"selected": {"CIDEr": 1.0}, "last": {"CIDEr": 1.0}})
+        return []
+
+    monkeypatch.setattr(Sweep, "run", done)
+    Study(study.file, study.sweep.root).run()
+    rate = study.chosen("a").overrides["training.learning_rate"]
+    assert ran[:2] == [set(), {f"a (learning_rate {rate:g}, seed {seed})" for seed in (0, 1)}]
+    assert {name.partition(" (")[0] for name in ran[2]} == {"c"}
+    Study(study.file, study.sweep.root).run()
+    assert ran[3:5] == [set(), set()], "its weights are there now"
+
+
+@pytest.mark.parametrize(("kept", "says"), [("folder", "cannot be read"), ("file/x", "File exists: .*file")])
+def test_a_place_that_takes_no_archive_is_told_before_anything_is_trained(study, tmp_path, kept, says, monkeypatch):
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "file").touch()
+    monkeypatch.setattr(Study, "run", lambda self, **options: pytest.fail("trained"))
+    with pytest.raises(SystemExit, match=f"error: .*{says}"):
+        run(tmp_path / "p.yaml", argv=["--output_dir", str(tmp_path / "runs"), "--kept", str(tmp_path / kept)])
 
 
 def test_what_was_kept_without_weights_is_trained_once_more_where_it_is_to_be_measured(tmp_path, monkeypatch):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import lzma
-import os
 import tarfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path, PurePosixPath
@@ -39,7 +38,7 @@ def keep(tasks: Iterable[Task], archive: Path, *, whole: bool = False) -> int:
 
     Raises:
         OSError: it cannot be written.
-        UsageError: it is there, and damaged.
+        UsageError: it is a folder, or damaged.
     """
     members = {} if whole else _read(archive)
     for task in distinct(tasks):
@@ -61,11 +60,11 @@ def restore(archive: Path, root: Path) -> None:
     """Put what ``keep`` wrote below the folder of all trainings; what is there stays.
 
     Args:
-        archive: may be missing.
+        archive: need not exist.
         root: the study's ``--output_dir``.
 
     Raises:
-        UsageError: the archive is damaged.
+        UsageError: the archive is a folder, or damaged.
     """
     members = _read(archive)
     markers = {name: _marker(name) for name in members}
@@ -87,7 +86,7 @@ def _marker(name: str) -> str:
 def _read(archive: Path) -> dict[str, bytes]:
     """Name -> content; nothing of an archive that is not there."""
     try:
-        return dict(_members(archive)) if archive.is_file() else {}
+        return dict(_members(archive)) if archive.exists() else {}
     except (OSError, EOFError, ValueError, lzma.LZMAError, tarfile.TarError) as error:
         raise UsageError(f"{archive} cannot be read ({reason_of(error)}): restore or delete it.") from error
 
@@ -136,7 +135,7 @@ def _measured(folder: Path, place: str) -> Iterator[tuple[str, bytes]]:
 def _columns(file: Path) -> bytes:
     import pyarrow.parquet
 
-    with pyarrow.parquet.ParquetFile(os.fspath(file)) as opened:
+    with pyarrow.parquet.ParquetFile(file) as opened:
         table = opened.read(columns=[name for name in COLUMNS if name in opened.schema_arrow.names])
     written = io.BytesIO()
     # the archive's own compression finds what evaluations share

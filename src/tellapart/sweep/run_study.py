@@ -53,6 +53,7 @@ def run(
     try:
         study = _study(file, options, derive, prepare, kind)
         if options.kept:
+            options.kept.parent.mkdir(parents=True, exist_ok=True)  # fails now, not after hours of training
             restore(options.kept, options.output_dir)
         if options.dry_run:
             sys.stdout.write(listed(study))
@@ -66,7 +67,7 @@ def run(
         whole = not options.rows  # claims and sections read rows that may be left out
         page = write or (lambda done, docs: _page(done, docs, claims if whole else None, sections if whole else None))
         sys.stdout.write(f"{page(study, options.docs)}\n")
-    except UsageError as error:
+    except (UsageError, OSError) as error:
         sys.exit(printable(without_secrets(f"error: {brief(str(error))}")))
     except KeyboardInterrupt as stopped:
         sys.stderr.write(f"{stopped or 'interrupted'}\n")
@@ -89,8 +90,8 @@ def _options(file: Path, argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--kept",
         type=Path,
-        help="archive of results without weights, such as studies/kept/sle.tar.xz: what it has is not trained again, and it is "
-        "written at the end, also of a study that is stopped",
+        help="archive of results without weights, such as studies/kept/sle.tar.xz: its trainings are not repeated; it is updated "
+        "when the study ends or is stopped",
     )
     parser.add_argument("--dry_run", action="store_true", help="list what is done and what is not, and train nothing")
     return parser.parse_args(argv)
@@ -136,8 +137,8 @@ def known(study: Study) -> list[Task]:
 
 def of_no_other(study: Study) -> list[Task]:
     """The same without trainings whose weights another row begins with, which are needed where that row is trained."""
-    sources = {row.captioner_of for row in study.file.rows.values() if row.captioner_of}
-    return [task for task in known(study) if not any(task.name.startswith(f"{name} (") for name in sources)]
+    sources = tuple(f"{name} (" for name in study.file.sources)
+    return [task for task in known(study) if not task.name.startswith(sources)]
 
 
 def listed(study: Study) -> str:

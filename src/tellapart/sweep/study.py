@@ -159,7 +159,10 @@ class Study:
             UsageError: a training failed, or a listener fails its probe; finished trainings are kept.
         """
         require(self.sweep.run(self.searching(), "searching on val", workers=workers))
-        require(self.sweep.run(self.plain(), "seeds on test", workers=workers))
+        plain = self.plain()
+        for task in [task for name in self.file.sources for task in self.seeded(name, self.chosen(name))]:
+            task.require_weights()
+        require(self.sweep.run(plain, "seeds on test", workers=workers))
         every = [task for tasks in self.measured.values() for task in tasks]
         if any(not task.done() for task in every):
             require(self.sweep.run(every, "seeds of what begins with a row's captioner", workers=workers))

@@ -104,6 +104,11 @@ class StudyFile:
         """``greedy`` and ``beam 5``, in the order of ``measures``."""
         return ["greedy" if how["num_beams"] == 1 else f"beam {how['num_beams']}" for how in self.measures]
 
+    @property
+    def sources(self) -> list[str]:
+        """The rows whose trained captioners other rows begin with."""
+        return sorted({row.captioner_of for row in self.rows.values()} - {""})
+
     def heading(self, key: str) -> str:
         """A metric as the tables call it; one that is in none of them by its label."""
         return next((columns[key][0] for columns in self.tables.values() if key in columns), describe(key).label)

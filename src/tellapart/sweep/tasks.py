@@ -94,6 +94,12 @@ class Task:
         """Whether all of it is."""
         return self.job.done()
 
+    def require_weights(self) -> None:
+        """Have a training that was kept without its weights count as not done."""
+        if not _trained(self.folder):
+            for marker in self.job.markers:
+                (self.folder / marker).unlink(missing_ok=True)
+
     def write(self) -> None:
         """Put down what the process is to do."""
         asked = {name: getattr(self, name) for name in ("name", "recipe", "trains", "measures", "times")}
@@ -319,7 +325,7 @@ def carry_out(folder: Path, asked_file: Path) -> None:
 
 
 def _trained(folder: Path) -> bool:
-    """Whether the training is done and its weights are there; what was kept without them is removed, and trained once more."""
+    """Whether the training is done and its weights are there; the record of one that was kept without them is removed."""
     if not (folder / TRAINED_FILE).exists():
         return False
     last = read_json(folder / TRAINED_FILE)["last"]
