@@ -68,5 +68,5 @@ def test_a_start_that_is_no_name(tmp_path, captioner):
 
 def test_a_recipe_that_is_none(tmp_path):
     (tmp_path / "run.json").write_text('{"recipe": [1]}')
-    with pytest.raises(UsageError, match="a part of its recipe is no mapping"):
+    with pytest.raises(UsageError, match="a part of its recipe is not a mapping"):
         recorded_recipe(tmp_path)

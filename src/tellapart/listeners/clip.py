@@ -15,13 +15,7 @@ from tellapart.errors import UsageError, preparing, reading_images, reason_of
 from tellapart.files import cache_dir, fresh_folder, read_json, write_json
 from tellapart.frames import Opener, frames_wanted, seen_as
 from tellapart.listeners.cache import EmbeddingStore, EmbeddingTable, NamedPicture
-from tellapart.listeners.loading import (
-    backbone,
-    called,
-    load_dual_encoder,
-    model_digest,
-    vocabulary_of,
-)
+from tellapart.listeners.loading import backbone, called, load_dual_encoder, model_digest, vocabulary_of
 from tellapart.listeners.texts import TEXT_FAMILIES
 from tellapart.ops import describe_weights
 from tellapart.processors import require_known

@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tellapart.files import cache_dir, checkpoints
+from tellapart.files import checkpoints
 from tellapart.recipe.flags import flat_rewards, full_name
 from tellapart.recipe.options import plain
 from tellapart.recipe.schema import GIVEN, REWARD, Schema
@@ -195,12 +195,12 @@ def content_of(name: str, size: str) -> str:
         from tellapart.world.video import spec as moving
 
         return f"world/video {moving.version()} {size}"
-    if stage := world_stage(name):
-        from tellapart.world.stages import stage_folder
+    from tellapart.world.stages import features_root, stage_folder
 
+    if stage := world_stage(name):
         return stage_folder(stage[0], size, stage[1]).name
     path = Path(name).expanduser()
-    if path.parent == cache_dir() / "world" / "features":
+    if path.parent == features_root():
         return f"features {path.name}"  # as for stages: what made them, not what this machine's kernels made of it
     return _digest_as_of(path, _state(path)) if path.exists() else name
 

@@ -41,7 +41,7 @@ def recorded_recipe(run: Path) -> dict[str, Any]:
     recipe = read_object(run / RECORD).get("recipe") or {}
     parts = [recipe.get(name) for name in _SECTIONS if name in recipe] if isinstance(recipe, dict) else [recipe]
     if not all(isinstance(part, dict) or part is None for part in parts):
-        raise _changed(run, "a part of its recipe is no mapping")
+        raise _changed(run, "a part of its recipe is not a mapping")
     return recipe
 
 

@@ -18,10 +18,11 @@ from tellapart.data.features.base import FeatureInputs
 from tellapart.data.features.store import About, FeatureStore, Pool
 from tellapart.data.loader import TrainingData
 from tellapart.draws import seeded
-from tellapart.files import cache_dir, first_folder
+from tellapart.files import first_folder
 from tellapart.objectives.xe import XE
 from tellapart.world import load_world
 from tellapart.world.schedule import History, Task, one_thread
+from tellapart.world.stages import features_root
 from tellapart.world.vocabulary import MAX_LENGTH
 
 SPLITS = ("train", "val", "test")
@@ -37,7 +38,7 @@ KINDS = {"world/lstm": "fc_lstm", "world/att2in2": "att2in2", "world/updown": "u
 
 def features_folder(backbone: Path, size: str, pool: Pool = "mean") -> Path:
     """Where features of a stage are kept."""
-    return cache_dir() / "world" / "features" / f"{size}-{backbone.name}{'' if pool == 'mean' else f'-{pool}'}"
+    return features_root() / f"{size}-{backbone.name}{'' if pool == 'mean' else f'-{pool}'}"
 
 
 def world_features(backbone: Path, size: str, pool: Pool = "mean") -> FeatureStore:

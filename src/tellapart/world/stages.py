@@ -93,6 +93,11 @@ def stage_folder(name: str, size: str, seed: int) -> Path:
     return cache_dir() / "world" / f"{spec.version()}-{size}-stages" / f"{label}-{_key(name, size, seed)}"
 
 
+def features_root() -> Path:
+    """Where features of stages are kept, each set in a folder that is named after its stage."""
+    return cache_dir() / "world" / "features"
+
+
 def _key(name: str, size: str, seed: int) -> str:
     stage = STAGES[name]
     needs = [_key(need, size, SEED) for need in stage.needs]

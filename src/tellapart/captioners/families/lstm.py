@@ -92,7 +92,7 @@ class FcLstmFamily(Family):
             UsageError: always.
         """
         raise UsageError(
-            f"a {self.model.config.model_type} captioner reads features, not pictures: make them with tellapart features, "
+            f"the {self.model.config.model_type} captioner reads features, not pictures: make them with tellapart features, "
             "and name their folder (data.features in recipes, --features elsewhere)."
         )
 
