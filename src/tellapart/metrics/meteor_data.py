@@ -154,8 +154,8 @@ def _arrays(place: Path) -> dict[str, np.ndarray]:
 
 
 def _compile(folder: Path, place: Path) -> None:
-    """Write the arrays; some 20 seconds."""
-    logger.warning("METEOR's tables are compiled once, which takes some 20 seconds.")
+    """Write the arrays; some 12 seconds."""
+    logger.warning("METEOR's tables are compiled once, which takes some 12 seconds.")
     with zipfile.ZipFile(folder / JAR) as jar:
         lines = jar.read("synonym/english.synsets").decode().split("\n")
     keys = np.array([key_of(word) for word in lines[: len(lines) // 2 * 2 : 2]], np.int64)
@@ -178,25 +178,31 @@ def _read_table(path: Path) -> tuple[np.ndarray, np.ndarray]:
     firsts, seconds, rest = list[np.ndarray](), list[np.ndarray](), b""
     with gzip.open(path, "rb") as file, bar("compiling METEOR's paraphrases", None) as running:
         while block := file.read(1 << 24):
-            lines = (rest + block).split(b"\n")
-            whole = (len(lines) - 1) // 3 * 3
-            rest = b"\n".join(lines[whole:])
-            first, second = lines[1:whole:3], lines[2:whole:3]
-            # Of a block most phrases occur more than once.
-            hashes = {text: _hash(text) for text in {*first, *second}}
-            firsts.append(_keys(hashes[text] for text in first))
-            seconds.append(_keys(hashes[text] for text in second))
-            running.advance(len(first))
+            block = rest + block
+            ends = np.flatnonzero(np.frombuffer(block, np.uint8) == ord("\n"))
+            ends = ends[: len(ends) // 3 * 3]
+            rest = block[ends[-1] + 1 if len(ends) else 0 :]
+            keys = _keys_of_phrases(block, ends)
+            firsts.append(keys[::2])
+            seconds.append(keys[1::2])
+            running.advance(len(keys) // 2)
     return np.concatenate(firsts), np.concatenate(seconds)
+
+
+def _keys_of_phrases(block: bytes, ends: np.ndarray) -> np.ndarray:
+    """``[2 N]`` what ``key_of`` gives for the second and third of every three lines, which end at ``ends``."""
+    import pyarrow as pa
+
+    starts = np.concatenate([[0], ends + 1]).astype(np.int32)
+    lines = pa.Array.from_buffers(pa.binary(), len(ends), [None, pa.py_buffer(starts), pa.py_buffer(block)])
+    # Of a block most phrases occur more than once.
+    coded = lines.filter(pa.array(np.arange(len(ends)) % 3 > 0)).dictionary_encode()
+    hashes = b"".join(_hash(line[:-1]) for line in coded.dictionary.to_pylist())
+    return (np.frombuffer(hashes, "<u8") >> np.uint64(1)).astype(np.int64)[coded.indices.to_numpy()]
 
 
 def _hash(text: bytes) -> bytes:
     return hashlib.blake2b(text, digest_size=8).digest()
-
-
-def _keys(hashes: Iterable[bytes]) -> np.ndarray:
-    """``[N]`` what ``key_of`` gives."""
-    return (np.frombuffer(b"".join(hashes), "<u8") >> np.uint64(1)).astype(np.int64)
 
 
 def _starts(sizes: np.ndarray) -> np.ndarray:
