@@ -11,12 +11,15 @@ from tellapart import products
 from tellapart.captioners.fused import FastConv1D, FastLinear, fuse
 from tellapart.products import activated, added, product
 
-needs_onednn = pytest.mark.skipif(not products.BUILT, reason="this torch has no oneDNN on this processor")
+needs_onednn = pytest.mark.skipif(products.NARROWEST is None, reason="this torch has no oneDNN on this processor")
 
 
 @pytest.fixture(autouse=True)
-def seed():
+def seed(monkeypatch):
+    """Products of any width go through oneDNN, as with AVX-512."""
     torch.manual_seed(0)
+    if products.NARROWEST is not None:
+        monkeypatch.setattr(products, "NARROWEST", 1)
 
 
 def large(*, transposed=False, shape=(900,)):
@@ -77,7 +80,34 @@ def test_what_does_not_suit_goes_the_usual_way():
         assert product(rows, weight).dtype is torch.bfloat16
     with torch.backends.mkldnn.flags(enabled=False):
         assert not products.suits(rows, weight)
-    assert products.suits(rows, weight) is products.BUILT
+    assert products.suits(rows, weight) is (products.NARROWEST is not None)
+
+
+@needs_onednn
+def test_with_avx2_only_wide_results_go_through_onednn(monkeypatch):
+    monkeypatch.setattr(products, "NARROWEST", 48)
+    rows, weight, _ = large()
+    assert products.suits(rows, weight)
+    assert not products.suits(rows, weight[:47])
+
+
+@needs_onednn
+@pytest.mark.parametrize("transposed", [False, True])
+def test_gradients_of_a_wide_product_are_narrow_and_go_the_usual_way(transposed, monkeypatch):
+    torch.manual_seed(0)
+    rows = torch.randn(900, 16)
+    weight = torch.randn(16, 200).t() if transposed else torch.randn(200, 16)
+    monkeypatch.setattr(products, "NARROWEST", 200)
+    assert products.suits(rows, weight)
+    found = []
+    for way in (product, functional.linear):
+        given = [tensor.clone().requires_grad_() for tensor in (rows, weight)]
+        out = way(*given)
+        (out * torch.linspace(-1, 1, out.numel()).view_as(out)).sum().backward()
+        found.append([out, *(tensor.grad for tensor in given)])
+    for one, other in zip(*found, strict=True):
+        assert (one - other).norm() <= 1e-6 * other.norm()
+    assert found[0][2].stride() == found[1][2].stride()
 
 
 def test_layers_get_another_class_and_keep_their_parameters():

@@ -1,9 +1,10 @@
 """Products of rows with the weights of linear layers, on a CPU through oneDNN.
 
 torch hands products of float32 matrices on a CPU to MKL, which on processors of other makers than Intel may use half of their
-width: on an AMD EPYC with AVX-512, oneDNN (which torch brings along) took 0.45 times as long for large ones. oneDNN is used for
-float32 on x86 with AVX2 or AVX-512, outside autocast, where ``torch.backends.mkldnn.enabled`` is true. All else goes the way it
-always goes. Sums are formed in another order, so values differ in their last bits.
+width: on an AMD EPYC with AVX-512, oneDNN (which torch brings along) took 0.45 times as long for large ones. With AVX2 MKL uses
+all of it: on an EPYC without AVX-512, oneDNN took 1.1 to 1.6 times as long, except for wide results. So oneDNN is used for
+float32 on x86 with AVX-512, and with AVX2 for wide results only; outside autocast, where ``torch.backends.mkldnn.enabled`` is
+true. All else goes the way it always goes. Sums are formed in another order, so values differ in their last bits.
 """
 
 from __future__ import annotations
@@ -21,20 +22,26 @@ SMALLEST = 2**21
 """Multiplications below which a product goes the usual way: oneDNN's calls cost more, and it writes code for each new shape in
 about 0.5 ms. Greedy search of 48 images at width 128 was quickest with this bound among 2**19 to 2**22."""
 
-
-def _built() -> bool:
-    capable = torch.backends.cpu.get_cpu_capability() in ("AVX2", "AVX512")
-    return capable and torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
+WIDE = 2**14
+"""Columns of a result from which oneDNN is quicker on AVX2, too: at 50,257 columns and 800 rows MKL took 1.2 times as long."""
 
 
-BUILT = _built()
-"""Whether this torch has oneDNN's products on this processor."""
+def _narrowest() -> int | None:
+    capability = torch.backends.cpu.get_cpu_capability()
+    if not torch.backends.mkldnn.is_available() or not hasattr(torch.ops.mkldnn, "_linear_pointwise"):
+        return None
+    return {"AVX2": WIDE, "AVX512": 1}.get(capability)
+
+
+NARROWEST = _narrowest()
+"""Columns of the narrowest result that oneDNN computes on this processor; none: this torch has no such products."""
 
 
 def suits(rows: Tensor, weight: Tensor) -> bool:
     """Whether ``rows [..., K]`` times the transpose of ``weight [N, K]`` goes through oneDNN."""
     return (
-        BUILT
+        NARROWEST is not None
+        and weight.shape[0] >= NARROWEST
         and rows.numel() * weight.shape[0] >= SMALLEST
         and rows.is_cpu
         and rows.dtype is torch.float32
@@ -55,8 +62,11 @@ def _times(rows: Tensor, weight: Tensor) -> Tensor:
 def _weight_gradient(rows: Tensor, weight: Tensor, gradient: Tensor) -> Tensor:
     """``[N, K]``, laid out as the weight: sums with other gradients of a tied embedding are otherwise three times as slow.
 
-    One of the factors is copied to be read by columns, and the result where it comes out turned: what copies less is done.
+    For oneDNN one of the factors is copied to be read by columns, and the result where it comes out turned: what copies less is
+    done. MKL needs no copies.
     """
+    if weight.is_contiguous() and not suits(gradient.t(), rows.t()):
+        return functional.linear(gradient.t(), rows.t())
     turned = 0 if not weight.is_contiguous() else weight.numel()
     if gradient.numel() + weight.numel() - turned <= rows.numel() + turned:
         found = _times(gradient.t(), rows.t())
