@@ -6,6 +6,7 @@ import io
 import json
 import math
 import pickle
+from array import array
 from collections import OrderedDict, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
@@ -155,19 +156,17 @@ class DocumentFrequencies:
         """
         closing = [end] if end else []
         words: dict[str, int] = {}
-        parts, sizes = [], [np.empty(0, np.int64)]
+        numbers, lengths, sizes = array("i"), array("q"), array("q")
         rest = iter(references.values() if isinstance(references, Mapping) else references)
         while some := [*islice(rest, _IMAGES_AT_ONCE)]:  # the split text of all at once would be large
             rows = [caption.split() + closing for texts in some for caption in texts]
             add_words(words, rows)
-            parts.append(number_words(rows, words))
-            sizes.append(np.fromiter(map(len, some), np.int64, len(some)))
-        captions = Numbered(
-            np.concatenate([np.empty(0, np.int32), *(part.words for part in parts)]),
-            np.concatenate([np.empty(0, np.int64), *(part.lengths for part in parts)]),
-        )
-        del parts
-        images = np.repeat(np.arange(len(references), dtype=np.int32), np.concatenate(sizes))
+            part = number_words(rows, words)
+            numbers.frombytes(part.words.tobytes())
+            lengths.frombytes(part.lengths.tobytes())
+            sizes.extend(map(len, some))
+        captions = Numbered(np.frombuffer(numbers, np.int32), np.frombuffer(lengths, np.int64))
+        images = np.repeat(np.arange(len(references), dtype=np.int32), np.frombuffer(sizes, np.int64))
         pairs, totals = _count(captions, images, len(words))
         return cls.from_arrays(list(words), pairs, totals, len(references), end)
 
@@ -214,7 +213,8 @@ def _count(captions: Numbered, images: np.ndarray, vocabulary: int) -> tuple[np.
     tree = [_Level() for _ in ORDERS]
     for first, last, places in _by_first_word(captions.words, vocabulary):
         caption = np.searchsorted(ends, places, side="right")
-        left, image = ends[caption] - places, images[caption]
+        image, left = images[caption], np.minimum(ends[caption] - places, len(ORDERS)).astype(np.int8)
+        del caption
         ngrams, numbers = captions.words[places] - first, np.arange(first, last, dtype=np.int32)
         counts = _images_of(ngrams, image, last - first, size)
         tree[0].totals.append(counts)

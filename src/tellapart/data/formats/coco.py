@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from tellapart.data.captions import field, texts
+from tellapart.data.clips import on_disk
 from tellapart.data.dataset import Example, PackedExamples
 from tellapart.data.folder import root_of
 from tellapart.data.formats.base import identifier
@@ -57,7 +58,8 @@ class Coco(FilePerSplit):
         captions = _captions(content.get("annotations", []), ids, path)
         names = Texts.of(_file_name(record, path, needed=not self.place.captions_only) for record in records)
         root = self.place.images or (path.parent if self.place.captions_only else _guess_root(path, names))
-        found = PackedExamples(ids, captions, names, lambda name: self.place.picture(root / name))
+        sampling = self.place.sampling  # the place itself holds the parsed file
+        found = PackedExamples(ids, captions, names, lambda name: on_disk(root / name, sampling))
         return found if self.place.captions_only else list(found)
 
     @classmethod
