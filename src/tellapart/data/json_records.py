@@ -30,7 +30,7 @@ class Records(Sequence[Record]):
     """Records that are made dictionaries again when they are asked for.
 
     Args:
-        parts: ``_TOGETHER`` records each, but for the last.
+        parts: ``_TOGETHER`` records each; the last may have fewer.
         count: of all of them.
     """
 
@@ -115,7 +115,7 @@ class _Reader:
         self._text, self._at, self._ended = "", 0, False
 
     def next(self) -> str:
-        """The next sign that is no space; "" at the end."""
+        """The next sign except spaces; "" at the end."""
         while True:
             self._at = self._space(self._text, self._at).end()  # type: ignore[union-attr]  # it matches nothing, too
             if self._at < len(self._text):

@@ -53,8 +53,6 @@ def count_matches(candidates: Sequence[str], references: Sequence[Sequence[str]]
     Raises:
         ValueError: a caption has no reference.
     """
-    if not all(references):
-        raise ValueError("BLEU compares captions with references, but a caption has none")
     if len(candidates) > _AT_ONCE:
         shapes = (orders, len(candidates)), (len(candidates),)
         found = Matches(*(np.empty(shape, np.int64) for shape in (shapes[0], shapes[0], shapes[1], shapes[1])))
@@ -63,6 +61,8 @@ def count_matches(candidates: Sequence[str], references: Sequence[Sequence[str]]
             for whole, part in zip(found, count_matches(candidates[some], references[some], orders), strict=True):
                 whole[..., some] = part
         return found
+    if not all(references):
+        raise ValueError("BLEU compares captions with references, but a caption has none")
     ours = [caption.split() for caption in candidates]
     theirs = [reference.split() for captions in references for reference in captions]
     both = number_all([*ours, *theirs])
