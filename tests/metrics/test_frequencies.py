@@ -31,6 +31,7 @@ def test_numbers_do_not_depend_on_how_many_are_sorted_together(monkeypatch, toge
     _, references = odd_captions(80, 1)
     whole = DocumentFrequencies.from_tokens(references)
     monkeypatch.setattr("tellapart.metrics.frequencies._AT_ONCE", together)
+    monkeypatch.setattr("tellapart.metrics.frequencies._PAIRS_AT_ONCE", 50)
     parts = DocumentFrequencies.from_tokens(list(references.values()))
     assert list(parts.words) == list(whole.words)
     assert parts.pairs.tolist() == whole.pairs.tolist()

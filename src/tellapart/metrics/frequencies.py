@@ -31,6 +31,8 @@ FEW_IMAGES = 100
 
 _BUCKET = 4
 _IMAGES_AT_ONCE = 10_000
+_PAIRS_AT_ONCE = 1 << 20
+"""Pairs that are put into a table together."""
 _AT_ONCE = 1 << 18
 """N-grams of the text that are sorted together: more take no less time, and memory for each."""
 _SPREAD = np.uint64(0x9E3779B97F4A7C15)
@@ -48,12 +50,18 @@ class PairTable:
     """
 
     def __init__(self, first: np.ndarray, second: np.ndarray, numbers: np.ndarray) -> None:
-        keys = (first.astype(np.int64) << 32) | second
-        bits = max(len(keys).bit_length() - 1, 2)
+        bits = max(len(first).bit_length() - 1, 2)
         self._shift, self._mask = np.uint64(64 - bits), (1 << bits) - 1
         self._keys = np.full((1 << bits, _BUCKET), -1, np.int64)
         self._numbers = np.zeros((1 << bits) * _BUCKET, np.int32)
-        used, buckets = np.zeros(1 << bits, np.int64), self._buckets(keys)
+        used = np.zeros(1 << bits, np.int8)
+        for start in range(0, len(first), _PAIRS_AT_ONCE):
+            some = slice(start, start + _PAIRS_AT_ONCE)
+            self._insert((first[some].astype(np.int64) << 32) | second[some], numbers[some], used)
+
+    def _insert(self, keys: np.ndarray, numbers: np.ndarray, used: np.ndarray) -> None:
+        """Put keys into the table; ``used`` counts the places taken of each bucket."""
+        buckets = self._buckets(keys)
         while len(keys):
             order = np.argsort(buckets, kind="stable")
             keys, numbers, buckets = keys[order], numbers[order], buckets[order]
@@ -61,7 +69,7 @@ class PairTable:
             fits = place < _BUCKET
             self._keys[buckets[fits], place[fits]] = keys[fits]
             self._numbers[buckets[fits] * _BUCKET + place[fits]] = numbers[fits]
-            used = np.minimum(used + np.bincount(buckets, minlength=len(used)), _BUCKET)
+            np.add.at(used, buckets[fits], np.int8(1))
             keys, numbers, buckets = keys[~fits], numbers[~fits], (buckets[~fits] + 1) & self._mask
 
     def _buckets(self, keys: np.ndarray) -> np.ndarray:
