@@ -3,7 +3,7 @@
     OMP_NUM_THREADS=1 python benchmarks/commands.py --captioner FOLDER --photos FOLDER [--rounds 3] [--docs benchmarks/README.md]
 
 ``train RECIPE --help``; ``caption`` on two photos, by one process and by two, which is all start-up; and ``score`` on
-made-up captions with four references each. A process that outlives its parent is counted, too.
+made-up captions, 25,000 with four references each and 1,000,000 with one. A process that outlives its parent is counted, too.
 """
 
 from __future__ import annotations
@@ -18,12 +18,14 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
+from itertools import accumulate
 from pathlib import Path
 
 from tables import write_table
 
 SUBREAPER = 36  # of prctl: orphans become children of this process
-IMAGES = (25_000, 100_000)
+IMAGES = {25_000: 4, 1_000_000: 1}
+"""Captions to score -> references of each."""
 
 
 def measured(words: list[str]) -> tuple[float, int]:
@@ -42,13 +44,14 @@ def measured(words: list[str]) -> tuple[float, int]:
         memory = max(memory, usage.ru_maxrss // 1024)
 
 
-def made_up(folder: Path, images: int) -> list[str]:
-    """The command that scores captions of so many images."""
+def made_up(folder: Path, images: int, references: int) -> list[str]:
+    """The command that scores captions of so many images with so many references each."""
     rng = random.Random(0)
-    words, weights = [f"w{i}" for i in range(10_000)], [1 / (i + 1) for i in range(10_000)]
-    texts = [" ".join(rng.choices(words, weights, k=rng.randint(8, 14))) for _ in range(5 * images)]
-    captions = [{"image_id": i, "caption": texts[5 * i]} for i in range(images)]
-    rows = [{"image_id": n // 5, "id": n, "caption": text} for n, text in enumerate(texts) if n % 5]
+    words, weights = [f"w{i}" for i in range(10_000)], [*accumulate(1 / (i + 1) for i in range(10_000))]
+    each = 1 + references
+    texts = [" ".join(rng.choices(words, cum_weights=weights, k=rng.randint(8, 14))) for _ in range(each * images)]
+    captions = [{"image_id": i, "caption": texts[each * i]} for i in range(images)]
+    rows = [{"image_id": n // each, "id": n, "caption": text} for n, text in enumerate(texts) if n % each]
     listed = [{"id": i, "file_name": f"{i}.jpg"} for i in range(images)]
     (folder / "captions.json").write_text(json.dumps(captions))
     (folder / "references.json").write_text(json.dumps({"images": listed, "annotations": rows}))
@@ -74,7 +77,7 @@ def main() -> None:
             "`train world_blip2_vlrm --help`": lambda: ["train", "world_blip2_vlrm", "--help"],
             "`caption`, one process": lambda: [*caption, "1"],
             "`caption`, two processes": lambda: [*caption, "2"],
-            **{f"`score`, {n:,} captions": lambda n=n: made_up(folder, n) for n in IMAGES},
+            **{f"`score`, {n:,} captions": lambda n=n, r=r: made_up(folder, n, r) for n, r in IMAGES.items()},
         }
         for title, command in commands.items():
             words = command()

@@ -23,8 +23,18 @@ from tellapart.files import (
     require_written,
     trained_part,
     write_json,
+    write_rows,
     write_text,
 )
+
+
+@pytest.mark.parametrize("count", [0, 1, 3, 4, 7])
+def test_rows_are_written_as_a_list_of_them_is(tmp_path, monkeypatch, count):
+    monkeypatch.setattr("tellapart.files._ROWS", 3)
+    rows = [{"id": n, "text": 'é\n"\ud83d', "list": [[], {}]} for n in range(count)]
+    write_json(tmp_path / "whole.json", rows)
+    write_rows(tmp_path / "rows.json", iter(rows))
+    assert (tmp_path / "rows.json").read_bytes() == (tmp_path / "whole.json").read_bytes()
 
 
 def test_a_failed_write_leaves_the_old_file_and_no_litter(tmp_path, monkeypatch):

@@ -13,6 +13,7 @@ import tempfile
 import uuid
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -177,6 +178,23 @@ def write_text(path: Path, text: str, *, durable: bool = False) -> None:
 def write_json(path: Path, value: Any, *, durable: bool = False) -> None:
     """``value`` as readable JSON, in one rename."""
     write_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n", durable=durable)
+
+
+def write_rows(path: Path, rows: Iterable[Any]) -> None:
+    """A list of rows as ``write_json`` writes it, without the text of all of them in memory."""
+    rest, sign = iter(rows), "["
+    with (
+        beside(path) as temporary,
+        temporary.open("w", encoding="utf-8", errors="backslashreplace", newline="") as file,
+    ):
+        while some := [*islice(rest, _ROWS)]:
+            file.write(sign + json.dumps(some, indent=2, ensure_ascii=False)[1:-2])
+            sign = ","
+        file.write("\n]\n" if sign == "," else "[]\n")
+
+
+_ROWS = 4096
+"""Rows that become text together."""
 
 
 def require_written(*paths: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from types import SimpleNamespace
 
 import numpy as np
@@ -11,13 +12,13 @@ import pytest
 import tellapart
 from tellapart.data.dataset import CaptionDataset, Example
 from tellapart.data.images import EncodedImage
-from tellapart.data.results import Result
+from tellapart.data.results import Result, Results
 from tellapart.errors import UsageError
 from tellapart.evaluation.aggregate import Aggregate
 from tellapart.evaluation.bootstrap import p_values
 from tellapart.evaluation.compare import compare_results
 from tellapart.evaluation.given import score
-from tellapart.evaluation.matching import own_ids
+from tellapart.evaluation.matching import match, own_ids
 from tellapart.evaluation.protocol import PROTOCOLS, title_of
 from tellapart.evaluation.trainer import IGNORED, compute_metrics
 from tellapart.metrics.bleu import bleu, count_matches
@@ -54,6 +55,35 @@ def test_the_metrics_are_those_of_the_metrics_room(scored):
         assert result.per_image[key] == pytest.approx([rows[i][key] for i in result.captions])
     assert result.per_image["sentence_Bleu_4"] == pytest.approx([rows[i]["Bleu_4"] for i in result.captions])
     assert tellapart.score is score
+
+
+def plainly_matched(pairs, references, compared):
+    """Captions of the references' images, and the four kinds of ids that do not fit, by dictionaries."""
+    said = {}
+    for name, caption in pairs:
+        said.setdefault(name, caption)
+    names = [name for name, _ in pairs]
+    return (
+        {name: said[name] for name, texts in references.items() if name in said and (texts or not compared)},
+        [name for name in references if name not in said],
+        [name for name in said if name not in references],
+        [name for name, count in Counter(names).items() if count > 1],
+        [name for name, texts in references.items() if compared and not texts and name in said],
+    )
+
+
+@pytest.mark.parametrize("compared", [True, False])
+@pytest.mark.parametrize("seed", range(5))
+def test_captions_are_matched_as_by_dictionaries(seed, compared):
+    rng = random.Random(seed)
+    references = {str(n): ["a dog"] * (rng.random() < 0.8) for n in rng.sample(range(40), 30)}
+    pairs = [(str(rng.randrange(50)), f"caption {n}") for n in range(60)]
+    data = CaptionDataset([Example(i, EncodedImage(b"", i), tuple(texts)) for i, texts in references.items()], name="x")
+    found = match(Results("y", [Result(caption, name) for name, caption in pairs]), data, compared=compared)
+    wanted = plainly_matched(pairs, references, compared)
+    assert (found.captions, found.missing, found.extra, found.duplicates, found.bare) == wanted
+    assert [*found.captions] == [*wanted[0]]
+    assert not found.by_name
 
 
 def test_intervals_are_those_of_a_plain_loop_over_draws(scored):

@@ -26,6 +26,19 @@ def test_counts_equal_a_plain_count(seed):
     assert DocumentFrequencies(wanted, 80).counts == wanted
 
 
+@pytest.mark.parametrize("together", [1, 7, 100])
+def test_numbers_do_not_depend_on_how_many_are_sorted_together(monkeypatch, together):
+    _, references = odd_captions(80, 1)
+    whole = DocumentFrequencies.from_tokens(references)
+    monkeypatch.setattr("tellapart.metrics.frequencies._AT_ONCE", together)
+    monkeypatch.setattr("tellapart.metrics.frequencies._PAIRS_AT_ONCE", 50)
+    parts = DocumentFrequencies.from_tokens(list(references.values()))
+    assert list(parts.words) == list(whole.words)
+    assert parts.pairs.tolist() == whole.pairs.tolist()
+    assert parts.totals.tolist() == whole.totals.tolist()
+    assert (parts.pairs.dtype, parts.totals.dtype, parts.images) == (np.int32, np.int64, 80)
+
+
 def test_leaving_out_single_images_changes_no_score():
     captions, references = odd_captions(30, 5)
     every = every_count(references)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -300,7 +300,7 @@ def _runs(
     return (first, second), (a, b)
 
 
-def _captions(path: Path, protocol: str | None, dataset: CaptionDataset) -> tuple[str, dict[str, str]]:
+def _captions(path: Path, protocol: str | None, dataset: CaptionDataset) -> tuple[str, Mapping[str, str]]:
     """Name and captions of a measured run, or of a file or folder of captions."""
     if path.is_dir() and ((path / METRICS_FILE).is_file() or (path / "eval").is_dir()):
         result = find_result(path, protocol)

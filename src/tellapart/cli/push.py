@@ -123,7 +123,7 @@ def write_or_keep_card(
     return run / CARD_FILE
 
 
-def references_of(run: Path, options: DataOptions | None = None) -> dict[str, list[str]]:
+def references_of(run: Path, options: DataOptions | None = None) -> Mapping[str, list[str]]:
     """Human captions of the images that a run was measured on; empty where these can no longer be read.
 
     Raises:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from tellapart.data.clips import FrameFiles
-from tellapart.data.dataset import Example
+from tellapart.data.dataset import Example, PackedExamples
 from tellapart.data.images import ImageFile
 from tellapart.errors import UsageError
 
@@ -138,19 +138,29 @@ def require_unicode(text: str, path: Path, what: str) -> None:
             ) from error
 
 
-def without_blank_captions(examples: Sequence[Example], path: Path) -> list[Example]:
+def without_blank_captions(examples: Sequence[Example], path: Path) -> Sequence[Example]:
     """The examples without references that are empty or only space; their number is logged.
 
     Raises:
         UsageError: there are captions, but all of them are blank.
     """
-    kept = [Example(e.id, e.image, tuple(text for text in e.references if text.strip())) for e in examples]
-    before, after = (sum(len(e.references) for e in rows) for rows in (examples, kept))
+    before = after = 0
+    for own in _captions(examples):
+        before += len(own)
+        after += sum(bool(text.strip()) for text in own)
     if before and not after:
         raise UsageError(f"{path}: all {before} captions are empty: check which field holds the captions.")
     if after < before:
         logger.warning("%s: dropped %d of %d captions because they are empty.", path, before - after, before)
-    return kept
+    if isinstance(examples, PackedExamples):
+        return examples if after == before else examples.without_blank_captions()
+    return [Example(e.id, e.image, tuple(text for text in e.references if text.strip())) for e in examples]
+
+
+def _captions(examples: Sequence[Example]) -> Iterable[Sequence[str]]:
+    if isinstance(examples, PackedExamples):
+        return examples.captions
+    return (example.references for example in examples)
 
 
 def _files(example: Example) -> Sequence[Path]:

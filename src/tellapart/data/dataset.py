@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -13,6 +13,7 @@ import numpy as np
 from tellapart.data.images import ImageSource
 from tellapart.errors import UsageError
 from tellapart.frames import Opener, Processor, seen_as
+from tellapart.packed import Keyed, TextLists, Texts
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -69,6 +70,45 @@ class LazyExamples(Sequence[Example]):
         raise NotImplementedError
 
 
+@dataclass(frozen=True)
+class PackedExamples(Sequence[Example]):
+    """Images known by their captions, as examples that are made when they are asked for; a slice is a list.
+
+    Args:
+        ids: of N images.
+        captions: N lists.
+        names: what finds each image.
+        picture: makes an image of its name.
+    """
+
+    ids: Texts
+    captions: TextLists
+    names: Texts
+    picture: Callable[[str], ImageSource]
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def __getitem__(self, index):  # type: ignore[no-untyped-def]
+        if isinstance(index, slice):
+            return [self[place] for place in range(*index.indices(len(self)))]
+        return Example(self.ids[index], self.picture(self.names[index]), tuple(self.captions[index]))
+
+    def without_blank_captions(self) -> PackedExamples:
+        """The same images without captions that are empty or only space."""
+        kept = TextLists.of([text for text in texts if text.strip()] for texts in self.captions)
+        return replace(self, captions=kept)
+
+    def __iter__(self) -> Iterator[Example]:
+        for name, captions, picture in zip(self.ids, self.captions, self.names, strict=True):
+            yield Example(name, self.picture(picture), tuple(captions))
+
+
+def joined(parts: Sequence[Sequence[Example]]) -> Sequence[Example]:
+    """The examples of all parts: as they are where there is one part, else a list."""
+    return parts[0] if len(parts) == 1 else [example for part in parts for example in part]
+
+
 class CaptionDataset(Sequence[Example]):
     """The images of one split, in a fixed order.
 
@@ -79,11 +119,12 @@ class CaptionDataset(Sequence[Example]):
     def __init__(self, examples: Sequence[Example], *, name: str) -> None:
         if not examples:
             raise UsageError(f"{name} holds no images: check the path, the split and the file extensions.")
-        self.examples: Sequence[Example] = examples if isinstance(examples, LazyExamples) else list(examples)
+        compact = isinstance(examples, LazyExamples | PackedExamples)
+        self.examples: Sequence[Example] = examples if compact else list(examples)
         self.name = name
-        if not isinstance(examples, LazyExamples) and len(self.position) < len(self.examples):
+        if not isinstance(examples, LazyExamples) and len(set(self.iterate_ids())) < len(self.examples):
             seen: set[str] = set()
-            twice = next(e.id for e in self.examples if e.id in seen or seen.add(e.id))  # type: ignore[func-returns-value]
+            twice = next(i for i in self.iterate_ids() if i in seen or seen.add(i))  # type: ignore[func-returns-value]
             raise UsageError(f"{name} names image id {twice!r} more than once: ids must be unique.")
 
     def __repr__(self) -> str:
@@ -99,15 +140,24 @@ class CaptionDataset(Sequence[Example]):
             return CaptionDataset(self.examples[index], name=self.name)
         return self.examples[index]
 
-    @cached_property
+    @property
     def position(self) -> dict[str, int]:
-        """Image id -> its place."""
+        """Image id -> its place; of packed examples made for each call, as it is larger than they are."""
+        return self._positions() if isinstance(self.examples, PackedExamples) else self._position
+
+    @cached_property
+    def _position(self) -> dict[str, int]:
+        return self._positions()
+
+    def _positions(self) -> dict[str, int]:
         return {image_id: i for i, image_id in enumerate(self.iterate_ids())}
 
     def iterate_ids(self) -> Iterator[str]:
         """Image ids in order, one at a time."""
         if isinstance(self.examples, LazyExamples):
             return self.examples.ids()
+        if isinstance(self.examples, PackedExamples):
+            return iter(self.examples.ids)
         return (example.id for example in self.examples)
 
     def take(self, places: Sequence[int]) -> CaptionDataset:
@@ -126,8 +176,10 @@ class CaptionDataset(Sequence[Example]):
         return list(self.iterate_ids())
 
     @property
-    def references(self) -> dict[str, list[str]]:
+    def references(self) -> Mapping[str, list[str]]:
         """Image id -> its references, as they are stored; who shows or compares them strips them."""
+        if isinstance(self.examples, PackedExamples):
+            return Keyed(self.examples.ids, self.examples.captions)
         return {example.id: list(example.references) for example in self.examples}
 
     def require_references(self, what_for: str) -> None:

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from tellapart.data.captions import parse_json, read_text, read_unique, texts
+from tellapart.data.captions import read_text, read_unique, texts
 from tellapart.data.folder import below, is_image, walk
 from tellapart.data.formats.clipscore import ClipScore
 from tellapart.data.formats.ids import decode_id
 from tellapart.data.formats.lines import from_line, lines_of
-from tellapart.data.formats.rows import IMAGE_COLUMNS, delimited_rows
+from tellapart.data.formats.rows import IMAGE_COLUMNS, delimited_rows, json_rows
+from tellapart.data.json_records import object_of, records_of
 from tellapart.data.load import read_split, source_at
 from tellapart.errors import UsageError
+from tellapart.packed import GrowingTexts
 
 ID_COLUMNS = ("image_id", "id", "cocoid", "__key__")
 CAPTION_COLUMNS = ("caption", "text", "captions", "prompt", "title", "sentences", "comment")
@@ -23,6 +26,9 @@ TABLES = (".jsonl", ".csv", ".tsv", ".parquet")
 SIDECARS = (".txt", ".caption")
 WRITTEN = "captions_results.json"
 """The captions in a folder that an evaluation wrote."""
+
+_AT_ONCE = 4096
+"""Rows of a Parquet file that are read together."""
 
 FORMS = "write COCO results (a list of image_id and caption), ids to captions, or a table with such columns"
 
@@ -47,8 +53,38 @@ class Results:
     """
 
     name: str
-    rows: list[Result]
+    rows: Sequence[Result]
     several: int = 0
+
+
+class PackedRows(Sequence[Result]):
+    """Rows that are made when they are asked for; a slice is a list."""
+
+    def __init__(self, rows: Iterable[Result]) -> None:
+        captions, ids, files = GrowingTexts(), GrowingTexts(), GrowingTexts()
+        known = bytearray()  # bits: an id, a file
+        for row in rows:
+            captions.append(row.caption)
+            ids.append(row.image_id or "")
+            files.append(row.file or "")
+            known.append((row.image_id is not None) + 2 * (row.file is not None))
+        self.captions, self._ids, self._files = captions.packed(), ids.packed(), files.packed()
+        self._known = bytes(known)
+
+    def __len__(self) -> int:
+        return len(self.captions)
+
+    def __getitem__(self, index):  # type: ignore[no-untyped-def]
+        if isinstance(index, slice):
+            return [self[place] for place in range(*index.indices(len(self)))]
+        return _row(self.captions[index], self._ids[index], self._files[index], self._known[index])
+
+    def __iter__(self) -> Iterator[Result]:
+        return map(_row, self.captions, self._ids, self._files, self._known)
+
+
+def _row(caption: str, image_id: str, file: str, known: int) -> Result:
+    return Result(caption, image_id if known & 1 else None, file if known & 2 else None)
 
 
 def read_results(path: Path, *, caption_column: str | None = None) -> Results:
@@ -68,12 +104,17 @@ def read_results(path: Path, *, caption_column: str | None = None) -> Results:
     if not path.exists():
         raise UsageError(f"{path} does not exist: name a run, a model, or a file of captions.")
     name = path.name.removesuffix(path.suffix) if path.is_file() else path.name
-    captions, several = [], 0
-    for row, count in _rows(path, caption_column):
-        several += count > 1
-        captions.append(row)
-        if not _is_unicode(f"{row.image_id}{row.file}{row.caption}"):
-            raise UsageError(f"{path}: {row} holds text that is not valid Unicode: correct it.")
+    several = 0
+
+    def found() -> Iterator[Result]:
+        nonlocal several
+        for row, count in _rows(path, caption_column):
+            several += count > 1
+            if not _is_unicode(f"{row.image_id}{row.file}{row.caption}"):
+                raise UsageError(f"{path}: {row} holds text that is not valid Unicode: correct it.")
+            yield row
+
+    captions = PackedRows(found())
     if not captions:
         raise UsageError(f"{path} holds no captions: {FORMS}.")
     return Results(name, captions, several)
@@ -110,8 +151,11 @@ def _rows(path: Path, caption_column: str | None) -> Iterable[Counted]:
 
 
 def _of_json(path: Path, caption_column: str | None) -> Iterable[Counted]:
+    packed = records_of(path)
+    if packed is not None:
+        return _of_table(path, ((f"row {n}", row) for n, row in enumerate(packed, start=1)), caption_column)
     try:
-        content = json.loads(read_text(path))
+        content = object_of(path, ("images", "annotations")) or json.loads(read_text(path))
     except (ValueError, RecursionError) as error:
         raise UsageError(f"{path} is not readable JSON ({error}): write it again.") from error
     if content == {}:
@@ -150,9 +194,8 @@ def _table(path: Path, caption_column: str | None) -> Iterator[tuple[str, dict[s
     """The rows of a table, each with what messages call it."""
     suffix = path.suffix.lower()
     if suffix == ".jsonl":
-        for number, line in enumerate(read_text(path).split("\n"), start=1):
-            if line.strip():
-                yield f"line {number}", parse_json(line, path, line=number)
+        for number, row in json_rows(path):
+            yield f"line {number}", row
     elif suffix == ".parquet":
         yield from _parquet(path, caption_column)
     else:
@@ -168,12 +211,12 @@ def _parquet(path: Path, caption_column: str | None) -> Iterator[tuple[str, dict
     try:
         with pq.ParquetFile(path) as file:  # read_table would import pandas
             names = [name for name in file.schema_arrow.names if name in wanted]
-            table = file.read(columns=names)
+            batches = file.iter_batches(_AT_ONCE, columns=names)
+            for number, row in enumerate(chain.from_iterable(batch.to_pylist() for batch in batches), start=1):
+                yield f"row {number}", row
     except (ArrowException, OSError) as error:
         reason = str(error).split("\n")[0].rstrip(".")
         raise UsageError(f"{path} is not a readable parquet file ({reason}): write it again.") from error
-    for number, row in enumerate(table.to_pylist(), start=1):
-        yield f"row {number}", row
 
 
 def _of_sidecars(folder: Path) -> Iterator[Counted]:

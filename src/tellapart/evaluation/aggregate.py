@@ -9,6 +9,7 @@ import numpy as np
 
 from tellapart.metrics.bleu import Matches, bleu_of, guesses
 from tellapart.metrics.meteor import STATISTICS, meteor_of
+from tellapart.packed import Numbers
 
 ORDERS = 4
 BLEU = {f"Bleu_{n}": n for n in range(1, ORDERS + 1)}
@@ -24,10 +25,10 @@ SURPRISE = ("perplexity_nll", "perplexity_tokens")
 and its tokens."""
 
 
-def bleu_columns(matches: Matches) -> dict[str, list[Any]]:
+def bleu_columns(matches: Matches) -> dict[str, Sequence[int]]:
     """The columns of ``MATCHES`` and ``LENGTHS``, one value per image."""
-    columns = dict(zip(MATCHES, matches.correct.tolist(), strict=True))
-    return columns | dict(zip(LENGTHS, (matches.lengths.tolist(), matches.reference_lengths.tolist()), strict=True))
+    columns = (*matches.correct, matches.lengths, matches.reference_lengths)
+    return dict(zip((*MATCHES, *LENGTHS), map(Numbers, columns), strict=True))
 
 
 def perplexity_of(nll: np.ndarray, tokens: np.ndarray) -> np.ndarray:
@@ -58,14 +59,17 @@ class Aggregate:
         aligned = aligned and all(_complete(per_image.get(name)) for name in STATISTICS)
         self._meteor = [METEOR] if aligned else []
         self.keys = [*self._averages, *self._bleu, *self._meteor, *self._perplexity]
-        columns = [np.array(per_image[key], np.float64) for key in self._averages]
-        if self._bleu:
-            columns += [np.array(per_image[name], np.float64) for name in (*MATCHES, *LENGTHS)]
-            columns += [*guesses(columns[-len(LENGTHS)], ORDERS)]
-        columns += [np.array(per_image[name], np.float64) for name in STATISTICS if self._meteor]
-        columns += [np.array(per_image[name], np.float64) for name in SURPRISE if self._perplexity]
+        names = [*self._averages, *((*MATCHES, *LENGTHS) if self._bleu else ())]
+        guessed = len(names)
+        later = [*(STATISTICS if self._meteor else ()), *(SURPRISE if self._perplexity else ())]
         images = len(next(iter(per_image.values()), ()))
-        self.rows = np.stack(columns, axis=1) if columns else np.empty((images, 0))
+        self.rows = np.empty((images, len(names) + ORDERS * bool(self._bleu) + len(later)))
+        for place, name in enumerate(names):
+            self.rows[:, place] = per_image[name]
+        if self._bleu:
+            self.rows[:, guessed : guessed + ORDERS] = guesses(self.rows[:, guessed - len(LENGTHS)], ORDERS).T
+        for place, name in enumerate(later, self.rows.shape[1] - len(later)):
+            self.rows[:, place] = per_image[name]
 
     def __call__(self, sums: np.ndarray) -> np.ndarray:
         """``[..., k]``, the metrics of ``keys``, from the sums ``[..., m]`` of rows of as many images as there are."""
@@ -87,4 +91,6 @@ class Aggregate:
 
 def _complete(column: Sequence[Any] | None) -> bool:
     """Whether there is a value for every image."""
+    if isinstance(column, Numbers):
+        return len(column) > 0 and not np.isnan(column.array).any()
     return column is not None and len(column) > 0 and all(value is not None and value == value for value in column)

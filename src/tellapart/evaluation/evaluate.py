@@ -153,7 +153,9 @@ class Evaluation:
         require_same_ids(captions, self.dataset, name)
         ordered = {image_id: captions[image_id] for image_id in self.dataset.ids}
         if references is None:
-            note = "; ".join(filter(None, [note, among_references(ordered, self.dataset.references)]))
+            own = self.dataset.references
+            copied = among_references(list(ordered.values()), (own[image_id] for image_id in ordered))
+            note = "; ".join(filter(None, [note, copied]))
         return self._measure(ordered, name, replace(self.protocol, decoding=None, note=note), references)
 
     def human(self, *, name: str = "human") -> EvaluationResult:

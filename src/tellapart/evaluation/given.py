@@ -8,20 +8,21 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tellapart.data.dataset import CaptionDataset, Example
+from tellapart.data.dataset import CaptionDataset, Example, PackedExamples
 from tellapart.data.formats.names import Format
 from tellapart.data.images import EncodedImage
 from tellapart.data.load import load_references
-from tellapart.data.results import Result, Results, read_results
+from tellapart.data.results import PackedRows, Result, Results, read_results
 from tellapart.errors import UsageError
 from tellapart.evaluation.aggregate import Aggregate
 from tellapart.evaluation.bootstrap import percentile_interval, resampled_sums
 from tellapart.evaluation.matching import Matched, OnMismatch, among_references, count_of, match
-from tellapart.evaluation.measures import Measure, in_words, left_out, measured_by, token_measures, token_style
+from tellapart.evaluation.measures import Measure, left_out, measured_by, rows_in_words, token_measures, token_style
 from tellapart.evaluation.meteor import MeteorMeasure
 from tellapart.evaluation.protocol import OWN_FREQUENCIES, Protocol, data_digest, named_protocol, title_of
 from tellapart.evaluation.results import EvaluationResult
 from tellapart.metrics.frequencies import DocumentFrequencies, load_frequencies
+from tellapart.packed import Keyed, TextLists, Texts
 
 # Captions, references and document frequencies in whatever form they are given.
 
@@ -56,7 +57,7 @@ def as_results(captions: Captions, *, caption_column: str | None = None) -> Resu
     if wrong is not None or not pairs:
         what = f"a caption is {wrong!r}" if pairs else "there are no captions"
         raise UsageError(f"{what}: give one caption per image, as text.")
-    return Results("captions", [Result(caption, str(name)) for name, caption in pairs])
+    return Results("captions", PackedRows(Result(caption, str(name)) for name, caption in pairs))
 
 
 def as_references(
@@ -210,16 +211,20 @@ class Given:
         Raises:
             UsageError: none of the images has references.
         """
-        captions, every = self.matched.captions, self.references.references
+        captions = self.matched.captions
         if not captions:
             raise UsageError(f"{self.references.name} has no references of the captioned images: name other data.")
-        references = {image_id: every[image_id] for image_id in captions}
-        words, targets = in_words(captions, references)
-        parts = [token_measures(words, targets, frequencies=frequencies), token_style(words)]
+        references = self.compared()
+        by_id = Keyed(Texts.of(captions), references)
+        words, targets = rows_in_words(Texts.of(captions.values()), references)
+        parts = [token_measures(words, targets, frequencies=frequencies)]
+        del targets  # and the words, once they are used: a copy of all that is compared
+        parts.append(token_style(words))
+        del words
         parts += [measure(captions) for measure in measures]
         left = "" if self.matched.fits else f"left out: {self.matched.misfit()}"
-        note = "; ".join(filter(None, [left, among_references(captions, references)]))
-        digest = data_digest(references)
+        note = "; ".join(filter(None, [left, among_references(captions.values(), references)]))
+        digest = data_digest(by_id)
         metrics = {key: value for part, _ in parts for key, value in part.items()}
         protocol = Protocol(self.references.name, len(captions), digest, frequencies=described, note=note)
         by = {key: what for key, what in measured_by(measures).items() if key in metrics}
@@ -233,6 +238,14 @@ class Given:
             details=self.details() | {"left_out": missing},
         )
 
+    def compared(self) -> TextLists:
+        """The references of the captioned images, in the order of the captions."""
+        captions, examples = self.matched.captions, self.references.examples
+        if isinstance(examples, PackedExamples) and examples.ids == Texts.of(captions):
+            return examples.captions
+        every = self.references.references
+        return TextLists.of(every[image_id] for image_id in captions)
+
     def details(self) -> dict[str, Any]:
         """Counts for ``metrics.json``."""
         empty = sum(not text.strip() for text in self.matched.captions.values())
@@ -243,9 +256,8 @@ class Given:
 def under_protocol(result: EvaluationResult, given: Given, name: str, *, strict: bool = True) -> EvaluationResult:
     """The result with the title of a named protocol in its line; errors are those of
     ``title_of``."""
-    every = given.references.references
     own = result.protocol.frequencies == OWN_FREQUENCIES
-    references = {image_id: every[image_id] for image_id in result.captions}
+    references = Keyed(Texts.of(result.captions), given.compared())
     title = title_of(name, given.references.name, references, own_frequencies=own, strict=strict)
     return replace(result, protocol=replace(result.protocol, standard=title))
 

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+import numpy as np
+
 from tellapart.data.dataset import CaptionDataset
 from tellapart.data.formats.ids import image_id
-from tellapart.data.results import Result, Results
+from tellapart.data.results import PackedRows, Result, Results
 from tellapart.errors import UsageError, quoted
+from tellapart.packed import Keyed, Texts
 
 logger = logging.getLogger(__name__)
 
@@ -33,7 +36,7 @@ class Matched:
         bare: images captioned that have no references.
     """
 
-    captions: dict[str, str]
+    captions: Mapping[str, str]
     by_name: bool
     missing: list[str]
     extra: list[str]
@@ -99,39 +102,57 @@ def match(results: Results, references: CaptionDataset, *, compared: bool = True
         UsageError: no caption is of an image of the references.
     """
     names, by_name = own_ids(results.rows, references)
-    captions: dict[str, str] = {}
-    for name, row in zip(names, results.rows, strict=True):
-        captions.setdefault(name, row.caption)
-    of, there = references.references, references.position
-    if captions.keys().isdisjoint(there):
+    position = references.position
+    places = np.fromiter((position.get(name, -1) for name in names), np.int64, len(names))
+    if (places < 0).all():
         raise UsageError(
             f"no caption of {results.name} is of an image of {references.name}: one names images like "
             f"{names[0]!r}, the other like {references[0].id!r}; make the ids agree."
         )
+    ids = Texts.of(position)
+    del position
+    bare = np.fromiter((compared and not own for own in references.references.values()), np.bool_, len(ids))
+    rows = np.flatnonzero(places >= 0)
+    first = np.full(len(ids), -1, np.int64)
+    first[places[rows][::-1]] = rows[::-1]  # of several the first is written last
+    chosen = np.flatnonzero((first >= 0) & ~bare)
+    unknown = Counter(names[row] for row in np.flatnonzero(places < 0).tolist())
     return Matched(
-        {name: captions[name] for name, texts in of.items() if name in captions and (texts or not compared)},
+        Keyed(ids.take(chosen), _captions(results.rows).take(first[chosen])),
         by_name,
-        [name for name in of if name not in captions],
-        [name for name in captions if name not in there],
-        [name for name, count in Counter(names).items() if count > 1],
-        [name for name, texts in of.items() if compared and not texts and name in captions],
+        [ids[place] for place in np.flatnonzero(first < 0).tolist()],
+        list(unknown),
+        _twice(names, places, unknown),
+        [ids[place] for place in np.flatnonzero((first >= 0) & bare).tolist()],
     )
 
 
-def own_ids(rows: Sequence[Result], references: CaptionDataset) -> tuple[list[str], bool]:
+def _captions(rows: Sequence[Result]) -> Texts:
+    return rows.captions if isinstance(rows, PackedRows) else Texts.of(row.caption for row in rows)
+
+
+def _twice(names: Sequence[str], places: np.ndarray, unknown: Mapping[str, int]) -> list[str]:
+    """The ids that come more than once, in the order in which they come."""
+    several = np.append(np.bincount(places[places >= 0], minlength=1) > 1, True)  # the last is that of the unknown
+    rows = np.flatnonzero(several[places]).tolist()
+    return [name for name in dict.fromkeys(names[row] for row in rows) if unknown.get(name, 2) > 1]
+
+
+def own_ids(rows: Sequence[Result], references: CaptionDataset) -> tuple[Sequence[str], bool]:
     """The id in the references of each caption's image, and whether file names gave it.
 
     Ids are compared first. If none is known, files are: by name without ending, or by the number in COCO's names
     (``COCO_val2014_000000000042`` is 42); that number, or the name, may also be the id. A caption of no known image keeps
     its own name.
     """
-    given = [str(row.file if row.image_id is None else row.image_id) for row in rows]
-    if not references.position.keys().isdisjoint(given):
+    given = Texts.of(str(row.file if row.image_id is None else row.image_id) for row in rows)
+    position = references.position
+    if not position.keys().isdisjoint(given):
         return given, False
     by_file: dict[str, list[str]] = {}
     for example in references:
         by_file.setdefault(str(image_id(Path(example.image.name))), []).append(example.id)
-    known = {name: name for name in references.position}
+    known = {name: name for name in position}
     known |= {file: ids[0] for file, ids in by_file.items() if len(ids) == 1}
     files = [str(image_id(Path(row.file or name))) for row, name in zip(rows, given, strict=True)]
     found = [known.get(name, known.get(file)) for name, file in zip(given, files, strict=True)]
@@ -142,16 +163,16 @@ COPIED = 0.5
 """Share of captions found among the references of their own image that no captioner reaches: such captions are people's."""
 
 
-def among_references(captions: Mapping[str, str], references: Mapping[str, Sequence[str]]) -> str:
+def among_references(captions: Collection[str], references: Iterable[Sequence[str]]) -> str:
     """A sentence about captions that are among their own references, after a logged warning; empty below ``COPIED``.
 
     BLEU of captions scored against themselves is 100. Case, space and a final full stop do not count.
 
     Args:
-        captions: image id -> caption.
-        references: image id -> references.
+        captions: one per image.
+        references: those of each image.
     """
-    found = sum(_plain(text) in map(_plain, references.get(name, ())) for name, text in captions.items())
+    found = sum(_plain(text) in map(_plain, own) for text, own in zip(captions, references, strict=True))
     if not captions or found < COPIED * len(captions):
         return ""
     told = f"{found} of {len(captions)} captions are among the references of their own image"

@@ -6,6 +6,7 @@ Each function returns ``(metrics, columns)``. A column that carries a metric's n
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -14,10 +15,12 @@ from tellapart.metrics.bleu import count_matches
 from tellapart.metrics.coco import check_same_images, coco_columns
 from tellapart.metrics.diversity import caption_statistics, self_bleu, type_token_ratio, vocabulary_size
 from tellapart.metrics.frequencies import DocumentFrequencies
-from tellapart.metrics.ptb import ptb_tokenize
+from tellapart.metrics.ptb import ptb_lines, ptb_tokenize
 from tellapart.metrics.style import style_columns
+from tellapart.packed import Numbers, TextLists, Texts
 
-Measured = tuple[dict[str, float], dict[str, list[float]]]
+Measured = tuple[dict[str, float], dict[str, Any]]
+"""Metrics, and columns of one value per image."""
 
 Measure = Callable[[Mapping[str, str]], Measured]
 """``captions by image id -> (metrics, columns)``, such as the truth of a caption in a known world."""
@@ -54,13 +57,18 @@ def reference_measures(
     return token_measures(*in_words(captions, references), frequencies=frequencies)
 
 
-def in_words(captions: Mapping[str, str], references: Mapping[str, Sequence[str]]) -> tuple[list[str], list[list[str]]]:
+def in_words(captions: Mapping[str, str], references: Mapping[str, Sequence[str]]) -> tuple[Texts, TextLists]:
     """N captions, and N lists of the references of their images, as words joined by spaces.
 
     Captions and references are two files to the tokenizer, as in pycocoevalcap.
     """
-    rest = iter(ptb_tokenize(text for image_id in captions for text in references[image_id]))
-    return ptb_tokenize(captions.values()), [[next(rest) for _ in references[image_id]] for image_id in captions]
+    return rows_in_words(Texts.of(captions.values()), TextLists.of(references[image_id] for image_id in captions))
+
+
+def rows_in_words(captions: Texts, references: TextLists) -> tuple[Texts, TextLists]:
+    """The same of captions and references in the same order."""
+    cut = TextLists(Texts.of(ptb_lines(references.texts)), references.ends)
+    return Texts.of(ptb_lines(captions)), cut
 
 
 def token_measures(
@@ -85,8 +93,8 @@ def style_measures(captions: Sequence[str]) -> Measured:
 def token_style(texts: Sequence[str]) -> Measured:
     """The same of captions cut into words."""
     figures, style = caption_statistics(texts), style_columns(texts)
-    columns = {name: (100 * style[name]).tolist() for name in ("bad_endings", "openers", "colored")}
-    columns["mean_length"] = style["length"].tolist()
+    columns = {name: 100 * style[name] for name in ("bad_endings", "openers", "colored")}
+    columns["mean_length"] = style["length"]
     metrics = {
         "distinct_captions": 100 * figures["distinct"],
         "most_common_caption": 100 * figures["most_common"],
@@ -98,4 +106,4 @@ def token_style(texts: Sequence[str]) -> Measured:
     metrics |= {key: value for key, value in ratios.items() if not np.isnan(value)}
     if len(texts) > 1:
         metrics["Self-BLEU"] = 100 * float(np.mean(self_bleu(texts)))
-    return metrics, columns
+    return metrics, {name: Numbers(rows) for name, rows in columns.items()}

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from tellapart import __version__
 from tellapart.errors import UsageError, quoted
+from tellapart.packed import Keyed
 
 WORDS = "Penn Treebank tokens, lower-cased, punctuation dropped, as pycocoevalcap 1.2 makes them (no Java)"
 """How captions become words for every n-gram metric (``tellapart.metrics.ptb_tokenize``)."""
@@ -25,12 +26,17 @@ def software() -> str:
 def data_digest(references: Mapping[str, Sequence[str]]) -> str:
     """8 hex digits of the image ids and their references; the order of the images does not matter."""
     digest = hashlib.sha256()
-    for image_id in sorted(references):
-        digest.update(
-            "\x1f".join([image_id, *(text.strip() for text in references[image_id])]).encode(errors="surrogatepass")
-        )
+    for image_id, texts in _in_order(references):
+        digest.update("\x1f".join([image_id, *(text.strip() for text in texts)]).encode(errors="surrogatepass"))
         digest.update(b"\x1e")
     return digest.hexdigest()[:8]
+
+
+def _in_order(references: Mapping[str, Sequence[str]]) -> Iterable[tuple[str, Sequence[str]]]:
+    """Ids and references in the order of the ids."""
+    if isinstance(references, Keyed):
+        return references.sorted_items()
+    return ((image_id, references[image_id]) for image_id in sorted(references))
 
 
 @dataclass(frozen=True)

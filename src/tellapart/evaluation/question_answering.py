@@ -56,7 +56,7 @@ class QuestionMeasure:
             for name, values in ((QA, rows), (FLOOR, floors), (CHANCE, chances))
         }
         metrics = {name: _mean(values) for name, values in columns.items()}
-        return metrics | {TRUNCATED: cut}, columns  # type: ignore[return-value]  # columns may have empty rows
+        return metrics | {TRUNCATED: cut}, columns
 
     def _ask_without_caption(self, images: list[str]) -> None:
         """Accuracy of the reader without a caption; asked once per image."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from html import escape
 from pathlib import Path
@@ -14,7 +14,8 @@ import numpy as np
 from tellapart.errors import UsageError, reason_of
 from tellapart.evaluation.columns import main_columns
 from tellapart.evaluation.protocol import Protocol
-from tellapart.files import fresh_folder, read_json, write_json
+from tellapart.files import fresh_folder, read_json, write_json, write_rows
+from tellapart.packed import Numbers, Texts
 
 METRICS_FILE = "metrics.json"
 PER_IMAGE_FILE = "per_image.parquet"
@@ -48,8 +49,8 @@ class EvaluationResult:
     name: str
     protocol: Protocol
     metrics: dict[str, float]
-    captions: dict[str, str]
-    per_image: dict[str, list[Any]]
+    captions: Mapping[str, str]
+    per_image: dict[str, Sequence[Any]]
     intervals: dict[str, tuple[float, float]] = field(default_factory=dict)
     details: dict[str, Any] = field(default_factory=dict)
 
@@ -100,9 +101,10 @@ class EvaluationResult:
     def _write(self, folder: Path) -> None:
         import pyarrow.parquet
 
-        columns = {"id": list(self.captions), "caption": list(self.captions.values()), **self.per_image}
+        ids, captions = Texts.of(self.captions), Texts.of(self.captions.values())
+        columns: dict[str, Sequence[Any]] = {"id": ids, "caption": captions, **self.per_image}
         write_json(folder / METRICS_FILE, self.to_json())
-        write_json(folder / CAPTIONS_FILE, coco_results(self.captions))
+        write_rows(folder / CAPTIONS_FILE, coco_results(self.captions))
         pyarrow.parquet.write_table(arrow_table(columns), folder / PER_IMAGE_FILE)
 
     @staticmethod
@@ -171,10 +173,10 @@ _KINDS: dict[str, Callable[[Any], bool]] = {
 }
 
 
-def coco_results(captions: dict[str, str]) -> list[dict[str, Any]]:
-    """The captions in COCO's results format; image ids are numbers where all of them are."""
+def coco_results(captions: Mapping[str, str]) -> Iterator[dict[str, Any]]:
+    """The captions in COCO's results format, row by row; image ids are numbers where all of them are."""
     numeric = all(image_id.isascii() and image_id.isdigit() and str(int(image_id)) == image_id for image_id in captions)
-    return [{"image_id": int(i) if numeric else i, "caption": caption} for i, caption in captions.items()]
+    return ({"image_id": int(i) if numeric else i, "caption": caption} for i, caption in captions.items())
 
 
 def result_folders(run: Path) -> list[Path]:
@@ -267,30 +269,32 @@ def arrow_table(columns: Mapping[str, Sequence[Any]]) -> Any:
     """
     import pyarrow
 
-    arrays = [_array(list(values)) for values in columns.values()]
+    arrays = [_array(values) for values in columns.values()]
     lengths = {len(array) for array in arrays}
     if len(lengths) > 1:
         raise ValueError(f"columns differ in length, expected length {max(lengths)}")
     return pyarrow.Table.from_arrays(arrays, list(columns))
 
 
-def _array(values: list[Any]) -> Any:
+def _array(values: Sequence[Any]) -> Any:
     import pyarrow
 
-    kinds = set(map(type, values))
-    if kinds == {str}:
+    if isinstance(values, Texts) and len(values):
         return _strings(values)
+    kinds = {int, float} if isinstance(values, Numbers) else set(map(type, values))
+    if kinds == {str}:
+        return _strings(Texts.of(values))
     for kind, arrow, dtype in ((int, pyarrow.int64(), np.int64), (float, pyarrow.float64(), np.float64)):
-        if kinds == {kind}:
-            buffer = pyarrow.py_buffer(np.array(values, dtype).tobytes())
+        if kinds == {kind} or (isinstance(values, Numbers) and values.array.dtype == dtype):
+            buffer = pyarrow.py_buffer(np.asarray(values, dtype))
             return pyarrow.Array.from_buffers(arrow, len(values), [None, buffer])
-    return pyarrow.array(values)  # gaps, mixtures and whatever else
+    return pyarrow.array(list(values))  # gaps, mixtures and whatever else
 
 
-def _strings(values: list[str]) -> Any:
+def _strings(values: Texts) -> Any:
     import pyarrow
 
-    encoded = [value.encode() for value in values]
-    ends = np.cumsum([0, *map(len, encoded)], dtype=np.int64)
-    buffers = [None, pyarrow.py_buffer(ends.tobytes()), pyarrow.py_buffer(b"".join(encoded))]
+    if not values.data.isascii():
+        "".join(values).encode()  # raises for half a character, which no file takes
+    buffers = [None, pyarrow.py_buffer(values.ends), pyarrow.py_buffer(values.data)]
     return pyarrow.Array.from_buffers(pyarrow.large_string(), len(values), buffers)

@@ -53,12 +53,16 @@ def count_matches(candidates: Sequence[str], references: Sequence[Sequence[str]]
     Raises:
         ValueError: a caption has no reference.
     """
+    if len(candidates) > _AT_ONCE:
+        shapes = (orders, len(candidates)), (len(candidates),)
+        found = Matches(*(np.empty(shape, np.int64) for shape in (shapes[0], shapes[0], shapes[1], shapes[1])))
+        for start in range(0, len(candidates), _AT_ONCE):
+            some = slice(start, start + _AT_ONCE)
+            for whole, part in zip(found, count_matches(candidates[some], references[some], orders), strict=True):
+                whole[..., some] = part
+        return found
     if not all(references):
         raise ValueError("BLEU compares captions with references, but a caption has none")
-    if len(candidates) > _AT_ONCE:
-        starts = range(0, len(candidates), _AT_ONCE)
-        parts = [count_matches(candidates[i : i + _AT_ONCE], references[i : i + _AT_ONCE], orders) for i in starts]
-        return Matches(*(np.concatenate(part, axis=-1) for part in zip(*parts, strict=True)))
     ours = [caption.split() for caption in candidates]
     theirs = [reference.split() for captions in references for reference in captions]
     both = number_all([*ours, *theirs])
@@ -133,8 +137,12 @@ def bleu_of(matches: Matches, orders: Sequence[int] | None = None) -> np.ndarray
     chosen = np.arange(1, top + 1) if orders is None else np.array(orders)
     ratio = (matches.lengths + _TINY) / (matches.reference_lengths + _SMALL)
     penalty = np.minimum(1 - 1 / ratio, 0.0)
-    logs = np.log((matches.correct + _TINY) / (matches.guessed + _SMALL)).cumsum(axis=0)[chosen - 1]
-    return np.exp(logs / chosen.reshape(-1, *[1] * penalty.ndim) + penalty)
+    shares = matches.correct + _TINY  # one array for every step: there may be millions of captions
+    shares /= matches.guessed + _SMALL
+    logs = np.cumsum(np.log(shares, out=shares), axis=0, out=shares)[chosen - 1]
+    logs /= chosen.reshape(-1, *[1] * penalty.ndim)
+    logs += penalty
+    return np.exp(logs, out=logs)
 
 
 def bleu(matches: Matches) -> list[float]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice, pairwise
+from itertools import pairwise
 
 import numpy as np
 
@@ -22,7 +22,17 @@ from tellapart.metrics.ngrams import Numbered, add_words, number_words
 from tellapart.metrics.occurrences import occurrences
 from tellapart.metrics.positions import Scratch, own_counts
 
-__all__ = ["END", "ORDERS", "SIGMA", "CiderDScorer", "DocumentFrequencies", "PreparedReferences", "cider", "cider_d"]
+__all__ = [
+    "END",
+    "ORDERS",
+    "SIGMA",
+    "CiderDScorer",
+    "DocumentFrequencies",
+    "PreparedReferences",
+    "cider",
+    "cider_d",
+    "cider_d_column",
+]
 
 logger = logging.getLogger(__name__)
 
@@ -236,7 +246,7 @@ def cider_d(
     Raises:
         UsageError: there is one image only, of which every n-gram weighs nothing, and no frequencies are given.
     """
-    return _of_images(captions, references, frequencies, clipped=True)
+    return _by_id(captions, references, frequencies, clipped=True)
 
 
 def cider(
@@ -246,10 +256,10 @@ def cider(
 ) -> dict[str, float]:
     """The older CIDEr of every image's caption: the mean cosine of tf-idf vectors, times 10, without clipping and
     without a penalty on length. Not what papers call CIDEr; see ``cider_d``, which takes the same arguments."""
-    return _of_images(captions, references, frequencies, clipped=False)
+    return _by_id(captions, references, frequencies, clipped=False)
 
 
-def _of_images(
+def _by_id(
     captions: Mapping[str, str],
     references: Mapping[str, Sequence[str]],
     frequencies: DocumentFrequencies | None,
@@ -259,17 +269,44 @@ def _of_images(
     if not captions:
         return {}
     frequencies = frequencies or _corpus_frequencies(references)
-    scores: dict[str, float] = {}
-    names = iter(captions)
-    while some := [*islice(names, _AT_ONCE)]:
+    targets = [references[name] for name in captions]
+    scores = _of_images(list(captions.values()), targets, frequencies, clipped=clipped)
+    return dict(zip(captions, scores.tolist(), strict=True))
+
+
+def cider_d_column(
+    candidates: Sequence[str], targets: Sequence[Sequence[str]], frequencies: DocumentFrequencies | None = None
+) -> np.ndarray:
+    """``cider_d`` of captions in a row.
+
+    Args:
+        candidates: N tokenised captions.
+        targets: N lists of tokenised references.
+        frequencies: as for ``cider_d``.
+
+    Returns:
+        ``[N]`` float64, 0 to 10.
+
+    Raises:
+        UsageError: as ``cider_d``.
+    """
+    return _of_images(candidates, targets, frequencies or _corpus_frequencies(targets), clipped=True)
+
+
+def _of_images(
+    candidates: Sequence[str], targets: Sequence[Sequence[str]], frequencies: DocumentFrequencies, *, clipped: bool
+) -> np.ndarray:
+    scores = np.empty(len(candidates))
+    for start in range(0, len(candidates), _AT_ONCE):
+        captions, references = candidates[start : start + _AT_ONCE], targets[start : start + _AT_ONCE]
         scorer = CiderDScorer(frequencies, clipped=clipped)  # a new one: its words are those of these images
-        prepared = scorer.prepare([[text.split() for text in references[name]] for name in some])
-        found = scorer.score([captions[name].split() for name in some], np.arange(len(some)), prepared)
-        scores |= zip(some, found.tolist(), strict=True)
+        prepared = scorer.prepare([[text.split() for text in texts] for texts in references])
+        found = scorer.score([text.split() for text in captions], np.arange(len(captions)), prepared)
+        scores[start : start + len(captions)] = found
     return scores
 
 
-def _corpus_frequencies(references: Mapping[str, Sequence[str]]) -> DocumentFrequencies:
+def _corpus_frequencies(references: Mapping[str, Sequence[str]] | Sequence[Sequence[str]]) -> DocumentFrequencies:
     if len(references) < 2:
         raise UsageError(
             "CIDEr of one image is 0 whatever the caption, since each of its n-grams is in every image: "

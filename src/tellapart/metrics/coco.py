@@ -5,12 +5,15 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+import numpy as np
+
 from tellapart.errors import UsageError
 from tellapart.metrics.bleu import Matches, bleu, bleu_of, count_matches
-from tellapart.metrics.cider import cider_d
+from tellapart.metrics.cider import cider_d_column
 from tellapart.metrics.frequencies import DocumentFrequencies
 from tellapart.metrics.ptb import ptb_tokenize
-from tellapart.metrics.rouge import rouge_l
+from tellapart.metrics.rouge import rouge_ls
+from tellapart.packed import Numbers
 
 logger = logging.getLogger(__name__)
 
@@ -55,7 +58,7 @@ def coco_metrics(
     return corpus, per_image
 
 
-Columns = dict[str, tuple[float, list[float]]]
+Columns = dict[str, tuple[float, Numbers]]
 
 
 def coco_columns(
@@ -75,16 +78,15 @@ def coco_columns(
     """
     matches = count_matches(candidates, targets) if matches is None else matches
     columns: Columns = {
-        f"Bleu_{n}": (value, values.tolist())
+        f"Bleu_{n}": (value, Numbers(values))
         for n, (value, values) in enumerate(zip(bleu(matches), bleu_of(matches), strict=True), 1)
     }
-    rouge = rouge_l(candidates, targets)
+    rouge = Numbers(np.fromiter(rouge_ls(candidates, targets), np.float64, len(candidates)))
     columns["ROUGE_L"] = (sum(rouge) / len(rouge), rouge)
     if frequencies is None and len(targets) == 1:
         logger.warning("CIDEr is left out: of one image every n-gram has idf 0, so score more images together.")
         return columns
-    numbered = {str(i): captions for i, captions in enumerate(targets)}
-    cider = [*cider_d(dict(zip(numbered, candidates, strict=True)), numbered, frequencies).values()]
+    cider = Numbers(cider_d_column(candidates, targets, frequencies))
     return columns | {"CIDEr": (sum(cider) / len(cider), cider)}
 
 

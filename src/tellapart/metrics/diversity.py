@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Collection, Sequence
+from itertools import islice
 
 import numpy as np
 
@@ -169,7 +170,10 @@ def _rest(captions: Sequence[str], j: int) -> list[str]:
 
 def vocabulary_size(captions: Sequence[str]) -> int:
     """How many different words the captions use together. It grows with their number: compare equal numbers only."""
-    return len({word for caption in captions for word in caption.split()})
+    words: set[str] = set()
+    for caption in captions:
+        words.update(caption.split())
+    return len(words)
 
 
 PIECE = 1000
@@ -195,10 +199,9 @@ def type_token_ratio(captions: Sequence[str], n: int = 1, *, piece: int = PIECE)
         >>> type_token_ratio(["a dog", "a cat"], piece=4)
         0.75
     """
-    words = [word for caption in captions for word in caption.split()]
+    words = (word for caption in captions for word in caption.split())
     ratios = []
-    for start in range(0, len(words) - piece + 1, piece):
-        text = words[start : start + piece]
+    while len(text := [*islice(words, piece)]) == piece:
         grams = list(zip(*(text[offset:] for offset in range(n)), strict=False))
         ratios.append(len(set(grams)) / len(grams))
     return float(np.mean(ratios)) if ratios else math.nan
@@ -263,12 +266,16 @@ def caption_statistics(captions: Sequence[str]) -> dict[str, float]:
     """
     if not captions:
         raise UsageError("there are no captions to describe: give at least one.")
-    words = [caption.split() for caption in captions]
-    bigrams = [ngram_counts(caption, 2) for caption in words]
-    total = sum(sum(counts.values()) for counts in bigrams)
+    words = bigrams = distinct = 0
+    for caption in captions:
+        own = caption.split()
+        words += len(own)
+        bigrams += max(len(own) - 1, 0)
+        distinct += len(ngram_counts(own, 2))
+    times = Counter(captions)
     return {
-        "distinct": len(set(captions)) / len(captions),
-        "most_common": Counter(captions).most_common(1)[0][1] / len(captions),
-        "repeated_bigrams": (total - sum(map(len, bigrams))) / max(total, 1),
-        "length": sum(map(len, words)) / len(words),
+        "distinct": len(times) / len(captions),
+        "most_common": max(times.values()) / len(captions),
+        "repeated_bigrams": (bigrams - distinct) / max(bigrams, 1),
+        "length": words / len(captions),
     }

@@ -6,8 +6,9 @@ import io
 import json
 import math
 import pickle
+from array import array
 from collections import OrderedDict, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import islice, pairwise
 from pathlib import Path
@@ -30,6 +31,10 @@ FEW_IMAGES = 100
 
 _BUCKET = 4
 _IMAGES_AT_ONCE = 10_000
+_PAIRS_AT_ONCE = 1 << 20
+"""Pairs that are put into a table together."""
+_AT_ONCE = 1 << 18
+"""N-grams of the text that are sorted together: more take no less time, and memory for each."""
 _SPREAD = np.uint64(0x9E3779B97F4A7C15)
 
 
@@ -45,12 +50,18 @@ class PairTable:
     """
 
     def __init__(self, first: np.ndarray, second: np.ndarray, numbers: np.ndarray) -> None:
-        keys = (first.astype(np.int64) << 32) | second
-        bits = max(len(keys).bit_length(), 2)
+        bits = max(len(first).bit_length() - 1, 2)
         self._shift, self._mask = np.uint64(64 - bits), (1 << bits) - 1
         self._keys = np.full((1 << bits, _BUCKET), -1, np.int64)
         self._numbers = np.zeros((1 << bits) * _BUCKET, np.int32)
-        used, buckets = np.zeros(1 << bits, np.int64), self._buckets(keys)
+        used = np.zeros(1 << bits, np.int8)
+        for start in range(0, len(first), _PAIRS_AT_ONCE):
+            some = slice(start, start + _PAIRS_AT_ONCE)
+            self._insert((first[some].astype(np.int64) << 32) | second[some], numbers[some], used)
+
+    def _insert(self, keys: np.ndarray, numbers: np.ndarray, used: np.ndarray) -> None:
+        """Put keys into the table; ``used`` counts the places taken of each bucket."""
+        buckets = self._buckets(keys)
         while len(keys):
             order = np.argsort(buckets, kind="stable")
             keys, numbers, buckets = keys[order], numbers[order], buckets[order]
@@ -58,7 +69,7 @@ class PairTable:
             fits = place < _BUCKET
             self._keys[buckets[fits], place[fits]] = keys[fits]
             self._numbers[buckets[fits] * _BUCKET + place[fits]] = numbers[fits]
-            used = np.minimum(used + np.bincount(buckets, minlength=len(used)), _BUCKET)
+            np.add.at(used, buckets[fits], np.int8(1))
             keys, numbers, buckets = keys[~fits], numbers[~fits], (buckets[~fits] + 1) & self._mask
 
     def _buckets(self, keys: np.ndarray) -> np.ndarray:
@@ -142,21 +153,28 @@ class DocumentFrequencies:
         return cls.from_tokens({name: ptb_tokenize(texts, alone=True) for name, texts in references.items()}, end=end)
 
     @classmethod
-    def from_tokens(cls, references: Mapping[str, Sequence[str]], *, end: str = "") -> DocumentFrequencies:
-        """Count references that are tokenised already; without an end token this is the metric's "corpus" mode."""
+    def from_tokens(
+        cls, references: Mapping[str, Sequence[str]] | Sequence[Sequence[str]], *, end: str = ""
+    ) -> DocumentFrequencies:
+        """Count references that are tokenised already; without an end token this is the metric's "corpus" mode.
+
+        Args:
+            references: those of each image, by id or in a row.
+            end: closes each of them; "" for none.
+        """
         closing = [end] if end else []
         words: dict[str, int] = {}
-        parts = []
-        names = iter(references)
-        while some := [*islice(names, _IMAGES_AT_ONCE)]:  # the split text of all at once would be large
-            rows = [caption.split() + closing for name in some for caption in references[name]]
+        numbers, lengths, sizes = array("i"), array("q"), array("q")
+        rest = iter(references.values() if isinstance(references, Mapping) else references)
+        while some := [*islice(rest, _IMAGES_AT_ONCE)]:  # the split text of all at once would be large
+            rows = [caption.split() + closing for texts in some for caption in texts]
             add_words(words, rows)
-            parts.append(number_words(rows, words))
-        captions = Numbered(
-            np.concatenate([np.empty(0, np.int32), *(part.words for part in parts)]),
-            np.concatenate([np.empty(0, np.int64), *(part.lengths for part in parts)]),
-        )
-        images = np.repeat(np.arange(len(references)), [len(texts) for texts in references.values()])
+            part = number_words(rows, words)
+            numbers.frombytes(part.words.tobytes())
+            lengths.frombytes(part.lengths.tobytes())
+            sizes.extend(map(len, some))
+        captions = Numbered(np.frombuffer(numbers, np.int32), np.frombuffer(lengths, np.int64))
+        images = np.repeat(np.arange(len(references), dtype=np.int32), np.frombuffer(sizes, np.int64))
         pairs, totals = _count(captions, images, len(words))
         return cls.from_arrays(list(words), pairs, totals, len(references), end)
 
@@ -191,35 +209,84 @@ class DocumentFrequencies:
 def _count(captions: Numbered, images: np.ndarray, vocabulary: int) -> tuple[np.ndarray, np.ndarray]:
     """The tree of n-grams in at least two images, and in how many images each is (see ``from_arrays``).
 
-    What follows an n-gram of one image is of one image too, so each order looks only where the last one found two.
+    What follows an n-gram of one image is of one image too, so each order looks only where the last one found two. N-grams
+    that begin with the same word are counted together, some words at a time: what they take is needed for these only.
 
     Args:
         captions: all references.
         images: ``[N]``, the image each caption is of; captions of an image follow one another.
         vocabulary: V, number of words.
     """
-    remaining = captions.remaining.astype(np.int32)
-    image = np.repeat(images.astype(np.int32), captions.lengths)
-    size = int(images.max(initial=0)) + 1
-    places, ngrams = np.arange(len(captions.words), dtype=np.int64), captions.words
-    totals = [_images_of(ngrams, image, vocabulary, size)]
-    pairs, numbered = [np.empty((0, 2), np.int32)], vocabulary
-    for order in range(2, len(ORDERS) + 1):
-        on = np.flatnonzero((totals[-1][ngrams - (numbered - len(totals[-1]))] > 1) & (remaining[places] >= order))
-        places, prefix = places[on], ngrams[on]
-        keys, which = np.unique(
-            prefix.astype(np.int64) * vocabulary + captions.words[places + order - 1], return_inverse=True
-        )
-        which = which.astype(np.int32)
-        counts = _images_of(which, image[places], len(keys), size)
+    ends, size = np.cumsum(captions.lengths), int(images.max(initial=0)) + 1
+    tree = [_Level() for _ in ORDERS]
+    for first, last, places in _by_first_word(captions.words, vocabulary):
+        caption = np.searchsorted(ends, places, side="right")
+        image, left = images[caption], np.minimum(ends[caption] - places, len(ORDERS)).astype(np.int8)
+        del caption
+        ngrams, numbers = captions.words[places] - first, np.arange(first, last, dtype=np.int32)
+        counts = _images_of(ngrams, image, last - first, size)
+        tree[0].totals.append(counts)
+        for order, level in zip(ORDERS[1:], tree[1:], strict=True):
+            on = np.flatnonzero((counts[ngrams] > 1) & (left >= order))
+            places, left, image = places[on], left[on], image[on]
+            keys = ngrams[on].astype(np.int64) * vocabulary + captions.words[places + (order - 1)]
+            keys, ngrams = np.unique(keys, return_inverse=True)
+            counts = _images_of(ngrams, image, len(keys), size)
+            numbers = level.add(numbers, keys, counts, vocabulary)
+    before = 0
+    for earlier, level in pairwise(tree):
+        for pairs in level.pairs:
+            pairs[:, 0] += before
+        before += sum(map(len, earlier.totals))
+    pairs = np.concatenate([np.empty((0, 2), np.int32), *(part for level in tree for part in level.pairs)])
+    return pairs, np.concatenate([np.empty(0, np.int64), *(part for level in tree for part in level.totals)])
+
+
+class _Level:
+    """N-grams of one order, numbered from 0 on."""
+
+    def __init__(self) -> None:
+        self.pairs: list[np.ndarray] = []
+        self.totals: list[np.ndarray] = []
+        self._known = 0
+
+    def add(self, prefixes: np.ndarray, keys: np.ndarray, counts: np.ndarray, vocabulary: int) -> np.ndarray:
+        """Keep those of several images.
+
+        Args:
+            prefixes: numbers of n-grams of the order before.
+            keys: ``[K]``, place in ``prefixes`` times ``vocabulary`` plus the last word, rising.
+            counts: ``[K]``, images.
+            vocabulary: number of words.
+
+        Returns:
+            ``[K]``: numbers, without meaning for those that are not kept.
+        """
         kept = counts > 1
-        number = np.cumsum(kept, dtype=np.int32) - 1
-        on = np.flatnonzero(kept[which])
-        places, ngrams = places[on], numbered + number[which[on]]
-        pairs.append(np.stack([keys[kept] // vocabulary, keys[kept] % vocabulary], axis=1).astype(np.int32))
-        totals.append(counts[kept])
-        numbered += int(kept.sum())
-    return np.concatenate(pairs), np.concatenate(totals)
+        prefix, word = np.divmod(keys[kept], vocabulary)
+        self.pairs.append(np.stack([prefixes[prefix], word.astype(np.int32)], axis=1))
+        self.totals.append(counts[kept])
+        numbers = self._known + np.cumsum(kept, dtype=np.int32) - 1
+        self._known += len(word)
+        return numbers
+
+
+def _by_first_word(words: np.ndarray, vocabulary: int) -> Iterator[tuple[int, int, np.ndarray]]:
+    """Ranges of words, about ``_AT_ONCE`` of whose are in the text, and where they are.
+
+    Yields:
+        ``(first, last, places)``: the words from ``first`` to before ``last``, and all their places, ascending.
+    """
+    starts = range(0, len(words), _AT_ONCE)
+    counts = sum(
+        (np.bincount(words[i : i + _AT_ONCE], minlength=vocabulary) for i in starts), np.zeros(vocabulary, np.int64)
+    )
+    before = np.cumsum(counts)
+    inner = np.unique(np.searchsorted(before, np.arange(_AT_ONCE, len(words), _AT_ONCE)) + 1)
+    edges = [0, *inner[inner < vocabulary].tolist(), vocabulary]
+    part = np.repeat(np.arange(len(edges) - 1, dtype=np.uint16), np.diff(edges))[words]
+    for number, (first, last) in enumerate(pairwise(edges)):
+        yield first, last, np.flatnonzero(part == number)
 
 
 def _images_of(ngrams: np.ndarray, image: np.ndarray, count: int, size: int) -> np.ndarray:
@@ -227,16 +294,11 @@ def _images_of(ngrams: np.ndarray, image: np.ndarray, count: int, size: int) -> 
 
     Args:
         ngrams: ``[T]``, below ``count``.
-        image: ``[T]``, below ``size``, rising.
+        image: ``[T]``, below ``size``.
         count: number of n-grams.
         size: number of images.
     """
-    totals = np.zeros(count, np.int64)
-    cut = np.searchsorted(image, np.arange(0, size + _IMAGES_AT_ONCE, _IMAGES_AT_ONCE)).tolist()
-    for start, stop in pairwise(cut):  # an image lies in one part
-        keys = _distinct(ngrams[start:stop].astype(np.int64) * size + image[start:stop])
-        totals += np.bincount(keys // size, minlength=count)
-    return totals
+    return np.bincount(_distinct(ngrams.astype(np.int64) * size + image) // size, minlength=count)
 
 
 def _distinct(numbers: np.ndarray) -> np.ndarray:

@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
-from itertools import islice
 from string import ascii_lowercase
 
 from tellapart.metrics.lexer import Lexer, Rule
@@ -353,15 +352,19 @@ def ptb_tokenize(captions: Iterable[str], *, alone: bool = False) -> list[str]:
     Returns:
         One string per caption, in order; empty where nothing but punctuation was said.
     """
-    texts = list(captions)
     if alone:
-        return [_plain((text, _NEXT), 0) if _PLAIN(text) else _any((text, _NEXT), 0) for text in texts]
-    return [_plain(texts, n) if _PLAIN(text) else _any(texts, n) for n, text in enumerate(texts)]
+        return [_plain(text, (text, _NEXT), 0) if _PLAIN(text) else _any((text, _NEXT), 0) for text in captions]
+    return list(ptb_lines(list(captions)))
 
 
-def _plain(captions: Sequence[str], place: int) -> str:
+def ptb_lines(captions: Sequence[str]) -> Iterator[str]:
+    """What ``ptb_tokenize`` makes of the captions of a file, one at a time."""
+    return (_plain(text, captions, n) if _PLAIN(text) else _any(captions, n) for n, text in enumerate(captions))
+
+
+def _plain(text: str, captions: Sequence[str], place: int) -> str:
     """The short cut, for letters, commas, spaces and a final dot."""
-    words = captions[place].lower().replace(",", " ").split()
+    words = text.lower().replace(",", " ").split()
     if not words:
         return ""
     last = words[-1]
@@ -385,7 +388,7 @@ def _behind(captions: Sequence[str], place: int, caption: str) -> str:
     """The text after a caption in the file of all captions, as far as its tokens can depend on it."""
     lines: list[str] = []
     if caption.rstrip().endswith("."):  # only then does any rule look beyond the end of the line
-        for following in islice(captions, place + 1, None):
+        for following in map(captions.__getitem__, range(place + 1, len(captions))):
             lines.append(following.translate(_SPACES))
             if following.strip():
                 break

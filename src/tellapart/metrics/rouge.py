@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 BETA = 1.2
 """Weight of recall against precision; coco-caption's."""
@@ -21,7 +21,12 @@ def rouge_l(candidates: Sequence[str], references: Sequence[Sequence[str]]) -> l
     Returns:
         N fractions; their mean is the value of the corpus.
     """
-    return [_best(caption.split(" "), captions) for caption, captions in zip(candidates, references, strict=True)]
+    return list(rouge_ls(candidates, references))
+
+
+def rouge_ls(candidates: Iterable[str], references: Iterable[Sequence[str]]) -> Iterator[float]:
+    """The same one at a time."""
+    return (_best(caption.split(" "), captions) for caption, captions in zip(candidates, references, strict=True))
 
 
 def _best(words: list[str], references: Sequence[str]) -> float:

@@ -64,20 +64,21 @@ def style_columns(
     """
     if finished is not None and len(finished) != len(captions):
         raise UsageError(f"{len(captions)} captions came with {len(finished)} marks of being finished: give one each.")
-    words = [caption.split() for caption in captions]
-    named = [[word for word in caption if word in colors] for caption in words]
-    rows: dict[str, list[float]] = {
-        "length": [len(caption) for caption in words],
-        "repetition": [repetition(caption) for caption in words],
-        "bad_endings": [bool(caption) and caption[-1].removesuffix(".") in BAD_ENDINGS for caption in words],
-        "openers": [begins_with_any(caption, openers) for caption in words],
-        "colored": [bool(own) for own in named],
-        "colors": [len(set(own)) for own in named],
-        "color_words": [len(own) for own in named],
-    }
-    if finished is not None:
-        rows["unfinished"] = [not ended for ended in finished]
-    return {name: np.array(column, np.float64) for name, column in rows.items()}
+    figures = (_figures(caption.split(), openers, colors) for caption in captions)
+    rows = np.fromiter(figures, np.dtype((np.float64, len(_FIGURES))), len(captions))
+    columns = dict(zip(_FIGURES, rows.T.copy(), strict=True))
+    return columns if finished is None else columns | {"unfinished": 1.0 - np.array(finished, np.float64)}
+
+
+_FIGURES = ("length", "repetition", "bad_endings", "openers", "colored", "colors", "color_words")
+
+
+def _figures(words: list[str], openers: Sequence[Sequence[str]], colors: Collection[str]) -> tuple[float, ...]:
+    """Those of one caption."""
+    named = [word for word in words if word in colors]
+    ends_badly = bool(words) and words[-1].removesuffix(".") in BAD_ENDINGS
+    opens = begins_with_any(words, openers)
+    return len(words), repetition(words), ends_badly, opens, bool(named), len(set(named)), len(named)
 
 
 def repetition(words: Sequence[str]) -> float:

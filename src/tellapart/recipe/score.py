@@ -270,7 +270,7 @@ def _drawn_by(
     return load_captioner(CaptionerSection(model_name_or_path=word), size=where.size).to(device()), how
 
 
-def fitting(path: Path, where: Where, options: ScoreOptions) -> tuple[Where, dict[str, str], str]:
+def fitting(path: Path, where: Where, options: ScoreOptions) -> tuple[Where, Mapping[str, str], str]:
     """The captions of a file by the data's ids, the images that they are of, and in words what was left out.
 
     Raises:

@@ -15,6 +15,7 @@ from tellapart.data.clips import on_disk
 from tellapart.data.formats.patterns import expand
 from tellapart.data.formats.splits import UNNAMED
 from tellapart.data.images import ImageFile
+from tellapart.data.json_records import object_of
 from tellapart.errors import UsageError
 from tellapart.frames import Sampling
 
@@ -108,13 +109,14 @@ class Place:
         return files
 
     def content(self, file: Path) -> Any:
-        """A .json file, parsed once.
+        """A .json file, parsed once. Lists of images and annotations, which may be long, are ``Records`` if they are flat.
 
         Raises:
             UsageError: it cannot be read or is not JSON.
         """
         if file not in self._contents:
-            self._contents[file] = read_json(file)
+            packed = object_of(file, ("images", "annotations"))
+            self._contents[file] = read_json(file) if packed is None else packed
         return self._contents[file]
 
     @cached_property
@@ -173,7 +175,7 @@ class Layout(ABC):
         return [UNNAMED]
 
     @abstractmethod
-    def read(self, splits: Sequence[str]) -> list[Example]:
+    def read(self, splits: Sequence[str]) -> Sequence[Example]:
         """The images of these splits, in the order they are stored in.
 
         Raises:

@@ -7,15 +7,21 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from tellapart.data.captions import field, texts
-from tellapart.data.dataset import Example
+from tellapart.data.clips import on_disk
+from tellapart.data.dataset import Example, PackedExamples
 from tellapart.data.folder import root_of
 from tellapart.data.formats.base import identifier
 from tellapart.data.formats.carry import Carrier
 from tellapart.data.formats.ids import as_number
 from tellapart.data.formats.per_split import FilePerSplit
+from tellapart.data.gathered import GatheredCaptions
+from tellapart.data.json_records import Records
 from tellapart.errors import UsageError
 from tellapart.files import write_json
+from tellapart.packed import TextLists, Texts
 
 
 class Coco(FilePerSplit):
@@ -37,34 +43,24 @@ class Coco(FilePerSplit):
         image, annotation = (_first(content.get(key)) for key in ("images", "annotations"))
         return "file_name" in image or ("image_id" in annotation and "caption" in annotation)
 
-    def read_file(self, path: Path) -> list[Example]:
+    def read_file(self, path: Path) -> Sequence[Example]:
         """All images of a file, in its order."""
         content = self.place.content(path)
         if not isinstance(content, dict):
             raise UsageError(f"{path} is not a JSON object with 'images' and 'annotations': choose another format.")
         if "annotations" in content:
-            field(content, "annotations", path, "the file", list)
+            field(content, "annotations", path, "the file", (list, Records))
         bare = self.place.captions_only and not content.get("images")
-        records = _of_annotations(content) if bare else field(content, "images", path, "the file", list)
+        records = _of_annotations(content) if bare else field(content, "images", path, "the file", (list, Records))
         if not records:
             raise UsageError(f"{path} holds no images: check that it is the captions file of the split you want.")
-        captions: dict[str, list[Any]] = {identifier(record, "id", path, "an image"): [] for record in records}
-        for number, annotation in enumerate(content.get("annotations", []), start=1):
-            what = f"annotation {number}"
-            image = identifier(annotation, "image_id", path, what)
-            if image not in captions:
-                raise UsageError(f"{path}: {what} is of image {image!r}, which is not listed: correct or remove it.")
-            captions[image].append(field(annotation, "caption", path, what))
-        names = [_file_name(record, path, needed=not self.place.captions_only) for record in records]
+        ids = Texts.of(identifier(record, "id", path, "an image") for record in records)
+        captions = _captions(content.get("annotations", []), ids, path)
+        names = Texts.of(_file_name(record, path, needed=not self.place.captions_only) for record in records)
         root = self.place.images or (path.parent if self.place.captions_only else _guess_root(path, names))
-        return [
-            Example(
-                identifier(record, "id", path, "an image"),
-                self.place.picture(root / name),
-                texts(captions[str(record["id"])], path, f"image {record['id']}"),
-            )
-            for record, name in zip(records, names, strict=True)
-        ]
+        sampling = self.place.sampling  # the place itself holds the parsed file
+        found = PackedExamples(ids, captions, names, lambda name: on_disk(root / name, sampling))
+        return found if self.place.captions_only else list(found)
 
     @classmethod
     def write(cls, folder: Path, splits: Mapping[str, Sequence[Example]], images: Carrier) -> None:
@@ -82,9 +78,23 @@ class Coco(FilePerSplit):
             write_json(folder / "annotations" / f"captions_{split}.json", {"images": records, "annotations": captions})
 
 
+def _captions(annotations: Sequence[Any], ids: Texts, path: Path) -> TextLists:
+    """The captions of each image."""
+    found = GatheredCaptions()
+    for image in ids:
+        found.add(image, ())
+    for number, annotation in enumerate(annotations, start=1):
+        what = f"annotation {number}"
+        image = identifier(annotation, "image_id", path, what)
+        if image not in found.places:
+            raise UsageError(f"{path}: {what} is of image {image!r}, which is not listed: correct or remove it.")
+        found.add(image, texts([field(annotation, "caption", path, what)], path, f"image {image}"))
+    return found.packed().take(np.fromiter(map(found.places.__getitem__, ids), np.int64, len(ids)))
+
+
 def _first(records: Any) -> dict[str, Any]:
     """The first of a list of records, or an empty one where there is none."""
-    first = records[0] if isinstance(records, list) and records else None
+    first = records[0] if isinstance(records, list | Records) and records else None
     return first if isinstance(first, dict) else {}
 
 

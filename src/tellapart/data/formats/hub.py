@@ -166,7 +166,7 @@ class Datasets(Layout):
                 sources.setdefault(key, RowImage(rows, number, image, f"{path}/{Path(file or where).name}"))
             else:
                 sources.setdefault(key, image_in(str(file), self.place.images or self.place.folder, self.place, path))
-        return [Example(key, sources[key], tuple(texts)) for key, texts in found.captions.items()]
+        return [Example(key, sources[key], tuple(own)) for key, own in found.items()]
 
     @classmethod
     def write(cls, folder: Path, splits: Mapping[str, Sequence[Example]], images: Carrier) -> None:

@@ -18,6 +18,7 @@ from tellapart.data.formats.carry import Carrier
 from tellapart.data.formats.ids import as_number
 from tellapart.data.formats.splits import in_order
 from tellapart.data.images import ImageSource
+from tellapart.data.json_records import Records
 from tellapart.errors import UsageError
 from tellapart.files import write_json
 
@@ -45,12 +46,17 @@ class Karpathy(InFile):
     def is_index(cls, content: Any) -> bool:
         """Whether a parsed file's images carry sentences."""
         images = content.get("images") if isinstance(content, dict) else None
-        return isinstance(images, list) and bool(images) and isinstance(images[0], dict) and "sentences" in images[0]
+        return (
+            isinstance(images, list | Records)
+            and bool(images)
+            and isinstance(images[0], dict)
+            and "sentences" in images[0]
+        )
 
     @cached_property
     def records(self) -> list[dict[str, Any]]:
         """The images of the file, which all have a split."""
-        records = field(self.place.content(self.file), "images", self.file, "the file", list)
+        records = field(self.place.content(self.file), "images", self.file, "the file", (list, Records))
         for record in records:
             require_unicode(field(record, "split", self.file, "an image", str), self.file, "'split' of an image")
         return records

@@ -80,20 +80,23 @@ class _Metadata(Layout):
         start = self.place.start or root
         files = [] if self.place.captions_only else [below(file, root) for file in find_pictures(root)]
         found = self._gather(root, start)
-        if not found.captions and not files:
+        if not found.names and not files:
             require_pictures(root)
-        silent = [name for name in files if name not in found.captions]
-        if found.captions and silent:
+        silent = [name for name in files if name not in found.names]
+        if found.names and silent:
             logger.warning(
                 "%s: %d of %d images are not in %s and have no captions.", root, len(silent), len(files), self.table
             )
         return [
             Example(
-                found.ids.get(name) or (name if os.path.isabs(name) or scheme_of(name) else below(root / name, start)),
+                own_id or (name if os.path.isabs(name) or scheme_of(name) else below(root / name, start)),
                 image_in(name, root, self.place, found.path),
-                tuple(found.captions.get(name, ())),
+                tuple(captions),
             )
-            for name in [*found.captions, *silent]
+            for name, own_id, captions in [
+                *zip(found.names, found.ids(), found.captions(), strict=True),
+                *((name, None, []) for name in silent),
+            ]
         ]
 
     def _gather(self, root: Path, start: Path) -> Gathered:
@@ -112,9 +115,7 @@ class _Metadata(Layout):
             if not name.startswith(inside):
                 continue  # of another split
             own_id = id_cell(row, self.place.id_column, path, where)
-            found.add(
-                name.removeprefix(inside), self._captions(row, path, where, first=not found.captions), own_id, where
-            )
+            found.add(name.removeprefix(inside), self._captions(row, path, where, first=not found.names), own_id, where)
         return found
 
     def _captions(self, row: Row, path: Path, where: str, *, first: bool) -> tuple[str, ...]:

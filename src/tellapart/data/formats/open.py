@@ -60,7 +60,7 @@ class SplitFolders:
         """Their images, folder by folder."""
         return [example for split in splits for example in self._read(split)]
 
-    def _read(self, split: str) -> list[Example]:
+    def _read(self, split: str) -> Sequence[Example]:
         inner = _open_one(self.place.inside(split), self.format)
         return inner.read(inner.splits())
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 
-from tellapart.data.dataset import Example
+from tellapart.data.dataset import Example, joined
 from tellapart.data.formats.base import InFile, Place
 from tellapart.data.formats.splits import UNNAMED, in_order, split_in
 from tellapart.errors import UsageError
@@ -44,10 +44,10 @@ class FilePerSplit(InFile):
         """What the files' names tell."""
         return in_order(self.by_split)
 
-    def read(self, splits: Sequence[str]) -> list[Example]:
+    def read(self, splits: Sequence[str]) -> Sequence[Example]:
         """Their images, file by file."""
-        return [example for split in splits for example in self.read_file(self.by_split[split])]
+        return joined([self.read_file(self.by_split[split]) for split in splits])
 
     @abstractmethod
-    def read_file(self, path: Path) -> list[Example]:
+    def read_file(self, path: Path) -> Sequence[Example]:
         """All images of one file."""

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from tellapart.data.captions import parse_json, read_text, texts
 from tellapart.data.dataset import Example
+from tellapart.data.gathered import GatheredCaptions
 from tellapart.errors import UsageError, quoted
 from tellapart.files import write_text
+from tellapart.packed import TextLists
 
 IMAGE_ID = "image_id"
 IMAGE_COLUMNS = (
@@ -108,9 +110,26 @@ class Gathered:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.captions: dict[str, list[str]] = {}
-        self.ids: dict[str, str] = {}
+        self._gathered = GatheredCaptions()
+        self._ids: list[str | None] = []
         self._numbered: bool | None = None
+
+    @property
+    def names(self) -> Collection[str]:
+        """What the images are known by, in the order of their first rows."""
+        return self._gathered.places.keys()
+
+    def ids(self) -> Iterator[str | None]:
+        """The id of each image, None where it has none."""
+        return iter(self._ids)
+
+    def captions(self) -> TextLists:
+        """The captions of each image; nothing can be added afterwards."""
+        return self._gathered.packed()
+
+    def items(self) -> Iterator[tuple[str, list[str]]]:
+        """Images and their captions; nothing can be added afterwards."""
+        return zip(self.names, self.captions(), strict=True)
 
     def key(self, image_id: Any, number: int, where: str) -> str:
         """What an image without a path is known by: its id, or its number where no row has an id.
@@ -133,16 +152,22 @@ class Gathered:
         Raises:
             UsageError: the image has another id in another row, or its id is neither text nor a number.
         """
-        self.captions.setdefault(image, []).extend(captions)
+        self._gathered.add(image, captions)
+        place = self._gathered.places[image]
+        if place == len(self._ids):
+            self._ids.append(None)
         if image_id is None:
             return
         if isinstance(image_id, bool) or not isinstance(image_id, int | str) or image_id == "":
             raise UsageError(
                 f"{self.path}: {IMAGE_ID!r} of {where} is {image_id!r}: it must be text or a whole number, such as 42."
             )
-        if self.ids.setdefault(image, str(image_id)) != str(image_id):
+        known = self._ids[place]
+        if known is None:
+            self._ids[place] = str(image_id)
+        elif known != str(image_id):
             raise UsageError(
-                f"{self.path}: {where} gives {image} the id {image_id!r}, but it has {self.ids[image]!r}: correct one."
+                f"{self.path}: {where} gives {image} the id {image_id!r}, but it has {known!r}: correct one."
             )
 
 

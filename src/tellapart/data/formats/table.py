@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from tellapart.data.captions import decoded, parse_json
-from tellapart.data.dataset import Example
+from tellapart.data.dataset import Example, PackedExamples, joined
 from tellapart.data.folder import find_images, root_of
 from tellapart.data.formats.base import Place, ReadOnly
 from tellapart.data.formats.carry import Carrier
@@ -40,6 +40,7 @@ from tellapart.data.formats.splits import UNNAMED, in_order, split_in
 from tellapart.data.images import ImageSource
 from tellapart.data.parquet import PATH, Columns, ParquetImage, columns_of, rows_of
 from tellapart.errors import UsageError
+from tellapart.packed import Texts
 
 METADATA = "metadata"
 """Stem of the tables that other formats read."""
@@ -112,17 +113,17 @@ class _Table(ReadOnly):
         """What the files' names tell."""
         return in_order(self.by_split)
 
-    def read(self, splits: Sequence[str]) -> list[Example]:
+    def read(self, splits: Sequence[str]) -> Sequence[Example]:
         """All images, file by file, in the order of their first rows."""
-        examples: list[Example] = []
+        parts: list[Sequence[Example]] = []
         for split in splits:
             for file in self.by_split[split]:
-                examples += self.read_file(file, len(examples))
-        if not examples:
+                parts.append(self.read_file(file, sum(map(len, parts))))
+        if not any(parts):
             raise UsageError(f"{self.place.given} holds no images: it has a heading and no rows.")
-        return examples
+        return joined(parts)
 
-    def read_file(self, path: Path, before: int) -> list[Example]:
+    def read_file(self, path: Path, before: int) -> Sequence[Example]:
         """The images of one file whose cells name them.
 
         Args:
@@ -142,13 +143,18 @@ class _Table(ReadOnly):
             found.add(cell, texts, id_cell(row, place.id_column, path, where), where)
         return self._examples(path, found)
 
-    def _examples(self, path: Path, found: Gathered) -> list[Example]:
+    def _examples(self, path: Path, found: Gathered) -> Sequence[Example]:
         roots = [self.place.images] if self.place.images else [path.parent, path.parent / "images"]
-        root = root_of(found.captions, roots) or roots[0]
-        return [
-            Example(found.ids.get(name, name), image_in(name, root, self.place, path), tuple(captions))
-            for name, captions in found.captions.items()
-        ]
+        root = root_of(found.names, roots) or roots[0]
+        ids = Texts.of(name if own is None else own for name, own in zip(found.names, found.ids(), strict=True))
+        examples = PackedExamples(
+            ids, found.captions(), Texts.of(found.names), lambda name: image_in(name, root, self.place, path)
+        )
+        if not self.place.captions_only:
+            return list(examples)
+        for name in found.names:
+            image_in(name, root, self.place, path)  # raises for addresses that tables may not name
+        return examples
 
     @classmethod
     @abstractmethod
@@ -295,7 +301,7 @@ class Parquet(_Table):
         wanted = [*further, captions, self.place.id_column, IMAGE_ID]
         return list(dict.fromkeys(name for name in wanted if name in columns.names))
 
-    def read_file(self, path: Path, before: int) -> list[Example]:
+    def read_file(self, path: Path, before: int) -> Sequence[Example]:
         """The images of one file; bytes are read when an image is opened."""
         columns, place = columns_of(path), self.place
         known = [*sorted(columns.structs, key=columns.names.index), *IMAGE_COLUMNS]
@@ -315,4 +321,4 @@ class Parquet(_Table):
             found.add(key, texts, given, where)
             member = str((values.get(image) or {}).get(PATH) or number) if named else str(number)
             sources.setdefault(key, ParquetImage(path, group, row, image, member, root))
-        return [Example(key, sources[key], tuple(texts)) for key, texts in found.captions.items()]
+        return [Example(key, sources[key], tuple(own)) for key, own in found.items()]
