@@ -140,16 +140,13 @@ class CaptionDataset(Sequence[Example]):
             return CaptionDataset(self.examples[index], name=self.name)
         return self.examples[index]
 
-    @property
-    def position(self) -> dict[str, int]:
-        """Image id -> its place; of packed examples made for each call, as it is larger than they are."""
-        return self._positions() if isinstance(self.examples, PackedExamples) else self._position
-
     @cached_property
-    def _position(self) -> dict[str, int]:
-        return self._positions()
+    def position(self) -> dict[str, int]:
+        """Image id -> its place."""
+        return self.positions()
 
-    def _positions(self) -> dict[str, int]:
+    def positions(self) -> dict[str, int]:
+        """The same made anew, and not kept: it is larger than a data set of captions without images."""
         return {image_id: i for i, image_id in enumerate(self.iterate_ids())}
 
     def iterate_ids(self) -> Iterator[str]:

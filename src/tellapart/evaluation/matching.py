@@ -102,7 +102,7 @@ def match(results: Results, references: CaptionDataset, *, compared: bool = True
         UsageError: no caption is of an image of the references.
     """
     names, by_name = own_ids(results.rows, references)
-    position = references.position
+    position = references.positions()
     places = np.fromiter((position.get(name, -1) for name in names), np.int64, len(names))
     if (places < 0).all():
         raise UsageError(
@@ -146,7 +146,7 @@ def own_ids(rows: Sequence[Result], references: CaptionDataset) -> tuple[Sequenc
     its own name.
     """
     given = Texts.of(str(row.file if row.image_id is None else row.image_id) for row in rows)
-    position = references.position
+    position = references.positions()
     if not position.keys().isdisjoint(given):
         return given, False
     by_file: dict[str, list[str]] = {}
