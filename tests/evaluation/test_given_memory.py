@@ -39,5 +39,5 @@ def test_bytes_per_caption(tmp_path):
 
     As Python objects a caption took 2,800 bytes.
     """
-    small, large = peak(tmp_path, 20_000), peak(tmp_path, 60_000)
-    assert (large - small) / 40_000 < 1300
+    small, large = peak(tmp_path, 10_000), peak(tmp_path, 30_000)
+    assert (large - small) / 20_000 < 1300
