@@ -146,7 +146,7 @@ class CaptionDataset(Sequence[Example]):
         return self.positions()
 
     def positions(self) -> dict[str, int]:
-        """The same made anew, and not kept: it is larger than a data set of captions without images."""
+        """Image id -> its place, made for this call. Kept, it would take more memory than captions without images."""
         return {image_id: i for i, image_id in enumerate(self.iterate_ids())}
 
     def iterate_ids(self) -> Iterator[str]:
