@@ -25,7 +25,6 @@ PLANNED = {
         *(f"sr_pl ({weight})" for weight in (1, 4, 16, 64)),
         *(f"{row}, EOS constant ({weight})" for row in ("psst", "st_multinomial") for weight in (0.0133, 0.5)),
     },
-    "sle": {f"{kind} {method}" for kind in ("att2in2", "updown") for method in ("xe", "sll", "sll_me", "sle")},
     "table": {"xe, 20 beams", "xe, apart", "dico-truth", "dico-truth+CIDEr"},
 }
 """Study -> rows that its page does not show yet: they are measured when the page is made again, and then leave this list."""
