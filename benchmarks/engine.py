@@ -4,7 +4,8 @@
 
 Weights are random, so captions run to the longest length, 20 words. Hugging Face's side is a copy of the same model with
 its own modules, fed the same image states. Ways are interleaved; times are medians of CPU milliseconds on one thread, ratios are
-medians over the rounds with their least and greatest. ``--docs`` writes the table into a page between its marks.
+medians over the rounds with their least and greatest. ``--docs`` writes the table into a page between
+the marks of the processor's kind.
 
 BLIP and BLIP-2 with OPT, at world-like widths, are drawn from pixels to captions on both sides.
 
@@ -27,6 +28,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from tables import write_table
 from tokenizers import Tokenizer, models, pre_tokenizers
 from torch import Tensor, nn
 from torch.nn import functional
@@ -54,7 +56,6 @@ from tellapart.types import Batch, Decoding
 
 LONGEST = 20
 BEAMS = {"num_beams": 5, "num_return_sequences": 5}
-BEGIN, END = "<!-- engine: begin -->", "<!-- engine: end -->"
 
 
 @dataclass(frozen=True)
@@ -387,9 +388,8 @@ def main() -> None:
                 lines.append(f"| {' | '.join([name, *row.cells()])} |")
                 print(lines[-1], flush=True)
     if options.docs:
-        before, _, rest = options.docs.read_text().partition(BEGIN)
-        table = "\n".join(lines)
-        options.docs.write_text(f"{before}{BEGIN}\n{table}\n{END}{rest.partition(END)[2]}")
+        # ratios depend on the width of the processor's vectors, so each width has a table of its own
+        write_table(options.docs, f"engine, {torch.backends.cpu.get_cpu_capability()}", lines)
 
 
 if __name__ == "__main__":
