@@ -19,12 +19,6 @@ from tellapart.sweep.trainings import option
 FILES = sorted(STUDIES.glob("*.yaml"))
 TABLE = read_study(STUDIES / "table.yaml")
 PLANNED = {
-    "psst": {
-        "listener_only, luo2018",
-        "g_gan",
-        *(f"sr_pl ({weight})" for weight in (1, 4, 16, 64)),
-        *(f"{row}, EOS constant ({weight})" for row in ("psst", "st_multinomial") for weight in (0.0133, 0.5)),
-    },
     "table": {"xe, 20 beams", "xe, apart", "dico-truth", "dico-truth+CIDEr"},
 }
 """Study -> rows that its page does not show yet: they are measured when the page is made again, and then leave this list."""
