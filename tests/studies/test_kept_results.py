@@ -24,11 +24,15 @@ def test_the_tables_of_a_page_are_those_of_what_is_kept(archive: Path, tmp_path:
     name = archive.name.partition(".")[0]
     file = read_study(STUDIES / f"{name}.yaml")
     prepare = getattr(module(name), "prepare", None)
+    # Rows whose weights another row begins with are not kept, so what begins with them is known only once they are trained.
+    begun = {row for row, description in file.rows.items() if description.captioner_of}
+    file = file.keeping(set(file.rows) - set(file.sources) - begun)
     study = Study(file if prepare is None else prepare(file, "full", False), tmp_path, common={"data.size": "full"})
     restore(archive, tmp_path)
     restored = {folder.name for folder in (tmp_path / POINTS).iterdir()}
     asked = {task.folder.name for task in known(study)}
-    assert restored <= asked, f"{archive} is of other recipes, in part: run the study, or delete what it has of them"
+    others = len(begun) * len(file.seeds)
+    assert len(restored - asked) == others, f"{archive} is of other recipes, in part: run the study, or delete what is old"
     if not all(task.done() for task in known(study)):
         pytest.skip(f"study {name} was stopped: its page shows what was measured before")
     page = (ROOT / "docs" / "results" / file.page).read_text(encoding="utf-8")
