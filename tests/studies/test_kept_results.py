@@ -31,10 +31,8 @@ def test_the_tables_of_a_page_are_those_of_what_is_kept(archive: Path, tmp_path:
     restore(archive, tmp_path)
     restored = {folder.name for folder in (tmp_path / POINTS).iterdir()}
     asked = {task.folder.name for task in known(study)}
-    others = len(begun) * len(file.seeds)
-    assert len(restored - asked) == others, (
-        f"{archive} is of other recipes, in part: run the study, or delete what is old"
-    )
+    stale = f"{archive} is of other recipes, in part: run the study, or delete what it has of them"
+    assert len(restored - asked) <= len(begun) * len(file.seeds), stale
     if not all(task.done() for task in known(study)):
         pytest.skip(f"study {name} was stopped: its page shows what was measured before")
     page = (ROOT / "docs" / "results" / file.page).read_text(encoding="utf-8")

@@ -372,6 +372,7 @@ def test_a_row_may_begin_with_the_captioner_of_another_one(tmp_path, monkeypatch
         assert option(task.recipe, "training.learning_rate") == 3e-5
         named = option(task.recipe, "captioner.model_name_or_path")
         assert named == str((speaker.folder / "checkpoint-60" / "captioner").resolve())
+        assert task.name == f"after (learning_rate 3e-05, seed {seed})", "no path of this machine in what is kept"
     assert set(read_study(tmp_path / "chain.yaml").keeping({"after"}).rows) == {"luo", "own", "after"}
 
 

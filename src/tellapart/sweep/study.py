@@ -94,10 +94,10 @@ class Study:
         Raises:
             FileNotFoundError: the row begins with the captioner of another one, which is not trained yet.
         """
+        shown = f"{name} ({points_text(self.file.rows[name], setting)}seed {seed})"
         if source := self.file.rows[name].captioner_of:
             trained = self.task(source, self.chosen(source), seed)
             setting = setting.having({CAPTIONER: str(trained.captioner())})
-        shown = f"{name} ({points_text(self.file.rows[name], setting)}seed {seed})"
         if not self.file.rows[name].start_of:
             return self.sweep.training(setting, seed, shown, measures)
         start = self.sweep.start(setting, seed, shown, measures or [{"split": None}])
