@@ -156,6 +156,13 @@ def test_a_place_that_takes_no_archive_is_told_before_anything_is_trained(study,
         run(tmp_path / "p.yaml", argv=["--output_dir", str(tmp_path / "runs"), "--kept", str(tmp_path / kept)])
 
 
+@pytest.mark.parametrize("workers", ["0", "-1"])
+def test_no_worker_is_an_error_and_not_a_study_that_never_ends(study, tmp_path, workers, monkeypatch):
+    monkeypatch.setattr(Study, "run", lambda self, **options: pytest.fail("trained"))
+    with pytest.raises(SystemExit, match=f"error: --workers is {workers}: it must be at least 1"):
+        run(tmp_path / "p.yaml", argv=["--output_dir", str(tmp_path / "runs"), "--workers", workers])
+
+
 def test_what_was_kept_without_weights_is_trained_once_more_where_it_is_to_be_measured(tmp_path, monkeypatch):
     trained = []
 

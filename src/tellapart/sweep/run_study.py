@@ -51,6 +51,8 @@ def run(
     file = Path(path).with_suffix(".yaml")
     options = _options(file, argv)
     try:
+        if options.workers < 1:
+            raise UsageError(f"--workers is {options.workers}: it must be at least 1.")
         study = _study(file, options, derive, prepare, kind)
         if options.kept:
             options.kept.parent.mkdir(parents=True, exist_ok=True)  # fails now, not after hours of training
