@@ -47,7 +47,7 @@ _BACKBONE = {
 }
 _VERIFIER = {
     "full": {"steps": 1000, "batch_size": 48, "learning_rate": 2e-3, "adam_beta2": 0.98},
-    "small": {"steps": 90, "batch_size": 32, "learning_rate": 2e-3, "adam_beta2": 0.98},
+    "small": {"steps": 70, "batch_size": 32, "learning_rate": 2e-3, "adam_beta2": 0.98},
 }
 _JUDGE = {"full": _VERIFIER["full"] | {"steps": 750}, "small": _VERIFIER["small"]}
 _PAC = {
@@ -57,7 +57,7 @@ _PAC = {
 
 _LSTM = {
     "full": {"steps": 600, "batch_size": 128, "learning_rate": 3e-3},
-    "small": {"steps": 60, "batch_size": 32, "learning_rate": 3e-3},
+    "small": {"steps": 40, "batch_size": 32, "learning_rate": 3e-3},
 }
 _ATTENTION = _LSTM | {"small": _LSTM["small"] | {"steps": 30}}
 
@@ -81,7 +81,8 @@ STAGES = {
         "listeners",
         "build_negclip",
         {
-            "full": {"steps": 1500, "batch_size": 64, "learning_rate": {"vision": 3e-4, "listener": 1e-3}},
+            # After 1500 steps, with nearly these rates of false texts, binding is right in 73 %, after 2500 in 91 %.
+            "full": {"steps": 2500, "batch_size": 64, "learning_rate": {"vision": 3e-4, "listener": 1e-3}},
             "small": {"steps": 30, "batch_size": 32, "learning_rate": {"vision": 3e-4, "listener": 1e-3}},
         },
         needs=("world/listener",),
@@ -92,7 +93,7 @@ STAGES = {
         "build_grammar",
         {
             "full": {"steps": 500, "batch_size": 128, "learning_rate": 3e-3},
-            "small": {"steps": 120, "batch_size": 48, "learning_rate": 5e-3},
+            "small": {"steps": 80, "batch_size": 48, "learning_rate": 5e-3},
         },
         needs=("world/listener",),
     ),
@@ -102,7 +103,7 @@ STAGES = {
         {
             # Faster, and relations are not learnt: at 2e-3 they are right in 43 % of samples, at 1e-3 in 91 %.
             "full": {"steps": 1400, "batch_size": 64, "learning_rate": 1e-3, "adam_beta2": 0.98},
-            "small": {"steps": 100, "batch_size": 32, "learning_rate": 2e-3},
+            "small": {"steps": 70, "batch_size": 32, "learning_rate": 2e-3},
         },
         needs=("world/backbone",),
     ),
@@ -135,7 +136,7 @@ STAGES = {
         "build_language_model",
         {
             "full": {"steps": 600, "batch_size": 128, "learning_rate": 2e-3},
-            "small": {"steps": 60, "batch_size": 48, "learning_rate": 4e-3},
+            "small": {"steps": 40, "batch_size": 48, "learning_rate": 4e-3},
         },
     ),
     "world/video-backbone": Stage(
@@ -152,7 +153,7 @@ STAGES = {
         "build_listener",
         {
             "full": {"steps": 2200, "batch_size": 48, "learning_rate": 2e-3, "adam_beta2": 0.98},
-            "small": {"steps": 60, "batch_size": 32, "learning_rate": 2e-3, "adam_beta2": 0.98},
+            "small": {"steps": 40, "batch_size": 32, "learning_rate": 2e-3, "adam_beta2": 0.98},
         },
         needs=("world/video-backbone",),
         use="motion",
