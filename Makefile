@@ -8,6 +8,8 @@ PIP_OPTIONS ?=
 JOBS ?= 2
 # which results make study regenerates: a file of studies/ (docs/how-to/studies.md)
 STUDY ?= world
+# without bytecode every program that the tests start compiles the package anew
+unexport PYTHONDONTWRITEBYTECODE
 # UV=1 installs with uv (must be on the PATH) instead of pip: ten times faster from a cold start
 ifdef UV
 INSTALL = uv pip install --python $(BIN)/python

@@ -11,12 +11,16 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 import pytest
 import torch
 from hypothesis import settings
+from transformers import GenerationConfig, PreTrainedConfig
 
 torch.set_num_threads(1)
 
 # A busy machine is no failure: what is asked is what code does, not how long it takes.
 settings.register_profile("tellapart", deadline=None)
 settings.load_profile("tellapart")
+
+# Without an accelerator torch.manual_seed() keeps three formatted stacks for one that may come, which takes a millisecond.
+_seed = torch.manual_seed if torch.accelerator.is_available() else torch.default_generator.manual_seed
 
 FIRST = ("test_world_stages.py", "test_every_family.py", "test_meteor_reference.py", "test_caption_kills.py")
 """Files that begin: one process builds all the world's stages while the other is busy with what needs none."""
@@ -81,7 +85,17 @@ def files_are_left_to_the_system():
         yield
 
 
+@pytest.fixture(scope="session", autouse=True)
+def configurations_are_not_printed():
+    """transformers prints every configuration it reads for a log that is off, and in errors that it catches: a tenth of the time
+    of tests that load captioners."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(PreTrainedConfig, "__repr__", object.__repr__)
+        patch.setattr(GenerationConfig, "__repr__", object.__repr__)
+        yield
+
+
 @pytest.fixture(autouse=True)
 def same_random_numbers():
     """What a test draws does not depend on the tests before it."""
-    torch.manual_seed(0)
+    _seed(0)
