@@ -71,6 +71,17 @@ def test_listeners_are_probed(built):
     assert loaded.model.config.text_config.eos_token_id == build_tokenizer().eos_token_id != 2
 
 
+@pytest.mark.nightly
+@pytest.mark.timeout(7200)
+@pytest.mark.parametrize(
+    "name", [name for name, stage in STAGES.items() if stage.use in ("similarity", "truth", "judge")]
+)
+def test_rewards_and_judge_of_the_full_world_pass_their_gates(name):
+    """``world/negclip`` failed its own at full size, so that its recipes ended with an error; the small world has no gates."""
+    found = require_probe(resolve(name, size="full"), STAGES[name].use)
+    assert found["size"] == "full"
+
+
 @pytest.mark.slow
 def test_one_table_of_what_all_stages_can_tell(built):
     found = probe_all("small")
