@@ -8,9 +8,7 @@ from collections.abc import Sequence
 import gradio as gr
 from captions import MOST, Described, describe, likeness
 
-from tellapart import Apart, UsageError, load_captioner, load_listener
-from tellapart.recipe.models import load_matcher
-from tellapart.recipe.sections import MatcherSection
+from tellapart import Apart, UsageError, load_captioner, load_listener, load_verifier
 
 CAPTIONER = os.environ.get("CAPTIONER", "Salesforce/blip-image-captioning-base")
 LISTENER = os.environ.get("LISTENER", "openai/clip-vit-base-patch32")
@@ -21,7 +19,7 @@ WIDTHS = ["20%", "44%", "20%", "8%", "8%"]
 
 def load() -> Apart:
     """The models that the environment names."""
-    verifier = load_matcher(MatcherSection(model=VERIFIER), name="verifier") if VERIFIER else None
+    verifier = load_verifier(VERIFIER) if VERIFIER else None
     return Apart(load_captioner(CAPTIONER), load_listener(LISTENER), verifier=verifier)
 
 

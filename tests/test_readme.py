@@ -66,8 +66,8 @@ def test_the_readmes_table_is_of_the_results():
         "usual captioner": ("world-truth", "| xe | - |"),
         "trained on a CLIP reward that is hacked": ("world", "| scst-CLIP (lr 0.0003) | last |"),
         "trained with DiCO on truth and likelihood": ("world-truth", "| truth | last |"),
-        "`--apart`, no training": ("world-apart", "| apart |"),
-        "DiCO and `--apart`, with half the beams": ("world-truth", "| truth, apart, 10 beams | selected |"),
+        "`--apart`, 20 beams, no training": ("world-apart", "| apart |"),
+        "DiCO and `--apart`, 10 beams": ("world-truth", "| truth, apart, 10 beams | last |"),
     }
     for name, (page, start) in sources.items():
         lines = (ROOT / "docs" / "results" / f"{page}.md").read_text(encoding="utf-8").splitlines()

@@ -20,6 +20,7 @@ _NAMED = {
     "load_grammar": "tellapart.recipe.models",
     "load_language_model": "tellapart.recipe.models",
     "load_listener": "tellapart.recipe.models",
+    "load_verifier": "tellapart.recipe.models",
     # training and evaluation
     "Evaluation": "tellapart.evaluation.evaluate",
     "TrainConfig": "tellapart.training.config",

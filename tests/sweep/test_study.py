@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import re
+from copy import deepcopy
 from dataclasses import fields, replace
 from statistics import fmean, stdev
+from types import SimpleNamespace
 
 import pytest
 
@@ -134,6 +136,14 @@ def test_the_page_has_means_spreads_and_verdicts(study, monkeypatch):
     opened = ["<summary>Protocol<", "probe", READING, "## What was expected", "## Test, greedy", "<summary>More<"]
     assert sorted(opened, key=text.index) == opened
     assert text.index("<summary>More<") < text.index("<summary>The grid on val (seed 0)<")
+
+
+def test_rows_with_other_steps_are_named(study):
+    """The page of a study whose best row had 240 steps said that trainings have 160."""
+    longer = [replace(task, recipe=deepcopy(task.recipe)) for task in study.measured["a"]]
+    longer[0].recipe["training"]["max_steps"] = 240
+    shown = study_page._budget(SimpleNamespace(measured=study.measured | {"a": longer}, trained=study.trained))
+    assert shown.startswith("Trainings have 60 steps (`a`: 240) of 48 images and are evaluated on val every 10 steps. ")
 
 
 def test_what_a_person_wrote_on_a_page_stays_when_its_figures_are_made_again(study, monkeypatch):

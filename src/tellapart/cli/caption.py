@@ -554,12 +554,11 @@ def comparison_of(options: CaptionOptions, listener: ClipListener, folder: Path)
     """
     from tellapart.captioning.apart import Comparison
     from tellapart.captioning.lookalikes import Lookalikes
-    from tellapart.recipe.models import load_matcher
-    from tellapart.recipe.sections import MatcherSection
+    from tellapart.recipe.models import load_verifier
 
     verifier = None
     if options.verifier is not None:
-        verifier = load_matcher(MatcherSection(model=options.verifier, dtype=options.dtype), name="verifier")
+        verifier = load_verifier(options.verifier, dtype=options.dtype)
     near = Lookalikes(folder)
     return Comparison.by(
         listener,

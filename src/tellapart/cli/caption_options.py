@@ -64,7 +64,7 @@ class CaptionOptions:
         on_error: an image that cannot be read is listed and left out (skip), or ends the run (fail).
         strict: exit with code 2 if an image could not be read; otherwise only if none could.
         dry_run: caption N images, show the captions before and after post-processing, and write nothing.
-        num_beams: beams of the search; 1 is greedy; null takes 5 unless captions are sampled, and with --apart --n, else 20.
+        num_beams: beams of the search; 1 is greedy; null takes 5, with --apart as many as --n, else 20; not used when sampling.
         max_new_tokens: longest caption in tokens; null takes the style's, else 40.
         min_new_tokens: shortest caption in tokens; null takes the style's, else 0.
         no_repeat_ngram_size: no sequence of N tokens may occur twice in a caption; 0 allows repetition.
@@ -81,10 +81,10 @@ class CaptionOptions:
             bucket that shares most lengths with it; among several captions of any captioner, other lengths come last; captions of
             another length have the fault length. null asks for the middle bucket.
         dtype: precision of the model's weights.
-        n: captions sampled for each image, of which --rerank keeps the best, or which --summarize makes one of; with --apart,
-            beams or samples, unless given as many as --num_beams, else 20.
+        n: captions drawn for each image: --rerank keeps the best, --summarize makes one of them, --apart compares them (if not
+            given, --num_beams of them, else 20).
         rerank: the reward that decides which caption is best: clip_s, by --listener.
-        listener: a CLIP or SigLIP for --rerank clip_s and the fault low_match: a model folder, a Hugging Face id, or
+        listener: a CLIP or SigLIP for --apart, --rerank clip_s and the fault low_match: a model folder, a Hugging Face id, or
             world/listener.
         summarize: a causal or sequence-to-sequence language model that writes one caption from the --n sampled ones (IC3), which
             are kept as candidates (jsonl, parquet): a model folder or a Hugging Face id.

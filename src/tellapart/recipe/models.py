@@ -22,7 +22,7 @@ from tellapart.objectives import METHODS
 from tellapart.ops import current_device
 from tellapart.recipe.options import as_usage_errors
 from tellapart.recipe.runs import recorded_recipe, start_captioner
-from tellapart.recipe.sections import CaptionerSection
+from tellapart.recipe.sections import CaptionerSection, MatcherSection
 from tellapart.rewards.grammar import Grammar
 from tellapart.rewards.language_model import LanguageModel
 from tellapart.types import Decoding
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from tellapart.evaluation.measures import Measure
     from tellapart.evaluation.scorers import Scorer
     from tellapart.listeners.pairs import PairMatcher
-    from tellapart.recipe.sections import MatcherSection
     from tellapart.rewards.matchers import AnyMatcher
 
 WORLD = "world"
@@ -325,6 +324,33 @@ def load_matcher(section: MatcherSection, *, size: str = "full", name: str = "ma
         scaled=section.scaled,
     )
     return matcher.to(where)
+
+
+def load_verifier(
+    path: str, *, size: str = "full", dtype: Literal["float32", "bfloat16", "float16"] = "float32"
+) -> PairMatcher:
+    """A model that tells true captions from false ones, for ``Apart``: frozen, on this process's device.
+
+    Args:
+        path: a BLIP or BLIP-2 with a matching head, an instruct vision-language model, or ``world/verifier``.
+        size: of the built-in world.
+        dtype: precision of its weights.
+
+    Raises:
+        UsageError: the model does not exist, or does not decide what is true.
+
+    Example:
+        >>> verifier = load_verifier("Salesforce/blip-itm-base-coco")
+        >>> apart = Apart(load_captioner("runs/x"), load_listener("openai/clip-vit-base-patch32"), verifier=verifier)
+        >>> next(apart("photos/")).caption
+    """
+    from tellapart.captioning.apart import no_verifier
+    from tellapart.listeners.pairs import PairMatcher
+
+    matcher = load_matcher(MatcherSection(model=path, dtype=dtype), name="verifier", size=size)
+    if not isinstance(matcher, PairMatcher):
+        raise no_verifier(path)
+    return matcher
 
 
 def _device(name: str) -> torch.device:

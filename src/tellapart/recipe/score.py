@@ -161,8 +161,7 @@ def _together(
     """
     from tellapart.captioning.apart import Apart
     from tellapart.evaluation.rerank import Together
-    from tellapart.recipe.models import load_matcher
-    from tellapart.recipe.sections import MatcherSection
+    from tellapart.recipe.models import load_verifier
 
     if "listener" not in listeners:
         raise UsageError(
@@ -172,12 +171,12 @@ def _together(
         raise UsageError("--apart compares pictures, but the captioner reads features: leave --apart out.")
     verifier, by = None, "the listener"
     if options.verifier is not None:
-        verifier = load_matcher(MatcherSection(model=options.verifier), name="verifier", size=where.size)
+        verifier = load_verifier(options.verifier, size=where.size)
         by += f" and {options.verifier}"
     apart = Apart(
         captioner,
         listeners["listener"],
-        verifier=verifier,  # type: ignore[arg-type]  # a dual encoder is refused with a sentence
+        verifier=verifier,
         num_beams=how.num_beams,
         max_new_tokens=how.max_new_tokens,
         min_new_tokens=how.min_new_tokens,

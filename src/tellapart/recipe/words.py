@@ -22,7 +22,8 @@ class TrainFlags:
     """Options of one invocation that are not part of a recipe.
 
     Args:
-        dry_run: build everything, check the captioner on two images, print the resolved recipe, and train nothing.
+        dry_run: build everything, check the captioner on two images, print the resolved recipe and the memory that it needs, and
+            train nothing.
         print_config: print the resolved recipe and stop before anything is built.
         overwrite_output_dir: delete what the output folder holds and start again.
         plugin: a Python file that brings methods, rewards or parts (REWARDS = {"name": MyReward}); it is run. May be repeated.

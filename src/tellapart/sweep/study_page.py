@@ -105,16 +105,23 @@ def _seeds(study: Study) -> str:
 
 
 def _budget(study: Study) -> str:
-    """Steps, images and evaluations that most rows share; those with others are in the table of the grid."""
+    """Steps, images and evaluations that most rows share, and the rows with other steps."""
     keys = ("training.max_steps", "training.per_device_train_batch_size", "training.eval_steps")
-    trained = [tasks[0].recipe for tasks in study.measured.values() if tasks[0].trains]
-    found = [tuple(option(recipe, key) for key in keys) for recipe in trained]
-    if not found:
+    trained = {name: tasks[0].recipe for name, tasks in study.measured.items() if tasks[0].trains}
+    if not trained:
         return ""
-    steps, images, every = max(found, key=found.count)
+    found = {name: tuple(option(recipe, key) for key in keys) for name, recipe in trained.items()}
+    shared = list(found.values())
+    steps, images, every = max(shared, key=shared.count)
+    others: dict[int, list[str]] = {}
+    for name, (more, *_) in found.items():
+        if more != steps:
+            others.setdefault(more, []).append(f"`{name}`")
+    named = "; ".join(f"{', '.join(names)}: {more}" for more, names in others.items())
     hours = [task.hours for task in study.trained()]
     return (
-        f"Trainings have {steps} steps of {images} images and are evaluated on val every {every} steps. "
+        f"Trainings have {steps} steps{f' ({named})' if named else ''} of {images} images and are evaluated on val "
+        f"every {every} steps. "
         f"The {len(hours)} trainings took {sum(hours):.1f} hours of one thread, without their evaluations."
     )
 
