@@ -5,8 +5,10 @@ import json
 import numpy as np
 import pytest
 
+from tellapart.cli.main import main
 from tellapart.errors import UsageError
 from tellapart.recipe import ListenerRecipe, Recipe
+from tellapart.recipe.build import check_together
 from tellapart.recipe.fingerprint import decisions, stages_of
 from tellapart.recipe.recipe import load_with
 from tellapart.recipe.schema import Catalogue
@@ -29,6 +31,20 @@ def test_numbers_are_finite(value):
 def test_one_number_for_all_is_kept_by_the_parts_that_get_no_other():
     rates = Recipe.load("world_ved_wtf_rl", {"training.learning_rate": 1e-5, "learning_rate.captioner": 1e-6})
     assert rates.training.learning_rate == {"captioner": 1e-6, "discriminator": 1e-5}
+
+
+def test_an_evaluation_that_is_switched_off_takes_its_options_along(capsys):
+    off = Recipe.load("world_ved_dico_truth", {"evaluation.split": None}).training
+    assert (off.eval_steps, off.metric_for_best_model, off.best_floor) == (None, None, {})
+    assert main(["train", "world_ved_dico_truth", "--evaluation.split", "null", "--print_config"]) == 0
+    assert "exact_recall@1" not in capsys.readouterr().out
+    held = Recipe.load("world_ved_dico_truth", {"evaluation.split": None, "evaluation.held_out": 8}).training
+    assert (held.eval_steps, held.metric_for_best_model) == (40, "exact_recall@1")
+    asked = Recipe.load("world_ved_dico_truth", {"evaluation.split": None, "eval_steps": 5})
+    with pytest.raises(UsageError, match="eval_steps=5 needs an evaluation"):
+        check_together(asked)  # before any model is read
+    listener = ListenerRecipe.load("world_vse_hinge", {"evaluation.split": None}).training
+    assert (listener.eval_steps, listener.metric_for_best_model) == (None, None)
 
 
 def test_a_removed_reward_takes_its_parts_along(tmp_path):

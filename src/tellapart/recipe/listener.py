@@ -13,7 +13,7 @@ import yaml
 from tellapart.errors import UsageError
 from tellapart.recipe.flags import given_options
 from tellapart.recipe.options import Given, Option, plain
-from tellapart.recipe.recipe import FileOptions, merged
+from tellapart.recipe.recipe import FileOptions, merged, without_evaluation
 from tellapart.recipe.schema import TRAINING, Catalogue, Schema, Section
 from tellapart.recipe.sections import (
     DataSection,
@@ -182,7 +182,8 @@ def load_listener(
         )
     flat = file.flat(schema, None)
     asked = overrides(schema) if callable(overrides) else overrides
-    flat = merged(flat, given_options(asked, schema))
+    given = given_options(asked, schema)
+    flat = without_evaluation(merged(flat, given), given)
     name = file.path.stem if file.path is not None else "listener"
     flat.setdefault(f"{TRAINING}.output_dir", Given(str(Path("runs") / name), "output_dir"))
     read = schema.read(flat)

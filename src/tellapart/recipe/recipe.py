@@ -318,7 +318,8 @@ class _Reading:
             if name not in (REWARD, "method")
             and not (name.startswith(f"{REWARD}.") and _removes(asked, name.split(".")[1]))
         }
-        found = merged(found, given_options(given, schema))
+        overrides = given_options(given, schema)
+        found = without_evaluation(merged(found, overrides), overrides)
         _spread(found, self.learners)
         if self.switched:
             _fit_learners(found, self.learners, "own_listener" in self.kind.needs, self.dropped)
@@ -380,6 +381,21 @@ def merged(flat: Mapping[str, Given], overrides: Mapping[str, Given]) -> dict[st
         found.pop(key, None)
         found[key] = given
     return found
+
+
+def without_evaluation(flat: dict[str, Given], overrides: Mapping[str, Given]) -> dict[str, Given]:
+    """Where overrides switch the evaluation off, what the file says about its steps and the selection goes with it."""
+    split = overrides.get("evaluation.split")
+    if split is None or _value(split) is not None or _value(flat.get("evaluation.held_out")) is not None:
+        return flat
+    of_it = {f"{TRAINING}.{option}" for option in ("eval_steps", "metric_for_best_model", "best_floor")}
+    return {n: given for n, given in flat.items() if n in overrides or of_it.isdisjoint({n, n.rpartition(".")[0]})}
+
+
+def _value(given: Given | None) -> Any:
+    """A value; the text of a flag as YAML reads it."""
+    value = None if given is None else given.value
+    return from_text(value, None) if isinstance(value, Text) else value
 
 
 @dataclass(frozen=True)
@@ -503,7 +519,7 @@ def _spread(flat: dict[str, Given], learners: Collection[str]) -> None:
         given = flat.get(key)
         if given is None or not any(name.startswith(f"{key}.") for name in flat):
             continue
-        value = from_text(given.value, None) if isinstance(given.value, Text) else given.value
+        value = _value(given)
         if isinstance(value, int | float):
             flat[key] = replace(given, value=dict.fromkeys(sorted(learners), value))
 

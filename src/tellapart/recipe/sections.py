@@ -380,7 +380,8 @@ class EvaluationSection:
     """Evaluation during training.
 
     Args:
-        split: the part of the data to caption; null never evaluates.
+        split: the part of the data to caption; null never evaluates, and as an override leaves out the file's eval_steps,
+            metric_for_best_model and best_floor.
         held_out: take N images out of the training data, chosen by their ids, and caption these instead of a split; for data
             that have no other part, such as unlabelled images.
         path: data to evaluate on when it is not the training data's path.
@@ -558,7 +559,8 @@ class ListenerEvaluationSection:
     """Evaluation during training.
 
     Args:
-        split: the part of the data to retrieve in; null never evaluates.
+        split: the part of the data to retrieve in; null never evaluates, and as an override leaves out the file's eval_steps,
+            metric_for_best_model and best_floor.
         path: data to evaluate on when it is not the training data's path.
         images: folder of that path's images; null takes the training data's.
         limit: maximum number of images, the first ones; null means all.

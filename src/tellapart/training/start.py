@@ -45,6 +45,15 @@ def check_together(objective: Any, config: TrainConfig, evaluates: bool) -> None
         )
     if config.shard != "none":
         require_shardable(objective, config.shard)
+    require_evaluation(config, evaluates)
+
+
+def require_evaluation(config: TrainConfig, evaluates: bool) -> None:
+    """Raise where an option acts on evaluations and there are none.
+
+    Raises:
+        UsageError: naming the option.
+    """
     for option in ("eval_steps", "metric_for_best_model"):
         if not evaluates and getattr(config, option) is not None:
             raise UsageError(f"{option}={getattr(config, option)!r} needs an evaluation: give one, or leave it out.")
