@@ -78,6 +78,12 @@ def test_the_readmes_table_is_of_the_results():
         assert row == f"| {name} | {cells['exact_recall@1']} | {cells['truthful']} | {cells['grammatical']} |"
 
 
+def test_the_readmes_selected_checkpoint_is_of_the_results():
+    page = (ROOT / "docs" / "results" / "world-truth.md").read_text(encoding="utf-8")
+    cells = next(line for line in page.splitlines() if line.startswith("| truth | selected |")).split(" | ")
+    assert f"which has {cells[2]}, {cells[3]} and {cells[4]} in row 3" in " ".join(README.split())
+
+
 def anchors(page: Path) -> set[str]:
     """What a link may name behind ``#``: headings in small letters, spaces as hyphens, without signs."""
     headings = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), flags=re.MULTILINE)

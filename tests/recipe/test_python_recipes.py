@@ -8,7 +8,6 @@ import pytest
 from tellapart.cli.main import main
 from tellapart.errors import UsageError
 from tellapart.recipe import ListenerRecipe, Recipe
-from tellapart.recipe.build import check_together
 from tellapart.recipe.fingerprint import decisions, stages_of
 from tellapart.recipe.recipe import load_with
 from tellapart.recipe.schema import Catalogue
@@ -40,9 +39,8 @@ def test_an_evaluation_that_is_switched_off_takes_its_options_along(capsys):
     assert "exact_recall@1" not in capsys.readouterr().out
     held = Recipe.load("world_ved_dico_truth", {"evaluation.split": None, "evaluation.held_out": 8}).training
     assert (held.eval_steps, held.metric_for_best_model) == (40, "exact_recall@1")
-    asked = Recipe.load("world_ved_dico_truth", {"evaluation.split": None, "eval_steps": 5})
-    with pytest.raises(UsageError, match="eval_steps=5 needs an evaluation"):
-        check_together(asked)  # before any model is read
+    assert main(["train", "world_ved_dico_truth", "--evaluation.split", "null", "--eval_steps", "5", "--dry_run"]) == 2
+    assert "eval_steps=5 needs an evaluation" in capsys.readouterr().err
     listener = ListenerRecipe.load("world_vse_hinge", {"evaluation.split": None}).training
     assert (listener.eval_steps, listener.metric_for_best_model) == (None, None)
 

@@ -31,9 +31,10 @@ def run(argv: Sequence[str]) -> int:
         say(recipe.to_yaml().rstrip())
         return 0
     from tellapart.recipe.rewards import refuse_controls
-    from tellapart.recipe.run import check_output_dir, held, is_main, train_held
+    from tellapart.recipe.run import check_evaluated, check_output_dir, held, is_main, train_held
 
     refuse_controls(recipe)
+    check_evaluated(recipe)
     if flags.dry_run:
         check_output_dir(recipe, overwrite=flags.overwrite_output_dir)
         check_push(flags)

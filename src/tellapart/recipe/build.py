@@ -40,7 +40,7 @@ from tellapart.recipe.recipe import Recipe
 from tellapart.recipe.rewards import build_reward, check_reward
 from tellapart.recipe.sharding import check_sharding
 from tellapart.recipe.soft_listeners import load_retriever
-from tellapart.training.start import require_evaluation, two_pictures
+from tellapart.training.start import two_pictures
 
 
 @dataclass(frozen=True)
@@ -135,7 +135,6 @@ def check_together(recipe: Recipe) -> None:
     check_reward(recipe)
     check_parts(recipe)
     check_sharding(recipe)
-    require_evaluation(recipe.training, recipe.evaluation.split is not None or recipe.evaluation.held_out is not None)
 
 
 def build_objective(parts: Parts) -> Any:

@@ -73,6 +73,8 @@ def train_held(recipe: Recipe, *, overwrite: bool = False, built: Built | None =
 
     if not controls:
         refuse_controls(recipe)
+    if built is None:
+        check_evaluated(recipe)
     recipe, overwrite = checked(recipe, overwrite=overwrite)
     built = recipe.build() if built is None else built
     output_dir = recipe.training.output_dir
@@ -95,6 +97,18 @@ def train_held(recipe: Recipe, *, overwrite: bool = False, built: Built | None =
         if write_card(output_dir, references=references) is None:
             logger.warning("note: %s was not written by tellapart and stays as it is.", output_dir / CARD_FILE)
     return done
+
+
+def check_evaluated(recipe: Recipe) -> None:
+    """Raise where a training would select or watch by evaluations that its recipe switches off; whoever runs the loop with an
+    evaluation of their own may.
+
+    Raises:
+        UsageError: naming the option.
+    """
+    from tellapart.training.start import require_evaluation
+
+    require_evaluation(recipe.training, recipe.evaluation.split is not None or recipe.evaluation.held_out is not None)
 
 
 def run_loop(recipe: Recipe | ListenerRecipe, objective: Any, data: TrainingData, watch: Any) -> Run:
