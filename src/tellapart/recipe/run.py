@@ -73,10 +73,8 @@ def train_held(recipe: Recipe, *, overwrite: bool = False, built: Built | None =
 
     if not controls:
         refuse_controls(recipe)
-    if built is None:
-        check_evaluated(recipe)
     recipe, overwrite = checked(recipe, overwrite=overwrite)
-    built = recipe.build() if built is None else built
+    built = _built(recipe) if built is None else built
     output_dir = recipe.training.output_dir
     if is_main():
         tidy(output_dir)
@@ -97,6 +95,11 @@ def train_held(recipe: Recipe, *, overwrite: bool = False, built: Built | None =
         if write_card(output_dir, references=references) is None:
             logger.warning("note: %s was not written by tellapart and stays as it is.", output_dir / CARD_FILE)
     return done
+
+
+def _built(recipe: Recipe) -> Built:
+    check_evaluated(recipe)
+    return recipe.build()
 
 
 def check_evaluated(recipe: Recipe) -> None:
