@@ -10,10 +10,11 @@ import torch
 from discriminator_fakes import tiny_listener
 from tellapart.data.dataset import Example
 from tellapart.errors import UsageError
+from tellapart.listeners import late, late_model
 from tellapart.listeners.clip import ClipListener
 from tellapart.listeners.kinds import is_late
 from tellapart.listeners.late import LateListener
-from tellapart.listeners.late_model import EASY, LateModel, all_logprobs, counted, pair_logprobs
+from tellapart.listeners.late_model import EASY, LateModel, counted, pair_logprobs, word_logprobs
 from tellapart.listeners.mining import mine
 from tellapart.listeners.opening import open_listener
 from tellapart.rewards.matchers import open_matcher
@@ -41,18 +42,18 @@ def slow_logprob(queries, offsets, vectors) -> float:
     return total
 
 
-def test_scores_of_pairs_and_of_all_pairs_are_those_of_plain_python():
+def test_scores_of_pairs_and_of_words_are_those_of_plain_python(monkeypatch):
+    monkeypatch.setattr(late_model, "WORDS", 5)  # twelve words are read in three parts
     torch.manual_seed(0)
     queries, offsets, vectors = torch.randn(3, 4, 2, 5), torch.randn(3, 4, 2), torch.randn(3, 6, 5)
-    mask = torch.tensor([[False, True, True, True], [False, True, False, False], [False, True, True, False]])
     words = pair_logprobs((queries, offsets), vectors)
-    every = all_logprobs((queries, offsets), mask, vectors)
+    every = word_logprobs(queries.flatten(0, 1), offsets.flatten(0, 1), vectors).unflatten(0, (3, 4))
     for n in range(3):
         for t in range(4):
             assert words[n, t].item() == pytest.approx(slow_logprob(queries[n, t], offsets[n, t], vectors[n]), rel=1e-4)
-        for m in range(3):
-            slow = sum(slow_logprob(queries[n, t], offsets[n, t], vectors[m]) for t in range(4) if mask[n, t])
-            assert every[n, m].item() == pytest.approx(slow, rel=1e-4)
+            for m in range(3):
+                slow = slow_logprob(queries[n, t], offsets[n, t], vectors[m])
+                assert every[n, t, m].item() == pytest.approx(slow, rel=1e-4)
 
 
 def test_one_failed_check_outweighs_any_number_of_right_ones():
@@ -84,6 +85,22 @@ def test_pairs_equal_the_models_own_forward_and_the_matrix(listener):
         # Two logits whose softmax is the probability.
         torch.testing.assert_close(logits.softmax(dim=1)[:, 1], own.exp(), atol=1e-5, rtol=0)
     assert matrix.std() > 1e-3
+
+
+def test_words_after_the_same_beginning_are_checked_once(listener, monkeypatch):
+    texts = ["a red star", "a red ring", "a red star above a ring", "two red shapes"]
+    alone = torch.cat([listener.logprobs([text], IDS) for text in texts])
+    checked = []
+    monkeypatch.setattr(
+        late, "word_logprobs", lambda words, *others: checked.append(len(words)) or word_logprobs(words, *others)
+    )
+    torch.testing.assert_close(listener.logprobs(texts, IDS), alone)
+    # "a red star", "ring", "above a ring", "two red shapes", and an end of each text
+    assert checked == [3 + 1 + 3 + 3 + 4]
+    monkeypatch.setattr(late, "TEXTS", 3)
+    monkeypatch.setattr(late, "IMAGES", 2)
+    torch.testing.assert_close(listener.logprobs(texts, IDS), alone)
+    assert len(checked) == 1 + 2 * 2
 
 
 def test_as_a_reward_it_gives_log_probabilities(listener):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import compress
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from tellapart.errors import UsageError, reason_of
 from tellapart.files import fresh_folder
 from tellapart.frames import Opener
 from tellapart.listeners.cache import NamedPicture
-from tellapart.listeners.late_model import LateModel, all_logprobs, counted, pair_logprobs
+from tellapart.listeners.late_model import LateModel, counted, pair_logprobs, word_logprobs
 from tellapart.listeners.loading import called, complete, existing, model_digest, vocabulary_of
 from tellapart.listeners.pairs import Precision
 from tellapart.listeners.tokenized import TokenizedMatcher
@@ -22,6 +23,9 @@ from tellapart.processors import read_image_processor, read_tokenizer
 
 SMALLEST = 1e-6
 """Probabilities nearer to 1 than this count as 1."""
+
+TEXTS, IMAGES = 256, 1024
+"""Texts and images that are compared at once; words that texts have in common are compared once."""
 
 
 class LateListener(TokenizedMatcher):
@@ -145,12 +149,42 @@ class LateListener(TokenizedMatcher):
         Raises:
             UsageError: an image was not cached.
         """
-        vectors, distinct = self.vectors_of(ids), list(dict.fromkeys(texts))
+        vectors, distinct = self.vectors_of(ids), sorted(set(texts))
         found = torch.zeros(len(distinct), len(vectors))
-        for rows, (tokens, mask) in self._batches(distinct, 32):
-            found[rows] = all_logprobs(self.model.word_checks(tokens, mask), counted(mask), vectors).float().cpu()
+        for start in range(0, len(distinct), TEXTS):
+            rows = slice(start, start + TEXTS)
+            queries, offsets, word_of, text_of = self._words(distinct[rows])
+            for first in range(0, len(vectors), IMAGES):
+                columns = slice(first, first + IMAGES)
+                right = word_logprobs(queries, offsets, vectors[columns])
+                found[rows, columns].index_add_(0, text_of, right[word_of].float().cpu())
         row_of = {text: row for row, text in enumerate(distinct)}
         return found[[row_of[text] for text in texts]]
+
+    def _words(self, texts: Sequence[str]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """``([W, C, D], [W, C], [N], [N])``: the checks of the distinct words of texts, and of each of all N words, which of
+        these it is and which text it is of.
+
+        The tower is causal: words whose texts begin alike up to them are one, as they often are in beams of an image.
+        """
+        known = dict[tuple[int, ...], int]()
+        queries, offsets, word_of, text_of = list[Tensor](), list[Tensor](), list[int](), list[int]()
+        for rows, (tokens, mask) in self._batches(texts, 32):
+            fresh = list[tuple[int, int]]()
+            for place, (row, ids, counts) in enumerate(zip(rows, tokens.tolist(), counted(mask).tolist(), strict=True)):
+                for word in compress(range(len(ids)), counts):
+                    beginning = tuple(ids[: word + 1])
+                    if beginning not in known:
+                        known[beginning] = len(known)
+                        fresh.append((place, word))
+                    word_of.append(known[beginning])
+                    text_of.append(row)
+            if fresh:
+                places, words = torch.tensor(fresh).T
+                looked_for, shifts = self.model.word_checks(tokens, mask)
+                queries.append(looked_for[places, words])
+                offsets.append(shifts[places, words])
+        return torch.cat(queries), torch.cat(offsets), torch.tensor(word_of), torch.tensor(text_of)
 
     def vectors(self, inputs: dict[str, Tensor]) -> Tensor:
         """``[B, K, D]`` of the tensors of ``process``, with gradients where they are enabled."""

@@ -31,6 +31,9 @@ from tellapart.listeners.kinds import LATE
 EASY = 3.0
 """Offset of every check at the start: nearly all words are right, and a text is only as right as all its words together."""
 
+WORDS = 64
+"""Words compared with all images at once: their products stay in a processor's cache."""
+
 
 class LateConfig(PreTrainedConfig):
     """Configuration of ``LateModel``.
@@ -160,23 +163,24 @@ def pair_logprobs(checks: tuple[Tensor, Tensor], vectors: Tensor) -> Tensor:
     return logsigmoid(found + offsets).sum(dim=-1)
 
 
-def all_logprobs(checks: tuple[Tensor, Tensor], mask: Tensor, vectors: Tensor) -> Tensor:
-    """``[N, M]``: log-probability that each of N texts is true of each of M images.
+def word_logprobs(queries: Tensor, offsets: Tensor, vectors: Tensor) -> Tensor:
+    """``[W, M]``: log-probability of each of W words, of whatever texts, that it is right of each of M images.
 
     Args:
-        checks: ``([N, T, C, D], [N, T, C])`` of the texts.
-        mask: ``[N, T]`` bool, the words that count.
+        queries: ``[W, C, D]``, what their checks look for.
+        offsets: ``[W, C]`` of the checks.
         vectors: ``[M, K, D]`` of the images.
     """
-    queries, offsets = checks
-    rows, words = mask.nonzero(as_tuple=True)
-    # Only real words: padding would cost as much.
-    flat, shift = queries[rows, words], offsets[rows, words]
     images, tokens, dim = vectors.shape
-    products = flat.reshape(-1, dim) @ vectors.reshape(-1, dim).T
-    found = products.view(len(rows), -1, images, tokens).amax(dim=-1)
-    right = logsigmoid(found + shift[..., None]).sum(dim=1)
-    return right.new_zeros(len(mask), images).index_add_(0, rows, right)
+    # Tokens before images: the highest of a few tokens is then found for many images at once.
+    columns = vectors.transpose(0, 1).reshape(-1, dim).T
+    found = queries.new_empty(len(queries), images)
+    for start in range(0, len(queries), WORDS):
+        some = slice(start, start + WORDS)
+        products = queries[some].reshape(-1, dim) @ columns
+        best = products.view(-1, offsets.shape[1], tokens, images).amax(dim=2)
+        found[some] = logsigmoid(best + offsets[some, :, None]).sum(dim=1)
+    return found
 
 
 AutoConfig.register(LATE, LateConfig, exist_ok=True)

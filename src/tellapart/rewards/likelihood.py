@@ -56,11 +56,12 @@ class Likelihood:
             UsageError: the listener does not know an image.
         """
         ids, distinct = rollout.ids(), list(dict.fromkeys(rollout.texts))
-        images = list(dict.fromkeys(ids))
+        images = [*self._gallery, *dict.fromkeys(name for name in ids if name not in self._known)]
         row, column = ({name: i for i, name in enumerate(names)} for names in (distinct, images))
         rows = torch.tensor([row[text] for text in rollout.texts])
-        own = self._compare(distinct, images).cpu()[rows, torch.tensor([column[name] for name in ids])]
-        total = self._compare(distinct, self._gallery).logsumexp(dim=1).cpu()[rows]
+        logits = self._compare(distinct, images)
+        total = logits[:, : len(self._gallery)].logsumexp(dim=1).cpu()[rows]
+        own = logits.cpu()[rows, torch.tensor([column[name] for name in ids])]
         inside = torch.tensor([name in self._known for name in ids])
         total = torch.where(inside, total, torch.logaddexp(total, own))
         return (own - total).clamp(min=self.floor).to(rollout.image.device)
