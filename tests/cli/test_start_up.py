@@ -196,6 +196,17 @@ def test_an_interrupt_in_a_finalizer_is_not_lost(monkeypatch, capsys):
     assert [each.exc_type for each in ignored] == [ValueError], "others are heard as before"
 
 
+def test_importing_is_not_held_up_by_looking_for_garbage():
+    """By Python's own numbers the help of a recipe looks through all objects three times."""
+    script = (
+        "import atexit, gc, sys\nfrom tellapart.cli.main import program\nbefore = gc.get_stats()[2]['collections']\n"
+    )
+    script += "atexit.register(lambda: print(gc.get_stats()[2]['collections'] - before, gc.isenabled()))\n"
+    script += "sys.argv = ['tellapart', 'train', 'world_ved_dico', '--help']\nprogram()"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "0 True"
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="has other signals")
 def test_an_interrupt_after_the_end_of_a_command_prints_nothing():
     script = "import atexit, signal, sys\nfrom tellapart.cli.main import program\n"

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from tellapart.cli.console import note
-from tellapart.cli.main import BAD_USAGE, INTERRUPTED, explain, plain_warnings, told_remarks
+from tellapart.cli.main import BAD_USAGE, INTERRUPTED, collect_seldom, explain, plain_warnings, told_remarks
 from tellapart.errors import UsageError
 from tellapart.parents import end_with
 from tellapart.sweep.tasks import carry_out
@@ -35,4 +35,5 @@ def main(argv: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
+    collect_seldom()
     sys.exit(main())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import _thread
 import atexit
 import errno
+import gc
 import logging
 import os
 import signal
@@ -61,6 +62,10 @@ REMEDIES = {
 
 BAD_USAGE, INTERRUPTED = 2, 130
 
+COLLECTIONS = 1000
+"""Collections of young objects between those of all objects (Python's own number is 10). What transformers makes while it is
+imported lives to the end, and looking through it again and again took a fifth of the time that a command needs to start."""
+
 
 def program() -> NoReturn:
     """Run the command of this process's words, and end with its exit code.
@@ -68,6 +73,7 @@ def program() -> NoReturn:
     Ctrl-C during the interpreter's end would print tracebacks of what it is ending. Now that the command is done, it just ends
     the process.
     """
+    collect_seldom()
     try:
         code = main()
     except KeyboardInterrupt:  # just before or after the command
@@ -77,6 +83,11 @@ def program() -> NoReturn:
     if "torch.distributed" in sys.modules and "WORLD_SIZE" in os.environ:
         end_at_once(code)
     sys.exit(code)
+
+
+def collect_seldom() -> None:
+    """Look through all of this process's objects for garbage a hundred times less often, through young ones as before."""
+    gc.set_threshold(*gc.get_threshold()[:2], COLLECTIONS)
 
 
 def end_at_once(code: int) -> NoReturn:
