@@ -10,7 +10,7 @@ from tellapart.evaluation.columns import describe, markdown_cell
 from tellapart.evaluation.report.curves import COLOURS
 from tellapart.files import write_text
 from tellapart.sweep.claims import markdown_table
-from tellapart.sweep.dominance import Line, dominates, front
+from tellapart.sweep.dominance import Line, dominates, front, unbeaten
 from tellapart.sweep.frontier.picture import MARKERS, require_matplotlib, save
 from tellapart.sweep.page_parts import folded
 from tellapart.sweep.run_study import run
@@ -21,6 +21,9 @@ from tellapart.sweep.trainings import option
 TITLES = {"selected": "The selected checkpoint", "last": "The last step"}
 PLANE = ("CIDEr", "exact_recall@1")
 """How much captions are like people's, and how well they tell images apart as far as they are true."""
+
+PROMISED = ("exact_recall@1", "truthful", "CIDEr")
+"""Captions that tell images apart, are true and are like people's."""
 
 UPWARDS = ("exact_recall@1", "judge_R@1", "listener_R@1")
 """A panel each: as far as captions are true, by a retriever that was no reward, by the one that was."""
@@ -37,7 +40,9 @@ def write(study: Study, docs: Path) -> Path:
     picture = Path(study.file.page).stem
     draw(docs / picture, lines["selected"])
     parts = [f"# {study.file.title}\n\n{study.file.introduction}", f"![recall against CIDEr]({picture}.png)"]
-    selected, last = (f"## {TITLES[point]}\n\n{table(found, columns)}" for point, found in lines.items())
+    selected, last = (
+        f"## {TITLES[point]}\n\n{table(found, columns)}\n\n{best(found)}" for point, found in lines.items()
+    )
     parts += [selected, folded(last), folded("## The recipe of each row\n\n" + _recipes(study))]
     write_text(docs / study.file.page, "\n\n".join(parts) + "\n")
     return docs / study.file.page
@@ -72,6 +77,14 @@ def table(lines: Sequence[Line], columns: Columns) -> str:
         cells.append(str(sum(dominates(other, line) for other in lines)))
         rows.append(cells)
     return markdown_table(heads, rows)
+
+
+def best(lines: Sequence[Line]) -> str:
+    """Which rows no other row is ahead of in two of :data:`PROMISED`."""
+    names = unbeaten(lines, PROMISED)
+    told = ", ".join(f"`{name}`" for name in names) or "none"
+    keys = " and ".join([", ".join(PROMISED[:-1]), PROMISED[-1]])
+    return f"Rows that no other row is ahead of in two of {keys} (means over seeds): {told}."
 
 
 def _recipes(study: Study) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sweep.study_fakes import finish, module, study_of
-from tellapart.sweep.dominance import TOGETHER, Line, dominates, front
+from tellapart.sweep.dominance import TOGETHER, Line, dominates, front, unbeaten
 from tellapart.sweep.tasks import SECONDS_FILE
 
 table = module("table")
@@ -45,6 +45,18 @@ def test_the_front_is_what_none_dominates():
     assert front([A, B, C, D], TOGETHER) == {"a", "b", "d"}
 
 
+def test_a_row_is_unbeaten_if_none_is_ahead_of_it_in_most_figures():
+    assert unbeaten([A, B, C, D], PLANE) == ["a", "b", "d"], "d is ahead of c in both"
+    a, b, c = (
+        Line(name, [dict(zip(table.PROMISED, values, strict=True))])
+        for name, values in (("a", (3.0, 1.0, 2.0)), ("b", (2.0, 3.0, 1.0)), ("c", (1.0, 2.0, 3.0)))
+    )
+    assert unbeaten([a, b], table.PROMISED) == ["a"]  # by recall and CIDEr
+    assert unbeaten([a, b, c], table.PROMISED) == [], "each is ahead of one and behind another"
+    assert "`a`." in table.best([a, b])
+    assert table.best([a, b, c]).endswith(": none.")
+
+
 def test_the_table_marks_and_counts(columns):
     rows = {text.split("|")[1].strip(): text for text in table.table([A, B, C, D], columns).splitlines()[2:]}
     assert set(rows) == {"a *", "b", "c", "d *"}
@@ -61,7 +73,7 @@ def test_the_page(tmp_path):
 
     def on_test(shown, task, decoding, point):
         value = {"dico": 3.0, "xe": 1.0}.get(shown, 2.0) + task.seed / 10 - (point == "last")
-        keys = ("CIDEr", "exact_recall@1", "grammatical", "listener_R@1", "judge_R@1", "rs5_mBLEU-4")
+        keys = ("CIDEr", "exact_recall@1", "grammatical", "truthful", "listener_R@1", "judge_R@1", "rs5_mBLEU-4")
         return dict.fromkeys(keys, value)
 
     study = study_of("table", tmp_path)
@@ -74,6 +86,7 @@ def test_the_page(tmp_path):
     # judge R@1 of three seeds 0.1 apart, CIDEr and mBLEU-4 times 100; dico is above xe, blip2 and vlrm
     assert "| dico * | 3.1 ± 0.1 | 3.1 ± 0.1 | 3.1 ± 0.1 | 310.0 ± 10.0 | - | - | 310.0 ± 10.0 |" in selected
     assert "| 0.87 | 3 | 0 |" in selected
+    assert "CIDEr (means over seeds): `dico`." in selected
     assert "| xe | 1.1 ± 0.1 |" in last
     assert "| dico * | 2.1 ± 0.1 |" in last
     recipes = text.partition("<summary>The recipe of each row")[2]

@@ -44,3 +44,12 @@ def dominates(ours: Line, theirs: Line, keys: Sequence[str] = TOGETHER) -> bool:
 def front(lines: Sequence[Line], keys: Sequence[str]) -> set[str]:
     """Names of the rows that none dominates."""
     return {line.name for line in lines if not any(dominates(other, line, keys) for other in lines)}
+
+
+def unbeaten(lines: Sequence[Line], keys: Sequence[str]) -> list[str]:
+    """Names of the rows that no other row is ahead of in most of the keys, by its means; often there is none."""
+
+    def beats(ours: Line, theirs: Line) -> bool:
+        return 2 * sum(ours.mean(key) > theirs.mean(key) for key in keys) > len(keys)
+
+    return [line.name for line in lines if not any(beats(other, line) for other in lines)]
