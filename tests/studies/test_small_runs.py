@@ -47,7 +47,9 @@ def test_a_row_with_a_listener_of_its_own(tmp_path, row):
     assert (task.folder / "checkpoint-2" / "captioner").is_dir() == (row == "psst")
 
 
-@pytest.mark.parametrize(("name", "pool", "width"), [("lstm", "mean", 1), ("updown", "grid", 4)])
+@pytest.mark.parametrize(
+    ("name", "pool", "width"), [pytest.param("lstm", "mean", 1, marks=pytest.mark.nightly), ("updown", "grid", 4)]
+)
 def test_a_row_from_an_lstm_has_sets(tmp_path, name, pool, width):
     study = study_of("sle", tmp_path, common=COMMON)
     file = module("sle").prepare(study.file, "small", True)
