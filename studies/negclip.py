@@ -97,6 +97,12 @@ class NegclipStudy(Study):
         won, lost = self.standing(line)
         return -lost, won, line.mean("exact_recall@1")
 
+    @property
+    def choice(self) -> str:
+        """The table takes the place of one metric, and all seeds that of the first."""
+        seeds = ", ".join(map(str, self.seeds))
+        return f"Points are tried with seeds {seeds} and chosen on **val** by their standing in the table over every method"
+
     def searching(self) -> list[Task]:
         """Every point with every seed, and the start captioners of the table on val."""
         points = [(name, point) for name, row in self.file.rows.items() if row.grid for point in self.grid(name)]

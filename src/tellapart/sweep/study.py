@@ -84,6 +84,12 @@ class Study:
         metric = option(task.recipe, "training.metric_for_best_model") or METRIC
         return task.on_val()[metric], -_rate(task)
 
+    @property
+    def choice(self) -> str:
+        """How the page says that points were chosen: the beginning of a sentence."""
+        rule = "the metric that selects a training's\ncheckpoints"
+        return f"Points are tried with seed {self.seeds[0]} and chosen on **val** by {rule}"
+
     def tried(self, name: str, setting: Setting) -> Task:
         """The training of a grid's point, with the first seed."""
         return self.task(name, setting, self.seeds[0])

@@ -85,10 +85,10 @@ def _protocol(study: Study) -> str:
     starts = ", ".join(f"`{name}`" for name, row in file.rows.items() if row.start_of) or "the start captioner"
     taken = [f"`{name}` (of `{row.point_of}`)" for name, row in file.rows.items() if row.point_of]
     others = f" Rows with the point of another row: {', '.join(taken)}." if taken else ""
+    chosen = f"{study.choice}; the chosen point is trained with seeds {_seeds(study)} (mean ± standard deviation)."
     return f"""## Protocol
 
-{_budget(study)} Points are tried with seed {study.seeds[0]} and chosen on **val** by the metric that selects a training's
-checkpoints; the chosen point is trained with seeds {_seeds(study)} (mean ± standard deviation).{others} A seed redraws
+{_budget(study)} {chosen}{others} A seed redraws
 {starts} and the post-training; world, listeners and judge stay fixed. *selected* is the checkpoint that the recipe's rule
 selects on val, *last* the last step. Tables are on **test** unless they say val. CIDEr and BLEU are printed times 100, words are
 counted, everything else is in percent."""
