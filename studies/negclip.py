@@ -42,7 +42,9 @@ OF_OURSELVES = (FREE, CIDER, OURS)
 """Rows of the table that this study made, which count neither for nor against its points."""
 
 ON_VAL = ("CIDEr", "exact_recall@1", "grammatical", "truthful", "listener_R@1")
-LISTENERS = ("listener", "pac", "negclip", "judge")
+LISTENERS = ("listener", "pac", "negclip")
+"""Those that can give CLIP-S."""
+
 MIRRORED = {"left of": "right of", "right of": "left of", "above": "below", "below": "above", "and": "and"}
 KINDS = ("cell", "relation")
 """A place of its own ("in the top left"), or one by another object ("left of")."""

@@ -21,6 +21,8 @@ from tellapart.draws import mix_seeds
 from tellapart.evaluation.bootstrap import percentile_interval, resampled_sums
 from tellapart.files import write_text
 from tellapart.listeners.clip import ClipListener
+from tellapart.listeners.late import LateListener
+from tellapart.listeners.opening import open_listener
 from tellapart.metrics.correlation import kendall_tau_b, kendall_tau_c, pair_sums, spearman
 from tellapart.metrics.scores import CLIP_WEIGHT, PAC_WEIGHT, clip_s
 from tellapart.pretraining.start_captions import start_captions
@@ -31,7 +33,7 @@ from tellapart.world import alt_texts, load_scenes, load_world, spec
 from tellapart.world.backbone import pixels
 from tellapart.world.measures import world_measures
 from tellapart.world.negatives import replace_attribute, shuffle_words, swap_attributes
-from tellapart.world.probe import probe
+from tellapart.world.probe import probe, probe_late
 from tellapart.world.schedule import Schedule, Task, one_thread
 from tellapart.world.schedules import STAGES
 from tellapart.world.stages import resolve
@@ -186,8 +188,14 @@ def agreement(scores: np.ndarray, judged: Judged, draws: np.ndarray) -> Agreemen
     return Agreement(found, {kind: float(values.mean()) for kind, values in column.items()})
 
 
-def score(listener: ClipListener, judged: Judged, dataset: CaptionDataset, *, weight: float) -> np.ndarray:
-    """``[N, K]`` CLIP-S, or PAC-S with a weight of 2, of all captions."""
+def score(
+    listener: ClipListener | LateListener, judged: Judged, dataset: CaptionDataset, *, weight: float
+) -> np.ndarray:
+    """``[N, K]`` CLIP-S, or PAC-S with a weight of 2, of all captions; by late interaction their log-probabilities."""
+    if isinstance(listener, LateListener):
+        listener.know_images(dataset)
+        texts = list(zip(*(judged.texts[kind] for kind in judged.kinds), strict=True))
+        return np.stack([listener.score(each).numpy() for each in listener.match_ids(judged.ids, texts)])
     listener.cache_images(dataset)
     images = listener.encode_ids(judged.ids)
     cosines = [(listener.encode_texts(judged.texts[kind]) * images).sum(dim=1).cpu().numpy() for kind in judged.kinds]
@@ -227,9 +235,12 @@ def measure(size: str = "full", *, seeds: Sequence[int] = (0, 1, 2), samples: in
         draws = resampled_sums(np.eye(len(dataset)), samples=samples)
 
         def of(folder: Path, weight: float = CLIP_WEIGHT, *, probed: bool = True) -> Agreement:
-            listener = ClipListener.from_pretrained(folder, name="scorer", prefix="")
+            listener = open_listener(folder, name="scorer", prefix="")
             told = agreement(score(listener, judged, dataset, weight=weight), judged, draws)
-            return Agreement(told.draws, told.means, probe(listener, size=size)["accuracy"] if probed else {})
+            if not probed:
+                return told
+            asked = probe_late if isinstance(listener, LateListener) else probe
+            return Agreement(told.draws, told.means, asked(listener, size=size)["accuracy"])
 
         scorers = {START: of(resolve(START, size=size)), JUDGE: of(resolve(JUDGE, size=size))}
         found: dict[int, dict[str, Agreement]] = {}
@@ -288,10 +299,11 @@ Made by `python studies/pac.py`.
 {len(judged.kinds)} captions of each of the {len(judged.ids)} test images ({found.size} world), one of each kind below.
 The quality of a caption is truthful x detail: 0 unless it parses and everything in it is true; then it is the share of the
 scene's attributes that it tells (0 again for "two shapes"). `{START}` scores by CLIP-S (w = 2.5), `{PAC}` by PAC-S (w = 2):
-ranks do not depend on w. *{PLAIN}* is trained as `{PAC}` is, on the same images, with the term of
-generated captions left out. Coefficients are printed times 100; brackets are 95 % percentile intervals of {found.samples}
-draws of the test images, the same draws for all, so that differences are paired. *tau-b within images* counts pairs of
-captions of one image only; *tau-b without xe's* leaves out the captions of `world/xe`. Seeds redraw the training that goes
+ranks do not depend on w. `{JUDGE}` scores by the log-probability that a caption is true. *{PLAIN}* is trained as
+`{PAC}` is, on the same images, with the term of generated captions left out. Coefficients are printed times 100; brackets are
+95 % percentile intervals of {found.samples} draws of the test images, the same draws for all, so that differences are paired.
+*tau-b within images* counts pairs of captions of one image only; *tau-b without xe's* leaves out the captions of `world/xe`.
+Seeds redraw the training that goes
 further (`{PAC}` is seed 0); everything else is fixed."""
 
 

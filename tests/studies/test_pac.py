@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -10,6 +12,7 @@ from tellapart.evaluation.bootstrap import resampled_sums
 from tellapart.world import load_scenes, load_world
 from tellapart.world.grammar import parse
 from tellapart.world.truth import is_true
+from tiny_late import pictures, tiny_late
 
 pac = module("pac")
 BEST, COEFFICIENTS, SPOILT = pac.BEST, pac.COEFFICIENTS, pac.SPOILT
@@ -106,3 +109,15 @@ def test_the_page_tells_values_intervals_and_paired_differences(judged, tmp_path
     assert any(" | 0.0 | 0.0 | 0.250 | 0.260 | 0.280 | 0.450 |" in row for row in rows)
     widths = {line.count("|") for line in page.splitlines() if line.startswith(f"| {BEST} ")}
     assert widths == {9}
+
+
+def test_a_late_interaction_listener_scores_by_its_log_probability():
+    """Which needs no vectors of all images for the captions of one."""
+    listener, dataset = tiny_late(), pictures()
+    texts = {"one": ["a red star", "two shapes", "a blue ring"], "other": ["a star", "a red ring", "two shapes"]}
+    given = SimpleNamespace(ids=[example.id for example in dataset], kinds=("one", "other"), texts=texts)
+    found = pac.score(listener, given, dataset, weight=2.0)
+    listener.cache_images(dataset)
+    for column, kind in enumerate(given.kinds):
+        own = listener.logprobs(texts[kind], given.ids).diagonal().numpy()
+        assert found[:, column] == pytest.approx(own, abs=1e-5)

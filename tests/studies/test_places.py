@@ -112,4 +112,4 @@ def test_the_part_of_the_page(tmp_path, monkeypatch):
     assert "| xe | 25.0 ± 35.4 | 0.0 | 75.0 ± 35.4 |" in text
     # "in the top left" is mirrored to "bottom right"
     assert "| negclip | +2.500 | +1.250 | +2.500 | +1.250 |" in text
-    assert text.count("| +2.500 | +1.250 | +2.500 | +1.250 |") == 4
+    assert text.count("| +2.500 | +1.250 | +2.500 | +1.250 |") == 3
