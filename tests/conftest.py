@@ -16,7 +16,7 @@ from transformers import GenerationConfig, PreTrainedConfig
 
 torch.set_num_threads(1)
 
-# Looking through all objects of transformers for garbage again and again took a fifteenth of the tests' time.
+# Looking through all objects of transformers for garbage again and again took a twentieth of the tests' time.
 gc.set_threshold(*gc.get_threshold()[:2], 100)
 
 # A busy machine is no failure: what is asked is what code does, not how long it takes.

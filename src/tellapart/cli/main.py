@@ -64,7 +64,7 @@ BAD_USAGE, INTERRUPTED = 2, 130
 
 COLLECTIONS = 1000
 """Collections of young objects between those of all objects (Python's own number is 10). What transformers makes while it is
-imported lives to the end, and looking through it again and again took a fifth of the time that a command needs to start."""
+imported lives to the end, and looking through it again and again took a tenth of the time that a command needs to start."""
 
 
 def program() -> NoReturn:
