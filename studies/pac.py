@@ -239,8 +239,11 @@ def measure(size: str = "full", *, seeds: Sequence[int] = (0, 1, 2), samples: in
             told = agreement(score(listener, judged, dataset, weight=weight), judged, draws)
             if not probed:
                 return told
-            asked = probe_late if isinstance(listener, LateListener) else probe
-            return Agreement(told.draws, told.means, asked(listener, size=size)["accuracy"])
+            if isinstance(listener, LateListener):
+                asked = probe_late(listener, size=size)
+            else:
+                asked = probe(listener, size=size)
+            return Agreement(told.draws, told.means, asked["accuracy"])
 
         scorers = {START: of(resolve(START, size=size)), JUDGE: of(resolve(JUDGE, size=size))}
         found: dict[int, dict[str, Agreement]] = {}
