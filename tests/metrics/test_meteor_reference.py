@@ -32,7 +32,16 @@ def captions_of(folder: Path, name: str):
     return [str(row["image_id"]) for row in results], ptb_tokenize([row["caption"] for row in results]), targets
 
 
-@pytest.mark.parametrize("name", ["human", "shuffled", "degenerate"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(
+            "human", marks=pytest.mark.nightly
+        ),  # the same captions shuffled have more alignments to choose from
+        "shuffled",
+        "degenerate",
+    ],
+)
 def test_values_are_those_of_pycocoevalcap(shared_data, name):
     folder = shared_data / "coco-captions"
     ids, candidates, references = captions_of(folder, name)

@@ -70,8 +70,8 @@ def absent_shapes(scenes):
     return lambda captions: ({"CHAIRs": 100 * chair(captions, shapes, names=names)[0]["CHAIRs"]}, {})
 
 
-def evaluation(parts, captioner, *measures):
-    watched, scenes = first(parts.evaluate.dataset, LIMIT), load_scenes("val", size="small")
+def evaluation(parts, captioner, *measures, limit=LIMIT):
+    watched, scenes = first(parts.evaluate.dataset, limit), load_scenes("val", size="small")
     scenes = {e.id: scenes[e.id] for e in watched}
     found = Evaluation(
         watched,
@@ -240,7 +240,9 @@ def test_a_rate_that_overflows(tmp_path):
 def test_a_training_that_goes_well_is_silent(tmp_path):
     speaker, objective = sampled(cider(world()))
     options = {"learning_rate": 3e-5, "max_steps": 4, "eval_steps": 2}
-    run = trained(tmp_path, objective, evaluate=evaluation(world(), speaker), on_hack="stop", **options)
+    # Of 40 images one is more than the 2 points that a judge may lose, and one is lost by chance.
+    evaluate = evaluation(world(), speaker, limit=None)
+    run = trained(tmp_path, objective, evaluate=evaluate, on_hack="stop", **options)
     assert (run.step, run.ended) == (4, "")
     assert verdicts(tmp_path) == set()
     assert [line["doctor/verdicts"] for line in run.evaluations] == [0, 0, 0]
