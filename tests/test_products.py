@@ -1,5 +1,7 @@
 """Products through oneDNN: values and gradients of the usual way, and no other way where it does not suit."""
 
+import math
+
 import pytest
 import torch
 from torch import nn
@@ -19,7 +21,7 @@ def seed(monkeypatch):
     """Products of any width go through oneDNN, as with AVX-512."""
     torch.manual_seed(0)
     if products.NARROWEST is not None:
-        monkeypatch.setattr(products, "NARROWEST", 1)
+        monkeypatch.setattr(products, "NARROWEST", products.Narrowest(1, 1))
 
 
 def large(*, transposed=False, shape=(900,)):
@@ -85,10 +87,30 @@ def test_what_does_not_suit_goes_the_usual_way():
 
 @needs_onednn
 def test_with_avx2_only_wide_results_go_through_onednn(monkeypatch):
-    monkeypatch.setattr(products, "NARROWEST", 48)
+    monkeypatch.setattr(products, "NARROWEST", products.Narrowest(48, 48))
     rows, weight, _ = large()
     assert products.suits(rows, weight)
     assert not products.suits(rows, weight[:47])
+
+
+def test_what_goes_through_onednn_follows_the_processor():
+    assert products.narrowest("AVX512", intel=False) == products.Narrowest(1, 1)
+    assert products.narrowest("AVX512", intel=True) == products.Narrowest(math.inf, 1)
+    for intel in (False, True):
+        assert products.narrowest("AVX2", intel=intel) == products.Narrowest(products.WIDE, products.WIDE)
+        assert products.narrowest("DEFAULT", intel=intel) is None
+
+
+@needs_onednn
+def test_on_intel_only_activated_products_go_through_onednn(monkeypatch):
+    monkeypatch.setattr(products, "NARROWEST", products.narrowest("AVX512", intel=True))
+    rows, weight, bias = large()
+    assert not products.suits(rows, weight)
+    assert products.suits(rows, weight, activated=True)
+    with torch.no_grad():
+        wanted = functional.linear(rows, weight, bias)
+        assert torch.equal(product(rows, weight, bias), wanted)
+        torch.testing.assert_close(activated(rows, weight, bias, "relu"), wanted.relu(), rtol=0, atol=1e-4)
 
 
 @needs_onednn
@@ -97,7 +119,7 @@ def test_gradients_of_a_wide_product_are_narrow_and_go_the_usual_way(transposed,
     torch.manual_seed(0)
     rows = torch.randn(900, 16)
     weight = torch.randn(16, 200).t() if transposed else torch.randn(200, 16)
-    monkeypatch.setattr(products, "NARROWEST", 200)
+    monkeypatch.setattr(products, "NARROWEST", products.Narrowest(200, 200))
     assert products.suits(rows, weight)
     found = []
     for way in (product, functional.linear):

@@ -2,15 +2,21 @@
 
 torch hands products of float32 matrices on a CPU to MKL, which on processors of other makers than Intel may use half of their
 width: on an AMD EPYC with AVX-512, oneDNN (which torch brings along) took 0.45 times as long for large ones. With AVX2 MKL uses
-all of it: on an EPYC without AVX-512, oneDNN took 1.1 to 1.6 times as long, except for wide results. So oneDNN is used for
-float32 on x86 with AVX-512, and with AVX2 for wide results only; outside autocast, where ``torch.backends.mkldnn.enabled`` is
-true. All else goes the way it always goes. Sums are formed in another order, so values differ in their last bits.
+all of it: on an EPYC without AVX-512, oneDNN took 1.1 to 1.6 times as long, except for wide results. On an Intel Xeon with
+AVX-512 oneDNN took 1 to 2 times as long, and gains only where it computes an activation along with the product. So oneDNN is used
+for float32: with AVX-512 for all products, on Intel for activated ones only, and with AVX2 for wide results only; outside
+autocast, where ``torch.backends.mkldnn.enabled`` is true. All else goes the way it always goes. Sums are formed in another order,
+so values differ in their last bits.
 """
 
 from __future__ import annotations
 
+import math
+import platform
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -26,22 +32,60 @@ WIDE = 2**14
 """Columns of a result from which oneDNN is quicker on AVX2, too: at 50,257 columns and 800 rows MKL took 1.2 times as long."""
 
 
-def _narrowest() -> int | None:
-    capability = torch.backends.cpu.get_cpu_capability()
+def made_by_intel() -> bool:
+    """Whether the processor is Intel's; asked of Linux, and elsewhere of what Python knows of it."""
+    try:
+        return "GenuineIntel" in Path("/proc/cpuinfo").read_text(encoding="ascii", errors="replace")
+    except OSError:
+        return "GenuineIntel" in platform.processor()
+
+
+@dataclass(frozen=True)
+class Narrowest:
+    """Columns of the narrowest results that go through oneDNN.
+
+    Args:
+        plain: of products as they are.
+        activated: of products with an activation.
+    """
+
+    plain: float
+    activated: float
+
+
+def narrowest(capability: str, intel: bool) -> Narrowest | None:
+    """For a processor.
+
+    Args:
+        capability: as ``torch.backends.cpu.get_cpu_capability`` names it.
+        intel: whether it is Intel's.
+    """
+    if capability == "AVX512":
+        return Narrowest(math.inf if intel else 1, 1)
+    return Narrowest(WIDE, WIDE) if capability == "AVX2" else None
+
+
+def _narrowest() -> Narrowest | None:
     if not torch.backends.mkldnn.is_available() or not hasattr(torch.ops.mkldnn, "_linear_pointwise"):
         return None
-    return {"AVX2": WIDE, "AVX512": 1}.get(capability)
+    return narrowest(torch.backends.cpu.get_cpu_capability(), made_by_intel())
 
 
 NARROWEST = _narrowest()
-"""Columns of the narrowest result that oneDNN computes on this processor; none: this torch has no such products."""
+"""Of this processor; none: this torch has no such products."""
 
 
-def suits(rows: Tensor, weight: Tensor) -> bool:
-    """Whether ``rows [..., K]`` times the transpose of ``weight [N, K]`` goes through oneDNN."""
+def suits(rows: Tensor, weight: Tensor, *, activated: bool = False) -> bool:
+    """Whether ``rows [..., K]`` times the transpose of ``weight [N, K]`` goes through oneDNN.
+
+    Args:
+        rows: on the left.
+        weight: of the layer.
+        activated: whether an activation follows that oneDNN would compute along with it.
+    """
     return (
         NARROWEST is not None
-        and weight.shape[0] >= NARROWEST
+        and weight.shape[0] >= (NARROWEST.activated if activated else NARROWEST.plain)
         and rows.numel() * weight.shape[0] >= SMALLEST
         and rows.is_cpu
         and rows.dtype is torch.float32
@@ -143,6 +187,6 @@ def activated(rows: Tensor, weight: Tensor, bias: Tensor, kind: str) -> Tensor:
     """The activation ``kind`` (of ``ACTIVATIONS``) of ``product(rows [M, K], weight [N, K], bias [N])``, in one operation where
     no gradient is wanted."""
     name, variant, function = ACTIVATIONS[kind]
-    if torch.is_grad_enabled() or not suits(rows, weight):
+    if torch.is_grad_enabled() or not suits(rows, weight, activated=True):
         return function(product(rows, weight, bias))
     return torch.ops.mkldnn._linear_pointwise(rows.contiguous(), weight, bias, name, [], variant)

@@ -62,7 +62,7 @@ def forgetting(monkeypatch):
 def test_a_step_is_that_of_scoring_anew(name, baseline, smallest, monkeypatch):
     monkeypatch.setattr(products, "SMALLEST", smallest)
     if products.NARROWEST is not None:
-        monkeypatch.setattr(products, "NARROWEST", 1)
+        monkeypatch.setattr(products, "NARROWEST", products.Narrowest(1, 1))
     monkeypatch.setattr(drawing, "FEW", 0.9)
     captioner = MAKERS[name]().eval()
     rollout, loss, gradients, remembered = step(captioner, baseline=baseline)

@@ -32,6 +32,7 @@ def run(argv: Sequence[str]) -> int:
         return 0
     from tellapart.recipe.rewards import refuse_controls
     from tellapart.recipe.run import check_evaluated, check_output_dir, held, is_main, train_held
+    from tellapart.training.denormals import denormals_flushed
 
     refuse_controls(recipe)
     check_evaluated(recipe)
@@ -39,7 +40,7 @@ def run(argv: Sequence[str]) -> int:
         check_output_dir(recipe, overwrite=flags.overwrite_output_dir)
         check_push(flags)
         return _dry_run(recipe)
-    with held(recipe.training.output_dir):  # from now on: building may take minutes
+    with held(recipe.training.output_dir), denormals_flushed():  # from now on: building may take minutes
         check_output_dir(recipe, overwrite=flags.overwrite_output_dir)
         check_push(flags)
         built = recipe.build()

@@ -52,8 +52,9 @@ def run(argv: Sequence[str]) -> int:
         note(_summary(recipe, recipe.build()))
         return 0
     from tellapart.recipe.listener_build import train_held
+    from tellapart.training.denormals import denormals_flushed
 
-    with held(recipe.training.output_dir):  # from now on: building may take minutes
+    with held(recipe.training.output_dir), denormals_flushed():  # from now on: building may take minutes
         check_output_dir(recipe, overwrite=flags.overwrite_output_dir)
         built = recipe.build()
         with telling_how_to_resume("train-listener", argv, recipe.training.output_dir):

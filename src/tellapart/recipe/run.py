@@ -61,7 +61,9 @@ def train(recipe: Recipe, *, overwrite: bool = False, built: Built | None = None
     Raises:
         UsageError: the folder holds another training, another process trains into it, or a part is missing or broken.
     """
-    with held(recipe.training.output_dir):
+    from tellapart.training.denormals import denormals_flushed
+
+    with held(recipe.training.output_dir), denormals_flushed():
         return train_held(recipe, overwrite=overwrite, built=built, controls=controls)
 
 

@@ -20,6 +20,7 @@ from tellapart.files import write_json
 from tellapart.training import checkpoint
 from tellapart.training.checkpoint import NonFiniteError
 from tellapart.training.config import TrainConfig
+from tellapart.training.denormals import denormals_flushed
 from tellapart.training.devices import Devices
 from tellapart.training.doctor import ROLLED_BACK, Doctor, refuse
 from tellapart.training.interrupt import Interrupts
@@ -65,8 +66,12 @@ def train(
         NonFiniteError: a loss, gradient or weight is not finite.
         KeyboardInterrupt: Ctrl-C or SIGTERM; a checkpoint was written at the end of the step.
     """
-    training = _Training.begin(objective, data, config, evaluate, recipe)
-    total = training.total_steps
+    with denormals_flushed():
+        return _train(_Training.begin(objective, data, config, evaluate, recipe))
+
+
+def _train(training: _Training) -> Run:
+    config, total = training.config, training.total_steps
     with training.log.running(config, training.start, total), Interrupts() as interrupts:
         if training.start == 0:
             training.evaluate(0)
