@@ -40,7 +40,7 @@ class ReportOptions(DataOptions):
     output: Path = Path("report.html")
     protocol: str | None = None
     title: str = "Image captioners compared"
-    num_images: int = 100
+    num_images: int = 80
     start: bool = True
     seed: int = 0
     card: bool = False

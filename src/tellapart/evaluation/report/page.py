@@ -80,7 +80,7 @@ def write_report(
     *,
     dataset: CaptionDataset | None = None,
     title: str = "Image captioners compared",
-    images: int = 100,
+    images: int = 80,
     seed: int = 0,
 ) -> Path:
     """Write the page in one rename; returns its path.
