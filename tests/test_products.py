@@ -1,6 +1,5 @@
 """Products through oneDNN: values and gradients of the usual way, and no other way where it does not suit."""
 
-import math
 
 import pytest
 import torch
@@ -13,15 +12,18 @@ from tellapart import products
 from tellapart.captioners.fused import FastConv1D, FastLinear, fuse
 from tellapart.products import activated, added, product
 
-needs_onednn = pytest.mark.skipif(products.NARROWEST is None, reason="this torch has no oneDNN on this processor")
+needs_onednn = pytest.mark.skipif(not products.RULES, reason="this torch has no oneDNN on this processor")
+
+
+EVERYTHING = products.rules("AVX512", intel=False)
 
 
 @pytest.fixture(autouse=True)
 def seed(monkeypatch):
     """Products of any width go through oneDNN, as with AVX-512."""
     torch.manual_seed(0)
-    if products.NARROWEST is not None:
-        monkeypatch.setattr(products, "NARROWEST", products.Narrowest(1, 1))
+    if products.RULES:
+        monkeypatch.setattr(products, "RULES", EVERYTHING)
 
 
 def large(*, transposed=False, shape=(900,)):
@@ -82,35 +84,47 @@ def test_what_does_not_suit_goes_the_usual_way():
         assert product(rows, weight).dtype is torch.bfloat16
     with torch.backends.mkldnn.flags(enabled=False):
         assert not products.suits(rows, weight)
-    assert products.suits(rows, weight) is (products.NARROWEST is not None)
+    assert products.suits(rows, weight) is bool(products.RULES)
 
 
 @needs_onednn
 def test_with_avx2_only_wide_results_go_through_onednn(monkeypatch):
-    monkeypatch.setattr(products, "NARROWEST", products.Narrowest(48, 48))
+    monkeypatch.setattr(products, "RULES", {"plain": products.Range(columns=48)})
     rows, weight, _ = large()
     assert products.suits(rows, weight)
     assert not products.suits(rows, weight[:47])
 
 
 def test_what_goes_through_onednn_follows_the_processor():
-    assert products.narrowest("AVX512", intel=False) == products.Narrowest(1, 1)
-    assert products.narrowest("AVX512", intel=True) == products.Narrowest(math.inf, 1)
+    everything = dict.fromkeys(("plain", "gelu", "tanh", "relu"), products.Range())
+    assert products.rules("AVX512", intel=False) == everything
+    assert set(products.rules("AVX512", intel=True)) == {"plain", "tanh"}
     for intel in (False, True):
-        assert products.narrowest("AVX2", intel=intel) == products.Narrowest(products.WIDE, products.WIDE)
-        assert products.narrowest("DEFAULT", intel=intel) is None
+        wide = products.Range(columns=products.WIDE)
+        assert products.rules("AVX2", intel=intel) == dict.fromkeys(everything, wide)
+        assert products.rules("DEFAULT", intel=intel) == {}
 
 
 @needs_onednn
-def test_on_intel_only_activated_products_go_through_onednn(monkeypatch):
-    monkeypatch.setattr(products, "NARROWEST", products.narrowest("AVX512", intel=True))
+def test_on_intel_logits_of_few_rows_and_gelu_of_many_go_through_onednn(monkeypatch):
+    monkeypatch.setattr(products, "RULES", products.rules("AVX512", intel=True))
+    few, many, vocabulary = torch.randn(64, 64), torch.randn(65, 64), torch.randn(products.WIDE, 64)
+    assert products.suits(few, vocabulary)
+    assert not products.suits(few, vocabulary[1:])
+    assert not products.suits(many, vocabulary)
     rows, weight, bias = large()
     assert not products.suits(rows, weight)
-    assert products.suits(rows, weight, activated=True)
+    assert products.suits(rows, weight, then="tanh")
+    assert products.suits(torch.randn(64, 700), torch.randn(700, 700), then="tanh")
+    assert not products.suits(torch.randn(63, 700), torch.randn(700, 700), then="tanh")
+    assert not products.suits(torch.randn(64, 1100), torch.randn(1100, 1100), then="tanh")  # 1,210,000 weights
+    assert not products.suits(rows, weight, then="relu")
     with torch.no_grad():
         wanted = functional.linear(rows, weight, bias)
         assert torch.equal(product(rows, weight, bias), wanted)
-        torch.testing.assert_close(activated(rows, weight, bias, "relu"), wanted.relu(), rtol=0, atol=1e-4)
+        assert torch.equal(activated(rows, weight, bias, "relu"), wanted.relu())
+        gelu = functional.gelu(wanted, approximate="tanh")
+        torch.testing.assert_close(activated(rows, weight, bias, "tanh"), gelu, rtol=0, atol=1e-4)
 
 
 @needs_onednn
@@ -119,7 +133,7 @@ def test_gradients_of_a_wide_product_are_narrow_and_go_the_usual_way(transposed,
     torch.manual_seed(0)
     rows = torch.randn(900, 16)
     weight = torch.randn(16, 200).t() if transposed else torch.randn(200, 16)
-    monkeypatch.setattr(products, "NARROWEST", products.Narrowest(200, 200))
+    monkeypatch.setattr(products, "RULES", {"plain": products.Range(columns=200)})
     assert products.suits(rows, weight)
     found = []
     for way in (product, functional.linear):

@@ -3,10 +3,10 @@
 torch hands products of float32 matrices on a CPU to MKL, which on processors of other makers than Intel may use half of their
 width: on an AMD EPYC with AVX-512, oneDNN (which torch brings along) took 0.45 times as long for large ones. With AVX2 MKL uses
 all of it: on an EPYC without AVX-512, oneDNN took 1.1 to 1.6 times as long, except for wide results. On an Intel Xeon with
-AVX-512 oneDNN took 1 to 2 times as long, and gains only where it computes an activation along with the product. So oneDNN is used
-for float32: with AVX-512 for all products, on Intel for activated ones only, and with AVX2 for wide results only; outside
-autocast, where ``torch.backends.mkldnn.enabled`` is true. All else goes the way it always goes. Sums are formed in another order,
-so values differ in their last bits.
+AVX-512 oneDNN took 1 to 2 times as long; it took 0.5 to 0.9 times as long for the logits of a few rows, and where it computes the
+tanh approximation of GELU along with a product of more rows. Which products go through it is said by ``rules``: of float32,
+outside autocast, where ``torch.backends.mkldnn.enabled`` is true. All else goes the way it always goes. Sums are formed in
+another order, so values differ in their last bits.
 """
 
 from __future__ import annotations
@@ -29,7 +29,15 @@ SMALLEST = 2**21
 about 0.5 ms. Greedy search of 48 images at width 128 was quickest with this bound among 2**19 to 2**22."""
 
 WIDE = 2**14
-"""Columns of a result from which oneDNN is quicker on AVX2, too: at 50,257 columns and 800 rows MKL took 1.2 times as long."""
+"""Columns of a result from which oneDNN is quicker on AVX2, too: at 50,257 columns and 800 rows MKL took 1.2 times as long. On
+Intel this holds for few rows: 1.3 to 1.9 times at 768 x 50,257 and up to 40 rows, the same at 64, the other way round at 160."""
+
+FEW = 64
+"""Rows below which GELU's tanh approximation is computed apart on Intel, and up to which logits go through oneDNN there."""
+
+MANY = 2**20
+"""Numbers of a weight up to which oneDNN computes GELU's tanh approximation on Intel: with 240 rows it took 1.8 times as long as MKL
+and torch's own at 768 x 3,072, and 0.84 times as long at 384 x 1,536."""
 
 
 def made_by_intel() -> bool:
@@ -41,52 +49,73 @@ def made_by_intel() -> bool:
 
 
 @dataclass(frozen=True)
-class Narrowest:
-    """Columns of the narrowest results that go through oneDNN.
+class Range:
+    """Products of ``[rows, K]`` and ``[columns, K]`` that go through oneDNN.
 
     Args:
-        plain: of products as they are.
-        activated: of products with an activation.
+        columns: the least.
+        rows: the least and the most.
+        weights: the most numbers of the weight.
     """
 
-    plain: float
-    activated: float
+    columns: float = 1
+    rows: tuple[float, float] = (1, math.inf)
+    weights: float = math.inf
+
+    def holds(self, rows: int, weight: Tensor) -> bool:
+        """Whether a product is among them."""
+        least, most = self.rows
+        return weight.shape[0] >= self.columns and least <= rows <= most and weight.numel() <= self.weights
 
 
-def narrowest(capability: str, intel: bool) -> Narrowest | None:
-    """For a processor.
+PLAIN = "plain"
+"""A product with nothing after it, next to the names of ``ACTIVATIONS``."""
+
+
+def rules(capability: str, intel: bool) -> dict[str, Range]:
+    """Of a processor: what follows a product -> the range in which oneDNN computes both; nothing: never.
 
     Args:
         capability: as ``torch.backends.cpu.get_cpu_capability`` names it.
         intel: whether it is Intel's.
     """
-    if capability == "AVX512":
-        return Narrowest(math.inf if intel else 1, 1)
-    return Narrowest(WIDE, WIDE) if capability == "AVX2" else None
+    if capability == "AVX512" and intel:
+        return {PLAIN: Range(columns=WIDE, rows=(1, FEW)), "tanh": Range(rows=(FEW, math.inf), weights=MANY)}
+    found = {"AVX512": Range(), "AVX2": Range(columns=WIDE)}.get(capability)
+    return {} if found is None else dict.fromkeys((PLAIN, *ACTIVATIONS), found)
 
 
-def _narrowest() -> Narrowest | None:
+ACTIVATIONS: dict[str, tuple[str, str, Callable[[Tensor], Tensor]]] = {
+    "gelu": ("gelu", "none", functional.gelu),
+    "tanh": ("gelu", "tanh", partial(functional.gelu, approximate="tanh")),
+    "relu": ("relu", "", functional.relu),
+}
+"""Name -> oneDNN's name and variant, and torch's function; ``tanh`` is GELU in its tanh approximation."""
+
+
+def _rules() -> dict[str, Range]:
     if not torch.backends.mkldnn.is_available() or not hasattr(torch.ops.mkldnn, "_linear_pointwise"):
-        return None
-    return narrowest(torch.backends.cpu.get_cpu_capability(), made_by_intel())
+        return {}
+    return rules(torch.backends.cpu.get_cpu_capability(), made_by_intel())
 
 
-NARROWEST = _narrowest()
-"""Of this processor; none: this torch has no such products."""
+RULES = _rules()
+"""Of this processor."""
 
 
-def suits(rows: Tensor, weight: Tensor, *, activated: bool = False) -> bool:
+def suits(rows: Tensor, weight: Tensor, *, then: str = PLAIN) -> bool:
     """Whether ``rows [..., K]`` times the transpose of ``weight [N, K]`` goes through oneDNN.
 
     Args:
         rows: on the left.
         weight: of the layer.
-        activated: whether an activation follows that oneDNN would compute along with it.
+        then: what follows, of ``ACTIVATIONS``.
     """
+    found = RULES.get(then)
     return (
-        NARROWEST is not None
-        and weight.shape[0] >= (NARROWEST.activated if activated else NARROWEST.plain)
+        found is not None
         and rows.numel() * weight.shape[0] >= SMALLEST
+        and found.holds(rows.numel() // weight.shape[1], weight)
         and rows.is_cpu
         and rows.dtype is torch.float32
         and weight.dtype is torch.float32
@@ -175,18 +204,10 @@ def added(to: Tensor, rows: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     return torch.ops.mkldnn._linear_pointwise.binary(rows.contiguous(), to, weight, bias, "add")
 
 
-ACTIVATIONS: dict[str, tuple[str, str, Callable[[Tensor], Tensor]]] = {
-    "gelu": ("gelu", "none", functional.gelu),
-    "tanh": ("gelu", "tanh", partial(functional.gelu, approximate="tanh")),
-    "relu": ("relu", "", functional.relu),
-}
-"""Name -> oneDNN's name and variant, and torch's function; ``tanh`` is GELU in its tanh approximation."""
-
-
 def activated(rows: Tensor, weight: Tensor, bias: Tensor, kind: str) -> Tensor:
     """The activation ``kind`` (of ``ACTIVATIONS``) of ``product(rows [M, K], weight [N, K], bias [N])``, in one operation where
     no gradient is wanted."""
     name, variant, function = ACTIVATIONS[kind]
-    if torch.is_grad_enabled() or not suits(rows, weight, activated=True):
+    if torch.is_grad_enabled() or not suits(rows, weight, then=kind):
         return function(product(rows, weight, bias))
     return torch.ops.mkldnn._linear_pointwise(rows.contiguous(), weight, bias, name, [], variant)

@@ -187,10 +187,10 @@ def test_scores_and_gradients_are_those_of_its_modules_for_any_lengths_and_order
         through_modules(monkeypatch)
 
 
-@pytest.mark.skipif(products.NARROWEST is None, reason="this torch has no oneDNN on this processor")
+@pytest.mark.skipif(not products.RULES, reason="this torch has no oneDNN on this processor")
 def test_captions_scores_and_gradients_through_onednn_are_those_without(tmp_path, monkeypatch):
     monkeypatch.setattr(products, "SMALLEST", 1)
-    monkeypatch.setattr(products, "NARROWEST", products.Narrowest(1, 1))
+    monkeypatch.setattr(products, "RULES", products.rules("AVX512", intel=False))
     for name, captioner in makers(tmp_path).items():
         batch, found = batch_of(captioner, 9), []
         for enabled in (True, False):

@@ -7,7 +7,7 @@ import torch
 from transformers.modeling_outputs import BaseModelOutput
 
 from tellapart.captioners.base import Captioner
-from tellapart.captioners.drawing import block_repeated_ngrams, inverse_cdf
+from tellapart.captioners.drawing import block_repeated_ngrams, highest, inverse_cdf
 from tellapart.captioners.modes import drawing_in
 from tellapart.errors import UsageError
 from tellapart.objectives.common import rollout_logs
@@ -181,6 +181,16 @@ def test_first_tokens_follow_the_models_distribution():
     degrees = torch.tensor(float(len(observed) - 1), dtype=torch.float64)
     assert torch.special.gammaincc(degrees / 2, statistic / 2) > 1e-4
     assert len(observed) > 10
+
+
+def test_the_highest_is_argmax_and_the_first_of_equals():
+    scores = torch.randint(0, 4, (200, 70), generator=torch.Generator().manual_seed(0)).float()
+    scores[1] = -math.inf
+    scores[2, 5:] = math.nan
+    wanted = [row.index(max(row)) for row in scores[3:].tolist()]
+    assert highest(scores).tolist() == [scores[0].tolist().index(scores[0].max()), 0, 5, *wanted]
+    for dtype in (torch.float32, torch.bfloat16):
+        assert torch.equal(highest(scores.to(dtype)), scores.to(dtype).argmax(dim=1))
 
 
 def test_inverse_cdf_by_hand():

@@ -61,8 +61,8 @@ def forgetting(monkeypatch):
 @pytest.mark.parametrize("name", MAKERS)
 def test_a_step_is_that_of_scoring_anew(name, baseline, smallest, monkeypatch):
     monkeypatch.setattr(products, "SMALLEST", smallest)
-    if products.NARROWEST is not None:
-        monkeypatch.setattr(products, "NARROWEST", products.Narrowest(1, 1))
+    if products.RULES:
+        monkeypatch.setattr(products, "RULES", products.rules("AVX512", intel=False))
     monkeypatch.setattr(drawing, "FEW", 0.9)
     captioner = MAKERS[name]().eval()
     rollout, loss, gradients, remembered = step(captioner, baseline=baseline)

@@ -17,7 +17,7 @@ from torch.utils.checkpoint import checkpoint
 
 from tellapart.captioners.base import Encoded
 from tellapart.captioners.cache import fork, in_pieces
-from tellapart.captioners.drawing import inverse_cdf, restricted
+from tellapart.captioners.drawing import highest, inverse_cdf, restricted
 from tellapart.captioners.families.base import Family
 from tellapart.captioners.modes import eval_mode
 from tellapart.draws import base_seed, gumbels, mix_seeds, uniforms
@@ -86,7 +86,7 @@ class _Chance:
             return logits, inverse_cdf(logits.detach(), self.numbers[:, step])
         noise = gumbels(self.ids, logits.shape[1], mix_seeds(self.seed, "gumbel", step))
         scores = perturbed(logits, noise.to(logits), self.relaxation.temperature)
-        return scores, scores.detach().argmax(dim=1)
+        return scores, highest(scores.detach())
 
 
 def _begin(family: Family, encoded: Encoded) -> tuple[Tensor, Any]:
