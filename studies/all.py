@@ -17,8 +17,14 @@ from tellapart.sweep.study_file import read_study
 STUDIES = ("world", "truth", "wtf_rl", "dico", "sle", "psst", "vlrm", "video", "table", "negclip")
 """Those with a file of rows; negclip compares itself with the rows of table."""
 
-MEASUREMENTS = {"apart": ("--output_dir", "--docs", "--size"), "pac": ("--docs", "--size")}
-"""Programs that train no rows -> the options that they take."""
+OTHERS = {
+    "frontier": ("--output_dir", "--docs", "--size", "--workers", "--kept", "--dry_run"),
+    "apart": ("--output_dir", "--docs", "--size"),
+    "pac": ("--docs", "--size"),
+}
+"""Programs that have no file of rows -> the options that they take."""
+
+FRONTIER_TABLES = "frontier-tables.md"
 
 HERE = Path(__file__).parent
 HOURS = re.compile(r"The (\d+) trainings took ([\d.]+) hours")
@@ -30,15 +36,19 @@ def hours(page: Path) -> tuple[str, str]:
     return found.groups() if found else ("-", "-")  # type: ignore[return-value]
 
 
+def page_of(name: str) -> str:
+    """The page on which a study tells its hours; empty where it has no trainings."""
+    if name in STUDIES:
+        return read_study(HERE / f"{name}.yaml").page
+    return FRONTIER_TABLES if name == "frontier" else ""
+
+
 def command(name: str, options: argparse.Namespace) -> list[str]:
     """The words that run a study."""
-    given = {"--output_dir": options.output_dir, "--docs": options.docs, "--size": options.size}
-    if name in STUDIES:
-        given["--workers"] = options.workers
-        given |= {"--kept": HERE / "kept" / f"{name}.tar.xz"} if options.size == "full" else {}
-    words = [
-        str(word) for flag, value in given.items() if flag in MEASUREMENTS.get(name, given) for word in (flag, value)
-    ]
+    given = {f"--{key}": getattr(options, key) for key in ("output_dir", "docs", "size", "workers")}
+    given |= {"--kept": HERE / "kept" / f"{name}.tar.xz"} if options.size == "full" else {}
+    takes = OTHERS.get(name, given)
+    words = [str(word) for flag, value in given.items() if flag in takes for word in (flag, value)]
     return [sys.executable, str(HERE / f"{name}.py"), *words, *(["--dry_run"] if options.dry_run else [])]
 
 
@@ -52,15 +62,15 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--dry_run", action="store_true", help="list what is done and what is not, and train nothing")
     options = parser.parse_args(argv)
     rows = []
-    for name in STUDIES if options.dry_run else (*STUDIES, *MEASUREMENTS):
+    others = [name for name, takes in OTHERS.items() if not options.dry_run or "--dry_run" in takes]
+    for name in (*STUDIES, *others):
         sys.stdout.write(f"{name}\n")
         sys.stdout.flush()
         code = subprocess.run(command(name, options), check=False).returncode
         if code == 130:
             sys.exit(code)
-        told = (
-            hours(options.docs / read_study(HERE / f"{name}.yaml").page) if name in STUDIES and not code else ("-", "-")
-        )
+        page = "" if code else page_of(name)
+        told = hours(options.docs / page) if page else ("-", "-")
         rows.append([name, *told, "" if code == 0 else f"failed with {code}"])
     if not options.dry_run:
         sys.stdout.write(markdown_table(["study", "trainings", "hours of one thread", ""], rows) + "\n")

@@ -228,6 +228,30 @@ def test_one_failure_does_not_lose_the_rest(toys, materials, capsys):
     assert sum("to do" in " ".join(state) for state in states) == 2
 
 
+def test_a_frontier_goes_on_from_what_was_kept(toys, materials, capsys):
+    recipe = materials.recipe(toys, "dico")
+    words = ["frontier", str(recipe), "--grid", "objective.beta=0.1,0.2", "--seeds", "2", "--kept", "kept/some.tar.xz"]
+    words += ["--picture", "false", "--images", "0"]
+    assert main([*words, "--output_dir", "one"]) == 1  # a training failed, the others are kept
+    Path("mended").touch()
+    assert main([*words, "--output_dir", "two"]) == 0
+    assert len(list(Path("two/points").glob("*/starts.txt"))) == 1
+    numbers = [json.loads(Path(f"{folder}/frontier.json").read_text()) for folder in ("one", "two")]
+    assert numbers[0]["curves"][0]["points"][0] == numbers[1]["curves"][0]["points"][0]
+    written = Path("kept/some.tar.xz").read_bytes()
+    assert main([*words, "--output_dir", "three"]) == 0
+    assert not list(Path("three/points").glob("*/starts.txt"))
+    assert Path("three/frontier.md").read_bytes() == Path("two/frontier.md").read_bytes()
+    assert Path("kept/some.tar.xz").read_bytes() == written
+    # a training that the frontier no longer has is dropped
+    assert main([*words[:2], "--grid", "objective.beta=0.2", *words[4:], "--output_dir", "four"]) == 0
+    assert len(Path("kept/some.tar.xz").read_bytes()) < len(written)
+    Path("kept/some.tar.xz").write_bytes(written[:100])
+    capsys.readouterr()
+    assert main([*words, "--output_dir", "five"]) == 2
+    assert "cannot be read" in capsys.readouterr().err
+
+
 @pytest.mark.slow
 def test_another_frontier_is_laid_over(toys, materials, capsys):
     Path("mended").touch()

@@ -34,7 +34,7 @@ def test_every_study_of_the_world_is_run(every):
     assert set(every.STUDIES) == {path.stem for path in STUDIES.glob("*.yaml")} - {
         "nlvr"
     }  # which needs a folder of data
-    assert all((STUDIES / f"{name}.py").is_file() for name in (*every.STUDIES, *every.MEASUREMENTS))
+    assert all((STUDIES / f"{name}.py").is_file() for name in (*every.STUDIES, *every.OTHERS))
     assert every.STUDIES.index("table") < every.STUDIES.index("negclip")
 
 
@@ -44,7 +44,7 @@ def test_a_study_that_fails_does_not_stop_the_others(every, monkeypatch, tmp_pat
     code, commands = run(every, monkeypatch, ["--docs", str(tmp_path), "--size", "small"], {"world": 1})
     said = capsys.readouterr().out
     assert code == 1
-    assert len(commands) == len(every.STUDIES) + len(every.MEASUREMENTS)
+    assert len(commands) == len(every.STUDIES) + len(every.OTHERS)
     assert "| world | - | - | failed with 1 |" in said
     assert "| video | 15 | 0.2 |  |" in said
     small = ["--docs", str(tmp_path), "--size", "small"]
@@ -64,7 +64,9 @@ def test_a_dry_run_lists_and_ctrl_c_ends_all(every, monkeypatch, capsys):
     code, commands = run(every, monkeypatch, ["--dry_run"], {})
     assert code == 0
     assert all(command[-1] == "--dry_run" for command in commands)
-    assert len(commands) == len(every.STUDIES)
+    assert len(commands) == len(every.STUDIES) + 1
+    assert commands[-1][1] == str(STUDIES / "frontier.py")
+    assert commands[-1][-3:-1] == ["--kept", str(STUDIES / "kept" / "frontier.tar.xz")]
     code, commands = run(every, monkeypatch, [], {"truth": 130})
     assert code == 130
     assert len(commands) == 2

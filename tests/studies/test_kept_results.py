@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -18,7 +19,8 @@ from tellapart.sweep.tasks import POINTS
 
 __all__ = ["loaded_once"]
 
-KEPT = sorted((STUDIES / "kept").glob("*.tar.xz"))
+KEPT = sorted(path for path in (STUDIES / "kept").glob("*.tar.xz") if path.name != "frontier.tar.xz")
+FRONTIER = STUDIES / "kept" / "frontier.tar.xz"
 
 
 def kind_of(made: ModuleType) -> type[Study]:
@@ -66,3 +68,19 @@ def test_the_tables_of_a_page_are_those_of_what_is_kept(archive: Path, tmp_path:
         rows = table.splitlines()[2:]
         assert rows
         assert not [row for row in rows if row not in page]
+
+
+def test_the_tables_of_the_frontier_are_written_again_from_what_is_kept(tmp_path: Path):
+    """To the byte, with no training and no model; the pictures are drawn from the same numbers."""
+    (tmp_path / "kept").mkdir()
+    kept = Path(shutil.copy(FRONTIER, tmp_path / "kept"))
+    words = ["--output_dir", str(tmp_path / "study"), "--docs", str(tmp_path / "docs"), "--kept", str(kept)]
+    with pytest.raises(SystemExit) as ended:
+        module("frontier").main([*words, "--images", "0"])
+    assert ended.value.code == 0
+    pages = ROOT / "docs" / "results"
+    assert {path.name for path in (tmp_path / "docs").iterdir()} == {
+        path.name for path in pages.glob("frontier*") if path.name != "frontier.md"
+    }
+    assert (tmp_path / "docs" / "frontier-tables.md").read_bytes() == (pages / "frontier-tables.md").read_bytes()
+    assert kept.read_bytes() == FRONTIER.read_bytes()

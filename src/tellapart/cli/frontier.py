@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tellapart.cli.console import note, say, table
-from tellapart.cli.frontier_words import Words, frontier_help, read_words, seeds_of
+from tellapart.cli.frontier_words import FrontierOptions, Words, frontier_help, read_words, seeds_of
 from tellapart.errors import UsageError
 from tellapart.sweep.curves import Planner
 from tellapart.sweep.tasks import Sweep, distinct
@@ -15,7 +15,9 @@ from tellapart.sweep.tasks import Sweep, distinct
 if TYPE_CHECKING:
     from tellapart.data.dataset import CaptionDataset
     from tellapart.sweep.curves import PlannedCurve
+    from tellapart.sweep.jobs import Job
     from tellapart.sweep.records import Curve
+    from tellapart.sweep.tasks import Task
 
 SOME_FAILED = 1
 MEASURING = ("split", "num_beams", "samples", "meteor", "language_model", "grammar")
@@ -28,6 +30,7 @@ def run(argv: Sequence[str]) -> int:
         say(frontier_help())
         return 0
     words = read_words(argv)
+    from tellapart.sweep.kept import restore
     from tellapart.sweep.records import read_curves
 
     if words.options.picture and not words.options.dry_run:
@@ -37,10 +40,14 @@ def run(argv: Sequence[str]) -> int:
     added = [curve for folder in words.added for curve in read_curves(folder)]
     sweep = Sweep(words.options.output_dir, common=words.overrides, redraw_start=words.options.redraw_start)
     planned = plan(words, sweep)
+    tasks = distinct(task for curve in planned for task in curve.everything())
+    if words.options.kept:
+        words.options.kept.parent.mkdir(parents=True, exist_ok=True)  # fails now, not after hours of training
+        restore(words.options.kept, sweep.root)
     if words.options.dry_run:
-        say(_listed(planned))
+        say(_listed(tasks))
         return 0
-    failed = sweep.run((task for curve in planned for task in curve.everything()), workers=words.options.workers)
+    failed = _train(sweep, tasks, words.options)
     curves = _distinct([*(curve.measured() for curve in planned), *added])
     page = _write(words, curves, planned)
     for job in failed:
@@ -59,6 +66,17 @@ def plan(words: Words, sweep: Sweep) -> list[PlannedCurve]:
     """
     asked = {name: getattr(words.options, name) for name in MEASURING}
     return Planner(sweep, lambda first: seeds_of(words.options.seeds, first), asked).curves(words.methods)
+
+
+def _train(sweep: Sweep, tasks: Sequence[Task], options: FrontierOptions) -> list[Job]:
+    """Do what is not done, and keep what is, also when stopped; the jobs that failed."""
+    from tellapart.sweep.kept import keep
+
+    try:
+        return sweep.run(tasks, workers=options.workers)
+    finally:
+        if options.kept:
+            keep(tasks, options.kept, whole=all(task.done() for task in tasks))
 
 
 def _distinct(curves: Sequence[Curve]) -> list[Curve]:
@@ -103,11 +121,10 @@ def _dataset(words: Words, planned: Sequence[PlannedCurve]) -> CaptionDataset | 
         return None
 
 
-def _listed(curves: Sequence[PlannedCurve]) -> str:
+def _listed(tasks: Sequence[Task]) -> str:
     """Finished and open trainings."""
-    if not curves:
+    if not tasks:
         return "nothing to train"
-    tasks = distinct(task for curve in curves for task in curve.everything())
     rows = [["training", "state", "folder"]]
     rows += [[task.name, "done" if task.done() else "to do", str(task.folder)] for task in tasks]
     return table(rows)

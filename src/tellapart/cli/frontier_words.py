@@ -45,6 +45,8 @@ class FrontierOptions:
         language_model: also measure perplexity under this causal language model: a model folder or a Hugging Face id.
         grammar: also measure the mean probability under this grammar head: a folder, or world/grammar.
         output_dir: folder of the trainings, tables, pictures and the page; an interrupted frontier resumes there.
+        kept: archive of results without weights, such as kept.tar.xz: its trainings are not repeated; it is updated when the
+            frontier ends or is stopped.
         workers: trainings at a time, one thread each.
         images: example images on the page.
         title: heading of the page.
@@ -53,7 +55,7 @@ class FrontierOptions:
     """
 
     groups: ClassVar[dict[str, tuple[str, ...]]] = {
-        "what is trained": ("grid", "label", "seeds", "redraw_start", "workers", "dry_run"),
+        "what is trained": ("grid", "label", "seeds", "redraw_start", "kept", "workers", "dry_run"),
         "how points are measured": ("split", "num_beams", "samples", "meteor", "language_model", "grammar"),
         "page and pictures": ("output_dir", "add", "at", "images", "title", "picture"),
     }
@@ -70,6 +72,7 @@ class FrontierOptions:
     language_model: str | None = None
     grammar: str | None = None
     output_dir: Path = Path("runs/frontier")
+    kept: Path | None = None
     workers: int = 2
     images: int = 8
     title: str = "The frontier of recall and naturalness"
