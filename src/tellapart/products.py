@@ -36,8 +36,8 @@ FEW = 64
 """Rows below which GELU's tanh approximation is computed apart on Intel, and up to which logits go through oneDNN there."""
 
 MANY = 2**20
-"""Numbers of a weight up to which oneDNN computes GELU's tanh approximation on Intel: with 240 rows it took 1.8 times as long as MKL
-and torch's own at 768 x 3,072, and 0.84 times as long at 384 x 1,536."""
+"""Numbers of a weight up to which oneDNN computes GELU's tanh approximation on Intel: with 240 rows it took 1.8 times as long as
+MKL and torch's own at 768 x 3,072, and 0.84 times as long at 384 x 1,536."""
 
 
 def made_by_intel() -> bool:
