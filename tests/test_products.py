@@ -1,6 +1,5 @@
 """Products through oneDNN: values and gradients of the usual way, and no other way where it does not suit."""
 
-
 import pytest
 import torch
 from torch import nn

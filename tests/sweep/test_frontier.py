@@ -15,7 +15,7 @@ from evaluation.evaluation_fakes import toy_dataset
 from tellapart.errors import UsageError
 from tellapart.metrics.curves import t_quantile
 from tellapart.sweep.frontier import Curve, band, levels, read, read_curves, write_frontier
-from tellapart.sweep.frontier.picture import draw
+from tellapart.sweep.frontier.picture import draw, panels_of
 from tellapart.sweep.frontier.readings import Reading, best_point, naturalness, recalls
 from tellapart.sweep.frontier.tables import fixed_readings, points_table, to_csv, verdict
 from tellapart.sweep.records import require_comparable
@@ -187,6 +187,21 @@ def test_the_page_asks_no_network_and_reads_no_caption_as_html(written):
     policy = re.search(r'Content-Security-Policy" content="([^"]+)"', page)
     assert policy
     assert "default-src 'none'" in policy[1]
+
+
+def test_panels_compare_what_two_methods_have(tmp_path):
+    def measured(name, further):
+        made = curve(tmp_path, name, "objective.beta", {0.1: [(0.7, 5.0)], 0.2: [(0.9, 4.0)]})
+        for each in made.all_measured():
+            each.metrics.update(further)
+        return made
+
+    shared = {"exact_recall@1": 20.0, "exact_recall@5": 40.0, "truthful": 90.0, "grammatical": 99.0, "Bleu_4": 0.3}
+    dico = measured("dico", shared)
+    psst = measured("psst", {**shared, "own_listener_R@1": 30.0, "perplexity": 4.0})
+    wanted = ["exact_recall@1", "judge_R@1"], ["CIDEr", "truthful", "grammatical"]
+    assert panels_of([dico, psst]) == wanted
+    assert panels_of([psst]) == (["exact_recall@1", "own_listener_R@1", "judge_R@1"], wanted[1])
 
 
 def test_axes_keep_to_the_points(tmp_path):

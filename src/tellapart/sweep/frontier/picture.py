@@ -1,8 +1,9 @@
-"""The frontier as PNG and SVG: a panel for each recall and each metric of naturalness, with matplotlib (extra ``plot``)."""
+"""The frontier as PNG and SVG: panels of recall against naturalness, with matplotlib (extra ``plot``)."""
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,9 @@ from tellapart.sweep.frontier.tables import TITLES, starts
 from tellapart.sweep.records import START, Curve, Point, metric_keys, values
 
 MARKERS = ("o", "s", "D", "^", "X", "*", "h", "P")
-MOST_COLUMNS = 5
+MOST = 3
+"""Rows and columns of panels: more cannot be read on a page, and the interactive page has every pair."""
+
 FORMATS = ("png", "svg")
 MARGIN = 0.06
 """Of an axis, on both sides of its points."""
@@ -53,8 +56,7 @@ def draw(folder: Path, curves: Sequence[Curve], checkpoint: str, *, name: str = 
         UsageError: matplotlib is not installed, or no pair of metrics was measured.
     """
     figure_class = require_matplotlib()
-    keys = metric_keys(curves)
-    up, across = first_recalls(keys), naturalness(keys)[:MOST_COLUMNS]
+    up, across = panels_of(curves)
     if not up or not across:
         raise UsageError(
             "there is no curve to draw, because neither a retriever nor exact_recall was measured: name listener.path or "
@@ -62,7 +64,7 @@ def draw(folder: Path, curves: Sequence[Curve], checkpoint: str, *, name: str = 
         )
     # Figure without pyplot: no window system, no state that two pictures share
     figure = figure_class(figsize=(3.3 * len(across), 2.9 * len(up) + 0.9), layout="constrained")
-    panels = figure.subplots(len(up), len(across), squeeze=False, sharey="row")
+    panels = figure.subplots(len(up), len(across), squeeze=False, sharex="col", sharey="row")
     for row, recall in enumerate(up):
         for place, natural in enumerate(across):
             _panel(panels[row][place], curves, checkpoint, natural, recall)
@@ -73,6 +75,16 @@ def draw(folder: Path, curves: Sequence[Curve], checkpoint: str, *, name: str = 
     figure.legend(handles, labels, loc="outside upper center", ncols=min(4, max(1, len(labels))), frameon=False)
     figure.supxlabel(f"{TITLES[checkpoint]}. {ABOUT}", fontsize=8, color="0.4")
     return save(figure, folder / name)
+
+
+def panels_of(curves: Sequence[Curve]) -> tuple[list[str], list[str]]:
+    """The recalls, exact recall first, and the metrics of naturalness that are drawn.
+
+    What was measured for one method only compares nothing, so that of several curves two must have a metric.
+    """
+    held = Counter(key for curve in curves for key in metric_keys([curve]))
+    keys = [key for key in metric_keys(curves) if held[key] >= min(2, len(curves))]
+    return first_recalls(keys)[::-1][:MOST], naturalness(keys)[:MOST]
 
 
 def save(figure: Any, path: Path) -> list[Path]:

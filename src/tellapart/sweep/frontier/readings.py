@@ -14,6 +14,7 @@ CONFIDENCE = 0.95
 
 NATURALNESS = (
     "CIDEr",
+    "truthful",
     "grammatical",
     "grammatical_head",
     "perplexity",
@@ -22,7 +23,6 @@ NATURALNESS = (
     "Bleu_4",
     "ROUGE_L",
     "Self-BLEU",
-    "truthful",
     "hallucinated",
     "distinct_captions",
     "repetition",
