@@ -147,7 +147,13 @@ def test_a_source_that_another_study_kept_without_weights_is_trained_before_the_
     assert ran[3:5] == [set(), set()], "its weights are there now"
 
 
-@pytest.mark.parametrize(("kept", "says"), [("folder", "cannot be read"), ("file/x", "File exists: .*file")])
+@pytest.mark.parametrize(
+    ("kept", "says"),
+    [
+        ("folder", "folder is a folder: name a file for what is kept, such as .*folder.kept.tar.xz"),
+        ("file/x", "File exists: .*file"),
+    ],
+)
 def test_a_place_that_takes_no_archive_is_told_before_anything_is_trained(study, tmp_path, kept, says, monkeypatch):
     (tmp_path / "folder").mkdir()
     (tmp_path / "file").touch()

@@ -85,6 +85,8 @@ def _marker(name: str) -> str:
 
 def _read(archive: Path) -> dict[str, bytes]:
     """Name -> content; nothing of an archive that is not there."""
+    if archive.is_dir():
+        raise UsageError(f"{archive} is a folder: name a file for what is kept, such as {archive / 'kept.tar.xz'}.")
     try:
         return dict(_members(archive)) if archive.exists() else {}
     except (OSError, EOFError, ValueError, lzma.LZMAError, tarfile.TarError) as error:
