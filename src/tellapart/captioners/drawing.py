@@ -35,7 +35,8 @@ def inverse_cdf(scores: Tensor, uniform: Tensor) -> Tensor:
     only. Rounding can make the last cumulative value 0.9999999, so the number is scaled by it and kept below it. Scores
     that are not finite give the last id; scoring the caption then tells.
     """
-    cumulative = scores.float().softmax(dim=1).cumsum(dim=1)
+    cumulative = scores.float().softmax(dim=1)
+    cumulative.cumsum_(dim=1)  # in place: the system hands out fresh memory page by page, which may cost more than the sum
     if cumulative.device.type != "cpu":
         cumulative = cumulative.cummax(dim=1).values  # a parallel sum need not rise everywhere; one in order does
     total = cumulative[:, -1:]
@@ -367,12 +368,12 @@ def _likeliest(running: Tensor, logprobs: Tensor, count: int) -> tuple[Tensor, T
 
     Args:
         running: ``[b, k]`` scores of the beams.
-        logprobs: ``[b, k, V]`` of what follows each.
+        logprobs: ``[b, k, V]`` of what follows each; may be overwritten.
         count: how many.
     """
     beams, vocabulary = logprobs.shape[1:]
     if vocabulary < MANY:
-        top = (running[:, :, None] + logprobs).flatten(1).topk(count)
+        top = logprobs.add_(running[:, :, None]).flatten(1).topk(count)
         return top.values, top.indices // vocabulary, top.indices % vocabulary
     values, words = (part.unflatten(0, (-1, beams)) for part in largest(logprobs.flatten(0, 1), count))
     top = (running[:, :, None] + values).flatten(1).topk(count)
