@@ -36,7 +36,9 @@ def inverse_cdf(scores: Tensor, uniform: Tensor) -> Tensor:
     that are not finite give the last id; scoring the caption then tells.
     """
     cumulative = scores.float().softmax(dim=1)
-    cumulative.cumsum_(dim=1)  # in place: the system hands out fresh memory page by page, which may cost more than the sum
+    cumulative.cumsum_(
+        dim=1
+    )  # in place: the system hands out fresh memory page by page, which may cost more than the sum
     if cumulative.device.type != "cpu":
         cumulative = cumulative.cummax(dim=1).values  # a parallel sum need not rise everywhere; one in order does
     total = cumulative[:, -1:]
