@@ -87,8 +87,9 @@ def note_training(task: Task, curve: Mapping[int, Mapping[str, float]], *, selec
     """A finished training of two hours: its log on val, and which step is selected."""
     write_json(task.folder / TRAINED_FILE, {"selected": selected, "last": max(curve)})
     lines = [{"step": step} | {f"eval_{k}": v for k, v in metrics.items()} for step, metrics in curve.items()]
-    seconds = {"step": max(curve), "seconds/collect": 3000.0, "seconds/update": 4200.0}
-    text = "".join(json.dumps(line) + "\n" for line in (*lines, seconds, *further))
+    steps = max(curve)
+    took = [{"step": n + 1, "seconds/collect": 3000 / steps, "seconds/update": 4200 / steps} for n in range(steps)]
+    text = "".join(json.dumps(line) + "\n" for line in (*lines, *took, *further))
     (task.folder / "metrics.jsonl").write_text(text, encoding="utf-8")
 
 

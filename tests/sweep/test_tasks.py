@@ -9,6 +9,7 @@ import sys
 import pytest
 
 from tellapart.errors import UsageError
+from tellapart.files import write_json
 from tellapart.sweep.tasks import Setting, Sweep, distinct
 from tellapart.sweep.trainings import build_stages, load, option
 
@@ -44,6 +45,18 @@ def test_how_it_is_measured_is_another_marker_of_the_same_training(tmp_path):
     (joined,) = distinct([sweep.training(DICO, 0, "a"), one, both])
     assert joined.measures == both.measures
     assert len(joined.job.markers) == 2
+
+
+@pytest.mark.parametrize("logged", [range(1, 61), range(10, 61, 10), range(20, 61, 40)])
+def test_hours_count_steps_that_were_not_logged(tmp_path, logged):
+    task = Sweep(tmp_path).training(DICO, 0, "a")
+    lines = [
+        {"step": 0, "eval_CIDEr": 1.0},
+        *({"step": n, "seconds/collect": 2.0, "seconds/update": 1.0} for n in logged),
+    ]
+    write_json(task.folder / "trained.json", {"selected": 20, "last": 60})
+    (task.folder / "metrics.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    assert task.hours == pytest.approx(60 * 3 / 3600)
 
 
 def test_a_start_captioner_is_measured_once_for_all_that_begin_with_it(tmp_path):

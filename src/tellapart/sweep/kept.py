@@ -13,7 +13,7 @@ from tellapart.errors import UsageError, reason_of
 from tellapart.evaluation.results import METRICS_FILE, PER_IMAGE_FILE
 from tellapart.files import beside, read_json
 from tellapart.sweep.records import DONE_FILE
-from tellapart.sweep.tasks import LOG_FILE, MEASURED, POINTS, SECONDS_FILE, TRAINED_FILE, Task, distinct
+from tellapart.sweep.tasks import LOG_FILE, MEASURED, POINTS, SECONDS_FILE, SECONDS_OF_ALL, TRAINED_FILE, Task, distinct
 
 COLUMNS = ("id", "caption", "exact_recall@1", "truthful")
 """What is kept of each image: the columns that pages read."""
@@ -122,7 +122,7 @@ def _log(task: Task) -> bytes:
         return (task.folder / LOG_FILE).read_bytes()
     evaluated = [line for line in task.history if any(key.startswith("eval_") for key in line)]
     kept = [{k: v for k, v in line.items() if k == "step" or k.startswith("eval_")} for line in evaluated]
-    last = {"step": task.steps_of["last"], "seconds/all": round(3600 * task.hours, 3)}
+    last = {"step": task.steps_of["last"], SECONDS_OF_ALL: round(3600 * task.hours, 3)}
     return "".join(f"{json.dumps(line)}\n" for line in [*kept, last]).encode()
 
 

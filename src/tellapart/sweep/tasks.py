@@ -38,6 +38,9 @@ POINTS = "points"
 MEASURED = "measured"
 """Folder of a training's measurements."""
 
+SECONDS_OF_ALL = "seconds/all"
+"""Key of the seconds of all steps, in the log of a training that is kept without its steps."""
+
 ASKED_FILE, TRAINED_FILE, SECONDS_FILE, LOG_FILE = "asked.json", "trained.json", "seconds.json", "metrics.jsonl"
 
 
@@ -136,9 +139,15 @@ class Task:
 
     @property
     def hours(self) -> float:
-        """Hours that the steps of the training took, with waiting for other processes."""
-        told = (value for line in self.history for key, value in line.items() if key.startswith("seconds/"))
-        return sum(told) / 3600
+        """Hours that the steps of the training took, with waiting for other processes.
+
+        Where not every step was logged, the others count as much as those that were.
+        """
+        lines = [[value for key, value in line.items() if key.startswith("seconds/")] for line in self.history]
+        logged = sum(bool(line) for line in lines)
+        whole = any(SECONDS_OF_ALL in line for line in self.history)  # kept as one number
+        share = 1.0 if whole or not logged else logged / max(logged, self.steps_of["last"])
+        return sum(map(sum, lines)) / share / 3600
 
     def captioner(self) -> Path:
         """The captioner that was trained, after the last step.
