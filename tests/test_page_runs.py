@@ -94,8 +94,6 @@ OF_SECTIONS = {
 
 LONG = {
     ("docs/how-to/frontier.md", "WTF-RL"): "eleven trainings in the code of the command above it",
-    ("docs/results/frontier.md", "wtf_rl, clamped and centred"): "the sixteen trainings of the page",
-    ("docs/results/frontier.md", "reward.cider_d=0.0125,0.025,0.05,0.1"): "the twelve trainings of its last part",
 }
 """Page and a word of a command that lists its trainings (``--dry_run``) instead of running them, and why."""
 
