@@ -27,7 +27,7 @@ CURVES = {
 }
 """Label -> recipe, and the grid of its knob."""
 
-TITLE = "The frontier on the world: tables"
+TITLE = "The frontier on the world"
 TABLES = "frontier-tables.md"
 
 
@@ -53,6 +53,7 @@ def hours_line(argv: list[str]) -> str:
 def write_docs(folder: Path, docs: Path, hours: str) -> None:
     """Put tables and pictures next to the page that a person writes."""
     tables = (folder / TABLES_FILE).read_text(encoding="utf-8")
+    tables = tables.replace(f"# {TITLE}\n", f"# {TITLE}: tables\n", 1)
     write_text(docs / TABLES, f"{tables}\n{hours}\n")
     for name in NAMES.values():
         shutil.copyfile(folder / f"{name}.png", docs / f"{name}.png")

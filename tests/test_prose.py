@@ -81,3 +81,20 @@ def test_the_guide_s_words_are_found(text):
 
 def test_plain_words_pass():
     assert not found("There is no image; it is not a file, one row per score, is told apart, and says no more.")
+
+
+LISTED = re.compile(r"^ *(\d+)[.)] ", re.MULTILINE)
+
+
+def stray_numbers(text: str) -> list[str]:
+    """Lines that Markdown takes for an item of a list, because a sentence was wrapped before its last number."""
+    text = re.sub(r"```.*?```", "", text, flags=re.DOTALL)
+    items = [(int(item[1]), text[item.start() :].partition("\n")[0]) for item in LISTED.finditer(text)]
+    before = [0, *(number for number, _ in items)]
+    return [line for last, (number, line) in zip(before, items, strict=False) if number not in (1, last + 1)]
+
+
+def test_no_wrapped_number_begins_a_list():
+    found = {path: stray_numbers(path.read_text(encoding="utf-8")) for path in (ROOT / "docs").rglob("*.md")}
+    assert {path: lines for path, lines in found.items() if lines} == {}
+    assert stray_numbers("1. One\n2. Two\n\nIt rises from 163 to\n  242. Before, it was\n") == ["  242. Before, it was"]
