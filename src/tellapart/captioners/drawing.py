@@ -35,10 +35,8 @@ def inverse_cdf(scores: Tensor, uniform: Tensor) -> Tensor:
     only. Rounding can make the last cumulative value 0.9999999, so the number is scaled by it and kept below it. Scores
     that are not finite give the last id; scoring the caption then tells.
     """
-    cumulative = scores.float().softmax(dim=1)
-    cumulative.cumsum_(
-        dim=1
-    )  # in place: the system hands out fresh memory page by page, which may cost more than the sum
+    # In place: fresh memory comes from the system page by page, which may cost more than the sum.
+    cumulative = scores.float().softmax(dim=1).cumsum_(dim=1)
     if cumulative.device.type != "cpu":
         cumulative = cumulative.cummax(dim=1).values  # a parallel sum need not rise everywhere; one in order does
     total = cumulative[:, -1:]
