@@ -44,8 +44,8 @@ from tellapart.world.scenes import VALUES, Scene
 PROBE = "probe.json"
 
 SIMILARITY = {**dict.fromkeys(("shape", "colour", "size"), 90.0), "background": 85.0}
-"""Percent right that a listener must reach before its similarity means anything as a reward. Backgrounds differ between processors
-that built it: 90.0 and 92.9 % by ``world/listener``, 89.0 and 91.5 % by ``world/pac``."""
+"""Percent right that a listener must reach before its similarity means anything as a reward. Backgrounds differ between the
+processors that built it: 90.0 and 92.9 % by ``world/listener``, 89.0 and 91.5 % by ``world/pac``."""
 
 TRUTH = dict.fromkeys((*ATTRIBUTES, "binding", "relation", "place", "veto", "doubled", "count", "broken"), 90.0)
 """Percent right that a verifier must reach before it may reward truth, and a judge before it may decide."""
@@ -262,7 +262,8 @@ def require_probe(folder: Path, use: str) -> dict[str, Any]:
         if found["accuracy"].get(name, 0.0) < least:
             raise UsageError(
                 f"{folder} tells {name} right in {found['accuracy'].get(name, 0.0):.1f} % of pictures, under {least:g} %, so "
-                "its reward would teach wrong words: use another model, or delete the folder if another version of tellapart built it."
+                "its reward would teach wrong words: use another model, or delete the folder if another version of tellapart "
+                "built it."
             )
     return found
 
