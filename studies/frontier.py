@@ -16,7 +16,8 @@ from tellapart.cli.frontier_words import read_words
 from tellapart.cli.main import main as tellapart
 from tellapart.files import write_text
 from tellapart.sweep.frontier.write import NAMES, TABLES_FILE
-from tellapart.sweep.tasks import Sweep, distinct
+from tellapart.sweep.page_parts import hours_text
+from tellapart.sweep.tasks import Sweep, Task, distinct
 
 CURVES = {
     "dico": ("world_ved_dico", "objective.beta=0.05,0.1,0.2,0.5"),
@@ -41,13 +42,11 @@ def words(options: argparse.Namespace, further: list[str]) -> list[str]:
     return [*curves, *common, *where, *kept, *dry_run, *further]
 
 
-def hours_line(argv: list[str]) -> str:
-    """How long the trainings took."""
+def trained(argv: list[str]) -> list[Task]:
+    """The trainings, without the start captioners."""
     read = read_words(argv)
     curves = plan(read, Sweep(read.options.output_dir, common=read.overrides))
-    trained = [task for task in distinct(t for curve in curves for t in curve.everything()) if task.trains]
-    hours = sum(task.hours for task in trained if task.done())
-    return f"The {len(trained)} trainings took {hours:.1f} hours of one thread, without their evaluations."
+    return [task for task in distinct(task for curve in curves for task in curve.everything()) if task.trains]
 
 
 def write_docs(folder: Path, docs: Path, hours: str) -> None:
@@ -73,7 +72,7 @@ def main(argv: list[str] | None = None) -> None:
     code = tellapart(["frontier", *asked])
     if code == 0 and not options.dry_run:
         options.docs.mkdir(parents=True, exist_ok=True)
-        write_docs(options.output_dir, options.docs, hours_line(asked))
+        write_docs(options.output_dir, options.docs, hours_text(trained(asked)))
     sys.exit(code)
 
 

@@ -32,10 +32,10 @@ WIDE = 2**14
 """Columns of a result from which oneDNN is quicker on AVX2, too: at 50,257 columns and 800 rows MKL took 1.2 times as long. On
 Intel this holds for few rows: 1.3 to 1.9 times at 768 x 50,257 and up to 40 rows, the same at 64, the other way round at 160."""
 
-FEW = 64
+FEW_ROWS = 64
 """Rows below which GELU's tanh approximation is computed apart on Intel, and up to which logits go through oneDNN there."""
 
-MANY = 2**20
+MANY_WEIGHTS = 2**20
 """Numbers of a weight up to which oneDNN computes GELU's tanh approximation on Intel: with 240 rows it took 1.8 times as long as
 MKL and torch's own at 768 x 3,072, and 0.84 times as long at 384 x 1,536."""
 
@@ -80,7 +80,10 @@ def rules(capability: str, intel: bool) -> dict[str, Range]:
         intel: whether it is Intel's.
     """
     if capability == "AVX512" and intel:
-        return {PLAIN: Range(columns=WIDE, rows=(1, FEW)), "tanh": Range(rows=(FEW, math.inf), weights=MANY)}
+        return {
+            PLAIN: Range(columns=WIDE, rows=(1, FEW_ROWS)),
+            "tanh": Range(rows=(FEW_ROWS, math.inf), weights=MANY_WEIGHTS),
+        }
     found = {"AVX512": Range(), "AVX2": Range(columns=WIDE)}.get(capability)
     return {} if found is None else dict.fromkeys((PLAIN, *ACTIVATIONS), found)
 

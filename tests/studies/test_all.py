@@ -35,6 +35,7 @@ def test_every_study_of_the_world_is_run(every):
         "nlvr"
     }  # which needs a folder of data
     assert all((STUDIES / f"{name}.py").is_file() for name in (*every.STUDIES, *every.OTHERS))
+    assert module("frontier").TABLES == every.FRONTIER_TABLES
     assert every.STUDIES.index("table") < every.STUDIES.index("negclip")
 
 

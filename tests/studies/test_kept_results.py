@@ -79,6 +79,9 @@ def test_the_tables_of_the_frontier_are_written_again_from_what_is_kept(tmp_path
         module("frontier").main([*words, "--images", "0"])
     assert ended.value.code == 0
     pages = ROOT / "docs" / "results"
+    page = (pages / "frontier.md").read_text(encoding="utf-8")
+    for label, (_, grid) in module("frontier").CURVES.items():
+        assert f"| {grid.partition('=')[2].replace(',', ', ')} |" in page, f"{label} has other values on the page"
     assert {path.name for path in (tmp_path / "docs").iterdir()} == {
         path.name for path in pages.glob("frontier*") if path.name != "frontier.md"
     }

@@ -42,7 +42,6 @@ def run(argv: Sequence[str]) -> int:
     planned = plan(words, sweep)
     tasks = distinct(task for curve in planned for task in curve.everything())
     if words.options.kept:
-        words.options.kept.parent.mkdir(parents=True, exist_ok=True)  # fails now, not after hours of training
         restore(words.options.kept, sweep.root)
     if words.options.dry_run:
         say(_listed(tasks))

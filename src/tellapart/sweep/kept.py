@@ -60,12 +60,14 @@ def restore(archive: Path, root: Path) -> None:
     """Put what ``keep`` wrote below the folder of all trainings; what is there stays.
 
     Args:
-        archive: need not exist.
+        archive: need not exist; its folder is made, so that a place that cannot be written fails before hours of training.
         root: the study's ``--output_dir``.
 
     Raises:
+        OSError: the archive's folder cannot be made.
         UsageError: the archive is a folder, or damaged.
     """
+    archive.parent.mkdir(parents=True, exist_ok=True)
     members = _read(archive)
     markers = {name: _marker(name) for name in members}
     there = {marker for marker in set(markers.values()) if (root / POINTS / marker).exists()}

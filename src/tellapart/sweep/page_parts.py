@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+
+from tellapart.sweep.tasks import Task
 
 READING = "<!-- From here a person writes. It is kept when the figures are made again. -->"
 FIGURES = "<!-- From here the study writes. -->"
@@ -19,6 +22,12 @@ def reading(path: Path) -> str:
     written, closed, _ = rest.partition(FIGURES)
     kept = written.strip() if opened and closed else ""
     return "\n\n".join(part for part in (READING, kept, FIGURES) if part)
+
+
+def hours_text(trained: Sequence[Task]) -> str:
+    """A sentence on how long finished trainings took; ``studies/all.py`` reads it."""
+    hours = sum(task.hours for task in trained)
+    return f"The {len(trained)} trainings took {hours:.1f} hours of one thread, without their evaluations."
 
 
 def folded(section: str) -> str:

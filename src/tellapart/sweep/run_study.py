@@ -55,7 +55,6 @@ def run(
             raise UsageError(f"--workers is {options.workers}: it must be at least 1.")
         study = _study(file, options, derive, prepare, kind)
         if options.kept:
-            options.kept.parent.mkdir(parents=True, exist_ok=True)  # fails now, not after hours of training
             restore(options.kept, options.output_dir)
         if options.dry_run:
             sys.stdout.write(listed(study))

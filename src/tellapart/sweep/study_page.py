@@ -12,7 +12,7 @@ from tellapart.evaluation.columns import markdown_cell
 from tellapart.evaluation.results import EvaluationResult
 from tellapart.files import write_text
 from tellapart.sweep.claims import Claim, markdown_table, over_seeds, scale_of
-from tellapart.sweep.page_parts import folded, reading
+from tellapart.sweep.page_parts import folded, hours_text, reading
 from tellapart.sweep.study import Study, points_text
 from tellapart.sweep.study_file import Columns
 from tellapart.sweep.trainings import option
@@ -118,11 +118,9 @@ def _budget(study: Study) -> str:
         if more != steps:
             others.setdefault(more, []).append(f"`{name}`")
     named = "; ".join(f"{', '.join(names)}: {more}" for more, names in others.items())
-    hours = [task.hours for task in study.trained()]
     return (
         f"Trainings have {steps} steps{f' ({named})' if named else ''} of {images} images and are evaluated on val "
-        f"every {every} steps. "
-        f"The {len(hours)} trainings took {sum(hours):.1f} hours of one thread, without their evaluations."
+        f"every {every} steps. {hours_text(study.trained())}"
     )
 
 
