@@ -11,7 +11,7 @@ import numpy as np
 from tellapart.evaluation.columns import describe
 from tellapart.metrics.correlation import spearman
 from tellapart.metrics.curves import interpolate
-from tellapart.sweep.claims import Claim, Seeds, markdown_table, said
+from tellapart.sweep.claims import Claim, Seeds, markdown_table, over_seeds, said
 from tellapart.sweep.run_study import run
 from tellapart.sweep.study import Study
 from tellapart.sweep.tasks import Task
@@ -104,10 +104,7 @@ def _knobs(study: Study) -> str:
         lines = []
         for value, shown in study.curve(curve).items():
             cells = [str(study.read(shown, key, point="last")) for key in OVER_KNOB]
-            losers = [
-                found for task in study.measured[shown] if (found := logged(task, "effective_losers")) is not None
-            ]
-            lines.append([f"{value:g}", *cells, f"{statistics.fmean(losers):.2f}" if losers else "-"])
+            lines.append([f"{value:g}", *cells, _losers(study.measured[shown])])
         lines.append(["*Spearman's rho, mean (seeds)*", *(_rho(rhos(study, row, key)) for key in OVER_KNOB), ""])
         rate = option(study.measured[shown][0].recipe, "training.learning_rate")
         parts.append(
@@ -125,6 +122,12 @@ def logged(task: Task, key: str) -> float | None:
     """Mean of a figure over the steps that were logged, or none."""
     values = [line[key] for line in task.history if key in line]
     return statistics.fmean(values) if values else None
+
+
+def _losers(tasks: Sequence[Task]) -> str:
+    """Effective losers of trainings that have them, the mean over seeds."""
+    known = [found for task in tasks if (found := logged(task, "effective_losers")) is not None]
+    return f"{statistics.fmean(known):.2f}" if known else "-"
 
 
 def _equal(study: Study, rows: Mapping[str, Sequence[Task]]) -> str:
@@ -160,17 +163,17 @@ def over_steps(tasks: Sequence[Task], at: float, key: str) -> Seeds | None:
 
 
 def _taus(study: Study) -> str:
-    """Temperatures of the losers' weights, with the first seed."""
+    """Temperatures of the losers' weights."""
     tried = [study.tried("dico, tau", setting) for setting in study.grid("dico, tau")]
-    published = study.measured[study.curve(CURVES[OURS])[0.2]][0]
-    found = {float(option(task.recipe, "objective.tau")): task for task in (*tried, published)}
+    published = study.measured[study.curve(CURVES[OURS])[0.2]][: len(study.search_seeds)]
+    found = {float(option(tasks[0].recipe, "objective.tau")): tasks for tasks in (*tried, published)}
     lines = []
-    for tau, task in sorted(found.items()):
-        last, losers = task.on_val("last"), logged(task, "effective_losers")
-        cells = [f"{describe(key).scale * last[key]:.1f}" for key in OVER_STEPS]
-        lines.append([f"1/{1 / tau:.0f}", "-" if losers is None else f"{losers:.2f}", *cells])
-    rate = option(published.recipe, "training.learning_rate")
-    title = f"## Over tau (val, greedy, last step, seed {study.seeds[0]}, lr {rate:g})"
+    for tau, tasks in sorted(found.items()):
+        last = [task.on_val("last") for task in tasks]
+        cells = [str(over_seeds(last, key)) for key in OVER_STEPS]
+        lines.append([f"1/{1 / tau:.0f}", _losers(tasks), *cells])
+    rate = option(published[0].recipe, "training.learning_rate")
+    title = f"## Over tau (val, greedy, last step, {len(study.search_seeds)} seeds, lr {rate:g})"
     return f"{title}\n\n{markdown_table(['tau', 'effective losers', *map(study.file.heading, OVER_STEPS)], lines)}"
 
 

@@ -16,6 +16,7 @@ from tellapart.cli.frontier_words import read_words
 from tellapart.cli.main import main as tellapart
 from tellapart.files import write_text
 from tellapart.sweep.frontier.write import NAMES, TABLES_FILE
+from tellapart.sweep.kept import kept_folder
 from tellapart.sweep.page_parts import hours_text
 from tellapart.sweep.tasks import Sweep, Task, distinct
 
@@ -45,7 +46,8 @@ def words(options: argparse.Namespace, further: list[str]) -> list[str]:
 def trained(argv: list[str]) -> list[Task]:
     """The trainings, without the start captioners."""
     read = read_words(argv)
-    curves = plan(read, Sweep(read.options.output_dir, common=read.overrides))
+    kept = kept_folder(read.options.kept, read.options.output_dir) if read.options.kept else None
+    curves = plan(read, Sweep(read.options.output_dir, common=read.overrides, kept=kept))
     return [task for task in distinct(task for curve in curves for task in curve.everything()) if task.trains]
 
 

@@ -51,12 +51,22 @@ KINDS = ("cell", "relation")
 
 
 class NegclipStudy(Study):
-    """A grid that is chosen over all seeds, by how a point stands among the rows of the table over everything, on val."""
+    """A grid that is chosen by how a point stands among the rows of the table over everything, on val."""
 
     @cached_property
     def table_study(self) -> Study:
-        """The study of the table over everything, with this study's trainings and options."""
-        return Study(read_study(TABLE), self.sweep.root, common=self.sweep.common)
+        """The study of the table over everything, with the trainings that it kept, and this study's options."""
+        return self._of_table(self.sweep.kept and self.sweep.kept.with_name(TABLE.stem))
+
+    def _of_table(self, kept: Path | None) -> Study:
+        return Study(read_study(TABLE), self.sweep.root, common=self.sweep.common, kept=kept)
+
+    @cached_property
+    def table_starts(self) -> dict[str, list[Task]]:
+        """Row of the table that is a start captioner -> its measurements on val, which this study makes and keeps."""
+        ours = self._of_table(self.sweep.kept)
+        rows = ours.file.rows.items()
+        return {name: [ours.task(name, row.setting, seed) for seed in self.seeds] for name, row in rows if row.start_of}
 
     @cached_property
     def table(self) -> list[Line]:
@@ -70,7 +80,9 @@ class NegclipStudy(Study):
         for name, row in self.table_study.file.rows.items():
             if name in OF_OURSELVES:
                 continue
-            tasks = [self.table_study.task(name, row.setting, seed) for seed in self.seeds]
+            tasks = self.table_starts.get(name) or [
+                self.table_study.task(name, row.setting, seed) for seed in self.seeds
+            ]
             if not all(task.done() for task in tasks):
                 raise UsageError(
                     f"{name} is not trained under {self.sweep.root}: run `make study STUDY=table` first, with this study's "
@@ -80,13 +92,9 @@ class NegclipStudy(Study):
             found += [] if any(line.metrics == other.metrics for other in found) else [line]
         return found
 
-    def of_seeds(self, name: str, setting: Setting) -> list[Task]:
-        """The trainings of a point, one per seed."""
-        return [self.task(name, setting, seed) for seed in self.seeds]
-
     def line(self, name: str, setting: Setting) -> Line:
         """What a point noted on val, over seeds."""
-        return Line(name, [task.on_val() for task in self.of_seeds(name, setting)])
+        return Line(name, [task.on_val() for task in self.tried(name, setting)])
 
     def standing(self, line: Line) -> tuple[int, int]:
         """How many rows of the table a point dominates on val, and how many dominate it."""
@@ -100,20 +108,13 @@ class NegclipStudy(Study):
         return -lost, won, line.mean("exact_recall@1")
 
     @property
-    def choice(self) -> str:
-        """The table takes the place of one metric, and all seeds that of the first."""
-        seeds = ", ".join(map(str, self.seeds))
-        return f"Points are tried with seeds {seeds} and chosen on **val** by their standing in the table over every method"
+    def rule(self) -> str:
+        """The table takes the place of one metric."""
+        return "their standing in the table over every method"
 
     def searching(self) -> list[Task]:
         """Every point with every seed, and the start captioners of the table on val."""
-        points = [(name, point) for name, row in self.file.rows.items() if row.grid for point in self.grid(name)]
-        table = self.table_study
-        starts = [(name, row.setting) for name, row in table.file.rows.items() if row.start_of]
-        return [
-            *(task for name, point in points for task in self.of_seeds(name, point)),
-            *(table.task(name, setting, seed) for name, setting in starts for seed in self.seeds),
-        ]
+        return [*super().searching(), *(task for tasks in self.table_starts.values() for task in tasks)]
 
     def run(self, *, workers: int = 2) -> None:
         """Look at the table first, before hours of training.
@@ -204,7 +205,7 @@ How many captions say where a thing is ("in the top left", "left of"), and how m
 What CLIP-S gains by the places in people's captions, which are true, with each of the world's listeners: against the same
 captions without them ("and" for a relation), and against the opposite places. Test, one caption per image.
 
-{markdown_table(*_payment(study))}"""
+{markdown_table(*study.noted("payment", lambda: _payment(study), {"listener": [f"world/{name}" for name in LISTENERS]}))}"""
 
 
 def _said(study: Study, tasks: Sequence[Task]) -> Iterable[str]:

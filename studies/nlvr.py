@@ -163,9 +163,10 @@ class NlvrStudy(Study):
         start = {CAPTIONER: str(self.models.stage("xe", seed))}
         return super().task(name, setting.having(start), seed, measures)
 
-    def tried(self, name: str, setting: Setting) -> Task:
-        """The training of a grid's point, measured on the held-out groups."""
-        return self.task(name, setting, self.seeds[0], [{**self.file.measures[0], "split": HELD_OUT}])
+    def tried(self, name: str, setting: Setting) -> list[Task]:
+        """The trainings of a grid's point, measured on the held-out groups."""
+        how = [{**self.file.measures[0], "split": HELD_OUT}]
+        return [self.task(name, setting, seed, how) for seed in self.search_seeds]
 
     def merit(self, name: str, setting: Setting) -> tuple[float, ...]:
         """Whether a point is fluent, and its group accuracy on held-out groups."""
@@ -176,13 +177,14 @@ class NlvrStudy(Study):
 
     def held_out(self, name: str, setting: Setting) -> dict[str, float]:
         """What a point scores on the held-out groups."""
-        measured = list(self.tried(name, setting).measured().values())[-1]
+        (task,) = self.tried(name, setting)
+        measured = list(task.measured().values())[-1]
         return {**measured.metrics, **self.judged[HELD_OUT](measured.result().captions)}
 
     def searching(self) -> list[Task]:
         """The points of the grids, and the start captioner that they are compared with."""
         starts = (self.tried(name, row.setting) for name, row in self.file.rows.items() if row.start_of)
-        return [*starts, *super().searching()]
+        return [*(task for tasks in starts for task in tasks), *super().searching()]
 
 
 def prepare(models: Models, split: str, steps: int) -> Callable[[StudyFile, str, bool], StudyFile]:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import statistics
 from collections.abc import Iterator, Mapping
 
+from tellapart.files import read_json
 from tellapart.sweep.claims import Claim, markdown_table
 from tellapart.sweep.run_study import run
 from tellapart.sweep.study import Study
@@ -37,7 +37,7 @@ def sections(study: Study) -> Iterator[str]:
 
 def _matcher(study: Study) -> str:
     size = option(study.measured[START][0].recipe, "data.size")
-    found = json.loads((resolve("world/itm", size=size) / PROBE).read_text(encoding="utf-8"))
+    found = study.noted("matcher", lambda: read_json(resolve("world/itm", size=size) / PROBE), {"itm": "world/itm"})
     right = markdown_table(["asked", "right (%)"], [[name, f"{v:.1f}"] for name, v in found["accuracy"].items()])
     logits = markdown_table(
         ["text", "mean logit of a match"], [[kind, f"{value:.2f}"] for kind, value in found["match"].items()]

@@ -236,7 +236,8 @@ def test_a_frontier_goes_on_from_what_was_kept(toys, materials, capsys):
     Path("mended").touch()
     assert main([*words, "--output_dir", "two"]) == 0
     assert len(list(Path("two/points").glob("*/starts.txt"))) == 1
-    numbers = [json.loads(Path(f"{folder}/frontier.json").read_text()) for folder in ("one", "two")]
+    texts = [Path(f"{folder}/frontier.json").read_text() for folder in ("one", "two")]
+    numbers = [json.loads(text.replace("kept/some/", "points/")) for text in texts]
     assert numbers[0]["curves"][0]["points"][0] == numbers[1]["curves"][0]["points"][0]
     written = Path("kept/some.tar.xz").read_bytes()
     assert main([*words, "--output_dir", "three"]) == 0

@@ -321,7 +321,7 @@ def test_a_row_is_trained_and_measured(models, tmp_path, row):
     file = replace(file.having({row}, few), measure={**file.measure, "max_new_tokens": 6})
     judged = {split: nlvr.Judging(models, split, tmp_path / "kept") for split in ("held_out", "val")}
     study = type("Tiny", (nlvr.NlvrStudy,), {"models": models, "judged": judged})(file, tmp_path / "study")
-    task = study.tried(row, study.grid(row)[0])
+    (task,) = study.tried(row, study.grid(row)[0])
     task.write()
     carry_out(task.folder, task.folder / ASKED_FILE)
     found = study.held_out(row, study.grid(row)[0])
@@ -342,7 +342,7 @@ def test_points_are_chosen_on_held_out_groups_among_the_fluent_ones(models, tmp_
     for task in study.searching():
         captions, perplexity = {"0": "there is a box"}, 3.0
         if task.trains:
-            fast = rate(task) == max(map(rate, (study.tried(*at) for at in _points(study, task))))
+            fast = rate(task) == max(map(rate, (study.tried(*at)[0] for at in _points(study, task))))
             captions, perplexity = (
                 {"0": "there is a blue item" if fast else "there is a yellow item"},
                 7.0 if fast else 6.0,
@@ -361,7 +361,7 @@ def _points(study, task):
     """The points of the row that a training is of."""
     for name in study.file.rows:
         points = study.grid(name)
-        if task.folder in {study.tried(name, point).folder for point in points}:
+        if task.folder in {tried.folder for point in points for tried in study.tried(name, point)}:
             return [(name, point) for point in points]
     raise AssertionError(task.name)
 

@@ -37,7 +37,7 @@ def build(folder):
                 note_measured(task, next(iter(task.measures)), {"start": metrics})
     for name in made.tried_rows:
         for setting in made.grid(name):
-            for task in made.of_seeds(name, setting):
+            for task in made.tried(name, setting):
                 metrics = point(*values(name, setting, task))
                 note_training(task, {0: metrics, 60: metrics}, selected=60)
     return made

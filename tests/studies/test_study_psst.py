@@ -58,10 +58,11 @@ def on_curve(shown, task):
 
 def test_rates_are_tried_at_the_third_weight_and_kept_for_all(study):
     weights = {
-        option(study.tried("psst", point).recipe, "objective.discriminability_weight") for point in study.grid("psst")
+        option(study.tried("psst", point)[0].recipe, "objective.discriminability_weight")
+        for point in study.grid("psst")
     }
     assert weights == {0.5}
-    assert [rate(study.tried("psst", point)) for point in study.grid("psst")] == [3e-5, 1e-4, 3e-4]
+    assert [rate(study.tried("psst", point)[0]) for point in study.grid("psst")] == [3e-5, 1e-4, 3e-4]
     assert list(study.curve("luo2018").values()) == [f"luo2018 ({value})" for value in (1, 4, 9, 30)]
     assert {rate(study.measured[name][0]) for name in study.curve("psst").values()} == {3e-4}
     assert {rate(study.measured[name][0]) for name in study.curve("reinforce_joint").values()} == {3e-5}

@@ -118,10 +118,7 @@ def finish(
         further: task -> further lines of its log.
     """
     rows = {
-        task.folder: name
-        for name in study.file.rows
-        for point in study.grid(name)
-        for task in [study.tried(name, point)]
+        task.folder: name for name in study.file.rows for point in study.grid(name) for task in study.tried(name, point)
     }
     for task in study.searching():
         if task.trains:

@@ -15,7 +15,7 @@ from tellapart.files import cache_dir, write_json
 from tellapart.recipe.fingerprint import content_of
 from tellapart.sweep import trainings
 from tellapart.sweep.kept import COLUMNS, keep, restore
-from tellapart.sweep.run_study import known, of_no_other, run
+from tellapart.sweep.run_study import known, run
 from tellapart.sweep.study import Study
 from tellapart.sweep.study_file import read_study
 from tellapart.sweep.study_page import write_page
@@ -54,8 +54,7 @@ def study(tmp_path):
 def test_pages_are_the_same_without_the_trainings_own_folders(study, tmp_path):
     archive, other = tmp_path / "kept.tar.xz", tmp_path / "other"
     assert keep(known(study), archive) == len({task.folder for task in known(study)}) == 7
-    restore(archive, other)
-    again = Study(study.file, other)
+    again = Study(study.file, other, kept=restore(archive, other))
     assert [task.done() for task in known(again)] == [True] * len(known(study))
     pages = [write_page(each, folder / "p.md").read_bytes() for each, folder in ((study, tmp_path), (again, other))]
     assert pages[0] == pages[1]
@@ -69,17 +68,70 @@ def test_pages_are_the_same_without_the_trainings_own_folders(study, tmp_path):
         assert not [name for name in tar.getnames() if "checkpoint-" in name or "asked" in name]
 
 
-def test_what_is_there_stays(study, tmp_path):
-    keep(known(study), tmp_path / "kept.tar.xz")
-    trained = Study(study.file, tmp_path / "other").searching()[0]
-    note_training(trained, {10: {"listener_R@1": 80.0}}, selected=10)
-    restore(tmp_path / "kept.tar.xz", tmp_path / "other")
-    assert trained.watched() == {10: {"listener_R@1": 80.0}}
-    task = Study(study.file, tmp_path / "other").measured["b"][1]
-    place = next(iter(task.measures))
-    note_measured(task, place, {"last": {"CIDEr": 7.0}})
-    restore(tmp_path / "kept.tar.xz", tmp_path / "other")
-    assert task.measured()["last"].metrics == {"CIDEr": 7.0}
+def test_what_was_trained_here_stays_and_a_study_reads_its_archive(study, tmp_path):
+    archive, other = tmp_path / "kept.tar.xz", tmp_path / "other"
+    keep(known(study), archive)
+    here = Study(study.file, other).searching()[0]
+    note_training(here, {10: {"listener_R@1": 80.0}}, selected=10)
+    folder = restore(archive, other)
+    read = Study(study.file, other, kept=folder).searching()[0]
+    assert (here.on_val()["listener_R@1"], read.on_val()["listener_R@1"]) == (80.0, 9.0)
+    assert (read.folder.parent, read.folder.name) == (other / "kept" / "kept", here.folder.name)
+
+
+def test_the_same_results_are_read_where_their_weights_are(study, tmp_path):
+    archive = tmp_path / "kept.tar.xz"
+    keep(known(study), archive)
+    task = study.measured["b"][1]
+    (gone, *_) = task.measures
+    (task.folder / gone / "done.json").unlink()
+    again = Study(study.file, study.sweep.root, kept=restore(archive, study.sweep.root))
+    assert [one.folder for one in known(again)] == [one.folder for one in known(study)]
+    assert task.done(), "what it lacked comes from the archive"
+
+
+def test_a_newer_archive_replaces_what_an_older_one_put_there_but_nothing_that_was_trained_again(study, tmp_path):
+    archive, other = tmp_path / "kept.tar.xz", tmp_path / "other"
+    keep(known(study), archive)
+    restore(archive, other)
+    for task in study.searching():
+        note_training(task, {10: {"listener_R@1": 33.0, "CIDEr": 1.0, "grammatical": 1.0}}, selected=10)
+    keep(known(study), archive)
+    first, _ = Study(study.file, other, kept=other / "kept" / "kept").searching()
+    (first.folder / "checkpoint-10" / "captioner").mkdir(parents=True)
+    again = Study(study.file, other, kept=restore(archive, other))
+    assert [task.on_val()["listener_R@1"] for task in again.searching()] == [9.0, 33.0]
+    assert (first.folder / "checkpoint-10" / "captioner").is_dir()
+
+
+def test_archives_that_have_the_same_training_do_not_mix(study, tmp_path):
+    """Two studies share a training and were carried out by different processors."""
+    other = tmp_path / "other"
+    for name, recall in (("one", 9.0), ("two", 12.0)):
+        for task in study.searching():
+            note_training(task, {10: {"listener_R@1": recall, "CIDEr": 1.0, "grammatical": 1.0}}, selected=10)
+        keep(known(study), tmp_path / f"{name}.tar.xz")
+    read = [Study(study.file, other, kept=restore(tmp_path / f"{name}.tar.xz", other)) for name in ("one", "two")]
+    assert [each.searching()[0].on_val()["listener_R@1"] for each in read] == [9.0, 12.0]
+
+
+def test_what_a_page_tells_of_models_is_made_once_and_kept(study, tmp_path):
+    made = []
+
+    def probe():
+        made.append(1)
+        return {"world/xe": {"shape": 99.5 + len(made)}}
+
+    assert study.noted("probes", probe, {"listener": ["world/xe"]}) == {"world/xe": {"shape": 100.5}}
+    archive, other = tmp_path / "kept.tar.xz", tmp_path / "other"
+    keep(known(study), archive, whole=True, notes=study.notes)
+    again = Study(study.file, other, kept=restore(archive, other))
+    assert again.noted("probes", probe, {"listener": ["world/xe"]}) == {"world/xe": {"shape": 100.5}}
+    assert len(made) == 1
+    assert again.noted("probes", probe, {"listener": ["world/judge"]}) == {"world/xe": {"shape": 101.5}}
+    assert keep(known(again), archive, notes=again.notes) == 7, "notes are no trainings"
+    newer = replace(again.file, page="q.md")
+    assert Study(newer, other, kept=again.sweep.kept).noted("probes", probe, {"listener": ["world/xe"]}) != again
 
 
 def test_a_part_of_a_study_adds_to_what_is_kept_and_a_finished_one_replaces_it(study, tmp_path):
@@ -115,11 +167,32 @@ def test_what_half_a_study_came_to_is_kept_when_it_is_stopped(study, tmp_path, m
     assert capsys.readouterr().out.endswith("1 of 2 are done\n")
 
 
-def test_weights_that_another_row_begins_with_are_trained_where_they_are_needed(study):
-    study.file.rows["c"] = study.file.rows["b"]
-    study.file.rows["b"] = type(study.file.rows["b"])(recipe="world_ved_scst_clip", captioner_of="a")
-    names = {task.name.partition(" (")[0] for task in of_no_other(Study(study.file, study.sweep.root))}
-    assert names == {"xe", "b", "c"}
+def test_a_row_that_begins_with_another_ones_captioner_is_found_without_its_weights(study, tmp_path):
+    """A file of the archive tells what the captioner was. Where the row is not done, its source is trained again."""
+    archive, other = tmp_path / "kept.tar.xz", tmp_path / "other"
+    study.file.rows["c"] = replace(study.file.rows["b"], captioner_of="a")
+    file, root = study.file, study.sweep.root
+    (start,) = {str(task.captioner()) for task in Study(file, root).measured["a"][:1]}
+    for task in Study(file, root).measured["a"]:
+        task.captioner().mkdir(parents=True)
+        (task.captioner() / "model.safetensors").write_bytes(b"%d" % task.seed)
+        task.note_captioner()
+    for task in Study(file, root).measured["c"]:
+        assert task.recipe["captioner"]["model_name_or_path"].startswith(start[:20])
+        note_training(task, {10: {"listener_R@1": 9.0}}, selected=10)
+        for place in task.measures:
+            note_measured(task, place, {"selected": {"CIDEr": 1.0}, "last": {"CIDEr": 1.0}})
+    keep(known(Study(file, root)), archive)
+    again = Study(file, other, kept=restore(archive, other))
+    assert [task.folder.name for task in known(again)] == [task.folder.name for task in known(Study(file, root))]
+    assert all(task.done() for task in known(again))
+    again._sources()
+    assert all(task.done() for task in again.measured["a"])
+    (again.measured["c"][0].folder / "trained.json").unlink()
+    for place in again.measured["c"][0].measures:
+        (again.measured["c"][0].folder / place / "done.json").unlink()
+    again._sources()
+    assert not any(task.done() for task in again.measured["a"])
 
 
 def test_a_source_that_another_study_kept_without_weights_is_trained_before_the_row_that_begins_with_it(
@@ -174,7 +247,7 @@ def test_what_was_kept_without_weights_is_trained_once_more_where_it_is_to_be_me
 
     def train(recipe, folder):
         trained.append(sorted(path.name for path in folder.iterdir()))
-        (folder / "checkpoint-4").mkdir()
+        (folder / "checkpoint-4" / "captioner").mkdir(parents=True)
         return {"selected": None, "last": 4}
 
     monkeypatch.setattr(trainings, "train", train)

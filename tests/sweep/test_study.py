@@ -66,6 +66,32 @@ def test_the_best_point_on_val_is_chosen_and_the_lower_rate_on_a_tie(study):
     assert (study.grid("c"), study.chosen("c").recipe) == ([], "world_ved_scst_pac")
 
 
+def test_a_search_with_several_seeds_chooses_by_their_mean(tmp_path, monkeypatch):
+    """R@1 on val by rate and seed: at 1e-4 60, 10 and 20, at 1e-5 40 with every seed. The first seed alone chooses 1e-4."""
+    (tmp_path / "p.yaml").write_text("search_seeds: [0, 1, 2]\n" + FILE)
+    study = Study(read_study(tmp_path / "p.yaml"), tmp_path / "runs")
+
+    def on_val(row, task):
+        recall = {1e-4: [60.0, 10.0, 20.0], 1e-5: [40.0, 40.0, 40.0]}.get(rate(task), [1.0] * 3)[task.seed]
+        metrics = {"listener_R@1": recall, "CIDEr": 1.0, "grammatical": 90.0}
+        return {0: metrics, 10: metrics, 60: metrics | {"listener_R@1": recall / 2}}
+
+    finish(study, on_val, lambda *_: {"CIDEr": 1.0, "listener_R@1": 9.0}, selected=10)
+    assert len(study.searching()) == 3 * (2 + 2 + 1)
+    assert study.chosen("a").overrides == {"training.learning_rate": 1e-5}
+    assert study.merit("a", study.grid("a")[1])[0] == pytest.approx(30.0)
+    first = Study(replace(study.file, search_seeds=()), study.sweep.root)
+    assert first.chosen("a").overrides == {"training.learning_rate": 1e-4}
+    monkeypatch.setattr(study_page, "_instruments", lambda study: ["probe"])
+    text = write_page(study, tmp_path / "p.md").read_text()
+    assert "Points are tried with seeds 0, 1, 2 and chosen on **val** by the mean of the metric" in text
+    assert "<summary>The grid on val (seeds 0, 1, 2)<" in text
+    assert f"| a | learning_rate 0.0001 | 10, 10, 10 | 30.0 ± {stdev([60, 10, 20]):.1f} | 100.0 ± 0.0 |" in text
+    assert "| **a** | **learning_rate 1e-05** | **10, 10, 10** | **40.0 ± 0.0** |" in text
+    one = Study(study.file.seeded([1]), study.sweep.root)
+    assert {task.seed for task in one.searching()} == {1}
+
+
 def test_only_what_is_searched_or_tried_is_trained_before_choosing(study):
     assert len(study.searching()) == 2 + 2 + 1
     assert {task.seed for task in study.searching()} == {0}

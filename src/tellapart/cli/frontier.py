@@ -38,11 +38,10 @@ def run(argv: Sequence[str]) -> int:
 
         require_matplotlib()  # told now, not after hours of training
     added = [curve for folder in words.added for curve in read_curves(folder)]
-    sweep = Sweep(words.options.output_dir, common=words.overrides, redraw_start=words.options.redraw_start)
+    kept = restore(words.options.kept, words.options.output_dir) if words.options.kept else None
+    sweep = Sweep(words.options.output_dir, common=words.overrides, redraw_start=words.options.redraw_start, kept=kept)
     planned = plan(words, sweep)
     tasks = distinct(task for curve in planned for task in curve.everything())
-    if words.options.kept:
-        restore(words.options.kept, sweep.root)
     if words.options.dry_run:
         say(_listed(tasks))
         return 0

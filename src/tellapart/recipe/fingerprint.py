@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tellapart.files import checkpoints
+from tellapart.files import checkpoints, write_text
 from tellapart.recipe.flags import flat_rewards, full_name
 from tellapart.recipe.options import plain
 from tellapart.recipe.schema import GIVEN, REWARD, Schema
@@ -69,6 +69,9 @@ IDLE = frozenset(
 
 ON_HACK = ("training.on_hack", "training.hack_patience")
 """Options that change nothing as long as the first only warns."""
+
+NOTED = ".digest"
+"""End of the name of a file that tells the content of a folder."""
 
 MAY_CHANGE = ("training", "evaluation")
 """Sections in which a run may be resumed with other options: how long it trains, and how it is evaluated."""
@@ -186,7 +189,8 @@ def _state(path: Path) -> tuple[tuple[str, int, int], ...]:
 
 
 def content_of(name: str, size: str) -> str:
-    """Identity of a model or data set: its content where it is on this disk, else its name."""
+    """Identity of a model or data set: its content where it is on this disk, or was, by what ``note_content`` left; else its
+    name."""
     if name == "world":
         from tellapart.world import spec
 
@@ -202,7 +206,20 @@ def content_of(name: str, size: str) -> str:
     path = Path(name).expanduser()
     if path.parent == features_root():
         return f"features {path.name}"  # as for stages: what made them, not what this machine's kernels made of it
-    return _digest_as_of(path, _state(path)) if path.exists() else name
+    if path.exists():
+        return _digest_as_of(path, _state(path))
+    noted = _note_of(path)
+    return noted.read_text(encoding="utf-8").strip() if noted.is_file() else name
+
+
+def note_content(folder: Path) -> Path:
+    """Put down the content of a folder in a file next to it, so that it is known where the folder is not; returns the file."""
+    write_text(_note_of(folder), _digest_as_of(folder, _state(folder)) + "\n")
+    return _note_of(folder)
+
+
+def _note_of(path: Path) -> Path:
+    return path.with_name(path.name + NOTED)
 
 
 def world_stage(name: str) -> tuple[str, int] | None:

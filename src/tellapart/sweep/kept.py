@@ -5,24 +5,43 @@ from __future__ import annotations
 import io
 import json
 import lzma
+import shutil
 import tarfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 from tellapart.errors import UsageError, reason_of
 from tellapart.evaluation.results import METRICS_FILE, PER_IMAGE_FILE
 from tellapart.files import beside, read_json
+from tellapart.recipe.fingerprint import NOTED
 from tellapart.sweep.records import DONE_FILE
-from tellapart.sweep.tasks import LOG_FILE, MEASURED, POINTS, SECONDS_FILE, SECONDS_OF_ALL, TRAINED_FILE, Task, distinct
+from tellapart.sweep.tasks import (
+    LOG_FILE,
+    MEASURED,
+    POINTS,
+    SECONDS_FILE,
+    SECONDS_OF_ALL,
+    TRAINED_FILE,
+    Task,
+    distinct,
+    has_weights,
+)
 
 COLUMNS = ("id", "caption", "exact_recall@1", "truthful")
 """What is kept of each image: the columns that pages read."""
+
+KEPT = "kept"
+"""Folder of what archives hold, a folder each: two of them may have the same training, done on two machines."""
+
+NOTES = "notes"
+"""Folder of what pages tell of the built-in world's models themselves."""
 
 LONGEST = 1 << 26
 """Bytes of a member: an archive may come from anybody."""
 
 
-def keep(tasks: Iterable[Task], archive: Path, *, whole: bool = False) -> int:
+def keep(tasks: Iterable[Task], archive: Path, *, whole: bool = False, notes: Iterable[Path] = ()) -> int:
     """Write what is done of trainings and measurements; the same results give the same bytes.
 
     Weights are left out, and so is most of the log of what was only searched. Each training's folder is named by what decides
@@ -32,6 +51,7 @@ def keep(tasks: Iterable[Task], archive: Path, *, whole: bool = False) -> int:
         tasks: of the study, or some of them.
         archive: is replaced where its content differs.
         whole: the tasks are all of a finished study, so that what else the archive has is dropped.
+        notes: what the study's page tells of models themselves, of ``Study.noted``.
 
     Returns:
         The number of trainings and start models in it.
@@ -43,6 +63,7 @@ def keep(tasks: Iterable[Task], archive: Path, *, whole: bool = False) -> int:
     members = {} if whole else _read(archive)
     for task in distinct(tasks):
         members |= {f"{task.folder.name}/{name}": content for name, content in _of_task(task)}
+    members |= {f"{NOTES}/{file.name}": file.read_bytes() for file in notes}
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as tar:
         for name in sorted(members):
@@ -53,36 +74,69 @@ def keep(tasks: Iterable[Task], archive: Path, *, whole: bool = False) -> int:
     if members and not (archive.is_file() and archive.read_bytes() == written):
         with beside(archive) as temporary:
             temporary.write_bytes(written)
-    return len({name.partition("/")[0] for name in members})
+    return len({name.partition("/")[0] for name in members} - {NOTES})
 
 
-def restore(archive: Path, root: Path) -> None:
-    """Put what ``keep`` wrote below the folder of all trainings; what is there stays.
+def restore(archive: Path, root: Path) -> Path:
+    """Put what ``keep`` wrote into a folder of its own below the folder of all trainings, for ``Sweep(kept=...)``.
+
+    What is there of the same results is completed, and keeps its weights. A training of the archive that was repeated in that
+    folder stays as it is.
 
     Args:
         archive: need not exist; its folder is made, so that a place that cannot be written fails before hours of training.
         root: the study's ``--output_dir``.
+
+    Returns:
+        The folder.
 
     Raises:
         OSError: the archive's folder cannot be made.
         UsageError: the archive is a folder, or damaged.
     """
     archive.parent.mkdir(parents=True, exist_ok=True)
-    members = _read(archive)
-    markers = {name: _marker(name) for name in members}
-    there = {marker for marker in set(markers.values()) if (root / POINTS / marker).exists()}
-    for name in sorted(members, key=lambda name: (name == markers[name], name)):  # markers come last
-        if markers[name] not in there:
-            with beside(root / POINTS / name) as temporary:
-                temporary.write_bytes(members[name])
+    held: dict[str, dict[str, bytes]] = {}
+    for name, content in _read(archive).items():
+        training, _, file = name.partition("/")
+        held.setdefault(training, {})[file] = content
+    for training, files in held.items():
+        own, place = root / POINTS / training, kept_folder(archive, root) / training
+        if _agrees(own, files):
+            _put(own, files)
+        elif _agrees(place, files) or not any(map(has_weights, place.glob("checkpoint-*"))):
+            if not _agrees(place, files):
+                shutil.rmtree(place, ignore_errors=True)
+            _put(place, files)
+    return kept_folder(archive, root)
 
 
-def _marker(name: str) -> str:
-    """The file which says that what another belongs to, a training or a measurement of it, is done."""
-    folder, _, rest = name.partition("/")
-    if rest in (TRAINED_FILE, LOG_FILE):
-        return f"{folder}/{TRAINED_FILE}"
-    return name if rest == SECONDS_FILE else "/".join([folder, *rest.split("/")[:2], DONE_FILE])
+def kept_folder(archive: Path, root: Path) -> Path:
+    """Where ``restore`` puts what an archive holds."""
+    return root / KEPT / archive.name.partition(".")[0]
+
+
+def _put(place: Path, files: Mapping[str, bytes]) -> None:
+    """Write what is missing; what says that something is done comes last."""
+    for name in sorted(files, key=lambda name: (name == TRAINED_FILE or name.endswith(DONE_FILE), name)):
+        if not (place / name).is_file():
+            with beside(place / name) as temporary:
+                temporary.write_bytes(files[name])
+
+
+def _agrees(place: Path, files: Mapping[str, bytes]) -> bool:
+    """Whether a folder has some of these results, and none that differ."""
+    told = [name for name in files if name.endswith((".json", ".jsonl")) and (place / name).is_file()]
+    return bool(told) and all(
+        _evaluations(content) == _evaluations(files[name]) if name == LOG_FILE else content == files[name]
+        for name in told
+        for content in [(place / name).read_bytes()]
+    )
+
+
+def _evaluations(log: bytes) -> list[dict[str, Any]]:
+    """What a log says of checkpoints, all that is kept of a training that was only searched."""
+    lines = (json.loads(line) for line in log.splitlines())
+    return [found for line in lines if (found := {k: v for k, v in line.items() if k.startswith("eval_")})]
 
 
 def _read(archive: Path) -> dict[str, bytes]:
@@ -111,6 +165,9 @@ def _of_task(task: Task) -> Iterator[tuple[str, bytes]]:
     if task.trains and (task.folder / TRAINED_FILE).is_file():
         yield TRAINED_FILE, (task.folder / TRAINED_FILE).read_bytes()
         yield LOG_FILE, _log(task)
+        captioner = task.captioner()
+        if (noted := captioner.with_name(captioner.name + NOTED)).is_file():
+            yield f"{captioner.parent.name}/{noted.name}", noted.read_bytes()
     for place in task.measures:
         if (task.folder / place / DONE_FILE).is_file():
             yield from _measured(task.folder, place)

@@ -6,6 +6,7 @@ import argparse
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 from tellapart.errors import UsageError, brief, printable, without_secrets
 from tellapart.sweep.claims import Claim
@@ -54,20 +55,19 @@ def run(
         if options.workers < 1:
             raise UsageError(f"--workers is {options.workers}: it must be at least 1.")
         study = _study(file, options, derive, prepare, kind)
-        if options.kept:
-            restore(options.kept, options.output_dir)
         if options.dry_run:
             sys.stdout.write(listed(study))
             return
+        whole = not options.rows  # claims and sections read rows that may be left out
+        page = write or (lambda done, docs: _page(done, docs, claims if whole else None, sections if whole else None))
         try:
             study.run(workers=options.workers)
+            written = page(study, options.docs)
         finally:
             if options.kept:
                 all_of_it = not (options.rows or options.seeds) and all(task.done() for task in known(study))
-                keep(of_no_other(study), options.kept, whole=all_of_it)
-        whole = not options.rows  # claims and sections read rows that may be left out
-        page = write or (lambda done, docs: _page(done, docs, claims if whole else None, sections if whole else None))
-        sys.stdout.write(f"{page(study, options.docs)}\n")
+                keep(known(study), options.kept, whole=all_of_it, notes=study.notes)
+        sys.stdout.write(f"{written}\n")
     except (UsageError, OSError) as error:
         sys.exit(printable(without_secrets(f"error: {brief(str(error))}")))
     except KeyboardInterrupt as stopped:
@@ -83,7 +83,10 @@ def _options(file: Path, argv: Sequence[str] | None) -> argparse.Namespace:
         "--rows", help="rows with semicolons between them, without claims; their start captioners are shown, too"
     )
     parser.add_argument(
-        "--seeds", type=int, nargs="+", help="seeds of the measured points of every row; the first one also searches"
+        "--seeds",
+        type=int,
+        nargs="+",
+        help="seeds of the measured points of every row; the first one also searches, or all where the file has search_seeds",
     )
     parser.add_argument("--steps", type=int, help="of every training, instead of the recipes' own")
     parser.add_argument("--size", choices=SIZES, default=SIZES[0], help="of the built-in world")
@@ -106,22 +109,38 @@ def _study(
         file = file.keeping({name.strip() for name in options.rows.split(";") if name.strip()})
     if options.seeds:
         file = file.seeded(options.seeds)
-    if prepare is not None:
-        file = prepare(file, options.size, not options.dry_run)
     common = {"data.size": options.size} | ({"training.max_steps": options.steps} if options.steps else {})
-    return kind(file, options.output_dir, common=common, derive=derive)
+    kept = restore(options.kept, options.output_dir) if options.kept else None
+    how: dict[str, Any] = {"common": common, "derive": derive, "kept": kept}
+    if prepare is None:
+        return kind(file, options.output_dir, **how)
+    if kept is not None or options.dry_run:
+        study = kind(prepare(file, options.size, False), options.output_dir, **how)
+        if options.dry_run or all(task.done() for task in known(study)):
+            return study
+    return kind(prepare(file, options.size, True), options.output_dir, **how)
 
 
 def _page(study: Study, docs: Path, claims: Claims | None, sections: Sections | None) -> Path:
-    meteor = bool(study.file.measure.get("meteor"))
-    first = next(iter(study.measured.values()))[0].recipe
     return write_page(
         study,
         docs / study.file.page,
         claims=[*claims(study)] if claims else [],
         sections=[*sections(study)] if sections else [],
-        references=reference_rows(first, meteor=meteor) if study.file.references else [],
+        references=_references(study) if study.file.references else {},
     )
+
+
+def _references(study: Study) -> dict[str, dict[str, float]]:
+    """Rows of given captions -> their metrics."""
+    meteor = bool(study.file.measure.get("meteor"))
+    first = next(iter(study.measured.values()))[0].recipe
+
+    def made() -> dict[str, dict[str, float]]:
+        return {row.name: row.metrics for row in reference_rows(first, meteor=meteor)}
+
+    found: dict[str, dict[str, float]] = study.noted("references", made, meteor)
+    return found
 
 
 def known(study: Study) -> list[Task]:
@@ -134,12 +153,6 @@ def known(study: Study) -> list[Task]:
             every = (task for each in study.measured.values() for task in each)
             tasks += [task for task in every if task.folder not in {known.folder for known in tasks}]
     return tasks
-
-
-def of_no_other(study: Study) -> list[Task]:
-    """The same without trainings whose weights another row begins with, which are needed where that row is trained."""
-    sources = tuple(f"{name} (" for name in study.file.sources)
-    return [task for task in known(study) if not task.name.startswith(sources)]
 
 
 def listed(study: Study) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -12,16 +13,21 @@ from typing import Any
 import numpy as np
 
 from tellapart.evaluation.bootstrap import paired_bootstrap
+from tellapart.files import read_json, write_json
 from tellapart.metrics.curves import interpolate
 from tellapart.sweep.claims import Seeds, scale_of
 from tellapart.sweep.jobs import require
+from tellapart.sweep.kept import NOTES
 from tellapart.sweep.records import START, Curve, Measured, Point, Training
 from tellapart.sweep.study_file import Row, StudyFile
 from tellapart.sweep.tasks import Setting, Sweep, Task, distinct
-from tellapart.sweep.trainings import option
+from tellapart.sweep.trainings import option, resolved_key
 
 Derive = Callable[[Mapping[str, str]], Mapping[str, float]]
 """Further metrics of captions: image id -> caption to name -> value."""
+
+DECIDES_NOTES = ("data", "listener", "own_listener", "evaluation")
+"""Sections that decide what models of the world, and given captions, score."""
 
 CAPTIONER = "captioner.model_name_or_path"
 
@@ -37,6 +43,7 @@ class Study:
         root: folder of all trainings; those that another study left there are used again.
         common: option -> value, for all recipes.
         derive: further metrics, of saved captions.
+        kept: folder of what an archive held, of ``kept.restore``.
     """
 
     def __init__(
@@ -46,15 +53,22 @@ class Study:
         *,
         common: Mapping[str, Any] | None = None,
         derive: Derive | None = None,
+        kept: Path | None = None,
     ) -> None:
         self.file, self.derive = file, derive
-        self.sweep = Sweep(root, common={"training.logging_steps": 1, **(common or {})})
+        self.sweep = Sweep(root, common={"training.logging_steps": 1, **(common or {})}, kept=kept)
         self._read: dict[Path, dict[str, float]] = {}
+        self.notes: list[Path] = []
 
     @property
     def seeds(self) -> tuple[int, ...]:
         """Seeds of the measured points."""
         return self.file.seeds
+
+    @property
+    def search_seeds(self) -> tuple[int, ...]:
+        """Seeds of the points that are tried on val."""
+        return self.file.search_seeds or self.seeds[:1]
 
     def grid(self, name: str) -> list[Setting]:
         """Every point that a row is tried at on val; none for a row that takes another's."""
@@ -64,7 +78,8 @@ class Study:
         return [row.setting.having(dict(zip(row.grid, values, strict=True))) for values in product(*row.grid.values())]
 
     def chosen(self, name: str) -> Setting:
-        """The best point of a row on val by the metric that selects its checkpoints; of equal ones that of the lower rate."""
+        """The best point of a row on val by the metric that selects its checkpoints, on the mean over the seeds that search; of
+        equal ones that of the lower rate."""
         row = self.file.rows[name]
         if row.point_of:
             best = self.chosen(row.point_of)
@@ -80,19 +95,19 @@ class Study:
             name: of the row.
             setting: one of its points.
         """
-        task = self.tried(name, setting)
-        metric = option(task.recipe, "training.metric_for_best_model") or METRIC
-        return task.on_val()[metric], -_rate(task)
+        tasks = self.tried(name, setting)
+        metric = option(tasks[0].recipe, "training.metric_for_best_model") or METRIC
+        return statistics.fmean(task.on_val()[metric] for task in tasks), -_rate(tasks[0])
 
     @property
-    def choice(self) -> str:
-        """How the page says that points were chosen: the beginning of a sentence."""
+    def rule(self) -> str:
+        """What points are chosen by, as the page says it."""
         rule = "the metric that selects a training's\ncheckpoints"
-        return f"Points are tried with seed {self.seeds[0]} and chosen on **val** by {rule}"
+        return f"the mean of {rule}" if len(self.search_seeds) > 1 else rule
 
-    def tried(self, name: str, setting: Setting) -> Task:
-        """The training of a grid's point, with the first seed."""
-        return self.task(name, setting, self.seeds[0])
+    def tried(self, name: str, setting: Setting) -> list[Task]:
+        """The trainings of a grid's point, one per seed that searches."""
+        return [self.task(name, setting, seed) for seed in self.search_seeds]
 
     def task(self, name: str, setting: Setting, seed: int, measures: Sequence[Mapping[str, Any]] = ()) -> Task:
         """A training or, of a row that is a start captioner, its measurement.
@@ -143,10 +158,11 @@ class Study:
     def searching(self) -> list[Task]:
         """The trainings that a choice is made among, and those that are tried on val only."""
         return [
-            self.tried(name, point)
+            task
             for name, row in self.file.rows.items()
             for point in self.grid(name)
             if row.grid or not row.test
+            for task in self.tried(name, point)
         ]
 
     def trained(self) -> list[Task]:
@@ -165,15 +181,25 @@ class Study:
             UsageError: a training failed, or a listener fails its probe; finished trainings are kept.
         """
         require(self.sweep.run(self.searching(), "searching on val", workers=workers))
-        plain = self.plain()
-        for task in [task for name in self.file.sources for task in self.seeded(name, self.chosen(name))]:
-            task.require_weights()
+        plain, sources = self.plain(), self._sources()
         require(self.sweep.run(plain, "seeds on test", workers=workers))
+        for task in sources:
+            task.note_captioner()
         every = [task for tasks in self.measured.values() for task in tasks]
         if any(not task.done() for task in every):
             require(self.sweep.run(every, "seeds of what begins with a row's captioner", workers=workers))
         if self.file.times:
             require(self.sweep.run(self.timings(), "timing a step", workers=1))
+
+    def _sources(self) -> list[Task]:
+        """The trainings that rows begin with; where such a row is not done, one that was kept without weights is none."""
+        rows = self.file.rows
+        sources = [task for name in self.file.sources for task in self.seeded(name, self.chosen(name))]
+        begun = (self.seeded(name, at) for _, name, at in self.points() if rows[name].captioner_of)
+        if not all(task.done() for task in sources) or not all(task.done() for tasks in begun for task in tasks):
+            for task in sources:
+                task.require_weights()
+        return sources
 
     def shown(self) -> dict[str, list[Task]]:
         """The measured rows that tables show."""
@@ -231,6 +257,24 @@ class Study:
         """
         scale = scale_of(key, factor)
         return Seeds([scale * one[key] for one in self.metrics(name, point, decoding)])
+
+    def noted(self, name: str, make: Callable[[], Any], *decides: Any) -> Any:
+        """What the page tells of the world's models themselves, or of given captions: made once, and kept with the results, so
+        that the page is the same where these models are not built, or are built by another processor.
+
+        Args:
+            name: what it is, in the name of its file.
+            make: makes it, of what JSON can hold.
+            decides: what else it depends on than the data and the evaluation: models of the world count by what makes them.
+        """
+        recipe = next(iter(self.measured.values()))[0].recipe
+        key = resolved_key(recipe, *decides, sections=DECIDES_NOTES)
+        folder = (self.sweep.kept or self.sweep.root) / NOTES
+        file = folder / f"{Path(self.file.page).stem}-{name}-{key}.json"
+        if not file.is_file():
+            write_json(file, make())
+        self.notes.append(file)
+        return read_json(file)
 
     def interval(self, name: str, key: str, *, over: str, point: str = "selected") -> tuple[float, float]:
         """95 % paired-bootstrap interval over images of a row's gain over another, seeds averaged first."""

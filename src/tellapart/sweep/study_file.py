@@ -65,7 +65,9 @@ class StudyFile:
         page: the Markdown file that is written.
         rows: name -> row, in the order of the tables.
         introduction: text under the title, from the Markdown file next to the study's.
-        seeds: of the measured points; the first one also searches.
+        seeds: of the measured points.
+        search_seeds: that the points of grids, and rows that are tried on val only, are trained with; empty takes the first of
+            ``seeds``.
         measure: options of ``tellapart score`` for test; of several ``num_beams`` each is measured, ``samples`` with the first.
         tables: heading -> columns.
         sets: columns of several captions per image.
@@ -79,6 +81,7 @@ class StudyFile:
     rows: Mapping[str, Row]
     introduction: str = ""
     seeds: tuple[int, ...] = (0, 1, 2)
+    search_seeds: tuple[int, ...] = ()
     measure: Mapping[str, Any] = field(default_factory=dict)
     tables: Mapping[str, Columns] = field(default_factory=dict)
     sets: Columns = field(default_factory=dict)
@@ -125,8 +128,11 @@ class StudyFile:
         return replace(self, rows={name: row for name, row in self.rows.items() if name in kept})
 
     def seeded(self, seeds: Sequence[int]) -> StudyFile:
-        """The same with these seeds for every row, also for rows with seeds of their own."""
-        return replace(self, seeds=tuple(seeds), rows={name: replace(row, seeds=()) for name, row in self.rows.items()})
+        """The same with these seeds for every row, also for rows with seeds of their own; where a study searches with several
+        seeds, it does so with these."""
+        rows = {name: replace(row, seeds=()) for name, row in self.rows.items()}
+        searching = tuple(seeds) if self.search_seeds else ()
+        return replace(self, seeds=tuple(seeds), search_seeds=searching, rows=rows)
 
     def having(self, names: set[str], overrides: Mapping[str, Any]) -> StudyFile:
         """The same with options of some rows changed."""
@@ -162,7 +168,7 @@ def read_study(path: Path) -> StudyFile:
         _check_captioner(name, row, values["rows"], path)
     values["tables"] = {str(name or ""): _columns(found) for name, found in values.get("tables", {}).items()}
     values["sets"] = _columns(values.get("sets", {}))
-    values |= {key: tuple(values[key]) for key in ("seeds", "probed") if key in values}
+    values |= {key: tuple(values[key]) for key in ("seeds", "search_seeds", "probed") if key in values}
     return StudyFile(**values)
 
 

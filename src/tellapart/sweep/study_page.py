@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from tellapart.evaluation.columns import markdown_cell
-from tellapart.evaluation.results import EvaluationResult
 from tellapart.files import write_text
-from tellapart.sweep.claims import Claim, markdown_table, over_seeds, scale_of
+from tellapart.sweep.claims import Claim, markdown_table, over_seeds
 from tellapart.sweep.page_parts import folded, hours_text, reading
 from tellapart.sweep.study import Study, points_text
 from tellapart.sweep.study_file import Columns
@@ -49,7 +49,7 @@ def write_page(
     *,
     claims: Sequence[Claim] = (),
     sections: Iterable[str] = (),
-    references: Sequence[EvaluationResult] = (),
+    references: Mapping[str, Mapping[str, float]] | None = None,
 ) -> Path:
     """Write the page of a finished study; returns its path.
 
@@ -60,10 +60,9 @@ def write_page(
         path: of the Markdown file.
         claims: what was expected, decided.
         sections: further parts, folded.
-        references: rows of given captions on test.
+        references: name of a row of given captions -> its metrics on test.
     """
-    given = {result.name: result.metrics for result in references}
-    file = study.file
+    given, file = references or {}, study.file
     parts = [f"# {file.title}\n\n{file.introduction}", folded(_protocol(study)), *_instruments(study), reading(path)]
     if claims:
         parts.append("## What was expected\n\n" + "\n".join(claim.to_markdown() for claim in claims))
@@ -85,13 +84,22 @@ def _protocol(study: Study) -> str:
     starts = ", ".join(f"`{name}`" for name, row in file.rows.items() if row.start_of) or "the start captioner"
     taken = [f"`{name}` (of `{row.point_of}`)" for name, row in file.rows.items() if row.point_of]
     others = f" Rows with the point of another row: {', '.join(taken)}." if taken else ""
-    chosen = f"{study.choice}; the chosen point is trained with seeds {_seeds(study)} (mean ± standard deviation)."
+    chosen = (
+        f"Points are tried with {_searching(study)} and chosen on **val** by {study.rule}; the chosen point is trained with "
+        f"seeds {_seeds(study)} (mean ± standard deviation)."
+    )
     return f"""## Protocol
 
 {_budget(study)} {chosen}{others} A seed redraws
 {starts} and the post-training; world, listeners and judge stay fixed. *selected* is the checkpoint that the recipe's rule
 selects on val, *last* the last step. Tables are on **test** unless they say val. CIDEr and BLEU are printed times 100, words are
 counted, everything else is in percent."""
+
+
+def _searching(study: Study) -> str:
+    """The seeds that points are tried with."""
+    shown = ", ".join(map(str, study.search_seeds))
+    return f"seeds {shown}" if len(study.search_seeds) > 1 else f"seed {shown}"
 
 
 def _seeds(study: Study) -> str:
@@ -131,7 +139,12 @@ def _instruments(study: Study) -> list[str]:
     size = option(next(iter(study.measured.values()))[0].recipe, "data.size")
     starts = _start_captioners(study)
     stages = [TOWER, *starts, *(f"world/{name}" for name in study.file.probed)]
-    found = {name.removeprefix("world/"): read for name, read in probe_all(size, stages=stages)["stages"].items()}
+
+    def probed() -> dict[str, Any]:
+        read = probe_all(size, stages=stages)["stages"].items()
+        return {name.removeprefix("world/"): {key: one[key] for key in ("probe", "details")} for name, one in read}
+
+    found = study.noted("probes", probed, {"listener": stages})
     listeners = {name: found[name] for name in study.file.probed}
     asked = [*dict.fromkeys(key for one in (*listeners.values(), *found.values()) for key in one["probe"])]
     lines = [
@@ -199,17 +212,17 @@ def _grid(study: Study) -> list[str]:
     tried = [(name, setting, study.tried(name, setting)) for name in searched for setting in study.grid(name)]
     if not tried:
         return []
-    recall = next(key for key in RECALLS if key in tried[0][2].on_val(POINTS[0]))
+    recall = next(key for key in RECALLS if key in tried[0][2][0].on_val(POINTS[0]))
     lines = []
-    for name, setting, task in tried:
+    for name, setting, tasks in tried:
         cells = [markdown_cell(name), points_text(searched[name], setting).removesuffix(", ") or "-"]
-        cells.append(str(task.steps_of["selected"]))
+        cells.append(", ".join(str(task.steps_of["selected"]) for task in tasks))
         for checkpoint in POINTS:
-            found = task.on_val(checkpoint)
-            cells += [f"{scale_of(key) * found[key]:.1f}" for key in (recall, *ON_VAL)]
+            found = [task.on_val(checkpoint) for task in tasks]
+            cells += [str(over_seeds(found, key)) for key in (recall, *ON_VAL)]
         best = setting == study.chosen(name) and len(study.grid(name)) > 1
         lines.append([f"**{cell}**" for cell in cells] if best else cells)
     shown = (RECALLS[recall], *ON_VAL)
     heads = ["row", "point", "selected step", *shown, f"last: {shown[0]}", *shown[1:]]
-    title = f"## The grid on val (seed {study.seeds[0]})"
+    title = f"## The grid on val ({_searching(study)})"
     return [f"{title}\n\n{markdown_table(heads, lines)}\n\nIn bold the chosen point of each row."]

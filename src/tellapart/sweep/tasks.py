@@ -15,6 +15,7 @@ from tellapart.errors import UsageError
 from tellapart.files import read_json, write_json
 from tellapart.locks import NAME as LOCK
 from tellapart.locks import Lock, TakenError
+from tellapart.recipe.fingerprint import NOTED, note_content
 from tellapart.sweep.jobs import Job, run_jobs
 from tellapart.sweep.records import DONE_FILE, START, Measured, measure_again
 from tellapart.sweep.trainings import (
@@ -158,6 +159,11 @@ class Task:
         folder = self.folder / f"checkpoint-{self.steps_of['last']}" / "captioner"
         return folder.resolve()  # a relative "world/..." would be read as a stage of the built-in world
 
+    def note_captioner(self) -> None:
+        """Put down what the captioner is, for rows that begin with it where only results were kept."""
+        if self.captioner().is_dir():
+            note_content(self.captioner())
+
     def watched(self) -> dict[int, dict[str, float]]:
         """Step -> the metrics of the recipe's own evaluation."""
         found: dict[int, dict[str, float]] = {}
@@ -195,10 +201,18 @@ class Sweep:
         root: of everything.
         common: option -> value, for all recipes.
         redraw_start: whether a seed redraws the start captioner of the built-in world, too.
+        kept: folder of trainings that an archive held; what is there is done there, all else below ``root``.
     """
 
-    def __init__(self, root: Path, *, common: Mapping[str, Any] | None = None, redraw_start: bool = True) -> None:
-        self.root, self.common, self.redraw_start = root, dict(common or {}), redraw_start
+    def __init__(
+        self,
+        root: Path,
+        *,
+        common: Mapping[str, Any] | None = None,
+        redraw_start: bool = True,
+        kept: Path | None = None,
+    ) -> None:
+        self.root, self.common, self.redraw_start, self.kept = root, dict(common or {}), redraw_start, kept
         self._loaded: dict[str, tuple[str, Resolved]] = {}
 
     def load(self, setting: Setting) -> tuple[str, Resolved]:
@@ -262,7 +276,8 @@ class Sweep:
         return [{name: section for name, section in resolved.items() if name not in NO_PART_OF_REWARDS}]
 
     def _folder(self, name: str, key: str) -> Path:
-        return self.root / POINTS / f"{name}-{key}"
+        kept = None if self.kept is None else self.kept / f"{name}-{key}"
+        return kept if kept is not None and kept.is_dir() else self.root / POINTS / f"{name}-{key}"
 
     def run(self, tasks: Iterable[Task], description: str = "", *, workers: int = 2) -> list[Job]:
         """Do what is not done; returns the jobs that failed.
@@ -338,11 +353,16 @@ def _trained(folder: Path) -> bool:
     if not (folder / TRAINED_FILE).exists():
         return False
     last = read_json(folder / TRAINED_FILE)["last"]
-    if (folder / f"checkpoint-{last}").is_dir():
+    if has_weights(folder / f"checkpoint-{last}"):
         return True
     for name in (TRAINED_FILE, LOG_FILE):
         (folder / name).unlink()
     return False
+
+
+def has_weights(checkpoint: Path) -> bool:
+    """Whether a checkpoint is there, not what its captioner is alone."""
+    return checkpoint.is_dir() and any(part.suffix != NOTED for part in checkpoint.iterdir())
 
 
 def _measure(asked: Mapping[str, Any], folder: Path, place: Path, options: Mapping[str, Any]) -> None:
