@@ -97,7 +97,7 @@ def test_the_first_reference_with_a_place_is_taken():
 
 def test_the_part_of_the_page(tmp_path, monkeypatch):
     study = study_of("negclip", tmp_path)
-    recipe = {"data": {"size": "small"}}
+    _, recipe = study.sweep.load(study.file.rows["xe"].setting)
     tasks = [Task("xe", tmp_path / str(seed), seed, 0, recipe, False, {"test": {}, "beam": {}}) for seed in (0, 1)]
     for task, captions in zip(tasks, ([CELL, NEITHER], [NEITHER, NEITHER]), strict=True):
         said = dict(zip("ab", captions, strict=True))

@@ -35,7 +35,7 @@ KEPT = "kept"
 """Folder of what archives hold, a folder each: two of them may have the same training, done on two machines."""
 
 NOTES = "notes"
-"""Folder of what pages tell of the built-in world's models themselves."""
+"""Folder of what pages say about models of the built-in world."""
 
 LONGEST = 1 << 26
 """Bytes of a member: an archive may come from anybody."""
@@ -51,7 +51,7 @@ def keep(tasks: Iterable[Task], archive: Path, *, whole: bool = False, notes: It
         tasks: of the study, or some of them.
         archive: is replaced where its content differs.
         whole: the tasks are all of a finished study, so that what else the archive has is dropped.
-        notes: what the study's page tells of models themselves, of ``Study.noted``.
+        notes: what the study's page says about models themselves, of ``Study.noted``.
 
     Returns:
         The number of trainings and start models in it.

@@ -259,7 +259,7 @@ class Study:
         return Seeds([scale * one[key] for one in self.metrics(name, point, decoding)])
 
     def noted(self, name: str, make: Callable[[], Any], *decides: Any) -> Any:
-        """What the page tells of the world's models themselves, or of given captions: made once, and kept with the results, so
+        """What the page says about models of the world, or about given captions: made once, and kept with the results, so
         that the page is the same where these models are not built, or are built by another processor.
 
         Args:
