@@ -47,8 +47,8 @@ format: $(VENV)/.stamp  ## Format the code with ruff
 schema: $(VENV)/.stamp  ## Write recipes/schema.json, which editors complete recipes by
 	$(BIN)/python -m tellapart.recipe.json_schema recipes
 
-# results without weights, which studies of rows and frontiers continue from; others have no such option
-KEPT = $(if $(wildcard studies/$(subst -,_,$(STUDY)).yaml)$(filter frontier,$(STUDY)), --kept studies/kept/$(subst -,_,$(STUDY)).tar.xz)
+# results without weights, which studies continue from; all passes each its own
+KEPT = $(if $(filter-out all,$(STUDY)), --kept studies/kept/$(subst -,_,$(STUDY)).tar.xz)
 
 study: $(VENV)/.stamp  ## Regenerate docs/results/world.md, or another with STUDY=name, for nlvr also DATA=folder; STUDY=all for all pages (world: about 40 minutes on 2 cores; others up to three hours)
 	$(BIN)/python studies/$(subst -,_,$(STUDY)).py --output_dir runs/study$(if $(DATA),/$(STUDY) --data $(DATA),$(KEPT)) --docs docs/results

@@ -19,8 +19,8 @@ STUDIES = ("world", "truth", "wtf_rl", "dico", "sle", "psst", "vlrm", "video", "
 
 OTHERS = {
     "frontier": ("--output_dir", "--docs", "--size", "--workers", "--kept", "--dry_run"),
-    "apart": ("--output_dir", "--docs", "--size"),
-    "pac": ("--docs", "--size"),
+    "apart": ("--output_dir", "--docs", "--size", "--kept"),
+    "pac": ("--output_dir", "--docs", "--size", "--kept"),
 }
 """Programs that have no file of rows -> the options that they take."""
 

@@ -1,15 +1,17 @@
 """Telling the world's test images apart without training: search, comparing with look-alikes, contrastive decoding.
 
-``python studies/apart.py`` writes ``docs/results/world-apart.md``. Finished rows are kept in ``--output_dir`` and not repeated.
+``python studies/apart.py`` writes ``docs/results/world-apart.md``. Finished rows are kept in ``--output_dir``, and in the archive
+``--kept``, and are not repeated.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
+import sys
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +20,17 @@ import torch
 from tellapart.captioners.huggingface import HuggingFaceCaptioner
 from tellapart.captioning.apart import Apart, find_lookalikes
 from tellapart.data.dataset import CaptionDataset
+from tellapart.errors import UsageError
 from tellapart.evaluation.columns import describe
-from tellapart.files import write_json, write_text
+from tellapart.files import write_text
 from tellapart.listeners.clip import ClipListener
 from tellapart.listeners.late import LateListener
 from tellapart.metrics.coco import coco_metrics
+from tellapart.recipe.fingerprint import key_of_models
 from tellapart.recipe.models import load_captioner, load_listener
 from tellapart.sweep.claims import Claim, Seeds, markdown_table
+from tellapart.sweep.kept import keep, restore
+from tellapart.sweep.notes import NOTES, Notes
 from tellapart.world import load_scenes, load_world
 from tellapart.world.measures import world_measures
 from tellapart.world.probe import require_probe
@@ -32,6 +38,7 @@ from tellapart.world.stages import resolve
 from tellapart.world.vocabulary import MAX_NEW_TOKENS
 
 SEEDS = (0, 1, 2)
+MODELS = ("world/listener", "world/verifier", "world/judge")
 NONE = {"truth": 0.0, "likelihood": 0.0, "clip_s": 0.0, "fluency": 0.0}
 """Weights that leave the captioner's own order: of equal values the first candidate is kept."""
 
@@ -215,18 +222,43 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--output_dir", type=Path, default=Path("runs/study/apart"))
     parser.add_argument("--docs", type=Path, default=Path("docs/results"))
     parser.add_argument("--size", choices=("full", "small"), default="full")
+    parser.add_argument("--kept", type=Path, help="archive of finished rows, which is updated")
     options = parser.parse_args(argv)
     torch.set_num_threads(1)
-    tools = Instruments.load(options.size, probed=options.size == "full")
+    try:
+        folder = restore(options.kept, options.output_dir) if options.kept else options.output_dir
+        notes = Notes(folder / NOTES)
+        found = measured(options.size, notes)
+        write_text(options.docs / "world-apart.md", page(found, len(load_world("test", size=options.size))))
+        if options.kept:
+            keep([], options.kept, whole=True, notes=notes.used)
+    except (UsageError, OSError) as error:
+        sys.exit(f"error: {error}")
+
+
+def measured(size: str, notes: Notes) -> dict[str, list[dict[str, float]]]:
+    """Row -> what it measures, one mapping per seed. Models are opened where a row is missing."""
+
+    @cache
+    def tools() -> Instruments:
+        return Instruments.load(size, probed=size == "full")
+
+    @cache
+    def captioner(name: str) -> HuggingFaceCaptioner:
+        return load_captioner(name, size=size).eval()
+
     found: dict[str, list[dict[str, float]]] = {name: [] for name in ROWS}
     for seed in SEEDS:
-        captioner = load_captioner(f"world/xe-seed{seed}" if seed else "world/xe", size=options.size).eval()
+        start = f"world/xe-seed{seed}" if seed else "world/xe"
         for name, row in ROWS.items():
-            kept = options.output_dir / f"{options.size}-{seed}-{name.replace(' ', '_').replace(',', '')}.json"
-            if not kept.is_file():
-                write_json(kept, measure(row, captioner, tools))
-            found[name].append(json.loads(kept.read_text(encoding="utf-8")))
-    write_text(options.docs / "world-apart.md", page(found, len(tools.dataset)))
+            key = key_of_models(["world", start, *MODELS], size, asdict(row))
+            make = partial(_measured, row, partial(captioner, start), tools)
+            found[name].append(notes.read(f"{name} seed {seed}", key, make))
+    return found
+
+
+def _measured(row: Row, captioner: Callable[[], HuggingFaceCaptioner], tools: Callable[[], Instruments]) -> Any:
+    return measure(row, captioner(), tools())
 
 
 if __name__ == "__main__":

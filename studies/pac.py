@@ -1,23 +1,27 @@
 """How far listeners agree with the world's exact quality: CLIP-S, PAC-S, and the difference with its interval.
 
 ``python studies/pac.py`` writes ``docs/results/world-pac.md``. Captions of many kinds of quality are made for the world's test
-images; how good each one exactly is, is known.
+images; how good each one exactly is, is known. Scores and probes are kept in ``--output_dir``, and in the archive ``--kept``, so
+that no listener is trained twice.
 """
 
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import numpy as np
 
 from tellapart.captioners.huggingface import HuggingFaceCaptioner
 from tellapart.data.dataset import CaptionDataset, Collate
 from tellapart.draws import mix_seeds
+from tellapart.errors import UsageError
 from tellapart.evaluation.bootstrap import percentile_interval, resampled_sums
 from tellapart.files import write_text
 from tellapart.listeners.clip import ClipListener
@@ -26,7 +30,10 @@ from tellapart.listeners.opening import open_listener
 from tellapart.metrics.correlation import kendall_tau_b, kendall_tau_c, pair_sums, spearman
 from tellapart.metrics.scores import CLIP_WEIGHT, PAC_WEIGHT, clip_s
 from tellapart.pretraining.start_captions import start_captions
+from tellapart.recipe.fingerprint import key_of_models
 from tellapart.sweep.claims import markdown_table
+from tellapart.sweep.kept import keep, restore
+from tellapart.sweep.notes import NOTES, Notes
 from tellapart.sweep.page_parts import folded, reading
 from tellapart.types import Decoding
 from tellapart.world import alt_texts, load_scenes, load_world, spec
@@ -78,15 +85,15 @@ class Judged:
         return np.repeat(np.arange(len(self.ids)), len(self.kinds))
 
 
-def judged_captions(dataset: CaptionDataset, *, split: str, size: str) -> Judged:
+def judged_captions(dataset: CaptionDataset, drawn: Mapping[str, list[str]], *, split: str, size: str) -> Judged:
     """The captions of a split and their quality.
 
     Args:
         dataset: the split.
+        drawn: kind -> what ``world/xe`` wrote, in the images' order.
         split: its name.
         size: of the world.
     """
-    drawn = _drawn(dataset, size)
     texts = {**_written(dataset, split, size), **drawn}
     scenes, ids = load_scenes(split, size=size), dataset.ids
     quality = {}
@@ -124,9 +131,9 @@ def _sibling(row: int, images: int) -> int:
     return first + (row - first + 1) % min(CLUSTER, images - first)
 
 
-def _drawn(dataset: CaptionDataset, size: str) -> dict[str, list[str]]:
+def drawn_captions(dataset: CaptionDataset, size: str) -> dict[str, list[str]]:
     """What ``world/xe`` writes; the cache keeps it."""
-    captioner = HuggingFaceCaptioner.from_pretrained(resolve("world/xe", size=size))
+    captioner = HuggingFaceCaptioner.from_pretrained(resolve(XE, size=size))
     decoding = partial(Decoding, max_new_tokens=MAX_NEW_TOKENS)
     ways = {"xe, greedy": decoding()}
     ways |= {f"xe, sampled at {value}": decoding(do_sample=True, temperature=value) for value in TEMPERATURES}
@@ -139,6 +146,7 @@ def _drawn(dataset: CaptionDataset, size: str) -> dict[str, list[str]]:
 
 
 SPLIT = "test"
+XE = "world/xe"
 START, PLAIN, PAC, JUDGE = "world/listener", "further, without generated", "world/pac", "world/judge"
 """The four scorers; the second is trained as ``world/pac`` is, but on people's captions alone."""
 
@@ -221,40 +229,49 @@ class Found:
     samples: int
 
 
-def measure(size: str = "full", *, seeds: Sequence[int] = (0, 1, 2), samples: int = 1000) -> Found:
+def measure(notes: Notes, size: str = "full", *, seeds: Sequence[int] = (0, 1, 2), samples: int = 1000) -> Found:
     """Train what is missing, score all captions of test, correlate.
 
     Args:
+        notes: captions, scores and probes; models are opened where one is missing.
         size: of the world.
         seeds: of training further, the first being that of ``world/pac``.
         samples: how often images are drawn again.
     """
     dataset = load_world(SPLIT, size=size)
     with one_thread():
-        judged = judged_captions(dataset, split=SPLIT, size=size)
+        drawn = notes.read("drawn", key_of_models(["world", XE], size), lambda: drawn_captions(dataset, size))
+        judged = judged_captions(dataset, drawn, split=SPLIT, size=size)
         draws = resampled_sums(np.eye(len(dataset)), samples=samples)
 
-        def of(folder: Path, weight: float = CLIP_WEIGHT, *, probed: bool = True) -> Agreement:
-            listener = open_listener(folder, name="scorer", prefix="")
-            told = agreement(score(listener, judged, dataset, weight=weight), judged, draws)
-            if not probed:
-                return told
-            if isinstance(listener, LateListener):
-                asked = probe_late(listener, size=size)
-            else:
-                asked = probe(listener, size=size)
-            return Agreement(told.draws, told.means, asked["accuracy"])
+        def of(name: str, seed: int = 0) -> Agreement:
+            key = key_of_models(["world", XE, PAC, JUDGE], size, name, seed)
+            told = notes.read(f"scores {name} seed {seed}", key, lambda: _scored(name, seed, judged, dataset, size))
+            return replace(agreement(np.array(told["scores"]), judged, draws), probe=told["probe"])
 
-        scorers = {START: of(resolve(START, size=size)), JUDGE: of(resolve(JUDGE, size=size))}
-        found: dict[int, dict[str, Agreement]] = {}
-        for seed in seeds:
-            with TemporaryDirectory(prefix="tellapart-pac-") as scratch:
-                first, again = seed == seeds[0], Path(scratch) / "pac"
-                plain = _further(Path(scratch) / "plain", size, seed, caption_weight=0.0)
-                ours = resolve(PAC, size=size) if seed == 0 else _further(again, size, seed, caption_weight=0.1)
-                found[seed] = {PLAIN: of(plain, probed=first), PAC: of(ours, PAC_WEIGHT, probed=first)}
+        scorers = {START: of(START), JUDGE: of(JUDGE)}
+        found = {seed: {name: of(name, seed) for name in (PLAIN, PAC)} for seed in seeds}
         order = {START: scorers[START], **found[seeds[0]], JUDGE: scorers[JUDGE]}
         return Found(judged, order, found, size, samples)
+
+
+def _scored(name: str, seed: int, judged: Judged, dataset: CaptionDataset, size: str) -> dict[str, Any]:
+    """Scores of all captions by a scorer, ``[N, K]``, and its probe."""
+    with TemporaryDirectory(prefix="tellapart-pac-") as scratch:
+        if name == PLAIN:
+            folder = _further(Path(scratch) / "plain", size, seed, caption_weight=0.0)
+        elif name == PAC and seed:
+            folder = _further(Path(scratch) / "pac", size, seed, caption_weight=0.1)
+        else:
+            folder = resolve(name, size=size)
+        listener = open_listener(folder, name="scorer", prefix="")
+        weight = PAC_WEIGHT if name == PAC else CLIP_WEIGHT
+        scores = score(listener, judged, dataset, weight=weight)
+        if isinstance(listener, LateListener):
+            asked = probe_late(listener, size=size)
+        else:
+            asked = probe(listener, size=size)
+        return {"scores": scores.tolist(), "probe": asked["accuracy"]}
 
 
 def _further(folder: Path, size: str, seed: int, *, caption_weight: float) -> Path:
@@ -373,10 +390,18 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--size", choices=tuple(spec.SPLIT_SIZES), default="full")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2], help="of training further; 0 is world/pac")
     parser.add_argument("--samples", type=int, default=1000, help="how often images are drawn again")
+    parser.add_argument("--output_dir", type=Path, default=Path("runs/study/pac"), help="folder of scores and probes")
     parser.add_argument("--docs", type=Path, default=Path("docs/results"), help="folder of the page")
+    parser.add_argument("--kept", type=Path, help="archive of scores and probes, which is updated")
     options = parser.parse_args(argv)
-    found = measure(options.size, seeds=options.seeds, samples=options.samples)
-    write_page(found, options.docs / "world-pac.md")
+    try:
+        notes = Notes((restore(options.kept, options.output_dir) if options.kept else options.output_dir) / NOTES)
+        found = measure(notes, options.size, seeds=options.seeds, samples=options.samples)
+        write_page(found, options.docs / "world-pac.md")
+        if options.kept:
+            keep([], options.kept, whole=True, notes=notes.used)
+    except (UsageError, OSError) as error:
+        sys.exit(f"error: {error}")
 
 
 if __name__ == "__main__":

@@ -58,7 +58,7 @@ def test_a_study_that_fails_does_not_stop_the_others(every, monkeypatch, tmp_pat
         "--workers",
         "2",
     ]
-    assert commands[-1] == [sys.executable, str(STUDIES / "pac.py"), *small]
+    assert commands[-1] == [sys.executable, str(STUDIES / "pac.py"), "--output_dir", "runs/study", *small]
 
 
 def test_a_dry_run_lists_and_ctrl_c_ends_all(every, monkeypatch, capsys):

@@ -61,6 +61,33 @@ def test_without_weights_the_likeliest_beam_is_kept(tmp_path, monkeypatch):
         assert caption.raw == drawn.texts[(sound or some)[0]]
 
 
+def test_rows_are_measured_once_and_kept(tmp_path, monkeypatch):
+    measured = []
+
+    def measure(row, captioner, tools):
+        measured.append((row.num_beams, captioner, tools))
+        return dict.fromkeys(apart.COLUMNS, float(len(measured)))
+
+    class Captioner(str):
+        def eval(self):
+            return self
+
+    monkeypatch.setattr(apart, "measure", measure)
+    monkeypatch.setattr(apart, "load_captioner", lambda name, size: Captioner(name))
+    monkeypatch.setattr(apart.Instruments, "load", lambda size, probed: "tools")
+    words = ["--size", "small", "--kept", str(tmp_path / "apart.tar.xz")]
+    for place in ("one", "two"):
+        apart.main([*words, "--output_dir", str(tmp_path / place), "--docs", str(tmp_path / place)])
+    assert len(measured) == len(apart.ROWS) * len(apart.SEEDS)
+    assert [name for _, name, _ in measured[:: len(apart.ROWS)]] == ["world/xe", "world/xe-seed1", "world/xe-seed2"]
+    pages = [(tmp_path / place / "world-apart.md").read_bytes() for place in ("one", "two")]
+    assert pages[0] == pages[1]
+    assert f"| greedy | {(1 + 12 + 23) / 3:.1f} ± 11.0 |" in pages[0].decode()
+    monkeypatch.setitem(apart.ROWS, "greedy", apart.Row(2, options=apart.OWN))
+    apart.main([*words, "--output_dir", str(tmp_path / "three"), "--docs", str(tmp_path / "three")])
+    assert [beams for beams, *_ in measured[33:]] == [2, 2, 2], "a row with other options is measured again"
+
+
 def figures(**changed):
     base = dict.fromkeys(apart.COLUMNS, 50.0) | {"seconds": 0.0123}
     rows = {name: [dict(base) for _ in apart.SEEDS] for name in apart.ROWS}

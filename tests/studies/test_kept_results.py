@@ -11,7 +11,8 @@ from types import ModuleType
 import pytest
 
 from sweep.study_fakes import ROOT, STUDIES, loaded_once, module
-from tellapart.sweep.kept import NOTES, restore
+from tellapart.sweep.kept import restore
+from tellapart.sweep.notes import NOTES
 from tellapart.sweep.run_study import known
 from tellapart.sweep.study import Study
 from tellapart.sweep.study_file import read_study

@@ -21,9 +21,31 @@ START, PLAIN, PAC, JUDGE = pac.START, pac.PLAIN, pac.PAC, pac.JUDGE
 
 @pytest.fixture(scope="module")
 def judged():
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pac, "_drawn", lambda dataset, size: {"xe, greedy": ["a star"] * len(dataset)})
-        return pac.judged_captions(load_world("test", size="small"), split="test", size="small")
+    dataset = load_world("test", size="small")
+    return pac.judged_captions(dataset, {"xe, greedy": ["a star"] * len(dataset)}, split="test", size="small")
+
+
+def test_scores_are_made_once_and_a_page_is_written_from_what_is_kept(tmp_path, monkeypatch):
+    """Each scorer knows the quality but for its own noise; no listener is trained."""
+    made = []
+
+    def scored(name, seed, judged, dataset, size):
+        made.append((name, seed))
+        noise = np.random.default_rng(len(made)).normal(size=(len(judged.ids), len(judged.kinds)))
+        exact = np.stack([judged.quality[kind] for kind in judged.kinds], axis=1)
+        return {"scores": (exact + 0.1 * noise).tolist(), "probe": {"shape": 90.0 + len(made)}}
+
+    monkeypatch.setattr(pac, "_scored", scored)
+    monkeypatch.setattr(pac, "drawn_captions", lambda dataset, size: {"xe, greedy": ["a star"] * len(dataset)})
+    words = ["--size", "small", "--samples", "20", "--seeds", "0", "1", "--kept", str(tmp_path / "pac.tar.xz")]
+    for place in ("one", "two"):
+        pac.main([*words, "--output_dir", str(tmp_path / place), "--docs", str(tmp_path / place)])
+    assert made == [(START, 0), (JUDGE, 0), (PLAIN, 0), (PAC, 0), (PLAIN, 1), (PAC, 1)]
+    pages = [(tmp_path / place / "world-pac.md").read_bytes() for place in ("one", "two")]
+    assert pages[0] == pages[1]
+    (tmp_path / "pac.tar.xz").write_bytes(b"no archive")
+    with pytest.raises(SystemExit, match=r"error: .*pac\.tar\.xz cannot be read"):
+        pac.main([*words, "--docs", str(tmp_path)])
 
 
 def test_the_captions_are_what_their_names_say(judged):

@@ -124,12 +124,12 @@ def test_what_a_page_tells_of_models_is_made_once_and_kept(study, tmp_path):
 
     assert study.noted("probes", probe, {"listener": ["world/xe"]}) == {"world/xe": {"shape": 100.5}}
     archive, other = tmp_path / "kept.tar.xz", tmp_path / "other"
-    keep(known(study), archive, whole=True, notes=study.notes)
+    keep(known(study), archive, whole=True, notes=study.notes.used)
     again = Study(study.file, other, kept=restore(archive, other))
     assert again.noted("probes", probe, {"listener": ["world/xe"]}) == {"world/xe": {"shape": 100.5}}
     assert len(made) == 1
     assert again.noted("probes", probe, {"listener": ["world/judge"]}) == {"world/xe": {"shape": 101.5}}
-    assert keep(known(again), archive, notes=again.notes) == 7, "notes are no trainings"
+    assert keep(known(again), archive, notes=again.notes.used) == 7, "notes are no trainings"
     newer = replace(again.file, page="q.md")
     assert Study(newer, other, kept=again.sweep.kept).noted("probes", probe, {"listener": ["world/xe"]}) != again
 

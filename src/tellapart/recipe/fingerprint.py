@@ -222,6 +222,12 @@ def _note_of(path: Path) -> Path:
     return path.with_name(path.name + NOTED)
 
 
+def key_of_models(names: Sequence[str], size: str, *further: object) -> str:
+    """12 hex digits of models and data, and of whatever else decides what is measured of them."""
+    told = [[content_of(name, size) for name in names], _by_content(list(further), size)]
+    return hashlib.sha256(json.dumps(told, sort_keys=True, default=str).encode()).hexdigest()[:12]
+
+
 def world_stage(name: str) -> tuple[str, int] | None:
     """``world/xe-seed1`` -> ``("world/xe", 1)``; None for anything that is not a stage of the built-in world.
 

@@ -15,6 +15,7 @@ from tellapart.errors import UsageError, reason_of
 from tellapart.evaluation.results import METRICS_FILE, PER_IMAGE_FILE
 from tellapart.files import beside, read_json
 from tellapart.recipe.fingerprint import NOTED
+from tellapart.sweep.notes import NOTES
 from tellapart.sweep.records import DONE_FILE
 from tellapart.sweep.tasks import (
     LOG_FILE,
@@ -34,9 +35,6 @@ COLUMNS = ("id", "caption", "exact_recall@1", "truthful")
 KEPT = "kept"
 """Folder of what archives hold, a folder each: two of them may have the same training, done on two machines."""
 
-NOTES = "notes"
-"""Folder of what pages say about models of the built-in world."""
-
 LONGEST = 1 << 26
 """Bytes of a member: an archive may come from anybody."""
 
@@ -51,7 +49,7 @@ def keep(tasks: Iterable[Task], archive: Path, *, whole: bool = False, notes: It
         tasks: of the study, or some of them.
         archive: is replaced where its content differs.
         whole: the tasks are all of a finished study, so that what else the archive has is dropped.
-        notes: what the study's page says about models themselves, of ``Study.noted``.
+        notes: what the study's page says about models themselves, of ``Notes``.
 
     Returns:
         The number of trainings and start models in it.

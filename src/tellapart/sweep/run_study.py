@@ -66,7 +66,7 @@ def run(
         finally:
             if options.kept:
                 all_of_it = not (options.rows or options.seeds) and all(task.done() for task in known(study))
-                keep(known(study), options.kept, whole=all_of_it, notes=study.notes)
+                keep(known(study), options.kept, whole=all_of_it, notes=study.notes.used)
         sys.stdout.write(f"{written}\n")
     except (UsageError, OSError) as error:
         sys.exit(printable(without_secrets(f"error: {brief(str(error))}")))

@@ -13,11 +13,10 @@ from typing import Any
 import numpy as np
 
 from tellapart.evaluation.bootstrap import paired_bootstrap
-from tellapart.files import read_json, write_json
 from tellapart.metrics.curves import interpolate
 from tellapart.sweep.claims import Seeds, scale_of
 from tellapart.sweep.jobs import require
-from tellapart.sweep.kept import NOTES
+from tellapart.sweep.notes import NOTES, Notes
 from tellapart.sweep.records import START, Curve, Measured, Point, Training
 from tellapart.sweep.study_file import Row, StudyFile
 from tellapart.sweep.tasks import Setting, Sweep, Task, distinct
@@ -58,7 +57,7 @@ class Study:
         self.file, self.derive = file, derive
         self.sweep = Sweep(root, common={"training.logging_steps": 1, **(common or {})}, kept=kept)
         self._read: dict[Path, dict[str, float]] = {}
-        self.notes: list[Path] = []
+        self.notes = Notes((kept or root) / NOTES)
 
     @property
     def seeds(self) -> tuple[int, ...]:
@@ -269,12 +268,7 @@ class Study:
         """
         recipe = next(iter(self.measured.values()))[0].recipe
         key = resolved_key(recipe, *decides, sections=DECIDES_NOTES)
-        folder = (self.sweep.kept or self.sweep.root) / NOTES
-        file = folder / f"{Path(self.file.page).stem}-{name}-{key}.json"
-        if not file.is_file():
-            write_json(file, make())
-        self.notes.append(file)
-        return read_json(file)
+        return self.notes.read(f"{Path(self.file.page).stem} {name}", key, make)
 
     def interval(self, name: str, key: str, *, over: str, point: str = "selected") -> tuple[float, float]:
         """95 % paired-bootstrap interval over images of a row's gain over another, seeds averaged first."""
