@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import argparse
-import sys
+import inspect
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -20,7 +20,6 @@ import torch
 from tellapart.captioners.huggingface import HuggingFaceCaptioner
 from tellapart.captioning.apart import Apart, find_lookalikes
 from tellapart.data.dataset import CaptionDataset
-from tellapart.errors import UsageError
 from tellapart.evaluation.columns import describe
 from tellapart.files import write_text
 from tellapart.listeners.clip import ClipListener
@@ -29,8 +28,8 @@ from tellapart.metrics.coco import coco_metrics
 from tellapart.recipe.fingerprint import key_of_models
 from tellapart.recipe.models import load_captioner, load_listener
 from tellapart.sweep.claims import Claim, Seeds, markdown_table
-from tellapart.sweep.kept import keep, restore
-from tellapart.sweep.notes import NOTES, Notes
+from tellapart.sweep.kept import kept_notes
+from tellapart.sweep.notes import Notes
 from tellapart.world import load_scenes, load_world
 from tellapart.world.measures import world_measures
 from tellapart.world.probe import require_probe
@@ -39,6 +38,9 @@ from tellapart.world.vocabulary import MAX_NEW_TOKENS
 
 SEEDS = (0, 1, 2)
 MODELS = ("world/listener", "world/verifier", "world/judge")
+DEFAULTS = {name: one.default for name, one in inspect.signature(Apart).parameters.items()}
+"""Options of :class:`Apart` that a row does not change."""
+
 NONE = {"truth": 0.0, "likelihood": 0.0, "clip_s": 0.0, "fluency": 0.0}
 """Weights that leave the captioner's own order: of equal values the first candidate is kept."""
 
@@ -219,21 +221,15 @@ embeddings, on one thread of a shared machine.
 def main(argv: Sequence[str] | None = None) -> None:
     """Measure what is missing and write the page."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--output_dir", type=Path, default=Path("runs/study/apart"))
+    parser.add_argument("--output_dir", type=Path, default=Path("runs/study"))
     parser.add_argument("--docs", type=Path, default=Path("docs/results"))
     parser.add_argument("--size", choices=("full", "small"), default="full")
     parser.add_argument("--kept", type=Path, help="archive of finished rows, which is updated")
     options = parser.parse_args(argv)
     torch.set_num_threads(1)
-    try:
-        folder = restore(options.kept, options.output_dir) if options.kept else options.output_dir
-        notes = Notes(folder / NOTES)
+    with kept_notes(options.kept, options.output_dir, usual=options.size == "full") as notes:
         found = measured(options.size, notes)
         write_text(options.docs / "world-apart.md", page(found, len(load_world("test", size=options.size))))
-        if options.kept:
-            keep([], options.kept, whole=True, notes=notes.used)
-    except (UsageError, OSError) as error:
-        sys.exit(f"error: {error}")
 
 
 def measured(size: str, notes: Notes) -> dict[str, list[dict[str, float]]]:
@@ -251,7 +247,7 @@ def measured(size: str, notes: Notes) -> dict[str, list[dict[str, float]]]:
     for seed in SEEDS:
         start = f"world/xe-seed{seed}" if seed else "world/xe"
         for name, row in ROWS.items():
-            key = key_of_models(["world", start, *MODELS], size, asdict(row))
+            key = key_of_models(["world", start, *MODELS], size, asdict(row), DEFAULTS, MAX_NEW_TOKENS)
             make = partial(_measured, row, partial(captioner, start), tools)
             found[name].append(notes.read(f"{name} seed {seed}", key, make))
     return found

@@ -165,7 +165,8 @@ def over_steps(tasks: Sequence[Task], at: float, key: str) -> Seeds | None:
 def _taus(study: Study) -> str:
     """Temperatures of the losers' weights."""
     tried = [study.tried("dico, tau", setting) for setting in study.grid("dico, tau")]
-    published = study.measured[study.curve(CURVES[OURS])[0.2]][: len(study.search_seeds)]
+    measured = study.measured[study.curve(CURVES[OURS])[0.2]]
+    published = [task for task in measured if task.seed in study.search_seeds]
     found = {float(option(tasks[0].recipe, "objective.tau")): tasks for tasks in (*tried, published)}
     lines = []
     for tau, tasks in sorted(found.items()):
@@ -173,7 +174,8 @@ def _taus(study: Study) -> str:
         cells = [str(over_seeds(last, key)) for key in OVER_STEPS]
         lines.append([f"1/{1 / tau:.0f}", _losers(tasks), *cells])
     rate = option(published[0].recipe, "training.learning_rate")
-    title = f"## Over tau (val, greedy, last step, {len(study.search_seeds)} seeds, lr {rate:g})"
+    seeds = ", ".join(map(str, study.search_seeds))
+    title = f"## Over tau (val, greedy, last step, seeds {seeds}, lr {rate:g})"
     return f"{title}\n\n{markdown_table(['tau', 'effective losers', *map(study.file.heading, OVER_STEPS)], lines)}"
 
 

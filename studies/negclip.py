@@ -17,6 +17,7 @@ from tellapart.metrics.scores import CLIP_WEIGHT
 from tellapart.sweep.claims import Claim, Seeds, markdown_table
 from tellapart.sweep.dominance import TOGETHER, Line, dominates
 from tellapart.sweep.jobs import require
+from tellapart.sweep.kept import KEPT
 from tellapart.sweep.run_study import run
 from tellapart.sweep.study import Study, points_text
 from tellapart.sweep.study_file import read_study
@@ -56,7 +57,7 @@ class NegclipStudy(Study):
     @cached_property
     def table_study(self) -> Study:
         """The study of the table over everything, with the trainings that it kept, and this study's options."""
-        return self._of_table(self.sweep.kept and self.sweep.kept.with_name(TABLE.stem))
+        return self._of_table(self.sweep.root / KEPT / TABLE.stem)
 
     def _of_table(self, kept: Path | None) -> Study:
         return Study(read_study(TABLE), self.sweep.root, common=self.sweep.common, kept=kept)
@@ -113,7 +114,7 @@ class NegclipStudy(Study):
         return "their standing in the table over every method"
 
     def searching(self) -> list[Task]:
-        """Every point with every seed, and the start captioners of the table on val."""
+        """Every point with every seed of the search, and the start captioners of the table on val."""
         return [*super().searching(), *(task for tasks in self.table_starts.values() for task in tasks)]
 
     def run(self, *, workers: int = 2) -> None:

@@ -8,7 +8,6 @@ that no listener is trained twice.
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -21,7 +20,6 @@ import numpy as np
 from tellapart.captioners.huggingface import HuggingFaceCaptioner
 from tellapart.data.dataset import CaptionDataset, Collate
 from tellapart.draws import mix_seeds
-from tellapart.errors import UsageError
 from tellapart.evaluation.bootstrap import percentile_interval, resampled_sums
 from tellapart.files import write_text
 from tellapart.listeners.clip import ClipListener
@@ -32,8 +30,8 @@ from tellapart.metrics.scores import CLIP_WEIGHT, PAC_WEIGHT, clip_s
 from tellapart.pretraining.start_captions import start_captions
 from tellapart.recipe.fingerprint import key_of_models
 from tellapart.sweep.claims import markdown_table
-from tellapart.sweep.kept import keep, restore
-from tellapart.sweep.notes import NOTES, Notes
+from tellapart.sweep.kept import kept_notes
+from tellapart.sweep.notes import Notes
 from tellapart.sweep.page_parts import folded, reading
 from tellapart.types import Decoding
 from tellapart.world import alt_texts, load_scenes, load_world, spec
@@ -240,12 +238,13 @@ def measure(notes: Notes, size: str = "full", *, seeds: Sequence[int] = (0, 1, 2
     """
     dataset = load_world(SPLIT, size=size)
     with one_thread():
-        drawn = notes.read("drawn", key_of_models(["world", XE], size), lambda: drawn_captions(dataset, size))
+        key = key_of_models(["world", XE], size, TEMPERATURES, MAX_NEW_TOKENS)
+        drawn = notes.read("drawn", key, lambda: drawn_captions(dataset, size))
         judged = judged_captions(dataset, drawn, split=SPLIT, size=size)
         draws = resampled_sums(np.eye(len(dataset)), samples=samples)
 
         def of(name: str, seed: int = 0) -> Agreement:
-            key = key_of_models(["world", XE, PAC, JUDGE], size, name, seed)
+            key = key_of_models(["world", XE, PAC, JUDGE], size, name, seed, judged.texts)
             told = notes.read(f"scores {name} seed {seed}", key, lambda: _scored(name, seed, judged, dataset, size))
             return replace(agreement(np.array(told["scores"]), judged, draws), probe=told["probe"])
 
@@ -390,18 +389,14 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--size", choices=tuple(spec.SPLIT_SIZES), default="full")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2], help="of training further; 0 is world/pac")
     parser.add_argument("--samples", type=int, default=1000, help="how often images are drawn again")
-    parser.add_argument("--output_dir", type=Path, default=Path("runs/study/pac"), help="folder of scores and probes")
+    parser.add_argument("--output_dir", type=Path, default=Path("runs/study"), help="folder of scores and probes")
     parser.add_argument("--docs", type=Path, default=Path("docs/results"), help="folder of the page")
     parser.add_argument("--kept", type=Path, help="archive of scores and probes, which is updated")
     options = parser.parse_args(argv)
-    try:
-        notes = Notes((restore(options.kept, options.output_dir) if options.kept else options.output_dir) / NOTES)
+    usual = options.size == "full" and options.seeds == [0, 1, 2]
+    with kept_notes(options.kept, options.output_dir, usual=usual) as notes:
         found = measure(notes, options.size, seeds=options.seeds, samples=options.samples)
         write_page(found, options.docs / "world-pac.md")
-        if options.kept:
-            keep([], options.kept, whole=True, notes=notes.used)
-    except (UsageError, OSError) as error:
-        sys.exit(f"error: {error}")
 
 
 if __name__ == "__main__":

@@ -19,7 +19,8 @@ from tellapart.sweep.study_file import read_study
 
 __all__ = ["loaded_once"]
 
-KEPT = sorted(path for path in (STUDIES / "kept").glob("*.tar.xz") if path.name != "frontier.tar.xz")
+ARCHIVES = sorted((STUDIES / "kept").glob("*.tar.xz"))
+KEPT = [path for path in ARCHIVES if (STUDIES / path.name.replace(".tar.xz", ".yaml")).is_file()]
 FRONTIER = STUDIES / "kept" / "frontier.tar.xz"
 
 
@@ -56,6 +57,17 @@ def test_a_page_is_written_again_from_what_is_kept(archive: Path, tmp_path: Path
     runpy.run_path(words[0], run_name="__main__")
     assert (docs / file.page).read_bytes() == page.read_bytes()
     assert ours.read_bytes() == archive.read_bytes()
+    assert not [*(tmp_path / "cache").rglob("*.*")], "a model of the world was built"
+
+
+@pytest.mark.parametrize("name", [name for name in ("apart", "pac") if (STUDIES / "kept" / f"{name}.tar.xz").is_file()])
+def test_a_page_without_trainings_is_written_again_from_what_is_kept(name: str, tmp_path: Path, monkeypatch):
+    monkeypatch.setenv("TELLAPART_CACHE", str(tmp_path / "cache"))
+    ours = Path(shutil.copy(STUDIES / "kept" / f"{name}.tar.xz", tmp_path))
+    page = shutil.copy(ROOT / "docs" / "results" / f"world-{name}.md", tmp_path)
+    module(name).main(["--output_dir", str(tmp_path / "study"), "--docs", str(tmp_path), "--kept", str(ours)])
+    assert Path(page).read_bytes() == (ROOT / "docs" / "results" / f"world-{name}.md").read_bytes()
+    assert ours.read_bytes() == (STUDIES / "kept" / f"{name}.tar.xz").read_bytes()
     assert not [*(tmp_path / "cache").rglob("*.*")], "a model of the world was built"
 
 

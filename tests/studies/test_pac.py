@@ -26,7 +26,7 @@ def judged():
 
 
 def test_scores_are_made_once_and_a_page_is_written_from_what_is_kept(tmp_path, monkeypatch):
-    """Each scorer knows the quality but for its own noise; no listener is trained."""
+    """Each scorer knows the quality, with noise of its own; no listener is trained."""
     made = []
 
     def scored(name, seed, judged, dataset, size):

@@ -135,7 +135,7 @@ def test_the_page_shows_every_point_and_each_claim(tmp_path, monkeypatch):
     best = f"| **{OURS}** | **cider_d 0.2, learning_rate 3e-05** | **233.3 ± 115.5** | **33.3 ± 11.5** |"
     assert best in text
     assert "Points are tried with seeds 0, 1, 2 and chosen on **val** by their standing in the table" in text
-    assert text.count("| dico-NegCLIP+CIDEr | ") == 2 * 2 + 5 + 5  # tables, points over seeds, points of the first seed
+    assert text.count("| dico-NegCLIP+CIDEr | ") == 2 * 2 + 5 + 5  # tables, points by standing, the grid
     holds = "- **Holds**: dico-NegCLIP+CIDEr has a higher"
     assert f"{holds} CIDEr than scst-CIDEr. Measured: 410.0 ± 10.0 against 310.0" in text
     assert f"{holds} exact recall than dico-CIDEr. Measured: 4.1 ± 0.1 against 1.1 ± 0.1." in text

@@ -12,6 +12,8 @@ import pytest
 from sweep.study_fakes import finish, note_measured, note_training
 from tellapart.errors import UsageError
 from tellapart.files import cache_dir, write_json
+from tellapart.locks import NAME as LOCK
+from tellapart.locks import Lock
 from tellapart.recipe.fingerprint import content_of
 from tellapart.sweep import trainings
 from tellapart.sweep.kept import COLUMNS, keep, restore
@@ -99,9 +101,77 @@ def test_a_newer_archive_replaces_what_an_older_one_put_there_but_nothing_that_w
     keep(known(study), archive)
     first, _ = Study(study.file, other, kept=other / "kept" / "kept").searching()
     (first.folder / "checkpoint-10" / "captioner").mkdir(parents=True)
+    with Lock(other / LOCK, "training"):
+        restore(archive, other)
+    unlocked = Study(study.file, other, kept=other / "kept" / "kept").searching()
+    assert [task.on_val()["listener_R@1"] for task in unlocked] == [9.0, 9.0], "another process may be at work there"
     again = Study(study.file, other, kept=restore(archive, other))
     assert [task.on_val()["listener_R@1"] for task in again.searching()] == [9.0, 33.0]
     assert (first.folder / "checkpoint-10" / "captioner").is_dir()
+
+
+def test_what_a_stopped_process_left_is_no_result(study, tmp_path):
+    archive, other = tmp_path / "kept.tar.xz", tmp_path / "other"
+    keep(known(study), archive)
+    task = Study(study.file, other, kept=restore(archive, other)).searching()[0]
+    (task.folder / "metrics.jsonl").write_text('{"step": 10, "eval_lis')
+    restore(archive, other)
+    assert Study(study.file, other, kept=other / "kept" / "kept").searching()[0].on_val()["listener_R@1"] == 9.0
+
+
+def test_a_source_that_is_trained_again_drops_the_digest_of_the_one_before(study, tmp_path):
+    archive = tmp_path / "kept.tar.xz"
+    (task, *_) = study.measured["a"]
+    task.captioner().mkdir(parents=True)
+    digest = task.captioner().with_name("captioner.digest")
+    for content in (b"one", None):
+        if content:
+            (task.captioner() / "model.safetensors").write_bytes(content)
+            task.note_captioner()
+        else:
+            digest.unlink()
+        keep([task], archive)
+        with tarfile.open(archive) as tar:
+            assert (f"{task.folder.name}/checkpoint-10/captioner.digest" in tar.getnames()) == bool(content)
+
+
+def test_a_page_that_fails_drops_no_note_from_the_archive(study, tmp_path, monkeypatch):
+    study.noted("probes", lambda: 1)
+    study.noted("references", lambda: 2)
+    archive = tmp_path / "kept.tar.xz"
+    keep(known(study), archive, notes=study.notes.used)
+    before = archive.read_bytes()
+
+    def fail(study, docs):
+        study.noted("probes", lambda: 1)
+        raise UsageError("no room")
+
+    words = ["--output_dir", str(tmp_path / "other"), "--kept", str(archive)]
+    with pytest.raises(SystemExit, match="error: no room"):
+        run(tmp_path / "p.yaml", write=fail, argv=words)
+    assert archive.read_bytes() == before
+    with pytest.raises(SystemExit, match="error: no room"):
+        run(tmp_path / "p.yaml", write=fail, argv=[*words, "--steps", "60"])
+    assert archive.read_bytes() == before
+
+
+def test_features_are_built_where_a_note_is_missing(study, tmp_path):
+    """All trainings came from the archive, so nothing was built before."""
+    archive, built = tmp_path / "kept.tar.xz", []
+    keep(known(study), archive)
+
+    def prepare(file, size, build):
+        built.append(build)
+        return file
+
+    def write(study, docs):
+        return study.noted("references", lambda: len(built))
+
+    words = ["--output_dir", str(tmp_path / "other"), "--kept", str(archive)]
+    run(tmp_path / "p.yaml", prepare=prepare, write=write, argv=words)
+    assert built == [False, True]
+    run(tmp_path / "p.yaml", prepare=prepare, write=write, argv=words)
+    assert built == [False, True, False], "the note was kept"
 
 
 def test_archives_that_have_the_same_training_do_not_mix(study, tmp_path):
@@ -131,7 +201,8 @@ def test_what_a_page_tells_of_models_is_made_once_and_kept(study, tmp_path):
     assert again.noted("probes", probe, {"listener": ["world/judge"]}) == {"world/xe": {"shape": 101.5}}
     assert keep(known(again), archive, notes=again.notes.used) == 7, "notes are no trainings"
     newer = replace(again.file, page="q.md")
-    assert Study(newer, other, kept=again.sweep.kept).noted("probes", probe, {"listener": ["world/xe"]}) != again
+    other_page = Study(newer, other, kept=again.sweep.kept)
+    assert other_page.noted("probes", probe, {"listener": ["world/xe"]}) == {"world/xe": {"shape": 102.5}}
 
 
 def test_a_part_of_a_study_adds_to_what_is_kept_and_a_finished_one_replaces_it(study, tmp_path):
@@ -172,13 +243,13 @@ def test_a_row_that_begins_with_another_ones_captioner_is_found_without_its_weig
     archive, other = tmp_path / "kept.tar.xz", tmp_path / "other"
     study.file.rows["c"] = replace(study.file.rows["b"], captioner_of="a")
     file, root = study.file, study.sweep.root
-    (start,) = {str(task.captioner()) for task in Study(file, root).measured["a"][:1]}
-    for task in Study(file, root).measured["a"]:
+    sources = Study(file, root).measured["a"]
+    for task in sources:
         task.captioner().mkdir(parents=True)
         (task.captioner() / "model.safetensors").write_bytes(b"%d" % task.seed)
         task.note_captioner()
-    for task in Study(file, root).measured["c"]:
-        assert task.recipe["captioner"]["model_name_or_path"].startswith(start[:20])
+    for task, source in zip(Study(file, root).measured["c"], sources, strict=True):
+        assert task.recipe["captioner"]["model_name_or_path"] == str(source.captioner())
         note_training(task, {10: {"listener_R@1": 9.0}}, selected=10)
         for place in task.measures:
             note_measured(task, place, {"selected": {"CIDEr": 1.0}, "last": {"CIDEr": 1.0}})
@@ -192,7 +263,8 @@ def test_a_row_that_begins_with_another_ones_captioner_is_found_without_its_weig
     for place in again.measured["c"][0].measures:
         (again.measured["c"][0].folder / place / "done.json").unlink()
     again._sources()
-    assert not any(task.done() for task in again.measured["a"])
+    assert [task.done() for task in again.measured["a"]] == [False, True], "only the source of the seed that is missing"
+    assert not [*again.measured["a"][0].folder.glob("checkpoint-*")], "nothing that a training would resume from"
 
 
 def test_a_source_that_another_study_kept_without_weights_is_trained_before_the_row_that_begins_with_it(
@@ -251,6 +323,9 @@ def test_what_was_kept_without_weights_is_trained_once_more_where_it_is_to_be_me
         return {"selected": None, "last": 4}
 
     monkeypatch.setattr(trainings, "train", train)
+    for left in ("checkpoint-4/captioner.digest", "measured/test-1/done.json", "seconds.json"):
+        (tmp_path / left).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / left).write_text("of other weights")
     write_json(tmp_path / ASKED_FILE, {"recipe": {}, "trains": True, "times": False, "measures": {}})
     write_json(tmp_path / "trained.json", {"selected": None, "last": 4})
     (tmp_path / "metrics.jsonl").write_text(json.dumps({"step": 4}))

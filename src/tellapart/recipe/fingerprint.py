@@ -71,7 +71,7 @@ ON_HACK = ("training.on_hack", "training.hack_patience")
 """Options that change nothing as long as the first only warns."""
 
 NOTED = ".digest"
-"""End of the name of a file that tells the content of a folder."""
+"""End of the name of a file with the digest of a folder."""
 
 MAY_CHANGE = ("training", "evaluation")
 """Sections in which a run may be resumed with other options: how long it trains, and how it is evaluated."""
@@ -189,8 +189,7 @@ def _state(path: Path) -> tuple[tuple[str, int, int], ...]:
 
 
 def content_of(name: str, size: str) -> str:
-    """Identity of a model or data set: its content where it is on this disk, or was, by what ``note_content`` left; else its
-    name."""
+    """Identity of a model or data set: the digest of its content, or the one that ``note_content`` wrote; else its name."""
     if name == "world":
         from tellapart.world import spec
 
@@ -213,7 +212,7 @@ def content_of(name: str, size: str) -> str:
 
 
 def note_content(folder: Path) -> Path:
-    """Put down the content of a folder in a file next to it, so that it is known where the folder is not; returns the file."""
+    """Write the digest of a folder into a file next to it, which stays where the folder is left out; returns the file."""
     write_text(_note_of(folder), _digest_as_of(folder, _state(folder)) + "\n")
     return _note_of(folder)
 
@@ -223,7 +222,7 @@ def _note_of(path: Path) -> Path:
 
 
 def key_of_models(names: Sequence[str], size: str, *further: object) -> str:
-    """12 hex digits of models and data, and of whatever else decides what is measured of them."""
+    """12 hex digits of models, data sets and further settings of a measurement."""
     told = [[content_of(name, size) for name in names], _by_content(list(further), size)]
     return hashlib.sha256(json.dumps(told, sort_keys=True, default=str).encode()).hexdigest()[:12]
 

@@ -6,16 +6,20 @@ import io
 import json
 import lzma
 import shutil
+import sys
 import tarfile
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from tellapart.errors import UsageError, reason_of
+from tellapart.errors import UsageError, brief, printable, reason_of
 from tellapart.evaluation.results import METRICS_FILE, PER_IMAGE_FILE
 from tellapart.files import beside, read_json
+from tellapart.locks import NAME as LOCK
+from tellapart.locks import Lock, TakenError
 from tellapart.recipe.fingerprint import NOTED
-from tellapart.sweep.notes import NOTES
+from tellapart.sweep.notes import NOTES, Notes
 from tellapart.sweep.records import DONE_FILE
 from tellapart.sweep.tasks import (
     LOG_FILE,
@@ -33,7 +37,7 @@ COLUMNS = ("id", "caption", "exact_recall@1", "truthful")
 """What is kept of each image: the columns that pages read."""
 
 KEPT = "kept"
-"""Folder of what archives hold, a folder each: two of them may have the same training, done on two machines."""
+"""Folder of unpacked archives. Each has its own folder, since two may hold the same training from two machines."""
 
 LONGEST = 1 << 26
 """Bytes of a member: an archive may come from anybody."""
@@ -49,7 +53,7 @@ def keep(tasks: Iterable[Task], archive: Path, *, whole: bool = False, notes: It
         tasks: of the study, or some of them.
         archive: is replaced where its content differs.
         whole: the tasks are all of a finished study, so that what else the archive has is dropped.
-        notes: what the study's page says about models themselves, of ``Notes``.
+        notes: files of ``Notes``.
 
     Returns:
         The number of trainings and start models in it.
@@ -60,6 +64,10 @@ def keep(tasks: Iterable[Task], archive: Path, *, whole: bool = False, notes: It
     """
     members = {} if whole else _read(archive)
     for task in distinct(tasks):
+        if (task.folder / TRAINED_FILE).is_file():  # perhaps trained again, into another captioner
+            members = {
+                n: c for n, c in members.items() if not (n.startswith(f"{task.folder.name}/") and n.endswith(NOTED))
+            }
         members |= {f"{task.folder.name}/{name}": content for name, content in _of_task(task)}
     members |= {f"{NOTES}/{file.name}": file.read_bytes() for file in notes}
     packed = io.BytesIO()
@@ -76,10 +84,11 @@ def keep(tasks: Iterable[Task], archive: Path, *, whole: bool = False, notes: It
 
 
 def restore(archive: Path, root: Path) -> Path:
-    """Put what ``keep`` wrote into a folder of its own below the folder of all trainings, for ``Sweep(kept=...)``.
+    """Unpack an archive into a folder of its own below the folder of all trainings, for ``Sweep(kept=...)``.
 
-    What is there of the same results is completed, and keeps its weights. A training of the archive that was repeated in that
-    folder stays as it is.
+    A training below ``points/`` with the same results is completed there, since it may have weights. Otherwise the archive
+    replaces what an older one left, except for trainings that have weights. While another process trains in ``root``, existing
+    folders stay as they are.
 
     Args:
         archive: need not exist; its folder is made, so that a place that cannot be written fails before hours of training.
@@ -93,42 +102,90 @@ def restore(archive: Path, root: Path) -> Path:
         UsageError: the archive is a folder, or damaged.
     """
     archive.parent.mkdir(parents=True, exist_ok=True)
-    held: dict[str, dict[str, bytes]] = {}
+    folder, held = kept_folder(archive, root), dict[str, dict[str, bytes]]()
     for name, content in _read(archive).items():
         training, _, file = name.partition("/")
         held.setdefault(training, {})[file] = content
-    for training, files in held.items():
-        own, place = root / POINTS / training, kept_folder(archive, root) / training
-        if _agrees(own, files):
-            _put(own, files)
-        elif _agrees(place, files) or not any(map(has_weights, place.glob("checkpoint-*"))):
-            if not _agrees(place, files):
-                shutil.rmtree(place, ignore_errors=True)
-            _put(place, files)
-    return kept_folder(archive, root)
+    with _alone(root) if held else nullcontext(True) as alone:
+        for name, files in held.items():
+            if name == NOTES:
+                _put(folder / name, files, over=True)
+            elif alone or not ((root / POINTS / name).exists() or (folder / name).exists()):
+                _unpack(files, root / POINTS / name, folder / name)
+    return folder
 
 
 def kept_folder(archive: Path, root: Path) -> Path:
-    """Where ``restore`` puts what an archive holds."""
-    return root / KEPT / archive.name.partition(".")[0]
+    """The folder that ``restore`` unpacks an archive into."""
+    return root / KEPT / archive.name.removesuffix(".xz").removesuffix(".tar")
 
 
-def _put(place: Path, files: Mapping[str, bytes]) -> None:
-    """Write what is missing; what says that something is done comes last."""
+@contextmanager
+def kept_notes(archive: Path | None, root: Path, *, usual: bool) -> Iterator[Notes]:
+    """The notes of a program that trains no captioner; a mistake of the user ends it with one sentence.
+
+    Args:
+        archive: takes the notes at the end, also when the program is stopped.
+        root: its ``--output_dir``.
+        usual: whether it measures all that its page shows, so that other notes leave the archive.
+    """
+    try:
+        notes = Notes((restore(archive, root) if archive else root) / NOTES, root / NOTES)
+        finished = False
+        try:
+            yield notes
+            finished = True
+        finally:
+            if archive:
+                keep([], archive, whole=usual and finished, notes=notes.used)
+    except (UsageError, OSError) as error:
+        sys.exit(f"error: {printable(brief(str(error)))}")
+
+
+@contextmanager
+def _alone(root: Path) -> Iterator[bool]:
+    """Whether no other process runs trainings below a folder; none begins before the block ends."""
+    try:
+        with Lock(root / LOCK, "unpacking results into"):
+            yield True
+    except TakenError:
+        yield False
+
+
+def _unpack(files: Mapping[str, bytes], own: Path, place: Path) -> None:
+    """Complete the training of these results, or put them into the archive's own folder."""
+    trained_again = any(map(has_weights, place.glob("checkpoint-*")))
+    if _agrees(own, files):
+        _put(own, files)
+        if not trained_again:
+            shutil.rmtree(place, ignore_errors=True)  # of an earlier time, and in the way of the one with weights
+    elif _agrees(place, files):
+        _put(place, files)
+    elif not trained_again:
+        shutil.rmtree(place, ignore_errors=True)
+        _put(place, files)
+
+
+def _put(place: Path, files: Mapping[str, bytes], *, over: bool = False) -> None:
+    """Write what is missing, or all that differs; markers of finished work come last."""
     for name in sorted(files, key=lambda name: (name == TRAINED_FILE or name.endswith(DONE_FILE), name)):
-        if not (place / name).is_file():
+        there = (place / name).is_file()
+        if not there or (over and (place / name).read_bytes() != files[name]):
             with beside(place / name) as temporary:
                 temporary.write_bytes(files[name])
 
 
 def _agrees(place: Path, files: Mapping[str, bytes]) -> bool:
     """Whether a folder has some of these results, and none that differ."""
-    told = [name for name in files if name.endswith((".json", ".jsonl")) and (place / name).is_file()]
-    return bool(told) and all(
-        _evaluations(content) == _evaluations(files[name]) if name == LOG_FILE else content == files[name]
-        for name in told
-        for content in [(place / name).read_bytes()]
-    )
+    shared = [name for name in files if name.endswith((".json", ".jsonl")) and (place / name).is_file()]
+    try:
+        return bool(shared) and all(
+            _evaluations(content) == _evaluations(files[name]) if name == LOG_FILE else content == files[name]
+            for name in shared
+            for content in [(place / name).read_bytes()]
+        )
+    except ValueError:  # a log that a process was killed in
+        return False
 
 
 def _evaluations(log: bytes) -> list[dict[str, Any]]:

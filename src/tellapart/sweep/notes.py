@@ -1,4 +1,4 @@
-"""What pages say about models and captions that no training has: measured once, and kept with the results."""
+"""Measurements of models and of given captions, which belong to no training: made once, and kept with the results."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ class Notes:
 
     Args:
         folder: of the files.
+        other: where a missing file may be, too.
 
     Example:
         >>> notes = Notes(tmp_path)
@@ -25,20 +26,21 @@ class Notes:
         {'shape': 99.5}
     """
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, other: Path | None = None) -> None:
+        self.folder, self.other = folder, other or folder
         self.used: list[Path] = []
 
     def read(self, name: str, key: str, make: Callable[[], Any]) -> Any:
-        """A value, which is made where there is no file of it.
+        """A value from its file, which is written if it is missing.
 
         Args:
-            name: what it is.
-            key: of what decides it.
-            make: makes it, of what JSON can hold.
+            name: of the file.
+            key: of the models and settings that were measured.
+            make: measures; returns what JSON can hold.
         """
         file = self.folder / f"{re.sub('[^a-z0-9]+', '-', name.lower()).strip('-')}-{key}.json"
         if not file.is_file():
-            write_json(file, make())
+            elsewhere = self.other / file.name
+            write_json(file, read_json(elsewhere) if elsewhere.is_file() else make())
         self.used.append(file)
         return read_json(file)

@@ -60,13 +60,14 @@ def run(
             return
         whole = not options.rows  # claims and sections read rows that may be left out
         page = write or (lambda done, docs: _page(done, docs, claims if whole else None, sections if whole else None))
+        written = None
         try:
             study.run(workers=options.workers)
             written = page(study, options.docs)
         finally:
             if options.kept:
-                all_of_it = not (options.rows or options.seeds) and all(task.done() for task in known(study))
-                keep(known(study), options.kept, whole=all_of_it, notes=study.notes.used)
+                usual = options.size == SIZES[0] and not (options.rows or options.seeds or options.steps)
+                keep(known(study), options.kept, whole=usual and written is not None, notes=study.notes.used)
         sys.stdout.write(f"{written}\n")
     except (UsageError, OSError) as error:
         sys.exit(printable(without_secrets(f"error: {brief(str(error))}")))
@@ -114,9 +115,10 @@ def _study(
     how: dict[str, Any] = {"common": common, "derive": derive, "kept": kept}
     if prepare is None:
         return kind(file, options.output_dir, **how)
-    if kept is not None or options.dry_run:
+    if (kept is not None and kept.is_dir()) or options.dry_run:
         study = kind(prepare(file, options.size, False), options.output_dir, **how)
         if options.dry_run or all(task.done() for task in known(study)):
+            study.build = lambda: prepare(file, options.size, True)
             return study
     return kind(prepare(file, options.size, True), options.output_dir, **how)
 

@@ -57,7 +57,8 @@ class Study:
         self.file, self.derive = file, derive
         self.sweep = Sweep(root, common={"training.logging_steps": 1, **(common or {})}, kept=kept)
         self._read: dict[Path, dict[str, float]] = {}
-        self.notes = Notes((kept or root) / NOTES)
+        self.notes = Notes((kept or root) / NOTES, root / NOTES)
+        self.build: Callable[[], object] = lambda: None
 
     @property
     def seeds(self) -> tuple[int, ...]:
@@ -191,13 +192,17 @@ class Study:
             require(self.sweep.run(self.timings(), "timing a step", workers=1))
 
     def _sources(self) -> list[Task]:
-        """The trainings that rows begin with; where such a row is not done, one that was kept without weights is none."""
-        rows = self.file.rows
-        sources = [task for name in self.file.sources for task in self.seeded(name, self.chosen(name))]
-        begun = (self.seeded(name, at) for _, name, at in self.points() if rows[name].captioner_of)
-        if not all(task.done() for task in sources) or not all(task.done() for tasks in begun for task in tasks):
-            for task in sources:
-                task.require_weights()
+        """The trainings that rows begin with. One without weights is trained again if such a row is not done."""
+        rows, sources, lacking = self.file.rows, list[Task](), list[Task]()
+        for _, name, setting in self.points():
+            if source := rows[name].captioner_of:
+                at = self.chosen(source)
+                for seed in rows[name].seeds or self.seeds:
+                    sources.append(self.task(source, at, seed, self.file.measures_of(source)))
+                    if not sources[-1].done() or not self.task(name, setting, seed, self.file.measures_of(name)).done():
+                        lacking.append(sources[-1])
+        for task in lacking:  # now that all points are chosen, which reads what was trained
+            task.require_weights()
         return sources
 
     def shown(self) -> dict[str, list[Task]]:
@@ -258,17 +263,23 @@ class Study:
         return Seeds([scale * one[key] for one in self.metrics(name, point, decoding)])
 
     def noted(self, name: str, make: Callable[[], Any], *decides: Any) -> Any:
-        """What the page says about models of the world, or about given captions: made once, and kept with the results, so
-        that the page is the same where these models are not built, or are built by another processor.
+        """A measurement of the world's models or of given captions, made once and kept with the results. The page is thus the
+        same where these models are not built, or are built by another processor.
 
         Args:
-            name: what it is, in the name of its file.
-            make: makes it, of what JSON can hold.
-            decides: what else it depends on than the data and the evaluation: models of the world count by what makes them.
+            name: of the measurement.
+            make: measures; returns what JSON can hold.
+            decides: models and settings that it depends on besides data and evaluation; models of the world count by their
+                definition.
         """
         recipe = next(iter(self.measured.values()))[0].recipe
         key = resolved_key(recipe, *decides, sections=DECIDES_NOTES)
-        return self.notes.read(f"{Path(self.file.page).stem} {name}", key, make)
+
+        def made() -> Any:
+            self.build()
+            return make()
+
+        return self.notes.read(f"{Path(self.file.page).stem} {name}", key, made)
 
     def interval(self, name: str, key: str, *, over: str, point: str = "selected") -> tuple[float, float]:
         """95 % paired-bootstrap interval over images of a row's gain over another, seeds averaged first."""

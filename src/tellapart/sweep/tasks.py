@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -160,7 +161,7 @@ class Task:
         return folder.resolve()  # a relative "world/..." would be read as a stage of the built-in world
 
     def note_captioner(self) -> None:
-        """Put down what the captioner is, for rows that begin with it where only results were kept."""
+        """Write the digest of the captioner, by which rows that begin with it are found where only results were kept."""
         if self.captioner().is_dir():
             note_content(self.captioner())
 
@@ -349,19 +350,22 @@ def carry_out(folder: Path, asked_file: Path) -> None:
 
 
 def _trained(folder: Path) -> bool:
-    """Whether the training is done and its weights are there; the record of one that was kept without them is removed."""
+    """Whether the training is done and its weights are there; the record of one that was kept without them is removed, with
+    its measurements, which are of other weights than those that it will have."""
     if not (folder / TRAINED_FILE).exists():
         return False
     last = read_json(folder / TRAINED_FILE)["last"]
     if has_weights(folder / f"checkpoint-{last}"):
         return True
-    for name in (TRAINED_FILE, LOG_FILE):
-        (folder / name).unlink()
+    for name in (TRAINED_FILE, LOG_FILE, SECONDS_FILE):
+        (folder / name).unlink(missing_ok=True)
+    for left in (folder / MEASURED, *(one for one in folder.glob("checkpoint-*") if not has_weights(one))):
+        shutil.rmtree(left, ignore_errors=True)
     return False
 
 
 def has_weights(checkpoint: Path) -> bool:
-    """Whether a checkpoint is there, not what its captioner is alone."""
+    """Whether a checkpoint has more than the digest of its captioner."""
     return checkpoint.is_dir() and any(part.suffix != NOTED for part in checkpoint.iterdir())
 
 
