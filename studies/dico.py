@@ -168,11 +168,14 @@ def _taus(study: Study) -> str:
     measured = study.measured[study.curve(CURVES[OURS])[0.2]]
     published = [task for task in measured if task.seed in study.search_seeds]
     found = {float(option(tasks[0].recipe, "objective.tau")): tasks for tasks in (*tried, published)}
+    folders = [task.folder.name for tasks in found.values() for task in tasks]
+    # noted, since the steps of what is only tried on val are left out of an archive
+    losers = study.noted("losers", lambda: {f"{tau:g}": _losers(tasks) for tau, tasks in found.items()}, folders)
     lines = []
     for tau, tasks in sorted(found.items()):
         last = [task.on_val("last") for task in tasks]
         cells = [str(over_seeds(last, key)) for key in OVER_STEPS]
-        lines.append([f"1/{1 / tau:.0f}", _losers(tasks), *cells])
+        lines.append([f"1/{1 / tau:.0f}", losers[f"{tau:g}"], *cells])
     rate = option(published[0].recipe, "training.learning_rate")
     seeds = ", ".join(map(str, study.search_seeds))
     title = f"## Over tau (val, greedy, last step, seeds {seeds}, lr {rate:g})"
