@@ -16,12 +16,14 @@ from tellapart.locks import NAME as LOCK
 from tellapart.locks import Lock
 from tellapart.recipe.fingerprint import content_of
 from tellapart.sweep import trainings
+from tellapart.sweep.builds import builds
 from tellapart.sweep.kept import COLUMNS, keep, restore
 from tellapart.sweep.run_study import known, run
 from tellapart.sweep.study import Study
 from tellapart.sweep.study_file import read_study
 from tellapart.sweep.study_page import write_page
 from tellapart.sweep.tasks import ASKED_FILE, Sweep, carry_out
+from tellapart.world.stages import stage_folder
 
 FILE = """
 title: A page
@@ -362,3 +364,31 @@ def test_features_of_the_world_count_by_what_made_them(tmp_path, monkeypatch):
             told.append(content_of(str(folder), "full"))
     assert told[0] == told[2] == "features full-backbone-abc"
     assert told[1] != told[3]
+
+
+def test_a_study_that_continues_with_other_weights_of_the_worlds_models_says_so(study, tmp_path, monkeypatch, capsys):
+    """The listener is another one there; the start captioner is the same, and the judge was not built."""
+    monkeypatch.setenv("TELLAPART_CACHE", str(tmp_path / "cache"))
+
+    def build(stage, weights):
+        folder = stage_folder(stage, "full", 0)
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "model.safetensors").write_bytes(weights)
+
+    build("world/xe", b"one")
+    build("world/listener", b"one")
+    archive, tasks = tmp_path / "kept.tar.xz", known(study)
+    assert set(builds(tasks)) == {"world/xe", "world/listener"}
+    study.notes.read("p builds", "weights", lambda: builds(tasks))
+    keep(tasks, archive, notes=study.notes.used)
+    monkeypatch.setattr(Study, "run", lambda self, **options: None)
+    words = ["--output_dir", str(tmp_path / "other"), "--kept", str(archive)]
+    run(tmp_path / "p.yaml", write=lambda study, docs: "", argv=words)
+    assert capsys.readouterr().err == "", "nothing is trained"
+    build("world/listener", b"two")
+    (tmp_path / "p.yaml").write_text(FILE + "  c: {recipe: world_ved_scst_clip}\n")
+    run(tmp_path / "p.yaml", write=lambda study, docs: "", argv=words)
+    said = capsys.readouterr().err
+    assert said.startswith(f"note: {archive} has trainings of other weights of world/listener, from another processor.")
+    kept = restore(archive, tmp_path / "third") / "notes" / "p-builds-weights.json"
+    assert json.loads(kept.read_text()) == study.notes.known("p builds", "weights"), "the first build is kept"

@@ -38,9 +38,17 @@ class Notes:
             key: of the models and settings that were measured.
             make: measures; returns what JSON can hold.
         """
-        file = self.folder / f"{re.sub('[^a-z0-9]+', '-', name.lower()).strip('-')}-{key}.json"
+        file = self._file(name, key)
         if not file.is_file():
             elsewhere = self.other / file.name
             write_json(file, read_json(elsewhere) if elsewhere.is_file() else make())
         self.used.append(file)
         return read_json(file)
+
+    def known(self, name: str, key: str) -> Any:
+        """A value that is there, else None."""
+        file = self._file(name, key)
+        return read_json(file) if file.is_file() else None
+
+    def _file(self, name: str, key: str) -> Path:
+        return self.folder / f"{re.sub('[^a-z0-9]+', '-', name.lower()).strip('-')}-{key}.json"

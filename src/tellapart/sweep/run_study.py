@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tellapart.errors import UsageError, brief, printable, without_secrets
+from tellapart.sweep.builds import NAME, builds, of_other_builds
 from tellapart.sweep.claims import Claim
 from tellapart.sweep.kept import keep, restore
 from tellapart.sweep.references import reference_rows
@@ -18,6 +19,11 @@ from tellapart.sweep.study_page import write_page
 from tellapart.sweep.tasks import Task
 
 SIZES = ("full", "small")
+
+OTHER_BUILDS = (
+    "{kept} has trainings of other weights of {stages}, from another processor. A difference between them and those that are "
+    "trained now is not of the methods alone (docs/how-to/studies.md)."
+)
 
 Claims = Callable[[Study], Iterable[Claim]]
 Sections = Callable[[Study], Iterable[str]]
@@ -60,10 +66,15 @@ def run(
             return
         whole = not options.rows  # claims and sections read rows that may be left out
         page = write or (lambda done, docs: _page(done, docs, claims if whole else None, sections if whole else None))
-        written = None
+        written, waiting = None, [task for task in known(study) if not task.done()]
+        name = Path(study.file.page).stem
+        if other := of_other_builds(waiting, study.notes, name):
+            sys.stderr.write(f"note: {OTHER_BUILDS.format(kept=options.kept, stages=', '.join(other))}\n")
         try:
             study.run(workers=options.workers)
             written = page(study, options.docs)
+            if waiting or study.notes.known(f"{name} {NAME}", "weights"):
+                study.notes.read(f"{name} {NAME}", "weights", lambda: builds(known(study)))
         finally:
             if options.kept:
                 usual = options.size == SIZES[0] and not (options.rows or options.seeds or options.steps)

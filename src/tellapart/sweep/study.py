@@ -185,6 +185,7 @@ class Study:
         require(self.sweep.run(plain, "seeds on test", workers=workers))
         for task in sources:
             task.note_captioner()
+        self.__dict__.pop("measured", None)  # what begins with a source may have got another key
         every = [task for tasks in self.measured.values() for task in tasks]
         if any(not task.done() for task in every):
             require(self.sweep.run(every, "seeds of what begins with a row's captioner", workers=workers))
