@@ -60,6 +60,7 @@ def test_a_page_is_written_again_from_what_is_kept(archive: Path, tmp_path: Path
     assert not [*(tmp_path / "cache").rglob("*.*")], "a model of the world was built"
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", [name for name in ("apart", "pac") if (STUDIES / "kept" / f"{name}.tar.xz").is_file()])
 def test_a_page_without_trainings_is_written_again_from_what_is_kept(name: str, tmp_path: Path, monkeypatch):
     monkeypatch.setenv("TELLAPART_CACHE", str(tmp_path / "cache"))
