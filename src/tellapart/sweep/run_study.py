@@ -66,16 +66,18 @@ def run(
             return
         whole = not options.rows  # claims and sections read rows that may be left out
         page = write or (lambda done, docs: _page(done, docs, claims if whole else None, sections if whole else None))
-        written, waiting = None, [task for task in known(study) if not task.done()]
-        name = Path(study.file.page).stem
+        written, tasks, name = None, known(study), Path(study.file.page).stem
+        waiting = [task for task in tasks if not task.done()]
         if other := of_other_builds(waiting, study.notes, name):
             sys.stderr.write(f"note: {OTHER_BUILDS.format(kept=options.kept, stages=', '.join(other))}\n")
         try:
             study.run(workers=options.workers)
             written = page(study, options.docs)
-            if waiting or study.notes.known(f"{name} {NAME}", "weights"):
-                study.notes.read(f"{name} {NAME}", "weights", lambda: builds(known(study)))
         finally:
+            if len(waiting) == len(tasks) or study.notes.known(
+                f"{name} {NAME}", "weights"
+            ):  # all by this machine, or known
+                study.notes.read(f"{name} {NAME}", "weights", lambda: builds(known(study)))
             if options.kept:
                 usual = options.size == SIZES[0] and not (options.rows or options.seeds or options.steps)
                 keep(known(study), options.kept, whole=usual and written is not None, notes=study.notes.used)
