@@ -240,6 +240,13 @@ def test_what_half_a_study_came_to_is_kept_when_it_is_stopped(study, tmp_path, m
     assert capsys.readouterr().out.endswith("1 of 2 are done\n")
 
 
+def test_a_damaged_note_is_named(study):
+    study.noted("probes", lambda: 1)
+    study.notes.used[0].write_text("{")
+    with pytest.raises(UsageError, match=r"p-probes-\w+\.json is damaged \(.*\): delete it"):
+        study.noted("probes", lambda: 1)
+
+
 def test_a_row_that_begins_with_another_ones_captioner_is_found_without_its_weights(study, tmp_path):
     """A file of the archive tells what the captioner was. Where the row is not done, its source is trained again."""
     archive, other = tmp_path / "kept.tar.xz", tmp_path / "other"

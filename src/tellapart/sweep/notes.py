@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from tellapart.errors import UsageError, reason_of
 from tellapart.files import read_json, write_json
 
 NOTES = "notes"
@@ -37,18 +38,28 @@ class Notes:
             name: of the file.
             key: of the models and settings that were measured.
             make: measures; returns what JSON can hold.
+
+        Raises:
+            UsageError: the file is damaged.
         """
         file = self._file(name, key)
         if not file.is_file():
             elsewhere = self.other / file.name
-            write_json(file, read_json(elsewhere) if elsewhere.is_file() else make())
+            write_json(file, _read(elsewhere) if elsewhere.is_file() else make())
         self.used.append(file)
-        return read_json(file)
+        return _read(file)
 
     def known(self, name: str, key: str) -> Any:
         """A value that is there, else None."""
         file = self._file(name, key)
-        return read_json(file) if file.is_file() else None
+        return _read(file) if file.is_file() else None
 
     def _file(self, name: str, key: str) -> Path:
         return self.folder / f"{re.sub('[^a-z0-9]+', '-', name.lower()).strip('-')}-{key}.json"
+
+
+def _read(file: Path) -> Any:
+    try:
+        return read_json(file)
+    except ValueError as error:
+        raise UsageError(f"{file} is damaged ({reason_of(error)}): delete it, and it is measured again.") from error
