@@ -28,8 +28,8 @@ from tellapart.metrics.coco import coco_metrics
 from tellapart.recipe.fingerprint import key_of_models
 from tellapart.recipe.models import load_captioner, load_listener
 from tellapart.sweep.claims import Claim, Seeds, markdown_table
-from tellapart.sweep.kept import kept_notes
 from tellapart.sweep.notes import Notes
+from tellapart.sweep.run_study import kept_notes
 from tellapart.world import load_scenes, load_world
 from tellapart.world.measures import world_measures
 from tellapart.world.probe import require_probe

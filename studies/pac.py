@@ -30,9 +30,9 @@ from tellapart.metrics.scores import CLIP_WEIGHT, PAC_WEIGHT, clip_s
 from tellapart.pretraining.start_captions import start_captions
 from tellapart.recipe.fingerprint import key_of_models
 from tellapart.sweep.claims import markdown_table
-from tellapart.sweep.kept import kept_notes
 from tellapart.sweep.notes import Notes
 from tellapart.sweep.page_parts import folded, reading
+from tellapart.sweep.run_study import kept_notes
 from tellapart.types import Decoding
 from tellapart.world import alt_texts, load_scenes, load_world, spec
 from tellapart.world.backbone import pixels

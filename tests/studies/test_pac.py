@@ -43,6 +43,16 @@ def test_scores_are_made_once_and_a_page_is_written_from_what_is_kept(tmp_path, 
     assert made == [(START, 0), (JUDGE, 0), (PLAIN, 0), (PAC, 0), (PLAIN, 1), (PAC, 1)]
     pages = [(tmp_path / place / "world-pac.md").read_bytes() for place in ("one", "two")]
     assert pages[0] == pages[1]
+
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(pac, "_scored", stop)
+    stopped = [*words[:-1], str(tmp_path / "stopped.tar.xz"), "--output_dir", str(tmp_path / "three")]
+    with pytest.raises(SystemExit) as ended:
+        pac.main([*stopped, "--docs", str(tmp_path)])
+    assert ended.value.code == 130
+    assert (tmp_path / "stopped.tar.xz").is_file(), "the captions are kept"
     (tmp_path / "pac.tar.xz").write_bytes(b"no archive")
     with pytest.raises(SystemExit, match=r"error: .*pac\.tar\.xz cannot be read"):
         pac.main([*words, "--docs", str(tmp_path)])

@@ -9,9 +9,6 @@ from tellapart.sweep.notes import Notes
 from tellapart.sweep.tasks import Task
 from tellapart.sweep.trainings import option
 
-NAME = "builds"
-"""Name of the note: stage -> digest of its weights."""
-
 
 def builds(tasks: Iterable[Task]) -> dict[str, str]:
     """The stages that trainings and measurements name, as far as this machine has built them, with digests of their weights.
@@ -40,5 +37,22 @@ def of_other_builds(tasks: Iterable[Task], notes: Notes, name: str) -> list[str]
         notes: of the study.
         name: of the study.
     """
-    kept = notes.known(f"{name} {NAME}", "weights") or {}
+    kept = notes.known(*_note(name)) or {}
     return [stage for stage, ours in builds(tasks).items() if kept.get(stage, ours) != ours]
+
+
+def note_builds(tasks: Iterable[Task], notes: Notes, name: str, *, alone: bool) -> None:
+    """Note the weights of a study's models, unless they are known.
+
+    Args:
+        tasks: of the study.
+        notes: of the study.
+        name: of the study.
+        alone: whether this machine carried out all of it; otherwise only what is known is kept.
+    """
+    if alone or notes.known(*_note(name)):
+        notes.read(*_note(name), lambda: builds(tasks))
+
+
+def _note(name: str) -> tuple[str, str]:
+    return f"{name} builds", "weights"

@@ -6,20 +6,19 @@ import io
 import json
 import lzma
 import shutil
-import sys
 import tarfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from tellapart.errors import UsageError, brief, printable, reason_of
+from tellapart.errors import UsageError, reason_of
 from tellapart.evaluation.results import METRICS_FILE, PER_IMAGE_FILE
 from tellapart.files import beside, read_json
 from tellapart.locks import NAME as LOCK
 from tellapart.locks import Lock, TakenError
 from tellapart.recipe.fingerprint import NOTED
-from tellapart.sweep.notes import NOTES, Notes
+from tellapart.sweep.notes import NOTES
 from tellapart.sweep.records import DONE_FILE
 from tellapart.sweep.tasks import (
     LOG_FILE,
@@ -118,28 +117,6 @@ def restore(archive: Path, root: Path) -> Path:
 def kept_folder(archive: Path, root: Path) -> Path:
     """The folder that ``restore`` unpacks an archive into."""
     return root / KEPT / archive.name.removesuffix(".xz").removesuffix(".tar")
-
-
-@contextmanager
-def kept_notes(archive: Path | None, root: Path, *, usual: bool) -> Iterator[Notes]:
-    """The notes of a program that trains no captioner; a mistake of the user ends it with one sentence.
-
-    Args:
-        archive: takes the notes at the end, also when the program is stopped.
-        root: its ``--output_dir``.
-        usual: whether it measures all that its page shows, so that other notes leave the archive.
-    """
-    try:
-        notes = Notes((restore(archive, root) if archive else root) / NOTES, root / NOTES)
-        finished = False
-        try:
-            yield notes
-            finished = True
-        finally:
-            if archive:
-                keep([], archive, whole=usual and finished, notes=notes.used)
-    except (UsageError, OSError) as error:
-        sys.exit(f"error: {printable(brief(str(error)))}")
 
 
 @contextmanager

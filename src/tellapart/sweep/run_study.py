@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from tellapart.errors import UsageError, brief, printable, without_secrets
-from tellapart.sweep.builds import NAME, builds, of_other_builds
+from tellapart.sweep.builds import note_builds, of_other_builds
 from tellapart.sweep.claims import Claim
 from tellapart.sweep.kept import keep, restore
+from tellapart.sweep.notes import NOTES, Notes
 from tellapart.sweep.references import reference_rows
 from tellapart.sweep.study import Derive, Study
 from tellapart.sweep.study_file import StudyFile, read_study
@@ -74,19 +76,43 @@ def run(
             study.run(workers=options.workers)
             written = page(study, options.docs)
         finally:
-            if len(waiting) == len(tasks) or study.notes.known(
-                f"{name} {NAME}", "weights"
-            ):  # all by this machine, or known
-                study.notes.read(f"{name} {NAME}", "weights", lambda: builds(known(study)))
+            note_builds(known(study), study.notes, name, alone=len(waiting) == len(tasks))
             if options.kept:
                 usual = options.size == SIZES[0] and not (options.rows or options.seeds or options.steps)
                 keep(known(study), options.kept, whole=usual and written is not None, notes=study.notes.used)
         sys.stdout.write(f"{written}\n")
-    except (UsageError, OSError) as error:
-        sys.exit(printable(without_secrets(f"error: {brief(str(error))}")))
-    except KeyboardInterrupt as stopped:
-        sys.stderr.write(f"{stopped or 'interrupted'}\n")
+    except (UsageError, OSError, KeyboardInterrupt) as error:
+        _end(error)
+
+
+@contextmanager
+def kept_notes(archive: Path | None, root: Path, *, usual: bool) -> Iterator[Notes]:
+    """The notes of a program that trains no captioner; a mistake of the user ends it with one sentence.
+
+    Args:
+        archive: takes the notes at the end, also when the program is stopped.
+        root: its ``--output_dir``.
+        usual: whether it measures all that its page shows, so that other notes leave the archive.
+    """
+    finished = False
+    try:
+        notes = Notes((restore(archive, root) if archive else root) / NOTES, root / NOTES)
+        try:
+            yield notes
+            finished = True
+        finally:
+            if archive:
+                keep([], archive, whole=usual and finished, notes=notes.used)
+    except (UsageError, OSError, KeyboardInterrupt) as error:
+        _end(error)
+
+
+def _end(error: BaseException) -> NoReturn:
+    """End the program with one sentence."""
+    if isinstance(error, KeyboardInterrupt):
+        sys.stderr.write(f"{error or 'interrupted'}\n")
         sys.exit(130)
+    sys.exit(printable(without_secrets(f"error: {brief(str(error))}")))
 
 
 def _options(file: Path, argv: Sequence[str] | None) -> argparse.Namespace:
@@ -128,10 +154,10 @@ def _study(
     how: dict[str, Any] = {"common": common, "derive": derive, "kept": kept}
     if prepare is None:
         return kind(file, options.output_dir, **how)
+    how["build"] = lambda: prepare(file, options.size, True)
     if (kept is not None and kept.is_dir()) or options.dry_run:
         study = kind(prepare(file, options.size, False), options.output_dir, **how)
         if options.dry_run or all(task.done() for task in known(study)):
-            study.build = lambda: prepare(file, options.size, True)
             return study
     return kind(prepare(file, options.size, True), options.output_dir, **how)
 

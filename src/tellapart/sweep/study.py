@@ -42,7 +42,8 @@ class Study:
         root: folder of all trainings; those that another study left there are used again.
         common: option -> value, for all recipes.
         derive: further metrics, of saved captions.
-        kept: folder of what an archive held, of ``kept.restore``.
+        kept: folder of an unpacked archive, from ``kept.restore``.
+        build: builds what the rows need besides models of the world, such as features, before a note is measured.
     """
 
     def __init__(
@@ -53,12 +54,13 @@ class Study:
         common: Mapping[str, Any] | None = None,
         derive: Derive | None = None,
         kept: Path | None = None,
+        build: Callable[[], object] = lambda: None,
     ) -> None:
         self.file, self.derive = file, derive
         self.sweep = Sweep(root, common={"training.logging_steps": 1, **(common or {})}, kept=kept)
         self._read: dict[Path, dict[str, float]] = {}
         self.notes = Notes((kept or root) / NOTES, root / NOTES)
-        self.build: Callable[[], object] = lambda: None
+        self.build = build
 
     @property
     def seeds(self) -> tuple[int, ...]:

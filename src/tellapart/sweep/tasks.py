@@ -202,7 +202,7 @@ class Sweep:
         root: of everything.
         common: option -> value, for all recipes.
         redraw_start: whether a seed redraws the start captioner of the built-in world, too.
-        kept: folder of trainings that an archive held; what is there is done there, all else below ``root``.
+        kept: folder of an unpacked archive. Its trainings are read and continued there, all others below ``root``.
     """
 
     def __init__(
