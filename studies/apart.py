@@ -28,6 +28,7 @@ from tellapart.metrics.coco import coco_metrics
 from tellapart.recipe.fingerprint import key_of_models
 from tellapart.recipe.models import load_captioner, load_listener
 from tellapart.sweep.claims import Claim, Seeds, markdown_table
+from tellapart.sweep.instruments import instruments_parts, probed, probed_stages
 from tellapart.sweep.notes import Notes
 from tellapart.sweep.run_study import kept_notes
 from tellapart.world import load_scenes, load_world
@@ -37,7 +38,9 @@ from tellapart.world.stages import resolve
 from tellapart.world.vocabulary import MAX_NEW_TOKENS
 
 SEEDS = (0, 1, 2)
+START = "world/xe"
 MODELS = ("world/listener", "world/verifier", "world/judge")
+PROBED = probed_stages([START], MODELS)
 DEFAULTS = {name: one.default for name, one in inspect.signature(Apart).parameters.items()}
 """Options of :class:`Apart` that a row does not change."""
 
@@ -187,8 +190,14 @@ def claims(found: Mapping[str, Sequence[Mapping[str, float]]]) -> list[Claim]:
     return out
 
 
-def page(found: Mapping[str, Sequence[Mapping[str, float]]], images: int) -> str:
-    """The page."""
+def page(found: Mapping[str, Sequence[Mapping[str, float]]], images: int, seen: Mapping[str, Any]) -> str:
+    """The page.
+
+    Args:
+        found: row -> what it measures, one mapping per seed.
+        images: of the test split.
+        seen: what each model sees, as ``probed`` returns it.
+    """
     rows = []
     for name, metrics in found.items():
         cells = [name]
@@ -197,11 +206,12 @@ def page(found: Mapping[str, Sequence[Mapping[str, float]]], images: int) -> str
             cells.append(f"{values.mean:.3f}" if key == "seconds" else str(values))
         rows.append(cells)
     expected = "\n".join(claim.to_markdown() for claim in claims(found))
+    instruments = "\n\n".join(instruments_parts(seen, [START], MODELS))
     return f"""# Telling images apart without training
 
 Made by `python studies/apart.py`; what the options mean is in [the guide](../how-to/apart.md).
 
-The start captioner `world/xe` captions the {images} test images of the built-in world, for seeds
+The start captioner `{START}` captions the {images} test images of the built-in world, for seeds
 {", ".join(map(str, SEEDS))} of that captioner (mean ± standard deviation). Each image has 20 look-alikes by `world/listener`.
 Candidates are compared by `world/listener` and, unless the row says otherwise, by `world/verifier`; new tries are sampled from
 seed 42. `world/judge` took no part. Weights and the number of beams were chosen on val with seed 0.
@@ -209,6 +219,8 @@ seed 42. `world/judge` took no part. Weights and the number of beams were chosen
 *look-alikes* counts captions that suit their image better than all 20, *confused* those that do not by the listener. CIDEr is
 printed times 100, words are counted, everything else except seconds is in percent. Seconds include finding look-alikes in cached
 embeddings, on one thread of a shared machine.
+
+{instruments}
 
 {markdown_table(["row", *COLUMNS.values()], rows)}
 
@@ -229,7 +241,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     torch.set_num_threads(1)
     with kept_notes(options.kept, options.output_dir, usual=options.size == "full") as notes:
         found = measured(options.size, notes)
-        write_text(options.docs / "world-apart.md", page(found, len(load_world("test", size=options.size))))
+        seen = notes.read("apart probes", key_of_models(PROBED, options.size), partial(probed, options.size, PROBED))
+        images = len(load_world("test", size=options.size))
+        write_text(options.docs / "world-apart.md", page(found, images, seen))
 
 
 def measured(size: str, notes: Notes) -> dict[str, list[dict[str, float]]]:
@@ -245,7 +259,7 @@ def measured(size: str, notes: Notes) -> dict[str, list[dict[str, float]]]:
 
     found: dict[str, list[dict[str, float]]] = {name: [] for name in ROWS}
     for seed in SEEDS:
-        start = f"world/xe-seed{seed}" if seed else "world/xe"
+        start = f"{START}-seed{seed}" if seed else START
         for name, row in ROWS.items():
             key = key_of_models(["world", start, *MODELS], size, asdict(row), DEFAULTS, MAX_NEW_TOKENS)
             make = partial(_measured, row, partial(captioner, start), tools)

@@ -6,7 +6,7 @@ import pytest
 
 from listeners.tiny_listeners import clip_parts
 from pictures import CAPTIONS
-from sweep.study_fakes import module
+from sweep.study_fakes import PROBES, module
 from tellapart.captioning.gate import Gate
 from tellapart.data.dataset import Collate
 from tellapart.listeners.clip import ClipListener
@@ -17,6 +17,7 @@ from tiny_late import tiny_late
 from tiny_models import tiny_ved, word_tokenizer
 
 apart = module("apart")
+SEEN = {name.removeprefix("world/"): PROBES.get(name, PROBES["world/judge"]) for name in apart.PROBED}
 
 
 def test_a_row_measures_every_column(tmp_path, monkeypatch):
@@ -75,6 +76,8 @@ def test_rows_are_measured_once_and_kept(tmp_path, monkeypatch):
     monkeypatch.setattr(apart, "measure", measure)
     monkeypatch.setattr(apart, "load_captioner", lambda name, size: Captioner(name))
     monkeypatch.setattr(apart.Instruments, "load", lambda size, probed: "tools")
+    asked = []
+    monkeypatch.setattr(apart, "probed", lambda size, stages: asked.append((size, stages)) or SEEN)
     words = ["--size", "small", "--kept", str(tmp_path / "apart.tar.xz")]
     for place in ("one", "two"):
         apart.main([*words, "--output_dir", str(tmp_path / place), "--docs", str(tmp_path / place)])
@@ -82,6 +85,7 @@ def test_rows_are_measured_once_and_kept(tmp_path, monkeypatch):
     assert [name for _, name, _ in measured[:: len(apart.ROWS)]] == ["world/xe", "world/xe-seed1", "world/xe-seed2"]
     pages = [(tmp_path / place / "world-apart.md").read_bytes() for place in ("one", "two")]
     assert pages[0] == pages[1]
+    assert asked == [("small", apart.PROBED)], "models are probed once, too"
     assert f"| greedy | {(1 + 12 + 23) / 3:.1f} ± 11.0 |" in pages[0].decode()
     monkeypatch.setitem(apart.ROWS, "greedy", apart.Row(2, options=apart.OWN))
     apart.main([*words, "--output_dir", str(tmp_path / "three"), "--docs", str(tmp_path / "three")])
@@ -106,8 +110,11 @@ def test_claims_hold_where_every_seed_does():
 
 
 def test_the_page_has_every_row_and_claim():
-    page = apart.page(figures(), 1000)
+    page = apart.page(figures(), 1000, SEEN)
     for name in apart.ROWS:
         assert f"\n| {name} | 50.0 ± 0.0 |" in page
     assert "| 0.012 |" in page
+    assert "| asked | backbone | xe | listener | verifier | judge |" in page
+    assert "| shape | 99.3 | 99.6 | 98.6 | 99.5 | 99.5 |" in page
+    assert "Order-blind: listener." in page
     assert page.count("- **") == len(apart.claims(figures()))

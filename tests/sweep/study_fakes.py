@@ -22,6 +22,18 @@ from tellapart.sweep.trainings import load, option, resolved_key
 ROOT = Path(__file__).resolve().parents[2]
 STUDIES = ROOT / "studies"
 
+_RECALL = {"recall": {"full": {"t2i_R@1": 67.4}}}
+PROBES: dict[str, dict] = {
+    "world/backbone": {"probe": {"shape": 99.3, "map_object": 81.5}, "details": {}},
+    "world/xe": {
+        "probe": {"shape": 99.6, "order": 100.0},
+        "details": {"sampled": {"truthful": 85.6, "grammatical": 98.2, "place": 92.8}},
+    },
+    "world/listener": {"probe": {"shape": 98.6, "order": 71.2}, "details": _RECALL},
+    "world/judge": {"probe": {"shape": 99.5, "order": 100.0}, "details": _RECALL},
+}
+"""What models of the world may see."""
+
 _LOADED: dict[str, tuple[str, dict]] = {}
 
 OnVal = Callable[[str, Task], Mapping[int, Mapping[str, float]]]

@@ -11,9 +11,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from sweep.study_fakes import ROOT, finish, note_measured, note_training, rate
+from sweep.study_fakes import PROBES, ROOT, finish, note_measured, note_training, rate
 from tellapart.errors import UsageError
-from tellapart.sweep import study_page
+from tellapart.sweep import instruments, study_page
 from tellapart.sweep.claims import Claim, Seeds, over_seeds
 from tellapart.sweep.page_parts import FIGURES, READING
 from tellapart.sweep.run_study import listed, run
@@ -329,20 +329,12 @@ rows:
 
 
 def test_a_page_opens_with_what_its_models_see(study, monkeypatch):
-    listener = {"recall": {"full": {"t2i_R@1": 67.4}}}
-    start = {"sampled": {"truthful": 85.6, "grammatical": 98.2, "place": 92.8}}
-    probes = {
-        "world/backbone": {"probe": {"shape": 99.3, "map_object": 81.5}, "details": {}},
-        "world/xe": {"probe": {"shape": 99.6, "order": 100.0}, "details": start},
-        "world/listener": {"probe": {"shape": 98.6, "order": 71.2}, "details": listener},
-        "world/judge": {"probe": {"shape": 99.5, "order": 100.0}, "details": listener},
-    }
     asked = []
     monkeypatch.setattr(
-        study_page, "probe_all", lambda size, *, stages: asked.append((size, stages)) or {"stages": probes}
+        instruments, "probe_all", lambda size, *, stages: asked.append((size, stages)) or {"stages": PROBES}
     )
     text = write_page(study, study.sweep.root / "p.md").read_text()
-    assert asked == [("full", [*probes])]
+    assert asked == [("full", [*PROBES])]
     assert text.index("<summary>What each model sees (val, %)<") < text.index("## Test, greedy")
     assert "| asked | backbone | xe | listener | judge |" in text
     assert "| shape | 99.3 | 99.6 | 98.6 | 99.5 |" in text

@@ -6,36 +6,20 @@ Only the tables of the first decoding are open; the others are folded.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 from tellapart.evaluation.columns import markdown_cell
 from tellapart.files import write_text
 from tellapart.sweep.claims import Claim, markdown_table, over_seeds
+from tellapart.sweep.instruments import instruments_parts, probed, probed_stages
 from tellapart.sweep.page_parts import folded, hours_text, reading
 from tellapart.sweep.study import Study, points_text
 from tellapart.sweep.study_file import Columns
 from tellapart.sweep.trainings import option
-from tellapart.world.probes import probe_all
 from tellapart.world.schedules import SEEDED
 
 POINTS = ("selected", "last")
-ORDER_AWARE = 80.0
-"""Below this percentage of full descriptions preferred to their shuffled words, a listener is called order-blind. Not all of
-the preference is for order: shuffling also parts "top" from "left", so that where things are is lost."""
-
-TOWER = "world/backbone"
-"""The vision tower of captioners and listeners."""
-
-QUESTIONS = {
-    "empty": "empty cell",
-    "pairs": "pairs of attributes",
-    **{
-        f"map_{name}": f"{name} of a cell, by CLS" for name in ("shape", "colour", "size", "texture", "object", "empty")
-    },
-}
-"""Questions whose names in the probe do not say what is asked."""
-
 RECALLS = {"listener_R@1": "R@1", "exact_recall@1": "exact R@1"}
 """Recalls that the table of the grid may show, the first that was measured, with its heading."""
 
@@ -137,51 +121,16 @@ def _instruments(study: Study) -> list[str]:
     if not study.file.probed:
         return []
     size = option(next(iter(study.measured.values()))[0].recipe, "data.size")
-    starts = _start_captioners(study)
-    stages = [TOWER, *starts, *(f"world/{name}" for name in study.file.probed)]
-
-    def probed() -> dict[str, Any]:
-        read = probe_all(size, stages=stages)["stages"].items()
-        return {name.removeprefix("world/"): {key: one[key] for key in ("probe", "details")} for name, one in read}
-
-    found = study.noted("probes", probed, {"listener": stages})
-    listeners = {name: found[name] for name in study.file.probed}
-    asked = [*dict.fromkeys(key for one in (*listeners.values(), *found.values()) for key in one["probe"])]
-    lines = [
-        [
-            QUESTIONS.get(key, key),
-            *(f"{one['probe'][key]:.1f}" if key in one["probe"] else "-" for one in found.values()),
-        ]
-        for key in asked
-    ]
-    for kind in next(iter(listeners.values()))["details"]["recall"]:
-        recalls = (one["details"].get("recall", {}).get(kind) for one in found.values())
-        lines.append(
-            [
-                f"R@1 of the text *{kind}*",
-                *("-" if recall is None else f"{recall['t2i_R@1']:.1f}" for recall in recalls),
-            ]
-        )
-    blind = [name for name, one in listeners.items() if one["probe"]["order"] < ORDER_AWARE]
-    return [
-        folded("## What each model sees (val, %)\n\n" + markdown_table(["asked", *found], lines)),
-        f"Order-blind: {', '.join(blind) or 'none'}."
-        + "".join(_sampled(name, found[name.removeprefix("world/")]["details"]["sampled"]) for name in starts),
-    ]
+    starts, listeners = _start_captioners(study), [f"world/{name}" for name in study.file.probed]
+    stages = probed_stages(starts, listeners)
+    found = study.noted("probes", partial(probed, size, stages), {"listener": stages})
+    return instruments_parts(found, starts, listeners)
 
 
 def _start_captioners(study: Study) -> list[str]:
     """The stages of the world that rows begin with, as the first seed has them."""
     paths = (option(tasks[0].recipe, "captioner.model_name_or_path") for tasks in study.measured.values())
     return sorted({path for path in paths if path in SEEDED})
-
-
-def _sampled(name: str, faults: Mapping[str, float]) -> str:
-    """How true a start captioner's samples are."""
-    return (
-        f" Captions sampled from `{name}`: {faults['truthful']:.1f} % are true, and {faults['grammatical']:.1f} % grammatical."
-        f" Of those that name a place or a relation and are true without it, {faults['place']:.1f} % are true with it."
-    )
 
 
 def test_table(study: Study, decoding: str, columns: Columns, references: Mapping[str, Mapping[str, float]]) -> str:
