@@ -9,6 +9,9 @@ from tellapart.sweep.claims import markdown_table
 from tellapart.sweep.page_parts import folded
 from tellapart.world.probes import probe_all
 
+EXPLAINED = "[What is asked, and what the columns are](../explanation/world.md#what-each-model-sees)."
+"""Pages of results lie in ``docs/results``."""
+
 ORDER_AWARE = 80.0
 """Below this percentage of full descriptions preferred to their shuffled words, a listener is called order-blind. Not all of
 the preference is for order: shuffling also parts "top" from "left", so that where things are is lost."""
@@ -73,7 +76,7 @@ def instruments_parts(found: Mapping[str, Any], starts: Sequence[str], listeners
     blind = [name for name, one in judges.items() if one["probe"]["order"] < ORDER_AWARE]
     return [
         folded("## What each model sees (val, %)\n\n" + markdown_table(["asked", *found], lines)),
-        f"Order-blind: {', '.join(blind) or 'none'}."
+        f"{EXPLAINED} Order-blind: {', '.join(blind) or 'none'}."
         + "".join(_sampled(name, found[_short(name)]["details"]["sampled"]) for name in starts),
     ]
 
