@@ -50,6 +50,8 @@ def test_batch_select_takes_rows_of_every_tensor():
         {"num_return_sequences": 3},
         {"do_sample": True, "temperature": 0.0},
         {"top_p": 0.0},
+        {"no_repeat_ngram_size": -1},
+        {"min_new_tokens": -1},
     ],
 )
 def test_impossible_decodings_are_refused(options):

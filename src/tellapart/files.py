@@ -335,8 +335,12 @@ def _remove_abandoned(path: Path) -> None:
                 os.close(handle)
 
 
-def read_text(path: Path) -> str:
+def read_text(path: Path, *, errors: str = "strict") -> str:
     """The text of a file that anybody may have put there.
+
+    Args:
+        path: of the file.
+        errors: ``replace`` reads bytes that are not UTF-8 as U+FFFD, where each line is then judged by itself.
 
     Raises:
         OSError: it cannot be read, or is a pipe or a device, which might never end.
@@ -345,7 +349,7 @@ def read_text(path: Path) -> str:
     with open(path, "rb", opener=_without_waiting) as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise OSError(errno.EINVAL, "not a file", str(path))
-        return file.read().decode("utf-8")
+        return file.read().decode("utf-8", errors=errors)
 
 
 def require_files(folder: Path) -> None:

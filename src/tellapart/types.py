@@ -102,6 +102,8 @@ class Decoding:
             raise ValueError(
                 f"num_return_sequences={self.num_return_sequences} captions need do_sample=True or as many num_beams"
             )
+        if min(self.min_new_tokens, self.no_repeat_ngram_size) < 0:
+            raise ValueError("min_new_tokens and no_repeat_ngram_size must be at least 0")
         if self.temperature <= 0 or not 0 < self.top_p <= 1 or self.top_k < 0:
             raise ValueError("temperature must be positive, top_p in (0, 1] and top_k at least 0")
 

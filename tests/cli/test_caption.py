@@ -174,18 +174,54 @@ def test_faults_are_drawn_again_flagged_and_listed(photos, tmp_path, caption):
     for old, new in zip(before, after, strict=True):
         assert "flags" in old or old == new, "only captions with faults change"
     assert f"; {len(flagged)} flagged (" in none
-    assert none.endswith(f"see {tmp_path / '0.review.csv'}.\n")
-    listed = list(csv.DictReader((tmp_path / "0.review.csv").open()))
+    assert none.endswith(f"see {tmp_path / '0.jsonl.review.csv'}.\n")
+    listed = list(csv.DictReader((tmp_path / "0.jsonl.review.csv").open()))
     assert {row["photo"] for row in listed} == {row["id"] for row in flagged}
     code, _, ungated = caption(photos, "--output", tmp_path / "x.jsonl", "--gate", "none")
-    assert (code, "; none flagged." in ungated, (tmp_path / "x.review.csv").exists()) == (0, True, False)
+    assert (code, "; none flagged." in ungated, (tmp_path / "x.jsonl.review.csv").exists()) == (0, True, False)
     assert five.startswith("captioned 10 images at ")
+
+
+def test_a_run_that_failed_before_its_first_caption_binds_nobody(photos, tmp_path, caption):
+    """Whatever was wrong: a model that is not there, or an option that only the model refuses."""
+    for wrong in (
+        ["--captioner", "nowhere"],
+        ["--max_new_tokens", "500"],
+        ["--listener", "nowhere", "--rerank", "clip_s"],
+    ):
+        assert caption(photos, *wrong, "--output", tmp_path / "x.jsonl")[0] == 2
+        assert caption(photos, *wrong, "--out", "sidecars")[0] == 2
+    assert not [*tmp_path.rglob("*.work"), *tmp_path.rglob("*.jsonl")]
+    assert caption(photos, "--output", tmp_path / "x.jsonl")[0] == 0
+
+
+def test_outputs_of_one_stem_have_their_own_reviews(photos, tmp_path, caption):
+    caption(photos, "--output", tmp_path / "x.jsonl", "--resample", "0")
+    review = (tmp_path / "x.jsonl.review.csv").read_bytes()
+    assert caption(photos, "--output", tmp_path / "x.json", "--gate", "none", "--resample", "0")[0] == 0
+    assert (tmp_path / "x.jsonl.review.csv").read_bytes() == review
+
+
+def test_an_empty_name_is_not_the_folder_where_we_are(photos, caption, monkeypatch):
+    monkeypatch.chdir(photos)
+    for name in ("", " "):
+        code, printed, remarks = caption(name)
+        assert (code, printed) == (2, [])
+        assert "the name of an image, folder or data set is empty" in remarks
+
+
+def test_printed_captions_are_a_line_per_image_whatever_its_name(photos, caption):
+    (photos / "00.png").rename(photos / "a\tb\nc.png")
+    code, printed, _ = caption(photos)
+    assert (code, len(printed)) == (0, 10)
+    assert all(line.count("\t") == 1 for line in printed)
+    assert any("a\\tb\\nc.png\t" in line for line in printed)
 
 
 def test_unreadable_images_without_flags_are_told_apart(photos, tmp_path, caption):
     (photos / "broken.png").write_bytes(b"no picture")
     _, _, said = caption(photos, "--output", tmp_path / "0.jsonl", "--gate", "none")
-    assert said.endswith(f"; none flagged; {tmp_path / '0.review.csv'} lists the unreadable images.\n")
+    assert said.endswith(f"; none flagged; {tmp_path / '0.jsonl.review.csv'} lists the unreadable images.\n")
 
 
 def test_styles_change_what_is_written_and_flags_win(photos, tmp_path, caption, materials):
@@ -277,7 +313,7 @@ def test_damaged_images_are_named_and_the_rest_is_captioned(tmp_path, caption):
     assert good == [name for name in found if name not in bad]
     assert set(found) - set(good) == set(bad) & set(found)
     assert f"{len(found) - len(good)} of {len(found)} images could not be read" in named[-1]
-    listed = list(csv.DictReader((tmp_path / "x.review.csv").open()))
+    listed = list(csv.DictReader((tmp_path / "x.jsonl.review.csv").open()))
     broken = [row for row in listed if row["reasons"].startswith("unreadable: ")]
     assert sorted(Path(row["photo"]).name for row in broken) == sorted(set(found) - set(good))
     assert listed[: len(broken)] == broken, "the worst come first"

@@ -55,7 +55,7 @@ def test_each_caption_names_its_rival(materials, tmp_path, caption):
         assert row["rival"] != name
         assert ("confused" in row.get("flags", ())) == (row["margin"] <= 0)
     confused = sum(row["margin"] <= 0 for row in found.values())
-    page = tmp_path / "c.review.html"
+    page = tmp_path / "c.jsonl.review.html"
     assert page.is_file() == bool(confused)
     if confused:
         assert f"confused {confused}" in said

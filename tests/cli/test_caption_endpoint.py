@@ -70,7 +70,7 @@ def test_a_stopped_run_asks_only_for_the_rest(photos, tmp_path, caption):
         later = Counter(picture.size for picture in chat.pictures[before:])
         assert (set(later), later[SIZES[9]]) == (set(SIZES[8:]), 1)
         assert [row["caption"] for row in rows(out)] == [said(size) for size in SIZES if size != SIZES[9]]
-        assert "09.png has no caption (HTTP 422 not now)" in (tmp_path / "out.review.csv").read_text()
+        assert "09.png has no caption (HTTP 422 not now)" in (tmp_path / "out.jsonl.review.csv").read_text()
         chat.always = {}
         code, _, remarks = caption(chat, photos, "--output", out, "--batch_by_size", "false")
         assert (code, "captioned 1 images (11 before)" in remarks) == (0, True)

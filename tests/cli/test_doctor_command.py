@@ -100,13 +100,22 @@ def test_several_runs_and_one_that_still_trains(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["nowhere"], "nowhere has no metrics.jsonl: name the output_dir of a training."),
+        (["nowhere"], "nowhere does not exist: correct the path."),
         (["--strict", "true"], "--strict does nothing without a run."),
     ],
 )
 def test_wrong_words(words, said, capsys):
     assert main(["doctor", *words]) == 2
     assert capsys.readouterr().err == f"error: {said}\n"
+
+
+def test_nothing_is_said_to_be_right_of_a_log_that_cannot_be_read(tmp_path, capsys):
+    log = tmp_path / "events.out.tfevents.1"
+    log.write_bytes(bytes(range(100)))
+    assert main(["doctor", str(log), "--strict", "true"]) == 1
+    said = capsys.readouterr().out
+    assert "no figure of this log can be read" in said
+    assert "nothing is wrong" not in said
 
 
 def test_the_machine(capsys):

@@ -100,6 +100,7 @@ def test_copies_of_photos_are_no_neighbours(album, materials, capsys):
     words = ["mine", str(album), "--listener", str(materials.listener), "--k", "10"]
     assert main([*words, "--near_duplicates", "true"]) == 0
     said = capsys.readouterr().out
+    assert "--near_duplicates" not in said
     assert "15 images" in said
     assert "12 different pictures (copies left out: 1 of the same content, 2 of the same look)" in said
     dataset = load_dataset(album, split="train")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tellapart.data.load import load_dataset
+from tellapart.data.load import load_dataset, load_references
 from tellapart.errors import UsageError
 
 
@@ -164,6 +164,19 @@ def test_folder_with_split_folders(tmp_path):
 def test_one_image_file(tmp_path):
     one = picture(tmp_path / "1.png")
     assert load_dataset(one, split="test").ids == [one.as_posix()]
+
+
+def test_images_without_captions_are_no_references(tmp_path):
+    picture(tmp_path / "photos" / "1.png")
+    with pytest.raises(UsageError, match="photos holds no captions: name data whose images have captions"):
+        load_references(tmp_path / "photos")
+
+
+def test_an_empty_name_is_not_the_folder_where_we_are(tmp_path, monkeypatch):
+    picture(tmp_path / "1.png")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError, match="the name of the data is empty"):
+        load_dataset("")
 
 
 def test_what_cannot_be_read(tmp_path, karpathy_file):

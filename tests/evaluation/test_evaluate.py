@@ -2,11 +2,13 @@
 
 import math
 import random
+from dataclasses import replace
 
 import pytest
 import torch
 from evaluation_fakes import REFERENCES, FixedListener, SayingCaptioner, no_inputs, toy_dataset
 
+from tellapart.data.dataset import CaptionDataset
 from tellapart.errors import UsageError
 from tellapart.evaluation.evaluate import Evaluation
 from tellapart.evaluation.protocol import WORDS, data_digest
@@ -35,6 +37,17 @@ def slow_ranks(listener: FixedListener, captions: dict[str, str], *, by_image: b
         others = [score(o, own) if by_image else score(own, o) for o in range(len(ids)) if o != own]
         ranks.append(1 + sum(other >= score(own, own) - 1e-6 for other in others))
     return ranks
+
+
+def test_how_it_was_measured_names_no_metric_that_was_not():
+    bare = CaptionDataset([replace(example, references=()) for example in toy_dataset()], name="bare")
+    listeners = {"listener": FixedListener("l")}
+    for dataset, measured in ((bare, False), (toy_dataset(), True)):
+        run = Evaluation(dataset, no_inputs(), listeners=listeners)
+        result = run.score(CAPTIONS, name="given")
+        for line in (run.protocol.line(), result.protocol.line()):
+            assert ("n-gram metrics" in line) == measured
+        assert ("CIDEr" in result.metrics) == measured
 
 
 @pytest.mark.parametrize("name", ["listener", "judge"])

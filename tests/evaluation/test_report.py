@@ -20,6 +20,7 @@ from tellapart.evaluation.report.gallery import choose, new_words, rewritten, sc
 from tellapart.evaluation.report.page import _best
 from tellapart.evaluation.report.record import Record
 from tellapart.evaluation.report.runs import read_curves, with_start
+from tellapart.training.logs import read_lines
 
 EVIL = "<script>alert(1)</script>"
 
@@ -339,6 +340,18 @@ def test_run_is_read_from_its_folder(tmp_path):
     run = read_run(tmp_path)
     assert (run.name, run.result) == ("dico", result)
     assert run.curves == {"eval_CIDEr": [(0, 1.0)], "loss": [(5, 1.5)]}  # the later line holds, the torn one is left
+
+
+@pytest.mark.parametrize("name", ["plain", "torn"])
+def test_bytes_that_are_no_text_spoil_their_line_only(tmp_path, name):
+    log = tmp_path / "metrics.jsonl"
+    damaged = {"plain": b'{"step": 2, "lo\xffs": 1}\n', "torn": b'{"step": 3, "loss": 4}\n{"step": \xff'}[name]
+    log.write_bytes(b'{"step": 1, "loss": 1}\n' + damaged)
+    assert read_curves(log)["loss"] == {"plain": [(1, 1.0)], "torn": [(1, 1.0), (3, 4.0)]}[name]
+    log.write_bytes(b'{"step": 1, "loss": 1}\n{"step": \xff}\n{"step": 2, "loss": 1}\n')
+    with pytest.raises(UsageError, match=r"metrics\.jsonl:2 is not a log entry"):
+        read_curves(log)
+    assert [line["step"] for line in read_lines(log)] == [1, 2]
 
 
 def test_a_broken_log_line_is_named(tmp_path):

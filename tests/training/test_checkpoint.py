@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 import warnings
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -286,6 +287,33 @@ def test_a_run_may_branch_off_into_another_folder(tmp_path):
     branch, run = trained(tmp_path / "two", Toy(seed=5), resume_from_checkpoint=str(tmp_path / "one" / "checkpoint-2"))
     assert digest(branch) == digest(whole)
     assert [line["step"] for line in run.history] == [3, 4, 5, 6]
+
+
+@pytest.mark.parametrize("best_is_there", [True, False])
+def test_a_run_that_branches_off_takes_the_best_checkpoint_along(tmp_path, best_is_there):
+    """The score falls from step 1 on, so that no later evaluation replaces the best."""
+
+    def evaluate(objective):
+        scores.append(-len(scores))
+        return {"score": float(scores[-1])}
+
+    def run(name, **further):
+        options = {"max_steps": 4, "save_steps": 2, "eval_steps": 1, "metric_for_best_model": "score", **further}
+        return train(Toy(), toy_data(), toy_config(tmp_path / name, **options), evaluate=evaluate)
+
+    scores: list[int] = []
+    assert run("one").best.step == 0
+    if not best_is_there:
+        shutil.rmtree(tmp_path / "one" / "best")
+    with pytest.warns(UserWarning, match="the best is chosen anew") if not best_is_there else nullcontext():
+        branch = run("two", resume_from_checkpoint=str(tmp_path / "one" / "checkpoint-2"))
+    assert branch.best.step == (0 if best_is_there else 3)
+    assert checkpoint.read_state(branch.selected).step == branch.best.step
+    if best_is_there:
+        weights = [
+            (tmp_path / name / "best" / "captioner" / checkpoint.WEIGHTS).read_bytes() for name in ("one", "two")
+        ]
+        assert weights[0] == weights[1]
 
 
 def test_tidying_puts_back_what_was_about_to_be_replaced(tmp_path):

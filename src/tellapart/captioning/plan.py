@@ -99,6 +99,8 @@ def _with_sidecar(item: Item, extension: str) -> Item:
 
 def _require_existing(words: Sequence[str], *, hub: bool) -> None:
     for word in words:
+        if not word.strip():  # Path("") is the folder where we are
+            raise UsageError("the name of an image, folder or data set is empty: name one.")
         if not exists(word) or (_is_hub_name(word) and not hub):
             raise UsageError(f"{word} does not exist: name an image file, a folder of them, or a data set.")
 

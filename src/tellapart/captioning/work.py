@@ -108,6 +108,12 @@ class Work:
                     found[caption.id] = caption
         return found
 
+    def abandon(self) -> None:
+        """Remove the folder if no image is journalled: a run that failed before its first one has nothing to resume, and its
+        settings bind nobody."""
+        if not any(b"\n" in path.read_bytes() for path in self.folder.glob("journal-*.jsonl")):
+            shutil.rmtree(self.folder, ignore_errors=True)
+
     def close(self) -> None:
         """Let others work on it; a second call does nothing."""
         self._lock.release()

@@ -23,6 +23,7 @@ from tellapart.captioning.records import Caption, Item, Row
 from tellapart.captioning.review import judged, write_review
 from tellapart.captioning.style import STYLES, Finish
 from tellapart.captioning.work import Work, remove_finished, run_of, was_finished
+from tellapart.cli.caption_models import require_models
 from tellapart.cli.caption_options import (
     CaptionOptions,
     asked_words,
@@ -114,8 +115,7 @@ def run(argv: Sequence[str]) -> int:
         context_extension=options.context_extension,
     )
     decodings(options)  # raises what only drawing can tell, before a model is loaded
-    if options.apart:
-        _require_models(options)  # before look-alikes are searched, and before a work folder is begun
+    require_models(options)  # before look-alikes are searched, and before a work folder is begun
     items = items[: options.limit]
     if options.dry_run is not None:
         return show_captions(items, options)
@@ -138,7 +138,12 @@ def show_captions(items: Sequence[Item], options: CaptionOptions) -> int:
 
 def print_captions(items: Sequence[Item], options: CaptionOptions) -> int:
     """A line per image on standard output."""
-    return _in_order(items, options, lambda item, caption: say(f"{item.image.name}\t{caption.caption}"))
+    return _in_order(items, options, lambda item, caption: say(f"{_in_a_cell(item.image.name)}\t{caption.caption}"))
+
+
+def _in_a_cell(name: str) -> str:
+    r"""A name without tabs and line breaks, which are shown as ``\t`` and ``\n``."""
+    return name.replace("\t", "\\t").replace("\n", "\\n").replace("\r", "\\r")
 
 
 def _in_order(
@@ -212,7 +217,10 @@ def write_captions(items: Sequence[Item], options: CaptionOptions) -> int:
                 progress=progress,
             )
         return _finish(items, options, output, work, progress, run)
-    except KeyboardInterrupt as error:
+    except BaseException as error:
+        work.abandon()
+        if not isinstance(error, KeyboardInterrupt):
+            raise
         done = progress.before + progress.drawn
         raise KeyboardInterrupt(
             f"stopped with {done} of {len(items) - progress.kept} images captioned: run the same command again to resume."
@@ -427,26 +435,6 @@ def lookalikes_of(items: Sequence[Item], options: CaptionOptions, folder: Path |
         Lookalikes.write(kept, near, listener)
         del listener
         yield kept
-
-
-def _require_models(options: CaptionOptions) -> None:
-    """Raise where captioner or verifier cannot be what --apart needs; loads no weights.
-
-    Raises:
-        UsageError: there is no such model, or it is of another kind.
-    """
-    from tellapart.captioners.families import family_class, require_several_images
-    from tellapart.captioners.loading import read_config
-    from tellapart.captioning.apart import no_verifier
-    from tellapart.recipe.models import captioner_folder, listener_folder
-    from tellapart.rewards.matchers import kind_of
-
-    config = read_config(captioner_folder(options.captioner))
-    family_class(config)
-    if options.lookalikes_in_prompt:
-        require_several_images(config)
-    if options.verifier is not None and kind_of(listener_folder(options.verifier)) == "dual":
-        raise no_verifier(options.verifier)
 
 
 def _cropped(items: Sequence[Item]) -> list[Item]:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from tellapart.captioning.gate import SEVERITY
+from tellapart.cli.caption_models import require_models
 from tellapart.cli.caption_options import CaptionOptions, check, gate_checks, settings_of
 from tellapart.cli.command import options_of
 from tellapart.cli.console import note, say, table
@@ -96,6 +97,8 @@ def caption_by_shard(
     if options.plan:
         return _plan(shards, options, build_of(options), job)
     _check_places(shards, options.output)
+    if options.engine == "local":  # elsewhere the models are on other machines
+        require_models(options)
     folder = Folder(options.output)
     output = ShardFolder.begin(folder, settings_of(replace(options, output="folder")), overwrite=options.overwrite)
     own = shards[index::count]

@@ -85,6 +85,9 @@ def _tell_other_log(path: Path, curves: dict[str, Curve]) -> bool:
     from tellapart.evaluation.alarms import find_alarms
     from tellapart.evaluation.other_logs import EVAL_LENGTH
 
+    if not curves:
+        say(f"{path}: no figure of this log can be read: name the log of a training that has begun to write")
+        return True
     known = {key for key in curves if key != EVAL_LENGTH}
     steps = [curve[-1][0] for curve in curves.values() if curve]
     say(f"{path}: another trainer's log, {len(known)} metrics up to step {max(steps, default=0)}")
@@ -120,6 +123,8 @@ def _tell_run(folder: Path) -> bool:
     from tellapart.evaluation.report.runs import LOG_FILE, read_curves
 
     log = folder / LOG_FILE
+    if not folder.exists():
+        raise UsageError(f"{folder} does not exist: correct the path.")
     if not log.is_file():
         raise UsageError(f"{folder} has no {LOG_FILE}: name the output_dir of a training.")
     curves, record = read_curves(log), read_record(folder)

@@ -110,7 +110,7 @@ def run(argv: Sequence[str]) -> int:
         found.save(options.output)
         found.path = kept
         note(f"written to {options.output}")
-    say(page(dataset, found, seconds))
+    say(page(dataset, found, seconds, copies_left_out=options.near_duplicates))
     return leave_out(unreadable, len(dataset) + len(unreadable), strict=options.strict)
 
 
@@ -156,8 +156,9 @@ def _mined(dataset: CaptionDataset, listener: str, options: MineOptions) -> tupl
     return found, time.monotonic() - start
 
 
-def page(dataset: CaptionDataset, found: Neighbours, seconds: float) -> str:
-    """Images and copies, similarities at each rank, the first rows, and where it is kept."""
+def page(dataset: CaptionDataset, found: Neighbours, seconds: float, *, copies_left_out: bool) -> str:
+    """Images and copies, similarities at each rank, the first rows, and where it is kept; without ``copies_left_out`` how copies
+    are left out."""
     about, similarities = found.about, found.similarities(found.ids)
     copies = {
         "the same content": about["same_content"],
@@ -181,8 +182,6 @@ def page(dataset: CaptionDataset, found: Neighbours, seconds: float) -> str:
     lines += ["", table(ranks), "", table(rows), ""]
     close = int((similarities[:, 0] >= CLOSE).sum())
     if close:
-        lines.append(
-            f"{close:,} images have a neighbour at {CLOSE} or above; if these are photos, --near_duplicates true leaves "
-            "copies out."
-        )
+        remedy = "" if copies_left_out else "; if these are photos, --near_duplicates true leaves copies out"
+        lines.append(f"{close:,} images have a neighbour at {CLOSE} or above{remedy}.")
     return "\n".join([*lines, f"{seconds:.1f} s; kept in {found.path}"])

@@ -79,6 +79,8 @@ def load_dataset(
     """
     if limit is not None and limit < 1:
         raise UsageError(f"limit is {limit}: keep at least 1 image.")
+    if isinstance(path, str) and not path.strip():  # Path("") is the folder where we are
+        raise UsageError("the name of the data is empty: name a file, a folder or a data set.")
     source = source_at(
         path,
         images=images,
@@ -159,7 +161,10 @@ def load_references(
     split = split or only_split(source, prefer)
     file = source.place.path
     named = f"{file.name} ({split})" if source.divided else file.name
-    return CaptionDataset(without_blank_captions(read_split(source, split), file), name=named)
+    found = without_blank_captions(read_split(source, split), file)
+    if not found:  # images without captions were left out
+        raise UsageError(f"{named} holds no captions: name data whose images have captions, or check the split.")
+    return CaptionDataset(found, name=named)
 
 
 def only_split(source: Source, prefer: str | None = None) -> str:

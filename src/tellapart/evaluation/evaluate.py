@@ -14,7 +14,7 @@ from tellapart.evaluation.late_scorer import LateScorer
 from tellapart.evaluation.lengths import length_measures, lengths_asked
 from tellapart.evaluation.matching import among_references
 from tellapart.evaluation.measures import Measure, Measured, left_out, measured_by, reference_measures, style_measures
-from tellapart.evaluation.protocol import Protocol, data_digest
+from tellapart.evaluation.protocol import OWN_FREQUENCIES, Protocol, data_digest
 from tellapart.evaluation.rerank import Rerank, Together
 from tellapart.evaluation.results import EvaluationResult
 from tellapart.evaluation.scorers import ListenerScorer, Scorer, cut_captions
@@ -99,6 +99,7 @@ class Evaluation:
             drawn,
             {key: scorer.weights for key, scorer in listening.items()},
             measured_by(self.measures) | {key: what for one in self.scorers for key, what in one.measured_by.items()},
+            frequencies=_frequencies(dataset.references),
         )
 
     def __repr__(self) -> str:
@@ -246,9 +247,17 @@ class Evaluation:
         found = {"left_out": left_out(self.measures), "models": models}
         details = {key: value for key, value in found.items() if value}
         protocol = replace(
-            protocol, measured_by=by, note="; ".join(filter(None, [protocol.note, cut_captions(models)]))
+            protocol,
+            measured_by=by,
+            frequencies=_frequencies(compared),
+            note="; ".join(filter(None, [protocol.note, cut_captions(models)])),
         )
         return EvaluationResult(name, protocol, metrics, captions, columns, details=details)
+
+
+def _frequencies(references: Mapping[str, Sequence[str]]) -> str:
+    """What a protocol says of document frequencies: nothing where no image has references."""
+    return OWN_FREQUENCIES if any(references.values()) else ""
 
 
 def _with_lengths(result: EvaluationResult, captions: Sequence[str], asked: Sequence[WordRange]) -> EvaluationResult:

@@ -83,7 +83,7 @@ def is_our_run(path: Path) -> bool:
     log = path / LOG_FILE
     if not log.is_file():
         return False
-    with log.open(encoding="utf-8") as lines:
+    with log.open(encoding="utf-8", errors="replace") as lines:
         return '"data": {' not in lines.readline()
 
 

@@ -52,7 +52,7 @@ class Protocol:
         measured_by: metric -> name and, in brackets, hash of the model or program that measured it. Only metrics that both
             evaluations have are compared, by the text in the brackets.
         words: how captions were cut into words for the n-gram metrics.
-        frequencies: of what CIDEr-D's document frequencies are.
+        frequencies: of what CIDEr-D's document frequencies are; empty where no image has references.
         standard: title of the named protocol that was kept to (``tellapart.evaluation.protocol``), if any; shown, not
             compared.
         note: what else a reader must know; shown, not compared.
@@ -76,7 +76,8 @@ class Protocol:
         drawn = f"one caption each ({self.decoding})" if self.decoding else "one given caption each"
         parts = [self.standard] if self.standard else []
         parts.append(f"{self.data}: {self.images} images [{self.digest}], {drawn}")
-        parts.append(f"n-gram metrics on {self.words}, CIDEr-D's document frequencies from {self.frequencies}")
+        if self.frequencies:
+            parts.append(f"n-gram metrics on {self.words}, CIDEr-D's document frequencies from {self.frequencies}")
         if self.listeners:
             named = ", ".join(f"{name} = {model}" for name, model in self.listeners.items())
             parts.append(f"retrieval among these {self.images} images, ties count against the caption, by {named}")

@@ -154,7 +154,7 @@ def captioner_folder(name: str, *, size: str = "full") -> str | Path:
     """Where the weights are: a run's selected checkpoint (else its last one), a stage of the world, or ``name`` itself.
 
     Raises:
-        UsageError: a run has no checkpoint.
+        UsageError: a run has no checkpoint, or trained a listener.
     """
     if is_world(name):
         return build_stage(name, size)
@@ -168,6 +168,8 @@ def captioner_folder(name: str, *, size: str = "full") -> str | Path:
     found = trained_part(folder, CAPTIONER)
     if found is not None:
         return found
+    if trained_folder(folder) != folder:
+        raise UsageError(f"{name} is a run of train-listener: name it as a listener, and a run of train as the captioner.")
     start = _kept_captioner(folder)
     # Without a checkpoint, a run whose captioner stays has nothing of its own either, and must not be measured as if it had.
     trained = (folder / "best").is_dir() or any(folder.glob("checkpoint-*"))
@@ -270,9 +272,14 @@ def listener_folder(path: str, *, size: str = "full") -> str | Path:
     """Where the weights are: what a run of ``train-listener`` has kept, a stage of the world, or ``path`` itself.
 
     Raises:
-        UsageError: a stage of the world is damaged.
+        UsageError: a stage of the world is damaged, or a run trained a captioner.
     """
-    return build_stage(path, size) if is_world(path) else trained_folder(path)
+    if is_world(path):
+        return build_stage(path, size)
+    found, run = trained_folder(path), Path(path).expanduser()
+    if found == path and (run / "run.json").is_file() and trained_part(run, CAPTIONER) is not None:
+        raise UsageError(f"{path} is a run of train, which holds a captioner: name a run of train-listener, or a model.")
+    return found
 
 
 def model_folder(path: str, *, size: str) -> str | Path:

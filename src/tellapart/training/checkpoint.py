@@ -250,6 +250,39 @@ def resume(config: TrainConfig, fresh: State, optimizer: Optimizer) -> State:
     return state
 
 
+def keep_best(config: TrainConfig, state: State) -> bool:
+    """See that ``best/`` holds the checkpoint that the resumed run had selected, of a run in another folder by a copy.
+
+    Returns:
+        Whether it does; if not, a warning has said so.
+    """
+    step, source = state.selection["best"]["step"], find(config)
+    own = config.output_dir / "best"
+    present = _step_of(own)
+    # A later one was selected after the checkpoint was written and before a kill: the run comes to it again.
+    if present is not None and (present == step or present > state.step):
+        return True
+    other = None if source is None else source.resolve().parent / "best"
+    if other is not None and not own.exists() and _step_of(other) == step:
+        with fresh_folder(own, durable=True) as temporary:
+            shutil.copytree(other, temporary, dirs_exist_ok=True)
+        return True
+    warnings.warn(
+        f"the checkpoint of step {step}, which was the best so far, is not in {own}: the best is chosen anew, among the "
+        "evaluations that follow.",
+        stacklevel=2,
+    )
+    return False
+
+
+def _step_of(folder: Path) -> int | None:
+    """The step of a checkpoint; none where there is no whole one."""
+    try:
+        return read_state(folder).step
+    except UsageError:
+        return None
+
+
 def check_resumable(folder: Path, saved: State, now: State) -> None:
     """Hold a checkpoint against the run that resumes from it.
 

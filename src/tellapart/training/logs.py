@@ -72,7 +72,7 @@ def _step_of(line: dict[str, Any]) -> float:
 def read_lines(path: Path) -> list[dict[str, Any]]:
     """The objects in a file of JSON lines; a line cut short by a killed process is left out, and so is anything else."""
     lines = []
-    for text in read_text(path).splitlines() if path.exists() else []:
+    for text in read_text(path, errors="replace").splitlines() if path.exists() else []:
         try:
             line = json.loads(text)
         except (ValueError, RecursionError):

@@ -140,6 +140,9 @@ class _Training:
             write_json(config.output_dir / "run.json", describe(fresh, state.step, total, recipe), durable=True)
             checkpoint.catch_up(config, state)
         log, selection = RunLog(config, devices, state.step), Selection(config, state.selection)
+        if selection.best is not None:
+            kept = devices.from_main(checkpoint.keep_best(config, state) if devices.is_main else None)
+            selection.best = selection.best if kept else None
         doctor = Doctor(config, state.doctor, log.history, speaks=devices.is_main)
         ended = state.ended if config.on_hack != "warn" else ""
         if ended:

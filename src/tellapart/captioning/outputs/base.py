@@ -29,7 +29,7 @@ class Output(ABC):
         named = Path(os.path.abspath(place))  # the folder where we are, for one, has no name in "."
         beside = named.parent if place.name in ("", "..") else place.parent
         self.work = beside / f"{named.name}.work"
-        self.review = beside / f"{named.stem}.review.csv"
+        self.review = beside / f"{named.name}.review.csv"
 
     def check(self, items: Sequence[Item]) -> None:
         """Raise, before anything is drawn, if these images cannot be written so.

@@ -102,7 +102,7 @@ def read_curves(log: Path) -> dict[str, Curve]:
         UsageError: another line is not a JSON object with a ``step``.
     """
     values: dict[str, dict[int, float]] = {}
-    lines = read_text(log).splitlines()
+    lines = read_text(log, errors="replace").splitlines()
     for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
