@@ -87,6 +87,16 @@ def test_a_run_that_was_killed_before_its_first_checkpoint_begins_anew(materials
     assert len(again["metrics.jsonl"].splitlines()) == len(whole["metrics.jsonl"].splitlines())
 
 
+def test_a_run_that_ended_before_its_first_step_binds_nobody(materials, tmp_path, capsys):
+    """A metric that the evaluation does not give is found out at step 0."""
+    recipe, run = materials.recipe(tmp_path, "xe"), tmp_path / "xe"
+    said = error_of(capsys, "train", recipe, "--metric_for_best_model", "nope")
+    assert "metric_for_best_model names 'nope'" in said
+    assert (run / "run.json").is_file()
+    assert main(["train", str(recipe), "--metric_for_best_model", "CIDEr"]) == 0
+    assert (run / "best").is_dir()
+
+
 def test_only_the_same_recipe_begins_anew(materials, tmp_path, capsys):
     """The log of another one may be wanted."""
     recipe, run = materials.recipe(tmp_path, "xe", evaluation={"split": None}), tmp_path / "xe"

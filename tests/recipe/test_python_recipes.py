@@ -123,7 +123,7 @@ def test_a_training_that_was_stopped_before_its_first_checkpoint_begins_again(ma
     folder = tmp_path / "run"
     folder.mkdir()
     (folder / "run.json").write_text(json.dumps({"recipe": recipe.resolved}))
-    (folder / "metrics.jsonl").write_text('{"step": 0}\n')
+    (folder / "metrics.jsonl").write_text('{"step": 1}\n')
     with pytest.raises(UsageError, match="already holds a run"):
         recipe.replaced({"training.learning_rate": 1e-5}).train(folder)
     assert recipe.train(folder, resume=True).step == 2

@@ -168,8 +168,19 @@ def captioner_folder(name: str, *, size: str = "full") -> str | Path:
     found = trained_part(folder, CAPTIONER)
     if found is not None:
         return found
+    return captioner_folder(_start_of(folder, name), size=size)
+
+
+def _start_of(folder: Path, name: str) -> str:
+    """The captioner of a run that has trained none of its own, such as one that trains its listener.
+
+    Raises:
+        UsageError: there is none, since the run has no checkpoint yet or is of ``train-listener``.
+    """
     if trained_folder(folder) != folder:
-        raise UsageError(f"{name} is a run of train-listener: name it as a listener, and a run of train as the captioner.")
+        raise UsageError(
+            f"{name} is a run of train-listener: name it as a listener, and a run of train as the captioner."
+        )
     start = _kept_captioner(folder)
     # Without a checkpoint, a run whose captioner stays has nothing of its own either, and must not be measured as if it had.
     trained = (folder / "best").is_dir() or any(folder.glob("checkpoint-*"))
@@ -177,7 +188,7 @@ def captioner_folder(name: str, *, size: str = "full") -> str | Path:
         raise UsageError(f"the run {name} has checkpoints in shards only: resume it, and its end writes the captioner.")
     if start is None or not trained:
         raise UsageError(f"the run {name} has no checkpoint yet: let it train on, or name another.")
-    return captioner_folder(start, size=size)
+    return start
 
 
 def _kept_captioner(folder: Path) -> str | None:
@@ -278,7 +289,9 @@ def listener_folder(path: str, *, size: str = "full") -> str | Path:
         return build_stage(path, size)
     found, run = trained_folder(path), Path(path).expanduser()
     if found == path and (run / "run.json").is_file() and trained_part(run, CAPTIONER) is not None:
-        raise UsageError(f"{path} is a run of train, which holds a captioner: name a run of train-listener, or a model.")
+        raise UsageError(
+            f"{path} is a run of train, which holds a captioner: name a run of train-listener, or a model."
+        )
     return found
 
 

@@ -208,7 +208,8 @@ def held(output_dir: Path) -> Iterator[None]:
 def checked(recipe: AnyRecipe, *, overwrite: bool) -> tuple[AnyRecipe, bool]:
     """The recipe and whether to clear the folder, where training would neither lose a run nor continue another one.
 
-    The same recipe starts again in the folder of a run that was stopped before its first checkpoint. Such a run left only a log.
+    The same recipe starts again in the folder of a run that was stopped before its first checkpoint, and any recipe in that of a
+    run that ended before its first step. Such runs left only a log.
 
     Raises:
         UsageError: see ``check_output_dir``.
@@ -224,14 +225,20 @@ def checked(recipe: AnyRecipe, *, overwrite: bool) -> tuple[AnyRecipe, bool]:
 
 
 def _was_stopped_early(recipe: Recipe | ListenerRecipe) -> bool:
-    """Whether the folder holds the beginning of this run, and no checkpoint of it; one that diverged has an end."""
+    """Whether the folder holds the beginning of this run, or of another that made no step, and no checkpoint of it; one that
+    diverged has an end."""
+    from tellapart.training.logs import read_lines
+
     output_dir = recipe.training.output_dir
     before = recorded(output_dir)
     if not before or checkpoints(output_dir) or (output_dir / "nonfinite.json").exists():
         return False
-    if recipe.training.resume_from_checkpoint not in (None, False, True, "last") or _processes() > 1:
+    resumes = recipe.training.resume_from_checkpoint
+    if resumes not in (None, False, True, "last") or _processes() > 1:
         return False  # several processes would not see the same folder
-    return _without_folder(before) == _without_folder(json.loads(json.dumps(recipe.resolved)))
+    if _without_folder(before) == _without_folder(json.loads(json.dumps(recipe.resolved))):
+        return True
+    return not resumes and not any(line.get("step") != 0 for line in read_lines(output_dir / "metrics.jsonl"))
 
 
 def _without_folder(resolved: Mapping[str, Any]) -> dict[str, Any]:
