@@ -340,7 +340,7 @@ def read_text(path: Path, *, errors: str = "strict") -> str:
 
     Args:
         path: of the file.
-        errors: ``replace`` reads bytes that are not UTF-8 as U+FFFD, where each line is then judged by itself.
+        errors: ``replace`` reads bytes that are not UTF-8 as U+FFFD, which spoils their line only.
 
     Raises:
         OSError: it cannot be read, or is a pipe or a device, which might never end.

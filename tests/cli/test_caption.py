@@ -182,7 +182,7 @@ def test_faults_are_drawn_again_flagged_and_listed(photos, tmp_path, caption):
     assert five.startswith("captioned 10 images at ")
 
 
-def test_a_run_that_failed_before_its_first_caption_binds_nobody(photos, tmp_path, caption):
+def test_a_run_that_failed_before_its_first_caption_leaves_no_trace(photos, tmp_path, caption):
     """Whatever was wrong: a model that is not there, or an option that only the model refuses."""
     for wrong in (
         ["--captioner", "nowhere"],

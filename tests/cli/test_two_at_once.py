@@ -87,7 +87,7 @@ def test_a_run_that_was_killed_before_its_first_checkpoint_begins_anew(materials
     assert len(again["metrics.jsonl"].splitlines()) == len(whole["metrics.jsonl"].splitlines())
 
 
-def test_a_run_that_ended_before_its_first_step_binds_nobody(materials, tmp_path, capsys):
+def test_a_run_that_ended_before_its_first_step_leaves_no_trace(materials, tmp_path, capsys):
     """A metric that the evaluation does not give is found out at step 0."""
     recipe, run = materials.recipe(tmp_path, "xe"), tmp_path / "xe"
     said = error_of(capsys, "train", recipe, "--metric_for_best_model", "nope")

@@ -109,8 +109,8 @@ class Work:
         return found
 
     def abandon(self) -> None:
-        """Remove the folder if no image is journalled: a run that failed before its first one has nothing to resume, and its
-        settings bind nobody."""
+        """Remove the folder if no image is journalled: a run that failed before its first one has nothing to resume, so other
+        options may follow."""
         if not any(b"\n" in path.read_bytes() for path in self.folder.glob("journal-*.jsonl")):
             shutil.rmtree(self.folder, ignore_errors=True)
 
