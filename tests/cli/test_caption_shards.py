@@ -72,6 +72,20 @@ def test_the_review_counts_the_faults_of_the_gate(tmp_path, caption, gate, said)
     assert said in caption("--merge", tmp_path / "out")[2]
 
 
+def test_a_damaged_shard_is_named_until_it_is_mended(shards, tmp_path, caption):
+    first = shards / "00000.tar"
+    whole = first.read_bytes()
+    first.write_bytes(whole[: len(whole) // 2])
+    words = (shards, "--by_shard", "--output", tmp_path / "out")
+    assert "1 shards are damaged: get them and run this again" in caption(*words)[2]
+    code, _, remarks = caption(*words)
+    assert (code, "00000.tar was damaged before, and has not changed." in remarks) == (0, True)
+    assert "(3 done before); 1 shards are damaged: get them and run this again" in remarks
+    assert caption(*words, "--strict", "true")[0] == 2
+    first.write_bytes(whole)
+    assert "are damaged" not in caption(*words)[2]
+
+
 def test_a_store_and_a_broken_shard(shards, caption, monkeypatch):
     monkeypatch.setattr("tellapart.captioning.shards.launch.BACK_OFF", 0.001)
     memory = fsspec.filesystem("memory")

@@ -171,7 +171,11 @@ def _report(outcome: Outcome, own: int, total: int, options: CaptionOptions) -> 
     for name, why in list(outcome.failed.items())[:SHOWN]:
         after = "" if name in outcome.unusable else f" after {ATTEMPTS} attempts"
         note(f"error: {name} was given up{after} ({why.rstrip('.')}).")
-    for why in outcome.damaged[:SHOWN]:
+    damaged = [
+        *outcome.damaged,
+        *(f"{name} was damaged before, and has not changed." for name in outcome.still_damaged),
+    ]
+    for why in damaged[:SHOWN]:
         note(f"error: {why}")
     told = f"captioned {outcome.images} images in {outcome.done} of {own} shards"
     told += f" ({outcome.before} done before)" if outcome.before else ""
@@ -180,11 +184,12 @@ def _report(outcome: Outcome, own: int, total: int, options: CaptionOptions) -> 
     told += f" at {outcome.images / outcome.seconds:.1f} images/s" if outcome.images and outcome.seconds else ""
     told += f"; {outcome.flagged} flagged" if outcome.flagged else ""
     told += f"; {outcome.broken} images could not be read" if outcome.broken else ""
-    told += f"; {len(outcome.damaged)} shards are damaged: get them and run this again" if outcome.damaged else ""
+    told += f"; {len(damaged)} shards are damaged: get them and run this again" if damaged else ""
     told += f"; {len(outcome.failed)} shards were given up: run the same command again" if outcome.failed else ""
     note(f"{told}. tellapart caption --merge {options.output} reviews all of them.")
     faults = bool(outcome.broken or outcome.damaged)
-    return 2 if outcome.failed or (faults and (options.strict or not outcome.images)) else 0
+    strictly = options.strict and bool(faults or damaged)
+    return 2 if outcome.failed or strictly or (faults and not outcome.images) else 0
 
 
 @dataclass(frozen=True, kw_only=True)

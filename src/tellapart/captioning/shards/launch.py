@@ -132,6 +132,7 @@ class Outcome:
         broken: samples without a caption.
         flagged: captions with a fault.
         damaged: why a tar could not be read to its end.
+        still_damaged: tars that were damaged before, and have not changed since.
         elsewhere: shards that another process held.
         failed: shard -> why it was given up.
         unusable: those of them that no further try can caption.
@@ -144,6 +145,7 @@ class Outcome:
     broken: int = 0
     flagged: int = 0
     damaged: list[str] = field(default_factory=list)
+    still_damaged: list[str] = field(default_factory=list)
     elsewhere: list[str] = field(default_factory=list)
     failed: dict[str, str] = field(default_factory=dict)
     unusable: set[str] = field(default_factory=set)
@@ -236,10 +238,10 @@ def caption_shards(
         UsageError: the models cannot be loaded, every shard fails, or one fails and ``job.pace.fail``.
     """
     begun = time.monotonic()
-    output.reopen_repaired({output_name(shard, job.kind): shard for shard in shards})
+    still_damaged = output.reopen_repaired({output_name(shard, job.kind): shard for shard in shards})
     done = output.done()
     left = deque(shard for shard in shards if output_name(shard, job.kind) not in done)
-    outcome = Outcome(before=len(shards) - len(left))
+    outcome = Outcome(before=len(shards) - len(left), still_damaged=still_damaged)
     queue = _Queue(left, output, job, outcome)
     if left:
         tries = _tries(queue, build, pool)

@@ -115,23 +115,30 @@ class ShardFolder:
             return False
         return (local / self.part_name(shard, (local / shard).stat().st_size)).is_file()
 
-    def reopen_repaired(self, sources: Mapping[str, str]) -> None:
+    def reopen_repaired(self, sources: Mapping[str, str]) -> list[str]:
         """Have shards whose input was damaged count as not done, where the input has changed since.
 
         Args:
             sources: shard -> address of its input.
 
+        Returns:
+            The addresses of the inputs that have not.
+
         Raises:
             UsageError: a store cannot be read.
         """
-        names = self.folder.names(REVIEW)
+        names, same = self.folder.names(REVIEW), []
         for shard in sorted(name.removesuffix(_DAMAGED) for name in names if name.endswith(_DAMAGED)):
             data = self.folder.read(f"{REVIEW}/{shard}{_DAMAGED}") if shard in sources else None
-            if data is None or data == version_of(sources[shard]).encode():
+            if data is None:
+                continue
+            if data == version_of(sources[shard]).encode():
+                same.append(sources[shard])
                 continue
             for name in names:
                 if (part := self._part_of(name)) is not None and part[0] == shard:
                     self.folder.remove(f"{REVIEW}/{name}")
+        return same
 
     def failed(self) -> dict[str, str]:
         """Shard -> why it was given up."""
