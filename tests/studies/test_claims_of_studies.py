@@ -160,7 +160,7 @@ def test_vlrm(critics):
     claims = {claim.text: claim.holds for claim in vlrm.claims(study)}
     assert all(claims.values())
     assert len(claims) == 3 * 5 + 3 + 1 + 1
-    assert [task.seed for task in study.measured["vlrm, log-probability"]] == [0]
+    assert [task.seed for task in study.measured["vlrm, log-probability"]] == [0, 1, 2]
     assert "| vlrm | 2 | 1.20 | 0.60 | 2.00 | 8.0 |" in vlrm._critics(study)
 
 
