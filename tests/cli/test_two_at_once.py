@@ -78,7 +78,8 @@ def test_a_run_that_was_killed_before_its_first_checkpoint_begins_anew(materials
     capsys.readouterr()
     assert main(["train", str(recipe), *flags]) == 0
     assert (
-        f"note: the run in {run} was stopped before its first checkpoint and starts again." in capsys.readouterr().err
+        f"note: the run in {run} was stopped before its first checkpoint, and this one begins anew there."
+        in capsys.readouterr().err
     )
     again = files(run)
     weights = "checkpoint-2/captioner/model.safetensors"

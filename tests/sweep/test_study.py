@@ -340,8 +340,11 @@ def test_a_page_opens_with_what_its_models_see(study, monkeypatch):
     assert "| shape | 99.3 | 99.6 | 98.6 | 99.5 |" in text
     assert "| object of a cell, by CLS | 81.5 | - | - | - |" in text
     assert "| R@1 of the text *full* | - | - | 67.4 | 67.4 |" in text
-    assert "Order-blind: listener. Captions sampled from `world/xe`: 85.6 % are true, and 98.2 % grammatical." in text
-    assert "true without it, 92.8 % are true with it." in text
+    assert (
+        "Order-blind: listener. Of the captions sampled from `world/xe`, 85.6 % are true and 98.2 % grammatical."
+        in text
+    )
+    assert "otherwise true, 92.8 % name it correctly." in text
 
 
 def test_a_damaged_measurement_says_what_to_delete(study):

@@ -111,7 +111,7 @@ class Work:
     def abandon(self) -> None:
         """Remove the folder if no image is journalled: a run that failed before its first one has nothing to resume, so other
         options may follow."""
-        if not any(b"\n" in path.read_bytes() for path in self.folder.glob("journal-*.jsonl")):
+        if not any(path.stat().st_size for path in self.folder.glob("journal-*.jsonl")):
             shutil.rmtree(self.folder, ignore_errors=True)
 
     def close(self) -> None:

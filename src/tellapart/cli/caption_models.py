@@ -9,7 +9,7 @@ def require_models(options: CaptionOptions) -> None:
     """Raise where captioner or verifier cannot be what they are named for; loads no weights.
 
     Raises:
-        UsageError: there is no such model, or it is of another kind.
+        UsageError: a model does not exist, or is of another kind.
     """
     from tellapart.captioners.families import family_class, require_several_images
     from tellapart.captioners.loading import read_config

@@ -217,7 +217,9 @@ def checked(recipe: AnyRecipe, *, overwrite: bool) -> tuple[AnyRecipe, bool]:
     output_dir = recipe.training.output_dir
     check_output_dir(recipe, overwrite=overwrite)
     if not overwrite and _was_stopped_early(recipe):
-        logger.warning("note: the run in %s was stopped before its first checkpoint and starts again.", output_dir)
+        logger.warning(
+            "note: the run in %s was stopped before its first checkpoint, and this one begins anew there.", output_dir
+        )
         resolved = recipe.resolved | {TRAINING: recipe.resolved[TRAINING] | {"resume_from_checkpoint": None}}
         fresh = replace(recipe.training, resume_from_checkpoint=None)
         return replace(recipe, training=fresh, resolved=resolved), True

@@ -9,7 +9,7 @@ from tellapart.sweep.claims import markdown_table
 from tellapart.sweep.page_parts import folded
 from tellapart.world.probes import probe_all
 
-EXPLAINED = "[What is asked, and what the columns are](../explanation/world.md#what-each-model-sees)."
+EXPLAINED = "The [page on the world](../explanation/world.md#what-each-model-sees) explains questions and models."
 """Pages of results lie in ``docs/results``."""
 
 ORDER_AWARE = 80.0
@@ -83,9 +83,10 @@ def instruments_parts(found: Mapping[str, Any], starts: Sequence[str], listeners
 
 def _sampled(name: str, faults: Mapping[str, float]) -> str:
     """How true a start captioner's samples are."""
+    true, grammatical, place = (f"{faults[key]:.1f} %" for key in ("truthful", "grammatical", "place"))
     return (
-        f" Captions sampled from `{name}`: {faults['truthful']:.1f} % are true, and {faults['grammatical']:.1f} % grammatical."
-        f" Of those that name a place or a relation and are true without it, {faults['place']:.1f} % are true with it."
+        f" Of the captions sampled from `{name}`, {true} are true and {grammatical} grammatical."
+        f" Of those that name a place or a relation and are otherwise true, {place} name it correctly."
     )
 
 
