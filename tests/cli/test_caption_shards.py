@@ -86,6 +86,16 @@ def test_a_damaged_shard_is_named_until_it_is_mended(shards, tmp_path, caption):
     assert "are damaged" not in caption(*words)[2]
 
 
+def test_a_wrong_listener_leaves_no_folder(shards, tmp_path, caption, materials):
+    words = (shards, "--by_shard", "--output", tmp_path / "out", "--n", "2", "--rerank", "clip_s", "--listener")
+    for wrong, said in (
+        (materials.captioner, "a listener must be one of clip"),
+        (tmp_path / "no.pth", "does not exist"),
+    ):
+        code, _, remarks = caption(*words, wrong)
+        assert (code, said in remarks, (tmp_path / "out").exists()) == (2, True, False)
+
+
 def test_a_store_and_a_broken_shard(shards, caption, monkeypatch):
     monkeypatch.setattr("tellapart.captioning.shards.launch.BACK_OFF", 0.001)
     memory = fsspec.filesystem("memory")

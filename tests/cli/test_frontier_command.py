@@ -95,6 +95,8 @@ def test_a_grid_belongs_to_the_recipe_before_it():
         ([DICO, "--seeds", "0"], "--seeds is '0'"),
         ([DICO, "--seeds", "1.5"], "--seeds is '1.5'"),
         ([DICO, "--at", "CIDEr=high"], "--at CIDEr=high is not a number"),
+        ([DICO, "--at", "CIDER=80"], "'CIDER' is not a metric: did you mean CIDEr?"),
+        ([DICO, "--at", "nope=1"], "'nope' is not a metric: choose one of CIDEr, "),
         ([DICO, "--overwrite_output_dir"], "is for one training"),
         ([DICO, "--push_to_hub"], "--push_to_hub is for one training"),
         ([DICO, "--grid", "seed=0,1"], "--grid seed is not a knob: give --seeds"),

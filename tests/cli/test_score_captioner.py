@@ -166,6 +166,11 @@ def test_captions_told_apart_without_training_are_measured(materials, tmp_path, 
         assert sentence in capsys.readouterr().err
 
 
+def test_a_run_that_does_not_exist_is_said_to_be_none(capsys):
+    assert main(["score", "runs/nope"]) == 2
+    assert "since runs/nope is not a run: correct the name, or give --data" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("start", ["new/att2in2", "world/backbone"])
 def test_random_weights_are_no_start_to_measure(start, tmp_path, capsys):
     """Refused before the run itself is measured."""

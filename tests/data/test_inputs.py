@@ -78,6 +78,14 @@ def test_a_table_of_paths_needs_no_captions(kind, photos, tmp_path):
 
 
 @pytest.mark.parametrize("kind", WRITERS)
+def test_an_empty_id_is_refused_by_the_name_of_its_column(kind, photos, tmp_path):
+    rows = [{"image_path": f"photos/{n} x.png", "sku": sku} for n, sku in ((2, "A"), (0, ""))]
+    table = WRITERS[kind](tmp_path / f"paths.{kind}", rows)
+    with pytest.raises(UsageError, match="'sku' is empty: give the image an id"):
+        load_dataset(table, id_column="sku")
+
+
+@pytest.mark.parametrize("kind", WRITERS)
 def test_captions_of_several_rows_add_up(kind, photos, tmp_path):
     rows = [{"file": f"{n} x.png", "Caption": f"shade {n} {k}"} for n in (1, 2) for k in "ab"]
     data = load_dataset(WRITERS[kind](photos / f"table.{kind}", rows))

@@ -6,7 +6,7 @@ from tellapart.cli.caption_options import CaptionOptions
 
 
 def require_models(options: CaptionOptions) -> None:
-    """Raise where captioner or verifier cannot be what they are named for; loads no weights.
+    """Raise where captioner, listener or verifier cannot be what they are named for; loads no weights.
 
     Raises:
         UsageError: a model does not exist, or is of another kind.
@@ -14,9 +14,11 @@ def require_models(options: CaptionOptions) -> None:
     from tellapart.captioners.families import family_class, require_several_images
     from tellapart.captioners.loading import read_config
     from tellapart.captioning.apart import no_verifier
-    from tellapart.recipe.models import captioner_folder, listener_folder
+    from tellapart.recipe.models import captioner_folder, listener_folder, require_listener
     from tellapart.rewards.matchers import kind_of
 
+    if options.listener is not None:
+        require_listener(options.listener)
     if options.endpoint is not None:
         return
     config = read_config(captioner_folder(options.captioner))

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 
 from tellapart.cli.command import grouped_lines, help_head
 from tellapart.errors import UsageError
+from tellapart.evaluation.columns import require_metric
 from tellapart.recipe.flags import NoValue, full_name, known_key, split_words
 from tellapart.recipe.options import Given, Text, options_of, types_of
 from tellapart.recipe.recipe import schema_of
@@ -212,6 +213,7 @@ def _belonging(words: Sequence[str]) -> tuple[list[Method], list[Path], dict[str
             added.append(Path(value))
         elif name == "at":
             key, texts = assignment("at", value)
+            require_metric(key)  # refused now, not after hours of training
             at[key] = at.get(key, []) + [_number(key, text) for text in texts]
         elif name in REPEATED and methods:
             _give(methods[-1], [(name, value)])

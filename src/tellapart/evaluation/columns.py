@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+from tellapart.names import require_known
 from tellapart.verdicts.rules import EVAL_PREFIX, NON_FINITE
 
 
@@ -134,6 +135,9 @@ LISTENER_METRICS = {
     ),
 }
 
+LATE_SUFFIX = "_true"
+"""Of a retriever that checks every word: the percentage of captions that it holds true, printed as it is named."""
+
 SET_METRICS = {
     "CIDEr": Column("CIDEr", "CIDEr", 100, 1, 1, "Mean CIDEr of several captions per image."),
     "Div-1": Column("Div-1", "Div-1", 1, 3, 1, "Distinct words of an image's captions, of all their words."),
@@ -161,6 +165,21 @@ MAIN = (
 
 def describe(key: str) -> Column:
     """How to print the metric ``key``; a key without a description is printed as it is."""
+    return _described(key) or Column(key, key.replace("_", " "), digits=2)
+
+
+def require_metric(key: str) -> None:
+    """Raise if ``key`` is a metric that nothing here measures.
+
+    Raises:
+        UsageError: with the closest name, or all of them.
+    """
+    if _described(key) is None and not key.endswith(LATE_SUFFIX):
+        listened = (f"{listener}_{name}" for listener in ("listener", "judge") for name in LISTENER_METRICS)
+        require_known(key, (*CAPTION_METRICS, *listened), "a metric")
+
+
+def _described(key: str) -> Column | None:
     if key in CAPTION_METRICS:
         return CAPTION_METRICS[key]
     drawn, _, name = key.partition("_")
@@ -169,7 +188,7 @@ def describe(key: str) -> Column:
         return replace(column, key=key, label=f"{drawn} {column.label}")
     measured = listener_metric(key)
     if measured is None:
-        return Column(key, key.replace("_", " "), digits=2)
+        return None
     listener, column = measured
     return replace(column, key=key, label=f"{listener} {column.label}")
 

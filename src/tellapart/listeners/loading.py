@@ -46,8 +46,7 @@ def load_dual_encoder(path: str | Path, dtype: str, *, base: str | Path | None =
     file = Path(path).expanduser()
     if file.suffix not in CHECKPOINTS:
         return _load(existing(path, "listener"), dtype)
-    if not file.is_file():
-        raise UsageError(f"the checkpoint {path} does not exist: check the path.")
+    _require_file(file)
     state, source = read_state_dict(file), str(base or PAC_BASE)
     try:
         config = AutoConfig.from_pretrained(existing(source, "base"))
@@ -134,7 +133,34 @@ def called(path: str | Path) -> str:
     return local.resolve().name if local.exists() else str(path)
 
 
-def _load(source: str, dtype: str) -> tuple[Any, Any, Any]:
+def require_dual_encoder(path: str | Path) -> None:
+    """Raise if ``path`` cannot be a CLIP, SigLIP or SigLIP 2, going by its configuration; reads no weights.
+
+    Args:
+        path: as that of ``load_dual_encoder``; of a checkpoint file only whether it is there.
+
+    Raises:
+        UsageError: it does not exist, or is of another kind.
+    """
+    if Path(path).suffix in CHECKPOINTS:
+        _require_file(Path(path).expanduser())
+        return
+    source = existing(path, "listener")
+    try:
+        _class_of(source)
+    except UsageError:
+        raise
+    except Exception as error:
+        raise _unusable(source, error) from error
+
+
+def _require_file(file: Path) -> None:
+    if not file.is_file():
+        raise UsageError(f"the checkpoint {file} does not exist: check the path.")
+
+
+def _class_of(source: str) -> Any:
+    """The class that a configuration asks for."""
     from transformers import AutoConfig, CLIPModel, Siglip2Model, SiglipModel
 
     from tellapart.listeners.clip4clip import Clip4Clip
@@ -145,22 +171,29 @@ def _load(source: str, dtype: str) -> tuple[Any, Any, Any]:
         "siglip2": Siglip2Model,
         "clip4clip": Clip4Clip,
     }
+    kind = AutoConfig.from_pretrained(source, trust_remote_code=False).model_type
+    if kind not in classes:
+        raise UsageError(f"{source} is a {kind!r} model: a listener must be one of {', '.join(classes)}.")
+    return classes[kind]
+
+
+def _unusable(source: str, error: Exception) -> UsageError:
+    """What to say of a folder that will not do; each reader has its own exceptions."""
+    if "trust_remote_code" in str(error):
+        return UsageError(
+            f"{source} needs code of its own repository, which is never run here: name a CLIP, Long-CLIP, SigLIP or SigLIP 2 "
+            "that transformers itself loads."
+        )
+    return UsageError(f"the listener {source} cannot be loaded ({reason_of(error)}): check the folder or the id.")
+
+
+def _load(source: str, dtype: str) -> tuple[Any, Any, Any]:
     try:
-        kind = AutoConfig.from_pretrained(source, trust_remote_code=False).model_type
-        if kind not in classes:
-            raise UsageError(f"{source} is a {kind!r} model: a listener must be one of {', '.join(classes)}.")
-        model, (processor, tokenizer) = complete(classes[kind], source, dtype), _processors(source)
+        model, (processor, tokenizer) = complete(_class_of(source), source, dtype), _processors(source)
     except UsageError:
         raise
-    except Exception as error:  # each reader has its own exceptions, and all mean that the folder will not do
-        if "trust_remote_code" in str(error):
-            raise UsageError(
-                f"{source} needs code of its own repository, which is never run here: name a CLIP, Long-CLIP, SigLIP or SigLIP 2 "
-                "that transformers itself loads."
-            ) from error
-        raise UsageError(
-            f"the listener {source} cannot be loaded ({reason_of(error)}): check the folder or the id."
-        ) from error
+    except Exception as error:
+        raise _unusable(source, error) from error
     known = model.config.text_config.vocab_size
     written = (tokenizer.bos_token_id, tokenizer.eos_token_id, tokenizer.pad_token_id, tokenizer.unk_token_id)
     if (highest := max((token for token in written if token is not None), default=0)) >= known:

@@ -18,6 +18,7 @@ from tellapart.errors import UsageError, reason_of
 from tellapart.files import trained_part
 from tellapart.listeners.clip import ClipListener, Pooling
 from tellapart.listeners.kinds import is_late, is_vse, trained_folder
+from tellapart.listeners.loading import require_dual_encoder
 from tellapart.objectives import METHODS
 from tellapart.ops import current_device
 from tellapart.recipe.options import as_usage_errors
@@ -264,6 +265,22 @@ def load_listener(
     Raises:
         UsageError: the model does not exist or is of another kind.
     """
+    folder = _cosine_folder(path, size)
+    options: dict[str, Any] = {"prefix": prefix, "base": base, "text_pooling": text_pooling}
+    return ClipListener.from_pretrained(folder, name=name, **options).to(device())
+
+
+def require_listener(path: str) -> None:
+    """Raise where a retriever cannot be loaded, going by its configuration; loads no weights.
+
+    Raises:
+        UsageError: the model does not exist or is of another kind.
+    """
+    require_dual_encoder(_cosine_folder(path, "full"))
+
+
+def _cosine_folder(path: str, size: str) -> str | Path:
+    """Where a CLIP or SigLIP is; raises for listeners that have no cosines."""
     if is_vse(path):
         raise UsageError(
             f"{path} is a VSE, but a reward, a miner and the like need a CLIP or SigLIP: a VSE ranks images (--listener and "
@@ -275,8 +292,7 @@ def load_listener(
             f"{path} is a late-interaction listener, which has no cosines: name it as matcher.model (reward truth), as the "
             "listener of reward likelihood, or as evaluation.judge."
         )
-    options: dict[str, Any] = {"prefix": prefix, "base": base, "text_pooling": text_pooling}
-    return ClipListener.from_pretrained(folder, name=name, **options).to(device())
+    return folder
 
 
 def listener_folder(path: str, *, size: str = "full") -> str | Path:

@@ -91,7 +91,7 @@ def id_cell(row: Mapping[str, Any], wanted: str | None, path: Path, where: str) 
         return row.get(IMAGE_ID)
     if wanted not in row:
         raise UsageError(f"{path} has no column {wanted!r}, only {', '.join(map(str, row))}: name one of these.")
-    if row[wanted] is None:
+    if row[wanted] in (None, ""):
         raise UsageError(f"{path}, {where}: {wanted!r} is empty: give the image an id.")
     return row[wanted]
 
