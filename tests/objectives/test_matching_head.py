@@ -47,6 +47,28 @@ def test_an_image_comes_with_its_text_another_and_a_false_one(matcher):
         assert text in texts
 
 
+def test_a_text_is_made_false_several_times_and_equal_results_count_once(matcher):
+    colours = ("red", "green", "blue")
+    texts = ["a red ring on a table", "a blue star on a table", "a ring on a table"]
+
+    def repaint(text, rng):
+        old = next((name for name in colours if name in text), None)
+        return text if old is None else text.replace(old, str(rng.choice([name for name in colours if name != old])))
+
+    counts = set()
+    for seed in range(8):
+        torch.manual_seed(seed)
+        matches = MatchingHead(matcher, negative=repaint, negatives=3).collect(batch(matcher, texts), 0)
+        rows = zip(matches.image.tolist(), matches.texts, matches.kinds, strict=True)
+        false = [(image, text) for image, text, kind in rows if kind == FALSE]
+        assert len(set(false)) == len(false)
+        assert all(image < 2 and text != texts[image] for image, text in false)
+        counts |= {sum(image == own for image, _ in false) for own in (0, 1)}
+    assert counts == {1, 2}  # two other colours, drawn three times
+    with pytest.raises(ValueError, match="negatives=0 must be at least 1"):
+        MatchingHead(matcher, negatives=0)
+
+
 def test_the_others_are_drawn_among_all_of_the_batch(matcher):
     objective, texts = MatchingHead(matcher), CAPTIONS[:4]
     drawn = set()

@@ -16,9 +16,9 @@ from tellapart.world import backbone as world_backbone
 from tellapart.world import stages as world_stages
 from tellapart.world.backbone import INPUTS, make_tower, pixels
 from tellapart.world.listeners import detailed_texts, listener_texts, make_listener
-from tellapart.world.probe import DEMANDS, MOTION, PROBE, SIMILARITY, TRUTH, probe, require_probe
-from tellapart.world.probes import STAGES as PROBED
-from tellapart.world.probes import failed_gates, probe_all
+from tellapart.world.probe import DEMANDS, MOTION, PROBE, SIMILARITY, TRUTH, by_captioner, probe, require_probe
+from tellapart.world.probes import PROBED, failed_gates, probe_all
+from tellapart.world.questions import Question
 from tellapart.world.schedules import STAGES
 from tellapart.world.stages import build_all, resolve
 
@@ -103,6 +103,21 @@ def test_captioners_over_features_are_probed_by_them(built, name):
     found = probe_all("small", stages=[name])["stages"][name]
     assert {"place", "relation", "order"} < set(found["probe"])
     assert {"truthful", "place", "doubled"} < set(found["details"]["sampled"])
+
+
+@pytest.mark.slow
+def test_a_captioner_is_probed_without_dropout(built):
+    """It was asked in the mode in which it learns, and seemed to see less than it does."""
+    captioner = HuggingFaceCaptioner.from_pretrained(built["world/xe"])
+    assert not captioner.training
+    assert captioner.family.model.config.decoder.resid_pdrop > 0
+    pictures = load_world("val", size="small").examples[:4]
+    asked = [Question(row, ("a red star", "a blue star")) for row in range(4)]
+    score = by_captioner(captioner)
+    known = torch.stack(score(pictures, asked))
+    captioner.train()
+    assert torch.equal(torch.stack(score(pictures, asked)), known)
+    assert captioner.training
 
 
 def test_gates_of_the_start_captioner():

@@ -95,7 +95,7 @@ class HuggingFaceCaptioner(Captioner):
         self.checkpoints_layers = gradient_checkpointing
         if gradient_checkpointing:
             checkpoint_layers(family.model)
-        self.train(self.training)
+        self.eval()  # as transformers' own models once they are loaded; a training chooses its mode
 
     def __repr__(self) -> str:
         model = self.family.model

@@ -46,9 +46,10 @@ class MatchingHead(ObjectiveModule):
     image? ``L = mean over pairs of cross-entropy(match or not)``.
 
     Each image comes with its own text, with the text of another image of the batch, with ``similar``, with one that seems to
-    suit it, too, and with ``negative``, with its own text made false. Another image's text that is the same as its own is left
-    out, and so is a text that cannot be made false. Another image's text may be true of the image, too. It counts as no match, as
-    in the papers. This makes the head prefer detailed texts over short ones, the more so the more similar the images are.
+    suit it, too, and with ``negative``, with its own text made false in one way or several. Another image's text that is the
+    same as its own is left out, and so is a text that cannot be made false. Another image's text may be true of the image, too.
+    It counts as no match, as in the papers. This makes the head prefer detailed texts over short ones, the more so the more
+    similar the images are.
 
     Departures: BLIP and BLIP-2 exchange images, too, and draw only those that their contrastive half, which learns next to the
     head, finds similar; here a finished listener judges that, and one other text of two is drawn among all of the batch, since a
@@ -58,6 +59,7 @@ class MatchingHead(ObjectiveModule):
         matcher: what learns, as the part ``matcher``; of its model all but the image tower and the contrastive half, which no
             pair reaches.
         negative: makes a text false, or gives back the same where it cannot; none trains without.
+        negatives: how often that is done to each text; equal results count once.
         similar: draws a further text in proportion to its exponential similarity with the image, at its own temperature;
             none trains without.
         train_vision: whether the image tower learns, too.
@@ -71,16 +73,18 @@ class MatchingHead(ObjectiveModule):
         matcher: ItmMatcher,
         *,
         negative: HardNegative | None = None,
+        negatives: int = 1,
         similar: ClipListener | None = None,
         train_vision: bool = False,
         buckets: int = 3,
     ) -> None:
         super().__init__()
-        if buckets < 1:
-            raise ValueError(f"buckets={buckets} must be at least 1")
+        for name, count in (("buckets", buckets), ("negatives", negatives)):
+            if count < 1:
+                raise ValueError(f"{name}={count} must be at least 1")
         self.matcher, self.reader = matcher.model, matcher
         self.family = MATCHING_FAMILIES[self.matcher.config.model_type][1]
-        self.negative, self.similar, self.buckets = negative, similar, buckets
+        self.negative, self.negatives, self.similar, self.buckets = negative, negatives, similar, buckets
         self.matcher.requires_grad_(True).vision_model.requires_grad_(train_vision)
         for name in _UNUSED:
             if hasattr(self.matcher, name):
@@ -102,8 +106,9 @@ class MatchingHead(ObjectiveModule):
         if self.similar is not None:
             rows += [(i, own[j], ALIKE) for i, j in self._alike(self.similar, batch, own, seed)]
         if self.negative is not None:
-            false = [self.negative(text, rng) for text, rng in zip(own, generators(batch, seed), strict=True)]
-            rows += [(i, text, FALSE) for i, text in enumerate(false) if text != own[i]]
+            for i, (text, rng) in enumerate(zip(own, generators(batch, seed), strict=True)):
+                false = dict.fromkeys(self.negative(text, rng) for _ in range(self.negatives))
+                rows += [(i, made, FALSE) for made in false if made != text]
         image, texts, kinds = zip(*rows, strict=True)
         return Matches(batch, torch.tensor(image), list(texts), list(kinds))
 

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from tellapart.captioners.huggingface import HuggingFaceCaptioner
+from tellapart.captioners.modes import evaluating
 from tellapart.data.dataset import Collate, Example
 from tellapart.errors import UsageError
 from tellapart.files import read_json
@@ -44,8 +45,8 @@ from tellapart.world.scenes import VALUES, Scene
 PROBE = "probe.json"
 
 SIMILARITY = {**dict.fromkeys(("shape", "colour", "size"), 90.0), "background": 85.0}
-"""Percent right that a listener must reach before its similarity means anything as a reward. Backgrounds differ between the
-processors that built it: 90.0 and 92.9 % by ``world/listener``, 89.0 and 91.5 % by ``world/pac``."""
+"""Percent right that a listener or matching head must reach before its similarity means anything as a reward. Backgrounds
+differ between the processors that built it: 90.0 and 92.9 % by ``world/listener``, 89.0 and 91.5 % by ``world/pac``."""
 
 TRUTH = dict.fromkeys((*ATTRIBUTES, "binding", "relation", "place", "veto", "doubled", "count", "broken"), 90.0)
 """Percent right that a verifier must reach before it may reward truth, and a judge before it may decide."""
@@ -58,9 +59,9 @@ DEMANDS: dict[str, dict[str, float]] = {
     "motion": MOTION,
     "truth": TRUTH,
     "judge": TRUTH,
-    "match": {},
+    "match": SIMILARITY,
 }
-"""What a model is used for -> what it must tell right; VLRM's reward, the logit of a match, demands nothing."""
+"""What a model is used for -> what it must tell right."""
 
 RECALL_AT = (1, 5, 10)
 
@@ -224,19 +225,22 @@ def by_captioner(captioner: HuggingFaceCaptioner, *, collate: Collate | None = N
     """
     collate = Collate({captioner.name: captioner.process}) if collate is None else collate
 
-    @torch.no_grad()
+    def of_some(pictures: Sequence[Example], some: Sequence[Question]) -> Sequence[Tensor]:
+        shown = [pictures[question.row] for question in some]
+        inputs = collate(shown).inputs
+        batch = Batch([str(i) for i in range(len(shown))], [[] for _ in shown], inputs).to(captioner.device)
+        image = torch.tensor([i for i, question in enumerate(some) for _ in question.texts])
+        rollout = captioner.tokenize(batch, [text for question in some for text in question.texts], image)
+        logprobs = captioner(rollout).logprobs.sum(dim=1).cpu() / rollout.lengths.cpu()
+        return logprobs.split([len(question.texts) for question in some])
+
     def score(pictures: Sequence[Example], questions: Sequence[Question]) -> list[Tensor]:
-        found = list[Tensor]()
-        for start in range(0, len(questions), 64):
-            some = questions[start : start + 64]
-            shown = [pictures[question.row] for question in some]
-            inputs = collate(shown).inputs
-            batch = Batch([str(i) for i in range(len(shown))], [[] for _ in shown], inputs).to(captioner.device)
-            image = torch.tensor([i for i, question in enumerate(some) for _ in question.texts])
-            rollout = captioner.tokenize(batch, [text for question in some for text in question.texts], image)
-            logprobs = captioner(rollout).logprobs.sum(dim=1).cpu() / rollout.lengths.cpu()
-            found += logprobs.split([len(question.texts) for question in some])
-        return found
+        with evaluating(captioner):
+            return [
+                found
+                for start in range(0, len(questions), 64)
+                for found in of_some(pictures, questions[start : start + 64])
+            ]
 
     return score
 

@@ -18,11 +18,11 @@ from tellapart.world.lstm import KINDS, POOLS, collate_pictures
 from tellapart.world.measures import world_measures
 from tellapart.world.probe import PROBE, accuracies, by_captioner
 from tellapart.world.schedule import one_thread
-from tellapart.world.schedules import ALIASES
+from tellapart.world.schedules import ALIASES, STAGES
 from tellapart.world.stages import resolve
 from tellapart.world.vocabulary import MAX_NEW_TOKENS
 
-STAGES = (
+PROBED = (
     "world/backbone",
     "world/judge-backbone",
     "world/listener",
@@ -38,6 +38,9 @@ DRAWN = {
     "sampled": Decoding(do_sample=True, max_new_tokens=MAX_NEW_TOKENS),
 }
 
+CAPTIONER_PROBE = "captioner_probe.json"
+"""Not ``PROBE``: the files of that name that older versions left next to captioners were measured with dropout."""
+
 EVERY = 4
 """A captioner is asked about one picture of each cluster."""
 
@@ -49,7 +52,7 @@ GATES = {
 """Decoding and measure of the start captioner -> least and largest percentage that post-training needs to begin from."""
 
 
-def probe_all(size: str = "full", *, stages: Sequence[str] = STAGES) -> dict[str, Any]:
+def probe_all(size: str = "full", *, stages: Sequence[str] = PROBED) -> dict[str, Any]:
     """Accuracy of each stage; missing stages are built.
 
     Args:
@@ -113,14 +116,17 @@ def _read(stage: str, folder: Path, size: str) -> tuple[dict[str, float], dict[s
     """The accuracy that was kept in a folder, and all other figures; a captioner's are measured once."""
     if (folder / ACCURACY).is_file():
         return read_object(folder / ACCURACY), {}
-    if not (folder / PROBE).is_file():
+    if STAGES[stage].use:
+        found = read_object(folder / PROBE)
+        return found.pop("accuracy"), found
+    if not (folder / CAPTIONER_PROBE).is_file():
         captioner = HuggingFaceCaptioner.from_pretrained(folder)
         collate = None
         if stage in KINDS:
             collate = collate_pictures(captioner.name, resolve("world/backbone", size=size), POOLS[KINDS[stage]])
         with one_thread():
-            write_json(folder / PROBE, probe_captioner(captioner, size=size, collate=collate))
-    found = read_object(folder / PROBE)
+            write_json(folder / CAPTIONER_PROBE, probe_captioner(captioner, size=size, collate=collate))
+    found = read_object(folder / CAPTIONER_PROBE)
     return found.pop("accuracy"), found
 
 

@@ -115,8 +115,9 @@ STAGES = {
         "blip2",
         "build_blip2",
         {
-            "full": {"steps": 450, "batch_size": 96, "learning_rate": 2e-3},
-            "small": {"steps": 40, "batch_size": 32, "learning_rate": 2e-3},
+            # After 1400 steps textures were right in 75 %, places in 64 %, and 71 % of sampled captions were true.
+            "full": {"steps": 3000, "batch_size": 64, "learning_rate": 1e-3, "adam_beta2": 0.98},
+            "small": {"steps": 40, "batch_size": 32, "learning_rate": 2e-3, "adam_beta2": 0.98},
         },
         needs=("world/blip2-backbone",),
     ),
@@ -124,8 +125,9 @@ STAGES = {
         "itm",
         "build_itm",
         {
-            "full": {"steps": 2000, "batch_size": 48, "learning_rate": 1e-3},
-            "small": {"steps": 20, "batch_size": 32, "learning_rate": 2e-3},
+            # With AdamW's usual 0.999 it depended on the processor whether colours were learnt in 2000 steps.
+            "full": {"steps": 3000, "batch_size": 48, "learning_rate": 1e-3, "adam_beta2": 0.98},
+            "small": {"steps": 20, "batch_size": 32, "learning_rate": 2e-3, "adam_beta2": 0.98},
         },
         needs=("world/blip2-backbone", "world/listener"),
         use="match",
