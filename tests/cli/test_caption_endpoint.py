@@ -113,7 +113,7 @@ def test_by_shard(photos, tmp_path, caption):
         )
         chat.always = {SIZES[6]: 400}
         code, _, remarks = caption(chat, *words)
-        assert (code, "2 of 3 shards (1 done before)" in remarks, "1 images could not be read" in remarks) == (
+        assert (code, "2 of 3 shards (1 done before)" in remarks, "1 image could not be read" in remarks) == (
             0,
             True,
             True,

@@ -49,7 +49,7 @@ def test_parts_of_two_commands_say_what_one_command_says(shards, tmp_path, capti
     for part in ("0/2", "1/2"):
         code, _, remarks = caption(shards, "--by_shard", "--out", "jsonl", "--output", out, "--shard", part)
         assert code == 0
-    assert "captioned 5 images in 1 of 1 shards, part of 3" in remarks
+    assert "captioned 5 images in 1 of 1 shard, part of 3" in remarks
     rows = [json.loads(line) for path in sorted(out.glob("*.jsonl")) for line in path.read_text().splitlines()]
     assert [(row["id"], row["caption"]) for row in rows] == [(row["id"], row["caption"]) for row in said]
     code, _, remarks = caption(shards, "--by_shard", "--out", "jsonl", "--output", out)
@@ -77,13 +77,13 @@ def test_a_damaged_shard_is_named_until_it_is_mended(shards, tmp_path, caption):
     whole = first.read_bytes()
     first.write_bytes(whole[: len(whole) // 2])
     words = (shards, "--by_shard", "--output", tmp_path / "out")
-    assert "1 shards are damaged: get them and run this again" in caption(*words)[2]
+    assert "1 damaged shard: get a whole copy and run this again" in caption(*words)[2]
     code, _, remarks = caption(*words)
     assert (code, "00000.tar was damaged before, and has not changed." in remarks) == (0, True)
-    assert "(3 done before); 1 shards are damaged: get them and run this again" in remarks
+    assert "(3 done before); 1 damaged shard: get a whole copy and run this again" in remarks
     assert caption(*words, "--strict", "true")[0] == 2
     first.write_bytes(whole)
-    assert "are damaged" not in caption(*words)[2]
+    assert "damaged shard" not in caption(*words)[2]
 
 
 def test_a_wrong_listener_leaves_no_folder(shards, tmp_path, caption, materials):

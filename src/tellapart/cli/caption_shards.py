@@ -18,6 +18,7 @@ from tellapart.cli.console import note, say, table
 from tellapart.cli.unreadable import SHOWN
 from tellapart.data.remote.addresses import scheme_of
 from tellapart.errors import UsageError
+from tellapart.evaluation.matching import count_of
 from tellapart.progress import bar
 
 if TYPE_CHECKING:
@@ -177,15 +178,15 @@ def _report(outcome: Outcome, own: int, total: int, options: CaptionOptions) -> 
     ]
     for why in damaged[:SHOWN]:
         note(f"error: {why}")
-    told = f"captioned {outcome.images} images in {outcome.done} of {own} shards"
+    told = f"captioned {count_of(outcome.images, 'image')} in {outcome.done} of {count_of(own, 'shard')}"
     told += f" ({outcome.before} done before)" if outcome.before else ""
     told += f" ({len(outcome.elsewhere)} held by another process)" if outcome.elsewhere else ""
     told += f", part of {total}" if own != total else ""
     told += f" at {outcome.images / outcome.seconds:.1f} images/s" if outcome.images and outcome.seconds else ""
     told += f"; {outcome.flagged} flagged" if outcome.flagged else ""
-    told += f"; {outcome.broken} images could not be read" if outcome.broken else ""
-    told += f"; {len(damaged)} shards are damaged: get them and run this again" if damaged else ""
-    told += f"; {len(outcome.failed)} shards were given up: run the same command again" if outcome.failed else ""
+    told += f"; {count_of(outcome.broken, 'image')} could not be read" if outcome.broken else ""
+    told += f"; {count_of(len(damaged), 'damaged shard')}: get a whole copy and run this again" if damaged else ""
+    told += f"; {count_of(len(outcome.failed), 'shard')} given up: run the same command again" if outcome.failed else ""
     note(f"{told}. tellapart caption --merge {options.output} reviews all of them.")
     faults = bool(outcome.broken or outcome.damaged)
     strictly = options.strict and bool(faults or damaged)
@@ -240,11 +241,14 @@ def merge(argv: Sequence[str]) -> int:
     )
     write_reviews(folder, whole)
     often = ", ".join(f"{name} {whole.flags[name]}" for name in SEVERITY if whole.flags[name])
-    note(
-        f"{whole.captioned} captions in {whole.shards} shards; {whole.broken} images without one; "
-        f"{len(whole.damaged)} damaged shards; {len(whole.failed)} given up; faults: {often or 'none'}. "
-        f"See {folder.at('review.html')}."
-    )
+    counted = [
+        f"{count_of(whole.captioned, 'caption')} in {count_of(whole.shards, 'shard')}",
+        f"{count_of(whole.broken, 'image')} without one",
+        count_of(len(whole.damaged), "damaged shard"),
+        f"{len(whole.failed)} given up",
+        f"faults: {often or 'none'}",
+    ]
+    note(f"{'; '.join(counted)}. See {folder.at('review.html')}.")
     return 2 if whole.failed or (options.strict and (whole.broken or whole.damaged)) else 0
 
 
