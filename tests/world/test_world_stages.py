@@ -291,7 +291,8 @@ def test_what_the_full_stages_are_held_to():
     assert SIMILARITY == {"shape": 90.0, "colour": 90.0, "size": 90.0, "background": 85.0}
     assert set(MOTION) == {"shape", "colour", "verb", "direction", "turned", "actor", "order"}
     assert {"binding", "relation", "place", "veto", "doubled", "count", "broken"} < set(TRUTH)
-    others = [demanded for use, demanded in DEMANDS.items() if use != "similarity"]
+    assert DEMANDS["match"] == SIMILARITY
+    others = [demanded for use, demanded in DEMANDS.items() if use not in ("similarity", "match")]
     assert {least for demanded in others for least in demanded.values()} == {90.0}
 
 
