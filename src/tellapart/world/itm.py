@@ -42,8 +42,8 @@ LAYERS = 3
 COUNTS = (1, 1, 2, 4)
 
 NEGATIVES = 2
-"""False texts per image. A text that suits a look-alike is often true of the image, too, and holds back what is learnt from
-false words: with one false text, 2,000 steps of BLIP's kinds of pairs left sizes and textures unseen."""
+"""False texts per image. A text that suits a look-alike is often true of the image, too, which holds back what is learnt from
+false words: with one false text, 2,000 steps left textures right in 68 %."""
 
 
 def replace_some(text: str, rng: np.random.Generator) -> str | None:
