@@ -92,7 +92,7 @@ def test_the_page(tmp_path):
     recipes = text.partition("<summary>The recipe of each row")[2]
     assert "| dico | `world_ved_dico` | `dico` | `world/xe` | 60 | 48 | 3e-05 |" in recipes
     assert (
-        "| vlrm | `world_blip2_vlrm` | `vlrm` | `world/blip2` | 40 | 512 | captioner 0.0003, critic 0.001 |" in recipes
+        "| vlrm | `world_blip2_vlrm` | `vlrm` | `world/blip2` | 40 | 512 | captioner 0.0001, critic 0.001 |" in recipes
     )
     assert "| xe | start captioner | - | `world/xe` | - | - | - |" in recipes
     assert {path.name for path in tmp_path.glob("leaderboard*")} == {
