@@ -209,3 +209,9 @@ def test_a_study_goes_on_without_waiting_for_torch():
     script += "import tellapart.cli.judge, tellapart.evaluation.judge.app, tellapart.evaluation.judge.serve\n"
     script += "assert 'starlette' in sys.modules and not {'torch', 'transformers', 'pandas'} & sys.modules.keys()"
     subprocess.run([sys.executable, "-c", script], capture_output=True, check=True)
+
+
+def test_runs_that_do_not_exist_are_said_to_be_none(tmp_path, capsys):
+    assert main(["judge", "runs/a", "runs/b", "--output_dir", str(tmp_path / "study")]) == 2
+    assert "since runs/a is not a run: correct the name, or give --data" in capsys.readouterr().err
+    assert not (tmp_path / "study").exists()

@@ -260,7 +260,7 @@ def make_or_open(words: Sequence[str], options: JudgeOptions) -> Study:
         return study
     if options.images is not None and options.data is None:
         options = replace(options, data=str(options.images), images=None)
-    where = load(options, made(Path(words[0])), pictures=True)
+    where = load(options, made(Path(words[0])), word=words[0], pictures=True)
     dataset = where.dataset
     names, captions = _runs(words, options, dataset)
     chosen = choose_images(*captions, count=options.num_items, seed=options.seed)

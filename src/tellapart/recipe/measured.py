@@ -86,6 +86,7 @@ def load(
     options: DataOptions,
     run: Made | None,
     *,
+    word: str = "",
     seen_by: Models | None = None,
     pictures: bool = False,
     tell: bool = True,
@@ -95,6 +96,7 @@ def load(
     Args:
         options: which images.
         run: what fills in what they leave out.
+        word: what was named, which may be no run.
         seen_by: models that read the images in addition to the run's own; None if no model reads them: a model card needs
             captions only, and a page shows a caption without its picture if that is broken.
         pictures: whether every picture must be readable even if no model reads it, as for pictures shown to people.
@@ -121,7 +123,8 @@ def load(
             format = run.data.format if same else None
             limit = limit if limit is not None or split != run.evaluation.split else run.evaluation.limit
     if path is None:
-        raise UsageError("the images are unknown: give --data, such as world or a COCO json.")
+        why = f", since {word} is not a run: correct the name, or" if word else ":"
+        raise UsageError(f"the images are unknown{why} give --data, such as world or a COCO json.")
     on_error = options.on_error or (run.data.on_error if run else "fail")
     instead = features_at(features)
     dataset = load_pictured(

@@ -69,7 +69,7 @@ def measure(word: str, options: ScoreOptions, *, run: Made | None = None) -> Eva
     run = run or made(path)
     named = named_protocol(options.protocol) if options.protocol else None
     options = replace(options, split=options.split or named.split) if named else options
-    where = _images_of(word, run, options)
+    where = load(options, run, word=word, seen_by=_seeing(options), tell=False)
     where, captions, left_out = fitting(path, where, options) if given else (where, {}, "")
     title = _title(options, where)
     from tellapart.evaluation.evaluate import Evaluation
@@ -107,14 +107,6 @@ def measure(word: str, options: ScoreOptions, *, run: Made | None = None) -> Eva
         **parts,
     )
     return _titled(evaluation(captioner, name=options.name or path.stem), title, where, options.split)
-
-
-def _images_of(word: str, run: Made | None, options: ScoreOptions) -> Where:
-    if run is None and options.data is None:
-        raise UsageError(
-            f"the images are unknown, since {word} is not a run: correct the name, or give --data, such as world or a COCO json."
-        )
-    return load(options, run, seen_by=_seeing(options), tell=False)
 
 
 def start_of(word: str) -> str:
