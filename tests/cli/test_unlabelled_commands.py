@@ -172,7 +172,7 @@ def test_scoring_leaves_out_what_the_evaluation_of_the_run_did(recipe, tmp_path)
 
 
 def test_scoring_says_which_models_look(monkeypatch, capsys):
-    def stopped(options, run, *, seen_by, tell):
+    def stopped(options, run, *, word, seen_by, tell):
         raise UsageError(f"asked by {seen_by}")
 
     monkeypatch.setattr(score_captioner, "load", stopped)
