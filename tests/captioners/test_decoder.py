@@ -16,6 +16,7 @@ from tellapart.captioners.drawing import largest
 from tellapart.captioners.families.base import Family
 from tellapart.captioners.fused import fuse
 from tellapart.captioners.linear import Linear
+from tellapart.captioners.reading import States, one_by_one, together
 from tellapart.captioners.scoring import token_logprobs
 from tellapart.captioners.steps import CachedSteps
 from tellapart.types import Decoding, Rollout
@@ -129,11 +130,11 @@ def test_opt_of_either_kind_of_norm_and_width(sizes, monkeypatch):
     decoder, words = Opt(model, Linear()), torch.randint(4, 40, (3, 9))
     hidden = decoder.placed(model.embed_tokens(words[:, :4]), torch.arange(4))
     image, mask = torch.tensor([0, 2, 2, 1]), torch.arange(5) < torch.tensor([5, 2, 1, 4])[:, None]
-    states, place = read_captions(
-        decoder, lambda embed: Beginning(hidden, 4), model.embed_tokens, image, words[image, 4:], mask
-    )
-    whole = model(input_ids=words).last_hidden_state[image, 3:-1]
-    torch.testing.assert_close(states, whole[place], rtol=0, atol=1e-5)
+    tokens, whole = words[image, 4:], model(input_ids=words).last_hidden_state[image, 3:-1]
+    begin = partial(Beginning, hidden, 4)
+    for read in (one_by_one(image, mask), together(image, tokens, mask, 3)):
+        states = read_captions(decoder, lambda embed: begin(), model.embed_tokens, image, tokens, mask, read)
+        torch.testing.assert_close(states.each(), whole[states.place], rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
@@ -270,12 +271,18 @@ def test_beams_over_a_large_vocabulary_are_those_of_sorting_everything(monkeypat
     assert torch.equal(captioner.generate(batch, decoding).tokens, expected.tokens)
 
 
+def each(hidden):
+    """Every state predicts one word."""
+    words = torch.arange(len(hidden))
+    return States(hidden, words, (words, words))
+
+
 def test_log_probabilities_of_chosen_words_and_their_gradient_are_log_softmaxs():
     generator = torch.Generator().manual_seed(0)
     weight = torch.randn(50, 8, generator=generator, requires_grad=True)
     hidden = (30 * torch.randn(12, 8, generator=generator)).requires_grad_()
     targets, factors = torch.randint(50, (12,), generator=generator), torch.randn(12, generator=generator)
-    found, _ = token_logprobs(lambda states: states @ weight.T, hidden, targets, 50, entropy=False)
+    found, _ = token_logprobs(lambda states: states @ weight.T, each(hidden), targets, 50, entropy=False)
     wanted = (hidden @ weight.T).log_softmax(dim=1).gather(1, targets[:, None]).squeeze(1)
     assert wanted.min() < -150, "the target's probability underflows in float32"
     torch.testing.assert_close(found, wanted, rtol=1e-6, atol=1e-5)
@@ -302,7 +309,7 @@ def test_logits_beyond_the_budget_are_computed_again(monkeypatch):
 
     def gradient():
         heads.clear()
-        logprobs, _ = token_logprobs(head, hidden, targets, 50, entropy=False)
+        logprobs, _ = token_logprobs(head, each(hidden), targets, 50, entropy=False)
         return torch.autograd.grad(logprobs.sum(), [hidden])[0]
 
     monkeypatch.setattr(scoring, "CHUNK_ELEMENTS", 5 * 50)

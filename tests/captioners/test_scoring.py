@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from pictures import CAPTIONS
 from tellapart.captioners import scoring
 from tellapart.captioners.huggingface import HuggingFaceCaptioner
+from tellapart.captioners.reading import States
 from tellapart.captioners.scoring import length_buckets, logits_alive, token_logprobs
 from tellapart.errors import UsageError
 from tellapart.types import Decoding, Rollout
@@ -147,14 +148,24 @@ def test_chunked_log_probabilities_against_one_piece(monkeypatch):
     monkeypatch.setattr(scoring, "LOGITS_BUDGET", 0)
     head = torch.nn.Linear(6, 30).double()
     hidden = torch.randn(11, 6, dtype=torch.float64, requires_grad=True)
-    targets = torch.randint(0, 30, (11,))
-    chosen, entropy = token_logprobs(head, hidden, targets, 30, entropy=True)
-    logprobs = head(hidden).float().log_softmax(-1)
-    torch.testing.assert_close(chosen, logprobs[torch.arange(11), targets])
-    torch.testing.assert_close(entropy, -(logprobs.exp() * logprobs).sum(-1))
+    # states 2 and 3 predict several words each, in different chunks of 3, and state 7 none
+    index = torch.tensor([0, 1, 2, 2, 2, 3, 3, 4, 5, 6, 8, 9, 10])
+    targets = torch.randint(0, 30, (len(index),))
+    states = States(hidden, index, (index, index))
+    chosen, entropy = token_logprobs(head, states, targets, 30, entropy=True)
+    logprobs = head(hidden).float().log_softmax(-1)[index]
+    wanted, spread = logprobs[torch.arange(len(index)), targets], -(logprobs.exp() * logprobs).sum(-1)
+    torch.testing.assert_close(chosen, wanted)
+    torch.testing.assert_close(entropy, spread)
     (gradient,) = torch.autograd.grad(chosen.sum() + entropy.sum(), hidden, retain_graph=True)
-    whole = logprobs[torch.arange(11), targets].sum() - (logprobs.exp() * logprobs).sum()
-    torch.testing.assert_close(gradient, torch.autograd.grad(whole, hidden)[0])
+    whole = wanted.sum() + spread.sum()
+    torch.testing.assert_close(gradient, torch.autograd.grad(whole, hidden, retain_graph=True)[0])
+    plain, nothing = token_logprobs(head, states, targets, 30, entropy=False)
+    assert nothing is None
+    torch.testing.assert_close(plain, wanted)
+    factors = torch.randn(len(index))
+    ours = torch.autograd.grad((plain * factors).sum(), hidden)[0]
+    torch.testing.assert_close(ours, torch.autograd.grad((wanted * factors).sum(), hidden)[0])
 
 
 @given(st.lists(st.integers(0, 30), max_size=40), st.integers(0, 60))

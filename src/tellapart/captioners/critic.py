@@ -221,7 +221,8 @@ def _twin_of(model: nn.Module, vision: nn.Module) -> Any:
 def _read(family: Any, rollout: Rollout, encoded: Encoded, *, share_prefix: bool) -> tuple[Tensor, Place]:
     device = encoded.states.device
     given = (rollout.image.to(device), rollout.tokens.to(device), rollout.mask.to(device))
-    return token_states(family, encoded, *given, share_prefix=share_prefix)
+    states = token_states(family, encoded, *given, share_prefix=share_prefix)
+    return states.each(), states.place
 
 
 WEIGHTS = "model.safetensors"

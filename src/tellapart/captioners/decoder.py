@@ -9,11 +9,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention as attend
 
+from tellapart.captioners.reading import Reading, States
 from tellapart.captioners.steps import Steps
 
 Rows = Callable[[Tensor], Tensor]
@@ -55,6 +57,12 @@ class Decoder(ABC):
 
     def __init__(self, module: nn.Module, blocks: Sequence[Block], heads: int) -> None:
         self.module, self.blocks, self.heads = module, blocks, heads
+
+    @property
+    def width(self) -> int:
+        """D."""
+        config: Any = self.module.config
+        return int(config.hidden_size)
 
     @property
     def drops(self) -> bool:
@@ -161,8 +169,8 @@ class _Image:
         self.slots = _by_image(image, len(states))
         for block in decoder.blocks:
             assert block.image is not None, "a decoder is given states that its layers attend to"
-            both = block.image(states).unflatten(2, (2, heads, -1)).permute(2, 0, 3, 1, 4)
-            self.kept.append((both[0].contiguous(), both[1].contiguous()))
+            keys, values = block.image(states).unflatten(2, (2, heads, -1)).permute(2, 0, 3, 1, 4).unbind()
+            self.kept.append((keys.contiguous(), values.contiguous()))
 
     def attend(self, number: int, scale: float, queries: Tensor) -> Tensor:
         """``[n, D]`` of layer ``number``, given ``queries [n, D]``."""
@@ -183,60 +191,66 @@ def _joined(found: Tensor) -> Tensor:
 
 
 class _Pass:
-    """All words of all captions after their beginning, in one pass.
+    """Words of captions after their beginning, in one pass.
 
     Rows are the columns of the beginning, image by image, then the words.
 
     Args:
         decoder: whose.
         beginning: of B images.
-        image: ``[N]``, the image of each caption.
-        row: ``[M]``, the caption of each word.
-        column: ``[M]``, its place in the caption.
+        reading: R words.
     """
 
-    def __init__(self, decoder: Decoder, beginning: Beginning, image: Tensor, row: Tensor, column: Tensor) -> None:
-        self.decoder, self.image = decoder, image
+    def __init__(self, decoder: Decoder, beginning: Beginning, reading: Reading) -> None:
+        self.decoder, self.owner = decoder, reading.owner
         self.size, self.width = beginning.hidden.shape[:2]
         self.columns = None if self.width == 1 else beginning.columns()
-        # Captions follow one another, so the longest decides how wide the words are laid out.
-        self.words = _Slots(row, column, len(image), int(column.max()) + 1) if len(row) else None
-        own = torch.arange(self.size, device=image.device).repeat_interleave(self.width)
-        self.seen = _Image(decoder, beginning, torch.cat([own, image[row]]))
-        self.before = None if self.words is None else self._before(beginning.real, self.words.shape[1])
+        self.words: _Slots | None = None
+        if len(reading.row):
+            self.words = _Slots(reading.group, reading.place, len(reading.owner), reading.size)
+        own = torch.arange(self.size, device=reading.image.device).repeat_interleave(self.width)
+        self.seen = _Image(decoder, beginning, torch.cat([own, reading.image]))
+        self.before = self._before(beginning.real, reading.sees)
 
-    def _before(self, real: Tensor | None, longest: int) -> Tensor:
-        """``[longest, S + longest]``, or for each caption, bool: what each word sees."""
-        allowed = torch.ones(longest, self.width + longest, dtype=torch.bool, device=self.image.device).tril(self.width)
+    def _before(self, real: Tensor | None, sees: Tensor) -> Tensor:
+        """``[size, S + size]``, or for each group, bool: what each word sees."""
+        allowed = torch.nn.functional.pad(sees, (self.width, 0), value=True)
         if real is None:
             return allowed
-        known = torch.nn.functional.pad(real[self.image], (0, longest), value=True)
+        known = torch.nn.functional.pad(real[self.owner], (0, sees.shape[-1]), value=True)
         return allowed & known[:, None, None]
 
     def attend_words(self, scale: float, rows: Tensor) -> Tensor:
-        """``[B * S + M, D]``, given queries, keys and values ``[B * S + M, 3 D]``."""
-        heads, count = self.decoder.heads, self.size * self.width
-        query, key, value = _split(rows[:count], self.width, heads)
+        """``[B * S + R, D]``, given queries, keys and values ``[B * S + R, 3 D]``."""
+        heads = self.decoder.heads
+        begun, words = self._apart(rows)
+        query, key, value = _split(begun, self.width, heads)
         # a single column sees itself only
         found = [_joined(value if self.columns is None else attend(query, key, value, self.columns, scale=scale))]
         if self.words is not None:
-            query, *rest = self.words.spread(rows[count:], 3 * heads).split(heads, dim=1)
+            query, *rest = self.words.spread(words, 3 * heads).split(heads, dim=1)
             key, value = (
-                torch.cat([begun[self.image], more], dim=2) for begun, more in zip((key, value), rest, strict=True)
+                torch.cat([before[self.owner], more], dim=2) for before, more in zip((key, value), rest, strict=True)
             )
             found.append(self.words.gather(attend(query, key, value, attn_mask=self.before, scale=scale)))
         return torch.cat(found)
 
+    def _apart(self, rows: Tensor) -> tuple[Tensor, ...]:
+        """Those of the beginning and those of the words."""
+        count = self.size * self.width
+        return rows.split([count, len(rows) - count])
+
     def run(self, hidden: Tensor) -> tuple[Tensor, Tensor]:
-        """``[B, D]`` states after the beginning and ``[M, D]`` after the words, given what the first layer reads."""
+        """``[B, D]`` states after the beginning and ``[R, D]`` after the words, given what the first layer reads."""
         for number, block in enumerate(self.decoder.blocks):
             hidden = block.read(
                 hidden,
                 partial(self.attend_words, block.scale),
                 partial(self.seen.attend, number, block.image_scale),
             )
-        begun = hidden[: self.size * self.width].view(self.size, self.width, -1)[:, -1]
-        return self.decoder.finished(begun), self.decoder.finished(hidden[self.size * self.width :])
+        begun, words = self._apart(hidden)
+        last = begun.view(self.size, self.width, -1)[:, -1]
+        return self.decoder.finished(last), self.decoder.finished(words)
 
 
 def read_captions(
@@ -246,7 +260,8 @@ def read_captions(
     image: Tensor,
     tokens: Tensor,
     mask: Tensor,
-) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+    reading: Reading,
+) -> States:
     """States that predict every word, of all captions in one pass, with gradients.
 
     Linear layers see the beginning once per image and real words only, whatever the captions' lengths; an image's keys and
@@ -259,19 +274,13 @@ def read_captions(
         image: ``[N]``, the image of each caption.
         tokens: ``[N, T]`` caption tokens.
         mask: ``[N, T]`` bool, a run of true from the left.
-
-    Returns:
-        ``[M, D]`` states, and the (row, column) of the word that each predicts.
+        reading: of these captions.
     """
-    begins = mask[:, 0].nonzero().squeeze(1)
-    row, column = mask[:, 1:].nonzero(as_tuple=True)
-    looked_up = _Together(embed, tokens[row, column])
+    looked_up = _Together(embed, tokens[reading.row, reading.column])
     beginning = begin(looked_up)
-    together = _Pass(decoder, beginning, image, row, column)
-    words = decoder.placed(looked_up.words(), beginning.positions(image[row], column))
-    first, states = together.run(torch.cat([beginning.hidden.flatten(0, 1), words]))
-    place = torch.cat([begins, row]), torch.cat([torch.zeros_like(begins), column + 1])
-    return torch.cat([first[image[begins]], states]), place
+    words = decoder.placed(looked_up.words(), beginning.positions(reading.image, reading.column))
+    run = _Pass(decoder, beginning, reading).run(torch.cat([beginning.hidden.flatten(0, 1), words]))
+    return reading.states(*run, image, mask)
 
 
 class _Together:
@@ -279,7 +288,7 @@ class _Together:
 
     Args:
         embed: of words.
-        tokens: ``[M]``, of the captions.
+        tokens: ``[R]``, of the captions.
     """
 
     def __init__(self, embed: Rows, tokens: Tensor) -> None:
@@ -293,7 +302,7 @@ class _Together:
         return found[: start.numel()].view(*start.shape, -1)
 
     def words(self) -> Tensor:
-        """``[M, D]`` embeddings of the captions' words."""
+        """``[R, D]`` embeddings of the captions' words."""
         return self._embed(self._tokens) if self._words is None else self._words
 
 

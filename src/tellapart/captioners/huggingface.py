@@ -433,9 +433,9 @@ class HuggingFaceCaptioner(Captioner):
             self._remembers = False
 
     def _recording(self, batch: Batch, decoding: Decoding) -> Recording | None:
-        if not self._remembers or not decoding.do_sample or decoding.num_beams > 1:
+        if not self._remembers or (not decoding.do_sample and decoding.num_beams == 1):
             return None
-        rows = len(batch) * (decoding.num_return_sequences + 1)
+        rows = len(batch) * (max(decoding.num_return_sequences, decoding.num_beams) + 1)
         count = rows * decoding.max_new_tokens * self.family.vocab_size
         kept, _ = logits_alive(count, self.device, budget=self.logits_budget)
         return Recording(self.family, logits=kept)

@@ -1,8 +1,8 @@
 """Scoring what was just drawn without its forward products: drawing takes their results down, scoring reads them.
 
-Sampling computes every product of the decoder's linear layers that scoring the same captions would compute again. A recording
-keeps the results per word; scoring then runs attention, norms and activations only, and its backward pass is the usual one.
-Values are those of drawing: they differ from a scoring pass's in their last bits.
+Samples and beams need every product of the decoder's linear layers that scoring the same captions would compute again. A
+recording keeps the results per word; scoring then runs attention, norms and activations only, and its backward pass is the usual
+one. Values are those of drawing: they differ from a scoring pass's in their last bits.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from tellapart.captioners.base import Encoded
 from tellapart.captioners.decoder import DecoderSteps, read_captions
 from tellapart.captioners.families.base import Family
 from tellapart.captioners.linear import Linear
+from tellapart.captioners.reading import Reading, reading
 from tellapart.captioners.scoring import token_logprobs
 from tellapart.captioners.steps import Steps
 from tellapart.products import ACTIVATIONS, product_gradients
@@ -113,8 +114,33 @@ class _Read(Linear):
         return ACTIVATIONS[kind][2](_Known.apply(rows, weight, bias, self._found()))
 
 
+@dataclass(frozen=True)
+class _Pass:
+    """A pass that read the next word of n captions.
+
+    Args:
+        image: ``[n]``, the image of each row; rows of an image are adjacent, images in order.
+        words: ``[n, t]``, all words that each row's caption has been read of, this pass's last.
+        rows: ``[n, t]``, the row that read each of them.
+    """
+
+    image: Tensor
+    words: Tensor
+    rows: Tensor
+
+    def find(self, image: Tensor, words: Tensor) -> Tensor:
+        """``[m, t]``: the rows that read ``words [m, t]`` of captions of the images ``[m]``."""
+        here, counts = self.image.unique_consecutive(return_counts=True)
+        own, place = torch.searchsorted(here, image), torch.arange(int(counts.max()), device=image.device)
+        row = (counts.cumsum(0) - counts)[own][:, None] + place
+        row, held = row.clamp(max=len(self.image) - 1), place < counts[own][:, None]
+        same = (self.words[row] == words[:, None]).all(dim=2) & held
+        assert same.any(dim=1).all(), "every drawn caption was read by a row of its image"
+        return self.rows[row.gather(1, same.int().argmax(dim=1, keepdim=True)).squeeze(1)]
+
+
 class RecordedSteps(Steps):
-    """The steps of a decoder, which know which rows each pass read.
+    """The steps of a decoder, which know which row read each word of a caption.
 
     Args:
         inner: the steps.
@@ -124,27 +150,31 @@ class RecordedSteps(Steps):
     def __init__(self, inner: Steps, taken: _Taken) -> None:
         self._inner, self._taken = inner, taken
         self.first, self.image = inner.first, inner.image
-        self._rows = torch.arange(len(inner.image), device=inner.image.device)
-        self.read_rows: list[Tensor] = []
+        self._words = self._rows = inner.image.new_empty(len(inner.image), 0)
+        self.reads: list[_Pass] = []
 
     def read(self, words: Tensor) -> Tensor:
         """A pass."""
         self._taken.passes.append([])
-        self.read_rows.append(self._rows)
+        own = torch.arange(len(words), device=words.device)
+        self._words = torch.cat([self._words, words[:, None]], dim=1)
+        self._rows = torch.cat([self._rows, own[:, None]], dim=1)
+        self.reads.append(_Pass(self.image, self._words, self._rows))
         return self._inner.read(words)
 
     def keep(self, rows: Tensor) -> None:
         """Later passes read these rows only."""
         self._inner.keep(rows)
-        self.image, self._rows = self._inner.image, self._rows[rows]
+        self.image, self._words, self._rows = self._inner.image, self._words[rows], self._rows[rows]
 
     def follow(self, parent: Tensor) -> None:
-        """Samples follow none."""
-        raise NotImplementedError("beams are not recorded")
+        """A beam's words are those of its parent, read by the parent's rows."""
+        self._inner.follow(parent)
+        self._words, self._rows = self._words[parent], self._rows[parent]
 
 
 class Recording:
-    """Takes the place of a family in sampling, and keeps what its decoder computes.
+    """Takes the place of a family in drawing, and keeps what its decoder computes.
 
     Args:
         family: read by its parts.
@@ -160,19 +190,18 @@ class Recording:
         self.family = family
         self.eos, self.pad, self.start, self.never_drawn = family.eos, family.pad, family.start, family.never_drawn
         self._taken, self._steps = _Taken(), cast("RecordedSteps | None", None)
-        self._count = 0
         self._logits: list[Tensor] | None = [] if logits and family.plain_head is not None else None
         self._state = _State.of(family.model)
 
     def steps(self, encoded: Encoded, count: int, longest: int, *, beams: bool = False) -> Steps:
-        """Steps of samples; those of beams are not recorded."""
-        decoder = None if beams else self.family.by_parts(self._taken)
+        """Those of the family, recorded where it is read by its parts."""
+        decoder = self.family.by_parts(self._taken)
         if decoder is None or not self._taken.whole:
             self._logits = None
             return self.family.steps(encoded, count, longest, beams=beams)
         begun = self.family.beginning(decoder, encoded, self.family.embed)
-        inner = DecoderSteps(decoder, begun, self.family.embedding, count=count, longest=longest, beams=False)
-        self._count, self._steps = count, RecordedSteps(inner, self._taken)
+        inner = DecoderSteps(decoder, begun, self.family.embedding, count=count, longest=longest, beams=beams)
+        self._steps = RecordedSteps(inner, self._taken)
         return self._steps
 
     def exact_logits(self, hidden: Tensor) -> Tensor:
@@ -186,15 +215,12 @@ class Recording:
         """What scoring the drawn captions needs; none where something of it was not recorded.
 
         Args:
-            rollout: the captions as drawn, those of an image before one that is left out, if there are fewer than were drawn.
+            rollout: captions as they were drawn, or some of them.
         """
-        steps, passes = self._steps, self._taken.passes
-        if steps is None or not steps.read_rows:
+        steps = self._steps
+        if steps is None or not steps.reads:
             return None
-        images = len(rollout.batch)
-        drawn = torch.arange(images * self._count, device=rollout.image.device).view(images, self._count)
-        drawn = drawn[:, : len(rollout) // images].flatten()
-        return Recorded(rollout, drawn, steps.read_rows, passes, self._logits, self._state)
+        return Recorded(rollout, steps.reads, self._taken.passes, self._logits, self._state)
 
 
 SAMPLED = 64
@@ -233,16 +259,14 @@ class Recorded:
 
     Args:
         rollout: N captions.
-        drawn: ``[N]``, the row that each was drawn in.
-        rows: the rows that each pass after the first read, rising.
+        reads: every pass after the first.
         passes: the products of every pass: the image's and the beginning's first, then those of each word.
         logits: of every pass, or none.
         state: of the weights.
     """
 
     rollout: Rollout
-    drawn: Tensor
-    rows: list[Tensor]
+    reads: list[_Pass]
     passes: list[list[Tensor]]
     logits: list[Tensor] | None
     state: _State
@@ -261,24 +285,24 @@ class Recorded:
             budget: as for ``logits_alive``.
         """
         tokens, mask, image = self.rollout.tokens, self.rollout.mask, self.rollout.image
-        row, column = mask[:, 1:].nonzero(as_tuple=True)
-        words = _Words(self.drawn[row], column, self.rows)
-        begun = len(self.passes[0]) - len(self.passes[1])
-        results = self._results(begun, words)
         decoder = family.by_parts(_Read(lambda: next(results)))
         assert decoder is not None, "it was drawn by its parts"
+        read = reading(image, tokens, mask, images=len(encoded.states), width=decoder.width)
+        words = _Words(self.reads, image, tokens, mask, read)
+        begun = len(self.passes[0]) - len(self.passes[1])
+        results = self._results(begun, words)
         begin = partial(family.beginning, decoder, encoded)
-        states, place = read_captions(decoder, begin, family.embed, image, tokens, mask)
+        states = read_captions(decoder, begin, family.embed, image, tokens, mask, read)
 
         def head(hidden: Tensor) -> Tensor:
             if self.logits is None or family.plain_head is None:
                 return family.exact_logits(hidden)
             weight, bias = family.plain_head
-            first = self.logits.pop(0)[image[mask[:, 0]]]
+            first = self.logits.pop(0)[image[mask[:, 0]].unique()]
             return _Known.apply(hidden, weight, bias, words.gathered(first, self.logits))
 
-        chosen, _ = token_logprobs(head, states, tokens[place], family.vocab_size, entropy=False, budget=budget)
-        return chosen.new_zeros(mask.shape).index_put(place, chosen)
+        chosen, _ = token_logprobs(head, states, tokens[states.place], family.vocab_size, entropy=False, budget=budget)
+        return chosen.new_zeros(mask.shape).index_put(states.place, chosen)
 
     def _results(self, begun: int, words: _Words) -> Iterator[Tensor]:
         """The image's products, then those of the beginning and the words together; each is dropped from here when it is read."""
@@ -289,23 +313,30 @@ class Recorded:
 
 
 class _Words:
-    """Where the words of captions are among the rows of the passes that read them.
+    """Where words of captions are among the rows of the passes that read them.
 
     Args:
-        drawn: ``[M]``, the drawn row of each word's caption.
-        column: ``[M]``, the pass that read it.
-        rows: the rows that each pass read, rising.
+        reads: every pass after the first.
+        image: ``[N]``, the image of each caption.
+        tokens: ``[N, T]``.
+        mask: ``[N, T]`` bool; a caption's last word was not read.
+        read: R of the words.
     """
 
-    def __init__(self, drawn: Tensor, column: Tensor, rows: list[Tensor]) -> None:
-        self._count = len(drawn)
+    def __init__(self, reads: list[_Pass], image: Tensor, tokens: Tensor, mask: Tensor, read: Reading) -> None:
+        length, rows = mask[:, 1:].sum(dim=1), torch.zeros_like(tokens[:, 1:])
+        for number, one in enumerate(reads, start=1):
+            ended = (length == number).nonzero().squeeze(1)
+            if len(ended):
+                rows[ended, :number] = one.find(image[ended], tokens[ended, :number])
+        rows, self._count = rows[read.row, read.column], len(read.row)
         self._places = []
-        for number, read in enumerate(rows):
-            place = (column == number).nonzero().squeeze(1)
-            self._places.append((place, torch.searchsorted(read, drawn[place])))
+        for number in range(len(reads)):
+            place = (read.column == number).nonzero().squeeze(1)
+            self._places.append((place, rows[place]))
 
     def gathered(self, first: Tensor, passes: list[Tensor]) -> Tensor:
-        """``[m + M, D]``: ``first [m, D]``, and of every word its row of the pass that read it; ``passes`` is emptied."""
+        """``[m + R, D]``: ``first [m, D]``, and of every word its row of the pass that read it; ``passes`` is emptied."""
         made = first.new_empty(len(first) + self._count, first.shape[1])
         made[: len(first)] = first
         rest = made[len(first) :]
@@ -315,10 +346,10 @@ class _Words:
 
 
 class Memory:
-    """What a captioner remembers of the latest samples; copies of the captioner do not.
+    """What a captioner remembers of the captions it drew last; copies of the captioner do not.
 
     Args:
-        recorded: the samples; none: nothing is remembered.
+        recorded: the captions; none: nothing is remembered.
         encoded: states of their images, with a graph where the tower learns.
     """
 
@@ -330,8 +361,8 @@ class Memory:
         return Memory()
 
     def score(self, family: Family, rollout: Rollout, budget: float | None, *, vision_learns: bool) -> Tensor | None:
-        """``[N, T]`` log-probabilities of the remembered samples; none where these are others, or a part of the model is in train
-        mode, so that it would not compute what it drew with."""
+        """``[N, T]`` log-probabilities of the remembered captions; none where these are others, or a part of the model is in
+        train mode, so that it would not compute what it drew with."""
         if self.recorded is None or self.encoded is None or not self.recorded.holds(rollout, family):
             return None
         if self.encoded.states.requires_grad != vision_learns or any(part.training for part in family.model.modules()):

@@ -90,11 +90,12 @@ def _in_one_pass(
     family: Family, encoded: Encoded, image: Tensor, tokens: Tensor, mask: Tensor, replaced: Tensor, numbers: Tensor
 ) -> Tensor:
     """Every word is drawn after human ones."""
-    states, (row, column) = token_states(family, encoded, image, tokens, mask)
+    states = token_states(family, encoded, image, tokens, mask)
+    row, column = states.place
     chosen = replaced[row, column]
     place = row[chosen], column[chosen]
     size = max(1, CHUNK_ELEMENTS // family.vocab_size)
-    pairs = zip(states[chosen].split(size), numbers[place].split(size), strict=True)
+    pairs = zip(states.each()[chosen].split(size), numbers[place].split(size), strict=True)
     return tokens.index_put(place, torch.cat([_drawn(family, *pair) for pair in pairs]))
 
 

@@ -15,6 +15,7 @@ from torch.utils.checkpoint import checkpoint
 from tellapart.captioners.base import Encoded
 from tellapart.captioners.cache import select_rows
 from tellapart.captioners.families.base import Family
+from tellapart.captioners.reading import States
 from tellapart.types import Scores
 
 CHUNK_ELEMENTS = 2**24
@@ -60,27 +61,28 @@ def length_buckets(lengths: list[int], overhead: int = BUCKET_OVERHEAD) -> list[
 
 
 class _ChosenLogprobs(torch.autograd.Function):
-    """``[M]`` log-probabilities of ``targets [M]`` under ``logits [M, V]``, whose memory becomes that of their softmax.
+    """``[M]`` log-probabilities of ``targets [M]`` under the rows ``index [M]`` of ``logits [m, V]``, whose memory becomes that
+    of their softmax.
 
-    Nothing else of ``[M, V]`` is made on either way. The logits must not be used elsewhere, and backward runs once.
+    Nothing else of ``[m, V]`` is made on either way. The logits must not be used elsewhere, and backward runs once.
     """
 
     @staticmethod
-    def forward(ctx: Any, logits: Tensor, targets: Tensor) -> Tensor:
-        place = targets[:, None]
-        chosen, top = logits.gather(1, place), logits.amax(dim=1, keepdim=True)
+    def forward(ctx: Any, logits: Tensor, targets: Tensor, index: Tensor) -> Tensor:
+        chosen, top = logits[index, targets], logits.amax(dim=1)
         spread = torch.softmax(logits, dim=1, out=logits)
         # The likeliest word's probability is at least 1 / V, and so never rounded to 0 as the target's may be.
-        normaliser = top - spread.amax(dim=1, keepdim=True).log()
-        ctx.save_for_backward(spread, place)  # so, and not as attributes: a checkpoint drops what is saved
-        return (chosen - normaliser).squeeze(1)
+        normaliser = top - spread.amax(dim=1).log()
+        ctx.save_for_backward(spread, targets, index)  # so, and not as attributes: a checkpoint drops what is saved
+        return chosen - normaliser[index]
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        spread, place = ctx.saved_tensors
-        column = gradient[:, None]
-        return spread.mul_(-column).scatter_add_(1, place, column), None
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+        spread, targets, index = ctx.saved_tensors
+        rows = gradient.new_zeros(len(spread)).index_add_(0, index, gradient)
+        spread.mul_(-rows[:, None])
+        return spread.index_put_((index, targets), gradient, accumulate=True), None, None
 
 
 def logits_alive(
@@ -105,39 +107,42 @@ def logits_alive(
 
 def token_logprobs(
     head: Callable[[Tensor], Tensor],
-    hidden: Tensor,
+    states: States,
     targets: Tensor,
     vocabulary: int,
     *,
     entropy: bool,
     budget: float | None = None,
 ) -> tuple[Tensor, Tensor | None]:
-    """``(log p [M], entropy [M] or None)`` of ``targets [M]`` given ``hidden [M, D]``, in float32.
+    """``(log p [M], entropy [M] or None)`` of ``targets [M]``, the words that the states predict, in float32.
 
     With gradients, logits are kept up to the ``budget`` of ``logits_alive``. Beyond it, and without gradients, they are
     computed a chunk of rows at a time; with gradients a chunk's logits are then dropped and computed again in the backward pass.
     """
 
-    def chunk(states: Tensor, chosen: Tensor) -> tuple[Tensor, Tensor]:
-        logits = head(states).float()
+    def chunk(hidden: Tensor, index: Tensor, chosen: Tensor) -> tuple[Tensor, Tensor]:
+        logits = head(hidden).float()
         if not entropy:
-            return _ChosenLogprobs.apply(logits, chosen), logits.new_zeros(len(chosen))
+            return _ChosenLogprobs.apply(logits, chosen, index), logits.new_zeros(len(chosen))
         logprobs = logits.log_softmax(dim=-1)
         spread = -(logprobs.exp() * logprobs).sum(dim=-1)
-        return logprobs.gather(-1, chosen[:, None]).squeeze(-1), spread
+        return logprobs[index, chosen], spread[index]
 
     learns, rows = torch.is_grad_enabled(), max(1, CHUNK_ELEMENTS // vocabulary)
-    kept, _ = logits_alive(len(targets) * vocabulary, hidden.device, entropy=entropy, budget=budget)
-    if (learns and kept) or len(targets) <= rows:
-        chosen, spread = chunk(hidden, targets)
+    hidden, index = states.hidden, states.index
+    kept, _ = logits_alive(len(hidden) * vocabulary, hidden.device, entropy=entropy, budget=budget)
+    if (learns and kept) or len(hidden) <= rows:
+        chosen, spread = chunk(hidden, index, targets)
         return chosen, spread if entropy else None
     run = chunk
     if learns:
 
-        def run(states: Tensor, chosen: Tensor) -> tuple[Tensor, Tensor]:
-            return checkpoint(chunk, states, chosen, use_reentrant=False)
+        def run(hidden: Tensor, index: Tensor, chosen: Tensor) -> tuple[Tensor, Tensor]:
+            return checkpoint(chunk, hidden, index, chosen, use_reentrant=False)
 
-    parts = [run(*pair) for pair in zip(hidden.split(rows), targets.split(rows), strict=True)]
+    words = [int(part.sum()) for part in index.bincount(minlength=len(hidden)).split(rows)]
+    split = zip(hidden.split(rows), index.split(words), targets.split(words), strict=True)
+    parts = [run(part, own - rows * number, chosen) for number, (part, own, chosen) in enumerate(split)]
     chosen, spread = (torch.cat(part) for part in zip(*parts, strict=True))
     return chosen, spread if entropy else None
 
@@ -165,8 +170,8 @@ class _Reader:
 
 def token_states(
     family: Family, encoded: Encoded, image: Tensor, tokens: Tensor, mask: Tensor, *, share_prefix: bool = True
-) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-    """``[M, D]`` states that predict the M real tokens, bucket after bucket, and the (row, column) of each.
+) -> States:
+    """States that predict the real tokens.
 
     The arguments are those of ``score``; at least one token must be real.
     """
@@ -186,7 +191,8 @@ def token_states(
         row, column = kept.nonzero(as_tuple=True)
         rows.append(index[row])
         columns.append(column)
-    return torch.cat(hidden), (torch.cat(rows), torch.cat(columns))
+    place = torch.cat(rows), torch.cat(columns)
+    return States(torch.cat(hidden), torch.arange(len(place[0]), device=tokens.device), place)
 
 
 def score(
@@ -239,19 +245,19 @@ def _scored(
     if not bool(mask.any()):
         return Scores(torch.zeros(mask.shape, device=tokens.device))
     seen = tokens if read is None else read
-    states, place = token_states(family, encoded, image, seen, mask, share_prefix=share_prefix)
+    states = token_states(family, encoded, image, seen, mask, share_prefix=share_prefix)
 
     def spread(values: Tensor) -> Tensor:
-        return values.new_zeros(*mask.shape, *values.shape[1:]).index_put(place, values)
+        return values.new_zeros(*mask.shape, *values.shape[1:]).index_put(states.place, values)
 
     chosen, entropy = token_logprobs(
-        family.exact_logits, states, tokens[place], family.vocab_size, entropy="entropy" in want, budget=budget
+        family.exact_logits, states, tokens[states.place], family.vocab_size, entropy="entropy" in want, budget=budget
     )
     return Scores(
         spread(chosen),
         None if entropy is None else spread(entropy),
-        spread(states) if "hidden" in want else None,
-        spread(family.exact_logits(states)) if "logits" in want else None,
+        spread(states.each()) if "hidden" in want else None,
+        spread(family.exact_logits(states.each())) if "logits" in want else None,
     )
 
 

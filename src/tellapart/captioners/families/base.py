@@ -17,6 +17,7 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 from tellapart.captioners.base import Encoded
 from tellapart.captioners.decoder import Beginning, Decoder, DecoderSteps, Rows, read_captions
 from tellapart.captioners.linear import Linear
+from tellapart.captioners.reading import States, reading
 from tellapart.captioners.steps import CachedSteps, Steps
 from tellapart.errors import UsageError, quoted
 from tellapart.lengths import length_tokens
@@ -313,9 +314,7 @@ class Family(ABC):
         begun = self.beginning(decoder, encoded, self.embed)
         return DecoderSteps(decoder, begun, self.embedding, count=count, longest=longest, beams=beams)
 
-    def read_captions(
-        self, encoded: Encoded, image: Tensor, tokens: Tensor, mask: Tensor
-    ) -> tuple[Tensor, tuple[Tensor, Tensor]] | None:
+    def read_captions(self, encoded: Encoded, image: Tensor, tokens: Tensor, mask: Tensor) -> States | None:
         """States that predict every word, of captions of any lengths in one pass.
 
         Args:
@@ -325,13 +324,13 @@ class Family(ABC):
             mask: ``[N, T]`` bool, a run of true from the left; some caption has a word.
 
         Returns:
-            ``[M, D]`` states, and the (row, column) of the word that each predicts; none: this family reads captions by length,
-            or something in it is random.
+            none where this family reads captions by length, or something in it is random.
         """
         if (decoder := self._decoder()) is None or decoder.drops:
             return None
         begin = partial(self.beginning, decoder, encoded)
-        return read_captions(decoder, begin, self.embed, image, tokens, mask)
+        words = reading(image, tokens, mask, images=len(encoded.states), width=decoder.width)
+        return read_captions(decoder, begin, self.embed, image, tokens, mask, words)
 
     @abstractmethod
     def teacher_forced(self, tokens: Tensor, encoded: Encoded, image: Tensor) -> Tensor:
