@@ -12,6 +12,9 @@ BLIP and BLIP-2 with OPT, at world-like widths, are drawn from pixels to caption
 Both sides have the optimiser that tellapart trains with, fused AdamW, and both count numbers below float32's normal ones as 0:
 random weights make many of them, and without that the ratio would tell of little else on an Intel processor.
 
+Beams of random weights have many of their words in common, which tellapart reads once. The row "nothing shared" reads every beam
+by itself, as is done with captions that have nothing in common.
+
 The share of the GEMM rate is what the step's matrix products need at the rate of one product of 1024 x 1024 x 1024,
 measured in the same run by the faster of torch's own and oneDNN's, divided by the step's time.
 """
@@ -50,6 +53,7 @@ from transformers import (
 )
 from transformers.modeling_outputs import BaseModelOutput
 
+from tellapart.captioners import reading
 from tellapart.captioners.huggingface import HuggingFaceCaptioner
 from tellapart.objectives.dico import DiCO, classify
 from tellapart.products import made_by_intel, product
@@ -321,6 +325,16 @@ def counted(rows: Any, *further: Any, out_shape: Any = None, **named: Any) -> in
 
 
 def dico(setting: Setting, repeats: int) -> Iterator[Row]:
+    """A step, and one that reads beams one by one."""
+    yield _dico(setting, repeats, "DiCO step")
+    gain, reading.GAIN = reading.GAIN, 0.0
+    try:
+        yield _dico(setting, repeats, "DiCO step, nothing shared")
+    finally:
+        reading.GAIN = gain
+
+
+def _dico(setting: Setting, repeats: int, name: str) -> Row:
     """Five beams, the reference's and the model's log-probabilities, the way back, AdamW: without a reward."""
     model = build(setting)
     peer, reference = copy.deepcopy(model), copy.deepcopy(model)
@@ -361,9 +375,18 @@ def dico(setting: Setting, repeats: int) -> Iterator[Row]:
         torch.cat([p.grad.flatten() for p in side.decoder.parameters() if p.grad is not None]) for side in (peer, model)
     ]
     difference = float((sides[0] - sides[1]).norm() / sides[0].norm())
-    row = compare("DiCO step", theirs, ours, repeats, "")
+    row = compare(name, theirs, ours, repeats, "")
     share = counter.get_total_flops() / gemm_rate() / (statistics.median(row.ours) / 1000)
-    yield Row(row.name, row.peer, row.ours, f"gradients differ by {difference:.0e}, {share:.0%} of the GEMM rate")
+    note = f"gradients differ by {difference:.0e}, {share:.0%} of the GEMM rate, {read(objective, images):.0%} of words read"
+    return Row(row.name, row.peer, row.ours, note)
+
+
+def read(objective: DiCO, images: Batch) -> float:
+    """Share of the beams' words that scoring reads."""
+    captioner = objective.captioner
+    beams, width = captioner.generate(images, objective.decoding), captioner.family.model.decoder.config.n_embd
+    found = reading.reading(beams.image, beams.tokens, beams.mask, images=len(images), width=width)
+    return len(found.row) / int(beams.mask[:, 1:].sum())
 
 
 def logprobs(model: VisionEncoderDecoderModel, states: Tensor, drawn: Tensor) -> Tensor:
