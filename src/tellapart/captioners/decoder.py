@@ -22,6 +22,12 @@ Rows = Callable[[Tensor], Tensor]
 """From rows ``[n, D]`` to rows ``[n, D']``."""
 
 
+SHORT = 32
+"""Columns before captions up to which keys and values lie word by word on a CPU, and head by head beyond them. With 12 heads of
+width 64, attention of 80 captions to 8 words took 0.4 ms a layer instead of 1.3, to 20 words 1.2 instead of 1.8; of 16 captions to
+600 columns 8.3 instead of 6.7."""
+
+
 class Block(ABC):
     """The parts of one layer in eval mode, on rows ``[n, D]``.
 
@@ -351,7 +357,7 @@ class DecoderSteps(Steps):
         def attend_columns(scale: float, rows: Tensor) -> Tensor:
             split = _split(rows, start, decoder.heads)
             kept = split[1:].transpose(0, 1) if self._beams else split[1:, self.image].transpose(0, 1)
-            words = kept.new_empty(*kept.shape[:3], start + room, kept.shape[4])
+            words = self._roomy(kept, len(kept), start + room)
             words[:, :, :, :start] = kept
             self._words.append(words)
             return _joined(attend(split[0], split[1], split[2], attn_mask=columns, scale=scale))
@@ -362,6 +368,13 @@ class DecoderSteps(Steps):
                 hidden, partial(attend_columns, block.scale), partial(self._seen.attend, number, block.image_scale)
             )
         return decoder.finished(hidden.view(size, start, -1)[:, -1])
+
+    def _roomy(self, like: Tensor, groups: int, room: int) -> Tensor:
+        """``[groups, 2, heads, room, d]`` for keys and values such as ``like [..., heads, S, d]``, laid out as is quickest."""
+        heads, width = like.shape[2], like.shape[4]
+        if self._start > SHORT or not like.is_cpu:
+            return like.new_empty(groups, 2, heads, room, width)
+        return like.new_empty(room, groups, 2, heads, width).permute(1, 2, 3, 0, 4)
 
     def read(self, words: Tensor) -> Tensor:
         """The words' embeddings through every layer."""
@@ -419,7 +432,7 @@ class DecoderSteps(Steps):
             self._own, self._ancestors = self._own[here], self._ancestors[here]
 
     def _moved(self, words: Tensor, rows: Tensor) -> Tensor:
-        kept = words.new_empty(len(rows), *words.shape[1:])
+        kept = self._roomy(words, len(rows), words.shape[3])
         kept[:, :, :, : self._length] = words[:, :, :, : self._length].index_select(0, rows)
         return kept
 

@@ -80,7 +80,8 @@ class _ChosenLogprobs(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
         spread, targets, index = ctx.saved_tensors
-        rows = gradient.new_zeros(len(spread)).index_add_(0, index, gradient)
+        # Unlike index_add_, this adds in the same order every time, also on a GPU.
+        rows = gradient.new_zeros(len(spread)).index_put_((index,), gradient, accumulate=True)
         spread.mul_(-rows[:, None])
         return spread.index_put_((index, targets), gradient, accumulate=True), None, None
 
