@@ -385,7 +385,7 @@ def read(objective: DiCO, images: Batch) -> float:
     """Share of the beams' words that scoring reads."""
     captioner = objective.captioner
     beams, width = captioner.generate(images, objective.decoding), captioner.family.model.decoder.config.n_embd
-    found = reading.reading(beams.image, beams.tokens, beams.mask, images=len(images), width=width)
+    found = reading.choose_reading(beams.image, beams.tokens, beams.mask, width)
     return len(found.row) / int(beams.mask[:, 1:].sum())
 
 

@@ -8,7 +8,7 @@ import torch
 from transformers import OPTConfig, OPTModel
 
 from tellapart import products
-from tellapart.captioners import drawing, scoring
+from tellapart.captioners import decoder, drawing, scoring
 from tellapart.captioners.adapters import LoraOptions
 from tellapart.captioners.blocks import Opt
 from tellapart.captioners.decoder import Beginning, _by_image, read_captions
@@ -16,7 +16,7 @@ from tellapart.captioners.drawing import largest
 from tellapart.captioners.families.base import Family
 from tellapart.captioners.fused import fuse
 from tellapart.captioners.linear import Linear
-from tellapart.captioners.reading import States, one_by_one, together
+from tellapart.captioners.reading import States, Tree, one_by_one
 from tellapart.captioners.scoring import token_logprobs
 from tellapart.captioners.steps import CachedSteps
 from tellapart.types import Decoding, Rollout
@@ -127,18 +127,20 @@ def test_opt_of_either_kind_of_norm_and_width(sizes, monkeypatch):
     )  # fmt: skip
     model = OPTModel(config).decoder.eval()
     fuse(model)
-    decoder, words = Opt(model, Linear()), torch.randint(4, 40, (3, 9))
-    hidden = decoder.placed(model.embed_tokens(words[:, :4]), torch.arange(4))
+    opt, words = Opt(model, Linear()), torch.randint(4, 40, (3, 9))
+    hidden = opt.placed(model.embed_tokens(words[:, :4]), torch.arange(4))
     image, mask = torch.tensor([0, 2, 2, 1]), torch.arange(5) < torch.tensor([5, 2, 1, 4])[:, None]
     tokens, whole = words[image, 4:], model(input_ids=words).last_hidden_state[image, 3:-1]
     begin = partial(Beginning, hidden, 4)
-    for read in (one_by_one(image, mask), together(image, tokens, mask, 3)):
-        states = read_captions(decoder, lambda embed: begin(), model.embed_tokens, image, tokens, mask, read)
+    for read in (one_by_one(image, mask), Tree(image, tokens, mask).reading()):
+        states = read_captions(opt, lambda embed: begin(), model.embed_tokens, image, tokens, mask, read)
         torch.testing.assert_close(states.each(), whole[states.place], rtol=0, atol=1e-5)
 
 
-@pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
-def test_captions_are_those_of_its_modules_whenever_ended_ones_leave(tmp_path, monkeypatch, share):
+@pytest.mark.parametrize(("share", "short"), [(0.0, 32), (0.5, 0), (1.0, 0), (1.0, 32)])
+def test_captions_are_those_of_its_modules_whenever_ended_ones_leave(tmp_path, monkeypatch, share, short):
+    """With keys and values word by word and head by head."""
+    monkeypatch.setattr(decoder, "SHORT", short)
     found = {}
     for few in (share, 0.75):
         monkeypatch.setattr(drawing, "FEW", few)

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tellapart.captioners import reading as reading_module
-from tellapart.captioners.reading import one_by_one, reading, together
+from tellapart.captioners.reading import Tree, choose_reading, one_by_one
 from tellapart.types import Decoding, Rollout
 from tiny.blip2 import tiny_blip2
 from tiny.florence2 import tiny_florence2
@@ -34,7 +34,7 @@ def test_every_word_is_read_after_the_words_before_it_and_sees_those_alone(drawn
     words = sum(max(0, len(words) - 1) for _, words in drawn)
     if not words:
         return
-    for read, count in ((one_by_one(image, mask), words), (together(image, tokens, mask, 3), len(beginnings))):
+    for read, count in ((one_by_one(image, mask), words), (Tree(image, tokens, mask).reading(), len(beginnings))):
         assert len(read.row) == count
 
         def sees(node, other, read=read):
@@ -61,9 +61,7 @@ def test_every_word_is_read_after_the_words_before_it_and_sees_those_alone(drawn
 def test_each_word_is_predicted_by_what_was_read_before_it(drawn):
     image, tokens, mask = tensors(drawn)
     first = torch.arange(3.0)[:, None] - 10
-    for read in (one_by_one(image, mask), together(image, tokens, mask, 3) if mask.shape[1] > 1 else None):
-        if read is None:
-            continue
+    for read in (one_by_one(image, mask), *([Tree(image, tokens, mask).reading()] if bool(mask[:, 1:].any()) else [])):
         states = read.states(first, torch.arange(float(len(read.row)))[:, None], image, mask)
         row, column = states.place
         assert sorted(map(list, zip(row.tolist(), column.tolist(), strict=True))) == mask.nonzero().tolist()
@@ -105,7 +103,7 @@ def test_scores_and_gradients_are_those_of_reading_each_caption_by_itself(name, 
     found = {}
     for gain in (0.0, 100.0):
         monkeypatch.setattr(reading_module, "GAIN", gain)
-        read = reading(rollout.image, rollout.tokens, mask, images=4, width=8)
+        read = choose_reading(rollout.image, rollout.tokens, mask, 8)
         found[gain] = len(read.row), *scored(captioner, rollout)
     alone, shared = found[0.0], found[100.0]
     assert alone[0] == int(mask[:, 1:].sum()) > shared[0]
@@ -120,14 +118,36 @@ def test_captions_are_read_together_where_that_costs_less():
     tokens = torch.tensor([[5, 6, 7, 8], [5, 6, 7, 9], [4, 6, 7, 8]])
     mask = torch.ones(3, 4, dtype=torch.bool)
     same = torch.tensor([0, 0, 0])
-    # of 9 words, 6 are others: 6 (7 * 10 + 6) = 456 operations instead of 9 (7 * 10 + 3) = 657
-    assert len(reading(same, tokens, mask, images=1, width=10).row) == 6
-    # nothing is shared: each word would see more places
-    assert len(reading(torch.tensor([0, 1, 2]), tokens, mask, images=3, width=10).row) == 9
+
+    def words(*given):
+        return len(choose_reading(*given).row)
+
+    # 6 words in a group of 6 places: 6 * 7 * 10 + 36 = 456 instead of 9 * 7 * 10 + 3 * 9 = 657
+    assert words(same, tokens, mask, 10) == 6
+    assert words(torch.tensor([0, 1, 2]), tokens, mask, 10) == 9, "nothing is shared"
     different = tokens + torch.tensor([[0], [10], [20]])
-    assert len(reading(same, different, mask, images=1, width=10).row) == 9
-    # a narrow decoder's attention costs more than its layers
-    twice = torch.cat([different, different])
-    both = torch.zeros(6, dtype=torch.long)
-    assert reading(both, twice, torch.ones(6, 4).bool(), images=1, width=10).sees.dim() == 4
-    assert len(reading(both, twice, torch.ones(6, 4).bool(), images=1, width=1).row) == 9
+    assert words(same, different, mask, 10) == 9
+    # every caption twice: 9 words and 81 instead of 18 and 54; the places cost more where layers are narrow
+    both, twice, all_words = (
+        torch.zeros(6, dtype=torch.long),
+        torch.cat([different, different]),
+        torch.ones(6, 4).bool(),
+    )
+    assert words(both, twice, all_words, 10) == 9
+    assert words(both, twice, all_words, 0) == 18
+
+
+def test_a_group_is_as_large_as_the_largest():
+    """One image of twelve captions that share half of their words, and nine of two: its places would be those of all."""
+    image = torch.cat([torch.zeros(12, dtype=torch.long), torch.arange(1, 10).repeat_interleave(2)])
+    tokens = torch.arange(30)[:, None] * 100 + torch.arange(9)
+    tokens[:12, :4] = torch.arange(4)
+    tokens[13::2] = tokens[12::2]
+    mask = torch.ones(30, 9, dtype=torch.bool)
+    tree = Tree(image, tokens, mask)
+    # 4 + 12 * 4 words in one group, 8 in each of nine: all ten have 52 places
+    assert tree.cost(10) == (52 + 9 * 8) * 7 * 10 + 10 * 52**2
+    alone = one_by_one(image, mask)
+    assert alone.cost(10) == 30 * 8 * 7 * 10 + 30 * 8**2
+    assert choose_reading(image, tokens, mask, 10).sees.dim() == 2, "fewer words, but more places"
+    assert choose_reading(image[12:], tokens[12:], mask[12:], 10).sees.dim() == 4

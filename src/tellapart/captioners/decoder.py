@@ -66,7 +66,7 @@ class Decoder(ABC):
 
     @property
     def width(self) -> int:
-        """D."""
+        """Of the states: D."""
         config: Any = self.module.config
         return int(config.hidden_size)
 
@@ -213,7 +213,7 @@ class _Pass:
         self.columns = None if self.width == 1 else beginning.columns()
         self.words: _Slots | None = None
         if len(reading.row):
-            self.words = _Slots(reading.group, reading.place, len(reading.owner), reading.size)
+            self.words = _Slots(reading.group, reading.place, len(reading.owner), reading.sees.shape[-1])
         own = torch.arange(self.size, device=reading.image.device).repeat_interleave(self.width)
         self.seen = _Image(decoder, beginning, torch.cat([own, reading.image]))
         self.before = self._before(beginning.real, reading.sees)
@@ -370,7 +370,7 @@ class DecoderSteps(Steps):
         return decoder.finished(hidden.view(size, start, -1)[:, -1])
 
     def _roomy(self, like: Tensor, groups: int, room: int) -> Tensor:
-        """``[groups, 2, heads, room, d]`` for keys and values such as ``like [..., heads, S, d]``, laid out as is quickest."""
+        """``[groups, 2, heads, room, d]`` for keys and values such as ``like [n, 2, heads, S, d]``, laid out as is quickest."""
         heads, width = like.shape[2], like.shape[4]
         if self._start > SHORT or not like.is_cpu:
             return like.new_empty(groups, 2, heads, room, width)
@@ -433,7 +433,8 @@ class DecoderSteps(Steps):
 
     def _moved(self, words: Tensor, rows: Tensor) -> Tensor:
         kept = self._roomy(words, len(rows), words.shape[3])
-        kept[:, :, :, : self._length] = words[:, :, :, : self._length].index_select(0, rows)
+        by_word, words = kept.permute(3, 0, 1, 2, 4), words.permute(3, 0, 1, 2, 4)
+        by_word[: self._length] = words[: self._length, rows]
         return kept
 
     def follow(self, parent: Tensor) -> None:

@@ -57,7 +57,7 @@ class HuggingFaceCaptioner(Captioner):
         text: reads and writes captions; ``text.cut`` counts the human captions that were cut.
         buckets: lengths that captions can be asked for; none: the captioner has no length buckets.
         asked_bucket: the bucket that drawn captions are asked for; none draws one for each image, keyed by image id.
-        may_remember: whether samples may be remembered until they are scored (``remembering``); not with weights in shards.
+        may_remember: whether drawn captions may be remembered until they are scored (``remembering``); not with sharded weights.
         changed_parts: parts (``parts``) that train, or have been trained, next to an adapter, and are saved with it.
     """
 
@@ -623,10 +623,10 @@ class HuggingFaceCaptioner(Captioner):
         Raises:
             ValueError: ``want`` names something else than ``entropy``, ``hidden``, ``logits``.
         """
-        if torch.is_grad_enabled() and not want and read is None:
+        if torch.is_grad_enabled() and not want and read is None and self._memory.is_of(rollout):
             memory, self._memory = self._memory, Memory()
             learns = self.trains_vision
-            if (known := memory.score(self.family, rollout, self.logits_budget, vision_learns=learns)) is not None:
+            if (known := memory.score(self.family, encoded, self.logits_budget, vision_learns=learns)) is not None:
                 return Scores(known)
         device, checkpointed = self.device, self.checkpoints_layers and torch.is_grad_enabled()
         with layers_checkpointed(self.network if checkpointed else torch.nn.Identity()):

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 LINEAR = 7
-"""What the linear layers of a decoder cost a word, next to its attention to one other word, in widths of the decoder: about
-``28 D^2`` operations and ``4 D``."""
+"""What the linear layers of a decoder of width D cost a word, in units of D words that one word sees: they take about ``28 D^2``
+operations, where the decoder attends to an image, and each word that is seen takes ``4 D``."""
 
 GAIN = 0.9
 """Share of the cost of reading captions one by one that reading them together may have: finding the tree costs something, too."""
@@ -26,7 +26,7 @@ class States:
 
     Args:
         hidden: ``[m, D]``.
-        index: ``[M]``, the state of each word, rising.
+        index: ``[M]``, the state of each word, never falling.
         place: (row, column) of each word, ``[M]`` both.
     """
 
@@ -63,20 +63,15 @@ class Reading:
     sees: Tensor
     node: Tensor
 
-    @property
-    def size(self) -> int:
-        """Places of a group."""
-        return self.sees.shape[-1]
-
     def cost(self, width: int) -> int:
-        """Of a decoder of this width, in operations of attention."""
-        return len(self.row) * (LINEAR * width + self.size)
+        """Of a decoder of this width; the unit is one word that sees another."""
+        return _cost(len(self.row), len(self.owner), self.sees.shape[-1], width)
 
     def states(self, first: Tensor, read: Tensor, image: Tensor, mask: Tensor) -> States:
         """The states that predict the captions' words.
 
         Args:
-            first: ``[B, D]``, of the first words.
+            first: ``[B, D]``, that predict the first words.
             read: ``[R, D]``, after the words that were read.
             image: ``[N]``, of each caption.
             mask: ``[N, T]`` bool, a run of true from the left.
@@ -94,8 +89,13 @@ class Reading:
         return Reading(**{name: value.to(device) for name, value in vars(self).items()})
 
 
+def _cost(words: int, groups: int, size: int, width: int) -> int:
+    """Attention computes every place of every group."""
+    return words * LINEAR * width + groups * size**2
+
+
 def one_by_one(image: Tensor, mask: Tensor) -> Reading:
-    """Every word of every caption; the arguments are those of ``reading``."""
+    """Every word of every caption; the arguments are those of ``choose_reading``."""
     row, column = mask[:, 1:].nonzero(as_tuple=True)
     size = int(column.max()) + 1 if len(column) else 0
     sees = torch.ones(size, size, dtype=torch.bool, device=mask.device).tril()
@@ -103,42 +103,59 @@ def one_by_one(image: Tensor, mask: Tensor) -> Reading:
     return Reading(row, column, image[row], row, column, image, sees, node)
 
 
-def together(image: Tensor, tokens: Tensor, mask: Tensor, images: int) -> Reading:
-    """Words before which captions of an image are the same once; the arguments are those of ``reading``."""
-    node, rows, parent, count = torch.zeros_like(tokens[:, 1:]), [], image, 0
-    vocabulary = int(tokens.max()) + 1
-    for number in range(node.shape[1]):
-        reads = mask[:, number + 1].nonzero().squeeze(1)
-        found, place = (parent[reads] * vocabulary + tokens[reads, number]).unique(return_inverse=True)
-        node[reads, number] = count + place
-        rows.append(torch.empty_like(found).index_put((place,), reads))
-        parent, count = node[:, number], count + len(found)
-    row = torch.cat(rows)
-    column = torch.arange(len(rows)).repeat_interleave(torch.tensor([len(found) for found in rows]))
-    group = image[row]
-    order, counts = group.argsort(stable=True), torch.bincount(group, minlength=images)
-    place = torch.empty_like(group)
-    place[order] = torch.arange(count) - (counts.cumsum(0) - counts)[group[order]]
-    above = torch.where(torch.arange(node.shape[1]) <= column[:, None], place[node[row]], place[:, None])
-    size = int(counts.max())
-    sees = torch.zeros(images * size, size, dtype=torch.bool)
-    sees[group * size + place] = torch.zeros(count, size, dtype=torch.bool).scatter_(1, above, True)
-    return Reading(row, column, group, group, place, torch.arange(images), sees.view(images, 1, size, size), node)
+class Tree:
+    """The words of captions, those before which captions of an image are the same once; there is at least one.
+
+    Args:
+        image: ``[N]``, the image of each caption.
+        tokens: ``[N, T]``.
+        mask: ``[N, T]`` bool, a run of true from the left.
+    """
+
+    def __init__(self, image: Tensor, tokens: Tensor, mask: Tensor) -> None:
+        self._node, parent, count = torch.zeros_like(tokens[:, 1:]), image, 0
+        vocabulary, rows = int(tokens.max()) + 1, []
+        for number in range(self._node.shape[1]):
+            reads = mask[:, number + 1].nonzero().squeeze(1)
+            found, place = (parent[reads] * vocabulary + tokens[reads, number]).unique(return_inverse=True)
+            self._node[reads, number] = count + place
+            # the first caption of each: which one of several would be written is not defined otherwise
+            rows.append(torch.full_like(found, len(image)).scatter_reduce(0, place, reads, "amin"))
+            parent, count = self._node[:, number], count + len(found)
+        self._row = torch.cat(rows)
+        self._column = torch.arange(len(rows)).repeat_interleave(torch.tensor([len(found) for found in rows]))
+        self._image = image[self._row]
+        self._owner, self._group = self._image.unique(return_inverse=True)
+        order, counts = self._group.argsort(stable=True), torch.bincount(self._group)
+        self._place, self._size = torch.empty_like(order), int(counts.max())
+        self._place[order] = torch.arange(count) - (counts.cumsum(0) - counts)[self._group[order]]
+
+    def cost(self, width: int) -> int:
+        """As of a reading."""
+        return _cost(len(self._row), len(self._owner), self._size, width)
+
+    def reading(self) -> Reading:
+        """Every word sees those above it in the tree."""
+        node, row, column, group, place = self._node, self._row, self._column, self._group, self._place
+        above = torch.where(torch.arange(node.shape[1]) <= column[:, None], place[node[row]], place[:, None])
+        sees = torch.zeros(len(self._owner) * self._size, self._size, dtype=torch.bool)
+        sees[group * self._size + place] = torch.zeros(len(row), self._size, dtype=torch.bool).scatter_(1, above, True)
+        by_group = sees.view(len(self._owner), 1, self._size, self._size)
+        return Reading(row, column, self._image, group, place, self._owner, by_group, node)
 
 
-def reading(image: Tensor, tokens: Tensor, mask: Tensor, *, images: int, width: int) -> Reading:
-    """How to read captions, whichever costs less.
+def choose_reading(image: Tensor, tokens: Tensor, mask: Tensor, width: int) -> Reading:
+    """How to read captions: together or one by one, whichever costs less.
 
     Args:
         image: ``[N]``, the image of each caption.
         tokens: ``[N, T]`` caption tokens.
         mask: ``[N, T]`` bool, a run of true from the left.
-        images: B.
         width: of the decoder.
     """
     alone = one_by_one(image, mask)
-    if not len(alone.row) or len(image) == images == len(image.unique()):
+    if not len(alone.row) or len(image) == len(image.unique()):
         return alone
     # On a GPU every column would wait for the device.
-    shared = together(image.cpu(), tokens.cpu(), mask.cpu(), images)
-    return shared.to(image.device) if shared.cost(width) <= GAIN * alone.cost(width) else alone
+    tree = Tree(image.cpu(), tokens.cpu(), mask.cpu())
+    return tree.reading().to(image.device) if tree.cost(width) <= GAIN * alone.cost(width) else alone

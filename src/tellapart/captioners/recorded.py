@@ -20,7 +20,7 @@ from tellapart.captioners.base import Encoded
 from tellapart.captioners.decoder import DecoderSteps, read_captions
 from tellapart.captioners.families.base import Family
 from tellapart.captioners.linear import Linear
-from tellapart.captioners.reading import Reading, reading
+from tellapart.captioners.reading import Reading, choose_reading
 from tellapart.captioners.scoring import token_logprobs
 from tellapart.captioners.steps import Steps
 from tellapart.products import ACTIVATIONS, product_gradients
@@ -115,32 +115,20 @@ class _Read(Linear):
 
 
 @dataclass(frozen=True)
-class _Pass:
-    """A pass that read the next word of n captions.
+class _WordsRead:
+    """What a pass read: the next word of n captions.
 
     Args:
-        image: ``[n]``, the image of each row; rows of an image are adjacent, images in order.
-        words: ``[n, t]``, all words that each row's caption has been read of, this pass's last.
-        rows: ``[n, t]``, the row that read each of them.
+        words: ``[n]``.
+        before: ``[n]``, the row of the pass before that read what each caption's word follows; of the first pass the image.
     """
 
-    image: Tensor
     words: Tensor
-    rows: Tensor
-
-    def find(self, image: Tensor, words: Tensor) -> Tensor:
-        """``[m, t]``: the rows that read ``words [m, t]`` of captions of the images ``[m]``."""
-        here, counts = self.image.unique_consecutive(return_counts=True)
-        own, place = torch.searchsorted(here, image), torch.arange(int(counts.max()), device=image.device)
-        row = (counts.cumsum(0) - counts)[own][:, None] + place
-        row, held = row.clamp(max=len(self.image) - 1), place < counts[own][:, None]
-        same = (self.words[row] == words[:, None]).all(dim=2) & held
-        assert same.any(dim=1).all(), "every drawn caption was read by a row of its image"
-        return self.rows[row.gather(1, same.int().argmax(dim=1, keepdim=True)).squeeze(1)]
+    before: Tensor
 
 
 class RecordedSteps(Steps):
-    """The steps of a decoder, which know which row read each word of a caption.
+    """The steps of a decoder, which know what each pass read.
 
     Args:
         inner: the steps.
@@ -149,28 +137,61 @@ class RecordedSteps(Steps):
 
     def __init__(self, inner: Steps, taken: _Taken) -> None:
         self._inner, self._taken = inner, taken
-        self.first, self.image = inner.first, inner.image
-        self._words = self._rows = inner.image.new_empty(len(inner.image), 0)
-        self.reads: list[_Pass] = []
+        self.first = inner.first
+        self.image = self._before = inner.image
+        self.reads: list[_WordsRead] = []
 
     def read(self, words: Tensor) -> Tensor:
         """A pass."""
         self._taken.passes.append([])
-        own = torch.arange(len(words), device=words.device)
-        self._words = torch.cat([self._words, words[:, None]], dim=1)
-        self._rows = torch.cat([self._rows, own[:, None]], dim=1)
-        self.reads.append(_Pass(self.image, self._words, self._rows))
+        self.reads.append(_WordsRead(words, self._before))
+        self._before = torch.arange(len(words), device=words.device)
         return self._inner.read(words)
 
     def keep(self, rows: Tensor) -> None:
         """Later passes read these rows only."""
         self._inner.keep(rows)
-        self.image, self._words, self._rows = self._inner.image, self._words[rows], self._rows[rows]
+        self.image, self._before = self._inner.image, self._before[rows]
 
     def follow(self, parent: Tensor) -> None:
-        """A beam's words are those of its parent, read by the parent's rows."""
+        """A beam's words are those of its parent."""
         self._inner.follow(parent)
-        self._words, self._rows = self._words[parent], self._rows[parent]
+        self._before = self._before[parent]
+
+
+def rows_of(reads: list[_WordsRead], image: Tensor, tokens: Tensor, mask: Tensor) -> Tensor | None:
+    """``[N, T - 1]``: the row that read each word but the last of every caption, in the pass of its place; none where no row did,
+    as happens to beams whose scores are not finite.
+
+    Words that follow the same words of the same image have the same number in a pass, whether a caption has them or a row read
+    them.
+
+    Args:
+        reads: every pass after the first.
+        image: ``[N]``, the image of each caption.
+        tokens: ``[N, T]``.
+        mask: ``[N, T]`` bool, a run of true from the left.
+    """
+    rows, own, theirs = torch.zeros_like(tokens[:, 1:]), image, None
+    vocabulary = 1 + max(int(part.max()) for part in (tokens, *(one.words for one in reads)))
+    for number in range(rows.shape[1]):
+        reader = mask[:, number + 1].nonzero().squeeze(1)
+        if not len(reader):
+            break
+        if number == len(reads):
+            return None
+        one = reads[number]
+        theirs = one.before if theirs is None else theirs[one.before]
+        wanted, words = own[reader] * vocabulary + tokens[reader, number], theirs * vocabulary + one.words
+        found, numbers = torch.cat([wanted, words]).unique(return_inverse=True)
+        wanted, theirs = numbers.split([len(wanted), len(words)])
+        place = torch.arange(len(theirs), device=theirs.device)
+        reading = torch.full_like(found, -1).scatter_reduce(0, theirs, place, "amax")
+        if bool((reading[wanted] < 0).any()):
+            return None
+        rows[reader, number] = reading[wanted]
+        own = own.index_put((reader,), wanted)
+    return rows
 
 
 class Recording:
@@ -220,7 +241,8 @@ class Recording:
         steps = self._steps
         if steps is None or not steps.reads:
             return None
-        return Recorded(rollout, steps.reads, self._taken.passes, self._logits, self._state)
+        rows = rows_of(steps.reads, rollout.image, rollout.tokens, rollout.mask)
+        return None if rows is None else Recorded(rollout, rows, self._taken.passes, self._logits, self._state)
 
 
 SAMPLED = 64
@@ -259,22 +281,22 @@ class Recorded:
 
     Args:
         rollout: N captions.
-        reads: every pass after the first.
+        rows: ``[N, T - 1]``, the row that read each word but a caption's last, in the pass of its place.
         passes: the products of every pass: the image's and the beginning's first, then those of each word.
         logits: of every pass, or none.
         state: of the weights.
     """
 
     rollout: Rollout
-    reads: list[_Pass]
+    rows: Tensor
     passes: list[list[Tensor]]
     logits: list[Tensor] | None
     state: _State
 
-    def holds(self, rollout: Rollout, family: Family) -> bool:
-        """Whether it is of this rollout and the model's weights are still those that drew it."""
-        same = rollout.tokens is self.rollout.tokens and rollout.mask is self.rollout.mask
-        return same and rollout.image is self.rollout.image and self.state.holds(family.model)
+    def is_of(self, rollout: Rollout) -> bool:
+        """Whether the rollout is this one."""
+        own = self.rollout
+        return rollout.tokens is own.tokens and rollout.mask is own.mask and rollout.image is own.image
 
     def score(self, family: Family, encoded: Encoded, budget: float | None) -> Tensor:
         """``[N, T]`` log-probabilities of the rollout, 0 where masked.
@@ -287,8 +309,8 @@ class Recorded:
         tokens, mask, image = self.rollout.tokens, self.rollout.mask, self.rollout.image
         decoder = family.by_parts(_Read(lambda: next(results)))
         assert decoder is not None, "it was drawn by its parts"
-        read = reading(image, tokens, mask, images=len(encoded.states), width=decoder.width)
-        words = _Words(self.reads, image, tokens, mask, read)
+        read = choose_reading(image, tokens, mask, decoder.width)
+        words = _Words(self.rows, len(self.passes) - 1, read)
         begun = len(self.passes[0]) - len(self.passes[1])
         results = self._results(begun, words)
         begin = partial(family.beginning, decoder, encoded)
@@ -316,24 +338,17 @@ class _Words:
     """Where words of captions are among the rows of the passes that read them.
 
     Args:
-        reads: every pass after the first.
-        image: ``[N]``, the image of each caption.
-        tokens: ``[N, T]``.
-        mask: ``[N, T]`` bool; a caption's last word was not read.
+        rows: ``[N, T - 1]``, the row that read each.
+        passes: how many read words.
         read: R of the words.
     """
 
-    def __init__(self, reads: list[_Pass], image: Tensor, tokens: Tensor, mask: Tensor, read: Reading) -> None:
-        length, rows = mask[:, 1:].sum(dim=1), torch.zeros_like(tokens[:, 1:])
-        for number, one in enumerate(reads, start=1):
-            ended = (length == number).nonzero().squeeze(1)
-            if len(ended):
-                rows[ended, :number] = one.find(image[ended], tokens[ended, :number])
-        rows, self._count = rows[read.row, read.column], len(read.row)
-        self._places = []
-        for number in range(len(reads)):
+    def __init__(self, rows: Tensor, passes: int, read: Reading) -> None:
+        self._count, self._places = len(read.row), list[tuple[Tensor, Tensor]]()
+        for number in range(passes):
             place = (read.column == number).nonzero().squeeze(1)
-            self._places.append((place, rows[place]))
+            # a greedy caption next to samples may have been read by more passes than they have words
+            self._places.append((place, rows[read.row[place], number] if len(place) else place))
 
     def gathered(self, first: Tensor, passes: list[Tensor]) -> Tensor:
         """``[m + R, D]``: ``first [m, D]``, and of every word its row of the pass that read it; ``passes`` is emptied."""
@@ -360,10 +375,18 @@ class Memory:
     def __deepcopy__(self, memo: dict[int, Any]) -> Memory:
         return Memory()
 
-    def score(self, family: Family, rollout: Rollout, budget: float | None, *, vision_learns: bool) -> Tensor | None:
-        """``[N, T]`` log-probabilities of the remembered captions; none where these are others, or a part of the model is in
-        train mode, so that it would not compute what it drew with."""
-        if self.recorded is None or self.encoded is None or not self.recorded.holds(rollout, family):
+    def is_of(self, rollout: Rollout) -> bool:
+        """Whether these captions are remembered."""
+        return self.recorded is not None and self.recorded.is_of(rollout)
+
+    def score(
+        self, family: Family, encoded: Encoded | None, budget: float | None, *, vision_learns: bool
+    ) -> Tensor | None:
+        """``[N, T]`` log-probabilities of the remembered captions; none where the model has changed, other states of the images
+        are given, or a part of the model is in train mode, so that it would not compute what it drew with."""
+        if self.recorded is None or self.encoded is None or not self.recorded.state.holds(family.model):
+            return None
+        if encoded is not None and encoded is not self.encoded:
             return None
         if self.encoded.states.requires_grad != vision_learns or any(part.training for part in family.model.modules()):
             return None

@@ -95,7 +95,7 @@ def _in_one_pass(
     chosen = replaced[row, column]
     place = row[chosen], column[chosen]
     size = max(1, CHUNK_ELEMENTS // family.vocab_size)
-    pairs = zip(states.each()[chosen].split(size), numbers[place].split(size), strict=True)
+    pairs = zip(states.hidden[states.index[chosen]].split(size), numbers[place].split(size), strict=True)
     return tokens.index_put(place, torch.cat([_drawn(family, *pair) for pair in pairs]))
 
 

@@ -258,7 +258,7 @@ def _scored(
         spread(chosen),
         None if entropy is None else spread(entropy),
         spread(states.each()) if "hidden" in want else None,
-        spread(family.exact_logits(states.each())) if "logits" in want else None,
+        spread(family.exact_logits(states.hidden)[states.index]) if "logits" in want else None,
     )
 
 

@@ -17,7 +17,7 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 from tellapart.captioners.base import Encoded
 from tellapart.captioners.decoder import Beginning, Decoder, DecoderSteps, Rows, read_captions
 from tellapart.captioners.linear import Linear
-from tellapart.captioners.reading import States, reading
+from tellapart.captioners.reading import States, choose_reading
 from tellapart.captioners.steps import CachedSteps, Steps
 from tellapart.errors import UsageError, quoted
 from tellapart.lengths import length_tokens
@@ -329,8 +329,8 @@ class Family(ABC):
         if (decoder := self._decoder()) is None or decoder.drops:
             return None
         begin = partial(self.beginning, decoder, encoded)
-        words = reading(image, tokens, mask, images=len(encoded.states), width=decoder.width)
-        return read_captions(decoder, begin, self.embed, image, tokens, mask, words)
+        reading = choose_reading(image, tokens, mask, decoder.width)
+        return read_captions(decoder, begin, self.embed, image, tokens, mask, reading)
 
     @abstractmethod
     def teacher_forced(self, tokens: Tensor, encoded: Encoded, image: Tensor) -> Tensor:
