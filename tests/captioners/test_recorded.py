@@ -1,4 +1,4 @@
-"""Scoring samples and beams by what drawing computed: the same log-probabilities and gradients as by a forward pass."""
+"""Scoring samples by what drawing computed: the same log-probabilities and gradients as by a forward pass."""
 
 import copy
 from contextlib import nullcontext
@@ -11,8 +11,6 @@ from tellapart import products
 from tellapart.captioners import drawing, reading
 from tellapart.captioners.adapters import LoraOptions
 from tellapart.captioners.base import Captioner
-from tellapart.captioners.recorded import _WordsRead, rows_of
-from tellapart.objectives.dico import DiCO
 from tellapart.objectives.scst import SCST
 from tellapart.types import Decoding
 from tiny.blip2 import tiny_blip2
@@ -38,17 +36,9 @@ def reward(rollout):
     return (rollout.tokens * rollout.mask).sum(dim=1).remainder(7) / 7
 
 
-OBJECTIVES = {
-    "greedy": partial(SCST, num_generations=4),
-    "leave_one_out": partial(SCST, num_generations=4, baseline="leave_one_out"),
-    "beam_mean": partial(SCST, num_generations=4, baseline="beam_mean"),
-    "dico": partial(DiCO, num_beams=4),
-}
-
-
-def step(captioner, name):
-    """Captions, loss and gradients of a step, and whether the captions were remembered."""
-    objective = OBJECTIVES[name](captioner, reward, max_new_tokens=12)
+def step(captioner, **options):
+    """Samples, loss and gradients of an SCST step, and whether the samples were remembered."""
+    objective = SCST(captioner, reward, num_generations=4, max_new_tokens=12, **options)
     batch = batch_of(captioner, 5)
     captioner.zero_grad()
     torch.manual_seed(3)
@@ -67,19 +57,19 @@ def forgetting(monkeypatch):
 
 
 @pytest.mark.parametrize("smallest", [0, products.SMALLEST])
-@pytest.mark.parametrize("objective", OBJECTIVES)
+@pytest.mark.parametrize("baseline", ["greedy", "leave_one_out"])
 @pytest.mark.parametrize("name", MAKERS)
-def test_a_step_is_that_of_scoring_anew(name, objective, smallest, monkeypatch):
+def test_a_step_is_that_of_scoring_anew(name, baseline, smallest, monkeypatch):
     monkeypatch.setattr(products, "SMALLEST", smallest)
     if products.RULES:
         monkeypatch.setattr(products, "RULES", products.rules("AVX512", intel=False))
     monkeypatch.setattr(drawing, "FEW", 0.9)
     captioner = MAKERS[name]().eval()
-    rollout, loss, gradients, remembered = step(captioner, objective)
+    rollout, loss, gradients, remembered = step(captioner, baseline=baseline)
     assert remembered
     assert len(set(rollout.lengths.tolist())) > 2
     forgetting(monkeypatch)
-    other, expected, wanted, remembered = step(captioner, objective)
+    other, expected, wanted, remembered = step(captioner, baseline=baseline)
     assert not remembered
     assert torch.equal(rollout.tokens, other.tokens)
     assert loss == pytest.approx(expected, rel=1e-5)
@@ -88,69 +78,23 @@ def test_a_step_is_that_of_scoring_anew(name, objective, smallest, monkeypatch):
     assert (ours - theirs).norm() <= 1e-5 * theirs.norm()
 
 
-@pytest.mark.parametrize("gain", [0.0, 0.9, 100.0])
-@pytest.mark.parametrize("few", [0.5, 1.0])
-def test_beams_of_which_some_are_returned_and_greedy_captions_next_to_them(few, gain, monkeypatch):
-    """Beams that change places, leave early or are not returned, captions read one by one or together."""
-    monkeypatch.setattr(drawing, "FEW", few)
-    monkeypatch.setattr(reading, "GAIN", gain)
-    captioner = tiny_ved().eval()
-    batch, decoding = batch_of(captioner, 6), Decoding(num_beams=5, num_return_sequences=3, max_new_tokens=10)
-    with torch.no_grad(), captioner.remembering():
-        rollout, _ = captioner.generate_with_greedy(batch, decoding, encoded=captioner.encode(batch))
-    found = captioner._memory.recorded.rows
-    assert bool((found[:, 1:] % 6 != found[:, :1] % 6).any()), "no caption changed its row"
-    calls = forwards(captioner, monkeypatch)
-    logprobs = captioner(rollout).logprobs
-    assert not calls
-    torch.testing.assert_close(logprobs, captioner(rollout).logprobs, rtol=0, atol=2e-5)
-
-
-def test_rows_of_words():
-    """Two images, of whose rows one follows another and one leaves; a caption that no row read."""
-    reads = [
-        _WordsRead(torch.tensor([5, 6, 5, 7]), torch.tensor([0, 0, 1, 1])),
-        # the first image's rows both go on from its second; the second image's change places
-        _WordsRead(torch.tensor([8, 9, 8, 9]), torch.tensor([1, 1, 3, 2])),
-        # only the second image's are left
-        _WordsRead(torch.tensor([4, 4]), torch.tensor([2, 3])),
-    ]
-    image, mask = torch.tensor([1, 0, 1, 1, 0]), torch.arange(4) < torch.tensor([4, 3, 4, 2, 1])[:, None]
-    tokens = torch.tensor([[7, 8, 4, 3], [6, 9, 3, 0], [5, 9, 4, 3], [5, 3, 0, 0], [3, 0, 0, 0]])
-    rows = rows_of(reads, image, tokens, mask)
-    assert rows.tolist() == [[3, 2, 0], [1, 1, 0], [2, 3, 1], [2, 0, 0], [0, 0, 0]]
-    other = tokens.clone()
-    other[1, 0] = 5  # word 5 was read of the first image, but nothing after it
-    assert rows_of(reads, image, other, mask) is None
-    assert rows_of(reads[:2], image, tokens, mask) is None, "longer than what was read"
-
-
-def test_images_that_are_not_finite_are_scored_as_without_a_memory(monkeypatch):
-    """Their beams come back with words that nothing read."""
-    losses = {}
-    for remembers in (True, False):
-        captioner = tiny_ved().eval()
-        objective, batch = DiCO(captioner, reward, num_beams=4, max_new_tokens=12), batch_of(captioner, 5)
-        batch.inputs[captioner.name]["pixel_values"][2] = torch.nan
-        with torch.no_grad():
-            experience = objective.collect(batch, 0)
-        assert captioner._memory.recorded is None
-        losses[remembers] = next(iter(objective.losses(experience))).loss
-        if remembers:
-            forgetting(monkeypatch)
-    assert losses[True].isnan()
-    assert losses[False].isnan()
+def collected(captioner, batches):
+    """Experiences of SCST, one a batch."""
+    objective = SCST(captioner, reward, num_generations=4, max_new_tokens=12)
+    torch.manual_seed(3)
+    with torch.no_grad():
+        return objective, [objective.collect(batch, 0) for batch in batches]
 
 
 def test_of_several_micro_batches_the_last_is_remembered(monkeypatch):
     captioner = tiny_ved().eval()
-    objective, batch = DiCO(captioner, reward, num_beams=4, max_new_tokens=12), batch_of(captioner, 5)
-    with torch.no_grad():
-        collected = [objective.collect(batch.select([i, i + 1]), 0) for i in (0, 2)]
-    calls = forwards(captioner, monkeypatch)
-    for number, experience in enumerate(collected):
+    batch = batch_of(captioner, 4)
+    objective, experiences = collected(captioner, [batch.select([0, 1]), batch.select([2, 3])])
+    calls, found = forwards(captioner, monkeypatch), []
+    for experience in experiences:
         next(iter(objective.losses(experience)))
-        assert len(calls) == 1, f"micro-batch {number}"
+        found.append(len(calls))
+    assert found == [1, 1], "only the first is read"
 
 
 def test_other_states_of_the_images_are_not_ignored(monkeypatch):
@@ -160,6 +104,26 @@ def test_other_states_of_the_images_are_not_ignored(monkeypatch):
         other = captioner.encode(batch_of(captioner, 3))
     captioner(rollout, encoded=other)
     assert calls == [1]
+
+
+@pytest.mark.parametrize("gain", [0.0, 100.0])
+def test_samples_that_begin_alike_are_scored_by_what_one_of_them_drew(gain, monkeypatch):
+    monkeypatch.setattr(reading, "GAIN", gain)
+    captioner = tiny_ved().eval()
+    batch, cold = (
+        batch_of(captioner, 4),
+        Decoding(do_sample=True, temperature=0.3, num_return_sequences=6, max_new_tokens=10),
+    )
+    torch.manual_seed(0)
+    with torch.no_grad(), captioner.remembering():
+        rollout = captioner.generate(batch, cold, encoded=captioner.encode(batch))
+    alone = int(rollout.mask[:, 1:].sum())
+    read = len(reading.choose_reading(rollout.image, rollout.tokens, rollout.mask, 8).row)
+    assert (read < alone) == (gain > 0)
+    calls = forwards(captioner, monkeypatch)
+    found = captioner(rollout).logprobs
+    assert not calls
+    torch.testing.assert_close(found, captioner(rollout).logprobs, rtol=0, atol=2e-5)
 
 
 def forwards(captioner, monkeypatch):

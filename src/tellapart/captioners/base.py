@@ -105,9 +105,9 @@ class Captioner(nn.Module, ABC):
 
     @contextmanager
     def remembering(self) -> Iterator[None]:
-        """Let what encoding and drawing compute inside be kept until the captions are scored, which is then quicker.
+        """Let what encoding and sampling compute inside be kept until the samples are scored, which is then quicker.
 
-        Only the latest samples or beams are remembered, and only until they are scored with gradients once.
+        Only the latest samples are remembered, and only until they are scored with gradients once.
         """
         yield
 

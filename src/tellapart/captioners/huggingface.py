@@ -57,7 +57,7 @@ class HuggingFaceCaptioner(Captioner):
         text: reads and writes captions; ``text.cut`` counts the human captions that were cut.
         buckets: lengths that captions can be asked for; none: the captioner has no length buckets.
         asked_bucket: the bucket that drawn captions are asked for; none draws one for each image, keyed by image id.
-        may_remember: whether drawn captions may be remembered until they are scored (``remembering``); not with sharded weights.
+        may_remember: whether samples may be remembered until they are scored (``remembering``); not with weights in shards.
         changed_parts: parts (``parts``) that train, or have been trained, next to an adapter, and are saved with it.
     """
 
@@ -433,9 +433,9 @@ class HuggingFaceCaptioner(Captioner):
             self._remembers = False
 
     def _recording(self, batch: Batch, decoding: Decoding) -> Recording | None:
-        if not self._remembers or (not decoding.do_sample and decoding.num_beams == 1):
+        if not self._remembers or not decoding.do_sample or decoding.num_beams > 1:
             return None
-        rows = len(batch) * (max(decoding.num_return_sequences, decoding.num_beams) + 1)
+        rows = len(batch) * (decoding.num_return_sequences + 1)
         count = rows * decoding.max_new_tokens * self.family.vocab_size
         kept, _ = logits_alive(count, self.device, budget=self.logits_budget)
         return Recording(self.family, logits=kept)

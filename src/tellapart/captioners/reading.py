@@ -2,7 +2,7 @@
 
 Beams differ in their last words, and samples of a sure captioner are often the same. Words that captions of an image begin
 with then make a tree, of which every node is read once and sees the nodes above it, as in tree attention (Miao et al., SpecInfer,
-2024). States, and so log-probabilities and gradients, are those of reading each caption by itself, up to their last bits.
+2024). States, log-probabilities and gradients differ in their last bits from those of captions that are read one by one.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Scoring what was just drawn without its forward products: drawing takes their results down, scoring reads them.
 
-Samples and beams need every product of the decoder's linear layers that scoring the same captions would compute again. A
-recording keeps the results per word; scoring then runs attention, norms and activations only, and its backward pass is the usual
-one. Values are those of drawing: they differ from a scoring pass's in their last bits.
+Sampling computes every product of the decoder's linear layers that scoring the same captions would compute again. A recording
+keeps the results per word; scoring then runs attention, norms and activations only, and its backward pass is the usual one.
+Values are those of drawing: they differ from a scoring pass's in their last bits.
 """
 
 from __future__ import annotations
@@ -114,21 +114,8 @@ class _Read(Linear):
         return ACTIVATIONS[kind][2](_Known.apply(rows, weight, bias, self._found()))
 
 
-@dataclass(frozen=True)
-class _WordsRead:
-    """What a pass read: the next word of n captions.
-
-    Args:
-        words: ``[n]``.
-        before: ``[n]``, the row of the pass before that read what each caption's word follows; of the first pass the image.
-    """
-
-    words: Tensor
-    before: Tensor
-
-
 class RecordedSteps(Steps):
-    """The steps of a decoder, which know what each pass read.
+    """The steps of a decoder, which know which rows each pass read.
 
     Args:
         inner: the steps.
@@ -137,65 +124,28 @@ class RecordedSteps(Steps):
 
     def __init__(self, inner: Steps, taken: _Taken) -> None:
         self._inner, self._taken = inner, taken
-        self.first = inner.first
-        self.image = self._before = inner.image
-        self.reads: list[_WordsRead] = []
+        self.first, self.image = inner.first, inner.image
+        self._rows = torch.arange(len(inner.image), device=inner.image.device)
+        self.read_rows: list[Tensor] = []
 
     def read(self, words: Tensor) -> Tensor:
         """A pass."""
         self._taken.passes.append([])
-        self.reads.append(_WordsRead(words, self._before))
-        self._before = torch.arange(len(words), device=words.device)
+        self.read_rows.append(self._rows)
         return self._inner.read(words)
 
     def keep(self, rows: Tensor) -> None:
         """Later passes read these rows only."""
         self._inner.keep(rows)
-        self.image, self._before = self._inner.image, self._before[rows]
+        self.image, self._rows = self._inner.image, self._rows[rows]
 
     def follow(self, parent: Tensor) -> None:
-        """A beam's words are those of its parent."""
-        self._inner.follow(parent)
-        self._before = self._before[parent]
-
-
-def rows_of(reads: list[_WordsRead], image: Tensor, tokens: Tensor, mask: Tensor) -> Tensor | None:
-    """``[N, T - 1]``: the row that read each word but the last of every caption, in the pass of its place; none where no row did,
-    as happens to beams whose scores are not finite.
-
-    Words that follow the same words of the same image have the same number in a pass, whether a caption has them or a row read
-    them.
-
-    Args:
-        reads: every pass after the first.
-        image: ``[N]``, the image of each caption.
-        tokens: ``[N, T]``.
-        mask: ``[N, T]`` bool, a run of true from the left.
-    """
-    rows, own, theirs = torch.zeros_like(tokens[:, 1:]), image, None
-    vocabulary = 1 + max(int(part.max()) for part in (tokens, *(one.words for one in reads)))
-    for number in range(rows.shape[1]):
-        reader = mask[:, number + 1].nonzero().squeeze(1)
-        if not len(reader):
-            break
-        if number == len(reads):
-            return None
-        one = reads[number]
-        theirs = one.before if theirs is None else theirs[one.before]
-        wanted, words = own[reader] * vocabulary + tokens[reader, number], theirs * vocabulary + one.words
-        found, numbers = torch.cat([wanted, words]).unique(return_inverse=True)
-        wanted, theirs = numbers.split([len(wanted), len(words)])
-        place = torch.arange(len(theirs), device=theirs.device)
-        reading = torch.full_like(found, -1).scatter_reduce(0, theirs, place, "amax")
-        if bool((reading[wanted] < 0).any()):
-            return None
-        rows[reader, number] = reading[wanted]
-        own = own.index_put((reader,), wanted)
-    return rows
+        """Samples follow none."""
+        raise NotImplementedError("beams are not recorded")
 
 
 class Recording:
-    """Takes the place of a family in drawing, and keeps what its decoder computes.
+    """Takes the place of a family in sampling, and keeps what its decoder computes.
 
     Args:
         family: read by its parts.
@@ -211,18 +161,20 @@ class Recording:
         self.family = family
         self.eos, self.pad, self.start, self.never_drawn = family.eos, family.pad, family.start, family.never_drawn
         self._taken, self._steps = _Taken(), cast("RecordedSteps | None", None)
+        self._count = 0
         self._logits: list[Tensor] | None = [] if logits and family.plain_head is not None else None
         self._state = _State.of(family.model)
 
     def steps(self, encoded: Encoded, count: int, longest: int, *, beams: bool = False) -> Steps:
-        """Those of the family, recorded where it is read by its parts."""
-        decoder = self.family.by_parts(self._taken)
+        """Steps of samples. Those of beams are not recorded: few of their words are left to read, and a product that keeps its
+        result cannot compute an activation along."""
+        decoder = None if beams else self.family.by_parts(self._taken)
         if decoder is None or not self._taken.whole:
             self._logits = None
             return self.family.steps(encoded, count, longest, beams=beams)
         begun = self.family.beginning(decoder, encoded, self.family.embed)
-        inner = DecoderSteps(decoder, begun, self.family.embedding, count=count, longest=longest, beams=beams)
-        self._steps = RecordedSteps(inner, self._taken)
+        inner = DecoderSteps(decoder, begun, self.family.embedding, count=count, longest=longest, beams=False)
+        self._count, self._steps = count, RecordedSteps(inner, self._taken)
         return self._steps
 
     def exact_logits(self, hidden: Tensor) -> Tensor:
@@ -236,13 +188,15 @@ class Recording:
         """What scoring the drawn captions needs; none where something of it was not recorded.
 
         Args:
-            rollout: captions as they were drawn, or some of them.
+            rollout: the captions as drawn, those of an image before one that is left out, if there are fewer than were drawn.
         """
-        steps = self._steps
-        if steps is None or not steps.reads:
+        steps, passes = self._steps, self._taken.passes
+        if steps is None or not steps.read_rows:
             return None
-        rows = rows_of(steps.reads, rollout.image, rollout.tokens, rollout.mask)
-        return None if rows is None else Recorded(rollout, rows, self._taken.passes, self._logits, self._state)
+        images = len(rollout.batch)
+        drawn = torch.arange(images * self._count, device=rollout.image.device).view(images, self._count)
+        drawn = drawn[:, : len(rollout) // images].flatten()
+        return Recorded(rollout, drawn, steps.read_rows, passes, self._logits, self._state)
 
 
 SAMPLED = 64
@@ -281,14 +235,16 @@ class Recorded:
 
     Args:
         rollout: N captions.
-        rows: ``[N, T - 1]``, the row that read each word but a caption's last, in the pass of its place.
+        drawn: ``[N]``, the row that each was drawn in.
+        rows: the rows that each pass after the first read, rising.
         passes: the products of every pass: the image's and the beginning's first, then those of each word.
         logits: of every pass, or none.
         state: of the weights.
     """
 
     rollout: Rollout
-    rows: Tensor
+    drawn: Tensor
+    rows: list[Tensor]
     passes: list[list[Tensor]]
     logits: list[Tensor] | None
     state: _State
@@ -309,12 +265,12 @@ class Recorded:
         tokens, mask, image = self.rollout.tokens, self.rollout.mask, self.rollout.image
         decoder = family.by_parts(_Read(lambda: next(results)))
         assert decoder is not None, "it was drawn by its parts"
-        read = choose_reading(image, tokens, mask, decoder.width)
-        words = _Words(self.rows, len(self.passes) - 1, read)
+        reading = choose_reading(image, tokens, mask, decoder.width)
+        words = _Words(self.drawn, self.rows, reading)
         begun = len(self.passes[0]) - len(self.passes[1])
         results = self._results(begun, words)
         begin = partial(family.beginning, decoder, encoded)
-        states = read_captions(decoder, begin, family.embed, image, tokens, mask, read)
+        states = read_captions(decoder, begin, family.embed, image, tokens, mask, reading)
 
         def head(hidden: Tensor) -> Tensor:
             if self.logits is None or family.plain_head is None:
@@ -338,17 +294,17 @@ class _Words:
     """Where words of captions are among the rows of the passes that read them.
 
     Args:
-        rows: ``[N, T - 1]``, the row that read each.
-        passes: how many read words.
-        read: R of the words.
+        drawn: ``[N]``, the row that each caption was drawn in.
+        rows: the rows that each pass read, rising.
+        reading: R words.
     """
 
-    def __init__(self, rows: Tensor, passes: int, read: Reading) -> None:
-        self._count, self._places = len(read.row), list[tuple[Tensor, Tensor]]()
-        for number in range(passes):
-            place = (read.column == number).nonzero().squeeze(1)
-            # a greedy caption next to samples may have been read by more passes than they have words
-            self._places.append((place, rows[read.row[place], number] if len(place) else place))
+    def __init__(self, drawn: Tensor, rows: list[Tensor], reading: Reading) -> None:
+        self._count = len(reading.row)
+        self._places = []
+        for number, read in enumerate(rows):
+            place = (reading.column == number).nonzero().squeeze(1)
+            self._places.append((place, torch.searchsorted(read, drawn[reading.row[place]])))
 
     def gathered(self, first: Tensor, passes: list[Tensor]) -> Tensor:
         """``[m + R, D]``: ``first [m, D]``, and of every word its row of the pass that read it; ``passes`` is emptied."""
@@ -361,10 +317,10 @@ class _Words:
 
 
 class Memory:
-    """What a captioner remembers of the captions it drew last; copies of the captioner do not.
+    """What a captioner remembers of the latest samples; copies of the captioner do not.
 
     Args:
-        recorded: the captions; none: nothing is remembered.
+        recorded: the samples; none: nothing is remembered.
         encoded: states of their images, with a graph where the tower learns.
     """
 
@@ -382,7 +338,7 @@ class Memory:
     def score(
         self, family: Family, encoded: Encoded | None, budget: float | None, *, vision_learns: bool
     ) -> Tensor | None:
-        """``[N, T]`` log-probabilities of the remembered captions; none where the model has changed, other states of the images
+        """``[N, T]`` log-probabilities of the remembered samples; none where the model has changed, other states of the images
         are given, or a part of the model is in train mode, so that it would not compute what it drew with."""
         if self.recorded is None or self.encoded is None or not self.recorded.state.holds(family.model):
             return None

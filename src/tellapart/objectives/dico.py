@@ -93,9 +93,8 @@ class DiCO(ObjectiveModule):
 
     def collect(self, batch: Batch, step: int) -> Experience:
         """Draw the beams, find winners and losers, score them under the start model."""
-        with self.captioner.remembering():
-            encoded = self.captioner.encode(batch)
-            rollout = self.captioner.generate(batch, self.decoding, encoded=encoded)
+        encoded = self.captioner.encode(batch)
+        rollout = self.captioner.generate(batch, self.decoding, encoded=encoded)
         rewards, logs = score(self.reward, rollout)
         winner, loser_weights = self.classified(rewards.view(len(batch), -1))
         reference = self.reference(rollout, encoded=encoded).logprobs
