@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,6 +15,7 @@ from torch import Tensor, nn
 from tellapart.errors import UsageError, preparing, reading_images, reason_of
 from tellapart.files import cache_dir, fresh_folder, read_json, write_json
 from tellapart.frames import Opener, frames_wanted, seen_as
+from tellapart.listeners.batches import batches_by_length
 from tellapart.listeners.cache import EmbeddingStore, EmbeddingTable, NamedPicture
 from tellapart.listeners.loading import backbone, called, load_dual_encoder, model_digest, vocabulary_of
 from tellapart.listeners.texts import TEXT_FAMILIES
@@ -280,12 +282,9 @@ class ClipListener:
         if not distinct:
             return self._encode([""])[:0]
         ids = [self._texts.cut(row) for row in self._ids(distinct)]
-        order = sorted(range(len(ids)), key=lambda i: len(ids[i]))
-        chunks = [
-            [ids[i] for i in order[start : start + self.batch_size]] for start in range(0, len(ids), self.batch_size)
-        ]
-        embeddings = self._without_gradients(self._embed_ids, chunks)
-        row_of = {distinct[i]: row for row, i in enumerate(order)}
+        batches = batches_by_length([self._texts.width(row) for row in ids], self.batch_size, self.device)
+        embeddings = self._without_gradients(self._embed_ids, ([ids[i] for i in batch] for batch in batches))
+        row_of = {distinct[i]: row for row, i in enumerate(chain.from_iterable(batches))}
         return embeddings[[row_of[text] for text in texts]]
 
     def cache_images(self, dataset: Iterable[NamedPicture]) -> None:

@@ -14,6 +14,7 @@ from torch import Tensor
 from tellapart.errors import UsageError, reason_of
 from tellapart.files import fresh_folder
 from tellapart.frames import Opener
+from tellapart.listeners.batches import batches_by_length
 from tellapart.listeners.cache import NamedPicture
 from tellapart.listeners.late_model import LateModel, counted, pair_logprobs, word_logprobs
 from tellapart.listeners.loading import called, complete, existing, model_digest, vocabulary_of
@@ -193,9 +194,7 @@ class LateListener(TokenizedMatcher):
 
     def _batches(self, texts: Sequence[str], size: int) -> Iterator[tuple[list[int], tuple[Tensor, Tensor]]]:
         """Rows of similar length with their tokens."""
-        order = sorted(range(len(texts)), key=lambda i: len(texts[i].split()))
-        for start in range(0, len(order), size):
-            rows = order[start : start + size]
+        for rows in batches_by_length([len(text.split()) for text in texts], size, self.device):
             yield rows, self.tokens([texts[i] for i in rows])
 
     def _pairs(self, inputs: dict[str, Tensor], image: list[int], texts: list[str]) -> Tensor:

@@ -53,6 +53,10 @@ class ClipTexts:
         """At most as many ids as the model has positions, EOS kept."""
         return ids if len(ids) <= self._limit else [*ids[: self._limit - 1], ids[-1]]
 
+    def width(self, ids: list[int]) -> int:
+        """Tokens that the model reads of a text with these ids."""
+        return len(ids)
+
     def pad(self, ids: Sequence[list[int]]) -> dict[str, Tensor]:
         """Padded on the right to the longest, which a causal encoder does not see."""
         width = max(map(len, ids))
@@ -89,6 +93,10 @@ class SiglipTexts:
     def cut(self, ids: list[int]) -> list[int]:
         """At most as many ids as the model has positions, the last one kept."""
         return ids if len(ids) <= self._limit else [*ids[: self._limit - 1], ids[-1]]
+
+    def width(self, ids: list[int]) -> int:
+        """The full length, whatever the ids."""
+        return self._limit
 
     def pad(self, ids: Sequence[list[int]]) -> dict[str, Tensor]:
         """Padded to the full length; no attention mask."""
