@@ -277,12 +277,19 @@ class ClipListener:
             self.truncated = sum(self.too_long(texts)) / len(texts)
         return pooled
 
+    def text_batches(self, texts: Sequence[str]) -> list[list[int]]:
+        """Places of the texts that are best read at once, by length."""
+        return self._batches([self._texts.cut(row) for row in self._texts.ids([self.prefix + text for text in texts])])
+
+    def _batches(self, ids: Sequence[list[int]]) -> list[list[int]]:
+        return batches_by_length([self._texts.width(row) for row in ids], self.batch_size, self.device)
+
     def _encode(self, texts: Sequence[str]) -> Tensor:
         distinct = list(dict.fromkeys(texts))
         if not distinct:
             return self._encode([""])[:0]
         ids = [self._texts.cut(row) for row in self._ids(distinct)]
-        batches = batches_by_length([self._texts.width(row) for row in ids], self.batch_size, self.device)
+        batches = self._batches(ids)
         embeddings = self._without_gradients(self._embed_ids, ([ids[i] for i in batch] for batch in batches))
         row_of = {distinct[i]: row for row, i in enumerate(chain.from_iterable(batches))}
         return embeddings[[row_of[text] for text in texts]]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import chain
 from typing import Any
 
 import torch
@@ -33,18 +34,18 @@ def embed_and_pool(listener: ClipListener, texts: Sequence[str]) -> tuple[Tensor
 
 def encode_pooled(listener: ClipListener, texts: Sequence[str]) -> Tensor:
     """``[M, D]`` float32 pooled features, no gradient, in eval mode; each distinct text is read once."""
-    distinct = sorted(dict.fromkeys(texts), key=len)
+    distinct = list(dict.fromkeys(texts))
     if not distinct:
         return torch.zeros(0, pooled_width(listener), device=listener.device)
-    place = {text: i for i, text in enumerate(distinct)}
-    model, size, features = listener.model, listener.batch_size, []
-    training = model.training
+    batches = [[distinct[i] for i in batch] for batch in listener.text_batches(distinct)]
+    place = {text: i for i, text in enumerate(chain.from_iterable(batches))}
+    model, training, features = listener.model, listener.model.training, []
     model.eval()
     try:
         # As in encode_texts: rounded by the caller's autocast, features would decide between texts that are nearly alike.
         with torch.no_grad(), torch.autocast(listener.device.type, enabled=False):
-            for start in range(0, len(distinct), size):
-                features.append(embed_and_pool(listener, distinct[start : start + size])[1].float())
+            for batch in batches:
+                features.append(embed_and_pool(listener, batch)[1].float())
     finally:
         model.train(training)
     return torch.cat(features)[[place[text] for text in texts]]
