@@ -300,11 +300,13 @@ class _Words:
     """
 
     def __init__(self, drawn: Tensor, rows: list[Tensor], reading: Reading) -> None:
-        self._count = len(reading.row)
-        self._places = []
+        self._count, self._places = len(reading.row), list[tuple[Tensor | slice, Tensor]]()
         for number, read in enumerate(rows):
             place = (reading.column == number).nonzero().squeeze(1)
-            self._places.append((place, torch.searchsorted(read, drawn[reading.row[place]])))
+            row = torch.searchsorted(read, drawn[reading.row[place]])
+            # Words that are read together lie pass by pass, and are then copied once.
+            joined = len(place) > 0 and int(place[-1] - place[0]) + 1 == len(place)
+            self._places.append((slice(int(place[0]), int(place[-1]) + 1) if joined else place, row))
 
     def gathered(self, first: Tensor, passes: list[Tensor]) -> Tensor:
         """``[m + R, D]``: ``first [m, D]``, and of every word its row of the pass that read it; ``passes`` is emptied."""
@@ -312,7 +314,10 @@ class _Words:
         made[: len(first)] = first
         rest = made[len(first) :]
         for place, row in self._places:
-            rest.index_copy_(0, place, passes.pop(0).index_select(0, row))
+            if isinstance(place, slice):
+                torch.index_select(passes.pop(0), 0, row, out=rest[place])
+            else:
+                rest.index_copy_(0, place, passes.pop(0).index_select(0, row))
         return made
 
 
