@@ -20,6 +20,10 @@ def missing(source):
     """Names of the package that a script imports, or reads of its modules, and that do not exist."""
     modules, unknown = {}, []
     for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            modules |= {
+                alias.name: importlib.import_module(alias.name) for alias in node.names if alias.name == "tellapart"
+            }
         if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "tellapart":
             for alias in node.names:
                 try:
@@ -43,5 +47,6 @@ def test_what_a_benchmark_uses_exists(script):
 
 
 def test_what_is_missing_is_found():
-    source = "from tellapart import products\nfrom tellapart.types import Batch, Bunch\nproducts.RULES, products.BUILT = {}, 1\n"
-    assert missing(source) == ["tellapart.types.Bunch", "tellapart.products.BUILT"]
+    source = "import tellapart\nfrom tellapart import products\nfrom tellapart.types import Batch, Bunch\n"
+    source += "products.RULES, products.BUILT = {}, 1\ntellapart.__version__, tellapart.version\n"
+    assert missing(source) == ["tellapart.types.Bunch", "tellapart.products.BUILT", "tellapart.version"]

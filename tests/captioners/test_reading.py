@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tellapart.captioners import reading as reading_module
+from tellapart.captioners.families import base
 from tellapart.captioners.reading import Tree, choose_reading, one_by_one
 from tellapart.types import Decoding, Rollout
 from tiny.blip2 import tiny_blip2
@@ -100,11 +101,20 @@ def test_scores_and_gradients_are_those_of_reading_each_caption_by_itself(name, 
     mask = beams.mask[order].clone()
     mask[3] = False
     rollout = Rollout(batch, beams.image[order], [""] * 12, beams.tokens[order] * mask, mask, torch.ones(12).bool())
-    found = {}
+    found, chosen = {}, []
+
+    def choose(*given):
+        chosen.append((choose_reading(*given), given[-1]))
+        return chosen[-1][0]
+
+    monkeypatch.setattr(base, "choose_reading", choose)
     for gain in (0.0, 100.0):
         monkeypatch.setattr(reading_module, "GAIN", gain)
-        read = choose_reading(rollout.image, rollout.tokens, mask, 8)
-        found[gain] = len(read.row), *scored(captioner, rollout)
+        result = scored(captioner, rollout)
+        [(read, width)] = chosen
+        assert width == result[2].shape[-1], "the decoder's width"
+        chosen.clear()
+        found[gain] = len(read.row), *result
     alone, shared = found[0.0], found[100.0]
     assert alone[0] == int(mask[:, 1:].sum()) > shared[0]
     for ours, theirs in zip(shared[1:4], alone[1:4], strict=True):

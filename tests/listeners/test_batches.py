@@ -11,6 +11,7 @@ from listeners.tiny_listeners import clip_parts, siglip_parts
 from tellapart.listeners import batches
 from tellapart.listeners.batches import TOKENS_ON_CPU, batches_by_length
 from tellapart.listeners.clip import ClipListener
+from tiny_late import IDS, pictures, tiny_late
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
 
@@ -44,3 +45,19 @@ def test_embeddings_are_those_of_single_texts(parts, monkeypatch):
     assert len(read) > 1
     assert sum(read) == 4, "equal texts are read once"
     torch.testing.assert_close(found, torch.cat([listener.encode_texts([text]) for text in texts]), rtol=0, atol=1e-6)
+
+
+def test_batches_of_a_late_listener_are_of_few_tokens(monkeypatch):
+    monkeypatch.setattr(batches, "TOKENS_ON_CPU", 12)
+    listener, read = tiny_late(), []
+    checks = listener.model.word_checks
+    monkeypatch.setattr(
+        listener.model, "word_checks", lambda tokens, mask: read.append(tokens.numel()) or checks(tokens, mask)
+    )
+    listener.cache_images(pictures())
+    texts = ["a red box", "a blue box", "a red box and a blue box", "a box"]
+    found = listener.logprobs(texts, IDS)
+    assert len(read) > 1
+    assert max(read[:-1]) <= 12, "the last one's text alone may have more"
+    single = torch.cat([listener.logprobs([text], IDS) for text in texts])
+    torch.testing.assert_close(found, single, rtol=0, atol=1e-5)

@@ -276,8 +276,7 @@ class Recorded:
             if self.logits is None or family.plain_head is None:
                 return family.exact_logits(hidden)
             weight, bias = family.plain_head
-            first = self.logits.pop(0)[image[mask[:, 0]].unique()]
-            return _Known.apply(hidden, weight, bias, words.gathered(first, self.logits))
+            return _Known.apply(hidden, weight, bias, words.gathered(self.logits.pop(0), self.logits))
 
         chosen, _ = token_logprobs(head, states, tokens[states.place], family.vocab_size, entropy=False, budget=budget)
         return chosen.new_zeros(mask.shape).index_put(states.place, chosen)

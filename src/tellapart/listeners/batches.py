@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import torch
 
 TOKENS_ON_CPU = 512
-"""Tokens, padding included, that are read at once on a CPU, whose caches hold no more: 240 captions of 7 to 17 tokens took a
-CLIP of 12 layers and width 512 1.6 s of CPU time instead of 4.4 in one batch, and 200 took the world's listener 26 ms instead of
-61."""
+"""Tokens, padding included, that are read at once on a CPU, whose caches hold no more. On one thread, 240 captions of 7 to 17
+tokens took a CLIP of 12 layers and width 512 1.6 s instead of 4.4 in one batch, and 200 took the world's listener 26 ms instead
+of 61."""
 
 
 def batches_by_length(lengths: Sequence[int], most: int, device: torch.device) -> list[list[int]]:
@@ -18,7 +18,8 @@ def batches_by_length(lengths: Sequence[int], most: int, device: torch.device) -
     Args:
         lengths: of each text, in tokens.
         most: texts of a batch.
-        device: on a GPU, which pays for each batch, all batches but the last have as many texts as they may.
+        device: on a CPU a batch has few tokens, unless one text has more; on a GPU, which pays for each batch, all but the last
+            have as many texts as they may.
 
     Example::
 

@@ -194,8 +194,9 @@ class LateListener(TokenizedMatcher):
 
     def _batches(self, texts: Sequence[str], size: int) -> Iterator[tuple[list[int], tuple[Tensor, Tensor]]]:
         """Rows of similar length with their tokens."""
-        for rows in batches_by_length([len(text.split()) for text in texts], size, self.device):
-            yield rows, self.tokens([texts[i] for i in rows])
+        ids = self.ids(texts)
+        for rows in batches_by_length([len(row) for row in ids], size, self.device):
+            yield rows, self.pad([ids[i] for i in rows])
 
     def _pairs(self, inputs: dict[str, Tensor], image: list[int], texts: list[str]) -> Tensor:
         vectors, of = self.vectors(inputs), torch.tensor(image, dtype=torch.long)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 from torch import Tensor
 
@@ -59,6 +60,8 @@ class SCST(ObjectiveModule):
     """
 
     shards = True
+    reads_drawing: ClassVar[bool] = True
+    """Whether the samples are scored by what drawing computed: their log-probabilities alone can be."""
 
     def __init__(
         self,
@@ -98,7 +101,7 @@ class SCST(ObjectiveModule):
 
     def collect(self, batch: Batch, step: int) -> Experience:
         """Draw captions, score them, subtract the baseline."""
-        with self.captioner.remembering():
+        with self.captioner.remembering() if self.reads_drawing else nullcontext():
             encoded = self.captioner.encode(batch)
             rollout, greedy = self._drawn(batch, encoded)
         rewards, logs = score(self.reward, rollout)

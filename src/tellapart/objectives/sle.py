@@ -65,6 +65,8 @@ class SLLME(SLL):
         ValueError: ``entropy_coef`` is negative.
     """
 
+    reads_drawing = False  # entropies are wanted, too
+
     def __init__(
         self,
         captioner: Captioner,
