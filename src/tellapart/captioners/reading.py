@@ -71,8 +71,8 @@ class Reading:
         """The states that predict the captions' words.
 
         Args:
-            first: ``[B, D]``, that predict the first words.
-            read: ``[R, D]``, after the words that were read.
+            first: ``[B, D]``, states that predict the first words.
+            read: ``[R, D]``, states after the words that were read.
             image: ``[N]``, of each caption.
             mask: ``[N, T]`` bool, a run of true from the left.
         """
