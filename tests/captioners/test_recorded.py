@@ -78,6 +78,16 @@ def test_a_step_is_that_of_scoring_anew(name, baseline, smallest, monkeypatch):
     assert (ours - theirs).norm() <= 1e-5 * theirs.norm()
 
 
+@pytest.mark.parametrize("name", MAKERS)
+def test_logits_are_not_computed_again_within_their_budget(name, monkeypatch):
+    captioner = MAKERS[name]().eval()
+    rollout, asked = drawn(captioner), []
+    whole = captioner.family.exact_logits
+    monkeypatch.setattr(captioner.family, "exact_logits", lambda hidden: asked.append(1) or whole(hidden))
+    captioner(rollout)
+    assert asked == ([1] if captioner.logits_budget == 0 else [])
+
+
 def collected(captioner, batches):
     """Experiences of SCST, one a batch."""
     objective = SCST(captioner, reward, num_generations=4, max_new_tokens=12)

@@ -31,6 +31,7 @@ FULL = {"training.shard": "full", "training.output_dir": "runs/x"}
         ("world_blip2_vlrm", {}, "critic, which may train with the captioner"),
         ("world_ved_wtf_rl", {}, "discriminator, which may train with the captioner"),
         ("world_ved_dico", {"captioner.quantization": "int8"}, "captioner.quantization=int8"),
+        ("world_ved_dico", {"captioner.use_liger_kernel": True}, "captioner.use_liger_kernel"),
     ],
 )
 def test_what_cannot_be_cut_is_named(recipe, more, what):

@@ -14,6 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from tellapart.captioners.critic import ValueHead
+from tellapart.captioners.liger import liger_logits
 from tellapart.captioners.modes import layers_checkpointed
 from tellapart.captioners.scoring import logits_alive
 from tellapart.ops import current_device
@@ -52,6 +53,7 @@ def activations(
     head: ValueHead | None = None,
     entropy: bool = False,
     logits_budget: float | None = None,
+    use_liger_kernel: bool = False,
 ) -> Activations:
     """What one pass over captions keeps: it is run over one image's caption and over two, and what autograd saves is counted,
     each piece of memory once, weights left out.
@@ -71,6 +73,7 @@ def activations(
         entropy: whether the loss has the entropies of the words.
         logits_budget: GiB of logits that scoring keeps; none takes the default of the device, for ``meta`` of the one that this
             process would train on.
+        use_liger_kernel: whether Liger computes the log-probabilities, a few rows of logits at a time.
 
     Raises:
         RuntimeError: on ``meta``, where this family looks at numbers of the image.
@@ -85,8 +88,10 @@ def activations(
             passing = _Saved(family.model, head).during(run, two).largest_layer // 2
     given = next(iter(inputs.values())).device
     device, count = current_device() if given.type == "meta" else given, captions * tokens * family.vocab_size
-    logits = logits_alive(count, device, entropy=entropy, budget=logits_budget)[1] if head is None else 0
-    return Activations(max(kept[0] - each, 0), each, passing, 4 * logits)
+    logits = logits_alive(count, device, entropy=entropy, budget=logits_budget)[1]
+    if use_liger_kernel and not entropy:
+        logits = liger_logits(captions * tokens, family)
+    return Activations(max(kept[0] - each, 0), each, passing, 4 * logits if head is None else 0)
 
 
 def _run(

@@ -262,8 +262,7 @@ class Critic(nn.Module):
         lora: LoraOptions | None = None,
     ) -> None:
         super().__init__()
-        model = captioner.family.model
-        size = model.get_output_embeddings().weight.shape[1]
+        size = captioner.family.head.in_features
         precise = torch.promote_types(captioner.family.head_dtype, torch.float32)
         self.head = value_head(head, size, blocks).to(captioner.device, precise)
         self.states = OwnStates(captioner) if lora is None else AdaptedStates(captioner, lora)

@@ -23,6 +23,7 @@ from tellapart.captioners.families.base import Family, Processors
 from tellapart.captioners.families.prompted import Prompted
 from tellapart.captioners.fused import fuse
 from tellapart.captioners.learning import Train, checkpoint_layers, freeze, parts_to_train
+from tellapart.captioners.liger import require_liger
 from tellapart.captioners.loading import read_parts
 from tellapart.captioners.modes import RolloutDtype, drawing_in, eval_mode, evaluating, layers_checkpointed
 from tellapart.captioners.recorded import Memory, Recording
@@ -71,6 +72,7 @@ class HuggingFaceCaptioner(Captioner):
         max_caption_tokens: int = 64,
         changed_parts: Sequence[str] = (),
         logits_budget: float | None = None,
+        use_liger_kernel: bool = False,
         rollout_dtype: RolloutDtype = "float32",
         buckets: LengthBuckets | None = None,
     ) -> None:
@@ -82,6 +84,7 @@ class HuggingFaceCaptioner(Captioner):
         if logits_budget is not None and not logits_budget >= 0:
             raise UsageError(f"logits_budget={logits_budget} is not an amount of memory: give GiB, 0 or more.")
         self.logits_budget, self.rollout_dtype = logits_budget, rollout_dtype
+        self.use_liger_kernel = use_liger_kernel
         if max_caption_tokens < 1:
             raise UsageError(f"max_caption_tokens={max_caption_tokens} leaves no caption: give at least 1.")
         self.network, self.family, self.feature_size = network, family, family.feature_size
@@ -90,6 +93,8 @@ class HuggingFaceCaptioner(Captioner):
         self.text = CaptionText(self.tokenizer, family, max_caption_tokens)
         self.trains = train if isinstance(train, str) else list(train)
         fuse(family.model)
+        if use_liger_kernel:
+            require_liger(family)
         freeze(family, train, adapted=self.has_lora)
         self.changed_parts = tuple(dict.fromkeys((*changed_parts, *parts_to_train(family, train))))
         self.checkpoints_layers = gradient_checkpointing
@@ -117,6 +122,7 @@ class HuggingFaceCaptioner(Captioner):
         prompt: str | None = None,
         quantization: str | None = None,
         logits_budget: float | None = None,
+        use_liger_kernel: bool = False,
         rollout_dtype: RolloutDtype = "float32",
         length_buckets: Sequence[int] | None = None,
     ) -> HuggingFaceCaptioner:
@@ -136,6 +142,8 @@ class HuggingFaceCaptioner(Captioner):
             quantization: ``int8`` or ``nf4``: hold the language model's weights so, for training an adapter.
             logits_budget: GiB of logits that scoring with gradients keeps, beyond which it computes them twice; none: 1 on a CPU,
                 a tenth of a GPU's memory.
+            use_liger_kernel: score with gradients by Liger's fused linear cross-entropy, which keeps no logits; on a GPU only,
+                and not where entropies are wanted.
             rollout_dtype: ``float32``; ``bfloat16``: draw captions under autocast; ``tf32``: draw with the factors of products
                 rounded to TF32, on CUDA. Scores and their gradients stay as they are, and so does ``draw``.
             length_buckets: most words of each length bucket but the last; none takes the saved ones, if there are any.
@@ -156,6 +164,7 @@ class HuggingFaceCaptioner(Captioner):
             gradient_checkpointing=gradient_checkpointing,
             max_caption_tokens=max_caption_tokens or parts.manifest.get("max_caption_tokens", 64),
             logits_budget=logits_budget,
+            use_liger_kernel=use_liger_kernel,
             rollout_dtype=rollout_dtype,
             length_buckets=parts.manifest.get("length_buckets") if length_buckets is None else length_buckets,
         )
@@ -179,6 +188,7 @@ class HuggingFaceCaptioner(Captioner):
         gradient_checkpointing: bool = False,
         max_caption_tokens: int = 64,
         logits_budget: float | None = None,
+        use_liger_kernel: bool = False,
         rollout_dtype: RolloutDtype = "float32",
         length_buckets: Sequence[int] | None = None,
     ) -> HuggingFaceCaptioner:
@@ -196,6 +206,7 @@ class HuggingFaceCaptioner(Captioner):
             gradient_checkpointing: as in ``from_pretrained``.
             max_caption_tokens: as in ``from_pretrained``.
             logits_budget: as in ``from_pretrained``.
+            use_liger_kernel: as in ``from_pretrained``.
             rollout_dtype: as in ``from_pretrained``.
             length_buckets: as in ``from_pretrained``; may add tokens to tokenizer and model.
 
@@ -219,6 +230,7 @@ class HuggingFaceCaptioner(Captioner):
             max_caption_tokens=max_caption_tokens,
             changed_parts=() if adapter is None else read_changed_parts(family, adapter),
             logits_budget=logits_budget,
+            use_liger_kernel=use_liger_kernel,
             rollout_dtype=rollout_dtype,
             buckets=buckets,
         )
@@ -641,6 +653,7 @@ class HuggingFaceCaptioner(Captioner):
                 share_prefix=not checkpointed,
                 read=read,
                 budget=self.logits_budget,
+                liger=self.use_liger_kernel,
             )
 
     def reference(self) -> ReferenceCaptioner:

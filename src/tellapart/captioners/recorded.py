@@ -276,7 +276,8 @@ class Recorded:
             if self.logits is None or family.plain_head is None:
                 return family.exact_logits(hidden)
             weight, bias = family.plain_head
-            return _Known.apply(hidden, weight, bias, words.gathered(self.logits.pop(0), self.logits))
+            read = family.before_head(hidden)
+            return _Known.apply(read, weight, bias, words.gathered(self.logits.pop(0), self.logits))
 
         chosen, _ = token_logprobs(head, states, tokens[states.place], family.vocab_size, entropy=False, budget=budget)
         return chosen.new_zeros(mask.shape).index_put(states.place, chosen)

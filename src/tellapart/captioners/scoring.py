@@ -15,6 +15,7 @@ from torch.utils.checkpoint import checkpoint
 from tellapart.captioners.base import Encoded
 from tellapart.captioners.cache import select_rows
 from tellapart.captioners.families.base import Family
+from tellapart.captioners.liger import liger_logprobs
 from tellapart.captioners.reading import States
 from tellapart.types import Scores
 
@@ -207,6 +208,7 @@ def score(
     share_prefix: bool = True,
     read: Tensor | None = None,
     budget: float | None = None,
+    liger: bool = False,
 ) -> Scores:
     """Score captions under the raw distribution.
 
@@ -221,13 +223,14 @@ def score(
             so they need it off.
         read: ``[N, T]`` words that the model reads in place of ``tokens``, which stay those that are scored; none: the same.
         budget: as for ``logits_alive``.
+        liger: with gradients and without entropies, compute log-probabilities by Liger (``liger.py``).
 
     Raises:
         ValueError: ``want`` names something else.
     """
     if not set(want) <= WANTS:
         raise ValueError(f"want={sorted(want)} may name {', '.join(sorted(WANTS))} only")
-    scored = partial(_scored, family, encoded, want=want, share_prefix=share_prefix, budget=budget)
+    scored = partial(_scored, family, encoded, want=want, share_prefix=share_prefix, budget=budget, liger=liger)
     return (_in_lockstep(scored, family.pad) if family.lockstep else scored)(image, tokens, mask, read)
 
 
@@ -242,6 +245,7 @@ def _scored(
     want: Collection[str],
     share_prefix: bool,
     budget: float | None,
+    liger: bool,
 ) -> Scores:
     if not bool(mask.any()):
         return Scores(torch.zeros(mask.shape, device=tokens.device))
@@ -251,9 +255,13 @@ def _scored(
     def spread(values: Tensor) -> Tensor:
         return values.new_zeros(*mask.shape, *values.shape[1:]).index_put(states.place, values)
 
-    chosen, entropy = token_logprobs(
-        family.exact_logits, states, tokens[states.place], family.vocab_size, entropy="entropy" in want, budget=budget
-    )
+    targets, entropy = tokens[states.place], None
+    if liger and torch.is_grad_enabled() and "entropy" not in want:
+        chosen = liger_logprobs(family, states, targets)
+    else:
+        chosen, entropy = token_logprobs(
+            family.exact_logits, states, targets, family.vocab_size, entropy="entropy" in want, budget=budget
+        )
     return Scores(
         spread(chosen),
         None if entropy is None else spread(entropy),

@@ -246,6 +246,11 @@ PARTS = {
         "frozen parts of large captioners cannot be held in 8 or 4 bits, so they need more memory",
         "quantization",
     ),
+    "liger": Part(
+        ("liger_kernel", "triton"),
+        "captioner.use_liger_kernel is refused; logits are computed by torch as ever",
+        "liger",
+    ),
     "video": Part(("av",), "videos and GIFs cannot be read, neither as clips nor by their key-frames", "video"),
     "tensorboard": Part(
         ("tensorboard",), "report_to=tensorboard is refused; metrics.jsonl is written as ever", "tensorboard"

@@ -144,6 +144,7 @@ def _activations(recipe: Recipe, objective: Any, inputs: dict[str, Tensor]) -> d
     passes: dict[str, dict[str, Any]] = {}
     if any(p.requires_grad for p in captioner.parameters()):
         passes["captioner"] = {"family": captioner.family, "vision_learns": captioner.trains_vision}
+        passes["captioner"]["use_liger_kernel"] = captioner.use_liger_kernel
         passes["captioner"]["entropy"] = getattr(objective, "entropy_coef", None) is not None
     critic = getattr(objective, "critic", None)
     if critic is not None and hasattr(critic.states, "family"):

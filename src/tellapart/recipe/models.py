@@ -88,6 +88,7 @@ def load_captioner(
             prompt=section.prompt,
             quantization=section.quantization,
             logits_budget=section.logits_budget,
+            use_liger_kernel=section.use_liger_kernel,
             rollout_dtype=section.rollout_dtype,
             length_buckets=section.length_buckets,
         )

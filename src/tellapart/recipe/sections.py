@@ -105,6 +105,8 @@ class CaptionerSection:
         prompt: words the model reads before it writes a caption; null takes the saved prompt, else the family's default.
         logits_budget: GiB of logits that scoring keeps for the backward pass; beyond it they are computed twice. null takes 1
             on a CPU and a tenth of the memory of a GPU.
+        use_liger_kernel: score captions with gradients by Liger's fused linear cross-entropy, which keeps no logits; on a GPU
+            only, not with entropies, needs pip install 'tellapart[liger]'.
         rollout_dtype: precision of drawing captions (bfloat16 by autocast, tf32 on CUDA only); scores and gradients keep theirs.
         length_buckets: bounds in words of the lengths that captions can be asked for: [6, 10, 16] makes four buckets, up to 6
             words, 7 to 10, 11 to 16, and more; null takes the saved ones, if any.
@@ -120,6 +122,7 @@ class CaptionerSection:
     gradient_checkpointing: bool = False
     prompt: str | None = None
     logits_budget: float | None = None
+    use_liger_kernel: bool = False
     rollout_dtype: Literal["float32", "bfloat16", "tf32"] = "float32"
     length_buckets: list[int] | None = None
 

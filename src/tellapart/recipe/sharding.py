@@ -30,6 +30,8 @@ def not_shardable(recipe: Recipe) -> str | None:
     captioner = recipe.captioner
     if captioner.quantization is not None:
         return f"captioner.quantization={captioner.quantization}, whose packed weights cannot be cut"
+    if captioner.use_liger_kernel:
+        return "captioner.use_liger_kernel, which reads the weights of the output embedding as a whole"
     if captioner.model_name_or_path in RECURRENT:
         return f"{captioner.model_name_or_path}, a recurrent captioner"
     for name, kind in recipe.catalogue.parts.items():

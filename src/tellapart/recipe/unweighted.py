@@ -78,6 +78,7 @@ def unweighted_captioner(
             lora=None if section.lora is None else LoraOptions(**vars(section.lora)),
             gradient_checkpointing=section.gradient_checkpointing,
             logits_budget=section.logits_budget,
+            use_liger_kernel=section.use_liger_kernel,
         )
     except (OSError, ValueError, AttributeError, TypeError) as error:
         reason = reason_of(error)

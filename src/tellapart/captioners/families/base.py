@@ -16,7 +16,7 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 
 from tellapart.captioners.base import Encoded
 from tellapart.captioners.decoder import Beginning, Decoder, DecoderSteps, Rows, read_captions
-from tellapart.captioners.linear import Linear
+from tellapart.captioners.linear import Linear, weights_of
 from tellapart.captioners.reading import States, choose_reading
 from tellapart.captioners.steps import CachedSteps, Steps
 from tellapart.errors import UsageError, quoted
@@ -218,9 +218,9 @@ class Family(ABC):
         return next(self.vision.parameters()).dtype
 
     @property
-    @abstractmethod
     def vocab_size(self) -> int:
         """Width of the logits."""
+        return self.head.out_features
 
     def process(self, images: list[Image.Image]) -> dict[str, Tensor]:
         """The tensors that ``encode`` reads, one row per image."""
@@ -336,19 +336,34 @@ class Family(ABC):
     def teacher_forced(self, tokens: Tensor, encoded: Encoded, image: Tensor) -> Tensor:
         """``[n, T, D]``: the hidden states that predict each of ``tokens [n, T]``, in one pass without a cache."""
 
+    @property
     @abstractmethod
+    def head(self) -> Any:
+        """The output embedding: the linear layer that gives the logits."""
+
+    @property
+    def plain_head(self) -> tuple[Tensor, Tensor | None] | None:
+        """``([V, D'], [V] or None)`` of the output embedding; none of one with an adapter or in another form."""
+        return weights_of(self.head)
+
+    @property
+    def softcap(self) -> float | None:
+        """Bound c of the logits x, which become ``c tanh(x / c)``; none: they stay as they are."""
+        return None
+
+    def before_head(self, hidden: Tensor) -> Tensor:
+        """``[..., D']``: what the output embedding reads of hidden states ``[..., D]``."""
+        return hidden
+
     def logits(self, hidden: Tensor) -> Tensor:
         """``[..., V]`` raw logits of hidden states ``[..., D]``."""
+        logits = self.head(self.before_head(hidden))
+        return logits if self.softcap is None else torch.tanh(logits / self.softcap) * self.softcap
 
     @property
     def head_dtype(self) -> torch.dtype:
         """What the output embedding is held in."""
-        return self.model.get_output_embeddings().weight.dtype
-
-    @property
-    def plain_head(self) -> tuple[Tensor, Tensor | None] | None:
-        """``([V, D], [V] or None)``, where the logits are a single product with them; none where they are more."""
-        return None
+        return self.head.weight.dtype
 
     def exact_logits(self, hidden: Tensor) -> Tensor:
         """``[..., V]`` logits in float32 (of a model in float64, float64), whatever autocast says.

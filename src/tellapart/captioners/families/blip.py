@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 from transformers import Cache, GenerationConfig
 
@@ -49,16 +48,6 @@ class Blip(CrossDecoder):
         """The text decoder."""
         return self.model.text_decoder
 
-    @property
-    def vocab_size(self) -> int:
-        """Rows of the output embedding."""
-        return self.model.text_decoder.cls.predictions.decoder.out_features
-
-    @property
-    def head_dtype(self) -> torch.dtype:
-        """BLIP names no output embedding."""
-        return self.model.text_decoder.cls.predictions.decoder.weight.dtype
-
     def encode(self, inputs: dict[str, Tensor]) -> Encoded:
         """The vision model's last hidden state."""
         return Encoded(self.model.vision_model(pixel_values=inputs["pixel_values"]).last_hidden_state)
@@ -84,6 +73,11 @@ class Blip(CrossDecoder):
         """The text decoder."""
         return Bert(self.model.text_decoder.bert, linear)
 
-    def logits(self, hidden: Tensor) -> Tensor:
-        """The prediction head."""
-        return self.model.text_decoder.cls(hidden)
+    @property
+    def head(self) -> Any:
+        """The last layer of the prediction head."""
+        return self.model.text_decoder.cls.predictions.decoder
+
+    def before_head(self, hidden: Tensor) -> Tensor:
+        """The prediction head's layer before it."""
+        return self.model.text_decoder.cls.predictions.transform(hidden)

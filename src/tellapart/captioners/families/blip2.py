@@ -38,11 +38,6 @@ class _Blip2(Family):
         """The vision model, without the Q-Former."""
         return self.model.vision_model
 
-    @property
-    def vocab_size(self) -> int:
-        """Rows of the output embedding."""
-        return self.model.language_model.lm_head.out_features
-
     def encode(self, inputs: dict[str, Tensor]) -> Encoded:
         """The vision model's last hidden state."""
         return Encoded(self.model.vision_model(pixel_values=inputs["pixel_values"]).last_hidden_state)
@@ -121,9 +116,10 @@ class Blip2Decoder(_Blip2, PrefixDecoder):
         """OPT; other language models are read through their modules."""
         return Opt(self.body, linear) if isinstance(self.body, OPTDecoder) else None
 
-    def logits(self, hidden: Tensor) -> Tensor:
+    @property
+    def head(self) -> Any:
         """The language model's output embedding."""
-        return self.model.language_model.lm_head(hidden)
+        return self.model.language_model.lm_head
 
 
 class Blip2EncoderDecoder(_Blip2, CrossDecoder):
@@ -167,6 +163,7 @@ class Blip2EncoderDecoder(_Blip2, CrossDecoder):
         ).last_hidden_state
         return hidden * language_model.model_dim**-0.5 if language_model.config.scale_decoder_outputs else hidden
 
-    def logits(self, hidden: Tensor) -> Tensor:
+    @property
+    def head(self) -> Any:
         """The language model's output embedding."""
-        return self.model.language_model.lm_head(hidden)
+        return self.model.language_model.lm_head

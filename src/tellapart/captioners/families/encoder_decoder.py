@@ -12,7 +12,7 @@ from tellapart.captioners.blocks import Gpt2
 from tellapart.captioners.decoder import Decoder
 from tellapart.captioners.families.base import Family, Processors, as_list, first_given
 from tellapart.captioners.families.cross import CrossDecoder
-from tellapart.captioners.linear import Linear, weights_of
+from tellapart.captioners.linear import Linear
 from tellapart.errors import UsageError
 
 
@@ -77,11 +77,6 @@ class EncoderDecoder(CrossDecoder):
         """GPT-2."""
         return self.model.decoder
 
-    @property
-    def vocab_size(self) -> int:
-        """Rows of the output embedding."""
-        return self.model.decoder.lm_head.out_features
-
     def encode(self, inputs: dict[str, Tensor]) -> Encoded:
         """The encoder's last hidden state."""
         return Encoded(self.model.encoder(pixel_values=inputs["pixel_values"]).last_hidden_state)
@@ -112,13 +107,9 @@ class EncoderDecoder(CrossDecoder):
         return Gpt2(self.model.decoder.transformer, linear)
 
     @property
-    def plain_head(self) -> tuple[Tensor, Tensor | None] | None:
+    def head(self) -> Any:
         """GPT-2's output embedding."""
-        return weights_of(self.model.decoder.lm_head)
-
-    def logits(self, hidden: Tensor) -> Tensor:
-        """GPT-2's output embedding."""
-        return self.model.decoder.lm_head(hidden)
+        return self.model.decoder.lm_head
 
 
 class TowerEncoderDecoder(EncoderDecoder):

@@ -79,11 +79,6 @@ class Florence2(CrossDecoder):
         """The DaViT; the projector behind it trains with the text side."""
         return self.model.model.vision_tower
 
-    @property
-    def vocab_size(self) -> int:
-        """Rows of the output embedding."""
-        return self.model.lm_head.out_features
-
     def encode(self, inputs: dict[str, Tensor]) -> Encoded:
         """The tower's feature map, row by row, and its height: the projector adds positions in two dimensions."""
         features = self.model.model.vision_tower(inputs["pixel_values"]).last_hidden_state
@@ -123,6 +118,7 @@ class Florence2(CrossDecoder):
         """BART's decoder."""
         return Bart(self.model.model.language_model.decoder, linear)
 
-    def logits(self, hidden: Tensor) -> Tensor:
+    @property
+    def head(self) -> Any:
         """The output embedding, which is the input embedding."""
-        return self.model.lm_head(hidden)
+        return self.model.lm_head

@@ -62,11 +62,6 @@ class Git(PrefixDecoder):
         """The whole model."""
         return self.model
 
-    @property
-    def vocab_size(self) -> int:
-        """Rows of the output embedding."""
-        return self.model.output.out_features
-
     def encode(self, inputs: dict[str, Tensor]) -> Encoded:
         """The tower's last hidden state."""
         return Encoded(self.model.git.image_encoder(pixel_values=inputs["pixel_values"]).last_hidden_state)
@@ -141,6 +136,7 @@ class Git(PrefixDecoder):
         image = torch.arange(width, device=encoded.states.device) < encoded.states.shape[1]
         return image & image[:, None]
 
-    def logits(self, hidden: Tensor) -> Tensor:
+    @property
+    def head(self) -> Any:
         """The output embedding."""
-        return self.model.output(hidden)
+        return self.model.output

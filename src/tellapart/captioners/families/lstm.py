@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -80,11 +80,6 @@ class FcLstmFamily(Family):
         """Nothing: the features come from outside."""
         return nn.ModuleList()
 
-    @property
-    def vocab_size(self) -> int:
-        """Rows of the output layer."""
-        return self.model.config.vocab_size
-
     def process(self, images: list[Image.Image]) -> dict[str, Tensor]:
         """Pictures cannot be read.
 
@@ -139,9 +134,10 @@ class FcLstmFamily(Family):
         words = torch.cat([torch.full_like(tokens[:, :1], self.start[0]), tokens[:, :-1]], dim=1)
         return self.decode(words, seen, rows, cache)
 
-    def logits(self, hidden: Tensor) -> Tensor:
+    @property
+    def head(self) -> Any:
         """The output layer."""
-        return self.model.head(hidden)
+        return self.model.head
 
 
 class AttentiveLstmFamily(FcLstmFamily):

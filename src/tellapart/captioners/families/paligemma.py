@@ -89,11 +89,10 @@ class PaliGemma(Prompted):
             use_cache=cache is not None,
         ).last_hidden_state
 
-    def logits(self, hidden: Tensor) -> Tensor:
-        """The output embedding, squeezed into a range where the text model does so (Gemma 2)."""
-        logits = super().logits(hidden)
-        cap = getattr(self.model.config.get_text_config(), "final_logit_softcapping", None)
-        return logits if cap is None else torch.tanh(logits / cap) * cap
+    @property
+    def softcap(self) -> float | None:
+        """That of Gemma 2."""
+        return getattr(self.model.config.get_text_config(), "final_logit_softcapping", None)
 
     def process(self, images: list[Image.Image]) -> dict[str, Tensor]:
         """Without the labels and token types that the processor adds for its own way of training."""

@@ -252,18 +252,14 @@ class Prompted(PrefixDecoder):
         return self.model.config.image_token_id
 
     @property
-    def vocab_size(self) -> int:
-        """Rows of the output embedding."""
-        return self.model.lm_head.out_features
-
-    @property
     def embedding(self) -> nn.Module:
         """The text model's input embeddings, scaled if it scales them."""
         return self.model.get_input_embeddings()
 
-    def logits(self, hidden: Tensor) -> Tensor:
+    @property
+    def head(self) -> Any:
         """The output embedding."""
-        return self.model.lm_head(hidden)
+        return self.model.lm_head
 
 
 def side_by_side(values: Tensor, mask: Tensor | None, shown: Sequence[Sequence[int]]) -> Tensor:

@@ -1,0 +1,162 @@
+"""Log-probabilities by Liger: always by a stand-in of its function, and by its kernel in Triton's interpreter where both are
+installed and the environment has ``TRITON_INTERPRET=1``, which Triton reads when it is imported."""
+
+import importlib
+import sys
+from types import ModuleType
+
+import pytest
+import torch
+from packaging.version import Version
+from torch.nn import functional
+
+from family_checks import make
+from tellapart.captioners import liger
+from tellapart.captioners.adapters import LoraOptions
+from tellapart.captioners.huggingface import HuggingFaceCaptioner
+from tellapart.captioners.liger import liger_logits
+from tellapart.errors import UsageError
+from tellapart.types import Decoding
+from tiny_models import batch_of, tiny_ved
+
+KERNEL = "liger_kernel.transformers.functional"
+
+
+def cross_entropy(hidden, weight, target, bias=None, *, reduction, softcap, accum_dtype):
+    """What Liger's function computes with the arguments that it is given."""
+    assert reduction == "none"
+    assert accum_dtype is torch.float32
+    logits = functional.linear(hidden, weight, bias)
+    logits = logits if softcap is None else softcap * torch.tanh(logits / softcap)
+    return functional.cross_entropy(logits, target, reduction="none")
+
+
+@pytest.fixture(params=["its kernel", "a stand-in"])
+def kernel(request, monkeypatch):
+    """Whether the kernel is Liger's."""
+    if request.param == "its kernel":
+        pytest.importorskip("triton", reason="Triton is not installed")
+        pytest.importorskip("liger_kernel", reason="Liger is not installed")
+        if not liger.interpreted():
+            pytest.skip("TRITON_INTERPRET=1 is not in the environment")
+        return True
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
+    stand_in = ModuleType(KERNEL)
+    stand_in.liger_fused_linear_cross_entropy = cross_entropy
+    for name in ("liger_kernel", "liger_kernel.transformers"):
+        monkeypatch.setitem(sys.modules, name, ModuleType(name))
+    monkeypatch.setitem(sys.modules, KERNEL, stand_in)
+    installed(monkeypatch)
+    return False
+
+
+def installed(monkeypatch, number="0.8.5"):
+    monkeypatch.setattr(liger, "find_spec", lambda name: name)
+    monkeypatch.setattr(liger, "version", lambda name: number)
+
+
+def by_liger(captioner, **options):
+    return HuggingFaceCaptioner(captioner.network, captioner.family, use_liger_kernel=True, **options)
+
+
+@pytest.mark.parametrize("beams", [True, False])
+@pytest.mark.parametrize(
+    "family", ["CLIP + GPT-2", "BLIP", "BLIP-2 (OPT)", "BLIP-2 (T5)", "GIT", "Florence-2", "PaliGemma 2"]
+)
+def test_log_probabilities_and_gradients_are_those_of_torch(family, beams, kernel, tmp_path):
+    """Each word of each caption has its own weight in the loss, and beams share their first words."""
+    captioner = make(family, tmp_path)
+    if kernel and captioner.family.softcap is not None:
+        pytest.skip("Triton's interpreter gives the kernel a bound that is no tensor")
+    decoding = (
+        Decoding(num_beams=4, num_return_sequences=4) if beams else Decoding(do_sample=True, num_return_sequences=3)
+    )
+    rollout = captioner.generate(batch_of(captioner, 3), decoding)
+    weights = torch.randn(rollout.tokens.shape, generator=torch.Generator().manual_seed(1))
+
+    def found(captioner):
+        captioner.zero_grad()
+        logprobs = captioner(rollout).logprobs
+        (logprobs * weights).sum().backward()
+        return [logprobs.detach(), *(p.grad.clone() for p in captioner.parameters() if p.grad is not None)]
+
+    wanted = found(captioner)
+    fused = by_liger(captioner)
+    for one, other in zip(found(fused), wanted, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=2e-5)
+
+
+def test_it_scores_where_gradients_are_wanted_and_entropies_are_not(monkeypatch, kernel):
+    captioner = by_liger(tiny_ved())
+    rollout = captioner.generate(batch_of(captioner, 2), Decoding())
+    asked = []
+    whole = importlib.import_module(KERNEL).liger_fused_linear_cross_entropy
+
+    def counted(hidden, *given, **named):
+        asked.append(len(hidden))
+        return whole(hidden, *given, **named)
+
+    monkeypatch.setattr(importlib.import_module(KERNEL), "liger_fused_linear_cross_entropy", counted)
+    with torch.no_grad():
+        captioner(rollout)
+    captioner(rollout, want={"entropy"})
+    assert asked == []
+    captioner(rollout)
+    assert asked == [int(rollout.mask.sum())], "words of two images, none of which is computed once for both"
+    twice = captioner.generate(batch_of(captioner, 1), Decoding(num_beams=2, num_return_sequences=2))
+    same = (twice.tokens[0] == twice.tokens[1]).logical_and(twice.mask.all(dim=0)).cumprod(dim=0).sum()
+    captioner(twice)
+    assert asked[1:] == [int(twice.mask.sum() - same)], "words that both captions begin with are computed once"
+
+
+def test_what_is_missing_is_said(monkeypatch):
+    captioner = tiny_ved()
+    monkeypatch.setattr(liger, "find_spec", lambda name: None)
+    with pytest.raises(UsageError, match=r"use_liger_kernel needs Liger and Triton: pip install 'tellapart\[liger\]'"):
+        by_liger(captioner)
+    installed(monkeypatch, "0.8.1")
+    with pytest.raises(UsageError, match=r"needs liger-kernel 0\.8\.2 or later, and 0\.8\.1 is installed"):
+        by_liger(captioner)
+    installed(monkeypatch)
+    monkeypatch.delenv("TRITON_INTERPRET", raising=False)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(UsageError, match="use_liger_kernel needs a GPU"):
+        by_liger(captioner)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    fused = by_liger(captioner)
+    rollout = fused.generate(batch_of(fused, 2), Decoding())
+    with pytest.raises(UsageError, match="needs a captioner on a GPU"):
+        fused(rollout)
+
+
+def test_an_output_embedding_with_an_adapter_is_refused(monkeypatch, tmp_path):
+    installed(monkeypatch)
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
+    tiny_ved(folder=tmp_path)
+    lora = LoraOptions(target_modules=r"decoder\.lm_head")
+    with pytest.raises(UsageError, match="needs an output embedding without an adapter"):
+        HuggingFaceCaptioner.from_pretrained(tmp_path, lora=lora, use_liger_kernel=True)
+
+
+def test_the_least_version_is_the_extras():
+    import tomllib
+    from pathlib import Path
+
+    extras = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"][
+        "optional-dependencies"
+    ]
+    assert extras["liger"] == [f"liger-kernel>={liger.LEAST}"]
+    assert Version("0.8.1") < liger.LEAST
+
+
+@pytest.mark.parametrize(("words", "rows"), [(1, 1), (4, 2), (5, 4), (9, 8), (33, 32)])
+def test_logits_at_once(words, rows):
+    """Over 50 words and states of 32 numbers: half the rows, and of these the next power of two."""
+
+    class Head:
+        in_features = 32
+
+    class Family:
+        head, vocab_size = Head, 50
+
+    assert liger_logits(words, Family) == rows * 50
