@@ -25,7 +25,7 @@ LEAST = Version("0.8.2")
 
 
 def interpreted() -> bool:
-    """Whether Triton's kernels are computed by its interpreter, which needs no GPU and is as slow as it sounds."""
+    """Whether Triton's kernels are computed by its interpreter, which needs no GPU and is slow."""
     return os.environ.get("TRITON_INTERPRET") == "1"
 
 
@@ -85,7 +85,7 @@ def liger_logprobs(family: Family, states: States, targets: Tensor) -> Tensor:
 
 
 def liger_logits(words: int, family: Family) -> int:
-    """How many logits Liger has at once when it scores so many words: about as many as the words' states have numbers."""
+    """The number of logits that Liger holds at once while it scores ``words`` words; close to the size of their states."""
     width, vocabulary = family.head.in_features, family.vocab_size
     rows = math.ceil(words / math.ceil(vocabulary / width))
     return vocabulary * 2 ** math.ceil(math.log2(rows))
