@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tellapart.sweep.claims import Claim, markdown_table, said
+from tellapart.sweep.claims import Claim, markdown_table, said, scale_of
 from tellapart.sweep.run_study import run
 from tellapart.sweep.study import Study
 
@@ -13,6 +13,7 @@ ENDS = ("0", "1")
 OWN = "own_listener_R@1"
 WORDING = {"Bleu_4": "BLEU-4", "METEOR": "METEOR", "ROUGE_L": "ROUGE-L"}
 READ = {OWN: "own R@1", "listener_R@1": "listener R@1", "exact_recall@1": "exact_recall@1"}
+SHOWN = {"CIDEr": "CIDEr", OWN: READ[OWN]}
 CIDER = (0.9, 1.0, 1.1, 1.2)
 """CIDEr that curves are read at, as a share of the start captioner's."""
 
@@ -46,22 +47,28 @@ def _at_fixed(study: Study, fixed: tuple[str, str, float], values: list[float], 
 
 
 def claims(study: Study) -> Iterator[Claim]:
-    """The published orderings: own recall at equal CIDEr, in the middle of what the compared curves enclose."""
-    for other in ("st_multinomial", "reinforce_joint", "luo2018"):
+    """The published orderings: own recall at equal CIDEr, in the middle of what the compared curves enclose, or CIDEr at equal
+    own recall where they enclose no CIDEr."""
+    for other in ("st_multinomial", "reinforce_joint", "luo2018", "sr_pl"):
         yield _above(study, "psst", other)
+    for other in ("st_gumbel", "reinforce_joint", "sr_pl"):
+        yield _above(study, "psst_gumbel", other)
     for other in ("st_multinomial", "reinforce_joint"):
         yield _above(study, other, "luo2018")
     yield _interior(study)
 
 
 def _above(study: Study, higher: str, lower: str) -> Claim:
+    for fixed, metric in (("CIDEr", OWN), (OWN, "CIDEr")):
+        value = study.common_middle((higher, lower), fixed)
+        if value is not None:
+            ours, theirs = (study.at_fixed(row, fixed, value, metric) for row in (higher, lower))
+            holds = ours is not None and theirs is not None and ours.above(theirs)
+            text = f"{higher} has a higher {SHOWN[metric]} than {lower} at equal {SHOWN[fixed]}."
+            at = f"{SHOWN[fixed]} {scale_of(fixed) * value:.0f}"
+            return Claim(text, holds, f"{said(ours)} against {said(theirs)} at {at}.")
     text = f"{higher} has a higher own R@1 than {lower} at equal CIDEr."
-    value = study.common_middle((higher, lower), "CIDEr")
-    if value is None:
-        return Claim(text, False, "no CIDEr is enclosed by all seeds of both.")
-    ours, theirs = (study.at_fixed(row, "CIDEr", value, OWN) for row in (higher, lower))
-    holds = ours is not None and theirs is not None and ours.above(theirs)
-    return Claim(text, holds, f"{said(ours)} against {said(theirs)} at CIDEr {100 * value:.0f}.")
+    return Claim(text, False, "all seeds of both enclose neither a CIDEr nor an own R@1.")
 
 
 def _interior(study: Study) -> Claim:

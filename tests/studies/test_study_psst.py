@@ -10,10 +10,10 @@ from tellapart.sweep.study_page import write_page
 from tellapart.sweep.trainings import option
 
 psst = module("psst")
-CIDER = (2.0, 1.8, 1.6, 1.2)
-"""Of the four weights of every method; the start captioner's is 1.7, halfway between the second and the third."""
+CIDER = (2.0, 1.8, 1.6, 1.2, 1.0)
+"""Of the four or five weights of every method; the start captioner's is 1.7, halfway between the second and the third."""
 
-RECALL = {"psst": 60.0, "st_multinomial": 50.0, "reinforce_joint": 40.0, "luo2018": 30.0}
+RECALL = {"psst": 60.0, "psst_gumbel": 50.0, "st_multinomial": 50.0, "reinforce_joint": 40.0, "luo2018": 30.0}
 """Own R@1 where CIDEr is 1.7, by method; the others have 45, and rho 0 and 1 less than those between."""
 
 BETTER = {"psst, rho 0": 44.0, "psst, rho 0.5": 61.0, "psst, rho 1": 43.0}
@@ -47,8 +47,8 @@ def on_curve(shown, task):
     row, _, value = shown.removesuffix(")").partition(" (")
     places = {"0.0133": 0, "0.1": 1, "0.5": 2, "0.9": 3}
     places = {
-        "reinforce_joint": {"0.5": 0, "0.8": 1, "0.9": 2, "0.97": 3},
-        "luo2018": {"1": 0, "4": 1, "9": 2, "30": 3},
+        "reinforce_joint": {"0.5": 0, "0.8": 1, "0.9": 2, "0.97": 3, "0.99": 4},
+        "luo2018": {"1": 0, "4": 1, "9": 2, "30": 3, "100": 4},
         "sr_pl": {"1": 0, "4": 1, "16": 2, "64": 3},
     }.get(row, places)
     cider = CIDER[places[value]] if value else 1.7
@@ -62,8 +62,8 @@ def test_rates_are_tried_at_the_third_weight_and_kept_for_all(study):
         for point in study.grid("psst")
     }
     assert weights == {0.5}
-    assert [rate(study.tried("psst", point)[0]) for point in study.grid("psst")] == [3e-5, 1e-4, 3e-4]
-    assert list(study.curve("luo2018").values()) == [f"luo2018 ({value})" for value in (1, 4, 9, 30)]
+    assert [rate(study.tried("psst", point)[0]) for point in study.grid("psst")] == [1e-5, 3e-5, 1e-4, 3e-4]
+    assert list(study.curve("luo2018").values()) == [f"luo2018 ({value})" for value in (1, 4, 9, 30, 100)]
     assert {rate(study.measured[name][0]) for name in study.curve("psst").values()} == {3e-4}
     assert {rate(study.measured[name][0]) for name in study.curve("reinforce_joint").values()} == {3e-5}
     assert study.grid("psst, rho 0.5") == []
@@ -74,8 +74,9 @@ def test_rates_are_tried_at_the_third_weight_and_kept_for_all(study):
 def test_every_row_has_three_seeds(study):
     found = {name: [task.seed for task in tasks] for name, tasks in study.measured.items()}
     assert set(map(tuple, found.values())) == {(0, 1, 2)}
-    # xe, eight curves, g_gan, two of listener_only, four values of rho and two rows whose EOS is constant, at two weights each
-    assert len(found) == 1 + 8 * 4 + 1 + 2 + 6 * 2
+    # xe, eight curves, two of them with a fifth weight, g_gan, two of listener_only, and at two weights each four values of rho and
+    # two rows whose EOS is constant
+    assert len(found) == 1 + 8 * 4 + 2 + 1 + 2 + 6 * 2
 
 
 def test_curves_are_read_between_neighbouring_weights(study):
@@ -102,10 +103,20 @@ def test_what_one_seed_does_not_enclose_is_unreached(tmp_path):
 def test_claims(study):
     """Where CIDEr is 1.6 each method has 5 more than where it is 1.7."""
     claims = [*psst.claims(study)]
-    assert [claim.holds for claim in claims] == [True] * 6
+    assert [claim.holds for claim in claims] == [True] * 10
     assert claims[0].evidence == "66.0 ± 1.0 against 56.0 ± 1.0 at CIDEr 160."
     said = "rho 0: 40.0 ± 1.0, rho 0.25: 56.0 ± 1.0, rho 0.5: 57.0 ± 1.0, rho 0.75: 41.0 ± 1.0, rho 1: 39.0 ± 1.0 at CIDEr 180."
     assert claims[-1].evidence == said
+
+
+def test_curves_without_a_common_cider_are_compared_at_equal_recall(tmp_path):
+    """With a CIDEr higher by 1, psst has an own R@1 of 56 at a CIDEr of 2.78, 2.8 and 2.82, luo2018 at 1.18, 1.2 and 1.22."""
+    weights = (0.0133, 0.1, 0.5, 0.9)
+    higher = {(f"psst ({weights[i]})", seed): CIDER[i] + 1 for i in range(4) for seed in range(3)}
+    claim = [*psst.claims(build(tmp_path, higher))][2]
+    assert claim.holds
+    assert claim.text == "psst has a higher CIDEr than luo2018 at equal own R@1."
+    assert claim.evidence == "280.0 ± 2.0 against 120.0 ± 2.0 at own R@1 56."
 
 
 def test_an_end_that_cannot_be_compared_is_not_beaten(tmp_path):
@@ -123,7 +134,7 @@ def test_the_sweep_of_rho_is_read_between_the_same_weights(tmp_path):
 def test_the_page(study, tmp_path, monkeypatch):
     monkeypatch.setattr(study_page, "_instruments", lambda study: [])
     text = write_page(study, tmp_path / "p.md", claims=[*psst.claims(study)], sections=psst.sections(study)).read_text()
-    assert text.count("**Holds**") == 6
+    assert text.count("**Holds**") == 10
     table = text.partition("<summary>own R@1 at fixed CIDEr")[2].partition("</details>")[0]
     assert "| method | CIDEr 153 | CIDEr 170 | CIDEr 187 | CIDEr 204 |" in table
     # CIDEr 1.53, 1.7 and 1.87 of psst: 60 + 50 * (1.7 - CIDEr), and the mean seed is 1; 2.04 is beyond its points.
