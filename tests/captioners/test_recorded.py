@@ -7,6 +7,7 @@ from functools import partial
 import pytest
 import torch
 
+from family_checks import make
 from tellapart import products
 from tellapart.captioners import drawing, reading, recorded
 from tellapart.captioners.adapters import LoraOptions
@@ -16,6 +17,9 @@ from tellapart.types import Decoding
 from tiny.blip2 import tiny_blip2
 from tiny.florence2 import tiny_florence2
 from tiny.git import tiny_git
+from tiny.llava import tiny_llava
+from tiny_lstm import KINDS, tiny_lstm
+from tiny_lstm import batch as features_of
 from tiny_models import batch_of, tiny_blip, tiny_ved
 
 MAKERS = {
@@ -30,16 +34,31 @@ MAKERS = {
     "Florence-2": tiny_florence2,
 }
 
+BY_LOGITS = {
+    "fc_lstm": partial(tiny_lstm, "fc_lstm", eos_bias=0.0),
+    "att2in2": partial(tiny_lstm, "att2in2"),
+    "updown": partial(tiny_lstm, "updown"),
+    "BLIP-2 (T5)": partial(tiny_blip2, language="t5"),
+    "LLaVA": tiny_llava,
+}
+"""Captioners whose decoders are read through their modules."""
+
 
 def reward(rollout):
     """Between 0 and 1, by what the caption says."""
     return (rollout.tokens * rollout.mask).sum(dim=1).remainder(7) / 7
 
 
+def pictured(captioner, count):
+    """So many images, or their features."""
+    kind = getattr(captioner.family.model.config, "model_type", "")
+    return features_of(kind, count) if kind in KINDS else batch_of(captioner, count)
+
+
 def step(captioner, **options):
     """Samples, loss and gradients of an SCST step, and whether the samples were remembered."""
     objective = SCST(captioner, reward, num_generations=4, max_new_tokens=12, **options)
-    batch = batch_of(captioner, 5)
+    batch = pictured(captioner, 5)
     captioner.zero_grad()
     torch.manual_seed(3)
     with torch.no_grad():
@@ -58,13 +77,13 @@ def forgetting(monkeypatch):
 
 @pytest.mark.parametrize("smallest", [0, products.SMALLEST])
 @pytest.mark.parametrize("baseline", ["greedy", "leave_one_out"])
-@pytest.mark.parametrize("name", MAKERS)
+@pytest.mark.parametrize("name", [*MAKERS, *BY_LOGITS])
 def test_a_step_is_that_of_scoring_anew(name, baseline, smallest, monkeypatch):
     monkeypatch.setattr(products, "SMALLEST", smallest)
     if products.RULES:
         monkeypatch.setattr(products, "RULES", products.rules("AVX512", intel=False))
     monkeypatch.setattr(drawing, "FEW", 0.9)
-    captioner = MAKERS[name]().eval()
+    captioner = (MAKERS | BY_LOGITS)[name]().eval()
     rollout, loss, gradients, remembered = step(captioner, baseline=baseline)
     assert remembered
     assert len(set(rollout.lengths.tolist())) > 2
@@ -78,9 +97,9 @@ def test_a_step_is_that_of_scoring_anew(name, baseline, smallest, monkeypatch):
     assert (ours - theirs).norm() <= 1e-5 * theirs.norm()
 
 
-@pytest.mark.parametrize("name", MAKERS)
+@pytest.mark.parametrize("name", [*MAKERS, *BY_LOGITS])
 def test_logits_are_not_computed_again_within_their_budget(name, monkeypatch):
-    captioner = MAKERS[name]().eval()
+    captioner = (MAKERS | BY_LOGITS)[name]().eval()
     rollout, asked = drawn(captioner), []
     whole = captioner.family.exact_logits
     monkeypatch.setattr(captioner.family, "exact_logits", lambda hidden: asked.append(1) or whole(hidden))
@@ -152,7 +171,7 @@ def forwards(captioner, monkeypatch):
 
 
 def drawn(captioner):
-    batch = batch_of(captioner, 3)
+    batch = pictured(captioner, 3)
     torch.manual_seed(0)
     with torch.no_grad(), captioner.remembering():
         encoded = captioner.encode(batch)
@@ -212,8 +231,33 @@ def test_nothing_is_remembered_without_gradients_or_of_further_wishes(monkeypatc
 @pytest.mark.parametrize("options", [{"rollout_dtype": "bfloat16"}, {"gradient_checkpointing": True}, {"lora": True}])
 def test_captioners_that_are_read_otherwise_remember_nothing(options, tmp_path):
     if "lora" in options:
-        options = {"lora": LoraOptions(r=4), "folder": tmp_path}
+        options = {"lora": LoraOptions(r=4), "folder": tmp_path, "logits_budget": 0.0}
     captioner = tiny_ved(**options).eval()
+    drawn(captioner)
+    assert captioner._memory.recorded is None
+
+
+def test_of_a_captioner_with_an_adapter_logits_are_remembered(tmp_path, monkeypatch):
+    captioner = tiny_ved(lora=LoraOptions(r=4), folder=tmp_path).eval()
+    rollout = drawn(captioner)
+    assert captioner._memory.recorded.passes is None
+    found = gradients(captioner, rollout)
+    wanted = gradients(captioner, rollout)
+    assert found.keys() == wanted.keys()
+    for name, gradient in found.items():
+        torch.testing.assert_close(gradient, wanted[name], rtol=1e-4, atol=1e-5)
+
+
+def gradients(captioner, rollout):
+    captioner.zero_grad()
+    (captioner(rollout).logprobs * rollout.tokens.remainder(5)).sum().backward()
+    return {name: p.grad.clone() for name, p in captioner.named_parameters() if p.grad is not None}
+
+
+def test_bounded_logits_are_not_remembered(tmp_path):
+    """They are more than a product."""
+    captioner = make("PaliGemma 2", tmp_path).eval()
+    assert captioner.family.softcap is not None
     drawn(captioner)
     assert captioner._memory.recorded is None
 

@@ -74,8 +74,8 @@ def test_rates_are_tried_at_the_third_weight_and_kept_for_all(study):
 def test_every_row_has_three_seeds(study):
     found = {name: [task.seed for task in tasks] for name, tasks in study.measured.items()}
     assert set(map(tuple, found.values())) == {(0, 1, 2)}
-    # xe, eight curves, two of them with a fifth weight, g_gan, two of listener_only, and at two weights each four values of rho and
-    # two rows whose EOS is constant
+    # xe, eight curves, two of them with a fifth weight, g_gan, two of listener_only, and at two weights each four values of rho
+    # and two rows whose EOS is constant
     assert len(found) == 1 + 8 * 4 + 2 + 1 + 2 + 6 * 2
 
 

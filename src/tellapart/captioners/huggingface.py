@@ -428,9 +428,10 @@ class HuggingFaceCaptioner(Captioner):
 
     @contextmanager
     def remembering(self) -> Iterator[None]:
-        """On a CPU in float32, for a decoder that is read by its parts and has neither adapters nor checkpointed layers.
+        """On a CPU in float32, without checkpointed layers.
 
-        Scoring then reads the decoder's products instead of computing them, and the graph of a tower that learns.
+        Scoring then reads products instead of computing them: all of a decoder that is read by its parts and has no adapters, of
+        others the logits. It also reads the graph of a tower that learns.
         """
         family, plain = self.family, not (self._asks or self.checkpoints_layers)
         plain = plain and self.may_remember and family.reads_parts and self.rollout_dtype == "float32"

@@ -2,6 +2,7 @@
 
 Sampling computes every product of the decoder's linear layers that scoring the same captions would compute again. A recording
 keeps the results per word; scoring then runs attention, norms and activations only, and its backward pass is the usual one.
+Of a decoder that is read through its modules only the logits are kept, the largest product of a small captioner.
 Values are those of drawing: they differ from a scoring pass's in their last bits.
 """
 
@@ -20,8 +21,8 @@ from tellapart.captioners.base import Encoded
 from tellapart.captioners.decoder import DecoderSteps, read_captions
 from tellapart.captioners.families.base import Family
 from tellapart.captioners.linear import Linear
-from tellapart.captioners.reading import Reading, choose_reading
-from tellapart.captioners.scoring import token_logprobs
+from tellapart.captioners.reading import Reading, States, choose_reading
+from tellapart.captioners.scoring import token_logprobs, token_states
 from tellapart.captioners.steps import Steps
 from tellapart.products import ACTIVATIONS, product_gradients
 from tellapart.types import Rollout
@@ -119,18 +120,19 @@ class RecordedSteps(Steps):
 
     Args:
         inner: the steps.
-        taken: what they compute.
+        taken: what they compute; none: they compute through modules.
     """
 
-    def __init__(self, inner: Steps, taken: _Taken) -> None:
-        self._inner, self._taken = inner, taken
+    def __init__(self, inner: Steps, taken: _Taken | None) -> None:
+        self._inner, self.taken = inner, taken
         self.first, self.image = inner.first, inner.image
         self._rows = torch.arange(len(inner.image), device=inner.image.device)
         self.read_rows: list[Tensor] = []
 
     def read(self, words: Tensor) -> Tensor:
         """A pass."""
-        self._taken.passes.append([])
+        if self.taken is not None:
+            self.taken.passes.append([])
         self.read_rows.append(self._rows)
         return self._inner.read(words)
 
@@ -162,19 +164,24 @@ class Recording:
         self.eos, self.pad, self.start, self.never_drawn = family.eos, family.pad, family.start, family.never_drawn
         self._taken, self._steps = _Taken(), cast("RecordedSteps | None", None)
         self._count = 0
-        self._logits: list[Tensor] | None = [] if logits and family.plain_head is not None else None
+        plain = family.plain_head is not None and family.softcap is None
+        self._logits: list[Tensor] | None = [] if logits and plain else None
         self._state = _State.of(family.model)
 
     def steps(self, encoded: Encoded, count: int, longest: int, *, beams: bool = False) -> Steps:
         """Steps of samples. Those of beams are not recorded: few of their words are left to read, and a product that keeps its
         result cannot compute an activation along."""
         decoder = None if beams else self.family.by_parts(self._taken)
-        if decoder is None or not self._taken.whole:
+        if decoder is not None and self._taken.whole:
+            begun = self.family.beginning(decoder, encoded, self.family.embed)
+            inner = DecoderSteps(decoder, begun, self.family.embedding, count=count, longest=longest, beams=False)
+            self._steps = RecordedSteps(inner, self._taken)
+        elif self._logits is not None and not beams:
+            self._steps = RecordedSteps(self.family.steps(encoded, count, longest), None)
+        else:
             self._logits = None
             return self.family.steps(encoded, count, longest, beams=beams)
-        begun = self.family.beginning(decoder, encoded, self.family.embed)
-        inner = DecoderSteps(decoder, begun, self.family.embedding, count=count, longest=longest, beams=False)
-        self._count, self._steps = count, RecordedSteps(inner, self._taken)
+        self._count = count
         return self._steps
 
     def exact_logits(self, hidden: Tensor) -> Tensor:
@@ -190,9 +197,10 @@ class Recording:
         Args:
             rollout: the captions as drawn, those of an image before one that is left out, if there are fewer than were drawn.
         """
-        steps, passes = self._steps, self._taken.passes
+        steps = self._steps
         if steps is None or not steps.read_rows:
             return None
+        passes = None if steps.taken is None else steps.taken.passes
         images = len(rollout.batch)
         drawn = torch.arange(images * self._count, device=rollout.image.device).view(images, self._count)
         drawn = drawn[:, : len(rollout) // images].flatten()
@@ -237,7 +245,7 @@ class Recorded:
         rollout: N captions.
         drawn: ``[N]``, the row that each was drawn in.
         rows: the rows that each pass after the first read, rising.
-        passes: the products of every pass: the image's and the beginning's first, then those of each word.
+        passes: the products of every pass: the image's and the beginning's first, then those of each word; none: logits only.
         logits: of every pass, or none.
         state: of the weights.
     """
@@ -245,7 +253,7 @@ class Recorded:
     rollout: Rollout
     drawn: Tensor
     rows: list[Tensor]
-    passes: list[list[Tensor]]
+    passes: list[list[Tensor]] | None
     logits: list[Tensor] | None
     state: _State
 
@@ -262,32 +270,67 @@ class Recorded:
             encoded: states of the images.
             budget: as for ``logits_alive``.
         """
-        tokens, mask, image = self.rollout.tokens, self.rollout.mask, self.rollout.image
-        decoder = family.by_parts(_Read(lambda: next(results)))
-        assert decoder is not None, "it was drawn by its parts"
-        reading = choose_reading(image, tokens, mask, decoder.width)
-        words = _Words(self.drawn, self.rows, reading)
-        begun = len(self.passes[0]) - len(self.passes[1])
-        results = self._results(begun, words)
-        begin = partial(family.beginning, decoder, encoded)
-        states = read_captions(decoder, begin, family.embed, image, tokens, mask, reading)
+        tokens, mask = self.rollout.tokens, self.rollout.mask
+        logits: Callable[[Tensor, list[Tensor]], Tensor]
+        if self.passes is None:
+            states = token_states(family, encoded, self.rollout.image, tokens, mask)
+            # Of the words that one state predicts, the first.
+            words = torch.arange(len(states.index), device=states.index.device)
+            first = words.new_zeros(len(states.hidden)).scatter_reduce(
+                0, states.index, words, "amin", include_self=False
+            )
+            logits = partial(self._logits_of, states.place[0][first], states.place[1][first])
+        else:
+            states, gathers = self._read(family, encoded, self.passes)
+            logits = gathers.gathered
 
         def head(hidden: Tensor) -> Tensor:
             if self.logits is None or family.plain_head is None:
                 return family.exact_logits(hidden)
             weight, bias = family.plain_head
-            read = family.before_head(hidden)
-            return _Known.apply(read, weight, bias, words.gathered(self.logits.pop(0), self.logits))
+            return _Known.apply(family.before_head(hidden), weight, bias, logits(self.logits.pop(0), self.logits))
 
         chosen, _ = token_logprobs(head, states, tokens[states.place], family.vocab_size, entropy=False, budget=budget)
         return chosen.new_zeros(mask.shape).index_put(states.place, chosen)
 
-    def _results(self, begun: int, words: _Words) -> Iterator[Tensor]:
-        """The image's products, then those of the beginning and the words together; each is dropped from here when it is read."""
-        beginning, *rest = self.passes
-        for number in range(len(beginning)):
-            first = beginning.pop(0)
-            yield first if number < begun else words.gathered(first, [one.pop(0) for one in rest])
+    def _read(self, family: Family, encoded: Encoded, passes: list[list[Tensor]]) -> tuple[States, _Words]:
+        """States that predict the words, by the products of drawing."""
+        tokens, mask, image = self.rollout.tokens, self.rollout.mask, self.rollout.image
+        decoder = family.by_parts(_Read(lambda: next(results)))
+        assert decoder is not None, "it was drawn by its parts"
+        reading = choose_reading(image, tokens, mask, decoder.width)
+        words = _Words(self.drawn, self.rows, reading)
+        results = _results(passes, words)
+        begin = partial(family.beginning, decoder, encoded)
+        return read_captions(decoder, begin, family.embed, image, tokens, mask, reading), words
+
+    def _logits_of(self, caption: Tensor, column: Tensor, first: Tensor, passes: list[Tensor]) -> Tensor:
+        """``[M, V]`` logits that predicted M words; ``passes`` is emptied.
+
+        Args:
+            caption: ``[M]``, that of each word.
+            column: ``[M]``, its place in the caption.
+            first: ``[B, V]``, of the first words of every image's captions.
+            passes: of the later words, pass after pass.
+        """
+        made = first.new_empty(len(caption), first.shape[1])
+        for number in range(len(passes) + 1):
+            words = (column == number).nonzero().squeeze(1)
+            if number == 0:
+                found, row = first, self.rollout.image[caption[words]]
+            else:
+                found, row = passes.pop(0), torch.searchsorted(self.rows[number - 1], self.drawn[caption[words]])
+            made.index_copy_(0, words, found.index_select(0, row))
+        return made
+
+
+def _results(passes: list[list[Tensor]], words: _Words) -> Iterator[Tensor]:
+    """The image's products, then those of the beginning and the words together; each is dropped when it is read."""
+    beginning, *rest = passes
+    begun = len(beginning) - len(rest[0])
+    for number in range(len(beginning)):
+        first = beginning.pop(0)
+        yield first if number < begun else words.gathered(first, [one.pop(0) for one in rest])
 
 
 class _Words:
@@ -321,6 +364,11 @@ class _Words:
         return made
 
 
+def _computes_otherwise(part: nn.Module) -> bool:
+    """Whether a part is in train mode; an LSTM without dropout, which stays in it, computes the same in both."""
+    return part.training and not (isinstance(part, nn.RNNBase) and part.dropout == 0)
+
+
 class Memory:
     """What a captioner remembers of the latest samples; copies of the captioner do not.
 
@@ -349,6 +397,6 @@ class Memory:
             return None
         if encoded is not None and encoded is not self.encoded:
             return None
-        if self.encoded.states.requires_grad != vision_learns or any(part.training for part in family.model.modules()):
+        if self.encoded.states.requires_grad != vision_learns or any(map(_computes_otherwise, family.model.modules())):
             return None
         return self.recorded.score(family, self.encoded, budget)
