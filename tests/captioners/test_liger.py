@@ -3,7 +3,8 @@ installed and the environment has ``TRITON_INTERPRET=1``, which Triton reads whe
 
 import importlib
 import sys
-from types import ModuleType
+from importlib.metadata import PackageNotFoundError
+from types import ModuleType, SimpleNamespace
 
 import pytest
 import torch
@@ -14,7 +15,7 @@ from family_checks import make
 from tellapart.captioners import liger
 from tellapart.captioners.adapters import LoraOptions
 from tellapart.captioners.huggingface import HuggingFaceCaptioner
-from tellapart.captioners.liger import liger_logits
+from tellapart.captioners.liger import liger_numbers
 from tellapart.errors import UsageError
 from tellapart.types import Decoding
 from tiny_models import batch_of, tiny_ved
@@ -111,7 +112,12 @@ def test_it_scores_where_gradients_are_wanted_and_entropies_are_not(monkeypatch,
 
 def test_what_is_missing_is_said(monkeypatch):
     captioner = tiny_ved()
-    monkeypatch.setattr(liger, "find_spec", lambda name: None)
+
+    def nothing(name):
+        raise PackageNotFoundError(name)
+
+    installed(monkeypatch)
+    monkeypatch.setattr(liger, "version", nothing)
     with pytest.raises(UsageError, match=r"use_liger_kernel needs Liger and Triton: pip install 'tellapart\[liger\]'"):
         by_liger(captioner)
     installed(monkeypatch, "0.8.1")
@@ -149,14 +155,41 @@ def test_the_least_version_is_the_extras():
     assert Version("0.8.1") < liger.LEAST
 
 
+@pytest.mark.parametrize("words", [1, 4, 5, 9, 33])
+def test_rows_at_once_are_those_of_the_kernel(words, kernel, monkeypatch):
+    if not kernel:
+        pytest.skip("a stand-in has no rows")
+    module, asked = importlib.import_module("liger_kernel.ops.fused_linear_cross_entropy"), []
+
+    class Counted:
+        def __init__(self, inner):
+            self.inner = inner
+
+        def __getitem__(self, grid):
+            asked.append(grid[0])
+            return self.inner[grid]
+
+    monkeypatch.setattr(module, "liger_cross_entropy_kernel", Counted(module.liger_cross_entropy_kernel))
+    head = torch.nn.Linear(32, 50, bias=False).requires_grad_(False)
+    fused = importlib.import_module(KERNEL).liger_fused_linear_cross_entropy
+    states = torch.randn(words, 32, requires_grad=True)
+    fused(states, head.weight, torch.zeros(words, dtype=torch.long), reduction="none").sum().backward()
+    assert 2 * max(asked) * 50 + 2 * words * 32 == liger_numbers(words, SimpleNamespace(head=head, vocab_size=50))
+
+
+@pytest.mark.parametrize("trains", [True, False])
 @pytest.mark.parametrize(("words", "rows"), [(1, 1), (4, 2), (5, 4), (9, 8), (33, 32)])
-def test_logits_at_once(words, rows):
-    """Over 50 words and states of 32 numbers: half the rows, and of these the next power of two."""
+def test_numbers_at_once(words, rows, trains):
+    """Over 50 words and states of 32 numbers: half the rows, and of these the next power of two; of 3 words over 16, all."""
+    head = torch.nn.Linear(32, 50).requires_grad_(trains)
+    found = liger_numbers(words, SimpleNamespace(head=head, vocab_size=50))
+    assert found == 2 * rows * 50 + 2 * words * 32 + trains * 32 * 50
+    narrow = SimpleNamespace(head=torch.nn.Linear(32, 16).requires_grad_(False), vocab_size=16)
+    assert liger_numbers(3, narrow) == 2 * 3 * 16 + 2 * 3 * 32
 
-    class Head:
-        in_features = 32
 
-    class Family:
-        head, vocab_size = Head, 50
-
-    assert liger_logits(words, Family) == rows * 50
+def test_a_memory_table_asks_nothing_of_this_machine():
+    """Liger is not installed here, or there is no GPU; the training is planned for another machine."""
+    with torch.device("meta"):
+        captioner = tiny_ved()
+    by_liger(captioner)

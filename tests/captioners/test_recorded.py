@@ -216,6 +216,32 @@ def test_what_no_longer_holds_is_computed(change, monkeypatch):
     assert calls == [1]
 
 
+def changed(captioner):
+    with torch.no_grad():
+        next(p for p in captioner.parameters() if p.requires_grad).mul_(1.5)
+
+
+@pytest.mark.parametrize("change", [None, changed, lambda captioner: captioner.train(), drawn])
+@pytest.mark.parametrize("name", ["fc_lstm", "BLIP-2 (T5)", "adapter"])
+def test_logits_that_no_longer_hold_are_computed(name, change, monkeypatch, tmp_path):
+    captioner = tiny_ved(lora=LoraOptions(r=4), folder=tmp_path) if name == "adapter" else BY_LOGITS[name]()
+    captioner.eval()
+    rollout, asked = drawn(captioner), []
+    if change is not None:
+        change(captioner)
+    whole = captioner.family.exact_logits
+    monkeypatch.setattr(captioner.family, "exact_logits", lambda hidden: asked.append(1) or whole(hidden))
+    captioner(rollout)
+    assert len(asked) == (change is not None)
+
+
+@pytest.mark.parametrize("name", ["fc_lstm", "GPT-2"])
+def test_in_train_mode_nothing_is_remembered(name):
+    captioner = (MAKERS | BY_LOGITS)[name]().train()
+    drawn(captioner)
+    assert captioner._memory.recorded is None
+
+
 def test_nothing_is_remembered_without_gradients_or_of_further_wishes(monkeypatch):
     captioner = tiny_ved().eval()
     calls = forwards(captioner, monkeypatch)

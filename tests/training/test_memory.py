@@ -16,7 +16,7 @@ from listeners.tiny_listeners import clip_parts
 from tellapart.captioners.activations import activations
 from tellapart.captioners.base import Encoded
 from tellapart.captioners.learning import checkpoint_layers
-from tellapart.captioners.liger import liger_logits
+from tellapart.captioners.liger import liger_numbers
 from tellapart.cli.memory import _Holder, lacks_weights, memory_of_configurations
 from tellapart.listeners.clip import ClipListener
 from tellapart.training import frozen
@@ -65,7 +65,7 @@ def test_activations_are_what_the_layers_save(device):
     assert whole.logits == 4 * 3 * TOKENS * stub.vocab_size
     assert whole.of(3) == 9 * a_layer + whole.logits
     liger = activations(stub, pictures, checkpointed=False, use_liger_kernel=True, **options)
-    assert (liger.each, liger.logits) == (whole.each, 4 * liger_logits(3 * TOKENS, stub))
+    assert (liger.each, liger.logits) == (whole.each, 4 * liger_numbers(3 * TOKENS, stub))
     assert (
         activations(stub, pictures, checkpointed=False, entropy=True, use_liger_kernel=True, **options).logits
         == 4 * whole.logits

@@ -14,7 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from tellapart.captioners.critic import ValueHead
-from tellapart.captioners.liger import liger_logits
+from tellapart.captioners.liger import liger_numbers
 from tellapart.captioners.modes import layers_checkpointed
 from tellapart.captioners.scoring import logits_alive
 from tellapart.ops import current_device
@@ -73,7 +73,7 @@ def activations(
         entropy: whether the loss has the entropies of the words.
         logits_budget: GiB of logits that scoring keeps; none takes the default of the device, for ``meta`` of the one that this
             process would train on.
-        use_liger_kernel: whether Liger computes the log-probabilities, a few rows of logits at a time.
+        use_liger_kernel: whether Liger computes the log-probabilities; what it holds counts as logits.
 
     Raises:
         RuntimeError: on ``meta``, where this family looks at numbers of the image.
@@ -90,7 +90,7 @@ def activations(
     device, count = current_device() if given.type == "meta" else given, captions * tokens * family.vocab_size
     logits = logits_alive(count, device, entropy=entropy, budget=logits_budget)[1]
     if use_liger_kernel and not entropy:
-        logits = liger_logits(captions * tokens, family)
+        logits = liger_numbers(captions * tokens, family)
     return Activations(max(kept[0] - each, 0), each, passing, 4 * logits if head is None else 0)
 
 

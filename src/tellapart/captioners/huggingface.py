@@ -26,7 +26,7 @@ from tellapart.captioners.learning import Train, checkpoint_layers, freeze, part
 from tellapart.captioners.liger import require_liger
 from tellapart.captioners.loading import read_parts
 from tellapart.captioners.modes import RolloutDtype, drawing_in, eval_mode, evaluating, layers_checkpointed
-from tellapart.captioners.recorded import Memory, Recording
+from tellapart.captioners.recorded import Memory, Recording, computes_otherwise
 from tellapart.captioners.saving import read_changed_parts, read_weights, write_parts
 from tellapart.captioners.scheduled import caption_keys, words_to_read
 from tellapart.captioners.scoring import logits_alive, score
@@ -428,7 +428,7 @@ class HuggingFaceCaptioner(Captioner):
 
     @contextmanager
     def remembering(self) -> Iterator[None]:
-        """On a CPU in float32, without checkpointed layers.
+        """On a CPU in float32, without checkpointed layers and dropout.
 
         Scoring then reads products instead of computing them: all of a decoder that is read by its parts and has no adapters, of
         others the logits. It also reads the graph of a tower that learns.
@@ -436,6 +436,7 @@ class HuggingFaceCaptioner(Captioner):
         family, plain = self.family, not (self._asks or self.checkpoints_layers)
         plain = plain and self.may_remember and family.reads_parts and self.rollout_dtype == "float32"
         plain = plain and not torch.is_autocast_enabled("cpu")
+        plain = plain and not any(map(computes_otherwise, family.model.modules()))  # scoring will be in the same mode
         self._memory = Memory()
         self._remembers = plain and all(
             weight.is_cpu and weight.dtype is torch.float32 for weight in family.model.parameters()
@@ -641,6 +642,7 @@ class HuggingFaceCaptioner(Captioner):
             learns = self.trains_vision
             if (known := memory.score(self.family, encoded, self.logits_budget, vision_learns=learns)) is not None:
                 return Scores(known)
+            del memory
         device, checkpointed = self.device, self.checkpoints_layers and torch.is_grad_enabled()
         with layers_checkpointed(self.network if checkpointed else torch.nn.Identity()):
             encoded, row = self._of(rollout, self.encode(rollout.batch) if encoded is None else encoded)

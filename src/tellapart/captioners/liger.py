@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import os
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 
 import torch
@@ -32,21 +32,33 @@ def interpreted() -> bool:
 def require_liger(family: Family) -> None:
     """Raise where Liger cannot compute a captioner's log-probabilities.
 
+    Of a captioner without weights, whose memory is to be told, only the last of these is asked.
+
     Raises:
         UsageError: it is not installed, or too old; there is no GPU; the output embedding has an adapter.
     """
-    if find_spec("liger_kernel") is None or find_spec("triton") is None:
+    if weights_of(family.head) is None:
+        raise UsageError(
+            "use_liger_kernel needs an output embedding without an adapter: leave it out of the adapted layers."
+        )
+    if family.head.weight.is_meta:
+        return
+    found = _installed()
+    if found is None:
         raise UsageError("use_liger_kernel needs Liger and Triton: pip install 'tellapart[liger]', or leave it out.")
-    if (found := Version(version("liger-kernel"))) < LEAST:
+    if found < LEAST:
         raise UsageError(
             f"use_liger_kernel needs liger-kernel {LEAST} or later, and {found} is installed: update it, or leave it out."
         )
     if not torch.cuda.is_available() and not interpreted():
         raise UsageError("use_liger_kernel needs a GPU: leave it out.")
-    if weights_of(family.head) is None:
-        raise UsageError(
-            "use_liger_kernel needs an output embedding without an adapter: leave it out of the adapted layers."
-        )
+
+
+def _installed() -> Version | None:
+    try:
+        return Version(version("liger-kernel")) if find_spec("triton") else None
+    except PackageNotFoundError:
+        return None
 
 
 def liger_logprobs(family: Family, states: States, targets: Tensor) -> Tensor:
@@ -84,8 +96,14 @@ def liger_logprobs(family: Family, states: States, targets: Tensor) -> Tensor:
     return -losses[place]
 
 
-def liger_logits(words: int, family: Family) -> int:
-    """The number of logits that Liger holds at once while it scores ``words`` words; close to the size of their states."""
+def liger_numbers(words: int, family: Family) -> int:
+    """The most numbers that Liger holds at once in the backward pass over ``words`` words.
+
+    They are the logits of some rows and their gradient, the states of all and their gradient, and a gradient of the head where
+    that trains.
+    """
     width, vocabulary = family.head.in_features, family.vocab_size
-    rows = math.ceil(words / math.ceil(vocabulary / width))
-    return vocabulary * 2 ** math.ceil(math.log2(rows))
+    whole = math.ceil(words / math.ceil(vocabulary / width))
+    rows = min(words, 2 ** math.ceil(math.log2(whole)))
+    trains = family.head.weight.requires_grad
+    return 2 * rows * vocabulary + 2 * words * width + trains * vocabulary * width

@@ -150,7 +150,7 @@ class Recording:
     """Takes the place of a family in sampling, and keeps what its decoder computes.
 
     Args:
-        family: read by its parts.
+        family: the model.
         logits: whether the logits are kept, too.
 
     Example::
@@ -364,7 +364,7 @@ class _Words:
         return made
 
 
-def _computes_otherwise(part: nn.Module) -> bool:
+def computes_otherwise(part: nn.Module) -> bool:
     """Whether a part is in train mode; an LSTM without dropout, which stays in it, computes the same in both."""
     return part.training and not (isinstance(part, nn.RNNBase) and part.dropout == 0)
 
@@ -397,6 +397,6 @@ class Memory:
             return None
         if encoded is not None and encoded is not self.encoded:
             return None
-        if self.encoded.states.requires_grad != vision_learns or any(map(_computes_otherwise, family.model.modules())):
+        if self.encoded.states.requires_grad != vision_learns or any(map(computes_otherwise, family.model.modules())):
             return None
         return self.recorded.score(family, self.encoded, budget)

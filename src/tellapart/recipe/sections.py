@@ -105,8 +105,9 @@ class CaptionerSection:
         prompt: words the model reads before it writes a caption; null takes the saved prompt, else the family's default.
         logits_budget: GiB of logits that scoring keeps for the backward pass; beyond it they are computed twice. null takes 1
             on a CPU and a tenth of the memory of a GPU.
-        use_liger_kernel: score captions with gradients by Liger's fused linear cross-entropy, which keeps no logits; on a GPU
-            only, not with entropies, needs pip install 'tellapart[liger]'.
+        use_liger_kernel: score captions with gradients by Liger's fused linear cross-entropy, which keeps no logits, whatever
+            logits_budget is; on a GPU only, not for the entropies of sll_me nor where gradients pass through words (psst and its
+            baselines), needs pip install 'tellapart[liger]'.
         rollout_dtype: precision of drawing captions (bfloat16 by autocast, tf32 on CUDA only); scores and gradients keep theirs.
         length_buckets: bounds in words of the lengths that captions can be asked for: [6, 10, 16] makes four buckets, up to 6
             words, 7 to 10, 11 to 16, and more; null takes the saved ones, if any.
