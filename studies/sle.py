@@ -48,11 +48,7 @@ def _at_one_rate(study: Study) -> Iterator[Claim]:
             cider["sle"].above(cider[other]),
             _said(cider, "sle", other),
         )
-        yield Claim(
-            f"Samples of sle are more diverse than those of {other}, by Div-2 and by mBLEU-4 (last step).",
-            distinct["sle"].above(distinct[other]) and alike[other].above(alike["sle"]),
-            f"Div-2 {_said(distinct, 'sle', other)} mBLEU-4 {_said(alike, 'sle', other)}",
-        )
+        yield _more_diverse(distinct, alike, "", other, "(last step)")
 
 
 def _of_speaker(study: Study, prefix: str, point: str) -> Iterator[Claim]:
@@ -75,15 +71,19 @@ def _of_speaker(study: Study, prefix: str, point: str) -> Iterator[Claim]:
         _said(cider, *NAMES),
     )
     for other in ("sll", "sll_me"):
-        yield Claim(
-            f"Samples of {prefix}sle are more diverse than those of {prefix}{other}, by Div-2 and by mBLEU-4 {where}.",
-            distinct["sle"].above(distinct[other]) and alike[other].above(alike["sle"]),
-            f"Div-2 {_said(distinct, 'sle', other)} mBLEU-4 {_said(alike, 'sle', other)}",
-        )
+        yield _more_diverse(distinct, alike, prefix, other, where)
     yield Claim(
         f"Samples of {prefix}xe are the most diverse {where}.",
         all(distinct["xe"].above(distinct[name]) for name in NAMES[1:]),
         _said(distinct, *NAMES),
+    )
+
+
+def _more_diverse(distinct: dict[str, Seeds], alike: dict[str, Seeds], prefix: str, other: str, where: str) -> Claim:
+    return Claim(
+        f"Samples of {prefix}sle are more diverse than those of {prefix}{other}, by Div-2 and by mBLEU-4 {where}.",
+        distinct["sle"].above(distinct[other]) and alike[other].above(alike["sle"]),
+        f"Div-2 {_said(distinct, 'sle', other)} mBLEU-4 {_said(alike, 'sle', other)}",
     )
 
 

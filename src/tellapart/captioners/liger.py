@@ -16,7 +16,6 @@ from packaging.version import Version
 from torch import Tensor
 
 from tellapart.captioners.families.base import Family
-from tellapart.captioners.linear import weights_of
 from tellapart.captioners.reading import States
 from tellapart.errors import UsageError
 
@@ -37,7 +36,7 @@ def require_liger(family: Family) -> None:
     Raises:
         UsageError: it is not installed, or too old; there is no GPU; the output embedding has an adapter.
     """
-    if weights_of(family.head) is None:
+    if family.plain_head is None:
         raise UsageError(
             "use_liger_kernel needs an output embedding without an adapter: leave it out of the adapted layers."
         )
@@ -79,9 +78,8 @@ def liger_logprobs(family: Family, states: States, targets: Tensor) -> Tensor:
     from liger_kernel.transformers.functional import liger_fused_linear_cross_entropy
 
     words, place = (states.index * family.vocab_size + targets).unique(return_inverse=True)
-    found = weights_of(family.head)
-    assert found is not None, "require_liger was asked"
-    weight, bias = found
+    assert family.plain_head is not None, "require_liger was asked"
+    weight, bias = family.plain_head
     with torch.autocast(states.hidden.device.type, enabled=False):
         hidden = family.before_head(states.hidden.to(family.head_dtype))[words // family.vocab_size]
         losses = liger_fused_linear_cross_entropy(

@@ -21,7 +21,7 @@ from tellapart.captioners.base import Encoded
 from tellapart.captioners.decoder import DecoderSteps, read_captions
 from tellapart.captioners.families.base import Family
 from tellapart.captioners.linear import Linear
-from tellapart.captioners.reading import Reading, States, choose_reading
+from tellapart.captioners.reading import States, choose_reading
 from tellapart.captioners.scoring import token_logprobs, token_states
 from tellapart.captioners.steps import Steps
 from tellapart.products import ACTIVATIONS, product_gradients
@@ -299,7 +299,7 @@ class Recorded:
         decoder = family.by_parts(_Read(lambda: next(results)))
         assert decoder is not None, "it was drawn by its parts"
         reading = choose_reading(image, tokens, mask, decoder.width)
-        words = _Words(self.drawn, self.rows, reading)
+        words = _Words(self.drawn, self.rows, reading.row, reading.column)
         results = _results(passes, words)
         begin = partial(family.beginning, decoder, encoded)
         return read_captions(decoder, begin, family.embed, image, tokens, mask, reading), words
@@ -313,15 +313,10 @@ class Recorded:
             first: ``[B, V]``, of the first words of every image's captions.
             passes: of the later words, pass after pass.
         """
-        made = first.new_empty(len(caption), first.shape[1])
-        for number in range(len(passes) + 1):
-            words = (column == number).nonzero().squeeze(1)
-            if number == 0:
-                found, row = first, self.rollout.image[caption[words]]
-            else:
-                found, row = passes.pop(0), torch.searchsorted(self.rows[number - 1], self.drawn[caption[words]])
-            made.index_copy_(0, words, found.index_select(0, row))
-        return made
+        words = _Words(self.drawn, [self.drawn, *self.rows], caption, column)
+        found = [first.index_select(0, self.rollout.image), *passes]
+        passes.clear()
+        return words.gathered(first[:0], found)
 
 
 def _results(passes: list[list[Tensor]], words: _Words) -> Iterator[Tensor]:
@@ -339,14 +334,15 @@ class _Words:
     Args:
         drawn: ``[N]``, the row that each caption was drawn in.
         rows: the rows that each pass read, rising.
-        reading: R words.
+        caption: ``[R]``, that of each word.
+        column: ``[R]``, the pass that each word belongs to.
     """
 
-    def __init__(self, drawn: Tensor, rows: list[Tensor], reading: Reading) -> None:
-        self._count, self._places = len(reading.row), list[tuple[Tensor | slice, Tensor]]()
+    def __init__(self, drawn: Tensor, rows: list[Tensor], caption: Tensor, column: Tensor) -> None:
+        self._count, self._places = len(caption), list[tuple[Tensor | slice, Tensor]]()
         for number, read in enumerate(rows):
-            place = (reading.column == number).nonzero().squeeze(1)
-            row = torch.searchsorted(read, drawn[reading.row[place]])
+            place = (column == number).nonzero().squeeze(1)
+            row = torch.searchsorted(read, drawn[caption[place]])
             # Words that are read together lie pass by pass, and are then copied once.
             joined = len(place) > 0 and int(place[-1] - place[0]) + 1 == len(place)
             self._places.append((slice(int(place[0]), int(place[-1]) + 1) if joined else place, row))
