@@ -232,6 +232,23 @@ def test_an_unknown_recipe_or_option_is_told_before_anything_trains(tmp_path, ca
         run(tmp_path / "p.yaml", argv=["--rows", "b", "--output_dir", str(tmp_path)])
 
 
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [
+        ("a: {recipe: world_ved_sll, overrides: {training.lerning_rate: 0.1}}", "did you mean learning_rate"),
+        ("a: {recipe: world_ved_sll, overrides: {training.learning_rate: fast}}", "fast"),
+        ("a: {recipe: world_ved_sll, curve: {objective.tempratur: [1.0]}}", "did you mean objective.temperature"),
+        ("a: {recipe: world_ved_sll, measure: {num_beam: 5}}", "'num_beam' is not an option of tellapart score"),
+        ("a: {recipe: world_ved_sll, measure: {num_beams: 0}}", "num_beams"),
+    ],
+)
+def test_a_wrong_option_of_a_row_is_told_before_another_row_is_searched(tmp_path, capsys, rows, said):
+    grid = "x: {recipe: world_ved_sll, grid: {training.learning_rate: [1.0e-5, 1.0e-4]}}"
+    (tmp_path / "p.yaml").write_text(f"title: A\npage: p.md\nrows:\n  {grid}\n  {rows}\n")
+    with pytest.raises(SystemExit, match=said):
+        run(tmp_path / "p.yaml", argv=["--dry_run", "--output_dir", str(tmp_path)])
+
+
 def test_a_dry_run_lists_what_is_done(study, tmp_path, capsys):
     file = tmp_path / "p.yaml"
     run(file, argv=["--dry_run", "--output_dir", str(study.sweep.root)])

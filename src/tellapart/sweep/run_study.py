@@ -63,6 +63,7 @@ def run(
         if options.workers < 1:
             raise UsageError(f"--workers is {options.workers}: it must be at least 1.")
         study = _study(file, options, derive, prepare, kind)
+        study.check()
         if options.dry_run:
             sys.stdout.write(listed(study))
             return

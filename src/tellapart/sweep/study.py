@@ -20,7 +20,7 @@ from tellapart.sweep.notes import NOTES, Notes
 from tellapart.sweep.records import START, Curve, Measured, Point, Training
 from tellapart.sweep.study_file import Row, StudyFile
 from tellapart.sweep.tasks import Setting, Sweep, Task, distinct
-from tellapart.sweep.trainings import option, resolved_key
+from tellapart.sweep.trainings import check_measure, option, resolved_key
 
 Derive = Callable[[Mapping[str, str]], Mapping[str, float]]
 """Further metrics of captions: image id -> caption to name -> value."""
@@ -61,6 +61,19 @@ class Study:
         self._read: dict[Path, dict[str, float]] = {}
         self.notes = Notes((kept or root) / NOTES, root / NOTES)
         self.build = build
+
+    def check(self) -> None:
+        """Read every row with the first value of each of its options, so that a mistake shows before anything trains.
+
+        Raises:
+            UsageError: there is no such recipe or option, or a value is of a wrong type.
+        """
+        for name, row in self.file.rows.items():
+            taken = self.file.rows[row.point_of].grid if row.point_of else {}
+            first = {key: values[0] for key, values in {**taken, **row.grid, **row.curve}.items() if values}
+            self.sweep.load(row.setting.having(first))
+            for how in self.file.measures_of(name):
+                check_measure(how)
 
     @property
     def seeds(self) -> tuple[int, ...]:

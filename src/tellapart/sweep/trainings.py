@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
+from tellapart.names import require_known
 from tellapart.recipe.fingerprint import key_of, stages_of, world_stage
 from tellapart.recipe.flags import full_name
 from tellapart.recipe.options import Text
@@ -120,6 +122,22 @@ def seconds_per_step(recipe: Resolved) -> float:
         built = asked.build()
         loop(built.objective, built.data, asked.training, evaluate=look)
     return (clock[-1] - clock[WARM]) / TIMED
+
+
+def check_measure(options: Mapping[str, Any]) -> None:
+    """Raise where a measurement could not be asked for.
+
+    Args:
+        options: of ``tellapart score``.
+
+    Raises:
+        UsageError: there is no such option, or its value is wrong.
+    """
+    from tellapart.recipe.score_options import ScoreOptions
+
+    for key in options:
+        require_known(key, [each.name for each in fields(ScoreOptions)], "an option of tellapart score")
+    ScoreOptions(**options).check()
 
 
 def measure(model: str, recipe: Resolved, options: Mapping[str, Any], *, name: str) -> EvaluationResult:
