@@ -28,7 +28,7 @@ $(VENV)/.stamp: pyproject.toml constraints.txt
 
 install: $(VENV)/.stamp  ## Set up .venv with everything
 
-demo: $(VENV)/.stamp  ## Train xe, scst and dico on the built-in world and write runs/demo/report.html
+demo: $(VENV)/.stamp  ## Train scst and dico on the built-in world, search, and write runs/demo/report.html
 	$(BIN)/tellapart demo --output_dir runs/demo
 
 test: $(VENV)/.stamp  ## Run the tests

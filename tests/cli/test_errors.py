@@ -50,6 +50,42 @@ def left_behind(folder: Path) -> list[Path]:
     return [path for path in folder.rglob("*") if path.name.startswith(".")]
 
 
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (
+            ["--objective.max_new_tokens", "1000"],
+            "max_new_tokens is 1000, but the model can hold 96 tokens: give at most 96",
+        ),
+        (["--objective.num_beams", "100000"], "num_beams is 100000, but the model has"),
+        (["--max_steps", "9" * 30], "--max_steps is 99999"),
+    ],
+)
+def test_more_than_a_model_holds(materials, tmp_path, fails, options, said):
+    recipe = materials.recipe(tmp_path, "dico", evaluation={"split": None})
+    assert said in fails("train", recipe, *options)
+
+
+@pytest.mark.parametrize(
+    "error", [MemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried")]
+)
+def test_memory_that_does_not_suffice(monkeypatch, fails, error):
+    def dispatch(words):
+        raise error
+
+    monkeypatch.setattr("tellapart.cli.main.dispatch", dispatch)
+    assert "memory does not suffice" in fails("score", "x")
+
+
+def test_another_error_of_torch_keeps_its_trace(monkeypatch):
+    def dispatch(words):
+        raise RuntimeError("size mismatch")
+
+    monkeypatch.setattr("tellapart.cli.main.dispatch", dispatch)
+    with pytest.raises(RuntimeError, match="size mismatch"):
+        main(["score", "x"])
+
+
 @pytest.mark.parametrize("method", ["xe", "dico"])
 def test_a_broken_image_in_the_data(materials, photos, tmp_path, fails, method):
     (photos.parent / "05.png").write_bytes((photos.parent / "05.png").read_bytes()[:60])

@@ -105,6 +105,7 @@ def test_a_grid_belongs_to_the_recipe_before_it():
         ([DICO, "--grid", "objective.beta=much"], "--objective.beta is 'much', but must be a number"),
         (["missing.yaml"], "missing.yaml does not exist"),
         ([DICO, "--workers", "0"], "--workers is 0"),
+        ([DICO, "--grid", "objective.beta=0.1,0.2", "--seeds", "99999999999"], "--seeds is '99999999999'"),
     ],
 )
 def test_mistakes_are_told_in_a_sentence(words, said, tmp_path):

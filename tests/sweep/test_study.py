@@ -213,6 +213,18 @@ def test_a_curve_is_read_on_each_seeds_own_points(study):
             "rows: {a: x, b: {recipe: x, point_of: a}, c: {recipe: x, point_of: b}}",
             "c in .* takes the point of b, which takes that of a: name a row with a grid",
         ),
+        ("rows: {a: 3}", "a in .* is 3, but must be a mapping"),
+        ("rows: [a]", r"rows in .* is \['a'\], but must be a mapping"),
+        ("rows: {a: {recipe: x, grid: {y: 0.1}}}", "y in the grid of a in .* is 0.1, but must be a list"),
+        ("rows: {a: {recipe: x, grid: {y: []}}}", "y in the grid of a in .* is empty"),
+        ("rows: {a: {recipe: x, seeds: 1}}", "seeds of a in .* is 1, but must be a list"),
+        ("seeds: 3", "seeds in .* is 3, but must be a list"),
+        ("seeds: []", "seeds in .* is empty"),
+        ("seeds: [0, 0]", r"seeds in .* is \[0, 0\], but must be a list of different whole numbers"),
+        ("search_seeds: [-1]", "search_seeds in .*, but must be a list of different whole numbers"),
+        ("measure: 5", "measure in .* is 5, but must be a mapping"),
+        ("tables: {t: {CIDEr: [CIDEr, x]}}", r"CIDEr in table 't' in .* is \['CIDEr', 'x'\], but must be a heading"),
+        ("sets: 3", "sets in .* is 3, but must be a mapping"),
         ("rows: {a: {recipe: x, curve: {y: [1], z: [2]}}}", r"the curve of a in .* has 2 options \(y, z\): name one"),
     ],
 )
@@ -240,6 +252,7 @@ def test_an_unknown_recipe_or_option_is_told_before_anything_trains(tmp_path, ca
         ("a: {recipe: world_ved_sll, curve: {objective.tempratur: [1.0]}}", "did you mean objective.temperature"),
         ("a: {recipe: world_ved_sll, measure: {num_beam: 5}}", "'num_beam' is not an option of tellapart score"),
         ("a: {recipe: world_ved_sll, measure: {num_beams: 0}}", "num_beams"),
+        ("a: world_ved_sll\ntables: {t: {CIDErr: CIDEr}}", "'CIDErr' is not a metric: did you mean CIDEr"),
     ],
 )
 def test_a_wrong_option_of_a_row_is_told_before_another_row_is_searched(tmp_path, capsys, rows, said):
@@ -247,6 +260,25 @@ def test_a_wrong_option_of_a_row_is_told_before_another_row_is_searched(tmp_path
     (tmp_path / "p.yaml").write_text(f"title: A\npage: p.md\nrows:\n  {grid}\n  {rows}\n")
     with pytest.raises(SystemExit, match=said):
         run(tmp_path / "p.yaml", argv=["--dry_run", "--output_dir", str(tmp_path)])
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--steps", "0"], "--steps is 0"),
+        (["--rows", " ; "], "--rows names no row"),
+        (["--seeds", "-1"], "--seeds is -1: give different numbers of 0 or more"),
+        (["--seeds", "1", "1"], "--seeds is 1 1: give different numbers"),
+    ],
+)
+def test_a_wrong_word_of_the_command_line_is_told(study, tmp_path, words, said):
+    with pytest.raises(SystemExit, match=said):
+        run(tmp_path / "p.yaml", argv=["--dry_run", "--output_dir", str(tmp_path), *words])
+
+
+def test_a_single_num_beams_may_stand_without_a_list(tmp_path):
+    (tmp_path / "p.yaml").write_text("title: A\npage: p.md\nrows: {a: x}\nmeasure: {num_beams: 5}")
+    assert read_study(tmp_path / "p.yaml").measures == [{"split": "test", "num_beams": 5}]
 
 
 def test_a_dry_run_lists_what_is_done(study, tmp_path, capsys):

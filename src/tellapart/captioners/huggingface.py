@@ -466,6 +466,7 @@ class HuggingFaceCaptioner(Captioner):
         With ``contrast``, captions are drawn by contrastive decoding of the first images of the batch, those whose distractors it
         names, and the rollout's batch is these.
         """
+        self._require_room(decoding.max_new_tokens, decoding.num_beams)
         if contrast is None:
             return self._ordinary(batch, decoding, encoded)
         described = batch.select(range(len(contrast.distractors)))
@@ -485,6 +486,16 @@ class HuggingFaceCaptioner(Captioner):
                 tokens, _ = draw_captions(contrasted, own, described.ids, decoding, logprobs=False)
         return self._written(described, tokens, decoding.num_return_sequences, bucket)
 
+    def _require_room(self, max_new_tokens: int, num_beams: int = 1) -> None:
+        """Raise where captions would be longer than the decoder has positions for, or beams more than it has words."""
+        longest, words = self.family.longest, self.family.vocab_size
+        if longest is not None and max_new_tokens > longest:
+            raise UsageError(
+                f"max_new_tokens is {max_new_tokens}, but the model can hold {longest} tokens: give at most {longest}."
+            )
+        if num_beams > words:
+            raise UsageError(f"num_beams is {num_beams}, but the model has {words} words: give at most {words}.")
+
     def _ordinary(self, batch: Batch, decoding: Decoding, encoded: Encoded | None) -> Rollout:
         with evaluating(self):
             encoded = self.encode(batch) if encoded is None else encoded
@@ -497,6 +508,7 @@ class HuggingFaceCaptioner(Captioner):
         """Samples or beams and greedy captions, drawn in one loop where the longest lengths are the same and, next to samples,
         the restrictions."""
         alone = decoding.greedy() if greedy is None else greedy
+        self._require_room(max(decoding.max_new_tokens, alone.max_new_tokens), decoding.num_beams)
         beams = decoding.num_beams > 1 and alone.max_new_tokens == decoding.max_new_tokens
         if not beams and alone != decoding.greedy():
             return super().generate_with_greedy(batch, decoding, encoded=encoded, greedy=alone)
@@ -515,6 +527,7 @@ class HuggingFaceCaptioner(Captioner):
         """``generate`` with the ``[N, T]`` raw log-probabilities met while drawing, 0 where masked."""
         if decoding.num_beams > 1:
             raise ValueError("beam search gives no log-probabilities of drawing: score the rollout instead")
+        self._require_room(decoding.max_new_tokens)
         rollout, logprobs = self._generate(batch, decoding, encoded, dtype="float32", logprobs=True)
         assert logprobs is not None
         return rollout, logprobs
@@ -582,8 +595,10 @@ class HuggingFaceCaptioner(Captioner):
         are those of ``generate`` with ``do_sample``. Checkpointed by steps if the captioner is checkpointed.
 
         Raises:
-            UsageError: mixtures of words are to be read and the family cannot.
+            UsageError: mixtures of words are to be read and the family cannot, or captions may become longer than the decoder has
+                positions for.
         """
+        self._require_room(relaxation.max_new_tokens)
         checkpointed = self.checkpoints_layers
         with eval_mode(self):
             if encoded is None:

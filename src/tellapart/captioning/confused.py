@@ -41,7 +41,7 @@ def write_confused(path: Path, rows: Sequence[Row], items: Iterable[Item]) -> in
     said = {item.id: caption.caption for item, caption in rows}
     told = f"{len(confused)} of {len(rows)} captions suit a look-alike at least as well as their own image, by the listener."
     told += f" The {MOST} worst are shown." if len(confused) > MOST else ""
-    told += " Words that only one of the two captions has are marked."
+    told += " Words that the other caption lacks at their place are marked."
     template = (files("tellapart.captioning") / "confused.html").read_text(encoding="utf-8")
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True)
     pairs = [_pair(item, caption, by_id, said) for item, caption in confused[:MOST]]

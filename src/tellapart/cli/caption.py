@@ -582,12 +582,7 @@ def within_limits(options: CaptionOptions, captioner: HuggingFaceCaptioner) -> C
     Raises:
         UsageError: --max_new_tokens asks for more.
     """
-    config = captioner.family.model.config
-    text = getattr(config, "decoder", None) or config.get_text_config()
-    places = getattr(text, "max_position_embeddings", None)
-    asked = style_of(options).max_new_tokens
-    before = len(captioner.family.start) + bool(captioner.family.length_ids)
-    room = None if places is None else places - before
+    asked, room = style_of(options).max_new_tokens, captioner.family.longest
     if room is None or asked <= room:
         return options
     if options.max_new_tokens is not None:

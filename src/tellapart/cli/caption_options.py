@@ -463,6 +463,10 @@ def _refuse_idle(options: CaptionOptions) -> None:
         raise UsageError("--lookalikes_prompt asks about look-alikes: give their number with --lookalikes_in_prompt.")
 
 
+MOST_WEIGHT = 1e6
+"""Of --apart_weights: values of far larger ones are not finite."""
+
+
 def weights_of(options: CaptionOptions) -> dict[str, float]:
     """The weights of --apart_weights, by name.
 
@@ -478,8 +482,11 @@ def weights_of(options: CaptionOptions) -> dict[str, float]:
             found[name] = float(value) if equals and name in WEIGHTS else math.nan
         except ValueError:
             found[name] = math.nan
-        if not math.isfinite(found[name]):
-            raise UsageError(f"--apart_weights says {part!r}: write NAME=NUMBER with a name of {', '.join(WEIGHTS)}.")
+        if not abs(found[name]) <= MOST_WEIGHT:
+            raise UsageError(
+                f"--apart_weights says {part!r}: write NAME=NUMBER with a name of {', '.join(WEIGHTS)} and at most "
+                f"{MOST_WEIGHT:g}."
+            )
     return found
 
 
@@ -589,8 +596,9 @@ def kind_of(options: CaptionOptions) -> str:
     if options.output == "-" and options.out != "sidecars":
         raise UsageError(f"--out {options.out} needs a place: give --output.")
     if options.out is None and suffix not in ENDINGS:
+        ending = f"ends in {suffix!r}" if suffix else "has no ending"
         raise UsageError(
-            f"--output {options.output} ends in {suffix!r}: name a .json or .jsonl file, or a .parquet file, say with "
+            f"--output {options.output} {ending}: name a .json or .jsonl file, or a .parquet file, say with "
             "--out what to write, or give - to print."
         )
     kind = options.out or ENDINGS[suffix]

@@ -22,6 +22,9 @@ from tellapart.sweep.curves import Method
 REPEATED = ("grid", "label", "add", "at")
 """Options that may be given several times, the first two for each recipe."""
 
+MOST_SEEDS = 1000
+"""That a number of seeds may ask for."""
+
 OF_ONE_TRAINING = ("overwrite_output_dir", "resume_from_checkpoint", "print_config")
 NO_KNOBS = {"seed": "seeds", "output_dir": "output_dir"}
 PUSHING = ("push_to_hub", "hub_model_id", "hub_private_repo")
@@ -277,7 +280,11 @@ def seeds_of(text: str, first: int) -> list[int]:
     """
     parts = [part.strip() for part in text.strip("[]() ").split(",")]
     numbers = [int(part) for part in parts if part.isascii() and part.isdigit()]
-    if len(numbers) != len([part for part in parts if part]) or not numbers or (len(parts) == 1 and numbers[0] < 1):
+    if (
+        len(numbers) != len([part for part in parts if part])
+        or not numbers
+        or (len(parts) == 1 and not 1 <= numbers[0] <= MOST_SEEDS)
+    ):
         raise UsageError(f"--seeds is {text!r}: give how many (3), or a list of them (0,1,2).")
     return list(dict.fromkeys(numbers)) if len(parts) > 1 else list(range(first, first + numbers[0]))
 

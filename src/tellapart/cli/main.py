@@ -135,8 +135,23 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise
         note(f"error: {explain(error)}")
         return BAD_USAGE
+    except (MemoryError, RuntimeError) as error:
+        if debug or not _lacks_memory(error):
+            raise
+        note(f"error: memory does not suffice ({brief(str(error).strip()) or 'no more is said'}): {LESS}")
+        return BAD_USAGE
     finally:
         leave_process_group()
+
+
+LESS = "ask for fewer beams, samples or images at once."
+"""What to do where memory does not suffice."""
+
+
+def _lacks_memory(error: Exception) -> bool:
+    """Whether this is a device or the system refusing memory; torch says so of a CPU in words only."""
+    kind = getattr(sys.modules.get("torch"), "OutOfMemoryError", MemoryError)
+    return isinstance(error, MemoryError | kind) or "can't allocate memory" in str(error)
 
 
 def quiet_libraries() -> None:

@@ -65,6 +65,8 @@ CAPTION_METRICS = {
         Column("exact_recall@10", "exact R@10", 1, 1, 1, "The same within 10."),
         Column("grammatical", "grammatical %", 1, 1, 1, "Captions that the world's grammar can read."),
         Column("truthful", "truthful %", 1, 1, 1, "Captions that can be read and are true of their image."),
+        Column("motion", "motion %", 1, 1, 1, "Captions whose movements are true of their clip, whatever moves."),
+        Column("order", "order %", 1, 1, 1, "Captions whose movements and their order are true of their clip."),
         Column("hallucinated", "hallucinated %", 1, 1, -1, "Attributes named that the image does not show."),
         Column("detail", "detail %", 1, 1, 0, "Attributes of the image that the caption names."),
         Column("Self-BLEU", "Self-BLEU", 1, 1, -1, "How alike the captions of different images are, 0 to 100."),

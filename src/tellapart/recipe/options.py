@@ -35,6 +35,9 @@ CONFIG = ConfigDict(
 HELP_WIDTH = 100
 """Characters of the longest line of a help."""
 
+LARGEST = 2**63
+"""The least whole number that neither torch nor numpy can hold."""
+
 REQUIRED: Any = inspect.Parameter.empty
 """The default of an option that must be given."""
 
@@ -254,6 +257,9 @@ def validated(model: type[BaseModel], flat: Mapping[str, Given], types: Mapping[
         key: from_text(given.value, types.get(key)) if isinstance(given.value, Text) else given.value
         for key, given in flat.items()
     }
+    for key, value in values.items():
+        if isinstance(value, int) and abs(value) >= LARGEST:
+            raise UsageError(f"{flat[key].shown} is {short(value)}: give a number that fits 64 bits.")
     try:
         return model.model_validate_json(json.dumps(plain(nest(values)), default=str))
     except ValidationError as error:

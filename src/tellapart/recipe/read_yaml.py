@@ -96,21 +96,41 @@ class Written:
     lines: dict[str, int]
 
 
-def read_yaml(path: Path) -> Written:
+@dataclass(frozen=True)
+class Kind:
+    """What a file is, as messages name it.
+
+    Args:
+        name: one word.
+        example: of a line.
+        remedy: where there is no such file.
+    """
+
+    name: str
+    example: str
+    remedy: str
+
+
+RECIPE = Kind("recipe", "method: dico", "name a YAML file, or a recipe that tellapart recipes lists.")
+
+
+def read_yaml(path: Path, kind: Kind = RECIPE) -> Written:
     """The mapping in a YAML file.
+
+    Args:
+        path: of the file.
+        kind: of file.
 
     Raises:
         UsageError: the file is missing or too large, is not YAML, holds no mapping, or gives a key twice.
     """
     try:
         if path.stat().st_size > LARGEST:
-            raise UsageError(f"{path} is larger than any recipe ({LARGEST} bytes): name a recipe.")
+            raise UsageError(f"{path} is larger than any {kind.name} ({LARGEST} bytes): name a {kind.name}.")
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         why = "does not exist" if isinstance(error, FileNotFoundError) else f"cannot be read ({error})"
-        raise UsageError(
-            f"the recipe {path} {why}: name a YAML file, or a recipe that tellapart recipes lists."
-        ) from error
+        raise UsageError(f"the {kind.name} {path} {why}: {kind.remedy}") from error
     loader = None
     try:
         loader = _Loader(text)
@@ -121,12 +141,12 @@ def read_yaml(path: Path) -> Written:
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         mark, why = getattr(error, "problem_mark", None), getattr(error, "problem", None) or str(error)
         line = f"line {mark.line + 1}: " if mark else ""
-        raise UsageError(f"{path} is not a valid recipe ({line}{why}): correct the YAML.") from error
+        raise UsageError(f"{path} is not a valid {kind.name} ({line}{why}): correct the YAML.") from error
     finally:
         if loader is not None:
             loader.dispose()
     if node is None or not isinstance(values, dict):
-        raise UsageError(f"{path} holds no options: a recipe is a YAML mapping such as 'method: dico'.")
+        raise UsageError(f"{path} holds no options: a {kind.name} is a YAML mapping such as {kind.example!r}.")
     return Written(values, _lines(node))
 
 

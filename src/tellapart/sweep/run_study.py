@@ -57,11 +57,12 @@ def run(
         write: writes another page than a study's usual one.
         argv: the words of the command line; the process's own by default.
     """
-    file = Path(path).with_suffix(".yaml")
+    file = Path(path).with_suffix(".yaml") if Path(path).suffix == ".py" else Path(path)
     options = _options(file, argv)
     try:
-        if options.workers < 1:
-            raise UsageError(f"--workers is {options.workers}: it must be at least 1.")
+        for name in ("workers", "steps"):
+            if (value := getattr(options, name)) is not None and value < 1:
+                raise UsageError(f"--{name} is {value}: it must be at least 1.")
         study = _study(file, options, derive, prepare, kind)
         study.check()
         if options.dry_run:
@@ -146,9 +147,14 @@ def _study(
     path: Path, options: argparse.Namespace, derive: Derive | None, prepare: Prepare | None, kind: type[Study]
 ) -> Study:
     file = read_study(path)
-    if options.rows:
-        file = file.keeping({name.strip() for name in options.rows.split(";") if name.strip()})
+    if options.rows is not None:
+        names = {name.strip() for name in options.rows.split(";") if name.strip()}
+        if not names:
+            raise UsageError("--rows names no row: name some, with semicolons between them, or leave it out.")
+        file = file.keeping(names)
     if options.seeds:
+        if min(options.seeds) < 0 or len(set(options.seeds)) < len(options.seeds):
+            raise UsageError(f"--seeds is {' '.join(map(str, options.seeds))}: give different numbers of 0 or more.")
         file = file.seeded(options.seeds)
     common = {"data.size": options.size} | ({"training.max_steps": options.steps} if options.steps else {})
     kept = restore(options.kept, options.output_dir) if options.kept else None
@@ -205,6 +211,6 @@ def listed(study: Study) -> str:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) < 2:
-        sys.exit("error: name a study file, such as studies/dico.yaml.")
+    if len(sys.argv) < 2 or sys.argv[1].startswith("-"):
+        sys.exit("error: name a study file first, such as studies/dico.yaml.")
     run(sys.argv[1], argv=sys.argv[2:])

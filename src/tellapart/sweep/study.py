@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from tellapart.evaluation.bootstrap import paired_bootstrap
+from tellapart.evaluation.columns import require_metric
 from tellapart.metrics.curves import interpolate
 from tellapart.sweep.claims import Seeds, scale_of
 from tellapart.sweep.jobs import require
@@ -66,8 +67,11 @@ class Study:
         """Read every row with the first value of each of its options, so that a mistake shows before anything trains.
 
         Raises:
-            UsageError: there is no such recipe or option, or a value is of a wrong type.
+            UsageError: there is no such recipe, option or metric, or a value is of a wrong type.
         """
+        if self.derive is None:
+            for metric in (*(key for columns in self.file.tables.values() for key in columns), *self.file.sets):
+                require_metric(metric)
         for name, row in self.file.rows.items():
             taken = self.file.rows[row.point_of].grid if row.point_of else {}
             first = {key: values[0] for key, values in {**taken, **row.grid, **row.curve}.items() if values}

@@ -10,9 +10,15 @@ from typing import Any
 from tellapart.errors import UsageError
 from tellapart.evaluation.columns import describe
 from tellapart.names import require_known
-from tellapart.recipe.read_yaml import read_yaml
+from tellapart.recipe.options import short
+from tellapart.recipe.read_yaml import Kind, read_yaml
 from tellapart.sweep.tasks import Setting
 from tellapart.sweep.trainings import load, option
+
+KINDS: Mapping[Any, str] = {Mapping: "a mapping", list: "a list"}
+"""Types that a file's values have, as messages name them."""
+
+STUDY = Kind("study", "title: DiCO on the world", "name a YAML file, such as studies/dico.yaml.")
 
 Columns = Mapping[str, tuple[str, float | None]]
 """Metric -> heading, and the factor it is printed with (None takes the metric's own)."""
@@ -93,7 +99,8 @@ class StudyFile:
     def measures(self) -> list[dict[str, Any]]:
         """Options of ``tellapart score``, one mapping per decoding."""
         options = {"split": "test", **self.measure}
-        beams = options.pop("num_beams", [1])
+        beams = options.pop("num_beams", 1)
+        beams = beams if isinstance(beams, list) else [beams]
         first = {key: options.pop(key) for key in ("samples",) if key in options}
         return [{**options, **(first if i == 0 else {}), "num_beams": count} for i, count in enumerate(beams)]
 
@@ -154,27 +161,45 @@ def read_study(path: Path) -> StudyFile:
     Raises:
         UsageError: the file is missing or damaged, or a key in it is unknown.
     """
-    written = read_yaml(path).values
+    written = read_yaml(path, STUDY).values
     lacking = [name for name in ("title", "page", "rows") if not written.get(name)]
     if lacking:
         raise UsageError(f"{path} has no {lacking[0]}: a study names its title, its page and its rows.")
     values = _known(StudyFile, written, str(path))
+    for name in ("title", "page"):
+        values[name] = str(values[name])
     text = path.with_suffix(".md")
     if text.is_file():
         values["introduction"] = text.read_text(encoding="utf-8").strip()
+    _require(Mapping, values["rows"], f"rows in {path}")
     values["rows"] = {str(name): _row(row, f"{name} in {path}") for name, row in values["rows"].items()}
     for name, row in values["rows"].items():
         _check_point(name, row, values["rows"], path)
         _check_captioner(name, row, values["rows"], path)
-    values["tables"] = {str(name or ""): _columns(found) for name, found in values.get("tables", {}).items()}
-    values["sets"] = _columns(values.get("sets", {}))
-    values |= {key: tuple(values[key]) for key in ("seeds", "search_seeds", "probed") if key in values}
+    tables = values.get("tables", {})
+    _require(Mapping, tables, f"tables in {path}")
+    values["tables"] = {str(name or ""): _columns(found, f"table {name!r} in {path}") for name, found in tables.items()}
+    values["sets"] = _columns(values.get("sets", {}), f"sets in {path}")
+    values |= {key: _seeds(values[key], f"{key} in {path}") for key in ("seeds", "search_seeds") if key in values}
+    if not values.get("seeds", (0,)):
+        raise UsageError(f"seeds in {path} is empty: name at least one.")
+    values |= {key: tuple(values[key]) for key in ("probed",) if key in values}
+    _require(Mapping, values.get("measure", {}), f"measure in {path}")
     return StudyFile(**values)
 
 
 def _row(written: Mapping[str, Any] | str, where: str) -> Row:
+    if not isinstance(written, str):
+        _require(Mapping, written, where)
     values: dict[str, Any] = {"recipe": written} if isinstance(written, str) else _known(Row, written, where)
-    row = Row(**{**values, "seeds": tuple(values.get("seeds", ()))})
+    for key in ("overrides", "grid", "curve", "measure"):
+        _require(Mapping, values.get(key, {}), f"{key} of {where}")
+    for key in ("grid", "curve"):
+        for option_name, tried in values.get(key, {}).items():
+            _require(list, tried, f"{option_name} in the {key} of {where}")
+            if not tried:
+                raise UsageError(f"{option_name} in the {key} of {where} is empty: list at least one value.")
+    row = Row(**{**values, "seeds": _seeds(values.get("seeds", []), f"seeds of {where}")})
     if bool(row.recipe) == bool(row.start_of):
         raise UsageError(f"{where} must name either a recipe or start_of, a recipe whose start captioner is measured.")
     return row
@@ -224,8 +249,29 @@ def _known(kind: type[Any], written: Mapping[str, Any], where: str) -> dict[str,
     return dict(written)
 
 
-def _columns(written: Mapping[str, Any]) -> dict[str, tuple[str, float | None]]:
-    return {
-        key: (str(value), None) if not isinstance(value, list) else (str(value[0]), float(value[1]))
-        for key, value in written.items()
-    }
+def _require(kind: Any, value: Any, where: str) -> None:
+    """Raise where a value is of another type."""
+    if not isinstance(value, kind):
+        raise UsageError(f"{where} is {short(value)}, but must be {KINDS[kind]}: change it.")
+
+
+def _seeds(written: Any, where: str) -> tuple[int, ...]:
+    """Seeds, each once."""
+    _require(list, written, where)
+    whole = all(isinstance(seed, int) and not isinstance(seed, bool) and seed >= 0 for seed in written)
+    if not whole or len(set(written)) < len(written):
+        raise UsageError(f"{where} is {short(written)}, but must be a list of different whole numbers: change it.")
+    return tuple(written)
+
+
+def _columns(written: Any, where: str) -> dict[str, tuple[str, float | None]]:
+    _require(Mapping, written, where)
+    found = dict[str, tuple[str, float | None]]()
+    for key, value in written.items():
+        heading, factor = value if isinstance(value, list) and len(value) == 2 else (value, None)
+        if isinstance(heading, list | Mapping) or not isinstance(factor, int | float | None):
+            raise UsageError(
+                f"{key} in {where} is {short(value)}, but must be a heading, or a list of a heading and a factor: change it."
+            )
+        found[str(key)] = str(heading), None if factor is None else float(factor)
+    return found

@@ -213,6 +213,15 @@ class Family(ABC):
         return self.length_ids
 
     @property
+    def longest(self) -> int | None:
+        """Most tokens of a caption, its EOS included, that the decoder has positions for; none where it has no such bound."""
+        config = self.model.config
+        text = getattr(config, "decoder", None) or config.get_text_config()
+        places = getattr(text, "max_position_embeddings", None)
+        # the last token of a caption is never read
+        return None if places is None else places - len(self.start) - bool(self.length_ids) + 1
+
+    @property
     def input_dtype(self) -> torch.dtype:
         """What ``encode`` is given numbers in: the tower's own."""
         return next(self.vision.parameters()).dtype
