@@ -55,7 +55,8 @@ def test_the_published_setting_of_vlrm_is_a_row_over_three_seeds(tmp_path, capsy
     row = file.rows["vlrm, published"]
     assert row.overrides == {"objective.temperature": 2.0, "objective.top_k": 6, "objective.reduction": "seq_mean"}
     assert (row.grid, row.seeds or file.seeds) == (file.rows["vlrm"].grid, (0, 1, 2))
-    run(STUDIES / "vlrm.yaml", argv=["--dry_run", "--rows", "vlrm, published", "--output_dir", str(tmp_path)])
+    words = ["--dry_run", "--rows", "vlrm, published", "--output_dir", str(tmp_path)]
+    run(STUDIES / "vlrm.yaml", derive=lambda captions: {}, argv=words)
     listed = capsys.readouterr().out
     assert "to do  vlrm, published (learning_rate 0.001, seed 0)" in listed
     assert "vlrm, no language model" not in listed

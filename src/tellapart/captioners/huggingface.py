@@ -46,6 +46,9 @@ if TYPE_CHECKING:
 COMPARED = 2
 """Images whose captions show what drawing in another dtype changes."""
 
+FEW_BEAMS = 1000
+"""Beams that any model may be searched with; more only one with as many words."""
+
 
 class HuggingFaceCaptioner(Captioner):
     """A model, its image processor and its tokenizer.
@@ -493,7 +496,7 @@ class HuggingFaceCaptioner(Captioner):
             raise UsageError(
                 f"max_new_tokens is {max_new_tokens}, but the model can hold {longest} tokens: give at most {longest}."
             )
-        if num_beams > words:
+        if num_beams > max(words, FEW_BEAMS):
             raise UsageError(f"num_beams is {num_beams}, but the model has {words} words: give at most {words}.")
 
     def _ordinary(self, batch: Batch, decoding: Decoding, encoded: Encoded | None) -> Rollout:
