@@ -261,7 +261,7 @@ def test_captions_longer_than_the_model_has_room_for(materials, photos, caption)
     code, _, remarks = caption(photos / "00.png", "--max_new_tokens", "97")
     assert (code, remarks) == (
         2,
-        "error: --max_new_tokens is 97, but the model can hold 96 tokens: give at most 96.\n",
+        "error: max_new_tokens is 97, but the model can hold 96 tokens: give at most 96.\n",
     )
     assert caption(photos / "00.png", "--captioner", materials.captioner, "--style", "detailed")[0] == 0
 

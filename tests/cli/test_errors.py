@@ -57,7 +57,7 @@ def left_behind(folder: Path) -> list[Path]:
             ["--objective.max_new_tokens", "1000"],
             "max_new_tokens is 1000, but the model can hold 96 tokens: give at most 96",
         ),
-        (["--objective.num_beams", "100000"], "num_beams is 100000, but the model has"),
+        (["--objective.num_beams", "100000"], "num_beams is 100000: give at most 1000"),
         (["--max_steps", "9" * 30], "--max_steps is 99999"),
     ],
 )

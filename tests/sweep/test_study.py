@@ -222,6 +222,7 @@ def test_a_curve_is_read_on_each_seeds_own_points(study):
         ("seeds: []", "seeds in .* is empty"),
         ("seeds: [0, 0]", r"seeds in .* is \[0, 0\], but must be a list of different whole numbers"),
         ("search_seeds: [-1]", "search_seeds in .*, but must be a list of different whole numbers"),
+        ("probed: judge", "probed in .* is 'judge', but must be a list"),
         ("measure: 5", "measure in .* is 5, but must be a mapping"),
         ("tables: {t: {CIDEr: [CIDEr, x]}}", r"CIDEr in table 't' in .* is \['CIDEr', 'x'\], but must be a heading"),
         ("sets: 3", "sets in .* is 3, but must be a mapping"),
@@ -267,8 +268,8 @@ def test_a_wrong_option_of_a_row_is_told_before_another_row_is_searched(tmp_path
     [
         (["--steps", "0"], "--steps is 0"),
         (["--rows", " ; "], "--rows names no row"),
-        (["--seeds", "-1"], "--seeds is -1: give different numbers of 0 or more"),
-        (["--seeds", "1", "1"], "--seeds is 1 1: give different numbers"),
+        (["--seeds", "-1"], r"--seeds is \[-1\], but must be a list of different whole numbers"),
+        (["--seeds", "1", "1"], r"--seeds is \[1, 1\], but must be a list of different"),
     ],
 )
 def test_a_wrong_word_of_the_command_line_is_told(study, tmp_path, words, said):

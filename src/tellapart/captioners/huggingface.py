@@ -469,7 +469,7 @@ class HuggingFaceCaptioner(Captioner):
         With ``contrast``, captions are drawn by contrastive decoding of the first images of the batch, those whose distractors it
         names, and the rollout's batch is these.
         """
-        self._require_room(decoding.max_new_tokens, decoding.num_beams)
+        self.require_room(decoding.max_new_tokens, decoding.num_beams)
         if contrast is None:
             return self._ordinary(batch, decoding, encoded)
         described = batch.select(range(len(contrast.distractors)))
@@ -489,15 +489,23 @@ class HuggingFaceCaptioner(Captioner):
                 tokens, _ = draw_captions(contrasted, own, described.ids, decoding, logprobs=False)
         return self._written(described, tokens, decoding.num_return_sequences, bucket)
 
-    def _require_room(self, max_new_tokens: int, num_beams: int = 1) -> None:
-        """Raise where captions would be longer than the decoder has positions for, or beams more than it has words."""
-        longest, words = self.family.longest, self.family.vocab_size
+    def require_room(self, max_new_tokens: int, num_beams: int = 1) -> None:
+        """Raise if captions may become longer than the decoder has positions for, or if there are too many beams.
+
+        Args:
+            max_new_tokens: longest caption in tokens, its EOS included.
+            num_beams: beams per image.
+
+        Raises:
+            UsageError: naming the option and its largest value.
+        """
+        longest, most = self.family.longest, max(self.family.vocab_size, FEW_BEAMS)
         if longest is not None and max_new_tokens > longest:
             raise UsageError(
                 f"max_new_tokens is {max_new_tokens}, but the model can hold {longest} tokens: give at most {longest}."
             )
-        if num_beams > max(words, FEW_BEAMS):
-            raise UsageError(f"num_beams is {num_beams}, but the model has {words} words: give at most {words}.")
+        if num_beams > most:
+            raise UsageError(f"num_beams is {num_beams}: give at most {most}.")
 
     def _ordinary(self, batch: Batch, decoding: Decoding, encoded: Encoded | None) -> Rollout:
         with evaluating(self):
@@ -511,7 +519,7 @@ class HuggingFaceCaptioner(Captioner):
         """Samples or beams and greedy captions, drawn in one loop where the longest lengths are the same and, next to samples,
         the restrictions."""
         alone = decoding.greedy() if greedy is None else greedy
-        self._require_room(max(decoding.max_new_tokens, alone.max_new_tokens), decoding.num_beams)
+        self.require_room(max(decoding.max_new_tokens, alone.max_new_tokens), decoding.num_beams)
         beams = decoding.num_beams > 1 and alone.max_new_tokens == decoding.max_new_tokens
         if not beams and alone != decoding.greedy():
             return super().generate_with_greedy(batch, decoding, encoded=encoded, greedy=alone)
@@ -530,7 +538,7 @@ class HuggingFaceCaptioner(Captioner):
         """``generate`` with the ``[N, T]`` raw log-probabilities met while drawing, 0 where masked."""
         if decoding.num_beams > 1:
             raise ValueError("beam search gives no log-probabilities of drawing: score the rollout instead")
-        self._require_room(decoding.max_new_tokens)
+        self.require_room(decoding.max_new_tokens)
         rollout, logprobs = self._generate(batch, decoding, encoded, dtype="float32", logprobs=True)
         assert logprobs is not None
         return rollout, logprobs
@@ -601,7 +609,7 @@ class HuggingFaceCaptioner(Captioner):
             UsageError: mixtures of words are to be read and the family cannot, or captions may become longer than the decoder has
                 positions for.
         """
-        self._require_room(relaxation.max_new_tokens)
+        self.require_room(relaxation.max_new_tokens)
         checkpointed = self.checkpoints_layers
         with eval_mode(self):
             if encoded is None:

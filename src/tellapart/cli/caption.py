@@ -586,7 +586,7 @@ def within_limits(options: CaptionOptions, captioner: HuggingFaceCaptioner) -> C
     if room is None or asked <= room:
         return options
     if options.max_new_tokens is not None:
-        raise UsageError(f"--max_new_tokens is {asked}, but the model can hold {room} tokens: give at most {room}.")
+        captioner.require_room(asked)
     return replace(options, max_new_tokens=room)
 
 

@@ -285,7 +285,7 @@ def seeds_of(text: str, first: int) -> list[int]:
         or not numbers
         or (len(parts) == 1 and not 1 <= numbers[0] <= MOST_SEEDS)
     ):
-        raise UsageError(f"--seeds is {text!r}: give how many (3), or a list of them (0,1,2).")
+        raise UsageError(f"--seeds is {text!r}: give how many (3, at most {MOST_SEEDS}), or a list of them (0,1,2).")
     return list(dict.fromkeys(numbers)) if len(parts) > 1 else list(range(first, first + numbers[0]))
 
 

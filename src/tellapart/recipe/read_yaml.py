@@ -103,7 +103,7 @@ class Kind:
     Args:
         name: one word.
         example: of a line.
-        remedy: where there is no such file.
+        remedy: what to do if the file is missing.
     """
 
     name: str

@@ -16,7 +16,7 @@ from tellapart.sweep.kept import keep, restore
 from tellapart.sweep.notes import NOTES, Notes
 from tellapart.sweep.references import reference_rows
 from tellapart.sweep.study import Derive, Study
-from tellapart.sweep.study_file import StudyFile, read_study
+from tellapart.sweep.study_file import StudyFile, read_study, seeds_of
 from tellapart.sweep.study_page import write_page
 from tellapart.sweep.tasks import Task
 
@@ -153,9 +153,7 @@ def _study(
             raise UsageError("--rows names no row: name some, with semicolons between them, or leave it out.")
         file = file.keeping(names)
     if options.seeds:
-        if min(options.seeds) < 0 or len(set(options.seeds)) < len(options.seeds):
-            raise UsageError(f"--seeds is {' '.join(map(str, options.seeds))}: give different numbers of 0 or more.")
-        file = file.seeded(options.seeds)
+        file = file.seeded(seeds_of(options.seeds, "--seeds"))
     common = {"data.size": options.size} | ({"training.max_steps": options.steps} if options.steps else {})
     kept = restore(options.kept, options.output_dir) if options.kept else None
     how: dict[str, Any] = {"common": common, "derive": derive, "kept": kept}

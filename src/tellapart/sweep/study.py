@@ -67,7 +67,7 @@ class Study:
         """Read every row with the first value of each of its options, so that a mistake shows before anything trains.
 
         Raises:
-            UsageError: there is no such recipe, option or metric, or a value is of a wrong type.
+            UsageError: a recipe, option or metric is unknown, or a value has a wrong type.
         """
         if self.derive is None:
             for metric in (*(key for columns in self.file.tables.values() for key in columns), *self.file.sets):

@@ -10,13 +10,10 @@ from typing import Any
 from tellapart.errors import UsageError
 from tellapart.evaluation.columns import describe
 from tellapart.names import require_known
-from tellapart.recipe.options import short
+from tellapart.recipe.options import in_words, short
 from tellapart.recipe.read_yaml import Kind, read_yaml
 from tellapart.sweep.tasks import Setting
 from tellapart.sweep.trainings import load, option
-
-KINDS: Mapping[Any, str] = {Mapping: "a mapping", list: "a list"}
-"""Types that a file's values have, as messages name them."""
 
 STUDY = Kind("study", "title: DiCO on the world", "name a YAML file, such as studies/dico.yaml.")
 
@@ -171,35 +168,34 @@ def read_study(path: Path) -> StudyFile:
     text = path.with_suffix(".md")
     if text.is_file():
         values["introduction"] = text.read_text(encoding="utf-8").strip()
-    _require(Mapping, values["rows"], f"rows in {path}")
+    for name in ("rows", "tables", "measure"):
+        _require(dict, values.get(name, {}), f"{name} in {path}")
     values["rows"] = {str(name): _row(row, f"{name} in {path}") for name, row in values["rows"].items()}
     for name, row in values["rows"].items():
         _check_point(name, row, values["rows"], path)
         _check_captioner(name, row, values["rows"], path)
-    tables = values.get("tables", {})
-    _require(Mapping, tables, f"tables in {path}")
-    values["tables"] = {str(name or ""): _columns(found, f"table {name!r} in {path}") for name, found in tables.items()}
+    tables = values.get("tables", {}).items()
+    values["tables"] = {str(name or ""): _columns(found, f"table {name!r} in {path}") for name, found in tables}
     values["sets"] = _columns(values.get("sets", {}), f"sets in {path}")
-    values |= {key: _seeds(values[key], f"{key} in {path}") for key in ("seeds", "search_seeds") if key in values}
+    values |= {key: seeds_of(values[key], f"{key} in {path}") for key in ("seeds", "search_seeds") if key in values}
     if not values.get("seeds", (0,)):
         raise UsageError(f"seeds in {path} is empty: name at least one.")
-    values |= {key: tuple(values[key]) for key in ("probed",) if key in values}
-    _require(Mapping, values.get("measure", {}), f"measure in {path}")
+    if "probed" in values:
+        _require(list, values["probed"], f"probed in {path}")
+        values["probed"] = tuple(values["probed"])
     return StudyFile(**values)
 
 
 def _row(written: Mapping[str, Any] | str, where: str) -> Row:
-    if not isinstance(written, str):
-        _require(Mapping, written, where)
-    values: dict[str, Any] = {"recipe": written} if isinstance(written, str) else _known(Row, written, where)
+    values = _known(Row, {"recipe": written} if isinstance(written, str) else written, where)
     for key in ("overrides", "grid", "curve", "measure"):
-        _require(Mapping, values.get(key, {}), f"{key} of {where}")
+        _require(dict, values.get(key, {}), f"{key} of {where}")
     for key in ("grid", "curve"):
         for option_name, tried in values.get(key, {}).items():
             _require(list, tried, f"{option_name} in the {key} of {where}")
             if not tried:
                 raise UsageError(f"{option_name} in the {key} of {where} is empty: list at least one value.")
-    row = Row(**{**values, "seeds": _seeds(values.get("seeds", []), f"seeds of {where}")})
+    row = Row(**{**values, "seeds": seeds_of(values.get("seeds", []), f"seeds of {where}")})
     if bool(row.recipe) == bool(row.start_of):
         raise UsageError(f"{where} must name either a recipe or start_of, a recipe whose start captioner is measured.")
     return row
@@ -242,21 +238,30 @@ def _check_captioner(name: str, row: Row, rows: Mapping[str, Row], path: Path) -
         )
 
 
-def _known(kind: type[Any], written: Mapping[str, Any], where: str) -> dict[str, Any]:
+def _known(kind: type[Any], written: Any, where: str) -> dict[str, Any]:
+    _require(dict, written, where)
     names = [each.name for each in fields(kind)]
     for key in written:
         require_known(key, names, f"a key of {where}")
     return dict(written)
 
 
-def _require(kind: Any, value: Any, where: str) -> None:
-    """Raise where a value is of another type."""
+def _require(kind: type[Any], value: Any, where: str) -> None:
+    """Raise if a value is of another type."""
     if not isinstance(value, kind):
-        raise UsageError(f"{where} is {short(value)}, but must be {KINDS[kind]}: change it.")
+        raise UsageError(f"{where} is {short(value)}, but must be {in_words(kind)}: change it.")
 
 
-def _seeds(written: Any, where: str) -> tuple[int, ...]:
-    """Seeds, each once."""
+def seeds_of(written: Any, where: str) -> tuple[int, ...]:
+    """Seeds as they are written.
+
+    Args:
+        written: a list, or what stands in its place.
+        where: it stands, for the error.
+
+    Raises:
+        UsageError: they are not a list of different whole numbers of 0 or more.
+    """
     _require(list, written, where)
     whole = all(isinstance(seed, int) and not isinstance(seed, bool) and seed >= 0 for seed in written)
     if not whole or len(set(written)) < len(written):
@@ -265,7 +270,7 @@ def _seeds(written: Any, where: str) -> tuple[int, ...]:
 
 
 def _columns(written: Any, where: str) -> dict[str, tuple[str, float | None]]:
-    _require(Mapping, written, where)
+    _require(dict, written, where)
     found = dict[str, tuple[str, float | None]]()
     for key, value in written.items():
         heading, factor = value if isinstance(value, list) and len(value) == 2 else (value, None)

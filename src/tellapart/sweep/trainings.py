@@ -131,7 +131,7 @@ def check_measure(options: Mapping[str, Any]) -> None:
         options: of ``tellapart score``.
 
     Raises:
-        UsageError: there is no such option, or its value is wrong.
+        UsageError: an option is unknown, or its value is wrong.
     """
     from tellapart.recipe.score_options import ScoreOptions
 
