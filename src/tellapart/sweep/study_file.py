@@ -256,8 +256,8 @@ def seeds_of(written: Any, where: str) -> tuple[int, ...]:
     """Seeds as they are written.
 
     Args:
-        written: a list, or what stands in its place.
-        where: it stands, for the error.
+        written: the value in the file or on the command line.
+        where: name of the value, for the error.
 
     Raises:
         UsageError: they are not a list of different whole numbers of 0 or more.
