@@ -110,8 +110,8 @@ def test_sle(tmp_path):
 
     study = finish(study_of("sle", tmp_path), val, on_test, selected=60)
     claims = [*sle.claims(study)]
-    # At one rate every seed of sle must be above every seed of the other.
-    assert [claim.holds for claim in claims] == [True] * 40 + [False, True] * 2
+    # Against the larger entropy every seed of sle must be above every seed of the other in CIDEr, too.
+    assert [claim.holds for claim in claims] == [True] * 40 + [False, True]
     assert claims[2].evidence == "Div-2 sle 50.0 ± 0.0, sll 30.0 ± 0.0. mBLEU-4 sle 40.0 ± 0.0, sll 70.0 ± 0.0."
     starts = {
         study.measured[name][1].recipe["captioner"]["model_name_or_path"] for name in ("sle", "lstm sle", "updown sle")
