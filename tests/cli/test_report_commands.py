@@ -91,6 +91,9 @@ def test_another_split_is_shown_and_described_by_its_own_images(trained, tmp_pat
     capsys.readouterr()
     assert run("report", tmp_path / "run", *chosen, "--split", "val") == 2
     assert "name the data and the split" in capsys.readouterr().err
+    assert run("report", tmp_path / "run", *chosen, "--output", tmp_path / "page.pdf") == 2
+    assert "page.pdf', but the page is HTML: give a name that ends in .html." in capsys.readouterr().err
+    assert not (tmp_path / "page.pdf").exists()
 
 
 def test_cards_are_written_anew_and_those_of_others_stay(trained, tmp_path, capsys):

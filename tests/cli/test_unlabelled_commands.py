@@ -187,6 +187,14 @@ def test_scoring_says_which_models_look(monkeypatch, capsys):
     ("changes", "words"),
     [
         ({"metric_for_best_model": "CIDEr"}, "metric_for_best_model names 'CIDEr', which compares with human captions"),
+        (
+            {"metric_for_best_model": "listener_R1"},
+            "metric_for_best_model: 'listener_R1' is not a metric: did you mean listener_R@1",
+        ),
+        (
+            {"metric_for_best_model": "listener_R@1", "best_floor": {"nope": 0.9}},
+            "best_floor: 'nope' is not a metric: choose one of",
+        ),
         ({"reward": {"cider_d": 1.0}}, "reward cider_d needs reference captions, but image '"),
         ({"evaluation": {"held_out": 6, "path": "x"}}, "evaluation.held_out takes images of the training data"),
         ({"evaluation": {"held_out": 6, "images": "x"}}, "of the training data: leave evaluation.images out"),

@@ -253,6 +253,11 @@ def test_an_unknown_recipe_or_option_is_told_before_anything_trains(tmp_path, ca
         ("a: {recipe: world_ved_sll, curve: {objective.tempratur: [1.0]}}", "did you mean objective.temperature"),
         ("a: {recipe: world_ved_sll, measure: {num_beam: 5}}", "'num_beam' is not an option of tellapart score"),
         ("a: {recipe: world_ved_sll, measure: {num_beams: 0}}", "num_beams"),
+        (
+            "a: {recipe: world_ved_sll, overrides: {training.metric_for_best_model: CIDErr}}",
+            "metric_for_best_model: 'CIDErr' is",
+        ),
+        ("a: {recipe: world_ved_sll, overrides: {reward: [{name: truth, weight: 1.0}]}}", "matcher"),
         ("a: world_ved_sll\ntables: {t: {CIDErr: CIDEr}}", "'CIDErr' is not a metric: did you mean CIDEr"),
     ],
 )

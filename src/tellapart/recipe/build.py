@@ -24,7 +24,7 @@ from tellapart.listeners.vse import Vse
 from tellapart.recipe import own_listener as owned
 from tellapart.recipe.claims import claim_scorers
 from tellapart.recipe.feature_inputs import collate_of, features_at, start_captioner
-from tellapart.recipe.images import check_selection, training_data, training_images, watched_images
+from tellapart.recipe.images import check_metrics, check_selection, training_data, training_images, watched_images
 from tellapart.recipe.models import (
     decoding,
     device,
@@ -135,6 +135,7 @@ def check_together(recipe: Recipe) -> None:
     check_reward(recipe)
     check_parts(recipe)
     check_sharding(recipe)
+    check_metrics(recipe)
 
 
 def build_objective(parts: Parts) -> Any:

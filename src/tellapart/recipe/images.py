@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,7 @@ from tellapart.data.dataset import CaptionDataset, Collate, LazyExamples
 from tellapart.data.held_out import hold_out
 from tellapart.data.loader import TrainingData
 from tellapart.errors import UsageError
+from tellapart.evaluation.columns import require_metric
 from tellapart.files import write_text
 from tellapart.recipe.feature_inputs import load_pictured, needs_pictures, usable
 
@@ -129,16 +131,38 @@ def check_selection(recipe: Recipe, watched: CaptionDataset) -> None:
     Raises:
         UsageError: naming the option and a metric that needs none.
     """
+    for option, name in _selecting(recipe):
+        compares = name.startswith(_BY_REFERENCES) or "Ref" in name
+        if compares and not any(example.references for example in watched):
+            raise UsageError(
+                f"{option} names {name!r}, which compares with human captions, but {watched.name} has none: choose a "
+                "metric without references, such as listener_R@1."
+            )
+
+
+def check_metrics(recipe: Recipe) -> None:
+    """Raise where a checkpoint is to be selected by a metric that no evaluation gives; a recipe without an evaluation may run
+    with one of its caller's.
+
+    Raises:
+        UsageError: naming the option, and the closest metric or all of them.
+    """
+    if recipe.evaluation.split is None and recipe.evaluation.held_out is None:
+        return
+    for option, name in _selecting(recipe):
+        try:
+            require_metric(name)
+        except UsageError as error:
+            raise UsageError(f"{option}: {error}") from None
+
+
+def _selecting(recipe: Recipe) -> Iterator[tuple[str, str]]:
+    """Options that select a checkpoint, and the metrics that they name, without ``eval_``."""
     training = recipe.training
-    wanted = {"metric_for_best_model": [training.metric_for_best_model or ""], "best_floor": list(training.best_floor)}
-    for option, names in wanted.items():
-        for name in names:
-            compares = name.removeprefix("eval_").startswith(_BY_REFERENCES) or "Ref" in name
-            if compares and not any(example.references for example in watched):
-                raise UsageError(
-                    f"{option} names {name!r}, which compares with human captions, but {watched.name} has none: choose a "
-                    "metric without references, such as listener_R@1."
-                )
+    if training.metric_for_best_model is not None:
+        yield "metric_for_best_model", training.metric_for_best_model.removeprefix("eval_")
+    for name in training.best_floor:
+        yield "best_floor", name.removeprefix("eval_")
 
 
 def told_problems(dataset: CaptionDataset) -> Skipped:

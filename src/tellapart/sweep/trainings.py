@@ -47,10 +47,13 @@ def load(name: str | Path, overrides: Mapping[str, Any] | None = None) -> tuple[
         overrides: option -> value, or its text; ``training.learning_rate.captioner`` changes the captioner's rate of several.
 
     Raises:
-        UsageError: there is no such recipe or option, or a value is of a wrong type.
+        UsageError: there is no such recipe or option, a value is of a wrong type, or sections contradict each other.
     """
+    from tellapart.recipe.build import check_together
+
     given = {key: Text(value) if isinstance(value, str) else value for key, value in (overrides or {}).items()}
     recipe = Recipe.load(name, given)
+    check_together(recipe)
     training = {key: value for key, value in recipe.resolved["training"].items() if key not in OF_ONE_CALL}
     return recipe.method, recipe.resolved | {"training": training}
 
