@@ -77,6 +77,9 @@ class Slow:
     def exact_logits(self, states):
         return self.made.scores(states, self.strength, self.vocabulary)
 
+    def next_words(self, states, restrict):
+        return None
+
 
 def both(captioner, batch, decoding, strength, uniforms=None):
     """Tokens by :class:`Contrasted`, and by :class:`Slow`."""

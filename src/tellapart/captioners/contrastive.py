@@ -8,6 +8,7 @@ one other image.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -85,6 +86,10 @@ class Contrasted:
         assert self._steps is not None, "steps come first"
         own, posterior = self._steps.next_words(hidden)
         return own + self.strength * posterior
+
+    def next_words(self, hidden: Tensor, restrict: Callable[[Tensor], Tensor]) -> Tensor | None:
+        """None: the posterior needs all logits."""
+        return None
 
 
 class ContrastedSteps(Steps):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -103,16 +104,15 @@ def restricted(scores: Tensor, tokens: Tensor, family: Decodable, decoding: Deco
 
 
 class Chooser:
-    """Turns raw logits into next tokens as ``decoding`` asks.
+    """Turns states or raw logits into next tokens as ``decoding`` asks.
 
     Args:
         family: the model.
         decoding: how.
         uniforms: as for ``draw``.
-        vocabulary: width of the logits.
     """
 
-    def __init__(self, family: Decodable, decoding: Decoding, uniforms: Tensor | None, vocabulary: int) -> None:
+    def __init__(self, family: Decodable, decoding: Decoding, uniforms: Tensor | None) -> None:
         self.family, self.decoding = family, decoding
         greedy = None if uniforms is None else uniforms[:, 0].isnan()
         self.greedy = greedy if greedy is not None and greedy.any() else None
@@ -122,20 +122,34 @@ class Chooser:
             return
         if decoding.temperature != 1:
             self.warpers.append(TemperatureLogitsWarper(decoding.temperature))
-        if 0 < decoding.top_k < vocabulary:
+        if decoding.top_k > 0:
             self.warpers.append(TopKLogitsWarper(decoding.top_k))
         if decoding.top_p < 1:
             self.warpers.append(TopPLogitsWarper(decoding.top_p))
 
     def __call__(self, logits: Tensor, tokens: Tensor, rows: Tensor, step: int) -> Tensor:
         """``[n]`` tokens of a step, given the ``rows`` of ``tokens [N, longest]`` that are still in the batch."""
-        # Only repeated n-grams depend on the words themselves, and choosing rows would copy them at every step.
-        drawn = tokens[rows, :step] if self.decoding.no_repeat_ngram_size else tokens[: len(rows), :step]
+        drawn = self._drawn(tokens, rows, step)
         scores = restricted(logits, drawn, self.family, self.decoding)
         if self.uniforms is None:
             return highest(scores)
         sampled = inverse_cdf(self.warpers(drawn, scores), self.uniforms[rows, step])
         return sampled if self.greedy is None else torch.where(self.greedy[rows], highest(scores), sampled)
+
+    def without_logits(self, states: Tensor, tokens: Tensor, rows: Tensor, step: int) -> Tensor | None:
+        """The tokens that ``__call__`` gives for the logits of ``states [n, D]``, without computing these; none where they are
+        needed."""
+        if self.uniforms is not None:
+            return None
+        drawn = self._drawn(tokens, rows, step)
+        return self.family.next_words(
+            states, partial(restricted, tokens=drawn, family=self.family, decoding=self.decoding)
+        )
+
+    def _drawn(self, tokens: Tensor, rows: Tensor, step: int) -> Tensor:
+        """The words before a step. Only repeated n-grams depend on the words themselves, and choosing rows would copy them at
+        every step."""
+        return tokens[rows, :step] if self.decoding.no_repeat_ngram_size else tokens[: len(rows), :step]
 
 
 def draw(
@@ -159,16 +173,19 @@ def draw(
     """
     count = decoding.num_return_sequences if uniforms is None else len(uniforms) // len(encoded.states)
     steps = family.steps(encoded, count, decoding.max_new_tokens)
-    logits = family.exact_logits(steps.first)
-    logits = logits[steps.image] if count > 1 else logits
-    choose = Chooser(family, decoding, uniforms, logits.shape[1])
-    eos = torch.tensor(family.eos, device=logits.device)
-    tokens = torch.full((len(logits), decoding.max_new_tokens), family.pad, device=logits.device)
-    scored = torch.zeros(tokens.shape, device=logits.device) if logprobs else None
-    rows = torch.arange(len(tokens), device=logits.device)
-    ended = torch.zeros(len(tokens), dtype=torch.bool, device=logits.device)
+    states, device = steps.first, steps.first.device
+    choose = Chooser(family, decoding, uniforms)
+    eos = torch.tensor(family.eos, device=device)
+    tokens = torch.full((len(steps.image), decoding.max_new_tokens), family.pad, device=device)
+    scored = torch.zeros(tokens.shape, device=device) if logprobs else None
+    rows = torch.arange(len(tokens), device=device)
+    ended = torch.zeros(len(tokens), dtype=torch.bool, device=device)
     for step in range(decoding.max_new_tokens):
-        chosen = choose(logits, tokens, rows, step)
+        chosen = None if logprobs or count > 1 else choose.without_logits(states, tokens, rows, step)
+        if chosen is None:
+            logits = family.exact_logits(states)
+            logits = logits[steps.image] if step == 0 and count > 1 else logits
+            chosen = choose(logits, tokens, rows, step)
         tokens[rows, step] = chosen.masked_fill(ended, family.pad)
         if scored is not None:
             logprob = logits.log_softmax(dim=1).gather(1, chosen[:, None]).squeeze(1)
@@ -176,14 +193,14 @@ def draw(
         ended = ended | torch.isin(chosen, eos)
         if step + 1 == decoding.max_new_tokens:
             break
-        if _looks(step, logits.device):
+        if _looks(step, device):
             going = (~ended).nonzero().squeeze(1)
             if len(going) == 0:
                 break
             if len(going) <= FEW * len(rows):
                 steps.keep(going)
                 rows, chosen, ended = rows[going], chosen[going], ended[going]
-        logits = family.exact_logits(steps.read(chosen))
+        states = steps.read(chosen)
     return tokens, scored
 
 
@@ -270,15 +287,14 @@ class _Alone:
         family: the model.
         decoding: how.
         size: B.
-        logits: those of the first words, for the vocabulary's size and the device.
+        device: of the logits.
     """
 
-    def __init__(self, family: Decodable, decoding: Decoding, size: int, logits: Tensor) -> None:
-        device = logits.device
+    def __init__(self, family: Decodable, decoding: Decoding, size: int, device: torch.device) -> None:
         self.tokens = torch.full((size, decoding.max_new_tokens), family.pad, device=device)
         self.ended = torch.zeros(size, dtype=torch.bool, device=device)
         self._family, self._eos = family, torch.tensor(family.eos, device=device)
-        self._choose = Chooser(family, decoding, None, logits.shape[1])
+        self._choose = Chooser(family, decoding, None)
 
     def __call__(self, logits: Tensor, images: Tensor, step: int) -> Tensor:
         """``[b]`` next words of the images that are still in the batch, given ``logits [b, V]``."""
@@ -299,7 +315,7 @@ def _searched(
     logits = family.exact_logits(steps.first)[steps.image]
     device = logits.device
     state = _begin(family, decoding, size, device)
-    alone = None if greedy is None else _Alone(family, greedy, size, logits)
+    alone = None if greedy is None else _Alone(family, greedy, size, device)
     best = torch.full((size, decoding.num_return_sequences, decoding.max_new_tokens), family.pad, device=device)
     images = torch.arange(size, device=device)  # those in the batch
     searched = torch.ones(size, dtype=torch.bool, device=device)  # of these, those that are not finished

@@ -24,6 +24,7 @@ from tellapart.captioners.linear import Linear
 from tellapart.captioners.reading import States, choose_reading
 from tellapart.captioners.scoring import token_logprobs, token_states
 from tellapart.captioners.steps import Steps
+from tellapart.captioners.unchanged import Weights
 from tellapart.products import ACTIVATIONS, product_gradients
 from tellapart.types import Rollout
 
@@ -166,7 +167,7 @@ class Recording:
         self._count = 0
         plain = family.plain_head is not None and family.softcap is None
         self._logits: list[Tensor] | None = [] if logits and plain else None
-        self._state = _State.of(family.model)
+        self._state = Weights.of(family.model.parameters())
 
     def steps(self, encoded: Encoded, count: int, longest: int, *, beams: bool = False) -> Steps:
         """Steps of samples. Those of beams are not recorded: few of their words are left to read, and a product that keeps its
@@ -191,6 +192,10 @@ class Recording:
             self._logits.append(logits)
         return logits
 
+    def next_words(self, hidden: Tensor, restrict: Callable[[Tensor], Tensor]) -> Tensor | None:
+        """None: samples need all logits."""
+        return None
+
     def of(self, rollout: Rollout) -> Recorded | None:
         """What scoring the drawn captions needs; none where something of it was not recorded.
 
@@ -205,36 +210,6 @@ class Recording:
         drawn = torch.arange(images * self._count, device=rollout.image.device).view(images, self._count)
         drawn = drawn[:, : len(rollout) // images].flatten()
         return Recorded(rollout, drawn, steps.read_rows, passes, self._logits, self._state)
-
-
-SAMPLED = 64
-"""Numbers of each weight that are compared at least; smaller weights are compared whole."""
-
-
-@dataclass(frozen=True)
-class _State:
-    """Tells whether weights have changed: by torch's count of changes, and by some of their values, as fused optimisers do not
-    count.
-
-    Args:
-        versions: of each weight.
-        values: of each weight, some.
-    """
-
-    versions: list[int]
-    values: Tensor
-
-    @staticmethod
-    def of(model: nn.Module) -> _State:
-        """As the weights are now."""
-        flat = [weight.detach().reshape(-1) for weight in model.parameters()]
-        values = torch.cat([weight[:: max(1, len(weight) // SAMPLED)] for weight in flat])
-        return _State([weight._version for weight in model.parameters()], values)
-
-    def holds(self, model: nn.Module) -> bool:
-        """Whether the weights are the same."""
-        now = _State.of(model)
-        return self.versions == now.versions and torch.equal(self.values, now.values)
 
 
 @dataclass(frozen=True)
@@ -255,7 +230,7 @@ class Recorded:
     rows: list[Tensor]
     passes: list[list[Tensor]] | None
     logits: list[Tensor] | None
-    state: _State
+    state: Weights
 
     def is_of(self, rollout: Rollout) -> bool:
         """Whether the rollout is this one."""
@@ -389,7 +364,7 @@ class Memory:
     ) -> Tensor | None:
         """``[N, T]`` log-probabilities of the remembered samples; none where the model has changed, other states of the images
         are given, or a part of the model is in train mode, so that it would not compute what it drew with."""
-        if self.recorded is None or self.encoded is None or not self.recorded.state.holds(family.model):
+        if self.recorded is None or self.encoded is None or not self.recorded.state.hold(family.model.parameters()):
             return None
         if encoded is not None and encoded is not self.encoded:
             return None

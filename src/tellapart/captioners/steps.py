@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 import torch
@@ -69,6 +69,11 @@ class Decodable(Protocol):
 
     def exact_logits(self, hidden: Tensor) -> Tensor:
         """``[n, V]`` scores of the next word in float32, for states that ``steps`` gave."""
+        ...
+
+    def next_words(self, hidden: Tensor, restrict: Callable[[Tensor], Tensor]) -> Tensor | None:
+        """``[n]`` ids of the highest ``exact_logits``, the first of equals, where they are found without computing all; else
+        none. ``restrict`` makes the scores ``[n, V]`` of words that must not follow ``-inf``."""
         ...
 
 
