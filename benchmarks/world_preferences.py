@@ -1,6 +1,6 @@
-"""Preferences on the built-in world, for the methods on given pairs: of five beams of world/xe the truest against the falsest.
+"""Preferences on the built-in world, for the methods on given pairs: of five beams of a captioner the truest against the falsest.
 
-    python benchmarks/world_preferences.py preferences.jsonl [--images 1500] [--size full]
+    python benchmarks/world_preferences.py preferences.jsonl [--captioner world/xe] [--images 1500] [--size full]
 
 The exact truth decides (the reward ``oracle``), as a careful rater would. Images whose beams are equally true have no pair.
 """
@@ -20,10 +20,11 @@ AT_ONCE = 50
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("path", type=Path)
+    parser.add_argument("--captioner", default="world/xe")
     parser.add_argument("--images", type=int, default=1500)
     parser.add_argument("--size", default="full")
     chosen = parser.parse_args()
-    captioner = tellapart.load_captioner("world/xe", size=chosen.size)
+    captioner = tellapart.load_captioner(chosen.captioner, size=chosen.size)
     dataset = load_world("train", size=chosen.size)[: chosen.images]
     oracle, collate = (
         Oracle(load_scenes("train", size=chosen.size)),

@@ -8,7 +8,6 @@ one other image.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -16,6 +15,7 @@ import torch
 from torch import Tensor
 
 from tellapart.captioners.base import Encoded
+from tellapart.captioners.shortlist import Shortlist
 from tellapart.captioners.steps import Steps
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ class Contrasted:
         own, posterior = self._steps.next_words(hidden)
         return own + self.strength * posterior
 
-    def next_words(self, hidden: Tensor, restrict: Callable[[Tensor], Tensor]) -> Tensor | None:
+    def shortlist(self) -> Shortlist | None:
         """None: the posterior needs all logits."""
         return None
 

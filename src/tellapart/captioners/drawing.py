@@ -11,6 +11,7 @@ from torch import Tensor
 from transformers import LogitsProcessorList, TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
 
 from tellapart.captioners.base import Encoded
+from tellapart.captioners.shortlist import Shortlist
 from tellapart.captioners.steps import Decodable
 from tellapart.draws import base_seed, uniforms
 from tellapart.types import Decoding
@@ -110,10 +111,13 @@ class Chooser:
         family: the model.
         decoding: how.
         uniforms: as for ``draw``.
+        shortlist: of greedy search alone, what may spare the logits.
     """
 
-    def __init__(self, family: Decodable, decoding: Decoding, uniforms: Tensor | None) -> None:
-        self.family, self.decoding = family, decoding
+    def __init__(
+        self, family: Decodable, decoding: Decoding, uniforms: Tensor | None, shortlist: Shortlist | None = None
+    ) -> None:
+        self.family, self.decoding, self.shortlist = family, decoding, shortlist
         greedy = None if uniforms is None else uniforms[:, 0].isnan()
         self.greedy = greedy if greedy is not None and greedy.any() else None
         self.uniforms = None if uniforms is None else uniforms.nan_to_num(0.0)
@@ -139,10 +143,10 @@ class Chooser:
     def without_logits(self, states: Tensor, tokens: Tensor, rows: Tensor, step: int) -> Tensor | None:
         """The tokens that ``__call__`` gives for the logits of ``states [n, D]``, without computing these; none where they are
         needed."""
-        if self.uniforms is not None:
+        if self.shortlist is None:
             return None
         drawn = self._drawn(tokens, rows, step)
-        return self.family.next_words(
+        return self.shortlist.highest(
             states, partial(restricted, tokens=drawn, family=self.family, decoding=self.decoding)
         )
 
@@ -174,14 +178,15 @@ def draw(
     count = decoding.num_return_sequences if uniforms is None else len(uniforms) // len(encoded.states)
     steps = family.steps(encoded, count, decoding.max_new_tokens)
     states, device = steps.first, steps.first.device
-    choose = Chooser(family, decoding, uniforms)
+    alone = uniforms is None and count == 1 and not logprobs
+    choose = Chooser(family, decoding, uniforms, family.shortlist() if alone else None)
     eos = torch.tensor(family.eos, device=device)
     tokens = torch.full((len(steps.image), decoding.max_new_tokens), family.pad, device=device)
     scored = torch.zeros(tokens.shape, device=device) if logprobs else None
     rows = torch.arange(len(tokens), device=device)
     ended = torch.zeros(len(tokens), dtype=torch.bool, device=device)
     for step in range(decoding.max_new_tokens):
-        chosen = None if logprobs or count > 1 else choose.without_logits(states, tokens, rows, step)
+        chosen = choose.without_logits(states, tokens, rows, step)
         if chosen is None:
             logits = family.exact_logits(states)
             logits = logits[steps.image] if step == 0 and count > 1 else logits

@@ -23,6 +23,7 @@ from tellapart.captioners.families.base import Family
 from tellapart.captioners.linear import Linear
 from tellapart.captioners.reading import States, choose_reading
 from tellapart.captioners.scoring import token_logprobs, token_states
+from tellapart.captioners.shortlist import Shortlist
 from tellapart.captioners.steps import Steps
 from tellapart.captioners.unchanged import Weights
 from tellapart.products import ACTIVATIONS, product_gradients
@@ -192,7 +193,7 @@ class Recording:
             self._logits.append(logits)
         return logits
 
-    def next_words(self, hidden: Tensor, restrict: Callable[[Tensor], Tensor]) -> Tensor | None:
+    def shortlist(self) -> Shortlist | None:
         """None: samples need all logits."""
         return None
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
 import torch
@@ -14,6 +14,7 @@ from tellapart.captioners.cache import follow, select_rows, written
 
 if TYPE_CHECKING:
     from tellapart.captioners.families.base import Family
+    from tellapart.captioners.shortlist import Shortlist
 
 
 class Steps(ABC):
@@ -71,9 +72,8 @@ class Decodable(Protocol):
         """``[n, V]`` scores of the next word in float32, for states that ``steps`` gave."""
         ...
 
-    def next_words(self, hidden: Tensor, restrict: Callable[[Tensor], Tensor]) -> Tensor | None:
-        """``[n]`` ids of the highest ``exact_logits``, the first of equals, where they are found without computing all; else
-        none. ``restrict`` makes the scores ``[n, V]`` of words that must not follow ``-inf``."""
+    def shortlist(self) -> Shortlist | None:
+        """What finds the highest ``exact_logits`` of a batch of captions without computing all; none: these are needed."""
         ...
 
 

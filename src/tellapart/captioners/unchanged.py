@@ -14,12 +14,13 @@ SAMPLED = 64
 
 @dataclass(frozen=True)
 class Weights:
-    """Tells whether weights have changed: by torch's count of changes, and by some of their values, as fused optimisers do not
-    count.
+    """Tells whether weights have changed: by where they lie, by torch's count of changes, and by some of their values, as fused
+    optimisers do not count. A change of a few numbers through ``.data`` may go unseen.
 
     Args:
-        versions: of each weight.
+        places: address, shape and count of changes of each weight; of weights that were made in inference mode torch counts none.
         values: of each weight, some.
+        sampled: how many at least.
 
     Example::
 
@@ -28,18 +29,22 @@ class Weights:
         assert not before.hold(model.parameters())
     """
 
-    versions: list[int]
+    places: list[tuple[int, torch.Size, int]]
     values: Tensor
+    sampled: int
 
     @staticmethod
-    def of(weights: Iterable[Tensor]) -> Weights:
+    def of(weights: Iterable[Tensor], *, sampled: int = SAMPLED) -> Weights:
         """As they are now."""
-        every = list(weights)
-        flat = [weight.detach().reshape(-1) for weight in every]
-        values = torch.cat([weight[:: max(1, len(weight) // SAMPLED)] for weight in flat])
-        return Weights([weight._version for weight in every], values)
+        every = [weight.detach() for weight in weights]
+        places = [
+            (weight.data_ptr(), weight.shape, -1 if weight.is_inference() else weight._version) for weight in every
+        ]
+        flat = [weight.reshape(-1) for weight in every]
+        some = [weight[:: max(1, len(weight) // sampled)] for weight in flat]
+        return Weights(places, torch.cat(some), sampled)
 
     def hold(self, weights: Iterable[Tensor]) -> bool:
         """Whether the weights are the same."""
-        now = Weights.of(weights)
-        return self.versions == now.versions and torch.equal(self.values, now.values)
+        now = Weights.of(weights, sampled=self.sampled)
+        return self.places == now.places and torch.equal(self.values, now.values)

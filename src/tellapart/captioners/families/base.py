@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -18,7 +18,7 @@ from tellapart.captioners.base import Encoded
 from tellapart.captioners.decoder import Beginning, Decoder, DecoderSteps, Rows, read_captions
 from tellapart.captioners.linear import Linear, weights_of
 from tellapart.captioners.reading import States, choose_reading
-from tellapart.captioners.shortlist import KeptShortlist, quick
+from tellapart.captioners.shortlist import KeptShortlist, Shortlist, quick
 from tellapart.captioners.steps import CachedSteps, Steps
 from tellapart.errors import UsageError, quoted
 from tellapart.lengths import length_tokens
@@ -386,18 +386,12 @@ class Family(ABC):
             logits = self.logits(hidden.to(self.head_dtype))
         return logits.to(torch.promote_types(logits.dtype, torch.float32))
 
-    def next_words(self, hidden: Tensor, restrict: Callable[[Tensor], Tensor]) -> Tensor | None:
-        """``[n]`` ids of the highest ``exact_logits`` of ``hidden [n, D]``, where a shortlist finds them; else none.
-
-        Args:
-            hidden: as for ``exact_logits``.
-            restrict: makes the scores ``[n, V]`` of words that must not follow ``-inf``.
-        """
+    def shortlist(self) -> Shortlist | None:
+        """What finds the highest ``exact_logits`` of a batch of captions without computing all; none where it would not pay."""
         plain = self.plain_head
         if plain is None or self.softcap is not None or not quick(plain[0]):
             return None
-        with torch.autocast(hidden.device.type, enabled=False):
-            return self._shortlist.of(self.head, plain).highest(self.before_head(hidden.float()), restrict)
+        return self._shortlist.of(self.head, plain, self.before_head)
 
     def prompt_ids(self) -> list[int]:
         """The prompt's tokens without special ones; sets ``caption_lead`` as a prompt of plain words needs it."""
