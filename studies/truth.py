@@ -2,43 +2,61 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
-from tellapart.sweep.claims import Claim
+import torch
+
+from tellapart.sweep.claims import Claim, Seeds, markdown_table, over_seeds
 from tellapart.sweep.run_study import run
 from tellapart.sweep.study import Study
+from tellapart.sweep.trainings import dataset_of, option
+from tellapart.world.grammar import Description, parse
+from tellapart.world.scenes import Scene
+from tellapart.world.truth import is_true
 
-TRUTH, WORDED = "truth", "truth+CIDEr"
-SEARCH, SEARCHED = "xe, apart, 10 beams", "truth, apart, 10 beams"
+TRUTH, SEARCHED_RATE, SLOW, WORDED = "truth", "slow truth", "slow truth at 5e-5", "truth+CIDEr"
+SEARCH, SEARCHED, SLOW_SEARCHED = "xe, apart, 10 beams", "truth, apart, 10 beams", "slow truth at 5e-5, apart, 10 beams"
 THREE = ("exact_recall@1", "truthful", "CIDEr")
+
+FAULTS = ("language", "shape", "texture", "place or relation", "other")
+"""What makes a caption false: it is outside the language, it is true once its shapes (...) are left out, or neither."""
+KNOWN = "known to the verifier"
+RATE = "training.learning_rate"
+
+Logprobs = Callable[[Sequence[str], Sequence[str]], torch.Tensor]
 
 
 def claims(study: Study) -> Iterator[Claim]:
     """What was asked of the recipe, on test."""
-    yield _reached(study, "bar", (64.0, 93.0, 99.0))
-    yield _reached(study, "goal", (75.0, 97.0, 99.7))
-    yield _searched(study)
+    for row, searched, point in ((TRUTH, SEARCHED, "selected"), (SLOW, SLOW_SEARCHED, "last")):
+        yield _reached(study, row, "bar", (64.0, 93.0, 99.0))
+        yield _reached(study, row, "goal", (75.0, 97.0, 99.7))
+        yield _searched(study, searched, point)
     yield _worded(study)
     for row in (TRUTH, WORDED):
         yield _behind(study, row)
 
 
-def _reached(study: Study, what: str, least: tuple[float, float, float]) -> Claim:
+def _reached(study: Study, row: str, what: str, least: tuple[float, float, float]) -> Claim:
     names = ("exact_recall@1", "truthful", "grammatical")
-    found = [study.read(TRUTH, name, point="last") for name in names]
+    found = [study.read(row, name, point="last") for name in names]
     asked = ", ".join(f"{name} {value:g}" for name, value in zip(names, least, strict=True))
     return Claim(
-        f"{TRUTH} reaches the {what} in every seed at its last step: {asked}.",
+        f"{row} reaches the {what} in every seed at its last step: {asked}.",
         all(min(one.values) >= value for one, value in zip(found, least, strict=True)),
         "; ".join(f"{name} {one}, lowest {min(one.values):.1f}" for name, one in zip(names, found, strict=True)) + ".",
     )
 
 
-def _searched(study: Study) -> Claim:
-    ours, theirs = (study.read(row, "exact_recall@1") for row in (SEARCHED, SEARCH))
-    true, theirs_true = (study.read(row, "truthful") for row in (SEARCHED, SEARCH))
+def _searched(study: Study, row: str, point: str) -> Claim:
+    ours, true = (study.read(row, name, point=point) for name in THREE[:2])
+    theirs, theirs_true = (study.read(SEARCH, name) for name in THREE[:2])
+    where = "" if point == "selected" else " (last step)"
     return Claim(
-        f"{SEARCHED} tells more apart than {SEARCH} by more than the spread of seeds, and is as true.",
+        f"{row} tells more apart than {SEARCH} by more than the spread of seeds, and is as true{where}.",
         ours.above(theirs) and true.mean >= theirs_true.mean,
         f"exact_recall@1 {ours} against {theirs}, truthful {true} against {theirs_true}.",
     )
@@ -69,5 +87,95 @@ def _behind(study: Study, row: str) -> Claim:
     )
 
 
+def sections(study: Study) -> Iterator[str]:
+    """The last step on val of each rate of the slow training, and what false captions get wrong."""
+    yield _over_rates(study)
+    yield _wrong(study)
+
+
+def _over_rates(study: Study) -> str:
+    names = ("exact_recall@1", "truthful", "grammatical")
+    lines = []
+    for setting in study.grid(SEARCHED_RATE):
+        last = [task.on_val("last") for task in study.tried(SEARCHED_RATE, setting)]
+        lines.append([f"{setting.overrides[RATE]:g}", *(str(over_seeds(last, name)) for name in names)])
+    seeds = ", ".join(map(str, study.search_seeds))
+    table = markdown_table(["rate", *names], lines)
+    return f"## {SEARCHED_RATE} over its rates (val, greedy, last step, seeds {seeds})\n\n{table}"
+
+
+def _wrong(study: Study) -> str:
+    rows = {"xe": "selected", TRUTH: "last", SLOW: "last", SEARCH: "selected", SEARCHED: "last", SLOW_SEARCHED: "last"}
+    said = {
+        row: [_captions(study, row, point, place) for place in range(len(study.measured[row]))]
+        for row, point in rows.items()
+    }
+    found = study.noted("false captions", lambda: _false(study, said), said, {"verifier": "world/verifier"})
+    lines = [
+        [row, *(str(Seeds([one[name] for one in seeds])) for name in ("false", *FAULTS, KNOWN))]
+        for row, seeds in found.items()
+    ]
+    table = markdown_table(["row", "false", *FAULTS, KNOWN], lines)
+    return f"""## What false captions get wrong (test, % of all captions)
+
+*shape*, *texture*, *place or relation*: true once these are left out of the caption. *Known to the verifier*: false captions that
+`world/verifier` holds more likely false than true. Trained captioners at the last step.
+
+{table}"""
+
+
+def _captions(study: Study, row: str, point: str, place: int) -> dict[str, str]:
+    measured = study.evaluation(study.measured[row][place], point)
+    assert measured is not None, "every row has its checkpoints"
+    return dict(measured.result().captions)
+
+
+def _false(study: Study, said: Mapping[str, list[dict[str, str]]]) -> dict[str, list[dict[str, float]]]:
+    """Row -> of each seed, percentages of its captions."""
+    from tellapart.listeners.late import LateListener
+    from tellapart.world import load_scenes
+    from tellapart.world.stages import resolve
+
+    recipe = study.measured["xe"][0].recipe
+    size = option(recipe, "data.size")
+    verifier = LateListener.from_pretrained(resolve("world/verifier", size=size), name="verifier")
+    verifier.cache_images(dataset_of(recipe, "test"))
+    scenes = load_scenes("test", size=size)
+    return {row: [shares(captions, scenes, verifier.logprobs) for captions in seeds] for row, seeds in said.items()}
+
+
+def shares(captions: Mapping[str, str], scenes: Mapping[str, Scene], logprobs: Logprobs) -> dict[str, float]:
+    """Percentages of captions (image id -> caption): ``false``, ``FAULTS``, and ``KNOWN``.
+
+    Args:
+        captions: one of each image.
+        scenes: of the images.
+        logprobs: captions, image ids -> ``[captions, images]`` log-probabilities that they are true.
+    """
+    believed = logprobs(list(captions.values()), list(captions)).diagonal().exp() > 0.5
+    found: Counter[str] = Counter()
+    for (image, caption), holds in zip(captions.items(), believed.tolist(), strict=True):
+        fault = fault_of(caption, scenes[image])
+        if fault is not None:
+            found.update([fault, "false"] if holds else [fault, "false", KNOWN])
+    return {name: 100.0 * found[name] / len(captions) for name in ("false", *FAULTS, KNOWN)}
+
+
+def fault_of(caption: str, scene: Scene) -> str | None:
+    """The one of ``FAULTS`` that makes a caption false; none if it is true."""
+    said = parse(caption)
+    if said is None:
+        return "language"
+    if is_true(said, scene):
+        return None
+    without = {name: _without(said, **{name: None}) for name in ("shape", "texture")}
+    without["place or relation"] = replace(_without(said, place=None), relations=("and",) * len(said.relations))
+    return next((name for name, rest in without.items() if is_true(rest, scene)), "other")
+
+
+def _without(said: Description, **left_out: Any) -> Description:
+    return replace(said, phrases=tuple(replace(phrase, **left_out) for phrase in said.phrases))
+
+
 if __name__ == "__main__":
-    run(__file__, claims=claims)
+    run(__file__, claims=claims, sections=sections)

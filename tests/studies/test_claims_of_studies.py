@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 
 import pytest
+import torch
 
 from sweep.study_fakes import STUDIES, finish, module, study_of
 from tellapart.sweep.study_file import read_study
+from tellapart.world.scenes import Scene, SceneObject
 
 world, wtf_rl, sle, vlrm, truth = (module(name) for name in ("world", "wtf_rl", "sle", "vlrm", "truth"))
 
@@ -54,15 +56,25 @@ def test_the_world(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("row", "changed", "holds"),
     [
-        ("truth", {}, [True, False, True, True, False, True]),
-        ("truth", {"truthful": 98.0}, [True, True, True, True, True, False]),
-        ("truth", {"grammatical": 98.0}, [False, False, True, True, False, True]),
-        (truth.SEARCHED, {"truthful": 97.4}, [True, False, False, True, False, True]),
-        (truth.SEARCHED, {"exact_recall@1": 70.0}, [True, False, False, True, False, True]),
-        (truth.WORDED, {"CIDEr": 1.8}, [True, False, True, False, False, False]),
-        (truth.WORDED, {"exact_recall@1": 49.0}, [True, False, True, False, False, True]),
-        ("CIDEr-D 0.1", {"exact_recall@1": 80.0, "CIDEr": 2.0}, [True, False, True, True, False, True]),
-        ("without truth", {"exact_recall@1": 55.0, "CIDEr": 2.5}, [True, False, True, True, False, False]),
+        ("truth", {}, [True, False, True, True, True, False, True, False, True]),
+        ("truth", {"truthful": 98.0}, [True, True, True, True, True, False, True, True, False]),
+        ("truth", {"grammatical": 98.0}, [False, False, True, True, True, False, True, False, True]),
+        (truth.SEARCHED, {"truthful": 97.4}, [True, False, False, True, True, False, True, False, True]),
+        (truth.SEARCHED, {"exact_recall@1": 70.0}, [True, False, False, True, True, False, True, False, True]),
+        (truth.SLOW, {"exact_recall@1": 63.0}, [True, False, True, False, False, False, True, False, True]),
+        (truth.SLOW_SEARCHED, {"truthful": 97.6}, [True, False, True, True, True, True, True, False, True]),
+        (truth.WORDED, {"CIDEr": 1.8}, [True, False, True, True, True, False, False, False, False]),
+        (truth.WORDED, {"exact_recall@1": 49.0}, [True, False, True, True, True, False, False, False, True]),
+        (
+            "CIDEr-D 0.1",
+            {"exact_recall@1": 80.0, "CIDEr": 2.0},
+            [True, False, True, True, True, False, True, False, True],
+        ),
+        (
+            "without truth",
+            {"exact_recall@1": 55.0, "CIDEr": 2.5},
+            [True, False, True, True, True, False, True, False, False],
+        ),
     ],
 )
 def test_truth(tmp_path, row, changed, holds):
@@ -73,6 +85,8 @@ def test_truth(tmp_path, row, changed, holds):
         truth.SEARCH: {"exact_recall@1": 70.0, "truthful": 97.5, "CIDEr": 1.5},
         "truth": {"exact_recall@1": 76.0, "truthful": 95.0, "CIDEr": 1.0, "grammatical": 99.8},
         truth.SEARCHED: {"exact_recall@1": 84.0, "truthful": 97.5, "CIDEr": 0.9},
+        truth.SLOW: {"exact_recall@1": 75.0, "truthful": 97.0, "CIDEr": 0.9, "grammatical": 99.8},
+        truth.SLOW_SEARCHED: {"exact_recall@1": 84.0, "truthful": 97.4, "CIDEr": 0.9},
         truth.WORDED: {"exact_recall@1": 51.0, "truthful": 97.5, "CIDEr": 2.1},
     }
 
@@ -82,6 +96,43 @@ def test_truth(tmp_path, row, changed, holds):
 
     study = finish(study_of("truth", tmp_path), val, on_test, selected=60)
     assert [claim.holds for claim in truth.claims(study)] == holds
+
+
+def test_what_false_captions_get_wrong():
+    """By hand: of five captions one is true, and each other one has a fault of its own; the verifier knows of two."""
+    star = SceneObject("star", "red", "large", "plain", 0, 0)
+    heart = SceneObject("heart", "blue", "small", "striped", 0, 1)
+    scenes = dict.fromkeys("abcde", Scene((star, heart), "gray"))
+    captions = {
+        "a": "a red star and a blue heart",
+        "b": "a red ring on a gray background",
+        "c": "a dotted blue heart",
+        "d": "a red star right of a blue heart",
+        "e": "star red the",
+    }
+    assert {name: truth.fault_of(text, scenes[name]) for name, text in captions.items()} == {
+        "a": None,
+        "b": "shape",
+        "c": "texture",
+        "d": "place or relation",
+        "e": "language",
+    }
+    assert truth.fault_of("a green ring", scenes["a"]) == "other"
+    believed = {"a": 0.4, "b": 0.9, "c": 0.1, "d": 0.6, "e": 0.3}
+
+    def logprobs(texts, images):
+        assert list(texts) == list(captions.values())
+        return torch.tensor([[believed[name] for name in images]] * len(texts)).log()
+
+    assert truth.shares(captions, scenes, logprobs) == {
+        "false": 80.0,
+        "language": 20.0,
+        "shape": 20.0,
+        "texture": 20.0,
+        "place or relation": 20.0,
+        "other": 0.0,
+        truth.KNOWN: 40.0,
+    }
 
 
 def test_wtf_rl(tmp_path):
