@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 from collections.abc import Iterator
@@ -67,6 +68,29 @@ def brief(text: str) -> str:
         half = most // 2
         words = [word if len(word) <= LONGEST_WORDS[0] else f"{word[:half]}...{word[-half:]}" for word in given]
     return " ".join(words)
+
+
+REMEDIES = {
+    errno.ENOSPC: "free some space or write to another disk",
+    errno.EDQUOT: "free some space or write to another disk",
+    errno.EFBIG: "write to a disk that takes files of this size",
+    errno.ENAMETOOLONG: "give it a shorter name",
+    errno.EACCES: "choose a path that you may read and write",
+    errno.EPERM: "choose a path that you may read and write",
+    errno.EROFS: "choose a path on a disk that can be written",
+    errno.ENOENT: "check the path",
+    errno.ENOTDIR: "a folder on that path is a file: choose another",
+    errno.EEXIST: "a file is in the way of a folder; choose another path",
+    errno.EISDIR: "name a file, not a folder",
+}
+
+
+def explain(error: Exception, at_a_loss: str = "--debug shows where it happened") -> str:
+    """An error as one sentence with its remedy; where none is known, ``at_a_loss``."""
+    if not isinstance(error, OSError) or error.errno is None:
+        return brief(str(error))
+    what = f"{error.filename}: {error.strerror}" if error.filename else str(error.strerror)
+    return brief(f"{what}: {REMEDIES.get(error.errno, at_a_loss)}.")
 
 
 def quoted(name: object, most: int = 20) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sweep.study_fakes import STUDIES, module, note_measured, note_training, rate, study_of
+from sweep.study_fakes import STUDIES, module, note_measured, note_training, rate, refused, study_of
 from tellapart.errors import UsageError
 from tellapart.sweep import study_page
 from tellapart.sweep.dominance import TOGETHER
@@ -103,7 +103,7 @@ def test_rows_of_the_table_are_the_tables_trainings(study):
         assert ours.folder == table.task(name, table.file.rows[name].setting, 1).folder
 
 
-def test_without_the_table_nothing_is_trained(tmp_path, monkeypatch):
+def test_without_the_table_nothing_is_trained(tmp_path, monkeypatch, capsys):
     study = build(tmp_path)
     monkeypatch.setattr("tellapart.sweep.tasks.build_stages", lambda named: None)
     table = study_of("table", study.sweep.root)
@@ -112,7 +112,7 @@ def test_without_the_table_nothing_is_trained(tmp_path, monkeypatch):
     with pytest.raises(UsageError, match=r"scst-PAC is not trained.*make study STUDY=table"):
         fresh.run(workers=1)
     monkeypatch.setattr("tellapart.sweep.tasks.Sweep.run", lambda *_, **__: [])
-    with pytest.raises(SystemExit, match=r"^error: xe is not trained under .*: run `make study STUDY=table`"):
+    with refused(capsys, r"xe is not trained under .*: run `make study STUDY=table`"):
         run(STUDIES / "negclip.yaml", kind=negclip.NegclipStudy, argv=["--output_dir", str(tmp_path / "empty")])
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import contextmanager
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
@@ -148,3 +150,14 @@ def finish(
             ):  # a row may have one of its own
                 note_measured(task, place, {point: on_test(shown, task, decoding, point) for point in checkpoints})
     return study
+
+
+@contextmanager
+def refused(capsys, says):
+    """What runs in it ends with one sentence on stderr, which matches ``says``, and the exit code of a mistake."""
+    capsys.readouterr()
+    with pytest.raises(SystemExit) as ended:
+        yield
+    assert ended.value.code == 2
+    (said,) = capsys.readouterr().err.splitlines()
+    assert re.match(f"error: .*{says}", said), said

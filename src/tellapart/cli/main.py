@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import _thread
 import atexit
-import errno
 import gc
 import logging
 import os
@@ -19,7 +18,7 @@ from typing import NoReturn
 
 from tellapart import __version__
 from tellapart.cli.console import note, say
-from tellapart.errors import UsageError, brief
+from tellapart.errors import UsageError, brief, explain
 from tellapart.names import require_known, resolve
 
 COMMANDS = {
@@ -45,20 +44,6 @@ COMMANDS = {
     "world": ("build the stages of the built-in world and probe its models", "tellapart.cli.world:run"),
 }
 """Command -> (one line, ``module:function`` that takes the remaining words and returns the exit code)."""
-
-REMEDIES = {
-    errno.ENOSPC: "free some space or write to another disk",
-    errno.EDQUOT: "free some space or write to another disk",
-    errno.EFBIG: "write to a disk that takes files of this size",
-    errno.ENAMETOOLONG: "give it a shorter name",
-    errno.EACCES: "choose a path that you may read and write",
-    errno.EPERM: "choose a path that you may read and write",
-    errno.EROFS: "choose a path on a disk that can be written",
-    errno.ENOENT: "check the path",
-    errno.ENOTDIR: "a folder on that path is a file: choose another",
-    errno.EEXIST: "a file is in the way of a folder; choose another path",
-    errno.EISDIR: "name a file, not a folder",
-}
 
 BAD_USAGE, INTERRUPTED = 2, 130
 
@@ -261,14 +246,6 @@ def usage() -> str:
             "tellapart help COMMAND explains a command; --debug shows the traceback of an error.",
         ]
     )
-
-
-def explain(error: Exception) -> str:
-    """An error as one sentence with its remedy."""
-    if not isinstance(error, OSError) or error.errno is None:
-        return brief(str(error))
-    what = f"{error.filename}: {error.strerror}" if error.filename else str(error.strerror)
-    return brief(f"{what}: {REMEDIES.get(error.errno, '--debug shows where it happened')}.")
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
 
-from tellapart.errors import UsageError, brief, printable, without_secrets
+from tellapart.errors import UsageError, explain, printable, without_secrets
 from tellapart.sweep.builds import note_builds, of_other_builds
 from tellapart.sweep.claims import Claim
 from tellapart.sweep.kept import keep, restore
@@ -109,12 +109,13 @@ def kept_notes(archive: Path | None, root: Path, *, usual: bool) -> Iterator[Not
         _end(error)
 
 
-def _end(error: BaseException) -> NoReturn:
-    """End the program with one sentence."""
+def _end(error: UsageError | OSError | KeyboardInterrupt) -> NoReturn:
+    """End the program with one sentence, and the exit code that ``tellapart`` has for it."""
     if isinstance(error, KeyboardInterrupt):
         sys.stderr.write(f"{error or 'interrupted'}\n")
         sys.exit(130)
-    sys.exit(printable(without_secrets(f"error: {brief(str(error))}")))
+    sys.stderr.write(printable(without_secrets(f"error: {explain(error, 'the system says no more')}")) + "\n")
+    sys.exit(2)
 
 
 def _options(file: Path, argv: Sequence[str] | None) -> argparse.Namespace:
@@ -210,5 +211,5 @@ def listed(study: Study) -> str:
 
 if __name__ == "__main__":
     if len(sys.argv) < 2 or sys.argv[1].startswith("-"):
-        sys.exit("error: name a study file first, such as studies/dico.yaml.")
+        _end(UsageError("name a study file first, such as studies/dico.yaml."))
     run(sys.argv[1], argv=sys.argv[2:])
