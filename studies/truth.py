@@ -13,6 +13,7 @@ from tellapart.sweep.claims import Claim, Seeds, markdown_table, over_seeds
 from tellapart.sweep.run_study import run
 from tellapart.sweep.study import Study
 from tellapart.sweep.trainings import dataset_of, option
+from tellapart.world.faults import without_places
 from tellapart.world.grammar import Description, parse
 from tellapart.world.scenes import Scene
 from tellapart.world.truth import is_true
@@ -169,7 +170,7 @@ def fault_of(caption: str, scene: Scene) -> str | None:
     if is_true(said, scene):
         return None
     without = {name: _without(said, **{name: None}) for name in ("shape", "texture")}
-    without["place or relation"] = replace(_without(said, place=None), relations=("and",) * len(said.relations))
+    without["place or relation"] = without_places(said)
     return next((name for name, rest in without.items() if is_true(rest, scene)), "other")
 
 

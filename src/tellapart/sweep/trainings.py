@@ -47,7 +47,7 @@ def load(name: str | Path, overrides: Mapping[str, Any] | None = None) -> tuple[
         overrides: option -> value, or its text; ``training.learning_rate.captioner`` changes the captioner's rate of several.
 
     Raises:
-        UsageError: there is no such recipe or option, a value is of a wrong type, or sections contradict each other.
+        UsageError: a recipe or option is unknown, a value has a wrong type, or sections contradict each other.
     """
     from tellapart.recipe.build import check_together
 
