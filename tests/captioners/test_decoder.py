@@ -37,7 +37,9 @@ def through_modules(monkeypatch):
     """Let families draw and score as those do that are not read by their parts."""
 
     def steps(family, encoded, count, longest, *, beams=False):
-        return CachedSteps(family, encoded, count, longest)
+        cache = family.new_cache()
+        first = family.prefix(encoded, cache)
+        return CachedSteps(family, encoded, cache, first, count=count, longest=longest)
 
     monkeypatch.setattr(Family, "steps", steps)
     monkeypatch.setattr(Family, "read_captions", lambda *given: None)

@@ -8,7 +8,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
-from transformers import DynamicLayer, EncoderDecoderCache
+from transformers import DynamicCache, DynamicLayer, EncoderDecoderCache
 
 
 def _layer_rows(layer: Any, index: Tensor) -> Any:
@@ -93,6 +93,91 @@ def _roomy(part: Tensor, rows: Tensor, length: int, room: int) -> Tensor:
     kept = part.new_empty(len(rows), part.shape[1], room, part.shape[3])
     kept[:, :, :length] = part.index_select(0, rows)
     return kept
+
+
+class FixedLayer(DynamicLayer):
+    """Keys and values of a prefix and of as many words as may follow, all of which are given to whoever reads.
+
+    Args:
+        keys: ``[n, heads, columns, d]``.
+        values: the same.
+        place: ``[1]``, the column of the next word.
+    """
+
+    def __init__(self, keys: Tensor, values: Tensor, place: Tensor) -> None:
+        super().__init__()
+        self.dtype, self.device, self.is_initialized = keys.dtype, keys.device, True
+        self.keys, self.values, self._place = keys, values, place
+
+    def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
+        """All of them, with those of one more word."""
+        self.keys.index_copy_(2, self._place, key_states)
+        self.values.index_copy_(2, self._place, value_states)
+        return self.keys, self.values
+
+
+class FixedCache(DynamicCache):
+    """A prefix and words, whose tensors stay where they are and as large as they are.
+
+    Attributes:
+        prefix: columns of the prefix.
+        place: ``[1]``, the column of the next word.
+    """
+
+    prefix: int
+    place: Tensor
+
+    @staticmethod
+    def of(layers: list[Any], prefix: int, place: Tensor, change: Callable[[Tensor], Tensor]) -> FixedCache:
+        """A cache of what ``change`` makes of the keys and of the values of ``layers``."""
+        cache = FixedCache()
+        cache.prefix, cache.place = prefix, place
+        cache.layers = [FixedLayer(change(layer.keys), change(layer.values), place) for layer in layers]
+        return cache
+
+    @property
+    def read(self) -> Tensor:
+        """``[1]``, the words before the next one."""
+        return self.place - self.prefix
+
+    def seen(self, real: Tensor) -> Tensor:
+        """``[n, 1, 1, columns]`` bool, what the next word sees, given which columns of the prefix are ``real [n, prefix]``."""
+        columns = torch.arange(self.layers[0].keys.shape[2], device=real.device)
+        known = torch.nn.functional.pad(real.bool(), (0, len(columns) - self.prefix), value=True)
+        return (known & (columns <= self.place))[:, None, None]
+
+    def get_seq_length(self, layer_idx: int = 0) -> int:
+        """Columns of the prefix: how many words there are is known to the device only."""
+        return self.prefix
+
+    def follow(self, parent: Tensor) -> None:
+        """Row i continues the words of row ``parent[i]``, one with the same prefix."""
+        for layer in self.layers:
+            for part in (layer.keys, layer.values):
+                words = part[:, :, self.prefix :]
+                words.copy_(words[parent])
+
+    def select(self, index: Tensor) -> FixedCache:
+        """A cache of the rows at ``index``, with memory of its own."""
+        return FixedCache.of(self.layers, self.prefix, self.place.clone(), lambda part: part[index])
+
+
+def can_be_fixed(cache: Any) -> bool:
+    """Whether ``fixed`` can make a cache of this one: each layer remembers all that was read, and nothing else."""
+    return isinstance(cache, DynamicCache) and all(
+        type(part) is DynamicLayer and part.is_initialized for part in cache.layers
+    )
+
+
+def fixed(cache: Any, rows: Tensor, longest: int) -> FixedCache:
+    """A cache whose row i begins as row ``rows[i]`` of ``cache``, which was filled, with room for ``longest`` words."""
+    prefix = int(cache.get_seq_length())
+
+    def roomy(part: Tensor) -> Tensor:
+        # Finite numbers: what is hidden by a mask still takes part.
+        return torch.nn.functional.pad(part[rows], (0, 0, 0, longest))
+
+    return FixedCache.of(cache.layers, prefix, torch.full((1,), prefix, device=rows.device), roomy)
 
 
 def written(cache: Any, rows: Tensor, longest: int) -> Any:

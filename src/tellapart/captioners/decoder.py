@@ -400,11 +400,15 @@ class DecoderSteps(Steps):
     def _seen_by_beams(self) -> Tensor:
         """``[B, 1, beams, start + words * beams]`` bool: the beginning, and the words of each beam's own caption."""
         self._ancestors = torch.cat([self._ancestors, self._own], dim=2)
+        return self._with_beginning(self._ancestors)
+
+    def _with_beginning(self, ancestors: Tensor) -> Tensor:
+        """``[B, 1, beams, start + words * beams]`` bool: the beginning, then ``ancestors [B, beams, words, beams]``."""
         if self._real is None:
-            start = self._ancestors.new_ones(*self._ancestors.shape[:2], self._start)
+            start = ancestors.new_ones(*ancestors.shape[:2], self._start)
         else:
             start = self._real[:, None].expand(-1, self._count, -1)
-        return torch.cat([start, self._ancestors.flatten(2)], dim=2)[:, None]
+        return torch.cat([start, ancestors.flatten(2)], dim=2)[:, None]
 
     def _attend_words(self, number: int, step: int, seen: Tensor | None, scale: float, rows: Tensor) -> Tensor:
         words, end, width = self._words[number], self._length, rows.shape[1] // 3
@@ -439,6 +443,10 @@ class DecoderSteps(Steps):
 
     def follow(self, parent: Tensor) -> None:
         """Each beam takes over which words are its parent's."""
+        self._ancestors = self._parents(parent)
+
+    def _parents(self, parent: Tensor) -> Tensor:
+        """The ancestors of each row's parent, those of rows ``parent [n]``."""
         within = parent.view(-1, self._count) % self._count
         index = within[:, :, None, None].expand(-1, -1, *self._ancestors.shape[2:])
-        self._ancestors = self._ancestors.gather(1, index)
+        return self._ancestors.gather(1, index)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from torch import Tensor
@@ -83,16 +83,18 @@ class CachedSteps(Steps):
     Args:
         family: the model.
         encoded: states of B images.
+        cache: what they left, B rows.
+        first: ``[B, D]`` states that predict the first word.
         count: rows per image.
         longest: most words of a caption.
     """
 
-    def __init__(self, family: Family, encoded: Encoded, count: int, longest: int) -> None:
-        self._family, self._encoded = family, encoded
-        self._cache = family.new_cache()
-        self.first = family.prefix(encoded, self._cache)
-        self.image = torch.arange(len(encoded.states), device=self.first.device).repeat_interleave(count)
-        self._cache = written(self._cache, self.image, longest)
+    def __init__(
+        self, family: Family, encoded: Encoded, cache: Any, first: Tensor, *, count: int, longest: int
+    ) -> None:
+        self._family, self._encoded, self.first = family, encoded, first
+        self.image = torch.arange(len(encoded.states), device=first.device).repeat_interleave(count)
+        self._cache = written(cache, self.image, longest)
 
     def read(self, words: Tensor) -> Tensor:
         """Through ``decode``."""

@@ -16,6 +16,7 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 
 from tellapart.captioners.base import Encoded
 from tellapart.captioners.decoder import Beginning, Decoder, DecoderSteps, Rows, read_captions
+from tellapart.captioners.fixed import FixedDecoderSteps
 from tellapart.captioners.linear import Linear, weights_of
 from tellapart.captioners.reading import States, choose_reading
 from tellapart.captioners.shortlist import KeptShortlist, Shortlist, quick
@@ -321,9 +322,32 @@ class Family(ABC):
             beams: whether captions of an image are beams, which may continue one another.
         """
         if (decoder := self._decoder()) is None:
-            return CachedSteps(self, encoded, count, longest)
+            cache = self.new_cache()
+            first = self.prefix(encoded, cache)
+            return self.cached_steps(encoded, cache, first, count=count, longest=longest, beams=beams)
         begun = self.beginning(decoder, encoded, self.embed)
-        return DecoderSteps(decoder, begun, self.embedding, count=count, longest=longest, beams=beams)
+        kind = FixedDecoderSteps if self.replays(encoded.states.device) else DecoderSteps
+        return kind(decoder, begun, self.embedding, count=count, longest=longest, beams=beams)
+
+    def cached_steps(
+        self, encoded: Encoded, cache: Cache, first: Tensor, *, count: int, longest: int, beams: bool
+    ) -> Steps:
+        """``steps`` through the modules of the model, on from a ``cache`` that ``prefix`` filled.
+
+        Args:
+            encoded: states of B images.
+            cache: their keys and values, B rows.
+            first: ``[B, D]``, what ``prefix`` gave.
+            count: captions per image.
+            longest: most words of a caption.
+            beams: whether captions of an image are beams.
+        """
+        return CachedSteps(self, encoded, cache, first, count=count, longest=longest)
+
+    def replays(self, device: torch.device) -> bool:
+        """Whether reading a word is recorded as a CUDA graph: on a GPU, where all weights lie on it as they are."""
+        spread = getattr(self.model, "hf_device_map", None) or getattr(self.model, "is_quantized", False)
+        return device.type == "cuda" and not self.lockstep and not spread
 
     def read_captions(self, encoded: Encoded, image: Tensor, tokens: Tensor, mask: Tensor) -> States | None:
         """States that predict every word, of captions of any lengths in one pass.

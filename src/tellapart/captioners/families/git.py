@@ -87,10 +87,10 @@ class Git(PrefixDecoder):
         columns = torch.arange(-images, len(self.start) + self._asked(encoded), device=encoded.states.device)
         return columns.clamp(min=0).expand(size, -1)
 
-    def caption_positions(self, encoded: Encoded, image: Tensor, first: int, count: int) -> Tensor:
+    def caption_positions(self, encoded: Encoded, image: Tensor, first: int | Tensor, count: int) -> Tensor:
         """Following on from the start tokens."""
         before = len(self.start) + self._asked(encoded) + first
-        return torch.arange(before, before + count, device=image.device).expand(len(image), -1)
+        return (before + torch.arange(count, device=image.device)).expand(len(image), -1)
 
     def prefix_embeddings(self, encoded: Encoded, embed: Rows | None = None) -> Tensor:
         """The projected image, then the start tokens' word embeddings."""

@@ -58,7 +58,7 @@ class PaliGemma(Prompted):
         """From 1."""
         return super().prefix_positions(encoded) + 1
 
-    def caption_positions(self, encoded: Encoded, image: Tensor, first: int, count: int) -> Tensor:
+    def caption_positions(self, encoded: Encoded, image: Tensor, first: int | Tensor, count: int) -> Tensor:
         """On from the prefix."""
         return super().caption_positions(encoded, image, first, count) + 1
 

@@ -13,8 +13,11 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import Cache, DynamicCache
 
 from tellapart.captioners.base import Encoded
+from tellapart.captioners.cache import FixedCache, can_be_fixed
 from tellapart.captioners.decoder import Beginning, Decoder, Rows
 from tellapart.captioners.families.base import Family
+from tellapart.captioners.fixed import FixedCachedSteps
+from tellapart.captioners.steps import Steps
 from tellapart.errors import UsageError
 
 
@@ -56,11 +59,24 @@ class PrefixDecoder(Family):
         """``[width, width]`` bool: columns of the prefix that see later ones; here none."""
         return torch.zeros(width, width, dtype=torch.bool, device=encoded.states.device)
 
+    def cached_steps(
+        self, encoded: Encoded, cache: Cache, first: Tensor, *, count: int, longest: int, beams: bool
+    ) -> Steps:
+        """In memory that stays, where reading is recorded, attention takes a mask as it is, and all layers remember everything."""
+        takes_masks = self.model.config.get_text_config()._attn_implementation == "sdpa"
+        if not self.replays(first.device) or not takes_masks or not can_be_fixed(cache):
+            return super().cached_steps(encoded, cache, first, count=count, longest=longest, beams=beams)
+        return FixedCachedSteps(self, encoded, cache, first, count=count, longest=longest, beams=beams)
+
     def decode_embedded(self, embeddings: Tensor, encoded: Encoded, image: Tensor, cache: Cache) -> Tensor:
         """Hidden states of caption words that follow the cached prefix."""
-        read, count = cache.get_seq_length() - self.width(encoded), embeddings.shape[1]
-        mask = self._extended(self.prefix_mask(encoded)[image], read + count)
+        real, count = self.prefix_mask(encoded)[image], embeddings.shape[1]
+        if isinstance(cache, FixedCache):
+            positions = self.caption_positions(encoded, image, cache.read, count)
+            return self.text(embeddings, cache.seen(real), positions, encoded, image, cache)
+        read = cache.get_seq_length() - self.width(encoded)
         positions = self.caption_positions(encoded, image, read, count)
+        mask = self._extended(real, read + count)
         return self.text(embeddings, mask, positions, encoded, image, cache)
 
     def teacher_forced(self, tokens: Tensor, encoded: Encoded, image: Tensor) -> Tensor:
@@ -89,10 +105,10 @@ class PrefixDecoder(Family):
         """``[B, P]`` positions (``[axes, B, P]`` where a model has several axes) of the prefix, from 0."""
         return (self.prefix_mask(encoded).long().cumsum(dim=1) - 1).clamp(min=0)
 
-    def caption_positions(self, encoded: Encoded, image: Tensor, first: int, count: int) -> Tensor:
-        """``[n, count]`` (or with axes first) positions of a caption's tokens ``first`` to ``first + count - 1``."""
+    def caption_positions(self, encoded: Encoded, image: Tensor, first: int | Tensor, count: int) -> Tensor:
+        """``[n, count]`` (or with axes first) positions of a caption's tokens ``first`` (or ``[1]``) to ``first + count - 1``."""
         lengths = self.prefix_mask(encoded).long().sum(dim=1)[image]
-        return lengths[:, None] + torch.arange(first, first + count, device=lengths.device)
+        return lengths[:, None] + first + torch.arange(count, device=lengths.device)
 
     def prefix_embeddings(self, encoded: Encoded, embed: Rows | None = None) -> Tensor:
         """``[B, P, D]``: the prompt's embeddings with the image's states in place of the image tokens.

@@ -287,14 +287,14 @@ class Qwen2VL(Prompted):
         """``[3, B, P]``; an image takes as many as its longer side has tokens."""
         return encoded.inputs["positions"].transpose(0, 1)
 
-    def caption_positions(self, encoded: Encoded, image: Tensor, first: int, count: int) -> Tensor:
+    def caption_positions(self, encoded: Encoded, image: Tensor, first: int | Tensor, count: int) -> Tensor:
         """``[3, n, count]``, on from the largest position of the prefix.
 
         Never from the model's ``rope_deltas``, which are those of whatever it read last.
         """
         after = encoded.inputs["positions"].amax(dim=(1, 2))[image] + 1
-        steps = torch.arange(first, first + count, device=after.device)
-        return (after[:, None] + steps).expand(3, -1, -1)
+        steps = torch.arange(count, device=after.device)
+        return (after[:, None] + first + steps).expand(3, -1, -1)
 
     def project(self, encoded: Encoded) -> Tensor:
         """Tokens made of patches by the merger."""

@@ -1,0 +1,155 @@
+"""Steps that read every word by the same operations on the same memory, so that a GPU can replay them as a graph.
+
+What grows with each word in ``DecoderSteps`` and ``CachedSteps`` has its full length here from the start: keys and values of the
+words to come are there, and a mask hides them. A tensor on the device counts the words.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import pad
+from torch.nn.functional import scaled_dot_product_attention as attend
+
+from tellapart.captioners.base import Encoded
+from tellapart.captioners.cache import fixed, select_rows
+from tellapart.captioners.decoder import Beginning, Decoder, DecoderSteps
+from tellapart.captioners.graphs import Replayed
+from tellapart.captioners.steps import Steps
+
+if TYPE_CHECKING:
+    from tellapart.captioners.families.base import Family
+
+
+class FixedDecoderSteps(DecoderSteps):
+    """The layers of a decoder, called by their parts; arguments as for ``DecoderSteps``."""
+
+    def __init__(
+        self, decoder: Decoder, beginning: Beginning, embed: nn.Module, *, count: int, longest: int, beams: bool
+    ) -> None:
+        super().__init__(decoder, beginning, embed, count=count, longest=longest, beams=beams)
+        self._longest, self._step = longest, count if beams else 1
+        if beams:
+            shape = *self._own.shape[:2], longest, count
+            self._ancestors = self._own.new_zeros(shape)
+            self._own = self._own.contiguous()
+        self._replay()
+
+    def _roomy(self, like: Tensor, groups: int, room: int) -> Tensor:
+        """Head by head, and finite: what is hidden by a mask still takes part."""
+        return like.new_zeros(groups, 2, like.shape[2], room, like.shape[4])
+
+    def _replay(self) -> None:
+        device = self.image.device
+        self._place = torch.full((1,), self._read, device=device)
+        self._columns = torch.arange(self._start + self._longest * self._step, device=device)
+        self._replayed = Replayed(self._read_word)
+
+    def read(self, words: Tensor) -> Tensor:
+        """The words' embeddings through every layer."""
+        self._length += self._step
+        self._read += 1
+        return self._replayed(words)
+
+    def _read_word(self, words: Tensor) -> Tensor:
+        decoder = self._decoder
+        hidden = decoder.placed(self._embed(words), self._beginning.positions(self._begun, self._place))
+        begin = self._start + self._step * self._place
+        columns = begin + self._columns[: self._step]
+        before = self._seen_beams() if self._beams else self._seen_captions(begin)
+        for number, block in enumerate(decoder.blocks):
+            hidden = block.read(
+                hidden,
+                partial(self._attend_fixed, number, columns, before, block.scale),
+                partial(self._seen.attend, number, block.image_scale),
+            )
+        self._place += 1
+        return decoder.finished(hidden)
+
+    def _seen_captions(self, last: Tensor) -> Tensor:
+        """``[n or 1, 1, 1, columns]`` bool: the beginning, and the words up to the one that is read in column ``last``."""
+        seen = (self._columns <= last)[None]
+        if self._real is not None:
+            seen = seen & pad(self._real, (0, self._longest), value=True)
+        return seen[:, None, None]
+
+    def _seen_beams(self) -> Tensor:
+        """``[B, 1, beams, columns]`` bool: the beginning, and the words of each beam's own caption."""
+        self._ancestors.index_copy_(2, self._place, self._own)
+        return self._with_beginning(self._ancestors)
+
+    def _attend_fixed(self, number: int, columns: Tensor, seen: Tensor, scale: float, rows: Tensor) -> Tensor:
+        words, width = self._words[number], rows.shape[1] // 3
+        split = rows.view(len(words), self._step, 3, words.shape[2], -1).permute(0, 2, 3, 1, 4)
+        words.index_copy_(3, columns, split[:, 1:])
+        keys, values = words.unbind(1)
+        found = attend(split[:, 0], keys, values, attn_mask=seen, scale=scale)
+        return found.transpose(1, 2).reshape(-1, width)
+
+    def keep(self, rows: Tensor) -> None:
+        """What is left moves together, and is recorded anew."""
+        super().keep(rows)
+        self._replay()
+
+    def follow(self, parent: Tensor) -> None:
+        """Each beam takes over which words are its parent's."""
+        self._ancestors.copy_(self._parents(parent))
+
+
+class FixedCachedSteps(Steps):
+    """Steps of a family that reads its prefix and its words through its own modules.
+
+    Args:
+        family: the model.
+        encoded: states of B images.
+        cache: what they left, B rows.
+        first: ``[B, D]`` states that predict the first word.
+        count: rows per image.
+        longest: most words of a caption.
+        beams: whether the rows of an image are beams.
+    """
+
+    def __init__(
+        self,
+        family: Family,
+        encoded: Encoded,
+        cache: Any,
+        first: Tensor,
+        *,
+        count: int,
+        longest: int,
+        beams: bool,
+    ) -> None:
+        self._family, self._encoded, self.first = family, encoded, first
+        self.image = torch.arange(len(encoded.states), device=first.device).repeat_interleave(count)
+        self._cache = fixed(cache, self.image, longest)
+        self._parent = torch.arange(len(self.image), device=self.image.device) if beams else None
+        self._replayed = Replayed(self._read_word)
+
+    def read(self, words: Tensor) -> Tensor:
+        """Through ``decode``."""
+        return self._replayed(words)
+
+    def _read_word(self, words: Tensor) -> Tensor:
+        if self._parent is not None:
+            self._cache.follow(self._parent)
+        states = self._family.decode(words[:, None], self._encoded, self.image, self._cache)[:, -1]
+        self._cache.place += 1
+        return states
+
+    def keep(self, rows: Tensor) -> None:
+        """What is left is copied, and recorded anew."""
+        if self._parent is not None:
+            # The rows are chosen by where they are after the words have moved to their beams.
+            self._cache.follow(self._parent)
+            self._parent = torch.arange(len(rows), device=rows.device)
+        self._cache, self.image = select_rows(self._cache, rows), self.image[rows]
+        self._replayed = Replayed(self._read_word)
+
+    def follow(self, parent: Tensor) -> None:
+        """Words move when the next one is read."""
+        assert self._parent is not None, "only beams follow one another"
+        self._parent.copy_(parent)
