@@ -108,6 +108,7 @@ def test_away_from_cuda_a_function_is_called():
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
 
 
+@pytest.mark.gpu
 @needs_gpu
 def test_a_graph_computes_what_the_function_does():
     calls = []
@@ -124,16 +125,20 @@ def test_a_graph_computes_what_the_function_does():
     assert len(calls) == 2
 
 
+@pytest.mark.gpu
 @needs_gpu
 def test_what_cannot_be_recorded_is_called(caplog):
     replayed = Replayed(lambda rows: rows * float(rows.sum()))
     found = [replayed(torch.full((2,), float(i), device="cuda"))[0].item() for i in range(4)]
     assert found == [0, 2, 8, 18]
     assert sum("without a CUDA graph" in record.message for record in caplog.records) == 1
-    again = Replayed(lambda rows: 2 * rows)
+    calls = []
+    again = Replayed(lambda rows: calls.append(1) or 2 * rows)
     assert [again(torch.full((2,), float(i), device="cuda"))[0].item() for i in range(4)] == [0, 2, 4, 6]
+    assert len(calls) == 2
 
 
+@pytest.mark.gpu
 @needs_gpu
 @pytest.mark.parametrize("name", TINY)
 def test_graphs_draw_the_captions_of_steps_that_grow(name, tmp_path: Path, monkeypatch, caplog):

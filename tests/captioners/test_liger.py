@@ -1,5 +1,5 @@
-"""Log-probabilities by Liger: always by a stand-in of its function, and by its kernel in Triton's interpreter where both are
-installed and the environment has ``TRITON_INTERPRET=1``, which Triton reads when it is imported."""
+"""Log-probabilities by Liger: always by a stand-in of its function, and by its kernel where it is installed on a machine with a
+GPU, or in Triton's interpreter where the environment has ``TRITON_INTERPRET=1``, which Triton reads when it is imported."""
 
 import importlib
 import sys
@@ -34,13 +34,15 @@ def cross_entropy(hidden, weight, target, bias=None, *, reduction, softcap, accu
 
 @pytest.fixture(params=["its kernel", "a stand-in"])
 def kernel(request, monkeypatch):
-    """Whether the kernel is Liger's."""
+    """Where Liger's own kernel computes, or nothing for the stand-in."""
     if request.param == "its kernel":
         pytest.importorskip("triton", reason="Triton is not installed")
         pytest.importorskip("liger_kernel", reason="Liger is not installed")
-        if not liger.interpreted():
-            pytest.skip("TRITON_INTERPRET=1 is not in the environment")
-        return True
+        if liger.interpreted():
+            return "cpu"
+        if not torch.cuda.is_available():
+            pytest.skip("no GPU, and TRITON_INTERPRET=1 is not in the environment")
+        return "cuda"
     monkeypatch.setenv("TRITON_INTERPRET", "1")
     stand_in = ModuleType(KERNEL)
     stand_in.liger_fused_linear_cross_entropy = cross_entropy
@@ -48,7 +50,7 @@ def kernel(request, monkeypatch):
         monkeypatch.setitem(sys.modules, name, ModuleType(name))
     monkeypatch.setitem(sys.modules, KERNEL, stand_in)
     installed(monkeypatch)
-    return False
+    return ""
 
 
 def installed(monkeypatch, number="0.8.5"):
@@ -66,14 +68,15 @@ def by_liger(captioner, **options):
 )
 def test_log_probabilities_and_gradients_are_those_of_torch(family, beams, kernel, tmp_path):
     """Each word of each caption has its own weight in the loss, and beams share their first words."""
-    captioner = make(family, tmp_path)
-    if kernel and captioner.family.softcap is not None:
+    device = kernel or "cpu"
+    captioner = make(family, tmp_path).to(device)
+    if kernel == "cpu" and captioner.family.softcap is not None:
         pytest.skip("Triton's interpreter gives the kernel a bound that is no tensor")
     decoding = (
         Decoding(num_beams=4, num_return_sequences=4) if beams else Decoding(do_sample=True, num_return_sequences=3)
     )
-    rollout = captioner.generate(batch_of(captioner, 3), decoding)
-    weights = torch.randn(rollout.tokens.shape, generator=torch.Generator().manual_seed(1))
+    rollout = captioner.generate(batch_of(captioner, 3).to(device), decoding)
+    weights = torch.randn(rollout.tokens.shape, generator=torch.Generator().manual_seed(1)).to(device)
 
     def found(captioner):
         captioner.zero_grad()
@@ -83,13 +86,18 @@ def test_log_probabilities_and_gradients_are_those_of_torch(family, beams, kerne
 
     wanted = found(captioner)
     fused = by_liger(captioner)
-    for one, other in zip(found(fused), wanted, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-4, atol=2e-5)
+    ours = found(fused)
+    torch.testing.assert_close(ours[0], wanted[0], rtol=1e-5, atol=1e-5)
+    # How far a single number is off depends on a processor's kernels, and some gradients are sums that vanish.
+    whole = torch.cat([gradient.flatten() for gradient in wanted[1:]]).norm()
+    for one, other in zip(ours[1:], wanted[1:], strict=True):
+        assert float((one - other).norm()) <= 1e-5 * float(whole)
 
 
 def test_it_scores_where_gradients_are_wanted_and_entropies_are_not(monkeypatch, kernel):
-    captioner = by_liger(tiny_ved())
-    rollout = captioner.generate(batch_of(captioner, 2), Decoding())
+    device = kernel or "cpu"
+    captioner = by_liger(tiny_ved().to(device))
+    rollout = captioner.generate(batch_of(captioner, 2).to(device), Decoding())
     asked = []
     whole = importlib.import_module(KERNEL).liger_fused_linear_cross_entropy
 
@@ -104,7 +112,7 @@ def test_it_scores_where_gradients_are_wanted_and_entropies_are_not(monkeypatch,
     assert asked == []
     captioner(rollout)
     assert asked == [int(rollout.mask.sum())], "words of two images, none of which is computed once for both"
-    twice = captioner.generate(batch_of(captioner, 1), Decoding(num_beams=2, num_return_sequences=2))
+    twice = captioner.generate(batch_of(captioner, 1).to(device), Decoding(num_beams=2, num_return_sequences=2))
     same = (twice.tokens[0] == twice.tokens[1]).logical_and(twice.mask.all(dim=0)).cumprod(dim=0).sum()
     captioner(twice)
     assert asked[1:] == [int(twice.mask.sum() - same)], "words that both captions begin with are computed once"
@@ -170,10 +178,10 @@ def test_rows_at_once_are_those_of_the_kernel(words, kernel, monkeypatch):
             return self.inner[grid]
 
     monkeypatch.setattr(module, "liger_cross_entropy_kernel", Counted(module.liger_cross_entropy_kernel))
-    head = torch.nn.Linear(32, 50, bias=False).requires_grad_(False)
+    head = torch.nn.Linear(32, 50, bias=False).requires_grad_(False).to(kernel)
     fused = importlib.import_module(KERNEL).liger_fused_linear_cross_entropy
-    states = torch.randn(words, 32, requires_grad=True)
-    fused(states, head.weight, torch.zeros(words, dtype=torch.long), reduction="none").sum().backward()
+    states = torch.randn(words, 32, requires_grad=True, device=kernel)
+    fused(states, head.weight, torch.zeros(words, dtype=torch.long, device=kernel), reduction="none").sum().backward()
     assert 2 * max(asked) * 50 + 2 * words * 32 == liger_numbers(words, SimpleNamespace(head=head, vocab_size=50))
 
 

@@ -55,6 +55,7 @@ class Replayed:
                 # Layers of models to come may wait for the device, which a graph cannot.
                 _log.warning("words are read without a CUDA graph, which is slower: %s", error)
                 self._records = False
+                _place.cache_clear()  # its memory still counts as being recorded to
                 return self._function(*given)
         graph, found = self._recorded
         graph.replay()
