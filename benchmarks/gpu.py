@@ -6,7 +6,8 @@ Models of published sizes with random weights, so that captions run to the longe
 weights, of which the text decoder trains; BLIP-2 with OPT-2.7B and Qwen2-VL-2B have bfloat16 weights and train LoRA of rank 16.
 Both sides start from pixels and have the same optimiser, fused AdamW. Wall-clock milliseconds, the device waited for; ways are
 interleaved, ratios are medians over the rounds with their least and greatest. "Without graphs" is ours with CUDA graphs
-switched off. "Busy" is the share of the time in which the device computes, by torch's profiler; "peer" is Hugging Face's.
+switched off. "Busy" is the share of the time in which the device computes, by torch's profiler, and "GiB" what a call takes in
+addition to models and optimisers.
 
 Hugging Face's steps are what one would write: ``generate``, one padded pass with copies of the image states and logits at every
 position, the backward pass. The image tower is called once more where ``generate`` takes pixels only. Rewards are given, so that
@@ -17,11 +18,14 @@ from __future__ import annotations
 
 import argparse
 import copy
+import re
 import statistics
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +34,7 @@ from engine import WAYS, Row, equal
 from tables import write_table
 from tokenizers import Tokenizer, models, pre_tokenizers
 from torch import Tensor, nn
+from torch.autograd import DeviceType
 from torch.nn import functional
 from torch.profiler import ProfilerActivity, profile
 from transformers import (
@@ -46,6 +51,7 @@ from transformers import (
     Qwen2VLImageProcessorPil,
 )
 
+from tellapart.captioners import reading
 from tellapart.captioners.adapters import LoraOptions, add_lora
 from tellapart.captioners.critic import Critic
 from tellapart.captioners.families import family_of
@@ -57,6 +63,8 @@ from tellapart.objectives.vlrm import VLRM
 from tellapart.types import Batch, Decoding
 
 LONGEST, IMAGES, RANK = 20, 32, 16
+MANY = 100_000
+"""Words from which Liger's kernel is measured, too."""
 SPECIALS = ["<pad>", "<s>", "<unk>", "</s>"]
 QWEN = ["<|im_start|>", "<|im_end|>", "<|vision_start|>", "<|vision_end|>", "<|image_pad|>", "<|video_pad|>"]
 
@@ -242,25 +250,47 @@ class Sides:
             return self.logprobs(family, tokens, self.states(family, tokens, encoded))
 
 
+KERNELS = {
+    "products": r"gemm|nvjet|cutlass|splitK|cublas",
+    "attention": r"fmha|flash|attention",
+    "copies": r"Memcpy|Memset",
+}
+"""What the names of a GPU's kernels contain, by what they compute; names are looked at in this order."""
+
+
 @dataclass(frozen=True)
 class Measured:
-    """Times of a row, and how busy the device was.
+    """Times of a row, and what the device did.
 
     Args:
         row: Hugging Face's and ours.
-        plain: ours without graphs.
-        busy: Hugging Face's share and ours.
+        plain: ours without graphs, or nothing.
+        kernels: seconds of Hugging Face's kernels and of ours, by what they compute.
+        memory: GiB that each took in addition.
     """
 
     row: Row
     plain: list[float]
-    busy: tuple[float, float]
+    kernels: tuple[Counter[str], Counter[str]]
+    memory: tuple[float, float]
 
     def cells(self) -> list[str]:
-        """Name, times, ratio, busy shares, note."""
+        """Name, times, ratio, busy shares, memory, note."""
         name, theirs, ours, ratio, note = self.row.cells()
-        peer, own = (f"{share:.0%}" for share in self.busy)
-        return [name, theirs, f"{statistics.median(self.plain):.0f}", ours, ratio, f"{own} (peer {peer})", note]
+        shares = (
+            sum(kernels.values()) / statistics.median(times) * 1000
+            for kernels, times in zip(self.kernels, (self.row.peer, self.row.ours), strict=True)
+        )
+        peer, own = (f"{share:.0%}" for share in shares)
+        plain = f"{statistics.median(self.plain):.0f}" if self.plain else ""
+        memory = f"{self.memory[1]:.1f} ({self.memory[0]:.1f})"
+        return [name, theirs, plain, ours, ratio, f"{own} ({peer})", memory, note]
+
+    def profile(self) -> list[str]:
+        """Name, and the shares of our time that the device computes what, or waits."""
+        total = statistics.median(self.row.ours) / 1000
+        shares = [self.kernels[1][kind] / total for kind in (*KERNELS, "other")]
+        return [self.row.name, *(f"{share:.0%}" for share in (*shares, 1 - sum(shares)))]
 
 
 def seconds(way: Callable[[], Any]) -> float:
@@ -271,12 +301,25 @@ def seconds(way: Callable[[], Any]) -> float:
     return time.perf_counter() - start
 
 
-def busy(way: Callable[[], Any]) -> float:
-    """Share of the time in which a kernel runs."""
+def kernels(way: Callable[[], Any]) -> Counter[str]:
+    """Seconds of kernels, by what they compute."""
     with profile(activities=[ProfilerActivity.CUDA]) as found:
         seconds(way)
-    spent = sum(event.device_time for event in found.events() if event.device_type.name == "CUDA") / 1e6
-    return spent / seconds(way)
+    spent: Counter[str] = Counter()
+    # The profiler's own list of events takes it a minute for a step of thirty thousand kernels.
+    for event in found.profiler.kineto_results.events():
+        if event.device_type() is DeviceType.CUDA and "#" not in event.name():
+            kind = next((kind for kind, names in KERNELS.items() if re.search(names, event.name())), "other")
+            spent[kind] += event.duration_ns() / 1e9
+    return spent
+
+
+def memory(way: Callable[[], Any]) -> float:
+    """GiB that are allocated at once, besides what is there before."""
+    before = torch.cuda.memory_allocated()
+    torch.cuda.reset_peak_memory_stats()
+    seconds(way)
+    return (torch.cuda.max_memory_allocated() - before) / 2**30
 
 
 def without_graphs(way: Callable[[], Any]) -> Callable[[], Any]:
@@ -291,15 +334,17 @@ def without_graphs(way: Callable[[], Any]) -> Callable[[], Any]:
     return plain
 
 
-def compare(name: str, peer: Callable[[], Any], ours: Callable[[], Any], repeats: int, note: str) -> Measured:
-    ways = peer, without_graphs(ours), ours
-    for way in ways:
-        way()
-    spent: tuple[list[float], ...] = ([], [], [])
+def compare(
+    name: str, peer: Callable[[], Any], ours: Callable[[], Any], repeats: int, note: str, *, plain: bool = False
+) -> Measured:
+    ways = [peer, ours, without_graphs(ours)] if plain else [peer, ours]
+    used = [memory(way) for way in ways]
+    spent: list[list[float]] = [[] for _ in ways]
     for _ in range(repeats):
         for way, times in zip(ways, spent, strict=True):
             times.append(1000 * seconds(way))
-    return Measured(Row(name, spent[0], spent[2], note), spent[1], (busy(peer), busy(ours)))
+    row = Row(name, spent[0], spent[1], note)
+    return Measured(row, spent[2] if plain else [], (kernels(peer), kernels(ours)), (used[0], used[1]))
 
 
 def precision(sides: Sides, half: bool) -> AbstractContextManager[Any]:
@@ -320,7 +365,7 @@ def drawing(sides: Sides, repeats: int, half: bool) -> Iterator[Measured]:
                 return sides.captioner.generate(sides.images, Decoding(max_new_tokens=LONGEST, **ours)).tokens
 
         note = "" if half or name == "5 samples" else same(peer(), own())
-        yield compare(f"{name}{'' if half else ', float32'}", peer, own, repeats, note)
+        yield compare(f"{name}{'' if half else ', float32'}", peer, own, repeats, note, plain=True)
 
 
 def same(theirs: Tensor, ours: Tensor) -> str:
@@ -355,8 +400,8 @@ def own_step(sides: Sides, objective: Any, optimizer: torch.optim.Optimizer, hal
     return step
 
 
-def dico(sides: Sides, repeats: int, half: bool) -> Measured:
-    """Five beams, log-probabilities of the reference and the model, the backward pass, AdamW."""
+def dico(sides: Sides, repeats: int, half: bool) -> Iterator[Measured]:
+    """Five beams, log-probabilities of the reference and the model, the backward pass, AdamW; and variants of our side."""
     rewards = torch.rand(5 * IMAGES, device=sides.device)
     objective = DiCO(sides.captioner, lambda rollout: rewards, num_beams=5, max_new_tokens=LONGEST)
     their, our = optimizers(sides)
@@ -378,7 +423,25 @@ def dico(sides: Sides, repeats: int, half: bool) -> Measured:
 
     ours = own_step(sides, objective, our, half)
     note = "" if half else difference(sides, peer, ours)
-    return compare(f"DiCO step{'' if half else ', float32'}", peer, ours, repeats, note)
+    whole = compare(f"DiCO step{'' if half else ', float32'}", peer, ours, repeats, note)
+    yield whole
+    if half:
+        gain, reading.GAIN = reading.GAIN, 0.0
+        try:
+            yield variant("DiCO step, nothing shared", whole, ours, repeats)
+        finally:
+            reading.GAIN = gain
+        if sides.captioner.family.vocab_size > MANY and find_spec("liger_kernel"):
+            sides.captioner.use_liger_kernel = True
+            yield variant("DiCO step, Liger's kernel", whole, ours, repeats)
+            sides.captioner.use_liger_kernel = False
+
+
+def variant(name: str, whole: Measured, ours: Callable[[], None], repeats: int) -> Measured:
+    """Another way of ours against the same times of Hugging Face's."""
+    used = memory(ours)
+    row = Row(name, whole.row.peer, [1000 * seconds(ours) for _ in range(repeats)], "")
+    return Measured(row, [], (whole.kernels[0], kernels(ours)), (whole.memory[0], used))
 
 
 def difference(sides: Sides, peer: Callable[[], None], ours: Callable[[], None]) -> str:
@@ -391,7 +454,7 @@ def difference(sides: Sides, peer: Callable[[], None], ours: Callable[[], None])
     return f"gradients differ by {float((found[0] - found[1]).norm() / found[0].norm()):.0e}"
 
 
-def scst(sides: Sides, repeats: int, half: bool) -> Measured:
+def scst(sides: Sides, repeats: int) -> Measured:
     """Five samples against the greedy caption."""
     rewards = torch.rand(6 * IMAGES, device=sides.device)
     objective = SCST(
@@ -401,7 +464,7 @@ def scst(sides: Sides, repeats: int, half: bool) -> Measured:
 
     def peer() -> None:
         their.zero_grad()
-        with precision(sides, half):
+        with precision(sides, True):
             with torch.no_grad():
                 encoded = sides.peer.encode(sides.images.inputs["captioner"])
                 sides.generate(WAYS["greedy"][0])
@@ -412,10 +475,10 @@ def scst(sides: Sides, repeats: int, half: bool) -> Measured:
         loss.backward()
         their.step()
 
-    return compare("SCST step", peer, own_step(sides, objective, our, half), repeats, "")
+    return compare("SCST step", peer, own_step(sides, objective, our, True), repeats, "")
 
 
-def vlrm(sides: Sides, repeats: int, half: bool) -> Measured:
+def vlrm(sides: Sides, repeats: int) -> Measured:
     """One sample of every image, among the six likeliest words at temperature 2."""
     rewards = torch.rand(IMAGES, device=sides.device)
     critic = Critic(sides.captioner, head="linear")
@@ -425,7 +488,7 @@ def vlrm(sides: Sides, repeats: int, half: bool) -> Measured:
 
     def peer() -> None:
         their.zero_grad()
-        with precision(sides, half):
+        with precision(sides, True):
             with torch.no_grad():
                 encoded = sides.peer.encode(sides.images.inputs["captioner"])
                 drawn = sides.generate({"do_sample": True, "top_k": 6, "temperature": 2.0})
@@ -438,20 +501,22 @@ def vlrm(sides: Sides, repeats: int, half: bool) -> Measured:
         loss.backward()
         their.step()
 
-    return compare("VLRM step", peer, own_step(sides, objective, our, half), repeats, "")
+    return compare("VLRM step", peer, own_step(sides, objective, our, True), repeats, "")
 
 
 def rows(sides: Sides, repeats: int) -> Iterator[Measured]:
     """All rows of a model."""
     if sides.kind.dtype is torch.float32:
         yield from drawing(sides, repeats, half=False)
-        yield dico(sides, repeats, half=False)
+        yield from dico(sides, repeats, half=False)
     yield from drawing(sides, repeats, half=True)
-    for method in (dico, scst, vlrm):
-        yield method(sides, repeats, half=True)
+    yield from dico(sides, repeats, half=True)
+    for method in (scst, vlrm):
+        yield method(sides, repeats)
 
 
-HEAD = "| model | row | Hugging Face, ms | ours without graphs, ms | ours, ms | ratio | busy | |"
+HEAD = "| model | row | Hugging Face, ms | ours without graphs, ms | ours, ms | ratio | busy (peer) | GiB (peer) | |"
+PROFILE = f"| model | row | {' | '.join(KERNELS)} | other kernels | none |"
 
 
 def main() -> None:
@@ -462,17 +527,21 @@ def main() -> None:
     options = parser.parse_args()
     if not torch.cuda.is_available():
         parser.exit(2, "no GPU: this benchmark needs CUDA.\n")
-    lines = [HEAD, "|---|---|---|---|---|---|---|---|"]
-    print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}", *lines, sep="\n")
+    tables = {
+        "gpu": [HEAD, "|---|---|---|---|---|---|---|---|---|"],
+        "gpu profile": [PROFILE, "|---|---|---|---|---|---|---|"],
+    }
+    print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}", HEAD, sep="\n")
     for name in options.model:
         sides = Sides(KINDS[name], torch.device("cuda"))
         for measured in rows(sides, options.repeats):
-            lines.append(f"| {' | '.join([KINDS[name].title, *measured.cells()])} |")
-            print(lines[-1], flush=True)
+            for lines, cells in zip(tables.values(), (measured.cells(), measured.profile()), strict=True):
+                lines.append(f"| {' | '.join([KINDS[name].title, *cells])} |")
+            print(tables["gpu"][-1], tables["gpu profile"][-1], sep="\n", flush=True)
         del sides
         torch.cuda.empty_cache()
-    if options.docs:
-        write_table(options.docs, "gpu", lines)
+    for name, lines in tables.items() if options.docs else ():
+        write_table(options.docs, name, lines)
 
 
 if __name__ == "__main__":
