@@ -392,8 +392,8 @@ def operations_of(step: Callable[[], Any]) -> int:
 def read(objective: DiCO, images: Batch) -> float:
     """Share of the beams' words that scoring reads."""
     captioner = objective.captioner
-    beams, width = captioner.generate(images, objective.decoding), captioner.family.model.decoder.config.n_embd
-    found = reading.choose_reading(beams.image, beams.tokens, beams.mask, width)
+    beams, text = captioner.generate(images, objective.decoding), captioner.family.model.decoder.config
+    found = reading.choose_reading(beams.image, beams.tokens, beams.mask, text.n_embd, text.n_layer)
     return len(found.row) / int(beams.mask[:, 1:].sum())
 
 

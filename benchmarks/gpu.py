@@ -6,8 +6,8 @@ Models of published sizes with random weights, so that captions run to the longe
 weights, of which the text decoder trains; BLIP-2 with OPT-2.7B and Qwen2-VL-2B have bfloat16 weights and train LoRA of rank 16.
 Both sides start from pixels and have the same optimiser, fused AdamW. Wall-clock milliseconds, the device waited for; ways are
 interleaved, ratios are medians over the rounds with their least and greatest. "Without graphs" is ours with CUDA graphs
-switched off. "Busy" is the share of the time in which the device computes, by torch's profiler, and "GiB" what a call takes in
-addition to models and optimisers.
+switched off. "Busy" is the share of the time in which the device computes, by torch's profiler, "products" and what follows what
+ours computes in it, "GiB" what a call takes in addition to models and optimisers.
 
 Hugging Face's steps are what one would write: ``generate``, one padded pass with copies of the image states and logits at every
 position, the backward pass. The image tower is called once more where ``generate`` takes pixels only. Rewards are given, so that
@@ -31,6 +31,7 @@ from typing import Any
 
 import torch
 from engine import WAYS, Row, equal
+from PIL import Image
 from tables import write_table
 from tokenizers import Tokenizer, models, pre_tokenizers
 from torch import Tensor, nn
@@ -76,16 +77,18 @@ class Kind:
     Args:
         title: its name.
         make: builds it on the device that is the default one.
-        images: makes its image processor.
+        processor: makes its image processor.
         dtype: of its weights.
         lora: whether an adapter trains, and not the decoder.
+        images: of a step: Hugging Face's padded pass over copies of a long prompt takes 80 GiB for more.
     """
 
     title: str
     make: Callable[[], Any]
-    images: Callable[[], Any]
+    processor: Callable[[], Any]
     dtype: torch.dtype
     lora: bool
+    images: int = IMAGES
 
 
 def blip() -> BlipForConditionalGeneration:
@@ -148,7 +151,7 @@ def square(side: int) -> Callable[[], Any]:
 KINDS = {
     "blip": Kind("BLIP-base", blip, square(384), torch.float32, lora=False),
     "blip2": Kind("BLIP-2, OPT-2.7B", blip2, square(224), torch.bfloat16, lora=True),
-    "qwen2_vl": Kind("Qwen2-VL-2B", qwen2_vl, Qwen2VLImageProcessorPil, torch.bfloat16, lora=True),
+    "qwen2_vl": Kind("Qwen2-VL-2B", qwen2_vl, Qwen2VLImageProcessorPil, torch.bfloat16, lora=True, images=8),
 }
 
 
@@ -186,7 +189,7 @@ class Sides:
                 torch.set_default_dtype(torch.float32)
         model.generation_config = GenerationConfig(bos_token_id=1, eos_token_id=3, pad_token_id=0)
         model.name_or_path = "random"
-        processors = Processors(kind.images(), tokenizer_of(model.config.get_text_config().vocab_size))
+        processors = Processors(kind.processor(), tokenizer_of(model.config.get_text_config().vocab_size))
         self.kind, self.device = kind, device
         self.peer: Family = family_of(copy.deepcopy(model).eval(), processors, None)
         lora = LoraOptions(r=RANK) if kind.lora else None
@@ -196,11 +199,10 @@ class Sides:
         if not lora:
             self.peer.vision.requires_grad_(False)
         self.before = None if lora else family_of(copy.deepcopy(self.peer.model), processors, None)
-        self.images = self._images(IMAGES).to(device)
+        self.images = self.images_of(IMAGES).to(device)
 
-    def _images(self, count: int) -> Batch:
-        from PIL import Image
-
+    def images_of(self, count: int) -> Batch:
+        """A batch of noise."""
         pixels = torch.randint(0, 256, (count, 448, 448, 3), dtype=torch.uint8).numpy()
         inputs = self.captioner.family.process([Image.fromarray(rows) for rows in pixels])
         dtype = self.captioner.family.input_dtype
@@ -234,7 +236,8 @@ class Sides:
 
     def states(self, family: Family, tokens: Tensor, encoded: Any) -> Tensor:
         """``[N, T, D]`` by one padded pass over copies of the image's states."""
-        image = torch.arange(IMAGES, device=self.device).repeat_interleave(len(tokens) // IMAGES)
+        count = len(self.images)
+        image = torch.arange(count, device=self.device).repeat_interleave(len(tokens) // count)
         return family.teacher_forced(tokens, encoded, image)
 
     def logprobs(self, family: Family, tokens: Tensor, states: Tensor) -> Tensor:
@@ -277,20 +280,24 @@ class Measured:
     def cells(self) -> list[str]:
         """Name, times, ratio, busy shares, memory, note."""
         name, theirs, ours, ratio, note = self.row.cells()
-        shares = (
+        peer, own = (
             sum(kernels.values()) / statistics.median(times) * 1000
             for kernels, times in zip(self.kernels, (self.row.peer, self.row.ours), strict=True)
         )
-        peer, own = (f"{share:.0%}" for share in shares)
+        total = statistics.median(self.row.ours) / 1000
+        kinds = ", ".join(f"{kind} {self.kernels[1][kind] / total:.0%}" for kind in KERNELS)
         plain = f"{statistics.median(self.plain):.0f}" if self.plain else ""
         memory = f"{self.memory[1]:.1f} ({self.memory[0]:.1f})"
-        return [name, theirs, plain, ours, ratio, f"{own} ({peer})", memory, note]
-
-    def profile(self) -> list[str]:
-        """Name, and the shares of our time that the device computes what, or waits."""
-        total = statistics.median(self.row.ours) / 1000
-        shares = [self.kernels[1][kind] / total for kind in (*KERNELS, "other")]
-        return [self.row.name, *(f"{share:.0%}" for share in (*shares, 1 - sum(shares)))]
+        return [
+            name,
+            theirs,
+            plain,
+            ours,
+            ratio,
+            f"{own:.0%} ({peer:.0%})",
+            memory,
+            "; ".join(filter(None, (note, kinds))),
+        ]
 
 
 def seconds(way: Callable[[], Any]) -> float:
@@ -308,7 +315,7 @@ def kernels(way: Callable[[], Any]) -> Counter[str]:
     spent: Counter[str] = Counter()
     # The profiler's own list of events takes it a minute for a step of thirty thousand kernels.
     for event in found.profiler.kineto_results.events():
-        if event.device_type() is DeviceType.CUDA and "#" not in event.name():
+        if event.device_type() == DeviceType.CUDA and "#" not in event.name():
             kind = next((kind for kind, names in KERNELS.items() if re.search(names, event.name())), "other")
             spent[kind] += event.duration_ns() / 1e9
     return spent
@@ -402,20 +409,20 @@ def own_step(sides: Sides, objective: Any, optimizer: torch.optim.Optimizer, hal
 
 def dico(sides: Sides, repeats: int, half: bool) -> Iterator[Measured]:
     """Five beams, log-probabilities of the reference and the model, the backward pass, AdamW; and variants of our side."""
-    rewards = torch.rand(5 * IMAGES, device=sides.device)
+    rewards = torch.rand(5 * len(sides.images), device=sides.device)
     objective = DiCO(sides.captioner, lambda rollout: rewards, num_beams=5, max_new_tokens=LONGEST)
     their, our = optimizers(sides)
 
     def peer() -> None:
         their.zero_grad()
-        with precision(sides, half):
-            with torch.no_grad():
-                encoded = sides.peer.encode(sides.images.inputs["captioner"])
-                drawn = sides.generate(WAYS["5 beams"][0])
+        with torch.no_grad(), precision(sides, half):
+            encoded = sides.peer.encode(sides.images.inputs["captioner"])
+            drawn = sides.generate(WAYS["5 beams"][0])
             before = sides.reference(drawn, encoded)
+        with precision(sides, half):  # of its own: weights that were cast without gradients have none
             now = sides.logprobs(sides.peer, drawn, sides.states(sides.peer, drawn, encoded))
-            delta = (now - before).view(IMAGES, 5)
-            winner, weights = classify(rewards.view(IMAGES, 5), objective.tau)
+            delta = (now - before).view(-1, 5)
+            winner, weights = classify(rewards.view(-1, 5), objective.tau)
             margin = delta.gather(1, winner[:, None]).squeeze(1) - (weights * delta).sum(dim=1)
             loss = -functional.logsigmoid(objective.beta * margin).sum()
         loss.backward()
@@ -456,7 +463,7 @@ def difference(sides: Sides, peer: Callable[[], None], ours: Callable[[], None])
 
 def scst(sides: Sides, repeats: int) -> Measured:
     """Five samples against the greedy caption."""
-    rewards = torch.rand(6 * IMAGES, device=sides.device)
+    rewards = torch.rand(6 * len(sides.images), device=sides.device)
     objective = SCST(
         sides.captioner, lambda rollout: rewards[: len(rollout)], num_generations=5, max_new_tokens=LONGEST
     )
@@ -464,13 +471,13 @@ def scst(sides: Sides, repeats: int) -> Measured:
 
     def peer() -> None:
         their.zero_grad()
+        with torch.no_grad(), precision(sides, True):
+            encoded = sides.peer.encode(sides.images.inputs["captioner"])
+            sides.generate(WAYS["greedy"][0])
+            drawn = sides.generate(WAYS["5 samples"][0])
         with precision(sides, True):
-            with torch.no_grad():
-                encoded = sides.peer.encode(sides.images.inputs["captioner"])
-                sides.generate(WAYS["greedy"][0])
-                drawn = sides.generate(WAYS["5 samples"][0])
             now = sides.logprobs(sides.peer, drawn, sides.states(sides.peer, drawn, encoded))
-            advantage = rewards[: len(now)] - rewards[-IMAGES:].repeat_interleave(5)
+            advantage = rewards[: len(now)] - rewards[len(now) :].repeat_interleave(5)
             loss = -(advantage * now).sum()
         loss.backward()
         their.step()
@@ -480,7 +487,7 @@ def scst(sides: Sides, repeats: int) -> Measured:
 
 def vlrm(sides: Sides, repeats: int) -> Measured:
     """One sample of every image, among the six likeliest words at temperature 2."""
-    rewards = torch.rand(IMAGES, device=sides.device)
+    rewards = torch.rand(len(sides.images), device=sides.device)
     critic = Critic(sides.captioner, head="linear")
     objective = VLRM(sides.captioner, lambda rollout: rewards, critic, max_new_tokens=LONGEST)
     value = copy.deepcopy(critic.head)
@@ -488,10 +495,10 @@ def vlrm(sides: Sides, repeats: int) -> Measured:
 
     def peer() -> None:
         their.zero_grad()
+        with torch.no_grad(), precision(sides, True):
+            encoded = sides.peer.encode(sides.images.inputs["captioner"])
+            drawn = sides.generate({"do_sample": True, "top_k": 6, "temperature": 2.0})
         with precision(sides, True):
-            with torch.no_grad():
-                encoded = sides.peer.encode(sides.images.inputs["captioner"])
-                drawn = sides.generate({"do_sample": True, "top_k": 6, "temperature": 2.0})
             states = sides.states(sides.peer, drawn, encoded)
             logits = sides.peer.head(sides.peer.before_head(states)).float()
             chosen = logits.log_softmax(dim=-1).gather(-1, drawn[:, :, None]).squeeze(-1)
@@ -510,13 +517,14 @@ def rows(sides: Sides, repeats: int) -> Iterator[Measured]:
         yield from drawing(sides, repeats, half=False)
         yield from dico(sides, repeats, half=False)
     yield from drawing(sides, repeats, half=True)
+    if sides.kind.images < IMAGES:
+        sides.images = sides.images_of(sides.kind.images).to(sides.device)
     yield from dico(sides, repeats, half=True)
     for method in (scst, vlrm):
         yield method(sides, repeats)
 
 
 HEAD = "| model | row | Hugging Face, ms | ours without graphs, ms | ours, ms | ratio | busy (peer) | GiB (peer) | |"
-PROFILE = f"| model | row | {' | '.join(KERNELS)} | other kernels | none |"
 
 
 def main() -> None:
@@ -527,21 +535,17 @@ def main() -> None:
     options = parser.parse_args()
     if not torch.cuda.is_available():
         parser.exit(2, "no GPU: this benchmark needs CUDA.\n")
-    tables = {
-        "gpu": [HEAD, "|---|---|---|---|---|---|---|---|---|"],
-        "gpu profile": [PROFILE, "|---|---|---|---|---|---|---|"],
-    }
-    print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}", HEAD, sep="\n")
+    lines = [HEAD, "|---|---|---|---|---|---|---|---|---|"]
+    print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}", *lines, sep="\n")
     for name in options.model:
         sides = Sides(KINDS[name], torch.device("cuda"))
         for measured in rows(sides, options.repeats):
-            for lines, cells in zip(tables.values(), (measured.cells(), measured.profile()), strict=True):
-                lines.append(f"| {' | '.join([KINDS[name].title, *cells])} |")
-            print(tables["gpu"][-1], tables["gpu profile"][-1], sep="\n", flush=True)
+            lines.append(f"| {' | '.join([KINDS[name].title, *measured.cells()])} |")
+            print(lines[-1], flush=True)
         del sides
         torch.cuda.empty_cache()
-    for name, lines in tables.items() if options.docs else ():
-        write_table(options.docs, name, lines)
+    if options.docs:
+        write_table(options.docs, "gpu", lines)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from tellapart.captioners import reading as reading_module
 from tellapart.captioners.families import base
-from tellapart.captioners.reading import Tree, choose_reading, one_by_one
+from tellapart.captioners.linear import Linear
+from tellapart.captioners.reading import Tree, choose_reading, least_saved, one_by_one
 from tellapart.types import Decoding, Rollout
 from tiny.blip2 import tiny_blip2
 from tiny.florence2 import tiny_florence2
@@ -104,15 +105,16 @@ def test_scores_and_gradients_are_those_of_reading_each_caption_by_itself(name, 
     found, chosen = {}, []
 
     def choose(*given):
-        chosen.append((choose_reading(*given), given[-1]))
+        chosen.append((choose_reading(*given), given[3:]))
         return chosen[-1][0]
 
     monkeypatch.setattr(base, "choose_reading", choose)
     for gain in (0.0, 100.0):
         monkeypatch.setattr(reading_module, "GAIN", gain)
         result = scored(captioner, rollout)
-        [(read, width)] = chosen
+        [(read, (width, layers))] = chosen
         assert width == result[2].shape[-1], "the decoder's width"
+        assert layers == len(captioner.family.by_parts(Linear()).blocks)
         chosen.clear()
         found[gain] = len(read.row), *result
     alone, shared = found[0.0], found[100.0]
@@ -130,7 +132,7 @@ def test_captions_are_read_together_where_that_costs_less():
     same = torch.tensor([0, 0, 0])
 
     def words(*given):
-        return len(choose_reading(*given).row)
+        return len(choose_reading(*given, 2).row)
 
     # 6 words in a group of 6 places: 6 * 7 * 10 + 36 = 456 instead of 9 * 7 * 10 + 3 * 9 = 657
     assert words(same, tokens, mask, 10) == 6
@@ -147,6 +149,17 @@ def test_captions_are_read_together_where_that_costs_less():
     assert words(both, twice, all_words, 0) == 18
 
 
+def test_on_a_gpu_much_must_be_saved():
+    """Five captions of 20 words of 32 images begin with the same 11: of 5 * 19 words that are read, 11 + 5 * 8 remain."""
+    words = 32 * (5 * 19 - 11 - 5 * 8)
+    blip, opt = (768, 12), (2560, 32)
+    for width, layers, pays in ((*blip, False), (*opt, True)):
+        saved = words * 7 * width
+        assert (saved > least_saved(torch.device("cuda"), width, layers)) == pays
+        assert least_saved(torch.device("cuda"), width, layers) * 4 * width * layers == pytest.approx(2e12)
+        assert least_saved(torch.device("cpu"), width, layers) == 0
+
+
 def test_a_group_is_as_large_as_the_largest():
     """One image of twelve captions that share half of their words, and nine of two: its places would be those of all."""
     image = torch.cat([torch.zeros(12, dtype=torch.long), torch.arange(1, 10).repeat_interleave(2)])
@@ -159,5 +172,5 @@ def test_a_group_is_as_large_as_the_largest():
     assert tree.cost(10) == (52 + 9 * 8) * 7 * 10 + 10 * 52**2
     alone = one_by_one(image, mask)
     assert alone.cost(10) == 30 * 8 * 7 * 10 + 30 * 8**2
-    assert choose_reading(image, tokens, mask, 10).sees.dim() == 2, "fewer words, but more places"
-    assert choose_reading(image[12:], tokens[12:], mask[12:], 10).sees.dim() == 4
+    assert choose_reading(image, tokens, mask, 10, 2).sees.dim() == 2, "fewer words, but more places"
+    assert choose_reading(image[12:], tokens[12:], mask[12:], 10, 2).sees.dim() == 4

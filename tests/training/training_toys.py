@@ -59,7 +59,8 @@ class Toy(ObjectiveModule):
         assert not self.training
         self.seen.append((step, batch.ids))
         noise = uniforms(batch.ids, 1, base_seed())[:, 0].float()
-        return Experience(batch, noise + batch.inputs["toy"]["x"].sum(dim=1), step)
+        x = batch.inputs["toy"]["x"]
+        return Experience(batch, noise.to(x.device) + x.sum(dim=1), step)
 
     def prepare(self, experiences, gather):
         everything = gather(torch.cat([e.target for e in experiences]))

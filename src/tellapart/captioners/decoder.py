@@ -143,7 +143,8 @@ class _Slots:
     def gather(self, spread: Tensor) -> Tensor:
         """The rows of ``[groups, heads, size, d]``."""
         rows = spread.transpose(1, 2).reshape(self.shape[0] * self.shape[1], -1)
-        return rows if self._slot is None else rows[self._slot]
+        # by index_select the gradient is added up in one go, by an index in brackets it is sorted first on a GPU
+        return rows if self._slot is None else rows.index_select(0, self._slot)
 
 
 def _by_image(image: Tensor, images: int) -> _Slots:

@@ -90,7 +90,7 @@ class FixedDecoderSteps(DecoderSteps):
         return found.transpose(1, 2).reshape(-1, width)
 
     def keep(self, rows: Tensor) -> None:
-        """What is left moves together, and is recorded anew."""
+        """What is left moves together, and is recorded again."""
         super().keep(rows)
         self._replay()
 
@@ -141,7 +141,7 @@ class FixedCachedSteps(Steps):
         return states
 
     def keep(self, rows: Tensor) -> None:
-        """What is left is copied, and recorded anew."""
+        """What is left is copied, and recorded again."""
         if self._parent is not None:
             # The rows are chosen by where they are after the words have moved to their beams.
             self._cache.follow(self._parent)

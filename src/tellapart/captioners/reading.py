@@ -19,6 +19,10 @@ operations, where the decoder attends to an image, and each word that is seen ta
 GAIN = 0.9
 """Share of the cost of reading captions one by one that reading them together may have: finding the tree costs something, too."""
 
+ON_GPU = 2e12
+"""Operations that reading captions together must save on a GPU, where a tree takes more kernels.
+BLIP-base with 160 captions saves 4e11: its DiCO step took 266 ms on an H100 together and 216 one by one."""
+
 
 @dataclass(frozen=True)
 class States:
@@ -144,7 +148,18 @@ class Tree:
         return Reading(row, column, self._image, group, place, self._owner, by_group, node)
 
 
-def choose_reading(image: Tensor, tokens: Tensor, mask: Tensor, width: int) -> Reading:
+def least_saved(device: torch.device, width: int, layers: int) -> float:
+    """Of the cost of reading captions, what reading them together must save on a device.
+
+    Args:
+        device: where the decoder is.
+        width: of the decoder.
+        layers: of the decoder.
+    """
+    return 0.0 if device.type == "cpu" else ON_GPU / (4 * width * layers)
+
+
+def choose_reading(image: Tensor, tokens: Tensor, mask: Tensor, width: int, layers: int) -> Reading:
     """How to read captions: together or one by one, whichever costs less.
 
     Args:
@@ -152,10 +167,16 @@ def choose_reading(image: Tensor, tokens: Tensor, mask: Tensor, width: int) -> R
         tokens: ``[N, T]`` caption tokens.
         mask: ``[N, T]`` bool, a run of true from the left.
         width: of the decoder.
+        layers: of the decoder.
     """
     alone = one_by_one(image, mask)
     if not len(alone.row) or len(image) == len(image.unique()):
         return alone
+    least = least_saved(tokens.device, width, layers)
+    if alone.cost(width) <= least:
+        return alone
     # On a GPU every column would wait for the device.
     tree = Tree(image.cpu(), tokens.cpu(), mask.cpu())
-    return tree.reading().to(image.device) if tree.cost(width) <= GAIN * alone.cost(width) else alone
+    cost = tree.cost(width)
+    pays = cost <= GAIN * alone.cost(width) and alone.cost(width) - cost >= least
+    return tree.reading().to(image.device) if pays else alone

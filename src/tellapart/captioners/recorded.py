@@ -274,7 +274,7 @@ class Recorded:
         tokens, mask, image = self.rollout.tokens, self.rollout.mask, self.rollout.image
         decoder = family.by_parts(_Read(lambda: next(results)))
         assert decoder is not None, "it was drawn by its parts"
-        reading = choose_reading(image, tokens, mask, decoder.width)
+        reading = choose_reading(image, tokens, mask, decoder.width, len(decoder.blocks))
         words = _Words(self.drawn, self.rows, reading.row, reading.column)
         results = _results(passes, words)
         begin = partial(family.beginning, decoder, encoded)

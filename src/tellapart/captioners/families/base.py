@@ -364,7 +364,7 @@ class Family(ABC):
         if (decoder := self._decoder()) is None or decoder.drops:
             return None
         begin = partial(self.beginning, decoder, encoded)
-        reading = choose_reading(image, tokens, mask, decoder.width)
+        reading = choose_reading(image, tokens, mask, decoder.width, len(decoder.blocks))
         return read_captions(decoder, begin, self.embed, image, tokens, mask, reading)
 
     @abstractmethod

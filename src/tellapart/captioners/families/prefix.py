@@ -62,7 +62,7 @@ class PrefixDecoder(Family):
     def cached_steps(
         self, encoded: Encoded, cache: Cache, first: Tensor, *, count: int, longest: int, beams: bool
     ) -> Steps:
-        """In memory that stays, where reading is recorded, attention takes a mask as it is, and all layers remember everything."""
+        """In memory that stays where reading is recorded, attention takes masks as they are, and layers remember everything."""
         takes_masks = self.model.config.get_text_config()._attn_implementation == "sdpa"
         if not self.replays(first.device) or not takes_masks or not can_be_fixed(cache):
             return super().cached_steps(encoded, cache, first, count=count, longest=longest, beams=beams)
