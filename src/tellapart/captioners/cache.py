@@ -111,8 +111,9 @@ class FixedLayer(DynamicLayer):
 
     def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
         """All of them, with those of one more word."""
-        self.keys.index_copy_(2, self._place, key_states)
-        self.values.index_copy_(2, self._place, value_states)
+        # Under autocast the prefix may be of float32, where keys are turned, and values of words of bfloat16.
+        self.keys.index_copy_(2, self._place, key_states.to(self.keys.dtype))
+        self.values.index_copy_(2, self._place, value_states.to(self.values.dtype))
         return self.keys, self.values
 
 
@@ -162,11 +163,21 @@ class FixedCache(DynamicCache):
         return FixedCache.of(self.layers, self.prefix, self.place.clone(), lambda part: part[index])
 
 
-def can_be_fixed(cache: Any) -> bool:
-    """Whether ``fixed`` can make a cache of this one: each layer remembers all that was read, and nothing else."""
-    return isinstance(cache, DynamicCache) and all(
+def can_be_fixed(cache: Any, config: Any) -> bool:
+    """Whether ``fixed`` can make a cache of this one: its layers are transformers' usual ones, and see everything before.
+
+    Args:
+        cache: a filled one.
+        config: of the language model.
+    """
+    usual = isinstance(cache, DynamicCache) and all(
         type(part) is DynamicLayer and part.is_initialized for part in cache.layers
     )
+    kinds = getattr(config, "layer_types", None)
+    if kinds is not None:
+        return usual and all(kind == "full_attention" for kind in kinds)
+    windows = (getattr(config, name, None) for name in ("sliding_window", "attention_chunk_size"))
+    return usual and not any(windows)
 
 
 def fixed(cache: Any, rows: Tensor, longest: int) -> FixedCache:

@@ -17,7 +17,7 @@ from torch.nn.functional import scaled_dot_product_attention as attend
 from tellapart.captioners.base import Encoded
 from tellapart.captioners.cache import fixed, select_rows
 from tellapart.captioners.decoder import Beginning, Decoder, DecoderSteps
-from tellapart.captioners.graphs import Replayed
+from tellapart.captioners.graphs import Recorder, Replayed
 from tellapart.captioners.steps import Steps
 
 if TYPE_CHECKING:
@@ -25,13 +25,31 @@ if TYPE_CHECKING:
 
 
 class FixedDecoderSteps(DecoderSteps):
-    """The layers of a decoder, called by their parts; arguments as for ``DecoderSteps``."""
+    """The layers of a decoder, called by their parts.
+
+    Args:
+        decoder: as for ``DecoderSteps``, and so are the others.
+        beginning: of B images.
+        embed: of words.
+        count: rows per image.
+        longest: most words of a caption.
+        beams: whether the rows of an image are beams.
+        recorder: makes graphs.
+    """
 
     def __init__(
-        self, decoder: Decoder, beginning: Beginning, embed: nn.Module, *, count: int, longest: int, beams: bool
+        self,
+        decoder: Decoder,
+        beginning: Beginning,
+        embed: nn.Module,
+        *,
+        count: int,
+        longest: int,
+        beams: bool,
+        recorder: Recorder,
     ) -> None:
         super().__init__(decoder, beginning, embed, count=count, longest=longest, beams=beams)
-        self._longest, self._step = longest, count if beams else 1
+        self._longest, self._step, self._recorder = longest, count if beams else 1, recorder
         if beams:
             shape = *self._own.shape[:2], longest, count
             self._ancestors = self._own.new_zeros(shape)
@@ -46,13 +64,13 @@ class FixedDecoderSteps(DecoderSteps):
         device = self.image.device
         self._place = torch.full((1,), self._read, device=device)
         self._columns = torch.arange(self._start + self._longest * self._step, device=device)
-        self._replayed = Replayed(self._read_word)
+        self._replayed = Replayed(self._recorder)
 
     def read(self, words: Tensor) -> Tensor:
         """The words' embeddings through every layer."""
         self._length += self._step
         self._read += 1
-        return self._replayed(words)
+        return self._replayed(self._read_word, words)
 
     def _read_word(self, words: Tensor) -> Tensor:
         decoder = self._decoder
@@ -110,6 +128,7 @@ class FixedCachedSteps(Steps):
         count: rows per image.
         longest: most words of a caption.
         beams: whether the rows of an image are beams.
+        recorder: makes graphs.
     """
 
     def __init__(
@@ -122,34 +141,38 @@ class FixedCachedSteps(Steps):
         count: int,
         longest: int,
         beams: bool,
+        recorder: Recorder,
     ) -> None:
         self._family, self._encoded, self.first = family, encoded, first
         self.image = torch.arange(len(encoded.states), device=first.device).repeat_interleave(count)
         self._cache = fixed(cache, self.image, longest)
-        self._parent = torch.arange(len(self.image), device=self.image.device) if beams else None
-        self._replayed = Replayed(self._read_word)
+        self._beams, self._recorder = beams, recorder
+        self._replay()
+
+    def _replay(self) -> None:
+        self._own = torch.arange(len(self.image), device=self.image.device)
+        self._parent = self._own.clone()
+        self._replayed = Replayed(self._recorder)
 
     def read(self, words: Tensor) -> Tensor:
         """Through ``decode``."""
-        return self._replayed(words)
+        return self._replayed(self._read_word, words)
 
     def _read_word(self, words: Tensor) -> Tensor:
-        if self._parent is not None:
+        if self._beams:
             self._cache.follow(self._parent)
+            self._parent.copy_(self._own)
         states = self._family.decode(words[:, None], self._encoded, self.image, self._cache)[:, -1]
         self._cache.place += 1
         return states
 
     def keep(self, rows: Tensor) -> None:
         """What is left is copied, and recorded again."""
-        if self._parent is not None:
-            # The rows are chosen by where they are after the words have moved to their beams.
-            self._cache.follow(self._parent)
-            self._parent = torch.arange(len(rows), device=rows.device)
+        if self._beams:
+            self._cache.follow(self._parent)  # rows are chosen by where they are after words have moved to their beams
         self._cache, self.image = select_rows(self._cache, rows), self.image[rows]
-        self._replayed = Replayed(self._read_word)
+        self._replay()
 
     def follow(self, parent: Tensor) -> None:
         """Words move when the next one is read."""
-        assert self._parent is not None, "only beams follow one another"
         self._parent.copy_(parent)

@@ -6,6 +6,7 @@ for the next. As a CUDA graph, all of them are asked for together.
 
 from __future__ import annotations
 
+import gc
 import logging
 import warnings
 from collections.abc import Callable, Iterator
@@ -19,77 +20,109 @@ from torch import Tensor
 _log = logging.getLogger(__name__)
 
 
-Recorder = Callable[[Callable[..., Tensor], tuple[Tensor, ...]], tuple[Any, Tensor]]
+Function = Callable[..., Tensor]
+"""From tensors to one, whose arguments have the same shapes at every call."""
+
+Record = Callable[[Function, tuple[Tensor, ...]], tuple[Any, Tensor]]
 """From a function and its arguments to a graph of it, and to the memory that ``graph.replay()`` writes its result to."""
 
 TRIES = 2
 """Times that recording may fail: what a library does once, at its first call of a kind, may be what a graph cannot hold."""
 
 
+class Recorder:
+    """Makes the graphs of a model's functions, until that has failed ``TRIES`` times.
+
+    Args:
+        record: makes a graph; none: CUDA's, for arguments there.
+    """
+
+    def __init__(self, record: Record | None = None) -> None:
+        self.record = record
+        self._failed = 0
+
+    def works(self, given: Tensor) -> bool:
+        """Whether functions of such arguments may be recorded."""
+        return self._failed < TRIES and (self.record is not None or given.is_cuda)
+
+    def __call__(self, function: Function, given: tuple[Tensor, ...]) -> tuple[Any, Tensor] | None:
+        """As ``Record``; none where the function does what a graph cannot hold."""
+        try:
+            return (self.record or recorded)(function, given)
+        except RuntimeError as error:
+            self._failed += 1
+            if self._failed == TRIES:
+                _log.warning("words are read without CUDA graphs, which is slower: %s", error)
+            return None
+
+
 class Replayed:
-    """A function of tensors that is recorded at its second call on CUDA, and from then on replayed; elsewhere it is called.
+    """Calls of one function, which is recorded at the second one and from then on replayed.
 
     The first call makes what libraries make once. Recording takes about as long as a call. A graph holds addresses: the
     function must read and write the same memory at every call, launch the same work, and never wait for the device. A function
-    that cannot be recorded is called.
+    that cannot be recorded is called, as are all where ``recorder`` does not work.
+
+    The function is not kept, since it would keep whatever it reads alive until Python looks for cycles. One thread draws at a
+    time: graphs of a device share their memory.
 
     Args:
-        function: from tensors ``[...]`` to one; its arguments have the same shapes at every call.
-        record: makes the graph; none: CUDA's, for arguments there.
+        recorder: makes the graph.
 
     Example::
 
-        double = Replayed(lambda rows: 2 * rows)
-        double(torch.ones(2))  # [2, 2]
+        replayed = Replayed(Recorder())
+        replayed(lambda rows: 2 * rows, torch.ones(2))  # [2, 2]
     """
 
-    def __init__(self, function: Callable[..., Tensor], record: Recorder | None = None) -> None:
-        self._function, self._record = function, record
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
         self._given: tuple[Tensor, ...] | None = None
         self._recorded: tuple[Any, Tensor] | None = None
-        self._failed = 0
 
-    def __call__(self, *given: Tensor) -> Tensor:
+    def __call__(self, function: Function, *given: Tensor) -> Tensor:
         """What the function gives, which the next call leaves as it is."""
-        if self._failed == TRIES or (self._record is None and not given[0].is_cuda):
-            return self._function(*given)
+        if self._recorded is None and not self._recorder.works(given[0]):
+            return function(*given)
         if self._given is None:
             self._given = tuple(part.clone() for part in given)
-            return self._function(*given)
+            return function(*given)
         for kept, part in zip(self._given, given, strict=True):
             kept.copy_(part)
         if self._recorded is None:
-            try:
-                self._recorded = (self._record or recorded)(self._function, self._given)
-            except RuntimeError as error:
-                return self._without(error, given)
+            self._recorded = self._recorder(function, self._given)
+        if self._recorded is None:
+            return function(*given)
         graph, found = self._recorded
         graph.replay()
         return found.clone()
 
-    def _without(self, error: RuntimeError, given: tuple[Tensor, ...]) -> Tensor:
-        """The function's result where it could not be recorded."""
-        self._failed += 1
-        if self._failed == TRIES:
-            _log.warning("words are read without a CUDA graph, which is slower: %s", error)
-        return self._function(*given)
 
-
-def recorded(function: Callable[..., Tensor], given: tuple[Tensor, ...]) -> tuple[torch.cuda.CUDAGraph, Tensor]:
+def recorded(function: Function, given: tuple[Tensor, ...]) -> tuple[torch.cuda.CUDAGraph, Tensor]:
     """A CUDA graph of the function, and where it writes its result; the function is not carried out.
 
     Raises:
         RuntimeError: it does what a graph cannot hold.
     """
-    place = _place(given[0].device.index)
+    device = given[0].device.index
     graph = torch.cuda.CUDAGraph()
     try:
-        with _recording(graph, place):
+        with _recording(graph, _place(device)):
             found = function(*given)
     except RuntimeError:
-        _place.cache_clear()  # its memory still counts as being recorded to
+        _leave(device)
         raise
     return graph, found
+
+
+def _leave(device: int) -> None:
+    """Give up the place of a recording that failed."""
+    pool = _place(device).pool
+    _place.cache_clear()
+    with suppress(AttributeError, RuntimeError):
+        # Some releases of torch go on counting its memory as being recorded to.
+        torch._C._cuda_endAllocateToPool(device, pool)
+    _place(device)  # the empty recording that it begins with sets random numbers free, too
 
 
 @contextmanager
@@ -100,7 +133,7 @@ def _recording(graph: torch.cuda.CUDAGraph, place: _Place) -> Iterator[None]:
     mode libraries may load a kernel at its first use.
     """
     place.stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(place.stream):
+    with _without_garbage_collection(), torch.cuda.stream(place.stream):
         graph.capture_begin(pool=place.pool, capture_error_mode="relaxed")
         try:
             yield
@@ -112,8 +145,23 @@ def _recording(graph: torch.cuda.CUDAGraph, place: _Place) -> Iterator[None]:
     torch.cuda.current_stream().wait_stream(place.stream)
 
 
+@contextmanager
+def _without_garbage_collection() -> Iterator[None]:
+    """A graph that is collected while another is recorded would spoil it."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
 class _Place:
-    """Where graphs of a device are recorded: one stream, and memory that they share, since one of them runs at a time."""
+    """Where graphs of a device are recorded: one stream, and memory that they share, since one of them runs at a time.
+
+    The memory, what reading one word takes besides keys and values, stays with the process.
+    """
 
     def __init__(self) -> None:
         self.stream = torch.cuda.Stream()

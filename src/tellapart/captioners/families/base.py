@@ -17,6 +17,7 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 from tellapart.captioners.base import Encoded
 from tellapart.captioners.decoder import Beginning, Decoder, DecoderSteps, Rows, read_captions
 from tellapart.captioners.fixed import FixedDecoderSteps
+from tellapart.captioners.graphs import Recorder
 from tellapart.captioners.linear import Linear, weights_of
 from tellapart.captioners.reading import States, choose_reading
 from tellapart.captioners.shortlist import KeptShortlist, Shortlist, quick
@@ -67,6 +68,7 @@ class Family(ABC):
         pad: id that fills rows after their end; may equal an EOS id.
         prompt: the words of the prompt.
         length_ids: tokens that ask for length buckets, in order; none where the tokenizer has no such tokens.
+        recorder: makes the graphs of drawing.
         caption_lead: the text between prompt and caption: put before human captions when they are tokenized, since
             byte-level tokenizers write a word differently after a space.
 
@@ -110,7 +112,7 @@ class Family(ABC):
         self.model, self.processors, self.tokenizer = model, processors, processors.tokenizer
         self.prompt = self.default_prompt if prompt is None else prompt
         self.start, self.eos, self.pad = self.special_tokens()
-        self._shortlist = KeptShortlist()
+        self._shortlist, self.recorder = KeptShortlist(), Recorder()
         self.length_ids = self._length_ids()
         self.neutralise()
 
@@ -326,8 +328,11 @@ class Family(ABC):
             first = self.prefix(encoded, cache)
             return self.cached_steps(encoded, cache, first, count=count, longest=longest, beams=beams)
         begun = self.beginning(decoder, encoded, self.embed)
-        kind = FixedDecoderSteps if self.replays(encoded.states.device) else DecoderSteps
-        return kind(decoder, begun, self.embedding, count=count, longest=longest, beams=beams)
+        if not self.replays(encoded.states.device):
+            return DecoderSteps(decoder, begun, self.embedding, count=count, longest=longest, beams=beams)
+        return FixedDecoderSteps(
+            decoder, begun, self.embedding, count=count, longest=longest, beams=beams, recorder=self.recorder
+        )
 
     def cached_steps(
         self, encoded: Encoded, cache: Cache, first: Tensor, *, count: int, longest: int, beams: bool
@@ -346,8 +351,9 @@ class Family(ABC):
 
     def replays(self, device: torch.device) -> bool:
         """Whether reading a word is recorded as a CUDA graph: on a GPU, where all weights lie on it as they are."""
-        spread = getattr(self.model, "hf_device_map", None) or getattr(self.model, "is_quantized", False)
-        return device.type == "cuda" and not self.lockstep and not spread
+        places = getattr(self.model, "hf_device_map", None) or {}
+        changed = len(set(places.values())) > 1 or getattr(self.model, "is_quantized", False)
+        return device.type == "cuda" and not self.lockstep and not changed
 
     def read_captions(self, encoded: Encoded, image: Tensor, tokens: Tensor, mask: Tensor) -> States | None:
         """States that predict every word, of captions of any lengths in one pass.

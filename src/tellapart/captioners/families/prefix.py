@@ -62,11 +62,14 @@ class PrefixDecoder(Family):
     def cached_steps(
         self, encoded: Encoded, cache: Cache, first: Tensor, *, count: int, longest: int, beams: bool
     ) -> Steps:
-        """In memory that stays where reading is recorded, attention takes masks as they are, and layers remember everything."""
-        takes_masks = self.model.config.get_text_config()._attn_implementation == "sdpa"
-        if not self.replays(first.device) or not takes_masks or not can_be_fixed(cache):
+        """In memory that stays where reading is recorded, attention takes masks as they are, and layers see everything before."""
+        config = self.model.config.get_text_config()
+        takes_masks = config._attn_implementation == "sdpa" and can_be_fixed(cache, config)
+        if not takes_masks or not self.replays(first.device):
             return super().cached_steps(encoded, cache, first, count=count, longest=longest, beams=beams)
-        return FixedCachedSteps(self, encoded, cache, first, count=count, longest=longest, beams=beams)
+        return FixedCachedSteps(
+            self, encoded, cache, first, count=count, longest=longest, beams=beams, recorder=self.recorder
+        )
 
     def decode_embedded(self, embeddings: Tensor, encoded: Encoded, image: Tensor, cache: Cache) -> Tensor:
         """Hidden states of caption words that follow the cached prefix."""
