@@ -33,15 +33,16 @@ Logprobs = Callable[[Sequence[str], Sequence[str]], torch.Tensor]
 def claims(study: Study) -> Iterator[Claim]:
     """What was asked of the recipe, on test."""
     for row, searched, point in ((TRUTH, SEARCHED, "selected"), (SLOW, SLOW_SEARCHED, "last")):
-        yield _reached(study, row, "bar", (64.0, 93.0, 99.0))
-        yield _reached(study, row, "goal", (75.0, 97.0, 99.7))
-        yield _searched(study, searched, point)
+        yield reached(study, row, "bar", (64.0, 93.0, 99.0))
+        yield reached(study, row, "goal", (75.0, 97.0, 99.7))
+        yield searched_more(study, searched, SEARCH, point)
     yield _worded(study)
     for row in (TRUTH, WORDED):
         yield _behind(study, row)
 
 
-def _reached(study: Study, row: str, what: str, least: tuple[float, float, float]) -> Claim:
+def reached(study: Study, row: str, what: str, least: tuple[float, float, float]) -> Claim:
+    """Whether a row has at least these exact recall, truth and grammar in every seed."""
     names = ("exact_recall@1", "truthful", "grammatical")
     found = [study.read(row, name, point="last") for name in names]
     asked = ", ".join(f"{name} {value:g}" for name, value in zip(names, least, strict=True))
@@ -52,12 +53,13 @@ def _reached(study: Study, row: str, what: str, least: tuple[float, float, float
     )
 
 
-def _searched(study: Study, row: str, point: str) -> Claim:
+def searched_more(study: Study, row: str, search: str, point: str) -> Claim:
+    """Whether a trained row with search is ahead of ``search``, the same without training."""
     ours, true = (study.read(row, name, point=point) for name in THREE[:2])
-    theirs, theirs_true = (study.read(SEARCH, name) for name in THREE[:2])
+    theirs, theirs_true = (study.read(search, name) for name in THREE[:2])
     where = "" if point == "selected" else " (last step)"
     return Claim(
-        f"{row} tells more apart than {SEARCH} by more than the spread of seeds, and is as true{where}.",
+        f"{row} tells more apart than {search} by more than the spread of seeds, and is as true{where}.",
         ours.above(theirs) and true.mean >= theirs_true.mean,
         f"exact_recall@1 {ours} against {theirs}, truthful {true} against {theirs_true}.",
     )
@@ -91,7 +93,8 @@ def _behind(study: Study, row: str) -> Claim:
 def sections(study: Study) -> Iterator[str]:
     """The last step on val of each rate of the slow training, and what false captions get wrong."""
     yield _over_rates(study)
-    yield _wrong(study)
+    rows = {"xe": "selected", TRUTH: "last", SLOW: "last", SEARCH: "selected", SEARCHED: "last", SLOW_SEARCHED: "last"}
+    yield wrong(study, rows)
 
 
 def _over_rates(study: Study) -> str:
@@ -105,8 +108,8 @@ def _over_rates(study: Study) -> str:
     return f"## {SEARCHED_RATE} over its rates (val, greedy, last step, seeds {seeds})\n\n{table}"
 
 
-def _wrong(study: Study) -> str:
-    rows = {"xe": "selected", TRUTH: "last", SLOW: "last", SEARCH: "selected", SEARCHED: "last", SLOW_SEARCHED: "last"}
+def wrong(study: Study, rows: Mapping[str, str]) -> str:
+    """A table of what the false captions of rows get wrong, each at ``selected`` or ``last``."""
     said = {
         row: [_captions(study, row, point, place) for place in range(len(study.measured[row]))]
         for row, point in rows.items()

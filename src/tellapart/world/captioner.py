@@ -50,11 +50,12 @@ def make_captioner(
 
 
 def build_xe(task: Task) -> History:
-    """Teach the captioner on the training split."""
+    """Teach the captioner on the training split, with the one tower that the stage needs."""
     from transformers import CLIPVisionModel
 
     with seeded(task.name, task.seed):
-        captioner = make_captioner(CLIPVisionModel.from_pretrained(task.needs["world/backbone"]))
+        (tower,) = task.needs.values()
+        captioner = make_captioner(CLIPVisionModel.from_pretrained(tower))
     data = TrainingData(load_world("train", size=task.size), Collate({captioner.name: pixels}))
     history = task.fit(XE(captioner, captions_per_image=CAPTIONS_PER_IMAGE), data)
     captioner.eval().save(task.folder)

@@ -7,6 +7,7 @@ from typing import Any
 
 SEEDED = (
     "world/xe",
+    "world/xe-sharp",
     "world/lstm",
     "world/att2in2",
     "world/updown",
@@ -44,6 +45,11 @@ class Stage:
 _BACKBONE = {
     "full": {"steps": 1000, "batch_size": 128, "learning_rate": 2e-3},
     "small": {"steps": 60, "batch_size": 48, "learning_rate": 2e-3},
+}
+_XE = {
+    # Faster, and relations are not learnt: at 2e-3 they are right in 43 % of samples, at 1e-3 in 91 %.
+    "full": {"steps": 1400, "batch_size": 64, "learning_rate": 1e-3, "adam_beta2": 0.98},
+    "small": {"steps": 70, "batch_size": 32, "learning_rate": 2e-3},
 }
 _VERIFIER = {
     "full": {"steps": 1000, "batch_size": 48, "learning_rate": 2e-3, "adam_beta2": 0.98},
@@ -100,13 +106,16 @@ STAGES = {
     "world/xe": Stage(
         "captioner",
         "build_xe",
-        {
-            # Faster, and relations are not learnt: at 2e-3 they are right in 43 % of samples, at 1e-3 in 91 %.
-            "full": {"steps": 1400, "batch_size": 64, "learning_rate": 1e-3, "adam_beta2": 0.98},
-            "small": {"steps": 70, "batch_size": 32, "learning_rate": 2e-3},
-        },
+        _XE,
         needs=("world/backbone",),
     ),
+    # The backbone knows 99.1 % of the shapes on val, this one 99.8 %.
+    "world/sharp-backbone": Stage(
+        "backbone",
+        "build_backbone",
+        {"full": _BACKBONE["full"] | {"steps": 4000}, "small": _BACKBONE["small"] | {"steps": 80}},
+    ),
+    "world/xe-sharp": Stage("captioner", "build_xe", _XE, needs=("world/sharp-backbone",)),
     "world/lstm": Stage("lstm", "build_lstm", _LSTM, needs=("world/backbone",)),
     "world/att2in2": Stage("lstm", "build_lstm", _ATTENTION, needs=("world/backbone",)),
     "world/updown": Stage("lstm", "build_lstm", _ATTENTION, needs=("world/backbone",)),
