@@ -14,7 +14,7 @@ from pathlib import Path
 from tellapart.sweep.claims import markdown_table
 from tellapart.sweep.study_file import read_study
 
-STUDIES = ("world", "truth", "wtf_rl", "dico", "sle", "psst", "vlrm", "video", "table", "negclip")
+STUDIES = ("world", "truth", "sharp", "wtf_rl", "dico", "sle", "psst", "vlrm", "video", "table", "negclip")
 """Those with a file of rows; negclip compares itself with the rows of table."""
 
 OTHERS = {

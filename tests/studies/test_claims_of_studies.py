@@ -11,7 +11,7 @@ from sweep.study_fakes import STUDIES, finish, module, study_of
 from tellapart.sweep.study_file import read_study
 from tellapart.world.scenes import Scene, SceneObject
 
-world, wtf_rl, sle, vlrm, truth = (module(name) for name in ("world", "wtf_rl", "sle", "vlrm", "truth"))
+world, wtf_rl, sle, vlrm, truth, sharp = (module(name) for name in ("world", "wtf_rl", "sle", "vlrm", "truth", "sharp"))
 
 
 def val(row, task):
@@ -96,6 +96,35 @@ def test_truth(tmp_path, row, changed, holds):
 
     study = finish(study_of("truth", tmp_path), val, on_test, selected=60)
     assert [claim.holds for claim in truth.claims(study)] == holds
+
+
+@pytest.mark.parametrize(
+    ("row", "changed", "holds"),
+    [
+        ("truth", {}, [False, False, False, True, True, True]),
+        ("truth", {"truthful": 97.0}, [True, False, False, True, True, True]),
+        ("truth, apart, 10 beams", {"truthful": 98.1}, [False, True, True, True, True, True]),
+        ("truth, sharp, apart, 10 beams", {"exact_recall@1": 81.0}, [False, False, False, True, False, True]),
+        ("xe-sharp, apart, 10 beams", {"exact_recall@1": 90.0}, [False, False, False, True, True, False]),
+    ],
+)
+def test_sharp(tmp_path, row, changed, holds):
+    """Goal, goal with search, and search with and without training, from both starts."""
+    found = {
+        "xe, apart, 10 beams": {"exact_recall@1": 68.0, "truthful": 98.0},
+        "xe-sharp, apart, 10 beams": {"exact_recall@1": 69.0, "truthful": 98.5},
+        "truth": {"exact_recall@1": 75.0, "truthful": 96.0},
+        "truth, apart, 10 beams": {"exact_recall@1": 84.0, "truthful": 97.9},
+        "truth, sharp": {"exact_recall@1": 80.0, "truthful": 98.5},
+        "truth, sharp, apart, 10 beams": {"exact_recall@1": 88.0, "truthful": 98.9},
+    }
+
+    def on_test(shown, task, decoding, point):
+        usual = {"exact_recall@1": 26.0, "truthful": 98.0, "grammatical": 99.8}
+        return usual | found.get(shown, {}) | (changed if shown == row else {})
+
+    study = finish(study_of("sharp", tmp_path), val, on_test, selected=60)
+    assert [claim.holds for claim in sharp.claims(study)] == holds
 
 
 def test_what_false_captions_get_wrong():

@@ -76,7 +76,9 @@ def keyed_once():
 
 
 def module(name: str) -> ModuleType:
-    """The Python file of a study, loaded once: dataclasses look themselves up among modules."""
+    """The Python file of a study, loaded once: dataclasses look themselves up among modules. It finds the files next to it."""
+    if str(STUDIES) not in sys.path:
+        sys.path.append(str(STUDIES))
     if f"study_{name}" in sys.modules:
         return sys.modules[f"study_{name}"]
     spec = spec_from_file_location(f"study_{name}", STUDIES / f"{name}.py")
