@@ -1,4 +1,4 @@
-"""The page on a start captioner whose tower tells shapes better: how much of our own recipe's ceiling is the captioner's."""
+"""The page on models whose tower tells shapes better: how much of our recipe's ceiling is the captioner's and the reward's."""
 
 from __future__ import annotations
 
@@ -10,23 +10,24 @@ from tellapart.sweep.study import Study
 from truth import reached, searched_more, wrong
 
 GOAL, SEARCH_GOAL = (75.0, 97.0, 99.7), (82.0, 98.0, 99.0)
-STARTS, TRAINED = ("xe", "xe-sharp"), ("truth", "truth, sharp")
-APART = ", apart, 10 beams"
+BY_VERIFIER, BY_SHARP = ", apart, 10 beams", ", apart by the sharp verifier"
+TRAINED = {"truth, sharp": BY_VERIFIER, "truth, both sharp": BY_SHARP}
+"""Row -> what its name has more where it is searched."""
 
 
 def claims(study: Study) -> Iterator[Claim]:
-    """What was asked of the recipe, from both starts, on test."""
-    for start, row in zip(STARTS, TRAINED, strict=True):
+    """What was asked of the recipe, on test."""
+    for row, search in TRAINED.items():
         yield reached(study, row, "goal", GOAL)
-        yield reached(study, row + APART, "goal with search", SEARCH_GOAL)
-        yield searched_more(study, row + APART, start + APART, "last")
+        yield reached(study, row + search, "goal with search", SEARCH_GOAL)
+        yield searched_more(study, row + search, f"xe-sharp{search}", "last")
 
 
 def sections(study: Study) -> Iterator[str]:
     """What false captions get wrong."""
-    rows = dict.fromkeys(STARTS, "selected") | dict.fromkeys(TRAINED, "last")
-    rows |= dict.fromkeys((start + APART for start in STARTS), "selected")
-    yield wrong(study, rows | dict.fromkeys((row + APART for row in TRAINED), "last"))
+    starts = ("xe", "xe-sharp", f"xe{BY_VERIFIER}", f"xe-sharp{BY_VERIFIER}", f"xe-sharp{BY_SHARP}")
+    trained = (*TRAINED, *(row + search for row, search in TRAINED.items()))
+    yield wrong(study, dict.fromkeys(starts, "selected") | dict.fromkeys(trained, "last"))
 
 
 if __name__ == "__main__":

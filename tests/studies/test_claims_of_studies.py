@@ -98,25 +98,28 @@ def test_truth(tmp_path, row, changed, holds):
     assert [claim.holds for claim in truth.claims(study)] == holds
 
 
+BOTH = "truth, both sharp, apart by the sharp verifier"
+
+
 @pytest.mark.parametrize(
     ("row", "changed", "holds"),
     [
-        ("truth", {}, [False, False, False, True, True, True]),
-        ("truth", {"truthful": 97.0}, [True, False, False, True, True, True]),
-        ("truth, apart, 10 beams", {"truthful": 98.1}, [False, True, True, True, True, True]),
-        ("truth, sharp, apart, 10 beams", {"exact_recall@1": 81.0}, [False, False, False, True, False, True]),
-        ("xe-sharp, apart, 10 beams", {"exact_recall@1": 90.0}, [False, False, False, True, True, False]),
+        ("truth, sharp", {}, [False, False, False, True, True, True]),
+        ("truth, sharp", {"truthful": 97.0}, [True, False, False, True, True, True]),
+        ("truth, sharp, apart, 10 beams", {"truthful": 98.6}, [False, True, True, True, True, True]),
+        (BOTH, {"exact_recall@1": 81.0}, [False, False, False, True, False, True]),
+        ("xe-sharp, apart by the sharp verifier", {"exact_recall@1": 90.0}, [False, False, False, True, True, False]),
     ],
 )
 def test_sharp(tmp_path, row, changed, holds):
-    """Goal, goal with search, and search with and without training, from both starts."""
+    """Goal, goal with search, and search with and without training, by both verifiers."""
     found = {
-        "xe, apart, 10 beams": {"exact_recall@1": 68.0, "truthful": 98.0},
-        "xe-sharp, apart, 10 beams": {"exact_recall@1": 69.0, "truthful": 98.5},
-        "truth": {"exact_recall@1": 75.0, "truthful": 96.0},
-        "truth, apart, 10 beams": {"exact_recall@1": 84.0, "truthful": 97.9},
-        "truth, sharp": {"exact_recall@1": 80.0, "truthful": 98.5},
-        "truth, sharp, apart, 10 beams": {"exact_recall@1": 88.0, "truthful": 98.9},
+        "xe-sharp, apart, 10 beams": {"exact_recall@1": 68.0, "truthful": 98.5},
+        "xe-sharp, apart by the sharp verifier": {"exact_recall@1": 69.0, "truthful": 98.8},
+        "truth, sharp": {"exact_recall@1": 75.0, "truthful": 96.0},
+        "truth, sharp, apart, 10 beams": {"exact_recall@1": 84.0, "truthful": 97.9},
+        "truth, both sharp": {"exact_recall@1": 80.0, "truthful": 98.5},
+        BOTH: {"exact_recall@1": 88.0, "truthful": 98.9},
     }
 
     def on_test(shown, task, decoding, point):

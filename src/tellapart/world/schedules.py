@@ -115,6 +115,9 @@ STAGES = {
         "build_backbone",
         {"full": _BACKBONE["full"] | {"steps": 4000}, "small": _BACKBONE["small"] | {"steps": 80}},
     ),
+    "world/sharp-verifier": Stage(
+        "verifier", "build_verifier", _VERIFIER, needs=("world/sharp-backbone",), use="truth"
+    ),
     "world/xe-sharp": Stage("captioner", "build_xe", _XE, needs=("world/sharp-backbone",)),
     "world/lstm": Stage("lstm", "build_lstm", _LSTM, needs=("world/backbone",)),
     "world/att2in2": Stage("lstm", "build_lstm", _ATTENTION, needs=("world/backbone",)),

@@ -165,8 +165,9 @@ def reader(
 
 
 def build_verifier(task: Task) -> History:
-    """Train the verifier that rewards."""
-    return _build(task, task.needs["world/backbone"], Habits())
+    """Train a verifier that rewards, with the one tower that the stage needs."""
+    (backbone,) = task.needs.values()
+    return _build(task, backbone, Habits())
 
 
 def build_judge(task: Task) -> History:
