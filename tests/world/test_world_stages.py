@@ -284,6 +284,7 @@ def test_what_the_full_stages_are_held_to():
         "world/negclip": "similarity",
         "world/pac": "similarity",
         "world/verifier": "truth",
+        "world/sharp-verifier": "truth",
         "world/judge": "judge",
         "world/itm": "match",
         "world/video-listener": "motion",
