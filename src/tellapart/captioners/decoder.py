@@ -335,6 +335,7 @@ class DecoderSteps(Steps):
         size, start = beginning.hidden.shape[:2]
         device = beginning.hidden.device
         self._decoder, self._beginning, self._embed, self._count, self._beams = decoder, beginning, embed, count, beams
+        self._step = count if beams else 1  # columns that a word of every caption takes
         self.image = torch.arange(size, device=device).repeat_interleave(count)
         self._begun = self.image  # the image of each row, among those of the beginning
         self._start = self._length = start
@@ -379,18 +380,21 @@ class DecoderSteps(Steps):
 
     def read(self, words: Tensor) -> Tensor:
         """The words' embeddings through every layer."""
-        decoder, step = self._decoder, self._count if self._beams else 1
-        hidden = decoder.placed(self._embed(words), self._beginning.positions(self._begun, self._read))
+        hidden = self._decoder.placed(self._embed(words), self._beginning.positions(self._begun, self._read))
         before = self._seen_by_beams() if self._beams else self._seen_by_captions()
-        self._length += step
+        self._length += self._step
         self._read += 1
-        for number, block in enumerate(decoder.blocks):
+        return self._through_layers(hidden, before)
+
+    def _through_layers(self, hidden: Tensor, seen: Tensor | None) -> Tensor:
+        """``[n, D]``, given what the first layer reads and what the words see."""
+        for number, block in enumerate(self._decoder.blocks):
             hidden = block.read(
                 hidden,
-                partial(self._attend_words, number, step, before, block.scale),
+                partial(self._attend_words, number, seen, block.scale),
                 partial(self._seen.attend, number, block.image_scale),
             )
-        return decoder.finished(hidden)
+        return self._decoder.finished(hidden)
 
     def _seen_by_captions(self) -> Tensor | None:
         """``[n, 1, 1, start + words]`` bool where some of the beginning is not real."""
@@ -411,13 +415,17 @@ class DecoderSteps(Steps):
             start = self._real[:, None].expand(-1, self._count, -1)
         return torch.cat([start, ancestors.flatten(2)], dim=2)[:, None]
 
-    def _attend_words(self, number: int, step: int, seen: Tensor | None, scale: float, rows: Tensor) -> Tensor:
-        words, end, width = self._words[number], self._length, rows.shape[1] // 3
-        split = rows.view(len(words), step, 3, words.shape[2], -1).permute(0, 2, 3, 1, 4)
-        words[:, :, :, end - step : end] = split[:, 1:]
-        keys, values = words[:, :, :, :end].unbind(1)
+    def _attend_words(self, number: int, seen: Tensor | None, scale: float, rows: Tensor) -> Tensor:
+        words, width = self._words[number], rows.shape[1] // 3
+        split = rows.view(len(words), self._step, 3, words.shape[2], -1).permute(0, 2, 3, 1, 4)
+        keys, values = self._written(words, split[:, 1:]).unbind(1)
         found = attend(split[:, 0], keys, values, attn_mask=seen, scale=scale)
         return found.transpose(1, 2).reshape(-1, width)
+
+    def _written(self, words: Tensor, new: Tensor) -> Tensor:
+        """``[groups, 2, heads, columns, d]``: the keys and values to attend to, once the ``new`` ones are among ``words``."""
+        words[:, :, :, self._length - self._step : self._length] = new
+        return words[:, :, :, : self._length]
 
     def keep(self, rows: Tensor) -> None:
         """What is left moves together."""

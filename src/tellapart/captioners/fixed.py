@@ -6,19 +6,17 @@ words to come are there, and a mask hides them. A tensor on the device counts th
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad
-from torch.nn.functional import scaled_dot_product_attention as attend
 
 from tellapart.captioners.base import Encoded
-from tellapart.captioners.cache import fixed, select_rows
+from tellapart.captioners.cache import FixedCache, fixed
 from tellapart.captioners.decoder import Beginning, Decoder, DecoderSteps
 from tellapart.captioners.graphs import Recorder, Replayed
-from tellapart.captioners.steps import Steps
+from tellapart.captioners.steps import CachedSteps
 
 if TYPE_CHECKING:
     from tellapart.captioners.families.base import Family
@@ -49,7 +47,7 @@ class FixedDecoderSteps(DecoderSteps):
         recorder: Recorder,
     ) -> None:
         super().__init__(decoder, beginning, embed, count=count, longest=longest, beams=beams)
-        self._longest, self._step, self._recorder = longest, count if beams else 1, recorder
+        self._longest, self._recorder = longest, recorder
         if beams:
             shape = *self._own.shape[:2], longest, count
             self._ancestors = self._own.new_zeros(shape)
@@ -73,19 +71,16 @@ class FixedDecoderSteps(DecoderSteps):
         return self._replayed(self._read_word, words)
 
     def _read_word(self, words: Tensor) -> Tensor:
-        decoder = self._decoder
-        hidden = decoder.placed(self._embed(words), self._beginning.positions(self._begun, self._place))
+        hidden = self._decoder.placed(self._embed(words), self._beginning.positions(self._begun, self._place))
         begin = self._start + self._step * self._place
-        columns = begin + self._columns[: self._step]
-        before = self._seen_beams() if self._beams else self._seen_captions(begin)
-        for number, block in enumerate(decoder.blocks):
-            hidden = block.read(
-                hidden,
-                partial(self._attend_fixed, number, columns, before, block.scale),
-                partial(self._seen.attend, number, block.image_scale),
-            )
+        self._written_to = begin + self._columns[: self._step]
+        states = self._through_layers(hidden, self._seen_beams() if self._beams else self._seen_captions(begin))
         self._place += 1
-        return decoder.finished(hidden)
+        return states
+
+    def _written(self, words: Tensor, new: Tensor) -> Tensor:
+        """All columns."""
+        return words.index_copy_(3, self._written_to, new)
 
     def _seen_captions(self, last: Tensor) -> Tensor:
         """``[n or 1, 1, 1, columns]`` bool: the beginning, and the words up to the one that is read in column ``last``."""
@@ -99,14 +94,6 @@ class FixedDecoderSteps(DecoderSteps):
         self._ancestors.index_copy_(2, self._place, self._own)
         return self._with_beginning(self._ancestors)
 
-    def _attend_fixed(self, number: int, columns: Tensor, seen: Tensor, scale: float, rows: Tensor) -> Tensor:
-        words, width = self._words[number], rows.shape[1] // 3
-        split = rows.view(len(words), self._step, 3, words.shape[2], -1).permute(0, 2, 3, 1, 4)
-        words.index_copy_(3, columns, split[:, 1:])
-        keys, values = words.unbind(1)
-        found = attend(split[:, 0], keys, values, attn_mask=seen, scale=scale)
-        return found.transpose(1, 2).reshape(-1, width)
-
     def keep(self, rows: Tensor) -> None:
         """What is left moves together, and is recorded again."""
         super().keep(rows)
@@ -117,11 +104,11 @@ class FixedDecoderSteps(DecoderSteps):
         self._ancestors.copy_(self._parents(parent))
 
 
-class FixedCachedSteps(Steps):
+class FixedCachedSteps(CachedSteps):
     """Steps of a family that reads its prefix and its words through its own modules.
 
     Args:
-        family: the model.
+        family: as for ``CachedSteps``, and so are the others.
         encoded: states of B images.
         cache: what they left, B rows.
         first: ``[B, D]`` states that predict the first word.
@@ -130,6 +117,8 @@ class FixedCachedSteps(Steps):
         beams: whether the rows of an image are beams.
         recorder: makes graphs.
     """
+
+    _cache: FixedCache
 
     def __init__(
         self,
@@ -143,9 +132,7 @@ class FixedCachedSteps(Steps):
         beams: bool,
         recorder: Recorder,
     ) -> None:
-        self._family, self._encoded, self.first = family, encoded, first
-        self.image = torch.arange(len(encoded.states), device=first.device).repeat_interleave(count)
-        self._cache = fixed(cache, self.image, longest)
+        super().__init__(family, encoded, cache, first, count=count, longest=longest, written=fixed)
         self._beams, self._recorder = beams, recorder
         self._replay()
 
@@ -162,7 +149,7 @@ class FixedCachedSteps(Steps):
         if self._beams:
             self._cache.follow(self._parent)
             self._parent.copy_(self._own)
-        states = self._family.decode(words[:, None], self._encoded, self.image, self._cache)[:, -1]
+        states = super().read(words)
         self._cache.place += 1
         return states
 
@@ -170,7 +157,7 @@ class FixedCachedSteps(Steps):
         """What is left is copied, and recorded again."""
         if self._beams:
             self._cache.follow(self._parent)  # rows are chosen by where they are after words have moved to their beams
-        self._cache, self.image = select_rows(self._cache, rows), self.image[rows]
+        super().keep(rows)
         self._replay()
 
     def follow(self, parent: Tensor) -> None:

@@ -132,7 +132,8 @@ def _recording(graph: torch.cuda.CUDAGraph, place: _Place) -> Iterator[None]:
     ``torch.cuda.graph`` would also collect garbage and return all free memory, which takes longer than drawing. In the relaxed
     mode libraries may load a kernel at its first use.
     """
-    place.stream.wait_stream(torch.cuda.current_stream())
+    around = torch.cuda.current_stream(place.stream.device)
+    place.stream.wait_stream(around)
     with _without_garbage_collection(), torch.cuda.stream(place.stream):
         graph.capture_begin(pool=place.pool, capture_error_mode="relaxed")
         try:
@@ -142,7 +143,7 @@ def _recording(graph: torch.cuda.CUDAGraph, place: _Place) -> Iterator[None]:
                 graph.capture_end()
             raise
         graph.capture_end()
-    torch.cuda.current_stream().wait_stream(place.stream)
+    around.wait_stream(place.stream)
 
 
 @contextmanager

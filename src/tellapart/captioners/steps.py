@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
@@ -87,10 +87,19 @@ class CachedSteps(Steps):
         first: ``[B, D]`` states that predict the first word.
         count: rows per image.
         longest: most words of a caption.
+        written: makes the cache that words are written to, from ``cache``, the image of each row, and ``longest``.
     """
 
     def __init__(
-        self, family: Family, encoded: Encoded, cache: Any, first: Tensor, *, count: int, longest: int
+        self,
+        family: Family,
+        encoded: Encoded,
+        cache: Any,
+        first: Tensor,
+        *,
+        count: int,
+        longest: int,
+        written: Callable[[Any, Tensor, int], Any] = written,
     ) -> None:
         self._family, self._encoded, self.first = family, encoded, first
         self.image = torch.arange(len(encoded.states), device=first.device).repeat_interleave(count)

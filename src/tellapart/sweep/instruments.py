@@ -54,9 +54,10 @@ def instruments_parts(found: Mapping[str, Any], starts: Sequence[str], listeners
     Args:
         found: what ``probed`` returned.
         starts: stages of start captioners, whose samples are described.
-        listeners: stages that compare images with texts.
+        listeners: stages that compare images with texts, and further towers.
     """
-    judges = {_short(name): found[_short(name)] for name in listeners}
+    shown = {_short(name): found[_short(name)] for name in listeners}
+    judges = {name: one for name, one in shown.items() if "order" in one["probe"]}  # a tower reads no texts
     asked = dict.fromkeys(key for one in (*judges.values(), *found.values()) for key in one["probe"])
     lines = [
         [

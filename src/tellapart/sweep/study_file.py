@@ -74,7 +74,7 @@ class StudyFile:
         measure: options of ``tellapart score`` for test; of several ``num_beams`` each is measured, ``samples`` with the first.
         tables: heading -> columns.
         sets: columns of several captions per image.
-        probed: listeners of the built-in world whose probe the page shows.
+        probed: listeners of the built-in world, and further towers, whose probe the page shows.
         references: whether human captions, full descriptions and empty captions are shown as rows.
         times: whether steps are timed, alone, after the trainings.
     """
