@@ -7,6 +7,7 @@ from typing import Literal, Protocol
 
 from torch import Tensor
 
+from tellapart.ranges import PositiveFloat, PositiveInt, UnitFloat, require_fields
 from tellapart.types import Batch, Rollout
 
 
@@ -31,20 +32,14 @@ class Relaxation:
     """
 
     estimator: Literal["multinomial", "gumbel"] = "multinomial"
-    rho: float = 0.25
-    temperature: float = 1.0
+    rho: UnitFloat = 0.25
+    temperature: PositiveFloat = 1.0
     feed_soft: bool = True
-    max_new_tokens: int = 17
+    max_new_tokens: PositiveInt = 17
     gradient_through_eos: bool = True
 
     def __post_init__(self) -> None:
-        if self.estimator not in ("multinomial", "gumbel"):
-            raise ValueError(f"estimator={self.estimator!r} is unknown: choose multinomial or gumbel")
-        if not 0 <= self.rho <= 1 or self.temperature <= 0 or self.max_new_tokens < 1:
-            raise ValueError(
-                f"rho={self.rho} must be 0 to 1, temperature={self.temperature} positive and "
-                f"max_new_tokens={self.max_new_tokens} at least 1"
-            )
+        require_fields(self)
 
 
 @dataclass(frozen=True)

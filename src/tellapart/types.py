@@ -1,7 +1,7 @@
 """The records that stages exchange, and the protocols they agree on.
 
-Only torch is imported here: every other module may depend on this one. Shapes use B for images, N for captions,
-T for tokens, D for an embedding width and V for the vocabulary.
+Only torch and ranges of numbers are imported here: every other module may depend on this one. Shapes use B for images,
+N for captions, T for tokens, D for an embedding width and V for the vocabulary.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import torch
 from torch import Tensor, nn
+
+from tellapart.ranges import NonNegativeInt, PositiveFloat, PositiveInt, PositiveUnitFloat, require_fields
 
 Index = Tensor | Sequence[int]
 
@@ -82,30 +84,25 @@ class Decoding:
         ValueError: the combination cannot be decoded.
     """
 
-    num_beams: int = 1
-    num_return_sequences: int = 1
+    num_beams: PositiveInt = 1
+    num_return_sequences: PositiveInt = 1
     do_sample: bool = False
-    temperature: float = 1.0
-    top_k: int = 0
-    top_p: float = 1.0
-    max_new_tokens: int = 40
-    min_new_tokens: int = 0
-    no_repeat_ngram_size: int = 0
+    temperature: PositiveFloat = 1.0
+    top_k: NonNegativeInt = 0
+    top_p: PositiveUnitFloat = 1.0
+    max_new_tokens: PositiveInt = 40
+    min_new_tokens: NonNegativeInt = 0
+    no_repeat_ngram_size: NonNegativeInt = 0
     length_penalty: float = 1.0
 
     def __post_init__(self) -> None:
-        if min(self.num_beams, self.num_return_sequences, self.max_new_tokens) < 1:
-            raise ValueError("num_beams, num_return_sequences and max_new_tokens must be at least 1")
+        require_fields(self)
         if self.do_sample and self.num_beams > 1:
             raise ValueError("beam search with sampling is not supported: set num_beams=1 or do_sample=False")
         if not self.do_sample and self.num_return_sequences > self.num_beams:
             raise ValueError(
                 f"num_return_sequences={self.num_return_sequences} captions need do_sample=True or as many num_beams"
             )
-        if min(self.min_new_tokens, self.no_repeat_ngram_size) < 0:
-            raise ValueError("min_new_tokens and no_repeat_ngram_size must be at least 0")
-        if self.temperature <= 0 or not 0 < self.top_p <= 1 or self.top_k < 0:
-            raise ValueError("temperature must be positive, top_p in (0, 1] and top_k at least 0")
 
     def greedy(self) -> Decoding:
         """Greedy search with the same restrictions and longest length."""

@@ -402,7 +402,7 @@ REFUSED = [
     (["--min_match", "0.5"], "--min_match needs a listener"),
     (["--gate", "spelling"], "--gate names 'spelling': choose all, none, or some of empty, "),
     (["--resample_on", "opener,x"], "--resample_on names 'x'"),
-    (["--top_p", "2"], "top_p in (0, 1]"),
+    (["--top_p", "2"], "top_p=2.0 must be above 0 and at most 1"),
     (["--num_beams", "0"], "--num_beams is 0: it must be at least 1"),
     (["--out", "sidecars", "--caption_extension", "txt"], "write the end of a file"),
     (["--existing", "append", "--output", "x.jsonl"], "--existing append is for sidecars"),

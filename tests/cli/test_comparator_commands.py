@@ -152,9 +152,17 @@ def test_g_gan_without_noise(recipe, tmp_path):
         ("sr_pl", ["--unlabelled.path", "nowhere"], "nowhere does not exist: check the path."),
         ("sr_pl", ["--own_listener", "null"], "method sr_pl needs a listener of the captioner's own"),
         ("sr_pl", ["--own_listener.train", "all"], "method sr_pl leaves its listener as it is"),
-        ("sr_pl", ["--objective.retrieval_weight", "-1"], "objective: retrieval_weight=-1.0 and margin"),
-        ("g_gan", ["--objective.num_rollouts", "0"], "objective: num_rollouts=0"),
-        ("g_gan", ["--noise.scale", "0"], "noise: size=5 must be at least 1, and scale=0.0 above 0"),
+        (
+            "sr_pl",
+            ["--objective.retrieval_weight", "-1"],
+            "--objective.retrieval_weight is '-1', but must be a number of at least 0",
+        ),
+        (
+            "g_gan",
+            ["--objective.num_rollouts", "0"],
+            "--objective.num_rollouts is '0', but must be a whole number of at least 1",
+        ),
+        ("g_gan", ["--noise.scale", "0"], "--noise.scale is '0', but must be a number above 0"),
         (
             "g_gan",
             ["--discriminator", "null", "--learning_rate", "1e-3"],

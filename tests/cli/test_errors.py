@@ -133,7 +133,9 @@ def test_data_that_are_not_there_or_empty(materials, photos, tmp_path, fails):
     assert "has no split 'tset', only train, val" in fails("train", recipe, "--data.split", "tset")
     change(photos, lambda value: value["images"].clear())
     assert str(photos) in fails("train", recipe, "--data.path", photos)
-    assert "limit is 0" in fails("train", recipe, "--data.limit", "0")
+    assert "--data.limit is '0', but must be a whole number of at least 1" in fails(
+        "train", recipe, "--data.limit", "0"
+    )
 
 
 def test_a_caption_of_400_words_is_cut(materials, photos, tmp_path):
@@ -178,7 +180,9 @@ def test_sections_that_contradict_each_other(materials, tmp_path, fails):
     assert fails("train", recipe, "--listener.path", "null").startswith("reward.clip_s needs a listener")
     assert "num_beams" in fails("train", recipe, "--objective.num_beams", "1")
     assert "at least 1" in fails("train", recipe, "--evaluation.num_beams", "0")
-    assert "LoRA needs r >= 1" in fails("train", recipe, "--captioner.lora.r", "0")
+    assert "--captioner.lora.r is '0', but must be a whole number of at least 1" in fails(
+        "train", recipe, "--captioner.lora.r", "0"
+    )
     both = ("--overwrite_output_dir", "--resume_from_checkpoint", "last")
     assert "exclude each other" in fails("train", recipe, *both)
     (tmp_path / "file").write_text("")

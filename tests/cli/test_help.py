@@ -120,7 +120,7 @@ def test_one_method_with_its_options_and_recipes(capsys):
     assert main(["methods", "dico"]) == 0
     text = capsys.readouterr().out
     assert METHODS["dico"].paper in text
-    assert "--objective.beta  (a number; default: 0.2)" in text
+    assert "--objective.beta  (a number above 0; default: 0.2)" in text
     assert "world_ved_dico," in text
     assert main(["methods", "dicoo"]) == 2
     assert "'dicoo' is not a method: did you mean dico?" in capsys.readouterr().err

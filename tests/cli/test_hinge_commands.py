@@ -220,8 +220,11 @@ def test_errors_are_sentences(recipe, materials, tmp_path, capsys):
         ),
         ([path, "--data.features", "x"], "new/vse reads either image features (data.features) or the image"),
         ([path, "--listener.vocabulary", str(tmp_path)], "which has no tokenizer"),
-        ([path, "--hinge.margin", "0"], "hinge: margin=0.0 must be above 0"),
-        ([path, "--listener.new.word_size", "0"], "listener.new has word_size 0"),
+        ([path, "--hinge.margin", "0"], "--hinge.margin is '0', but must be a number above 0"),
+        (
+            [path, "--listener.new.word_size", "0"],
+            "--listener.new.word_size is '0', but must be a whole number of at least 1",
+        ),
         ([path, "--per_device_train_batch_size", "1"], "set per_device_train_batch_size to 2 or more"),
         ([path, "--gradient_accumulation_steps", "2"], "compares the images of a batch with each other"),
     ):

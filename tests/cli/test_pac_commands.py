@@ -184,13 +184,19 @@ def test_errors_are_sentences(recipe, materials, tmp_path, capsys):
             [path, "--pac", "--pac.captions", str(few)],
             f"no caption of 1 training image, first {first!r}: ",
         ),
-        ([path, "--pac", "--pac.caption_weight", "-1"], "pac: caption_weight=-1.0"),
+        (
+            [path, "--pac", "--pac.caption_weight", "-1"],
+            "--pac.caption_weight is '-1', but must be a number of at least 0",
+        ),
         ([path, "--pac", "--pac.images", "nowhere"], "the folder of generated images nowhere does not exist"),
         ([path, "--pac", "--per_device_train_batch_size", "1"], "the pac loss compares an image with the others"),
         ([path, "--pac", "--gradient_accumulation_steps", "2"], "compares the images of a batch with each other"),
         ([path, "--pac", "--grammar", "true"], "--grammar trains with the contrastive loss: leave loss out."),
         ([path, "--pac", "--listener.train", "all", "--listener.lora.r", "2"], "trains adapters, not all"),
-        ([path, "--pac", "--listener.lora.r", "0"], "listener.lora cannot be used"),
+        (
+            [path, "--pac", "--listener.lora.r", "0"],
+            "--listener.lora.r is '0', but must be a whole number of at least 1",
+        ),
         (
             [recipe("plain", pac=None), "--listener.train", "projections"],
             "listener.train projections is of the loss pac",

@@ -174,7 +174,7 @@ def test_errors_are_sentences(recipe, materials, tmp_path, capsys):
     for words, sentence in (
         ([str(of_captioner)], "xe.yaml has method, so it is a recipe of a captioner: run it with tellapart train."),
         ([path, "--listener.train", "all"], "--grammar trains the text side only: set listener.train to text"),
-        ([path, "--head.weight", "-1"], "head.weight is -1.0"),
+        ([path, "--head.weight", "-1"], "--head.weight is '-1', but must be a number of at least 0"),
         ([path, "--head.min_count", "999"], "vocabulary of the corruptions is empty"),
         ([path, "--grammar", "false", "--head.weight", "2"], "no head is trained: give --grammar"),
         ([path, "--data.features", "x"], "data.features are of captioners"),

@@ -172,8 +172,8 @@ def said(capsys, argv):
             "penalties.phrases='vlmr' is neither a file nor one of vlrm, world",
         ),
         ("vlrm", {"objective": {"policy_loss": "odds"}}, "must be one of probability, log_probability"),
-        ("vlrm", {"objective": {"scoring_batch_size": 0}}, "scoring_batch_size=0 must be at least 1"),
-        ("vlrm", {"critic": {"blocks": 0}}, "critic.blocks=0 leaves no residual block"),
+        ("vlrm", {"objective": {"scoring_batch_size": 0}}, "is 0, but must be a whole number of at least 1 or null"),
+        ("vlrm", {"critic": {"blocks": 0}}, "is 0, but must be a whole number of at least 1"),
         ("vlrm", {"captioner.train": "bridge"}, "train='bridge' needs a model with a part between"),
     ],
 )

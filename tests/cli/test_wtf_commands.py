@@ -123,7 +123,7 @@ def test_sections_belong_to_the_methods_that_need_them(materials, tmp_path):
     assert load_recipe([str(path), "--objective.direction", "t2i"]).objective["direction"] == "t2i"
     with pytest.raises(UsageError, match=r"objective\.direction is not an option"):
         load_recipe([str(path), "--method", "rl_unidirectional", "--objective.direction", "both"])
-    with pytest.raises(UsageError, match="batch_size=0 cannot be used"):
+    with pytest.raises(UsageError, match="batch_size is '0', but must be a whole number of at least 1"):
         load_recipe([str(path), "--discriminator.batch_size", "0"])
     with pytest.raises(UsageError, match="must be a list of whole numbers"):
         load_recipe([str(path), "--objective.neighbour_ranks", "[1,x]"])
@@ -144,7 +144,7 @@ def neighbours_file(path, ids, near):
             0.94,
             r"near.parquet gives image '0' the neighbour '9', which is not a training image",
         ),
-        (("0", "1", "2", "3", "4"), 2.0, "alpha=2.0 must be from 0 to 1"),
+        (("0", "1", "2", "3", "4"), 2.0, "objective.alpha in .* is 2.0, but must be a number from 0 to 1"),
     ],
 )
 def test_what_cannot_be_used_is_said_before_the_pre_training(

@@ -127,9 +127,9 @@ def found_by(listener, dataset: CaptionDataset) -> list[int]:
     ("option", "sentence"),
     [
         ({"margin": 0.0}, "margin=0.0 must be above 0"),
-        ({"reduction": "max"}, "reduction='max' is unknown"),
-        ({"warmup_steps": -1}, "warmup_steps=-1 0 or more"),
-        ({"buckets": 0}, "buckets at least 1|buckets=0"),
+        ({"reduction": "max"}, "reduction='max' must be one of sum, mean"),
+        ({"warmup_steps": -1}, "warmup_steps=-1 must be at least 0"),
+        ({"buckets": 0}, "buckets=0 must be at least 1"),
     ],
 )
 def test_numbers_that_cannot_be_used(option, sentence):

@@ -212,7 +212,7 @@ def test_the_frozen_listener_is_not_trained():
 @pytest.mark.parametrize("wrong", [{"retrieval_weight": -1.0}, {"margin": -0.1}])
 def test_impossible_numbers_are_refused(wrong):
     objective, _, _ = random_case()
-    with pytest.raises(ValueError, match="must be 0 or more"):
+    with pytest.raises(ValueError, match=f"{next(iter(wrong))}=.* must be at least 0"):
         SRPL(objective.captioner, objective.reward, objective._listener.module, **wrong)
 
 

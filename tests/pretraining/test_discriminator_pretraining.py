@@ -418,18 +418,17 @@ def test_pretraining_with_spoilt_references(parts):
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"kind": "oracle"}, "kind='oracle' is unknown: choose mlp, text or dot_product"),
-        ({"pretraining_steps": -1}, "pretraining_steps=-1 cannot be used: it must be at least 0"),
-        ({"batch_size": 0}, "batch_size=0 cannot"),
-        ({"learning_rate": 0.0}, "learning_rate=0.0 cannot be used: it must be above 0"),
-        ({"corrupted": 1.5}, "corrupted=1.5 is not a share"),
+        ({"kind": "oracle"}, "kind='oracle' must be one of mlp, text, dot_product"),
+        ({"pretraining_steps": -1}, "pretraining_steps=-1 must be at least 0"),
+        ({"batch_size": 0}, "batch_size=0 must be at least 1"),
+        ({"learning_rate": 0.0}, "learning_rate=0.0 must be above 0"),
+        ({"corrupted": 1.5}, "corrupted=1.5 must be from 0 to 1"),
         ({"do_sample": True}, "do_sample with num_beams=5 is not supported: set num_beams=1"),
     ],
 )
 def test_settings_that_cannot_be_used(options, said):
-    with pytest.raises(UsageError, match="discriminator") as raised:
+    with pytest.raises((UsageError, ValueError), match=said):
         DiscriminatorSettings(**options)
-    assert said in str(raised.value)
 
 
 def test_settings_cost_no_torch():

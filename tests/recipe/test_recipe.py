@@ -186,7 +186,10 @@ def test_what_is_wrong_in_a_file_is_named_with_file_and_remedy(recipe, line, sen
             ["--captioner.train", "[queries]"],
             "--captioner.train is '[queries]', but must be one of decoder, bridge, all or a",
         ),
-        (["--captioner.lora.r", "x"], "--captioner.lora.r is 'x', but must be a whole number: change it."),
+        (
+            ["--captioner.lora.r", "x"],
+            "--captioner.lora.r is 'x', but must be a whole number of at least 1: change it.",
+        ),
         (["--learning_rate", "x"], "--learning_rate is 'x', but must be a number or a mapping of numbers: change it."),
         (["--seed"], "--seed has no value: write --seed VALUE."),
         (["extra"], "'extra' is not expected: name one recipe, and write options as --name VALUE."),

@@ -52,7 +52,14 @@ def test_without_a_context_there_is_nothing_to_say():
     assert matcher.asked == []
 
 
-@pytest.mark.parametrize("options", [{"least": 0.0}, {"least": 1.0}, {"template": "a photo"}])
-def test_numbers_that_cannot_be_used(options):
-    with pytest.raises(ValueError, match="must be between 0 and 1"):
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"least": 0.0}, "least=0.0 must be between 0 and 1"),
+        ({"least": 1.0}, "least=1.0 must be between 0 and 1"),
+        ({"template": "a photo"}, "template='a photo' must hold {word}"),
+    ],
+)
+def test_options_that_cannot_be_used(options, sentence):
+    with pytest.raises(ValueError, match=sentence):
         ConfirmedContext(Sure({}), **options)

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from tellapart.captioners.base import Encoded
 from tellapart.draws import normals
 from tellapart.errors import UsageError
+from tellapart.ranges import PositiveFloat, PositiveInt, in_range
 
 
 class ImageNoise(nn.Module):
@@ -42,10 +43,9 @@ class ImageNoise(nn.Module):
 
     scale: Tensor
 
-    def __init__(self, width: int, *, size: int = 64, scale: float = 0.1) -> None:
+    @in_range
+    def __init__(self, width: int, *, size: PositiveInt = 64, scale: PositiveFloat = 0.1) -> None:
         super().__init__()
-        if size < 1 or scale <= 0:
-            raise ValueError(f"size={size} must be at least 1, and scale={scale} above 0")
         self.projection = nn.Linear(size, width, bias=False)
         nn.init.normal_(self.projection.weight, std=size**-0.5)  # so that W z begins with variance 1
         self.register_buffer("scale", torch.tensor(float(scale)))

@@ -14,6 +14,7 @@ from tellapart.draws import base_seed, mix_seeds, uniforms
 from tellapart.errors import UsageError
 from tellapart.listeners.clip import ClipListener
 from tellapart.listeners.trained import TrainedListener, image_embeddings
+from tellapart.ranges import NonNegativeFloat, PositiveInt, in_range
 from tellapart.types import Batch, ObjectiveModule, StepOutput
 
 HardNegative = Callable[[str, np.random.Generator], str]
@@ -60,12 +61,16 @@ class Contrastive(ObjectiveModule):
 
     decomposes = False
 
+    @in_range
     def __init__(
-        self, listener: ClipListener, *, negative: HardNegative | None = None, own_weight: float = 1.0, buckets: int = 3
+        self,
+        listener: ClipListener,
+        *,
+        negative: HardNegative | None = None,
+        own_weight: NonNegativeFloat = 1.0,
+        buckets: PositiveInt = 3,
     ) -> None:
         super().__init__()
-        if own_weight < 0 or buckets < 1:
-            raise ValueError(f"own_weight={own_weight} must be 0 or more and buckets={buckets} at least 1")
         self.vision, self.listener = listener.model.vision_model, TrainedListener(listener)
         self.encoder, self.negative, self.own_weight, self.buckets = listener, negative, own_weight, buckets
 

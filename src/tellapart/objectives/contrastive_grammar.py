@@ -15,6 +15,7 @@ from tellapart.listeners.clip import ClipListener
 from tellapart.listeners.pooled import embed_and_pool
 from tellapart.listeners.trained import freeze_vision, image_embeddings
 from tellapart.objectives.contrastive import contrast, draw_texts, generators, in_buckets
+from tellapart.ranges import NonNegativeFloat, PositiveInt, in_range
 from tellapart.rewards.grammar import GRAMMATICAL, GrammarHead, GrammarListener, plain
 from tellapart.types import Batch, ObjectiveModule, StepOutput
 
@@ -62,18 +63,17 @@ class ContrastiveGrammar(ObjectiveModule):
 
     decomposes = False
 
+    @in_range
     def __init__(
         self,
         listener: ClipListener,
         head: GrammarHead,
         *,
         vocabulary: Sequence[str],
-        weight: float = 1.0,
-        buckets: int = 3,
+        weight: NonNegativeFloat = 1.0,
+        buckets: PositiveInt = 3,
     ) -> None:
         super().__init__()
-        if weight < 0 or buckets < 1:
-            raise ValueError(f"weight={weight} must be 0 or more and buckets={buckets} at least 1")
         if not vocabulary:
             raise ValueError("the vocabulary of the corruptions is empty: give at least one word")
         freeze_vision(listener)

@@ -12,6 +12,7 @@ from torch.nn import functional
 from tellapart.captioners.base import Captioner, Encoded
 from tellapart.objectives.common import rollout_logs, score
 from tellapart.ops import sequence_logprob
+from tellapart.ranges import AtLeastTwo, PositiveFloat, PositiveInt, in_range
 from tellapart.types import Batch, Decoding, ObjectiveModule, Reward, Rollout, StepOutput
 
 
@@ -74,19 +75,18 @@ class DiCO(ObjectiveModule):
 
     shards = True
 
+    @in_range
     def __init__(
         self,
         captioner: Captioner,
         reward: Reward,
         *,
-        beta: float = 0.2,
-        tau: float = 1 / 300,
-        num_beams: int = 5,
-        max_new_tokens: int = 30,
+        beta: PositiveFloat = 0.2,
+        tau: PositiveFloat = 1 / 300,
+        num_beams: AtLeastTwo = 5,
+        max_new_tokens: PositiveInt = 30,
     ) -> None:
         super().__init__()
-        if beta <= 0 or tau <= 0 or num_beams < 2:
-            raise ValueError(f"beta={beta} and tau={tau} must be positive, num_beams={num_beams} at least 2")
         self.captioner, self.reward, self.beta, self.tau = captioner, reward, beta, tau
         self.reference = captioner.reference()
         self.decoding = Decoding(num_beams=num_beams, num_return_sequences=num_beams, max_new_tokens=max_new_tokens)

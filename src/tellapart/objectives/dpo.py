@@ -8,6 +8,7 @@ from torch import Tensor
 from tellapart.captioners.base import Captioner
 from tellapart.objectives.dico import DiCO
 from tellapart.objectives.trajectories import Draw
+from tellapart.ranges import AtLeastTwo, PositiveFloat, PositiveInt, in_range
 from tellapart.types import Decoding, Reward
 
 
@@ -44,18 +45,17 @@ class DPO(DiCO):
         ValueError: ``beta`` is not positive, there are fewer than two candidates, or ``draw`` is unknown.
     """
 
+    @in_range
     def __init__(
         self,
         captioner: Captioner,
         reward: Reward,
         *,
-        beta: float = 0.1,
+        beta: PositiveFloat = 0.1,
         draw: Draw = "beam",
-        num_generations: int = 5,
-        max_new_tokens: int = 30,
+        num_generations: AtLeastTwo = 5,
+        max_new_tokens: PositiveInt = 30,
     ) -> None:
-        if draw not in ("beam", "sample"):
-            raise ValueError(f"draw={draw!r} must be beam or sample")
         super().__init__(captioner, reward, beta=beta, num_beams=num_generations, max_new_tokens=max_new_tokens)
         if draw == "sample":
             self.decoding = Decoding(

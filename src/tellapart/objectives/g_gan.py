@@ -16,6 +16,7 @@ from tellapart.listeners.remember import RememberingTexts
 from tellapart.objectives.common import rollout_logs
 from tellapart.objectives.discriminator import OtherCaptions, read_one_reference
 from tellapart.ops import Reduction, masked, reduce
+from tellapart.ranges import NonNegativeFloat, PositiveInt, in_range
 from tellapart.types import Batch, Decoding, Gather, LearnedReward, Listener, ObjectiveModule, Rollout, StepOutput
 
 
@@ -100,6 +101,7 @@ class GGAN(ObjectiveModule):
         train(objective, TrainingData(dataset, collate), TrainConfig(output_dir="runs/g_gan", max_steps=100))
     """
 
+    @in_range
     def __init__(
         self,
         captioner: Captioner,
@@ -108,20 +110,15 @@ class GGAN(ObjectiveModule):
         other_captions: OtherCaptions,
         discriminator: LearnedReward | None = None,
         *,
-        num_rollouts: int = 16,
-        evaluator_steps: int = 5,
+        num_rollouts: PositiveInt = 16,
+        evaluator_steps: PositiveInt = 5,
         prefix_baseline: bool = False,
-        generated_weight: float = 1.0,
-        mismatched_weight: float = 1.0,
+        generated_weight: NonNegativeFloat = 1.0,
+        mismatched_weight: NonNegativeFloat = 1.0,
         reduction: Reduction = "seq_sum",
-        max_new_tokens: int = 17,
+        max_new_tokens: PositiveInt = 17,
     ) -> None:
         super().__init__()
-        if min(num_rollouts, evaluator_steps) < 1 or min(generated_weight, mismatched_weight) < 0:
-            raise ValueError(
-                f"num_rollouts={num_rollouts} and evaluator_steps={evaluator_steps} must be at least 1, "
-                f"generated_weight={generated_weight} and mismatched_weight={mismatched_weight} 0 or more"
-            )
         self.captioner, self.noise, self.discriminator = captioner, noise, discriminator
         self.listener, self._others = RememberingTexts.around(listener), other_captions
         self.prefix_baseline, self.reduction, self.evaluator_steps = prefix_baseline, reduction, evaluator_steps

@@ -11,6 +11,7 @@ from torch import Tensor
 from tellapart.captioners.base import Captioner, Encoded
 from tellapart.objectives.common import rollout_logs, score
 from tellapart.ops import Reduction, group_mean, group_std, kl_k3, masked, reduce, sequence_logprob
+from tellapart.ranges import AtLeastTwo, NonNegativeFloat, PositiveFloat, PositiveInt, in_range
 from tellapart.types import Batch, Decoding, ObjectiveModule, Reward, Rollout, StepOutput
 
 REDUCTIONS: dict[str, Reduction] = {"seq_mean": "seq_mean", "token_mean": "token_mean", "constant": "seq_sum"}
@@ -66,27 +67,22 @@ class GRPO(ObjectiveModule):
     averages_turns = True
     shards = True
 
+    @in_range
     def __init__(
         self,
         captioner: Captioner,
         reward: Reward,
         *,
-        num_generations: int = 5,
-        max_new_tokens: int = 40,
-        temperature: float = 1.0,
+        num_generations: AtLeastTwo = 5,
+        max_new_tokens: PositiveInt = 40,
+        temperature: PositiveFloat = 1.0,
         scale_rewards: bool = True,
         reduction: Literal["seq_mean", "token_mean", "constant"] = "seq_mean",
-        num_iterations: int = 1,
-        clip_eps: float = 0.2,
-        kl_coef: float = 0.04,
+        num_iterations: PositiveInt = 1,
+        clip_eps: NonNegativeFloat = 0.2,
+        kl_coef: NonNegativeFloat = 0.04,
     ) -> None:
         super().__init__()
-        if num_generations < 2 or num_iterations < 1 or clip_eps < 0 or kl_coef < 0:
-            raise ValueError(
-                "num_generations must be at least 2, num_iterations at least 1, and clip_eps and kl_coef at least 0"
-            )
-        if reduction not in REDUCTIONS:
-            raise ValueError(f"reduction={reduction!r} must be one of {', '.join(REDUCTIONS)}")
         self.captioner, self.reward, self.turns = captioner, reward, num_iterations
         self.scale_rewards, self.reduction, self.clip_eps, self.kl_coef = scale_rewards, reduction, clip_eps, kl_coef
         self.reference = captioner.reference() if kl_coef else None

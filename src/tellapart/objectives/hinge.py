@@ -14,6 +14,7 @@ from tellapart.listeners.trained import TrainedListener, freeze_temperature
 from tellapart.listeners.vse import Vse
 from tellapart.objectives.contrastive import draw_texts, in_buckets
 from tellapart.ops import hardest_hinge
+from tellapart.ranges import NonNegativeInt, PositiveFloat, PositiveInt, in_range
 from tellapart.types import Batch, ObjectiveModule, StepOutput
 
 
@@ -59,22 +60,17 @@ class Hinge(ObjectiveModule):
 
     decomposes = False
 
+    @in_range
     def __init__(
         self,
         listener: TrainedListener | Vse,
         *,
-        margin: float = 0.2,
+        margin: PositiveFloat = 0.2,
         reduction: Literal["sum", "mean"] = "sum",
-        warmup_steps: int = 0,
-        buckets: int = 3,
+        warmup_steps: NonNegativeInt = 0,
+        buckets: PositiveInt = 3,
     ) -> None:
         super().__init__()
-        if margin <= 0 or warmup_steps < 0 or buckets < 1:
-            raise ValueError(
-                f"margin={margin} must be above 0, warmup_steps={warmup_steps} 0 or more and buckets={buckets} at least 1"
-            )
-        if reduction not in ("sum", "mean"):
-            raise ValueError(f"reduction={reduction!r} is unknown: choose sum or mean")
         if isinstance(listener, TrainedListener):
             freeze_temperature(listener.listener)
         self.listener, self.margin, self.reduction = listener, margin, reduction

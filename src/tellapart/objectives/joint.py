@@ -20,6 +20,7 @@ from tellapart.objectives.communication import (
 )
 from tellapart.objectives.trajectories import drawn_references
 from tellapart.ops import reduce
+from tellapart.ranges import NonNegativeFloat, PositiveFloat, PositiveInt, UnitFloat, in_range
 from tellapart.types import Batch, ObjectiveModule, Reward, Rollout, StepOutput
 
 
@@ -73,19 +74,18 @@ class Luo2018(ObjectiveModule):
     decomposes = False
     revision = 2  # captions of up to 17 tokens, where a recipe does not say
 
+    @in_range
     def __init__(
         self,
         captioner: Captioner,
         reward: Reward,
         own_listener: AnyListener,
         *,
-        discriminability_weight: float = 1.0,
-        margin: float = 0.2,
-        max_new_tokens: int = 17,
+        discriminability_weight: NonNegativeFloat = 1.0,
+        margin: NonNegativeFloat = 0.2,
+        max_new_tokens: PositiveInt = 17,
     ) -> None:
         super().__init__()
-        if discriminability_weight < 0 or margin < 0:
-            raise ValueError(f"discriminability_weight={discriminability_weight} and margin={margin} must be 0 or more")
         self.captioner, self._listener, self.reward = captioner, Frozen(own_listener), reward
         self.discriminability_weight, self.natural_weight, self.margin = discriminability_weight, 1.0, margin
         self.sampled = sampling(max_new_tokens)
@@ -140,16 +140,17 @@ class ReinforceJoint(Luo2018):
         ValueError: a number cannot be used.
     """
 
+    @in_range
     def __init__(
         self,
         captioner: Captioner,
         reward: Reward,
         own_listener: AnyListener,
         *,
-        discriminability_weight: float = 0.8,
-        listener_weight: float = 0.1,
-        margin: float = 0.2,
-        max_new_tokens: int = 17,
+        discriminability_weight: UnitFloat = 0.8,
+        listener_weight: PositiveFloat = 0.1,
+        margin: NonNegativeFloat = 0.2,
+        max_new_tokens: PositiveInt = 17,
     ) -> None:
         super().__init__(
             captioner,
@@ -159,11 +160,6 @@ class ReinforceJoint(Luo2018):
             margin=margin,
             max_new_tokens=max_new_tokens,
         )
-        if discriminability_weight > 1 or listener_weight <= 0:
-            raise ValueError(
-                f"discriminability_weight={discriminability_weight} must be 0 to 1, and listener_weight={listener_weight} "
-                "above 0"
-            )
         self.own_listener, self.listener_weight = own_listener, listener_weight
         self.natural_weight = 1 - discriminability_weight
 
@@ -208,12 +204,16 @@ class ListenerOnly(ObjectiveModule):
     decomposes = False
     revision = 2  # captions of up to 17 tokens, where a recipe does not say
 
+    @in_range
     def __init__(
-        self, captioner: Captioner, own_listener: AnyListener, *, margin: float = 0.2, max_new_tokens: int = 17
+        self,
+        captioner: Captioner,
+        own_listener: AnyListener,
+        *,
+        margin: NonNegativeFloat = 0.2,
+        max_new_tokens: PositiveInt = 17,
     ) -> None:
         super().__init__()
-        if margin < 0:
-            raise ValueError(f"margin={margin} must be 0 or more")
         self._captioner, self.own_listener, self.margin = Frozen(captioner), own_listener, margin
         self.sampled = sampling(max_new_tokens)
 

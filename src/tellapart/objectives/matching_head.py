@@ -15,6 +15,7 @@ from tellapart.listeners.matcher import MATCH, ItmMatcher
 from tellapart.listeners.matching import MATCHING_FAMILIES
 from tellapart.listeners.trained import image_embeddings
 from tellapart.objectives.contrastive import HardNegative, draw_texts, generators
+from tellapart.ranges import PositiveInt, in_range
 from tellapart.types import Batch, ObjectiveModule, StepOutput
 
 OWN, OTHER, ALIKE, FALSE = "own", "other", "alike", "false"
@@ -68,20 +69,18 @@ class MatchingHead(ObjectiveModule):
 
     decomposes = False
 
+    @in_range
     def __init__(
         self,
         matcher: ItmMatcher,
         *,
         negative: HardNegative | None = None,
-        negatives: int = 1,
+        negatives: PositiveInt = 1,
         similar: ClipListener | None = None,
         train_vision: bool = False,
-        buckets: int = 3,
+        buckets: PositiveInt = 3,
     ) -> None:
         super().__init__()
-        for name, count in (("buckets", buckets), ("negatives", negatives)):
-            if count < 1:
-                raise ValueError(f"{name}={count} must be at least 1")
         self.matcher, self.reader = matcher.model, matcher
         self.family = MATCHING_FAMILIES[self.matcher.config.model_type][1]
         self.negative, self.negatives, self.similar, self.buckets = negative, negatives, similar, buckets

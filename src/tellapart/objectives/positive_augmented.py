@@ -12,6 +12,7 @@ from tellapart.draws import base_seed, mix_seeds, uniforms
 from tellapart.errors import UsageError
 from tellapart.listeners.trained import TrainedListener
 from tellapart.objectives.contrastive import contrast, draw_texts, in_buckets
+from tellapart.ranges import NonNegativeFloat, PositiveInt, in_range
 from tellapart.types import Batch, ObjectiveModule, StepOutput
 
 GENERATED_IMAGES = "generated_images"
@@ -60,21 +61,17 @@ class PositiveAugmented(ObjectiveModule):
 
     decomposes = False
 
+    @in_range
     def __init__(
         self,
         listener: TrainedListener,
         captions: Mapping[str, Sequence[str]],
         *,
-        caption_weight: float = 0.1,
-        image_weight: float = 0.05,
-        buckets: int = 3,
+        caption_weight: NonNegativeFloat = 0.1,
+        image_weight: NonNegativeFloat = 0.05,
+        buckets: PositiveInt = 3,
     ) -> None:
         super().__init__()
-        if min(caption_weight, image_weight) < 0 or buckets < 1:
-            raise ValueError(
-                f"caption_weight={caption_weight} and image_weight={image_weight} must be 0 or more and buckets={buckets} at "
-                "least 1"
-            )
         self.listener, self.captions, self.buckets = listener, captions, buckets
         self.caption_weight, self.image_weight = caption_weight, image_weight
 

@@ -13,6 +13,7 @@ from tellapart.captioners.base import Captioner, Encoded
 from tellapart.data.preferences import PreferencePair, Preferences
 from tellapart.draws import base_seed, uniforms
 from tellapart.ops import sequence_logprob
+from tellapart.ranges import NonNegativeFloat, PositiveFloat, PositiveInt, in_range
 from tellapart.types import Batch, Gather, ObjectiveModule, Rollout, StepOutput
 
 
@@ -60,12 +61,16 @@ class OfflineDPO(ObjectiveModule):
     shards = True
     draws = False
 
+    @in_range
     def __init__(
-        self, captioner: Captioner, preferences: Preferences, *, beta: float = 0.1, pairs_per_image: int | None = 1
+        self,
+        captioner: Captioner,
+        preferences: Preferences,
+        *,
+        beta: PositiveFloat = 0.1,
+        pairs_per_image: PositiveInt | None = 1,
     ) -> None:
         super().__init__()
-        if beta <= 0 or (pairs_per_image is not None and pairs_per_image < 1):
-            raise ValueError(f"beta={beta} must be positive, and pairs_per_image={pairs_per_image} at least 1 or none")
         self.captioner, self.preferences, self.beta, self.pairs_per_image = (
             captioner,
             preferences,
@@ -173,22 +178,21 @@ class KTO(OfflineDPO):
         train(KTO(captioner, pairs), data, TrainConfig(output_dir=Path("runs/kto"), max_steps=100))
     """
 
+    @in_range
     def __init__(
         self,
         captioner: Captioner,
         preferences: Preferences,
         *,
-        beta: float = 0.1,
-        pairs_per_image: int | None = 1,
-        desirable_weight: float = 1.0,
-        undesirable_weight: float = 1.0,
+        beta: PositiveFloat = 0.1,
+        pairs_per_image: PositiveInt | None = 1,
+        desirable_weight: NonNegativeFloat = 1.0,
+        undesirable_weight: NonNegativeFloat = 1.0,
     ) -> None:
         super().__init__(captioner, preferences, beta=beta, pairs_per_image=pairs_per_image)
         self._every = [(image_id, pair.chosen) for image_id, own in preferences.items() for pair in own]
-        if min(desirable_weight, undesirable_weight) < 0 or len({image_id for image_id, _ in self._every}) < 2:
-            raise ValueError(
-                "desirable_weight and undesirable_weight must be at least 0, and two images need preferences"
-            )
+        if len({image_id for image_id, _ in self._every}) < 2:
+            raise ValueError("two images need preferences, which are compared with each other")
         self.desirable_weight, self.undesirable_weight = desirable_weight, undesirable_weight
 
     def prepare(self, experiences: list[Experience], gather: Gather) -> list[Experience]:

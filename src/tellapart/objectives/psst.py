@@ -19,6 +19,7 @@ from tellapart.objectives.communication import (
     sampling,
     told_apart,
 )
+from tellapart.ranges import NonNegativeFloat, PositiveFloat, PositiveInt, UnitFloat, in_range
 from tellapart.relaxation import Relaxation, SoftListener
 from tellapart.types import Batch, Decoding, ObjectiveModule, Reward, StepOutput
 
@@ -82,6 +83,7 @@ class PSST(ObjectiveModule):
     decomposes = False
     revision = 2  # captions of up to 17 tokens and gradients through EOS, where a recipe does not say
 
+    @in_range
     def __init__(
         self,
         captioner: Captioner,
@@ -89,19 +91,15 @@ class PSST(ObjectiveModule):
         own_listener: SoftListener,
         *,
         estimator: Literal["multinomial", "gumbel"] = "multinomial",
-        rho: float = 0.25,
-        temperature: float = 1.0,
+        rho: UnitFloat = 0.25,
+        temperature: PositiveFloat = 1.0,
         feed_soft: bool = True,
-        discriminability_weight: float = 0.005,
-        margin: float = 0.2,
-        max_new_tokens: int = 17,
+        discriminability_weight: UnitFloat = 0.005,
+        margin: NonNegativeFloat = 0.2,
+        max_new_tokens: PositiveInt = 17,
         gradient_through_eos: bool = True,
     ) -> None:
         super().__init__()
-        if not 0 <= discriminability_weight <= 1 or margin < 0:
-            raise ValueError(
-                f"discriminability_weight={discriminability_weight} must be 0 to 1, and margin={margin} 0 or more"
-            )
         if estimator == "multinomial" and temperature != 1:
             raise ValueError(f"temperature={temperature} is of estimator gumbel: leave it out of multinomial")
         self.captioner, self.own_listener, self.reward = captioner, own_listener, reward
@@ -161,18 +159,19 @@ class GumbelAnnealed(PSST):
         ValueError: a number cannot be used.
     """
 
+    @in_range
     def __init__(
         self,
         captioner: Captioner,
         reward: Reward,
         own_listener: SoftListener,
         *,
-        anneal_rate: float = 1e-4,
-        anneal_every: int = 500,
-        lowest_temperature: float = 0.5,
-        discriminability_weight: float = 0.005,
-        margin: float = 0.2,
-        max_new_tokens: int = 17,
+        anneal_rate: NonNegativeFloat = 1e-4,
+        anneal_every: PositiveInt = 500,
+        lowest_temperature: PositiveFloat = 0.5,
+        discriminability_weight: UnitFloat = 0.005,
+        margin: NonNegativeFloat = 0.2,
+        max_new_tokens: PositiveInt = 17,
         gradient_through_eos: bool = True,
     ) -> None:
         super().__init__(
@@ -187,11 +186,6 @@ class GumbelAnnealed(PSST):
             max_new_tokens=max_new_tokens,
             gradient_through_eos=gradient_through_eos,
         )
-        if anneal_rate < 0 or anneal_every < 1 or lowest_temperature <= 0:
-            raise ValueError(
-                f"anneal_rate={anneal_rate} must be 0 or more, anneal_every={anneal_every} at least 1 and "
-                f"lowest_temperature={lowest_temperature} above 0"
-            )
         self.anneal_rate, self.anneal_every, self.lowest = anneal_rate, anneal_every, lowest_temperature
 
     def relaxation_at(self, step: int) -> Relaxation:

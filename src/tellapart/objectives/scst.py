@@ -12,6 +12,7 @@ from torch import Tensor
 from tellapart.captioners.base import Captioner, Encoded
 from tellapart.objectives.common import rollout_logs, score
 from tellapart.ops import Reduction, group_mean, kl_k3, leave_one_out_mean, reduce, sequence_logprob
+from tellapart.ranges import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, PositiveUnitFloat, in_range
 from tellapart.types import Batch, Decoding, ObjectiveModule, Reward, Rollout, StepOutput
 
 GROUP_BASELINES = {"leave_one_out": leave_one_out_mean, "beam_mean": group_mean}
@@ -63,28 +64,25 @@ class SCST(ObjectiveModule):
     reads_drawing: ClassVar[bool] = True
     """Whether the samples are scored by what drawing computed: their log-probabilities alone can be."""
 
+    @in_range
     def __init__(
         self,
         captioner: Captioner,
         reward: Reward,
         *,
         baseline: Literal["greedy", "leave_one_out", "beam_mean"] = "greedy",
-        num_generations: int = 5,
-        max_new_tokens: int = 40,
-        temperature: float = 1.0,
-        top_k: int = 0,
-        top_p: float = 1.0,
+        num_generations: PositiveInt = 5,
+        max_new_tokens: PositiveInt = 40,
+        temperature: PositiveFloat = 1.0,
+        top_k: NonNegativeInt = 0,
+        top_p: PositiveUnitFloat = 1.0,
         reduction: Reduction = "token_mean",
-        kl_coef: float = 0.0,
+        kl_coef: NonNegativeFloat = 0.0,
         kl_in: Literal["reward", "loss"] = "reward",
     ) -> None:
         super().__init__()
-        if baseline != "greedy" and baseline not in GROUP_BASELINES:
-            raise ValueError(f"baseline={baseline!r} is unknown: choose greedy, {' or '.join(GROUP_BASELINES)}")
         if baseline in GROUP_BASELINES and num_generations < 2:
             raise ValueError(f"baseline={baseline!r} compares captions of one image: set num_generations to 2 or more")
-        if kl_in not in ("reward", "loss") or kl_coef < 0:
-            raise ValueError("kl_in must be reward or loss, and kl_coef at least 0")
         self.captioner, self.reward, self.baseline, self.reduction = captioner, reward, baseline, reduction
         self.kl_coef, self.kl_in = kl_coef, kl_in
         self.reference = captioner.reference() if kl_coef else None

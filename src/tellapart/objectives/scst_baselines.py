@@ -18,6 +18,7 @@ from tellapart.objectives.trajectories import (
     policy_decoding,
 )
 from tellapart.ops import Reduction
+from tellapart.ranges import NonNegativeInt, PositiveInt, UnitFloat, in_range
 from tellapart.rewards.similarity import Similarity
 from tellapart.types import Batch, Decoding, LearnedReward, Listener, Reward, Rollout
 
@@ -48,18 +49,19 @@ class SCSTDiscriminator(WeightedTrajectories):
 
     rewarded = (POLICY,)
 
+    @in_range
     def __init__(
         self,
         captioner: Captioner,
         listener: Listener,
         discriminator: LearnedReward | None = None,
         *,
-        alpha: float = 0.94,
+        alpha: UnitFloat = 0.94,
         discriminator_score: ScoreTime = "pre_update",
         draw: Draw = "beam",
-        num_beams: int = 5,
-        no_repeat_ngram_size: int = 3,
-        max_new_tokens: int = 50,
+        num_beams: PositiveInt = 5,
+        no_repeat_ngram_size: NonNegativeInt = 3,
+        max_new_tokens: PositiveInt = 50,
         reduction: Reduction = "seq_mean",
         center_policy_reward: bool = False,
     ) -> None:
@@ -123,6 +125,7 @@ class SCSTGrammar(WeightedTrajectories):
 
     rewarded = (POLICY,)
 
+    @in_range
     def __init__(
         self,
         captioner: Captioner,
@@ -132,9 +135,9 @@ class SCSTGrammar(WeightedTrajectories):
         clip_weight: float = 2.0,
         grammar_weight: float = 1.0,
         draw: Draw = "beam",
-        num_beams: int = 5,
-        no_repeat_ngram_size: int = 3,
-        max_new_tokens: int = 50,
+        num_beams: PositiveInt = 5,
+        no_repeat_ngram_size: NonNegativeInt = 3,
+        max_new_tokens: PositiveInt = 50,
         reduction: Reduction = "seq_mean",
     ) -> None:
         super().__init__(captioner, listener, None, trajectories=(POLICY,), reduction=reduction)

@@ -10,6 +10,7 @@ from torch import Tensor
 from tellapart.captioners.base import Captioner
 from tellapart.objectives.scst import SCST, Experience
 from tellapart.ops import Reduction, reduce
+from tellapart.ranges import AtLeastTwo, NonNegativeFloat, PositiveInt, UnitFloat, in_range
 from tellapart.rewards.distances import Distance, bleu_distance
 from tellapart.types import Batch, Reward, StepOutput
 
@@ -28,13 +29,14 @@ class SLL(SCST):
         reduction: how token terms are averaged; the paper's formula is ``seq_sum``, its author's code ``token_mean``.
     """
 
+    @in_range
     def __init__(
         self,
         captioner: Captioner,
         reward: Reward,
         *,
-        num_generations: int = 5,
-        max_new_tokens: int = 40,
+        num_generations: PositiveInt = 5,
+        max_new_tokens: PositiveInt = 40,
         reduction: Reduction = "token_mean",
     ) -> None:
         super().__init__(
@@ -67,14 +69,15 @@ class SLLME(SLL):
 
     reads_drawing = False  # entropies are wanted, too
 
+    @in_range
     def __init__(
         self,
         captioner: Captioner,
         reward: Reward,
         *,
-        entropy_coef: float = 0.01,
-        num_generations: int = 5,
-        max_new_tokens: int = 40,
+        entropy_coef: NonNegativeFloat = 0.01,
+        num_generations: PositiveInt = 5,
+        max_new_tokens: PositiveInt = 40,
         reduction: Reduction = "token_mean",
     ) -> None:
         super().__init__(
@@ -84,8 +87,6 @@ class SLLME(SLL):
             max_new_tokens=max_new_tokens,
             reduction=reduction,
         )
-        if entropy_coef < 0:
-            raise ValueError(f"entropy_coef={entropy_coef} must be 0 or more")
         self.entropy_coef = entropy_coef
 
     def losses(self, experience: Experience) -> Iterator[StepOutput]:
@@ -124,15 +125,16 @@ class SLE(SLL):
         ValueError: ``alpha`` is outside 0 to 1, or there are fewer than two samples.
     """
 
+    @in_range
     def __init__(
         self,
         captioner: Captioner,
         reward: Reward,
         distance: Distance = bleu_distance,
         *,
-        alpha: float = 0.75,
-        num_generations: int = 5,
-        max_new_tokens: int = 40,
+        alpha: UnitFloat = 0.75,
+        num_generations: AtLeastTwo = 5,
+        max_new_tokens: PositiveInt = 40,
         reduction: Reduction = "token_mean",
     ) -> None:
         super().__init__(
@@ -142,8 +144,6 @@ class SLE(SLL):
             max_new_tokens=max_new_tokens,
             reduction=reduction,
         )
-        if not 0 <= alpha <= 1 or num_generations < 2:
-            raise ValueError(f"alpha={alpha} must be 0 to 1, and num_generations={num_generations} at least 2")
         self.alpha, self.distance = alpha, distance
 
     def collect(self, batch: Batch, step: int) -> Experience:

@@ -16,6 +16,7 @@ from tellapart.listeners.mining import SAME_ABOVE
 from tellapart.objectives.common import rollout_logs, score
 from tellapart.objectives.communication import AnyListener, Frozen, embed_captions, sampling
 from tellapart.ops import reduce
+from tellapart.ranges import NonNegativeFloat, PositiveInt, in_range
 from tellapart.rewards.contrastive import image_keys
 from tellapart.types import Batch, Gather, ObjectiveModule, Reward, Rollout, StepOutput
 
@@ -87,6 +88,7 @@ class SRPL(ObjectiveModule):
         train(objective, TrainingData(dataset, collate), TrainConfig(output_dir="runs/sr_pl", max_steps=100))
     """
 
+    @in_range
     def __init__(
         self,
         captioner: Captioner,
@@ -94,13 +96,11 @@ class SRPL(ObjectiveModule):
         own_listener: AnyListener,
         unlabelled: UnlabelledImages | None = None,
         *,
-        retrieval_weight: float = 1.0,
-        margin: float = 0.2,
-        max_new_tokens: int = 17,
+        retrieval_weight: NonNegativeFloat = 1.0,
+        margin: NonNegativeFloat = 0.2,
+        max_new_tokens: PositiveInt = 17,
     ) -> None:
         super().__init__()
-        if retrieval_weight < 0 or margin < 0:
-            raise ValueError(f"retrieval_weight={retrieval_weight} and margin={margin} must be 0 or more")
         self.captioner, self.reward, self._listener = captioner, reward, Frozen(own_listener)
         self.unlabelled, self.retrieval_weight, self.margin = unlabelled, retrieval_weight, margin
         self.sampled = sampling(max_new_tokens)

@@ -14,6 +14,7 @@ from tellapart.draws import base_seed
 from tellapart.listeners.remember import RememberingTexts
 from tellapart.objectives.discriminator import read_one_reference
 from tellapart.ops import Reduction, reduce
+from tellapart.ranges import UnitFloat, in_range
 from tellapart.types import Batch, Decoding, Gather, LearnedReward, Listener, ObjectiveModule, Rollout, StepOutput
 
 Draw = Literal["beam", "sample"]
@@ -59,6 +60,7 @@ class WeightedTrajectories(ObjectiveModule):
     rewarded: tuple[str, ...] = (POLICY, REFERENCE)
     shards = True
 
+    @in_range
     def __init__(
         self,
         captioner: Captioner,
@@ -66,19 +68,15 @@ class WeightedTrajectories(ObjectiveModule):
         discriminator: LearnedReward | None,
         *,
         trajectories: Sequence[str],
-        alpha: float = 1.0,
+        alpha: UnitFloat = 1.0,
         discriminator_score: ScoreTime = "pre_update",
         reduction: Reduction,
         center_policy_reward: bool = False,
         clamp_reference_reward: bool = False,
     ) -> None:
         super().__init__()
-        if not 0 <= alpha <= 1:
-            raise ValueError(f"alpha={alpha} must be from 0 to 1")
         if not trajectories or set(trajectories) - {POLICY, REFERENCE}:
             raise ValueError(f"trajectories={tuple(trajectories)} must be policy, reference or both")
-        if discriminator_score not in ("pre_update", "post_update"):
-            raise ValueError(f"discriminator_score={discriminator_score!r} must be pre_update or post_update")
         self.captioner, self.discriminator = captioner, discriminator
         self.listener = RememberingTexts.around(listener)
         self.trajectories, self.reduction = tuple(trajectories), reduction
@@ -184,13 +182,7 @@ def _logs(experience: Experience) -> dict[str, Tensor]:
 
 
 def policy_decoding(draw: Draw, num_beams: int, no_repeat_ngram_size: int, max_new_tokens: int) -> Decoding:
-    """How the policy's one caption per image is drawn: the best beam (released code), or a sample of the raw distribution.
-
-    Raises:
-        ValueError: ``draw`` is neither, or a number cannot be used.
-    """
-    if draw not in ("beam", "sample"):
-        raise ValueError(f"draw={draw!r} must be beam or sample")
+    """How the policy's one caption per image is drawn: the best beam (released code), or a sample of the raw distribution."""
     if draw == "sample":
         return Decoding(do_sample=True, max_new_tokens=max_new_tokens)
     return Decoding(num_beams=num_beams, no_repeat_ngram_size=no_repeat_ngram_size, max_new_tokens=max_new_tokens)

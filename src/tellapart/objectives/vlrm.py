@@ -13,6 +13,7 @@ from tellapart.captioners.base import Captioner, Encoded
 from tellapart.listeners.remember import RememberingTexts
 from tellapart.objectives.common import rollout_logs, score
 from tellapart.ops import Reduction, masked, reduce
+from tellapart.ranges import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, in_range
 from tellapart.rewards.contrastive import text_keys
 from tellapart.rewards.penalties import token_returns
 from tellapart.rewards.phi import phi
@@ -121,6 +122,7 @@ class VLRM(ObjectiveModule):
         ValueError: a choice is unknown, or a number cannot be used.
     """
 
+    @in_range
     def __init__(
         self,
         captioner: Captioner,
@@ -130,23 +132,17 @@ class VLRM(ObjectiveModule):
         *,
         policy_loss: PolicyLoss = "probability",
         reduction: Reduction = "seq_mean",
-        num_generations: int = 1,
-        temperature: float = 2.0,
-        top_k: int = 6,
-        max_new_tokens: int = 60,
-        bad_phrase_penalty: float = 1.0,
-        repeated_word_penalty: float = 1.0,
-        no_eos_penalty: float = 1.0,
-        scoring_batch_size: int | None = None,
+        num_generations: PositiveInt = 1,
+        temperature: PositiveFloat = 2.0,
+        top_k: NonNegativeInt = 6,
+        max_new_tokens: PositiveInt = 60,
+        bad_phrase_penalty: NonNegativeFloat = 1.0,
+        repeated_word_penalty: NonNegativeFloat = 1.0,
+        no_eos_penalty: NonNegativeFloat = 1.0,
+        scoring_batch_size: PositiveInt | None = None,
         keep_image_states: bool = True,
     ) -> None:
         super().__init__()
-        if policy_loss not in _WEIGHTED:
-            raise ValueError(f"policy_loss={policy_loss!r} is unknown: choose {' or '.join(_WEIGHTED)}")
-        if scoring_batch_size is not None and scoring_batch_size < 1:
-            raise ValueError(f"scoring_batch_size={scoring_batch_size} must be at least 1, or null")
-        if min(bad_phrase_penalty, repeated_word_penalty, no_eos_penalty) < 0:
-            raise ValueError("bad_phrase_penalty, repeated_word_penalty and no_eos_penalty must be at least 0")
         self.captioner, self.critic, self.reward, self.penalties = captioner, critic, reward, penalties
         self.weighted, self.reduction = _WEIGHTED[policy_loss], reduction
         self.scoring_batch_size, self.keep_image_states = scoring_batch_size, keep_image_states
@@ -258,6 +254,7 @@ class VLRMRS(VLRM):
         ValueError: a choice is unknown, or a number cannot be used.
     """
 
+    @in_range
     def __init__(
         self,
         captioner: Captioner,
@@ -269,14 +266,14 @@ class VLRMRS(VLRM):
         phi_weight: float = 0.3,
         policy_loss: PolicyLoss = "probability",
         reduction: Reduction = "seq_mean",
-        num_generations: int = 1,
-        temperature: float = 2.0,
-        top_k: int = 6,
-        max_new_tokens: int = 60,
-        bad_phrase_penalty: float = 1.0,
-        repeated_word_penalty: float = 1.0,
-        no_eos_penalty: float = 1.0,
-        scoring_batch_size: int | None = None,
+        num_generations: PositiveInt = 1,
+        temperature: PositiveFloat = 2.0,
+        top_k: NonNegativeInt = 6,
+        max_new_tokens: PositiveInt = 60,
+        bad_phrase_penalty: NonNegativeFloat = 1.0,
+        repeated_word_penalty: NonNegativeFloat = 1.0,
+        no_eos_penalty: NonNegativeFloat = 1.0,
+        scoring_batch_size: PositiveInt | None = None,
         keep_image_states: bool = True,
     ) -> None:
         super().__init__(

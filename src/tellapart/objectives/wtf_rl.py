@@ -25,6 +25,7 @@ from tellapart.objectives.trajectories import (
     policy_decoding,
 )
 from tellapart.ops import Reduction
+from tellapart.ranges import NonNegativeInt, PositiveFloat, PositiveInt, UnitFloat, in_range
 from tellapart.rewards.contrastive import Candidates, Combine, Direction, combined, image_keys, text_keys
 from tellapart.types import Batch, Decoding, Gather, LearnedReward, Listener, Rollout
 
@@ -80,6 +81,7 @@ class WTFRL(WeightedTrajectories):
         ValueError: a choice is unknown, or neighbours are asked for and not given.
     """
 
+    @in_range
     def __init__(
         self,
         captioner: Captioner,
@@ -90,16 +92,16 @@ class WTFRL(WeightedTrajectories):
         trajectories: tuple[Literal["policy", "reference"], ...] = ("policy", "reference"),
         direction: Direction = "both",
         combine: Combine = "half",
-        alpha: float = 0.94,
-        temperature: float = 0.01,
+        alpha: UnitFloat = 0.94,
+        temperature: PositiveFloat = 0.01,
         clamp: float | None = None,
-        neighbour_ranks: tuple[int, ...] = (4, 5),
+        neighbour_ranks: tuple[PositiveInt, ...] = (4, 5),
         greedy_candidate: bool = True,
         discriminator_score: ScoreTime = "pre_update",
         draw: Draw = "beam",
-        num_beams: int = 5,
-        no_repeat_ngram_size: int = 3,
-        max_new_tokens: int = 50,
+        num_beams: PositiveInt = 5,
+        no_repeat_ngram_size: NonNegativeInt = 3,
+        max_new_tokens: PositiveInt = 50,
         reduction: Reduction = "seq_mean",
         clamp_reference_reward: bool = False,
         center_policy_reward: bool = False,
@@ -115,7 +117,8 @@ class WTFRL(WeightedTrajectories):
             center_policy_reward=center_policy_reward,
             clamp_reference_reward=clamp_reference_reward,
         )
-        _check(direction, combine, temperature, neighbour_ranks, neighbours)
+        if neighbour_ranks and neighbours is None:
+            raise ValueError(f"neighbour_ranks={tuple(neighbour_ranks)} needs neighbours, which must be given")
         self.direction, self.combine, self.temperature, self.clamp = direction, combine, temperature, clamp
         self.neighbours, self.neighbour_ranks = neighbours, tuple(neighbour_ranks)
         self.decoding = policy_decoding(draw, num_beams, no_repeat_ngram_size, max_new_tokens)
@@ -191,14 +194,3 @@ class WTFRL(WeightedTrajectories):
             applied = combined(rewards, self.direction, self.combine)
             parts[kind] = {name: (self.alpha * r).to(rollout.image.device) for name, r in applied.items()}
         return parts
-
-
-def _check(
-    direction: str, combine: str, temperature: float, ranks: Sequence[int], neighbours: NearImages | None
-) -> None:
-    if direction not in ("both", "i2t", "t2i") or combine not in ("half", "sum"):
-        raise ValueError(f"direction={direction!r} must be both, i2t or t2i, combine={combine!r} half or sum")
-    if temperature <= 0 or min(ranks, default=1) < 1:
-        raise ValueError(f"temperature={temperature} must be positive, neighbour_ranks={tuple(ranks)} at least 1")
-    if ranks and neighbours is None:
-        raise ValueError(f"neighbour_ranks={tuple(ranks)} needs neighbours, which must be given")

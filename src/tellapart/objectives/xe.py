@@ -11,6 +11,7 @@ from torch import Tensor
 from tellapart.captioners.base import Captioner, Encoded
 from tellapart.draws import base_seed, uniforms
 from tellapart.ops import reduce
+from tellapart.ranges import PositiveFloat, PositiveInt, UnitFloat, in_range
 from tellapart.types import Batch, ObjectiveModule, Rollout, StepOutput
 
 
@@ -62,23 +63,17 @@ class XE(ObjectiveModule):
 
     shards = True
 
+    @in_range
     def __init__(
         self,
         captioner: Captioner,
         *,
-        captions_per_image: int | None = None,
-        scheduled_sampling: float = 0.0,
-        scheduled_sampling_increase: float = 0.05,
-        scheduled_sampling_steps: int = 1000,
+        captions_per_image: PositiveInt | None = None,
+        scheduled_sampling: UnitFloat = 0.0,
+        scheduled_sampling_increase: PositiveFloat = 0.05,
+        scheduled_sampling_steps: PositiveInt = 1000,
     ) -> None:
         super().__init__()
-        if captions_per_image is not None and captions_per_image < 1:
-            raise ValueError(f"captions_per_image={captions_per_image} must be at least 1, or none for all")
-        if not 0 <= scheduled_sampling <= 1 or scheduled_sampling_increase <= 0 or scheduled_sampling_steps < 1:
-            raise ValueError(
-                f"scheduled_sampling={scheduled_sampling} must be 0 to 1, scheduled_sampling_increase="
-                f"{scheduled_sampling_increase} above 0 and scheduled_sampling_steps={scheduled_sampling_steps} at least 1"
-            )
         self.captioner, self.captions_per_image = captioner, captions_per_image
         self.draws = scheduled_sampling > 0
         self.highest, self.increase, self.every = (

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from tellapart.errors import UsageError
+from tellapart.ranges import NonNegativeInt, PositiveFloat, PositiveInt, UnitFloat, require_fields
 
 if TYPE_CHECKING:
     from tellapart.types import Decoding
@@ -36,37 +37,27 @@ class DiscriminatorSettings:
         seed: seed of weights, held-out images and sampling.
 
     Raises:
-        UsageError: a value cannot be used.
+        ValueError: a value is outside its range.
+        UsageError: options contradict each other.
     """
 
     kind: Literal["mlp", "text", "dot_product"] = "mlp"
     see_image: bool = True
     path: Path | None = None
-    pretraining_steps: int = 1000
-    learning_rate: float | None = None
-    batch_size: int = 64
-    num_beams: int = 5
-    no_repeat_ngram_size: int = 3
+    pretraining_steps: NonNegativeInt = 1000
+    learning_rate: PositiveFloat | None = None
+    batch_size: PositiveInt = 64
+    num_beams: PositiveInt = 5
+    no_repeat_ngram_size: NonNegativeInt = 3
     do_sample: bool = False
-    max_new_tokens: int = 40
-    corrupted: float = 0.0
+    max_new_tokens: PositiveInt = 40
+    corrupted: UnitFloat = 0.0
     mismatched: bool = False
-    held_out: int = 500
+    held_out: NonNegativeInt = 500
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.kind not in ("mlp", "text", "dot_product"):
-            raise UsageError(f"discriminator.kind={self.kind!r} is unknown: choose mlp, text or dot_product.")
-        least = {"pretraining_steps": 0, "batch_size": 1, "num_beams": 1, "max_new_tokens": 1, "held_out": 0}
-        for name, lowest in (least | {"no_repeat_ngram_size": 0}).items():
-            if getattr(self, name) < lowest:
-                raise UsageError(
-                    f"discriminator.{name}={getattr(self, name)} cannot be used: it must be at least {lowest}."
-                )
-        if self.learning_rate is not None and not self.learning_rate > 0:
-            raise UsageError(f"discriminator.learning_rate={self.learning_rate} cannot be used: it must be above 0.")
-        if not 0 <= self.corrupted <= 1:
-            raise UsageError(f"discriminator.corrupted={self.corrupted} is not a share: it must be from 0 to 1.")
+        require_fields(self)
         if self.do_sample and self.num_beams > 1:
             raise UsageError(
                 f"discriminator.do_sample with num_beams={self.num_beams} is not supported: set num_beams=1, or leave "

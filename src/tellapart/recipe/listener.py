@@ -212,11 +212,6 @@ def _check(recipe: ListenerRecipe) -> None:
     _check_training(recipe)
     if recipe.grammar and recipe.listener.trains == "all":
         raise UsageError("--grammar trains the text side only: set listener.train to text, or leave --grammar out.")
-    if recipe.head.weight < 0 or recipe.head.min_count < 1:
-        raise UsageError(
-            f"head.weight is {recipe.head.weight} and head.min_count {recipe.head.min_count}: give a weight of 0 or more "
-            "and a count of at least 1."
-        )
     if recipe.grammar and recipe.loss != "contrastive":
         raise UsageError("--grammar trains with the contrastive loss: leave loss out.")
     if recipe.loss != "contrastive" and recipe.training.per_device_train_batch_size < 2:

@@ -18,13 +18,14 @@ from functools import cache
 from pathlib import Path
 from textwrap import TextWrapper
 from types import UnionType
-from typing import Any, Literal, Union
+from typing import Annotated, Any, Literal, Union
 
 from docstring_parser import DocstringStyle
 from docstring_parser import parse as parse_docstring
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, create_model
 
 from tellapart.errors import UsageError
+from tellapart.ranges import limits_in_words
 from tellapart.recipe.read_yaml import read_scalar
 
 CONFIG = ConfigDict(
@@ -111,7 +112,7 @@ def _told(target: Any) -> Mapping[str, str]:
 
 
 def _fields(target: Any, skip: tuple[str, ...]) -> Iterator[tuple[str, Any, Any]]:
-    hints = typing.get_type_hints(target)
+    hints = typing.get_type_hints(target, include_extras=True)
     for field in dataclasses.fields(target):
         if field.init and field.name not in skip:
             made = field.default_factory
@@ -123,6 +124,7 @@ def _fields(target: Any, skip: tuple[str, ...]) -> Iterator[tuple[str, Any, Any]
 def _arguments(target: Any, skip: tuple[str, ...]) -> Sequence[tuple[str, Any, Any]]:
     function: Any = vars(target).get("__init__", target.__init__) if isinstance(target, type) else target  # type: ignore[misc]
     found = []
+    function = inspect.unwrap(function)
     for name, parameter in inspect.signature(function).parameters.items():
         if parameter.kind is not parameter.KEYWORD_ONLY or name in skip:
             continue
@@ -197,16 +199,20 @@ def from_text(text: str, kind: Any) -> Any:
         return str(text)  # with the spaces and quotes that YAML takes away
     if kind is None:
         return read
-    checked = TypeAdapter(kind, config=None if _has_config(kind) else CONFIG)
-    for value in (read, str(text)):
-        try:
-            checked.validate_json(json.dumps(value))
-            return value
-        except (ValidationError, TypeError):
-            continue
-        except UsageError:
-            return value
-    return read
+    return next((value for value in (read, str(text)) if fits(value, kind)), read)
+
+
+def fits(value: Any, kind: Any) -> bool:
+    """Whether a value, as YAML holds it, is of a type and in its range. A record's own complaints come when it is made."""
+    if kind is None:
+        return True
+    try:
+        TypeAdapter(kind, config=None if _has_config(kind) else CONFIG).validate_json(json.dumps(plain(value)))
+    except (ValidationError, TypeError):
+        return False
+    except UsageError:
+        return True
+    return True
 
 
 def _has_config(kind: Any) -> bool:
@@ -319,22 +325,38 @@ TYPE_WORDS = {
 
 
 def in_words(kind: Any) -> str:
-    """A type as a sentence names it: ``a number or null``."""
+    """A type as a sentence names it: ``a number above 0 or null``."""
     origin, inner = typing.get_origin(kind), typing.get_args(kind)
+    if origin is Annotated:
+        return f"{in_words(inner[0])}{_limits(kind)}"
     if origin is Literal:
         return f"one of {', '.join(map(str, inner))}"
     if origin is dict:
-        return f"a mapping of {in_words(inner[-1]).removeprefix('a ')}s"
-    if origin is list and typing.get_origin(inner[0]) is Literal:
-        return f"a list of some of {', '.join(map(str, typing.get_args(inner[0])))}"
+        return f"a mapping of {_several(inner[-1])}"
     if origin in (list, tuple, Sequence):
-        return f"a list of {in_words(inner[0]).removeprefix('a ')}s"
+        return f"a list of {_several(inner[0])}"
     if inner:
         return " or ".join(in_words(choice) for choice in inner)
     if dataclasses.is_dataclass(kind):
         members = ", ".join(f"{option.name} ({in_words(option.kind)})" for option in options_of(kind).values())
         return f"a mapping of {members}"
     return TYPE_WORDS.get(kind, "a mapping of options")
+
+
+def _several(kind: Any) -> str:
+    """A type as a sentence names many of it: ``whole numbers of at least 1``."""
+    origin, inner = typing.get_origin(kind), typing.get_args(kind)
+    if origin is Literal:
+        return f"some of {', '.join(map(str, inner))}"
+    if origin is Annotated:
+        return f"{_several(inner[0])}{_limits(kind)}"
+    return f"{in_words(kind).removeprefix('a ')}s"
+
+
+def _limits(kind: Any) -> str:
+    """The range of an annotated type as it follows its noun."""
+    limits = limits_in_words(kind)
+    return f" of {limits}" if limits.startswith("at ") else f" {limits}"
 
 
 def help_lines(options: Mapping[str, Option], prefix: str = "") -> list[str]:

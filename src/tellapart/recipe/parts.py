@@ -341,18 +341,10 @@ def grammar(parts: Parts, section: Any) -> Grammar:
 
 
 def gallery(parts: Parts, section: Any) -> list[str]:
-    """Ids of training images, evenly spread where not all are wanted.
-
-    Raises:
-        UsageError: fewer than one is wanted.
-    """
+    """Ids of training images, evenly spread where not all are wanted."""
     ids = parts.dataset.ids
     if section is None or section.images is None:
         return ids
-    if section.images < 1:
-        raise UsageError(
-            f"gallery.images is {section.images}: give a positive number, or null for all training images."
-        )
     count = min(section.images, len(ids))
     return [ids[place * len(ids) // count] for place in range(count)]
 
@@ -491,9 +483,6 @@ def check_parts(recipe: Recipe) -> None:
         given = None if section is None or users or name == "listener" else getattr(section, what.option)
         if given is not None:
             raise UsageError(f"{name}.{what.option} is {given}, but nothing asks it: leave {name} out.")
-    matching = recipe.parts.get("matcher")
-    if matching is not None and matching.batch_size < 1:
-        raise UsageError(f"matcher.batch_size is {matching.batch_size}: give 1 or more.")
     _check_ranks(recipe)
 
 

@@ -63,8 +63,6 @@ def load_questions(
     Raises:
         UsageError: there are none for these images.
     """
-    if most is not None and most < 1:
-        raise UsageError(f"questions.most is {most}: give 1 or more.")
     found = _questions(source, dataset, data=data, split=split, size=size)
     return {image: own[:most] for image, own in found.items() if own}
 

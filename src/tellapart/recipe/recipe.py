@@ -21,7 +21,7 @@ from tellapart.recipe.flags import (
     known_key,
     short_name,
 )
-from tellapart.recipe.options import Given, Text, from_text, plain
+from tellapart.recipe.options import Given, Text, fits, from_text, plain
 from tellapart.recipe.parts import USUAL
 from tellapart.recipe.read_yaml import Written, read_yaml
 from tellapart.recipe.schema import OBJECTIVE, REWARD, TRAINING, Catalogue, Schema, captioner_schema
@@ -322,6 +322,7 @@ class _Reading:
         found = without_evaluation(merged(found, overrides), overrides)
         _spread(found, self.learners)
         if self.switched:
+            self._fit_objective(found, overrides)
             _fit_learners(found, self.learners, "own_listener" in self.kind.needs, self.dropped)
             found |= self._usual(found)
             _tell_switch(self.method, self._told(self.dropped), self.added)
@@ -330,6 +331,13 @@ class _Reading:
         run = f"{self.name}_{self.method}" if self.switched else self.name
         found.setdefault(f"{TRAINING}.output_dir", Given(str(Path("runs") / run), "output_dir"))
         return found
+
+    def _fit_objective(self, found: dict[str, Given], overrides: Collection[str]) -> None:
+        """Drop the file's numbers that the other method has under the same name, but in another range."""
+        for key in [key for key in found if key.startswith(f"{OBJECTIVE}.") and key not in overrides]:
+            if not fits(found[key].value, self.schema.types.get(key)):
+                self.dropped.append(f"{key} {found[key].value}")
+                del found[key]
 
     @property
     def learners(self) -> set[str]:

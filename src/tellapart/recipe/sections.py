@@ -13,6 +13,7 @@ from typing import Any, Literal
 from tellapart.data.formats.names import Readable
 from tellapart.frames import Sampling
 from tellapart.listeners.kinds import is_vse
+from tellapart.ranges import DropoutFloat, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,11 +28,11 @@ class NewSection:
         attention_size: width in which regions and state are compared (new/att2in2, new/updown); null takes hidden_size.
     """
 
-    hidden_size: int = 512
-    dropout: float = 0.5
-    min_count: int = 5
-    max_caption_tokens: int = 20
-    attention_size: int | None = None
+    hidden_size: PositiveInt = 512
+    dropout: DropoutFloat = 0.5
+    min_count: PositiveInt = 5
+    max_caption_tokens: PositiveInt = 20
+    attention_size: PositiveInt | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,11 +50,11 @@ class TransformerSection:
     """
 
     tower: str = "openai/clip-vit-large-patch14"
-    hidden_size: int = 512
-    layers: int = 3
-    heads: int = 8
-    dropout: float = 0.1
-    max_caption_tokens: int = 30
+    hidden_size: PositiveInt = 512
+    layers: PositiveInt = 3
+    heads: PositiveInt = 8
+    dropout: DropoutFloat = 0.1
+    max_caption_tokens: PositiveInt = 30
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,9 +68,9 @@ class LoraSection:
         target_modules: regular expression that matches the full names of the adapted layers; null adapts the text side.
     """
 
-    r: int = 16
-    alpha: float = 32.0
-    dropout: float = 0.0
+    r: PositiveInt = 16
+    alpha: PositiveFloat = 32.0
+    dropout: DropoutFloat = 0.0
     target_modules: str | None = None
 
 
@@ -122,7 +123,7 @@ class CaptionerSection:
     quantization: Literal["int8", "nf4"] | None = None
     gradient_checkpointing: bool = False
     prompt: str | None = None
-    logits_budget: float | None = None
+    logits_budget: NonNegativeFloat | None = None
     use_liger_kernel: bool = False
     rollout_dtype: Literal["float32", "bfloat16", "tf32"] = "float32"
     length_buckets: list[int] | None = None
@@ -176,13 +177,13 @@ class DataSection:
     context_column: str | None = None
     allow_private: bool = False
     size: Literal["full", "small"] = "full"
-    limit: int | None = None
+    limit: PositiveInt | None = None
     on_error: Literal["fail", "skip", "replace"] = "fail"
     center_crop: bool = False
-    seconds_between: float = 0.0
-    num_frames: int | None = None
+    seconds_between: NonNegativeFloat = 0.0
+    num_frames: PositiveInt | None = None
     sampling: Sampling = "uniform"
-    shuffle_window: int | None = None
+    shuffle_window: PositiveInt | None = None
 
     @property
     def columns(self) -> dict[str, Any]:
@@ -260,7 +261,7 @@ class QuestionsSection:
     """
 
     path: str | None = None
-    most: int = 8
+    most: PositiveInt = 8
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -291,7 +292,7 @@ class NeighboursSection:
     """
 
     path: Path | None = None
-    k: int = 5
+    k: PositiveInt = 5
     listener: str | None = None
 
 
@@ -303,7 +304,7 @@ class GallerySection:
         images: how many, evenly spread; null takes all.
     """
 
-    images: int | None = None
+    images: PositiveInt | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -350,8 +351,8 @@ class NoiseSection:
         scale: size of what is added before training, as a share of the image states' size.
     """
 
-    size: int = 64
-    scale: float = 0.1
+    size: PositiveInt = 64
+    scale: PositiveFloat = 0.1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -375,7 +376,7 @@ class UnlabelledSection:
     split: str = "train"
     images: Path | None = None
     format: Readable | None = None
-    limit: int | None = None
+    limit: PositiveInt | None = None
     ranks: tuple[int, int] | None = None
 
 
@@ -419,7 +420,7 @@ class EvaluationSection:
     """
 
     split: str | None = "val"
-    held_out: int | None = None
+    held_out: PositiveInt | None = None
     path: str | None = None
     images: Path | None = None
     features: Path | None = None
@@ -435,12 +436,12 @@ class EvaluationSection:
     reader: str | None = None
     questions: str | None = None
     meteor: bool = False
-    samples: int = 0
-    num_beams: int = 1
-    no_repeat_ngram_size: int = 0
-    min_new_tokens: int = 0
-    max_new_tokens: int = 40
-    limit: int | None = None
+    samples: NonNegativeInt = 0
+    num_beams: PositiveInt = 1
+    no_repeat_ngram_size: NonNegativeInt = 0
+    min_new_tokens: NonNegativeInt = 0
+    max_new_tokens: PositiveInt = 40
+    limit: PositiveInt | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -464,7 +465,7 @@ class MatcherSection:
     kind: Literal["auto", "itm", "dual", "yes_no", "vqa_score"] = "auto"
     question: str | None = None
     scaled: bool = False
-    batch_size: int = 32
+    batch_size: PositiveInt = 32
     dtype: Literal["float32", "bfloat16", "float16"] = "float32"
     autocast: Literal["float32", "bfloat16", "float16"] = "float32"
     device: str | None = None
@@ -483,7 +484,7 @@ class CriticSection:
     """
 
     head: Literal["residual", "linear"] = "residual"
-    blocks: int = 2
+    blocks: PositiveInt = 2
     lora: LoraSection | None = field(default_factory=LoraSection)
 
 
@@ -513,8 +514,8 @@ class NewVseSection:
         hidden_size: width of the GRU, and of the space that images and captions share.
     """
 
-    word_size: int = 512
-    hidden_size: int = 1024
+    word_size: PositiveInt = 512
+    hidden_size: PositiveInt = 1024
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -573,7 +574,7 @@ class ListenerEvaluationSection:
     split: str | None = "val"
     path: str | None = None
     images: Path | None = None
-    limit: int | None = None
+    limit: PositiveInt | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -585,8 +586,8 @@ class HeadSection:
         min_count: words that occur less often in the training captions are never put into a corrupted one.
     """
 
-    weight: float = 1.0
-    min_count: int = 1
+    weight: NonNegativeFloat = 1.0
+    min_count: PositiveInt = 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -599,9 +600,9 @@ class HingeSection:
         warmup_steps: take all other pairs of the batch as negatives for the first N steps, before only the hardest count.
     """
 
-    margin: float = 0.2
+    margin: PositiveFloat = 0.2
     reduction: Literal["sum", "mean"] = "sum"
-    warmup_steps: int = 0
+    warmup_steps: NonNegativeInt = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -621,5 +622,5 @@ class PacSection:
     captions: Path | None = None
     captioner: str | None = None
     images: Path | None = None
-    caption_weight: float = 0.1
-    image_weight: float = 0.05
+    caption_weight: NonNegativeFloat = 0.1
+    image_weight: NonNegativeFloat = 0.05

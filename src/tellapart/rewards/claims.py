@@ -9,6 +9,7 @@ from torch import Tensor
 
 from tellapart.listeners.pairs import PairMatcher
 from tellapart.metrics.claims import Claim, claim_scores, claims_by_rule
+from tellapart.ranges import OpenUnitFloat, in_range
 from tellapart.types import Rollout
 
 TRUE_FROM = 0.5
@@ -50,9 +51,8 @@ class ClaimPrecision:
         tensor([0.67, 1.00])
     """
 
-    def __init__(self, matcher: PairMatcher, *, true_from: float = TRUE_FROM) -> None:
-        if not 0 < true_from < 1:
-            raise ValueError(f"true_from={true_from} must be between 0 and 1")
+    @in_range
+    def __init__(self, matcher: PairMatcher, *, true_from: OpenUnitFloat = TRUE_FROM) -> None:
         self.matcher, self.true_from = matcher, true_from
 
     def __call__(self, rollout: Rollout) -> Tensor:

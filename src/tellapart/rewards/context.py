@@ -9,6 +9,7 @@ from torch import Tensor
 
 from tellapart.lengths import WORD
 from tellapart.listeners.pairs import PairMatcher
+from tellapart.ranges import OpenUnitFloat, in_range
 from tellapart.rewards.claims import probability_of_match
 from tellapart.types import Rollout
 
@@ -89,9 +90,10 @@ class ConfirmedContext:
         tensor([0.6667])
     """
 
-    def __init__(self, matcher: PairMatcher, *, least: float = 0.5, template: str = TEMPLATE) -> None:
-        if not 0 < least < 1 or "{word}" not in template:
-            raise ValueError(f"least={least} must be between 0 and 1, and template={template!r} must hold {{word}}")
+    @in_range
+    def __init__(self, matcher: PairMatcher, *, least: OpenUnitFloat = 0.5, template: str = TEMPLATE) -> None:
+        if "{word}" not in template:
+            raise ValueError(f"template={template!r} must hold {{word}}")
         self.matcher, self.least, self.template = matcher, least, template
 
     def __call__(self, rollout: Rollout) -> Tensor:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from tellapart.ranges import NegativeFloat, in_range
 from tellapart.types import Rollout
 
 if TYPE_CHECKING:
@@ -38,11 +39,12 @@ class Likelihood:
         >>> Likelihood(listener, dataset.ids)(rollout)
     """
 
-    def __init__(self, listener: ClipListener | LateListener, gallery: Sequence[str], *, floor: float = -12.0) -> None:
+    @in_range
+    def __init__(
+        self, listener: ClipListener | LateListener, gallery: Sequence[str], *, floor: NegativeFloat = -12.0
+    ) -> None:
         from tellapart.listeners.late import LateListener  # and transformers, which the options of a recipe do without
 
-        if floor >= 0:
-            raise ValueError(f"floor={floor} must be below 0")
         self.listener, self.floor = listener, floor
         self._gallery = list(dict.fromkeys(gallery))
         self._known = set(self._gallery)

@@ -12,6 +12,7 @@ from torch import Tensor
 from tellapart.data.questions import LETTERS, MultipleChoice, Questions
 from tellapart.draws import mix_seeds
 from tellapart.errors import UsageError
+from tellapart.ranges import PositiveInt, in_range
 from tellapart.rewards.language_model import LanguageModel
 from tellapart.rewards.spellings import one_token
 from tellapart.types import Rollout
@@ -222,11 +223,10 @@ class QuestionAnswering:
         tensor([0.75, 0.50])
     """
 
+    @in_range
     def __init__(
-        self, reader: Reader, questions: Questions, *, turns: int = 1, soft: bool = False, seed: int = 0
+        self, reader: Reader, questions: Questions, *, turns: PositiveInt = 1, soft: bool = False, seed: int = 0
     ) -> None:
-        if turns < 1:
-            raise ValueError(f"turns={turns} must be 1 or more")
         self.reader, self.questions, self.turns, self.soft, self.seed = reader, questions, turns, soft, seed
 
     def __call__(self, rollout: Rollout) -> Tensor:

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from tellapart.listeners.pairs import PairMatcher
+from tellapart.ranges import NegativeFloat, in_range
 from tellapart.types import Rollout
 
 
@@ -30,9 +31,8 @@ class Truth:
         >>> Mix({"truth": reward, "likelihood": Likelihood(clip, dataset.ids)}, {"likelihood": 0.25})
     """
 
-    def __init__(self, matcher: PairMatcher, *, floor: float = -8.0) -> None:
-        if floor >= 0:
-            raise ValueError(f"floor={floor} must be below 0, the log-probability of what is surely true")
+    @in_range
+    def __init__(self, matcher: PairMatcher, *, floor: NegativeFloat = -8.0) -> None:
         self.matcher, self.floor = matcher, floor
 
     def __call__(self, rollout: Rollout) -> Tensor:

@@ -64,7 +64,7 @@ class Study:
         self.build = build
 
     def check(self) -> None:
-        """Read every row with the first value of each of its options, so that a mistake shows before anything trains.
+        """Read every row with each value of its options, so that a mistake shows before anything trains.
 
         Raises:
             UsageError: a recipe, option or metric is unknown, or a value has a wrong type.
@@ -74,8 +74,12 @@ class Study:
                 require_metric(metric)
         for name, row in self.file.rows.items():
             taken = self.file.rows[row.point_of].grid if row.point_of else {}
-            first = {key: values[0] for key, values in {**taken, **row.grid, **row.curve}.items() if values}
+            asked = {key: values for key, values in {**taken, **row.grid, **row.curve}.items() if values}
+            first = {key: values[0] for key, values in asked.items()}
             self.sweep.load(row.setting.having(first))
+            for key, values in asked.items():
+                for value in values[1:]:
+                    self.sweep.load(row.setting.having({**first, key: value}))
             for how in self.file.measures_of(name):
                 check_measure(how)
 

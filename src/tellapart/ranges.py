@@ -1,0 +1,155 @@
+"""Ranges of numbers and sets of names, as the types of arguments: checked where a recipe is read, and where an object is made.
+
+A type states its range once. A wrong value in a recipe or on a command line is reported before a model is loaded, editors have
+the range from the JSON schema, and whoever calls a constructor gets a ``ValueError``.
+"""
+
+from __future__ import annotations
+
+import inspect
+import operator
+import typing
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import fields
+from functools import cache, partial, wraps
+from types import UnionType
+from typing import Annotated, Any, Literal, ParamSpec, TypeVar, Union
+
+from annotated_types import Ge, Gt, Le, Lt
+
+PositiveFloat = Annotated[float, Gt(0)]
+NonNegativeFloat = Annotated[float, Ge(0)]
+NegativeFloat = Annotated[float, Lt(0)]
+UnitFloat = Annotated[float, Ge(0), Le(1)]
+"""From 0 to 1."""
+OpenUnitFloat = Annotated[float, Gt(0), Lt(1)]
+"""Between 0 and 1."""
+PositiveUnitFloat = Annotated[float, Gt(0), Le(1)]
+"""Above 0, at most 1."""
+
+DropoutFloat = Annotated[float, Ge(0), Lt(1)]
+"""From 0, but below 1."""
+
+PositiveInt = Annotated[int, Ge(1)]
+NonNegativeInt = Annotated[int, Ge(0)]
+AtLeastTwo = Annotated[int, Ge(2)]
+
+_TESTS: Mapping[type, tuple[str, str, Callable[[Any, Any], bool]]] = {
+    Gt: ("gt", "above", operator.lt),
+    Ge: ("ge", "at least", operator.le),
+    Lt: ("lt", "below", operator.gt),
+    Le: ("le", "at most", operator.ge),
+}
+"""Limit -> the name of its value, how it is said, and the test of the limit and a value."""
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def in_range(make: Callable[P, R]) -> Callable[P, R]:
+    """A constructor that checks its keyword arguments by the ranges of their types, before its own first line.
+
+    Example:
+        >>> @in_range
+        ... def drawn(*, num_beams: AtLeastTwo = 5) -> int:
+        ...     return num_beams
+    """
+
+    @wraps(make)
+    def checked(*args: P.args, **kwargs: P.kwargs) -> R:
+        require(_ranged(make), kwargs)
+        return make(*args, **kwargs)
+
+    return checked
+
+
+def require_fields(record: Any) -> None:
+    """Check the fields of a dataclass by the ranges of their types.
+
+    Raises:
+        ValueError: a field is outside its range.
+    """
+    kind: Any = type(record)
+    require(_field_types(kind), {field.name: getattr(record, field.name) for field in fields(record)})
+
+
+def require(kinds: Mapping[str, Any], values: Mapping[str, Any]) -> None:
+    """Check values by the ranges of their types.
+
+    Args:
+        kinds: name -> type.
+        values: name -> value; those without a type are not looked at.
+
+    Raises:
+        ValueError: a value is outside its range.
+    """
+    for name, value in values.items():
+        if name in kinds and (wanted := _refused(kinds[name], value)):
+            raise ValueError(f"{name}={value!r} must be {wanted}")
+
+
+@cache
+def _ranged(make: Callable[..., Any]) -> dict[str, Any]:
+    """Name -> type of the arguments that can be checked. Types that are imported for checking only have no range."""
+    found = {}
+    scope = getattr(make, "__globals__", {})
+    for name, parameter in inspect.signature(make).parameters.items():
+        kind = parameter.annotation
+        if parameter.kind is not parameter.KEYWORD_ONLY:
+            continue
+        if isinstance(kind, str):
+            try:
+                kind = eval(kind, scope)  # noqa: S307  # the code of a function that is imported already
+            except NameError:
+                continue
+        found[name] = kind
+    return found
+
+
+@cache
+def _field_types(record: Any) -> dict[str, Any]:
+    return typing.get_type_hints(record, include_extras=True)
+
+
+def _refused(kind: Any, value: Any) -> str:
+    """What the value must be instead, in words; nothing where the type's range holds it."""
+    choices = typing.get_args(kind) if typing.get_origin(kind) in (Union, UnionType) else (kind,)
+    if value is None and type(None) in choices:
+        return ""
+    ranged = [choice for choice in choices if typing.get_origin(choice) in (Annotated, Literal, *_LISTS)]
+    wanted = [told for choice in ranged if (told := _refused_by(choice, value))]
+    return " or ".join(wanted) if len(wanted) == len(ranged) else ""
+
+
+_LISTS = (list, tuple, Sequence)
+
+
+def _refused_by(kind: Any, value: Any) -> str:
+    origin = typing.get_origin(kind)
+    if origin is Literal:
+        names = typing.get_args(kind)
+        return "" if value in names else f"one of {', '.join(map(str, names))}"
+    if origin is Annotated:
+        fits = not isinstance(value, int | float) or all(holds(value) for holds in _limits(kind))
+        return "" if fits else limits_in_words(kind)
+    inner = typing.get_args(kind)[0]
+    return next((told for one in value if (told := _refused(inner, one))), "")
+
+
+def _limits(kind: Any) -> Iterator[Callable[[float], bool]]:
+    for limit in kind.__metadata__:
+        if type(limit) in _TESTS:
+            attribute, _, holds = _TESTS[type(limit)]
+            yield partial(holds, getattr(limit, attribute))
+
+
+def limits_in_words(kind: Any) -> str:
+    """The range of an annotated type, after the noun: ``above 0``, ``from 0 to 1``."""
+    found = {
+        type(limit): getattr(limit, _TESTS[type(limit)][0]) for limit in kind.__metadata__ if type(limit) in _TESTS
+    }
+    if found.keys() == {Ge, Le}:
+        return f"from {found[Ge]} to {found[Le]}"
+    if found.keys() == {Gt, Lt}:
+        return f"between {found[Gt]} and {found[Lt]}"
+    return " and ".join(f"{_TESTS[made][1]} {limit}" for made, limit in found.items())
