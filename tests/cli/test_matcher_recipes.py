@@ -7,6 +7,7 @@ import shutil
 
 import pytest
 import torch
+from transformers import CLIPVisionConfig
 
 from command_recipes import load_recipe
 from pictures import CAPTIONS
@@ -117,7 +118,7 @@ def test_what_does_not_fit_is_told(materials, heads, tmp_path):
     assert "matcher" not in without.parts  # removed with the reward that asked it
     assert "matcher.question is for models that are asked" in told("--matcher.question={caption}?")
     assert "matcher.scaled is for dual encoders" in told("--matcher.scaled=true")
-    assert "matcher.batch_size is 0" in told("--matcher.batch_size=0")
+    assert "--matcher.batch_size is '0', but must be a whole number of at least 1" in told("--matcher.batch_size=0")
     assert "matcher.device is 'cuda:9'" in told("--matcher.device=cuda:9")
     assert "matcher.autocast is bfloat16, but the dual encoder" in told(
         f"--matcher.model={materials.listener}", "--matcher.autocast=bfloat16"
@@ -125,6 +126,10 @@ def test_what_does_not_fit_is_told(materials, heads, tmp_path):
     tiny_ved(tmp_path / "ved")
     assert "'vision-encoder-decoder' cannot be asked" in told(f"--matcher.model={tmp_path / 'ved'}")
     assert "does not exist" in told(f"--matcher.model={tmp_path / 'gone'}")
+    CLIPVisionConfig().save_pretrained(tmp_path / "tower")
+    assert "tower is a clip_vision_model, which is not a matcher: name a CLIP," in told(
+        f"--matcher.model={tmp_path / 'tower'}"
+    )
 
 
 def test_models_count_by_their_weights_and_options_at_their_defaults_do_not(materials, heads, tmp_path):

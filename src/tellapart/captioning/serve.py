@@ -77,6 +77,6 @@ def serve(
         if output is not None:
             for item, caption in done:
                 output.apply(item, caption)
-        tell([*drawn, *broken])
+        tell([*drawn, *(broken[1:] if fail else broken)])  # the first one is the error that ends it
         if broken and fail:
             raise UsageError(str(broken[0].error))

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from tellapart.captioners.families import FAMILIES
 from tellapart.errors import UsageError, reason_of
 from tellapart.listeners.kinds import VSE, is_late, trained_folder
 from tellapart.listeners.loading import CHECKPOINTS, existing
@@ -110,4 +111,9 @@ def kind_of(path: str | Path) -> str:
         raise UsageError(
             f"the matcher {path} cannot be loaded ({reason_of(error)}): check the folder or the id."
         ) from error
+    if model_type not in _OF_TYPE and model_type not in FAMILIES:
+        raise UsageError(
+            f"{path} is a {model_type}, which is not a matcher: name a CLIP, a SigLIP, a BLIP with a matching head, a "
+            "late-interaction listener, or an instruct vision-language model."
+        )
     return _OF_TYPE.get(model_type, "yes_no")
