@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
+import numpy as np
 import pytest
 from annotated_types import Ge, Lt
 from pydantic import TypeAdapter, ValidationError
@@ -18,13 +20,16 @@ from tellapart.objectives import METHODS
 from tellapart.ranges import AtLeastTwo, PositiveFloat, PositiveInt, UnitFloat, in_range, require, require_fields
 from tellapart.recipe.options import in_words, options_of
 from tellapart.recipe.recipe import Recipe
+from tellapart.recipe.schema import Catalogue, reward_options
+from tellapart.recipe.shipped import find_recipe
+from tellapart.rewards import REWARDS
 
 KINDS = {name: kind for name, kind in vars(ranges).items() if name.endswith(("Float", "Int", "Two"))}
 NUMBERS = (-1, 0, 1, 2, 3)
 FRACTIONS = (-0.5, 1e-9, 0.5, 1 - 1e-9, 1 + 1e-9, math.inf)
 
-FREE = {"clamp", "phi_weight", "clip_weight", "grammar_weight"}
-"""Numbers of objectives that may be negative."""
+FREE = {"clamp", "phi_weight", "clip_weight", "grammar_weight", "weight", "seed"}
+"""Numbers that may be negative."""
 
 
 def accepted(kind, value):
@@ -57,9 +62,11 @@ def test_constructors_and_recipes_hold_the_same_numbers_for_good(name):
     ]
 
 
-def test_no_number_is_no_number():
-    assert not accepted(PositiveFloat, math.nan)
-    assert not accepted(UnitFloat, math.nan)
+@pytest.mark.parametrize("value", [math.nan, None, np.int64(0), np.float32(-1)])
+def test_other_numbers_and_none_are_not_let_through(value):
+    assert not accepted(PositiveFloat, value)
+    assert not accepted(PositiveInt, value)
+    assert accepted(PositiveInt, np.int64(1))
 
 
 @pytest.mark.parametrize(
@@ -70,9 +77,9 @@ def test_no_number_is_no_number():
         (ranges.OpenUnitFloat, 1, "x=1 must be between 0 and 1"),
         (Annotated[int, Ge(2), Lt(5)], 5, "x=5 must be at least 2 and below 5"),
         (PositiveInt | None, 0, "x=0 must be at least 1"),
-        (Sequence[PositiveInt], [3, 0], "x=[3, 0] must be at least 1"),
+        (Sequence[PositiveInt], [3, 0], "x=[3, 0] must be at least 1 each"),
         (Literal["a", "b"], "c", "x='c' must be one of a, b"),
-        (tuple[Literal["a", "b"], ...], ("a", "c"), "x=('a', 'c') must be one of a, b"),
+        (tuple[Literal["a", "b"], ...], ("a", "c"), "x=('a', 'c') must be one of a, b each"),
     ],
 )
 def test_what_is_wrong_is_said(kind, value, sentence):
@@ -127,10 +134,18 @@ def test_fields_are_checked():
         Wide(0)
 
 
+NUMERIC = (int, float, int | None, float | None)
+
+
 @pytest.mark.parametrize("name", METHODS)
 def test_every_number_of_an_objective_has_a_range(name):
     options = options_of(METHODS[name].load())
-    assert {option.name for option in options.values() if option.kind in (int, float, int | None, float | None)} <= FREE
+    assert {option.name for option in options.values() if option.kind in NUMERIC} <= FREE
+
+
+@pytest.mark.parametrize("name", REWARDS)
+def test_every_number_of_a_reward_has_a_range(name):
+    assert {option.name for option in reward_options(name, Catalogue.load()).values() if option.kind in NUMERIC} <= FREE
 
 
 @pytest.mark.parametrize(
@@ -152,6 +167,31 @@ def test_a_number_that_another_method_cannot_use_is_left_out(caplog):
     weight = "discriminability_weight"
     assert Recipe.load("world_ved_luo2018").objective[weight] == 30
     assert Recipe.load("world_ved_luo2018", {"method": "psst"}).objective[weight] == 0.005
-    assert f"note: method psst does not use objective.{weight} 30.0, left out." in caplog.text
+    assert f"does not use objective.{weight} 30.0 (it takes a number from 0 to 1), left out." in caplog.text
     with pytest.raises(UsageError, match=f"{weight} is 30, but must be a number from 0 to 1"):
         Recipe.load("world_ved_luo2018", {"method": "psst", f"objective.{weight}": 30})
+
+
+@pytest.mark.parametrize("value", ["abc", None, -1])
+def test_what_no_method_can_use_is_an_error_and_not_left_out(tmp_path, value):
+    text = find_recipe("world_ved_luo2018").read_text().replace("margin: 0.2", f"margin: {json.dumps(value)}")
+    (tmp_path / "r.yaml").write_text(text)
+    with pytest.raises(UsageError, match=r"margin in .* but must be a number of at least 0: change it"):
+        Recipe.load(tmp_path / "r.yaml", {"method": "psst"})
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "sentence"),
+    [
+        ("captioner.lora", {"r": 0}, "captioner.lora.r is 0, but must be a whole number of at least 1"),
+        (
+            "reward",
+            [{"name": "truth", "weight": 1, "floor": 1}],
+            "reward.truth.floor in --reward is 1, but must be a number",
+        ),
+        ("objective.beta", math.inf, "objective.beta is inf, but must be a finite number"),
+    ],
+)
+def test_what_is_inside_a_value_is_named(option, value, sentence):
+    with pytest.raises(UsageError, match=sentence):
+        Recipe.load("world_ved_dico_truth", {option: value})

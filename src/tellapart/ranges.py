@@ -12,6 +12,7 @@ import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from functools import cache, partial, wraps
+from numbers import Real
 from types import UnionType
 from typing import Annotated, Any, Literal, ParamSpec, TypeVar, Union
 
@@ -130,13 +131,13 @@ def _refused_by(kind: Any, value: Any) -> str:
         names = typing.get_args(kind)
         return "" if value in names else f"one of {', '.join(map(str, names))}"
     if origin is Annotated:
-        fits = not isinstance(value, int | float) or all(holds(value) for holds in _limits(kind))
+        fits = all(holds(value) for holds in _limits(kind)) if isinstance(value, Real) else value is not None
         return "" if fits else limits_in_words(kind)
     inner = typing.get_args(kind)[0]
-    return next((told for one in value if (told := _refused(inner, one))), "")
+    return next((f"{told} each" for one in value if (told := _refused(inner, one))), "")
 
 
-def _limits(kind: Any) -> Iterator[Callable[[float], bool]]:
+def _limits(kind: Any) -> Iterator[Callable[[Real], bool]]:
     for limit in kind.__metadata__:
         if type(limit) in _TESTS:
             attribute, _, holds = _TESTS[type(limit)]

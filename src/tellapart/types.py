@@ -81,7 +81,7 @@ class Decoding:
         length_penalty: exponent of the length by which beam scores are divided.
 
     Raises:
-        ValueError: the combination cannot be decoded.
+        ValueError: a number is outside its range, or the combination cannot be decoded.
     """
 
     num_beams: PositiveInt = 1

@@ -173,7 +173,7 @@ def said(capsys, argv):
         ),
         ("vlrm", {"objective": {"policy_loss": "odds"}}, "must be one of probability, log_probability"),
         ("vlrm", {"objective": {"scoring_batch_size": 0}}, "is 0, but must be a whole number of at least 1 or null"),
-        ("vlrm", {"critic": {"blocks": 0}}, "is 0, but must be a whole number of at least 1"),
+        ("vlrm", {"critic": {"blocks": 0}}, "critic.blocks=0 leaves no residual block"),
         ("vlrm", {"captioner.train": "bridge"}, "train='bridge' needs a model with a part between"),
     ],
 )

@@ -57,6 +57,9 @@ class Contrastive(ObjectiveModule):
         negative: makes the false text; none trains without. Its random numbers follow from image id and seed.
         own_weight: weight of the term above, without unit; used only with ``negative``.
         buckets: number of groups of similar length that texts are embedded in, which saves padding and changes nothing else.
+
+    Raises:
+        ValueError: a number is outside its range.
     """
 
     decomposes = False

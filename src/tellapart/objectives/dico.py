@@ -70,7 +70,7 @@ class DiCO(ObjectiveModule):
         max_new_tokens: longest candidate in tokens, its EOS included.
 
     Raises:
-        ValueError: ``beta`` or ``tau`` is not positive, or there are fewer than two beams.
+        ValueError: a number is outside its range.
     """
 
     shards = True

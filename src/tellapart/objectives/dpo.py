@@ -42,7 +42,7 @@ class DPO(DiCO):
         max_new_tokens: longest candidate in tokens, its EOS included.
 
     Raises:
-        ValueError: ``beta`` is not positive, there are fewer than two candidates, or ``draw`` is unknown.
+        ValueError: a number is outside its range, or ``draw`` is unknown.
     """
 
     @in_range

@@ -198,7 +198,7 @@ class ListenerOnly(ObjectiveModule):
         max_new_tokens: longest caption in tokens, its EOS included.
 
     Raises:
-        ValueError: the margin is negative.
+        ValueError: a number is outside its range.
     """
 
     decomposes = False

@@ -65,6 +65,9 @@ class MatchingHead(ObjectiveModule):
             none trains without.
         train_vision: whether the image tower learns, too.
         buckets: number of groups of similar length that pairs are read in, which saves padding and changes nothing else.
+
+    Raises:
+        ValueError: a number is outside its range.
     """
 
     decomposes = False

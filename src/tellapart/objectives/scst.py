@@ -57,7 +57,7 @@ class SCST(ObjectiveModule):
         kl_in: ``reward`` or ``loss``.
 
     Raises:
-        ValueError: a choice is unknown, or fewer than two captions are asked of a group baseline.
+        ValueError: a number is outside its range, a choice is unknown, or fewer than two captions are asked of a group baseline.
     """
 
     shards = True

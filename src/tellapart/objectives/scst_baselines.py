@@ -44,7 +44,7 @@ class SCSTDiscriminator(WeightedTrajectories):
         center_policy_reward: subtract the mean reward of the step's drawn captions; not published.
 
     Raises:
-        ValueError: a choice is unknown.
+        ValueError: a number is outside its range, or a choice is unknown.
     """
 
     rewarded = (POLICY,)
@@ -120,7 +120,7 @@ class SCSTGrammar(WeightedTrajectories):
         reduction: how token terms are averaged; ``seq_mean`` normalises by length.
 
     Raises:
-        ValueError: a choice is unknown.
+        ValueError: a number is outside its range, or a choice is unknown.
     """
 
     rewarded = (POLICY,)

@@ -64,7 +64,7 @@ class SLLME(SLL):
         reduction: how token terms are averaged.
 
     Raises:
-        ValueError: ``entropy_coef`` is negative.
+        ValueError: a number is outside its range.
     """
 
     reads_drawing = False  # entropies are wanted, too
@@ -122,7 +122,7 @@ class SLE(SLL):
         reduction: how token terms are averaged.
 
     Raises:
-        ValueError: ``alpha`` is outside 0 to 1, or there are fewer than two samples.
+        ValueError: a number is outside its range.
     """
 
     @in_range

@@ -78,7 +78,7 @@ class WTFRL(WeightedTrajectories):
         center_policy_reward: subtract the mean reward of the step's drawn captions; not published.
 
     Raises:
-        ValueError: a choice is unknown, or neighbours are asked for and not given.
+        ValueError: a number is outside its range, a choice is unknown, or neighbours are asked for and not given.
     """
 
     @in_range

@@ -296,9 +296,14 @@ def _sentence(
     key = ".".join(place)
     given = [name for name in flat if name == key or name.startswith(f"{key}.")]
     shown = flat[given[-1]].shown if given else key
-    value: Any = flat[key].value if key in flat else {n.removeprefix(f"{key}."): flat[n].value for n in given}
+    if key in flat and key.startswith(f"{shown.lstrip('-')}."):  # what was given is a list or a mapping that holds it
+        shown = f"{key} in {shown}"
+    value: Any = {name.removeprefix(f"{key}."): flat[name].value for name in given}
+    if key in flat or not given:
+        value = flat[key].value if key in flat else first["input"]
     value = str(value) if isinstance(value, Text) else plain(value)
-    return f"{shown} is {short(value)}, but must be {in_words(types.get(key))}: change it."
+    wanted = "a finite number" if first["type"] == "finite_number" else in_words(types.get(key))
+    return f"{shown} is {short(value)}, but must be {wanted}: change it."
 
 
 LONGEST_VALUE = 80

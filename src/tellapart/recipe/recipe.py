@@ -21,7 +21,7 @@ from tellapart.recipe.flags import (
     known_key,
     short_name,
 )
-from tellapart.recipe.options import Given, Text, fits, from_text, plain
+from tellapart.recipe.options import Given, Text, fits, from_text, in_words, plain
 from tellapart.recipe.parts import USUAL
 from tellapart.recipe.read_yaml import Written, read_yaml
 from tellapart.recipe.schema import OBJECTIVE, REWARD, TRAINING, Catalogue, Schema, captioner_schema
@@ -334,9 +334,12 @@ class _Reading:
 
     def _fit_objective(self, found: dict[str, Given], overrides: Collection[str]) -> None:
         """Drop the file's numbers that the other method has under the same name, but in another range."""
+        assert self.before is not None, "the file names the method that is not taken"
+        before, now = captioner_schema(self.before, self.catalogue).types, self.schema.types
         for key in [key for key in found if key.startswith(f"{OBJECTIVE}.") and key not in overrides]:
-            if not fits(found[key].value, self.schema.types.get(key)):
-                self.dropped.append(f"{key} {found[key].value}")
+            value = found[key].value
+            if key in before and fits(value, before[key]) and not fits(value, now.get(key)):
+                self.dropped.append(f"{key} {value} (it takes {in_words(now[key])})")
                 del found[key]
 
     @property

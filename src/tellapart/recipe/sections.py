@@ -484,7 +484,7 @@ class CriticSection:
     """
 
     head: Literal["residual", "linear"] = "residual"
-    blocks: PositiveInt = 2
+    blocks: NonNegativeInt = 2
     lora: LoraSection | None = field(default_factory=LoraSection)
 
 

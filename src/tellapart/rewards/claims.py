@@ -80,12 +80,16 @@ class ClaimF1:
         matcher: as of ``ClaimPrecision``.
         true_from: probability from which a claim counts as verified.
 
+    Raises:
+        ValueError: ``true_from`` is not between 0 and 1.
+
     Example:
         >>> ClaimF1(matcher)(rollout)
         tensor([0.41, 0.28])
     """
 
-    def __init__(self, matcher: PairMatcher, *, true_from: float = TRUE_FROM) -> None:
+    @in_range
+    def __init__(self, matcher: PairMatcher, *, true_from: OpenUnitFloat = TRUE_FROM) -> None:
         self._precision = ClaimPrecision(matcher, true_from=true_from)
         self.matcher = matcher
 

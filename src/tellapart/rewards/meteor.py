@@ -12,6 +12,7 @@ from tellapart.errors import UsageError
 from tellapart.metrics.meteor import meteor
 from tellapart.metrics.meteor_data import Resources, load_resources
 from tellapart.metrics.ptb import ptb_tokenize
+from tellapart.ranges import PositiveInt, in_range
 from tellapart.types import Rollout
 
 
@@ -26,10 +27,12 @@ class Meteor:
         prepared_images: keep the references of this many images.
 
     Raises:
+        ValueError: ``prepared_images`` is below 1.
         UsageError: pycocoevalcap is not installed.
     """
 
-    def __init__(self, resources: Resources | None = None, *, prepared_images: int = 100_000) -> None:
+    @in_range
+    def __init__(self, resources: Resources | None = None, *, prepared_images: PositiveInt = 100_000) -> None:
         self.resources = load_resources() if resources is None else resources
         self.prepared_images = prepared_images
         self._prepared: dict[tuple[str, ...], list[str]] = {}

@@ -13,6 +13,7 @@ from tellapart.errors import UsageError
 from tellapart.metrics.cider import CiderDScorer, PreparedReferences
 from tellapart.metrics.frequencies import FEW_IMAGES, DocumentFrequencies
 from tellapart.metrics.numbering import WordNumbers
+from tellapart.ranges import PositiveInt, in_range
 from tellapart.types import Batch, Rollout
 
 __all__ = ["CiderD", "DocumentFrequencies"]
@@ -33,10 +34,12 @@ class CiderD:
         prepared_images: keep the vectors of this many images, about 1 kB each.
 
     Raises:
+        ValueError: ``prepared_images`` is below 1.
         UsageError: the document frequencies are of a single image, of which every n-gram weighs nothing.
     """
 
-    def __init__(self, document_frequencies: DocumentFrequencies, *, prepared_images: int = 100_000) -> None:
+    @in_range
+    def __init__(self, document_frequencies: DocumentFrequencies, *, prepared_images: PositiveInt = 100_000) -> None:
         images = document_frequencies.images
         if images < 2:
             raise UsageError(

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from tellapart.errors import UsageError
+from tellapart.ranges import AtLeastTwo, in_range
 from tellapart.types import Rollout
 from tellapart.world.grammar import parse
 from tellapart.world.scenes import Scene
@@ -27,14 +28,16 @@ class Oracle:
         gallery: M of the scenes that captions are compared with; more cost more time.
 
     Raises:
+        ValueError: ``gallery`` is below 2.
         UsageError: there are fewer than two scenes.
 
     Example:
         >>> reward = Oracle(load_scenes("train"))
     """
 
-    def __init__(self, scenes: Mapping[str, Scene], *, gallery: int = 1000) -> None:
-        if min(len(scenes), gallery) < 2:
+    @in_range
+    def __init__(self, scenes: Mapping[str, Scene], *, gallery: AtLeastTwo = 1000) -> None:
+        if len(scenes) < 2:
             raise UsageError("the oracle needs at least two scenes of the built-in world to tell apart.")
         self._scenes, self._table = scenes, SceneTable.of(list(scenes.values())[:gallery])
 
