@@ -58,8 +58,10 @@ docs: $(VENV)/.stamp  ## Build the site in build/site
 	$(BIN)/python site/prepare.py
 	$(BIN)/mkdocs build --strict
 
-bench: $(VENV)/.stamp  ## Measure drawing and a training step against Hugging Face, and write benchmarks/README.md
+bench: $(VENV)/.stamp  ## Measure drawing and training steps against their peers, and write benchmarks/README.md; with CAPTIONS=file (COCO captions) the CIDEr-D reward, metrics and tokenizer, too
 	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/engine.py --docs benchmarks/README.md
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/scst_step.py --docs benchmarks/README.md
+	$(foreach script,$(if $(CAPTIONS),cider_reward metrics tokenizer),OMP_NUM_THREADS=1 $(BIN)/python benchmarks/$(script).py $(CAPTIONS) --docs benchmarks/README.md &&) true
 
 clean:  ## Remove the environment and the caches of the tools (not the runs)
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis

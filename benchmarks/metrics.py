@@ -4,7 +4,7 @@ All start from the same words and must give the same numbers, which is checked. 
 installed and, for the CIDEr-D reward, a plain-Python scorer as training code has them: dictionaries of n-grams, counted
 and weighed anew for captions and references at every call.
 
-    python benchmarks/metrics.py [COCO captions json]
+    python benchmarks/metrics.py [COCO captions json] [--docs benchmarks/README.md]
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from pycocoevalcap.bleu.bleu import Bleu
 from pycocoevalcap.bleu.bleu_scorer import BleuScorer
 from pycocoevalcap.cider.cider import Cider
 from pycocoevalcap.rouge.rouge import Rouge
+from tables import spread, write_table
 
 from tellapart.metrics.cider import CiderDScorer, PreparedReferences
 from tellapart.metrics.coco import coco_metrics
@@ -106,7 +107,9 @@ def cpu_seconds(run: Callable[[], object]) -> tuple[float, object]:
     return time.process_time() - start, result
 
 
-def compare(title: str, runs: dict[str, Callable[[], object]], *, pairs: int, times: int = 1, items: int = 0) -> None:
+def compare(
+    title: str, runs: dict[str, Callable[[], object]], *, pairs: int, times: int = 1, items: int = 0
+) -> dict[str, list[float]]:
     """Print the median of each run, all of them taking turns, and the first's over it; all must return the same.
 
     Args:
@@ -115,6 +118,9 @@ def compare(title: str, runs: dict[str, Callable[[], object]], *, pairs: int, ti
         pairs: how often each is measured.
         times: calls of the others in one measurement, where they are short.
         items: what speed is counted in.
+
+    Returns:
+        Name of a run -> its CPU seconds, in the order of the turns.
     """
     seconds: dict[str, list[float]] = {name: [] for name in runs}
     for _ in range(pairs):
@@ -133,9 +139,10 @@ def compare(title: str, runs: dict[str, Callable[[], object]], *, pairs: int, ti
     for name, median in medians.items():
         speed = f"{items / median:11,.0f}/s" if items else ""
         print(f"    {name:44} {1000 * median:9.2f} CPU ms {speed}  {first / median:6.1f}x")
+    return seconds
 
 
-def corpus(references: References) -> None:
+def corpus(references: References, docs: Path | None = None) -> None:
     """BLEU, ROUGE-L and CIDEr of the first caption of each image against the others."""
     said = {name: captions[0] for name, captions in references.items()}
     rest = {name: captions[1:] for name, captions in references.items()}
@@ -150,7 +157,13 @@ def corpus(references: References) -> None:
         ]
 
     runs = {"pycocoevalcap": peer, "tellapart": lambda: [*coco_metrics(said, rest, tokenizer=list)[0].values()]}
-    compare(f"BLEU, ROUGE-L and CIDEr from tokens, {len(said)} images", runs, pairs=5)
+    title = f"BLEU, ROUGE-L and CIDEr from tokens, {len(said)} images"
+    peers, ours = compare(title, runs, pairs=5).values()
+    if docs is not None:
+        ratio = spread([theirs / mine for theirs, mine in zip(peers, ours, strict=True)], 1)
+        cells = (f"{len(said):,}", *(f"{1000 * statistics.median(found):,.0f}" for found in (peers, ours)), ratio)
+        head = ["| images | pycocoevalcap, ms | ours, ms | ratio |", "|---|---|---|---|"]
+        write_table(docs, "metrics", [*head, f"| {' | '.join(cells)} |"])
 
 
 def reward(references: References) -> None:
@@ -250,8 +263,13 @@ def main() -> None:
     """Print every comparison."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("captions", nargs="?", type=Path, help="COCO captions json; else random words")
-    references = read(parser.parse_args().captions)
-    for measure in (corpus, reward, pairwise, self_bleu):
+    parser.add_argument(
+        "--docs", type=Path, help="write the table of the metrics into this page, and measure nothing else"
+    )
+    arguments = parser.parse_args()
+    references = read(arguments.captions)
+    corpus(references, arguments.docs)
+    for measure in () if arguments.docs else (reward, pairwise, self_bleu):
         measure(references)
 
 

@@ -4,7 +4,7 @@ pycocoevalcap starts Java twice, for the references and for the captions under t
 starts and its own. Ours is measured warm, and cold: in a new process, with the import and everything that is built at
 first use. The ways take turns; medians of five, on one thread. Where the file holds fewer captions they are repeated.
 
-    OMP_NUM_THREADS=1 python benchmarks/tokenizer.py COCO_CAPTIONS_JSON [--captions 25014] [--repeats 5]
+    OMP_NUM_THREADS=1 python benchmarks/tokenizer.py COCO_CAPTIONS_JSON [--captions 25014] [--repeats 5] [--docs PAGE]
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from pycocoevalcap.tokenizer.ptbtokenizer import PTBTokenizer
+from tables import spread, write_table
 
 from tellapart.metrics.ptb import ptb_tokenize
 
@@ -66,12 +67,23 @@ def cold(captions: Path) -> float:
     return float(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
 
 
+def table(captions: int, times: dict[str, list[float]]) -> list[str]:
+    """Rows of ours, warm and in a new process."""
+    lines = ["| captions | ours | Java, CPU s | ours, CPU s | ratio |", "|---|---|---|---|---|"]
+    for way, name in (("warm", "warm"), ("cold", "in a new process")):
+        ratio = spread([theirs / ours for theirs, ours in zip(times["java"], times[way], strict=True)], 1)
+        medians = (f"{statistics.median(times[which]):.2f}" for which in ("java", way))
+        lines.append(f"| {captions:,} | {name} | {' | '.join(medians)} | {ratio} |")
+    return lines
+
+
 def main() -> None:
     """Print medians over interleaved rounds, the ratios and how many captions agree."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("file", type=Path)
     parser.add_argument("--captions", type=int, default=25_014)
     parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--docs", type=Path)
     arguments = parser.parse_args()
     rows = json.loads(arguments.file.read_text())["annotations"]
     captions = list(itertools.islice(itertools.cycle(row["caption"] for row in rows), arguments.captions))
@@ -91,6 +103,8 @@ def main() -> None:
     for way, values in times.items():
         ratio = medians["java"] / medians[way]
         print(f"  {way:5} {medians[way]:.3f} [{min(values):.3f}-{max(values):.3f}]  {ratio:5.1f}x")
+    if arguments.docs is not None:
+        write_table(arguments.docs, "tokenizer", table(len(captions), times))
 
 
 if __name__ == "__main__":

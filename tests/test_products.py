@@ -156,3 +156,11 @@ def test_layers_get_another_class_and_keep_their_parameters():
     assert [type(part) for part in model] == [FastLinear, nn.GELU, FastConv1D, Own]
     assert all(parameter is before[name] for name, parameter in model.named_parameters())
     torch.testing.assert_close(model(rows), wanted, rtol=0, atol=1e-5)
+
+
+def test_gelu_as_one_operation_is_that_of_transformers():
+    model = nn.Sequential(NewGELUActivation())
+    inputs = torch.linspace(-8, 8, 1_000_001)
+    wanted = model(inputs)
+    fuse(model)
+    assert (model(inputs) - wanted).abs().max() < 1e-6

@@ -1,13 +1,14 @@
 """Drawing captions: against Hugging Face's generate, and the properties it must have."""
 
 import math
+from types import SimpleNamespace
 
 import pytest
 import torch
 from transformers.modeling_outputs import BaseModelOutput
 
 from tellapart.captioners.base import Captioner
-from tellapart.captioners.drawing import block_repeated_ngrams, highest, inverse_cdf
+from tellapart.captioners.drawing import Restriction, block_repeated_ngrams, highest, inverse_cdf
 from tellapart.captioners.modes import drawing_in
 from tellapart.errors import UsageError
 from tellapart.objectives.common import rollout_logs
@@ -51,6 +52,21 @@ def test_greedy_is_hugging_faces_token_for_token(make, settings):
     drawn = captioner.generate(batch, Decoding(max_new_tokens=20, **settings))
     assert rows_of(drawn) == hugging_face(captioner, batch, **settings)
     assert len({len(row) for row in rows_of(drawn)}) > 2, "captions of one length would leave row compaction untested"
+
+
+def test_ids_that_may_not_follow_are_copied_to_the_device_once(monkeypatch):
+    """Each copy at a word would make a GPU wait. By hand: 1 is never drawn, 4 ends a caption, and "0 2" and "2 3" were there."""
+    family = SimpleNamespace(never_drawn=[1], eos=[4], start=[0])
+    restricted = Restriction(family, Decoding(min_new_tokens=4, no_repeat_ngram_size=2), torch.device("cpu"))
+    monkeypatch.setattr(torch, "tensor", lambda *_, **__: pytest.fail("copied again"))
+
+    def allowed(*words):
+        scores = restricted(torch.zeros(1, 6), torch.LongTensor([words]))
+        return [word for word, score in enumerate(scores[0].tolist()) if score == 0]
+
+    assert allowed(2, 3, 2) == [0, 2, 5]
+    assert allowed(2, 3, 5, 2) == [0, 2, 4, 5]
+    assert allowed() == [0, 2, 3, 5]
 
 
 @pytest.mark.parametrize("make", MAKERS)

@@ -10,6 +10,7 @@ from tellapart.objectives import METHODS
 from tellapart.objectives.dico import DiCO
 from tellapart.objectives.scst import SCST
 from tellapart.objectives.xe import XE
+from tiny_models import batch_of, tiny_ved
 
 
 def captioner() -> GivenCaptioner:
@@ -47,3 +48,15 @@ def test_the_frozen_reference_is_not_part_of_the_module_tree():
     objective = DiCO(captioner(), given_reward({}))
     assert [name for name, _ in objective.named_children()] == ["captioner"]
     assert list(objective.state_dict()) == ["captioner.logprobs"]
+
+
+@pytest.mark.parametrize("kl_in", ["reward", "loss"])
+def test_scst_with_kl_scores_the_policy_once_a_step(kl_in):
+    captioner, calls = tiny_ved(), []
+    objective = SCST(captioner, lambda rollout: rollout.lengths.float(), num_generations=2, kl_coef=0.1, kl_in=kl_in)
+    captioner.register_forward_hook(lambda *_: calls.append("policy"))
+    experience = objective.collect(batch_of(captioner, 3), 0)
+    assert calls == []
+    (piece,) = objective.losses(experience)
+    assert calls == ["policy"]
+    assert "kl" in piece.logs

@@ -72,7 +72,7 @@ def continue_captions(
     cache = family.new_cache()
     logits = family.exact_logits(family.prefix(encoded, cache))[image]
     cache, rows = select_rows(cache, image), torch.arange(count, device=device)
-    choose = Chooser(family, decoding, _numbers(rollout, prefixes, decoding).to(device))
+    choose = Chooser(family, decoding, device, _numbers(rollout, prefixes, decoding).to(device))
     eos = torch.tensor(family.eos, device=device)
     for step in range(longest):
         begins = ((prefixes.length == step) & (lengths[prefixes.caption] > step)).nonzero().squeeze(1)

@@ -89,19 +89,34 @@ def block_repeated_ngrams(scores: Tensor, tokens: Tensor, size: int) -> Tensor:
     return scores.index_put((rows, windows[rows, places, -1]), scores.new_tensor(-torch.inf))
 
 
-def restricted(scores: Tensor, tokens: Tensor, family: Decodable, decoding: Decoding) -> Tensor:
-    """``scores [n, V]`` of what may follow ``tokens [n, t]``, ``-inf`` where ``decoding`` forbids it.
+class Restriction:
+    """What may not follow a text. As in Hugging Face's ``generate``, the start tokens count as part of the text in which n-grams
+    may not repeat.
 
-    As in Hugging Face's ``generate``, the start tokens count as part of the text in which n-grams may not repeat.
+    Its ids are copied to the device once: at every word a GPU would have to wait for each of them.
+
+    Args:
+        family: the model.
+        decoding: what is forbidden.
+        device: of the scores.
     """
-    if family.never_drawn:
-        scores = scores.index_fill(1, torch.tensor(family.never_drawn, device=scores.device), -torch.inf)
-    if tokens.shape[1] < decoding.min_new_tokens:
-        scores = scores.index_fill(1, torch.tensor(family.eos, device=scores.device), -torch.inf)
-    if decoding.no_repeat_ngram_size:
-        start = tokens.new_tensor(family.start).expand(len(tokens), -1)
-        scores = block_repeated_ngrams(scores, torch.cat([start, tokens], dim=1), decoding.no_repeat_ngram_size)
-    return scores
+
+    def __init__(self, family: Decodable, decoding: Decoding, device: torch.device) -> None:
+        self.size, self.least = decoding.no_repeat_ngram_size, decoding.min_new_tokens
+        self.never = torch.tensor(family.never_drawn, dtype=torch.long, device=device) if family.never_drawn else None
+        self.eos = torch.tensor(family.eos, device=device) if self.least else None
+        self.start = torch.tensor(family.start, dtype=torch.long, device=device) if self.size else None
+
+    def __call__(self, scores: Tensor, tokens: Tensor) -> Tensor:
+        """``scores [n, V]`` of what may follow ``tokens [n, t]``, ``-inf`` where it may not."""
+        if self.never is not None:
+            scores = scores.index_fill(1, self.never, -torch.inf)
+        if self.eos is not None and tokens.shape[1] < self.least:
+            scores = scores.index_fill(1, self.eos, -torch.inf)
+        if self.start is not None:
+            text = torch.cat([self.start.expand(len(tokens), -1), tokens], dim=1)
+            scores = block_repeated_ngrams(scores, text, self.size)
+        return scores
 
 
 class Chooser:
@@ -110,14 +125,21 @@ class Chooser:
     Args:
         family: the model.
         decoding: how.
+        device: of the logits.
         uniforms: as for ``draw``.
         shortlist: of greedy search alone, what may spare the logits.
     """
 
     def __init__(
-        self, family: Decodable, decoding: Decoding, uniforms: Tensor | None, shortlist: Shortlist | None = None
+        self,
+        family: Decodable,
+        decoding: Decoding,
+        device: torch.device,
+        uniforms: Tensor | None = None,
+        shortlist: Shortlist | None = None,
     ) -> None:
-        self.family, self.decoding, self.shortlist = family, decoding, shortlist
+        self.decoding, self.shortlist = decoding, shortlist
+        self.restricted = Restriction(family, decoding, device)
         greedy = None if uniforms is None else uniforms[:, 0].isnan()
         self.greedy = greedy if greedy is not None and greedy.any() else None
         self.uniforms = None if uniforms is None else uniforms.nan_to_num(0.0)
@@ -134,7 +156,7 @@ class Chooser:
     def __call__(self, logits: Tensor, tokens: Tensor, rows: Tensor, step: int) -> Tensor:
         """``[n]`` tokens of a step, given the ``rows`` of ``tokens [N, longest]`` that are still in the batch."""
         drawn = self._drawn(tokens, rows, step)
-        scores = restricted(logits, drawn, self.family, self.decoding)
+        scores = self.restricted(logits, drawn)
         if self.uniforms is None:
             return highest(scores)
         sampled = inverse_cdf(self.warpers(drawn, scores), self.uniforms[rows, step])
@@ -146,9 +168,7 @@ class Chooser:
         if self.shortlist is None:
             return None
         drawn = self._drawn(tokens, rows, step)
-        return self.shortlist.highest(
-            states, partial(restricted, tokens=drawn, family=self.family, decoding=self.decoding)
-        )
+        return self.shortlist.highest(states, partial(self.restricted, tokens=drawn))
 
     def _drawn(self, tokens: Tensor, rows: Tensor, step: int) -> Tensor:
         """The words before a step. Only repeated n-grams depend on the words themselves, and choosing rows would copy them at
@@ -179,7 +199,7 @@ def draw(
     steps = family.steps(encoded, count, decoding.max_new_tokens)
     states, device = steps.first, steps.first.device
     alone = uniforms is None and count == 1 and not logprobs
-    choose = Chooser(family, decoding, uniforms, family.shortlist() if alone else None)
+    choose = Chooser(family, decoding, device, uniforms, family.shortlist() if alone else None)
     eos = torch.tensor(family.eos, device=device)
     tokens = torch.full((len(steps.image), decoding.max_new_tokens), family.pad, device=device)
     scored = torch.zeros(tokens.shape, device=device) if logprobs else None
@@ -299,7 +319,7 @@ class _Alone:
         self.tokens = torch.full((size, decoding.max_new_tokens), family.pad, device=device)
         self.ended = torch.zeros(size, dtype=torch.bool, device=device)
         self._family, self._eos = family, torch.tensor(family.eos, device=device)
-        self._choose = Chooser(family, decoding, None)
+        self._choose = Chooser(family, decoding, device)
 
     def __call__(self, logits: Tensor, images: Tensor, step: int) -> Tensor:
         """``[b]`` next words of the images that are still in the batch, given ``logits [b, V]``."""
@@ -319,7 +339,7 @@ def _searched(
     steps = family.steps(encoded, count, decoding.max_new_tokens, beams=True)
     logits = family.exact_logits(steps.first)[steps.image]
     device = logits.device
-    state = _begin(family, decoding, size, device)
+    state, restricted = _begin(family, decoding, size, device), Restriction(family, decoding, device)
     alone = None if greedy is None else _Alone(family, greedy, size, device)
     best = torch.full((size, decoding.num_return_sequences, decoding.max_new_tokens), family.pad, device=device)
     images = torch.arange(size, device=device)  # those in the batch
@@ -327,7 +347,7 @@ def _searched(
     for step in range(decoding.max_new_tokens):
         rows = logits.unflatten(0, (-1, count))
         scores = rows[:, :beams].flatten(0, 1).log_softmax(dim=1)
-        logprobs = restricted(scores, state.tokens.flatten(0, 1), family, decoding)
+        logprobs = restricted(scores, state.tokens.flatten(0, 1))
         parent = _advance(family, decoding, state, logprobs, step)
         best[images] = torch.where(
             searched[:, None, None], state.captions[:, : decoding.num_return_sequences], best[images]

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from tellapart.captioners.base import Encoded
 from tellapart.captioners.cache import select_rows
-from tellapart.captioners.drawing import inverse_cdf, restricted
+from tellapart.captioners.drawing import Restriction, inverse_cdf
 from tellapart.captioners.families.base import Family
 from tellapart.captioners.scoring import CHUNK_ELEMENTS, token_states
 from tellapart.draws import mix_seeds, uniforms
@@ -102,4 +102,4 @@ def _in_one_pass(
 def _drawn(family: Family, states: Tensor, numbers: Tensor) -> Tensor:
     """``[n]`` words drawn after ``states [n, D]``, as ``generate`` draws samples."""
     no_words = torch.empty((len(states), 0), dtype=torch.long, device=states.device)
-    return inverse_cdf(restricted(family.exact_logits(states), no_words, family, Decoding()), numbers)
+    return inverse_cdf(Restriction(family, Decoding(), states.device)(family.exact_logits(states), no_words), numbers)

@@ -17,7 +17,7 @@ from torch.utils.checkpoint import checkpoint
 
 from tellapart.captioners.base import Encoded
 from tellapart.captioners.cache import fork, in_pieces
-from tellapart.captioners.drawing import highest, inverse_cdf, restricted
+from tellapart.captioners.drawing import Restriction, highest, inverse_cdf
 from tellapart.captioners.families.base import Family
 from tellapart.captioners.modes import eval_mode
 from tellapart.draws import base_seed, gumbels, mix_seeds, uniforms
@@ -145,8 +145,9 @@ def unroll(
     tokens, words = torch.empty((len(ids), 0), dtype=torch.long, device=eos.device), []
     run = partial(checkpoint, use_reentrant=False) if checkpointed and torch.is_grad_enabled() else _call
     states, cache = run(_begin, family, encoded)
+    restricted = Restriction(family, Decoding(), eos.device)
     for step in range(relaxation.max_new_tokens):
-        logits = restricted(family.exact_logits(states), tokens, family, Decoding())
+        logits = restricted(family.exact_logits(states), tokens)
         scores, drawn = chance(logits, step)
         drawn = torch.where(ended, eos[0], drawn)
         tokens = torch.cat([tokens, drawn.masked_fill(ended, family.pad)[:, None]], dim=1)

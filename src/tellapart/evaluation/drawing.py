@@ -43,6 +43,7 @@ def draw_rollouts(
         batch_size=batch_size,
         collate_fn=collate,
         num_workers=num_workers,
+        pin_memory=num_workers > 0 and device.type == "cuda",
         generator=torch.Generator(),  # else it draws from the global one
     )
     for batch in track(loader, description, total=len(loader)):

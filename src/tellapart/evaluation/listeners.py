@@ -102,6 +102,7 @@ class ListenerEvaluation:
             batch_size=_IMAGES_A_BATCH,
             collate_fn=Collate({self.listener.name: self.listener.process}),
             num_workers=self.num_workers,
+            pin_memory=self.num_workers > 0 and self.listener.device.type == "cuda",
         )
         return torch.cat([self.listener.encode_images(batch.to(self.listener.device)) for batch in loader])
 
