@@ -283,3 +283,23 @@ def test_what_cannot_be_mined_is_told():
         mine(listener, images_of(["content-0"]), 1, gallery=images_of(["content-1", "content-2"]))
     with pytest.raises(UsageError, match="image 'nobody' has no mined neighbours"):
         mine(listener, few, 1).of(["nobody"])
+
+
+def test_random_neighbours_are_other_images_and_follow_from_ids_alone():
+    names = [f"{n}" for n in range(40)]
+    found = Neighbours.random(names, 5)
+    rows = dict(zip(names, found.of(names), strict=True))
+    assert found.k == 5
+    assert all(len({*own}) == 5 and name not in own and {*own} <= {*names} for name, own in rows.items())
+    assert rows == dict(zip(names, Neighbours.random(names, 5).of(names), strict=True))
+    assert rows != dict(zip(names, Neighbours.random(names, 5, seed=1).of(names), strict=True))
+    counts = np.bincount([int(near) for own in rows.values() for near in own], minlength=40)
+    assert counts.min() > 0, "every image is drawn"
+    assert np.isnan(found.similarities(["3"])).all()
+    assert {*Neighbours.random(["a", "b", "c"], 2).of(["b"])[0]} == {"a", "c"}
+
+
+@pytest.mark.parametrize("k", [0, 3])
+def test_more_random_neighbours_than_images_are_refused(k):
+    with pytest.raises(UsageError, match=f"k is {k}, but each of 3 images has 2 others"):
+        Neighbours.random(["a", "b", "c"], k)

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from tellapart.draws import mix_seeds
 from tellapart.errors import UsageError, reason_of
 from tellapart.files import beside
 
@@ -76,6 +77,33 @@ class Neighbours:
             raise UsageError(
                 f"image {error.args[0]!r} has no mined neighbours: mine those of the data set that holds it."
             ) from error
+
+    @classmethod
+    def random(cls, ids: Sequence[str], k: int, seed: int = 0) -> Neighbours:
+        """k other images of each at random, all different, as a control for mined ones. An image's neighbours depend on ids and
+        seed only. Similarities are NaN: nothing was compared.
+
+        Args:
+            ids: N image ids.
+            k: neighbours of each image.
+            seed: of the draw.
+
+        Raises:
+            UsageError: there are fewer than k other images.
+
+        Example:
+            >>> Neighbours.random(["a", "b", "c"], 1).of(["a"])
+            [['c']]
+        """
+        if not 0 < k < len(ids):
+            raise UsageError(
+                f"k is {k}, but each of {len(ids)} images has {len(ids) - 1} others: ask for 1 to that many."
+            )
+        rows = np.empty((len(ids), k), dtype=np.int64)
+        for place, name in enumerate(ids):
+            drawn = np.random.default_rng(mix_seeds(seed, name)).choice(len(ids) - 1, k, replace=False)
+            rows[place] = drawn + (drawn >= place)  # so that none is the image itself
+        return cls(ids, ids, rows, np.full((len(ids), k), np.nan), about={"random": True, "seed": seed})
 
     def save(self, path: Path) -> None:
         """Write a Parquet file with the columns ``id``, ``neighbours`` (list of ids) and ``similarities`` (list of

@@ -287,13 +287,15 @@ def matcher(parts: Parts, section: Any, *, label: str = "matcher") -> AnyMatcher
 
 
 def neighbours(parts: Parts, section: Any) -> Neighbours | None:
-    """The look-alikes of the training images: read, or mined and kept in the cache."""
+    """The look-alikes of the training images: read, or mined and kept in the cache; or other images at random."""
+    from tellapart.listeners.neighbours import Neighbours
+
     ranks = parts.recipe.objective.get("neighbour_ranks")
     if section is None or not ranks:
         return None
+    if section.kind == "random":
+        return Neighbours.random(parts.dataset.ids, section.k)
     if section.path is not None:
-        from tellapart.listeners.neighbours import Neighbours
-
         found = Neighbours.load(section.path)
         _check_neighbours(found, section.path, parts.dataset, max(ranks))
         return found
@@ -532,6 +534,10 @@ def _check_ranks(recipe: Recipe) -> None:
     section = recipe.parts["neighbours"]
     if section is None:
         raise UsageError("neighbours is null, but objective.neighbour_ranks asks for some: set the ranks to [].")
+    if section.kind == "random" and (section.path is not None or section.listener is not None):
+        raise UsageError(
+            "neighbours.kind random reads no file and asks no listener: leave neighbours.path and .listener out."
+        )
     if section.path is None and section.k < max(ranks):
         raise UsageError(
             f"objective.neighbour_ranks asks for neighbour {max(ranks)}, but neighbours.k is {section.k}: raise k."

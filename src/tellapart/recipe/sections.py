@@ -286,11 +286,13 @@ class NeighboursSection:
     """Look-alikes of the training images, used as negatives by a contrastive reward.
 
     Args:
+        kind: the nearest images, or random ones as a control.
         path: a file that tellapart mine wrote; null mines the training images at the start, once per listener and data set.
-        k: neighbours of each image to mine.
+        k: neighbours of each image.
         listener: the model that mines them: a model folder, a Hugging Face id, or world/listener; null takes the reward's.
     """
 
+    kind: Literal["nearest", "random"] = "nearest"
     path: Path | None = None
     k: PositiveInt = 5
     listener: str | None = None
