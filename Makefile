@@ -38,6 +38,7 @@ lint: $(VENV)/.stamp  ## Check style, types and the direction of imports
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/mypy --config-file benchmarks/mypy.ini benchmarks
 	$(BIN)/lint-imports
 
 format: $(VENV)/.stamp  ## Format the code with ruff

@@ -230,7 +230,7 @@ class Sides:
             further = {name: part for name, part in inputs.items() if name not in ("input_ids", "attention_mask")}
             if "image_grid_thw" in further:
                 further["pixel_values"] = further["pixel_values"].flatten(0, 1)
-                further["mm_token_type_ids"] = (ids == family.image_token).int()
+                further["mm_token_type_ids"] = (ids == family.image_token).int()  # type: ignore[attr-defined]  # of Qwen
             found = family.model.generate(input_ids=ids, attention_mask=mask, **further, **options)
         return found[:, ids.shape[1] :]
 
@@ -453,7 +453,8 @@ def variant(name: str, whole: Measured, ours: Callable[[], None], repeats: int) 
 
 def difference(sides: Sides, peer: Callable[[], None], ours: Callable[[], None]) -> str:
     """Of the gradients of both sides."""
-    peer(), ours()
+    peer()
+    ours()
     found = [
         torch.cat([p.grad.flatten().double() for p in side.parameters() if p.grad is not None])
         for side in (sides.peer.model, sides.captioner.family.model)
