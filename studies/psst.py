@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 
-from tellapart.sweep.claims import Claim, markdown_table, said, scale_of
+from tellapart.metrics.curves import crossings
+from tellapart.sweep.claims import Claim, Seeds, markdown_table, said, scale_of
 from tellapart.sweep.run_study import run
 from tellapart.sweep.study import Study
+from tellapart.sweep.tasks import Task
 
 RHO = {f"psst, rho {rho}": rho for rho in ("0", "0.5", "0.75", "1")} | {"psst": "0.25"}
 ENDS = ("0", "1")
@@ -14,36 +18,132 @@ OWN = "own_listener_R@1"
 WORDING = {"Bleu_4": "BLEU-4", "METEOR": "METEOR", "ROUGE_L": "ROUGE-L"}
 READ = {OWN: "own R@1", "listener_R@1": "listener R@1", "exact_recall@1": "exact_recall@1"}
 SHOWN = {"CIDEr": "CIDEr", OWN: READ[OWN]}
-CIDER = (0.9, 1.0, 1.1, 1.2)
-"""CIDEr that curves are read at, as a share of the start captioner's."""
+TRUTH = {"truthful": "truthful"}
+FIXED = {"CIDEr": READ | WORDING | TRUTH, OWN: {"CIDEr": "CIDEr"} | WORDING | TRUTH}
+"""Fixed metric -> what is read of each curve over weights, with its heading."""
 
-RECALL = (1.1, 1.3, 1.5, 1.7)
-"""Own R@1 that curves are read at, as a share of the start captioner's listener R@1: its listener has not learned yet."""
+FIXED_OVER_STEPS = {
+    "CIDEr": {OWN: READ[OWN], "exact_recall@1": READ["exact_recall@1"]} | TRUTH,
+    OWN: {"CIDEr": "CIDEr"},
+}
+"""The same of training curves; val has no METEOR."""
+
+STEP_LEVELS = 4
+"""Values of the fixed metric at which training curves are read."""
 
 
 def sections(study: Study) -> Iterator[str]:
-    """What each curve reads at fixed CIDEr, and at fixed own recall, at the last step."""
-    cider = study.read("xe", "CIDEr", factor=1).mean
-    for metric, heading in (READ | WORDING).items():
-        yield _at_fixed(study, ("CIDEr", "CIDEr", 100), [share * cider for share in CIDER], metric, heading)
-    recall = study.read("xe", "listener_R@1", factor=1).mean
-    for metric, heading in ({"CIDEr": "CIDEr"} | WORDING | {"truthful": "truthful"}).items():
-        yield _at_fixed(study, (OWN, READ[OWN], 1), [share * recall for share in RECALL], metric, heading)
+    """What each curve over weights, and each training, reads at fixed CIDEr and at fixed own recall."""
+    for fixed, columns in FIXED.items():
+        yield _over_weights(study, fixed, columns)
+    for fixed, columns in FIXED_OVER_STEPS.items():
+        yield from _over_steps(study, fixed, columns)
 
 
-def _at_fixed(study: Study, fixed: tuple[str, str, float], values: list[float], metric: str, heading: str) -> str:
-    """A table of one metric: a line per curve, a column per value of the fixed one (its key, name and factor in print)."""
-    key, name, factor = fixed
+def curved(study: Study) -> list[str]:
+    """The rows with a curve over weights."""
+    return [name for name, row in study.file.rows.items() if row.curve]
+
+
+def levels(study: Study, fixed: str) -> dict[float, list[str]]:
+    """Values of a metric -> the rows whose curves over weights enclose it in every seed, by rising value.
+
+    The first is the middle of the range that most rows enclose. Further ones follow in the same way, until each row that encloses
+    any value in every seed has one.
+
+    Args:
+        study: finished.
+        fixed: the metric.
+    """
+    found = {name: study.common_range([name], fixed) for name in curved(study)}
+    ranges = {name: span for name, span in found.items() if span}
+    chosen, left = dict[float, list[str]](), set(ranges)
+    while left:
+        middle, names = _most(ranges, left)
+        chosen[middle] = names
+        left.difference_update(names)
+    return dict(sorted(chosen.items()))
+
+
+def _most(ranges: Mapping[str, tuple[float, float]], left: set[str]) -> tuple[float, list[str]]:
+    """The middle of the range that most rows share, one of ``left`` among them, and these rows; of equal ones the widest."""
+    found = []
+    for low, high in pairwise(sorted({end for span in ranges.values() for end in span})):
+        names = [name for name, (first, last) in ranges.items() if first <= low and high <= last]
+        if left.intersection(names):
+            found.append((len(names), high - low, (low + high) / 2, names))
+    return max(found)[2:]
+
+
+def _over_weights(study: Study, fixed: str, columns: Mapping[str, str]) -> str:
+    """A table with a group of lines per value of the fixed metric."""
+    chosen, scale = levels(study, fixed), scale_of(fixed)
     lines = [
-        [row, *(said(study.at_fixed(row, key, value, metric)) for value in values)]
-        for row, description in study.file.rows.items()
-        if description.curve
+        [f"{scale * value:.1f}", name, *(said(study.at_fixed(name, fixed, value, key)) for key in columns)]
+        for value, names in chosen.items()
+        for name in names
     ]
-    table = markdown_table(["method", *(f"{name} {factor * value:.0f}" for value in values)], lines)
+    without = [f"`{name}`" for name in curved(study) if not any(name in names for names in chosen.values())]
+    named = f" Curves that enclose no {SHOWN[fixed]} in every seed: {', '.join(without)}." if without else ""
     return (
-        f"## {heading} at fixed {name} (test, greedy, last step)\n\n{table}\n\nEach seed is read on its own curve, on a line "
-        "between neighbouring weights; *unreached* where a seed's curve does not enclose the value."
+        f"## At fixed {SHOWN[fixed]}, over weights (test, greedy, last step)\n\n"
+        f"{markdown_table([SHOWN[fixed], 'method', *columns.values()], lines)}\n\n"
+        f"Each seed is read on its own curve, on a line between neighbouring weights. One value of {SHOWN[fixed]} is the middle "
+        "of the range that most curves enclose in every seed; the others are chosen in the same way until every row that "
+        f"encloses any is listed.{named}"
     )
+
+
+def step_levels(trainings: Mapping[str, Sequence[Task]], fixed: str) -> list[float]:
+    """Values of a metric on val that most trainings pass, evenly from the highest start to what half of the rows reach in every
+    seed.
+
+    Args:
+        trainings: name of a measured row -> its trainings.
+        fixed: the metric.
+    """
+    curves = {name: [_watched(task, fixed) for task in tasks] for name, tasks in trainings.items()}
+    low = max(curve[0] for found in curves.values() for curve in found)
+    high = statistics.median_low([min(max(curve) for curve in found) for found in curves.values()])
+    return [low + (high - low) * share / STEP_LEVELS for share in range(1, STEP_LEVELS + 1)] if low < high else []
+
+
+def over_steps(tasks: Sequence[Task], fixed: str, at: float, key: str) -> Seeds | None:
+    """A metric on val where training first passes a value of another; None where a seed does not pass it.
+
+    Args:
+        tasks: the trainings of a row, one per seed.
+        fixed: the metric that is fixed.
+        at: its value, as it is stored.
+        key: the metric to read.
+    """
+    found = [crossings(_watched(task, fixed), _watched(task, key), at)[:1] for task in tasks]
+    return Seeds([scale_of(key) * one for (one,) in found]) if all(found) else None
+
+
+def _watched(task: Task, key: str) -> list[float]:
+    """A metric on val by rising steps."""
+    return [metrics[key] for _, metrics in sorted(task.watched().items())]
+
+
+def _over_steps(study: Study, fixed: str, columns: Mapping[str, str]) -> Iterator[str]:
+    """A table per metric: a line per row and weight, a column per value of the fixed metric; nothing where there is no value."""
+    trainings = {shown: study.measured[shown] for name in curved(study) for shown in study.curve(name).values()}
+    values, scale = step_levels(trainings, fixed), scale_of(fixed)
+    if not values:
+        return
+    parts = [
+        f"## At fixed {SHOWN[fixed]}, over steps (val, greedy)\n\nEach seed is read where its training first passes the value, "
+        f"on a line between neighbouring evaluations; *unreached* where a seed does not pass it. The values of {SHOWN[fixed]} "
+        "lie evenly between the highest start and what half of the rows and weights reach in every seed."
+    ]
+    for key, heading in columns.items():
+        lines = [
+            [name, *(said(over_steps(found, fixed, at, key)) for at in values)] for name, found in trainings.items()
+        ]
+        heads = [heading, *(f"{SHOWN[fixed]} {scale * value:.1f}" for value in values)]
+        parts.append(markdown_table(heads, lines))
+    yield "\n\n".join(parts)
 
 
 def claims(study: Study) -> Iterator[Claim]:

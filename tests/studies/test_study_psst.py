@@ -25,7 +25,8 @@ def build(folder, changed=None):
     def on_val(row, task):
         better = -rate(task) if row == "reinforce_joint" else rate(task)
         metrics = {"listener_R@1": 1e4 * better, "own_listener_R@1": 1e4 * better, "CIDEr": 1.0, "grammatical": 90.0}
-        return {10: metrics, 60: metrics}
+        further = {"exact_recall@1": 20.0, "truthful": 90.0}
+        return {10: metrics | further, 60: metrics | further | {"CIDEr": 2.0}}
 
     def on_test(shown, task, decoding, point):
         found = on_curve(shown, task)
@@ -41,7 +42,8 @@ def study(tmp_path_factory):
 
 def on_curve(shown, task):
     """Own R@1 rises by 50 where CIDEr falls by 1, and by one with every seed."""
-    metrics = {"listener_R@1": 20.0, "exact_recall@1": 20.0}
+    metrics = {"listener_R@1": 20.0, "exact_recall@1": 20.0, "truthful": 90.0}
+    metrics |= {"Bleu_4": 0.5, "METEOR": 0.4, "ROUGE_L": 0.8}
     if shown == "xe":
         return metrics | {"CIDEr": 1.7}
     row, _, value = shown.removesuffix(")").partition(" (")
@@ -100,6 +102,42 @@ def test_what_one_seed_does_not_enclose_is_unreached(tmp_path):
     assert study.common_middle(("psst", "luo2018"), "CIDEr") == pytest.approx((1.3 + 1.6) / 2)
 
 
+def test_curves_are_read_where_most_of_them_can_be(tmp_path):
+    """All curves enclose CIDEr from 1.6 to 2, those with more than two weights more."""
+    lower = {(f"luo2018 ({value:g})", 0): 0.5 + value / 1000 for value in (1, 4, 9, 30, 100)}
+    whole = build(tmp_path / "all")
+    assert psst.levels(whole, "CIDEr") == {1.8: psst.curved(whole)}
+    found = psst.levels(build(tmp_path / "less", lower), "CIDEr")
+    assert [*found] == pytest.approx([1.8])
+    assert "luo2018" not in found[1.8]
+    higher = {(f"luo2018 ({value:g})", seed): 3 + value / 100 for value in (1, 4, 9, 30, 100) for seed in range(3)}
+    found = psst.levels(build(tmp_path / "more", higher), "CIDEr")
+    assert [*found] == pytest.approx([1.8, 3.505])
+    assert found[3.505] == ["luo2018"]
+
+
+class Training:
+    """CIDEr on val at steps 0, 10, ...; truth is one less with every step."""
+
+    def __init__(self, *cider):
+        self.cider = cider
+
+    def watched(self):
+        return {10 * n: {"CIDEr": value, "truthful": 90.0 - n} for n, value in reversed([*enumerate(self.cider)])}
+
+
+def test_a_training_is_read_where_it_first_passes_a_value():
+    there_and_back = Training(1.0, 2.0, 1.2)
+    assert psst.over_steps([there_and_back], "CIDEr", 1.5, "truthful").values == pytest.approx([89.5])
+    assert psst.over_steps([there_and_back, Training(1.0, 1.4)], "CIDEr", 1.5, "truthful") is None
+
+
+def test_values_lie_between_the_highest_start_and_what_half_of_the_rows_reach():
+    rows = {"a": [Training(1.0, 3.0), Training(1.2, 2.0)], "b": [Training(1.1, 4.0)], "c": [Training(1.1, 1.15)]}
+    assert psst.step_levels(rows, "CIDEr") == pytest.approx([1.4, 1.6, 1.8, 2.0])
+    assert psst.step_levels({"c": rows["c"], "d": [Training(1.3)]}, "CIDEr") == []
+
+
 def test_claims(study):
     """Where CIDEr is 1.6 each method has 5 more than where it is 1.7."""
     claims = [*psst.claims(study)]
@@ -132,22 +170,22 @@ def test_the_sweep_of_rho_is_read_between_the_same_weights(tmp_path):
 
 
 def test_the_page(study, tmp_path, monkeypatch):
-    monkeypatch.setattr(study_page, "_instruments", lambda study: [])
+    monkeypatch.setattr(study_page, "instruments", lambda study: [])
     text = write_page(study, tmp_path / "p.md", claims=[*psst.claims(study)], sections=psst.sections(study)).read_text()
     assert text.count("**Holds**") == 10
-    table = text.partition("<summary>own R@1 at fixed CIDEr")[2].partition("</details>")[0]
-    assert "| method | CIDEr 153 | CIDEr 170 | CIDEr 187 | CIDEr 204 |" in table
-    # CIDEr 1.53, 1.7 and 1.87 of psst: 60 + 50 * (1.7 - CIDEr), and the mean seed is 1; 2.04 is beyond its points.
-    assert "| psst | 69.5 ± 1.0 | 61.0 ± 1.0 | 52.5 ± 1.0 | unreached |" in table
+    table = text.partition("<summary>At fixed CIDEr, over weights")[2].partition("</details>")[0]
+    assert (
+        "| CIDEr | method | own R@1 | listener R@1 | exact_recall@1 | BLEU-4 | METEOR | ROUGE-L | truthful |" in table
+    )
+    # the rows with two weights enclose 1.6 to 2, all others more
+    assert "| 180.0 | psst | 56.0 ± 1.0 | 20.0 ± 0.0 | 20.0 ± 0.0 |" in table
+    assert "unreached" not in table
+    assert "enclose no CIDEr" not in table
     assert "listener_only" not in table
     assert "g_gan" not in table
-    # the start captioner's listener R@1 is 20; psst's own is 61 where CIDEr is 1.7 and the lowest is 46, all above 34
-    recall = text.partition("<summary>CIDEr at fixed own R@1")[2].partition("</details>")[0]
-    assert "| method | own R@1 22 | own R@1 26 | own R@1 30 | own R@1 34 |" in recall
-    assert "| psst | unreached | unreached | unreached | unreached |" in recall
-    # luo2018 has 30 + 50 * (1.7 - CIDEr) + seed: 22 at 1.86, 1.88, 1.9 of CIDEr
-    assert "| luo2018 | 188.0 ± 2.0 | 180.0 ± 2.0 | 172.0 ± 2.0 | 164.0 ± 2.0 |" in recall
-    assert "<summary>METEOR at fixed CIDEr" in text
+    assert "<summary>At fixed own R@1, over weights" in text
+    steps = text.partition("<summary>At fixed CIDEr, over steps")[2].partition("</details>")[0]
+    assert "| own R@1 | CIDEr 125.0 | CIDEr 150.0 | CIDEr 175.0 | CIDEr 200.0 |" in steps
     listening = text.partition("## Test, greedy: listening")[2].partition("##")[0]
     assert "| psst (0.0133) | last | 46.0 ± 1.0 |" in listening
     assert "| xe | - | - | - | - | 20.0 ± 0.0 |" in listening

@@ -349,10 +349,24 @@ class Study:
         self, names: Sequence[str], key: str, *, point: str = "last", values: Sequence[Any] = ()
     ) -> float | None:
         """The middle of the range of a metric that every seed's curve of every row encloses; None if there is none."""
+        found = self.common_range(names, key, point=point, values=values)
+        return found and (found[0] + found[1]) / 2
+
+    def common_range(
+        self, names: Sequence[str], key: str, *, point: str = "last", values: Sequence[Any] = ()
+    ) -> tuple[float, float] | None:
+        """The range of a metric that every seed's curve of every row encloses; None if there is none.
+
+        Args:
+            names: of rows with a curve.
+            key: the metric.
+            point: ``last`` or ``selected``.
+            values: of the knob, those whose points count; all if empty.
+        """
         curves = [self.as_curve(name, values) for name in names]
         ranges = [curve.path(point, seed, key, key)[0] for curve in curves for seed in curve.seeds(point)]
         low, high = max(map(min, ranges)), min(map(max, ranges))
-        return (low + high) / 2 if low < high else None
+        return (low, high) if low < high else None
 
     def as_curve(self, name: str, values: Sequence[Any] = ()) -> Curve:
         """The measured points of a row along its knob, under the first decoding.
