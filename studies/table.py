@@ -12,10 +12,11 @@ from tellapart.files import write_text
 from tellapart.sweep.claims import markdown_table
 from tellapart.sweep.dominance import Line, dominates, front, unbeaten
 from tellapart.sweep.frontier.picture import MARKERS, require_matplotlib, save
-from tellapart.sweep.page_parts import folded
+from tellapart.sweep.page_parts import folded, hours_text
 from tellapart.sweep.run_study import run
 from tellapart.sweep.study import Study, value_text
 from tellapart.sweep.study_file import Columns
+from tellapart.sweep.study_page import instruments
 from tellapart.sweep.trainings import option
 
 TITLES = {"selected": "The selected checkpoint", "last": "The last step"}
@@ -39,7 +40,8 @@ def write(study: Study, docs: Path) -> Path:
     lines = {point: table_lines(study, point) for point in TITLES}
     picture = Path(study.file.page).stem
     draw(docs / picture, lines["selected"])
-    parts = [f"# {study.file.title}\n\n{study.file.introduction}", f"![recall against CIDEr]({picture}.png)"]
+    parts = [f"# {study.file.title}\n\n{study.file.introduction}", *instruments(study)]
+    parts += [hours_text(study.trained()), f"![recall against CIDEr]({picture}.png)"]
     selected, last = (
         f"## {TITLES[point]}\n\n{table(found, columns)}\n\n{best(found)}" for point, found in lines.items()
     )

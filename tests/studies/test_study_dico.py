@@ -103,7 +103,7 @@ def test_claims(study):
 
 
 def test_the_page(study, tmp_path, monkeypatch):
-    monkeypatch.setattr(study_page, "_instruments", lambda study: [])
+    monkeypatch.setattr(study_page, "instruments", lambda study: [])
     text = write_page(study, tmp_path / "p.md", claims=[*dico.claims(study)], sections=dico.sections(study)).read_text()
     steps = text.partition("### CIDEr")[2].partition("###")[0]
     assert "| row | step 0 | step 30 | step 60 |" in steps

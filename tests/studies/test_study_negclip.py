@@ -118,7 +118,7 @@ def test_without_the_table_nothing_is_trained(tmp_path, monkeypatch, capsys):
 
 def test_the_page_shows_every_point_and_each_claim(tmp_path, monkeypatch):
     study = build(tmp_path)
-    monkeypatch.setattr(study_page, "_instruments", lambda study: [])
+    monkeypatch.setattr(study_page, "instruments", lambda study: [])
     monkeypatch.setattr(negclip, "places", lambda study: "places")
     heights = {FREE: 5.0, OURS: 4.0, "scst-CIDEr": 3.0}
     for name, tasks in study.measured.items():

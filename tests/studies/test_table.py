@@ -68,7 +68,7 @@ def test_the_table_marks_and_counts(columns):
     assert "| - |" in table.table([missing], columns)
 
 
-def test_the_page(tmp_path):
+def test_the_page(tmp_path, monkeypatch):
     """Of the last step a row that is trained has other numbers, a start captioner the same."""
 
     def on_test(shown, task, decoding, point):
@@ -81,7 +81,10 @@ def test_the_page(tmp_path):
     finish(study, lambda row, task: {0: {"CIDEr": 1.0}, 60: {"CIDEr": 1.0}}, on_test, selected=0)
     for task in study.timings():
         (task.folder / SECONDS_FILE).write_text('{"seconds": 0.87}')
+    monkeypatch.setattr(table, "instruments", lambda study: ["What each model sees."])
     text = table.write(study, tmp_path).read_text()
+    assert "The 6 trainings took 12.0 hours of one thread" in text
+    assert text.index("What each model sees.") < text.index("![recall against CIDEr]")
     selected, last = text.partition("## The selected checkpoint")[2].split("<summary>The last step")
     # judge R@1 of three seeds 0.1 apart, CIDEr and mBLEU-4 times 100; dico is above xe, blip2 and vlrm
     assert "| dico * | 3.1 ± 0.1 | 3.1 ± 0.1 | 3.1 ± 0.1 | 310.0 ± 10.0 | - | - | 310.0 ± 10.0 |" in selected

@@ -82,7 +82,7 @@ def test_a_search_with_several_seeds_chooses_by_their_mean(tmp_path, monkeypatch
     assert study.merit("a", study.grid("a")[1])[0] == pytest.approx(30.0)
     first = Study(replace(study.file, search_seeds=()), study.sweep.root)
     assert first.chosen("a").overrides == {"training.learning_rate": 1e-4}
-    monkeypatch.setattr(study_page, "_instruments", lambda study: ["probe"])
+    monkeypatch.setattr(study_page, "instruments", lambda study: ["probe"])
     text = write_page(study, tmp_path / "p.md").read_text()
     assert "Points are tried with seeds 0, 1, 2 and chosen on **val** by the mean of the metric" in text
     assert "<summary>The grid on val (seeds 0, 1, 2)<" in text
@@ -140,7 +140,7 @@ def test_a_training_is_found_again_by_another_study_and_another_setting_is_not(s
 
 
 def test_the_page_has_means_spreads_and_verdicts(study, monkeypatch):
-    monkeypatch.setattr(study_page, "_instruments", lambda study: ["probe"])
+    monkeypatch.setattr(study_page, "instruments", lambda study: ["probe"])
     folders = {task.folder for task in study.searching() if task.trains}
     ours, start = study.read("a", "CIDEr"), study.read("xe", "CIDEr")
     claims = [Claim("a is above xe.", ours.above(start), f"{ours} against {start}.")]
@@ -173,7 +173,7 @@ def test_rows_with_other_steps_are_named(study):
 
 
 def test_what_a_person_wrote_on_a_page_stays_when_its_figures_are_made_again(study, monkeypatch):
-    monkeypatch.setattr(study_page, "_instruments", lambda study: ["probe"])
+    monkeypatch.setattr(study_page, "instruments", lambda study: ["probe"])
     path = write_page(study, study.sweep.root / "p.md")
     new = path.read_text()
     assert f"{READING}\n\n{FIGURES}" in new
@@ -378,7 +378,7 @@ rows:
     assert study.read("d (0.1)", "CIDEr") == study.read("d (0.1)", "CIDEr", point="last")
     assert study.read("d (0.2)", "CIDEr").above(study.read("d (0.1)", "CIDEr"))
     assert study.at_fixed("d", "CIDEr", 1.5, "CIDEr", point="selected").values == pytest.approx([150.0] * 3)
-    monkeypatch.setattr(study_page, "_instruments", lambda study: ["probe"])
+    monkeypatch.setattr(study_page, "instruments", lambda study: ["probe"])
     text = write_page(study, tmp_path / "p.md").read_text()
     assert "| d (0.1) | selected | 110.0 ± 10.0 |\n| d (0.1) | last | 110.0 ± 10.0 |" in text
 

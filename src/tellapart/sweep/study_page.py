@@ -47,7 +47,7 @@ def write_page(
         references: name of a row of given captions -> its metrics on test.
     """
     given, file = references or {}, study.file
-    parts = [f"# {file.title}\n\n{file.introduction}", folded(_protocol(study)), *_instruments(study), reading(path)]
+    parts = [f"# {file.title}\n\n{file.introduction}", folded(_protocol(study)), *instruments(study), reading(path)]
     if claims:
         parts.append("## What was expected\n\n" + "\n".join(claim.to_markdown() for claim in claims))
     for decoding in file.decodings:
@@ -116,8 +116,15 @@ def _budget(study: Study) -> str:
     )
 
 
-def _instruments(study: Study) -> list[str]:
-    """What tower, start captioners and listeners see, on val; a page without listeners of the world has none of it."""
+def instruments(study: Study) -> list[str]:
+    """What tower, start captioners and listeners see, on val; a page without listeners of the world has none of it.
+
+    Args:
+        study: finished.
+
+    Returns:
+        Parts of a page.
+    """
     if not study.file.probed:
         return []
     size = option(next(iter(study.measured.values()))[0].recipe, "data.size")
