@@ -92,20 +92,28 @@ def _behind(study: Study, row: str) -> Claim:
 
 def sections(study: Study) -> Iterator[str]:
     """The last step on val of each rate of the slow training, and what false captions get wrong."""
-    yield _over_rates(study)
+    yield over_values(study, SEARCHED_RATE, RATE, "rate")
     rows = {"xe": "selected", TRUTH: "last", SLOW: "last", SEARCH: "selected", SEARCHED: "last", SLOW_SEARCHED: "last"}
     yield wrong(study, rows)
 
 
-def _over_rates(study: Study) -> str:
-    names = ("exact_recall@1", "truthful", "grammatical")
+def over_values(study: Study, row: str, key: str, what: str) -> str:
+    """The last step on val of each value of a row's grid.
+
+    Args:
+        study: has the trainings.
+        row: tried on val.
+        key: the option that the grid is of.
+        what: the option in words, singular.
+    """
+    names = ("exact_recall@1", "truthful", "grammatical", "CIDEr")
     lines = []
-    for setting in study.grid(SEARCHED_RATE):
-        last = [task.on_val("last") for task in study.tried(SEARCHED_RATE, setting)]
-        lines.append([f"{setting.overrides[RATE]:g}", *(str(over_seeds(last, name)) for name in names)])
+    for setting in study.grid(row):
+        last = [task.on_val("last") for task in study.tried(row, setting)]
+        lines.append([f"{setting.overrides[key]:g}", *(str(over_seeds(last, name)) for name in names)])
     seeds = ", ".join(map(str, study.search_seeds))
-    table = markdown_table(["rate", *names], lines)
-    return f"## {SEARCHED_RATE} over its rates (val, greedy, last step, seeds {seeds})\n\n{table}"
+    table = markdown_table([what, *names], lines)
+    return f"## {row.partition(' over its')[0]} over its {what}s (val, greedy, last step, seeds {seeds})\n\n{table}"
 
 
 def wrong(study: Study, rows: Mapping[str, str]) -> str:
