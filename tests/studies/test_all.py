@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from sweep.study_fakes import STUDIES, module
+from sweep.study_fakes import ROOT, STUDIES, module
 
 
 @pytest.fixture
@@ -46,8 +46,9 @@ def test_a_study_that_fails_does_not_stop_the_others(every, monkeypatch, tmp_pat
     said = capsys.readouterr().out
     assert code == 1
     assert len(commands) == len(every.STUDIES) + len(every.OTHERS)
-    assert "| world | - | - | failed with 1 |" in said
-    assert "| video | 15 | 0.2 |  |" in said
+    assert "| world | - | - | - | failed with 1 |" in said
+    assert "| video | 15 | - | 0.2 |  |" in said
+    assert "| pac | 0 | - | - |  |" in said
     small = ["--docs", str(tmp_path), "--size", "small"]
     assert commands[0] == [
         sys.executable,
@@ -59,6 +60,51 @@ def test_a_study_that_fails_does_not_stop_the_others(every, monkeypatch, tmp_pat
         "2",
     ]
     assert commands[-1] == [sys.executable, str(STUDIES / "pac.py"), "--output_dir", "runs/study", *small]
+
+
+def docs_with_marks(folder):
+    """A folder of pages, next to the page that takes the table; the latter's path, too."""
+    page = folder / "how-to" / "studies.md"
+    page.parent.mkdir()
+    page.write_text("Before.\n<!-- hours: begin -->\nold\n<!-- hours: end -->\nAfter.\n")
+    docs = folder / "results"
+    docs.mkdir()
+    (docs / "world-video.md").write_text("The 36 trainings took 0.1 hours of one thread.\n")
+    return docs, page
+
+
+def test_the_table_is_written_where_all_studies_ended_well(every, monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(every, "kept_trainings", lambda: {"video": {"a", "b"}, "sle": {"b", "c"}, "pac": set()})
+    docs, page = docs_with_marks(tmp_path)
+    run(every, monkeypatch, ["--docs", str(docs)], {"sle": 1})
+    run(every, monkeypatch, ["--docs", str(docs), "--size", "small"], {})
+    assert "\nold\n" in page.read_text()
+    run(every, monkeypatch, ["--docs", str(docs)], {})
+    lines = page.read_text().splitlines()
+    assert lines[0] == "Before."
+    assert "| study | trainings | of these also in other studies | hours of one thread |" in lines
+    assert "| `video` | 36 | 1 | 0.1 |" in lines
+    assert "| `pac` | 0 | 0 | - |" in lines
+    assert lines[-1] == "After."
+    assert "old" not in lines
+
+
+def test_hours_runs_nothing(every, monkeypatch, tmp_path):
+    docs, page = docs_with_marks(tmp_path)
+    monkeypatch.setattr(subprocess, "run", None)
+    every.main(["--docs", str(docs), "--hours"])
+    assert "| `video` | 36 | 0 | 0.1 |" in page.read_text()
+
+
+def test_the_table_of_hours_is_that_of_the_pages(every, tmp_path):
+    """``python studies/all.py --hours`` writes it again."""
+    written = (ROOT / "docs" / "how-to" / "studies.md").read_text()
+    (tmp_path / "how-to").mkdir()
+    page = tmp_path / "how-to" / "studies.md"
+    page.write_text(written)
+    (tmp_path / "results").symlink_to(ROOT / "docs" / "results")
+    every.main(["--docs", str(tmp_path / "results"), "--hours"])
+    assert page.read_text() == written
 
 
 def test_a_dry_run_lists_and_ctrl_c_ends_all(every, monkeypatch, capsys):

@@ -11,7 +11,9 @@ from sweep.study_fakes import STUDIES, finish, module, study_of
 from tellapart.sweep.study_file import read_study
 from tellapart.world.scenes import Scene, SceneObject
 
-world, wtf_rl, sle, vlrm, truth, sharp = (module(name) for name in ("world", "wtf_rl", "sle", "vlrm", "truth", "sharp"))
+world, wtf_rl, sle, vlrm, truth, sharp, negatives = map(
+    module, ("world", "wtf_rl", "sle", "vlrm", "truth", "sharp", "negatives")
+)
 
 
 def val(row, task):
@@ -98,21 +100,27 @@ def test_truth(tmp_path, row, changed, holds):
     assert [claim.holds for claim in truth.claims(study)] == holds
 
 
-BOTH = "truth, both sharp, apart by the sharp verifier"
+BOTH, RECIPE = "truth, both sharp, apart by the sharp verifier", "sharp truth, apart by the sharp verifier"
 
 
 @pytest.mark.parametrize(
     ("row", "changed", "holds"),
     [
-        ("truth, sharp", {}, [False, False, False, True, True, True]),
-        ("truth, sharp", {"truthful": 97.0}, [True, False, False, True, True, True]),
-        ("truth, sharp, apart, 10 beams", {"truthful": 98.6}, [False, True, True, True, True, True]),
-        (BOTH, {"exact_recall@1": 81.0}, [False, False, False, True, False, True]),
-        ("xe-sharp, apart by the sharp verifier", {"exact_recall@1": 90.0}, [False, False, False, True, True, False]),
+        ("truth, sharp", {}, [False, False, False, True, True, True, False, True, False]),
+        ("truth, sharp", {"truthful": 97.0}, [True, False, False, True, True, True, False, True, False]),
+        ("truth, sharp, apart, 10 beams", {"truthful": 98.6}, [False, *[True] * 5, False, True, False]),
+        (BOTH, {"exact_recall@1": 81.0}, [False, False, False, True, False, True, False, True, False]),
+        ("sharp truth", {"exact_recall@1": 76.0}, [False, False, False, True, True, True, True, True, False]),
+        (RECIPE, {"truthful": 98.8}, [False, False, False, True, True, True, False, True, True]),
+        (
+            "xe-sharp, apart by the sharp verifier",
+            {"exact_recall@1": 90.0},
+            [*[False] * 3, *[True] * 2, *[False] * 2, True, False],
+        ),
     ],
 )
 def test_sharp(tmp_path, row, changed, holds):
-    """Goal, goal with search, and search with and without training, by both verifiers."""
+    """Goal, goal with search, and search with and without training, of each trained row."""
     found = {
         "xe-sharp, apart, 10 beams": {"exact_recall@1": 68.0, "truthful": 98.5},
         "xe-sharp, apart by the sharp verifier": {"exact_recall@1": 69.0, "truthful": 98.8},
@@ -120,6 +128,8 @@ def test_sharp(tmp_path, row, changed, holds):
         "truth, sharp, apart, 10 beams": {"exact_recall@1": 84.0, "truthful": 97.9},
         "truth, both sharp": {"exact_recall@1": 80.0, "truthful": 98.5},
         BOTH: {"exact_recall@1": 88.0, "truthful": 98.9},
+        "sharp truth": {"exact_recall@1": 74.9, "truthful": 97.5},
+        RECIPE: {"exact_recall@1": 83.0, "truthful": 98.7},
     }
 
     def on_test(shown, task, decoding, point):
@@ -128,6 +138,23 @@ def test_sharp(tmp_path, row, changed, holds):
 
     study = finish(study_of("sharp", tmp_path), val, on_test, selected=60)
     assert [claim.holds for claim in sharp.claims(study)] == holds
+
+
+def test_mined_against_random_negatives(tmp_path):
+    """rl gains by mining in both, wtf_rl in recall alone, and the third in neither."""
+    found = {
+        "rl, mined": (33.0, 41.0),
+        "wtf_rl, mined": (33.0, 40.0),
+        "wtf_rl, clamped and centred, random": (33.0, 41.0),
+    }
+
+    def on_test(shown, task, decoding, point):
+        return dict(zip(("listener_R@1", "exact_recall@1"), found.get(shown, (32.0, 40.0)), strict=True))
+
+    study = finish(study_of("negatives", tmp_path), val, on_test, selected=60)
+    claims = [*negatives.claims(study)]
+    assert [claim.holds for claim in claims] == [True, True, True, False, False, False]
+    assert claims[0].evidence == "33.0 ± 0.0 against 32.0 ± 0.0."
 
 
 def test_what_false_captions_get_wrong():

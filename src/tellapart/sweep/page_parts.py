@@ -30,6 +30,29 @@ def hours_text(trained: Sequence[Task]) -> str:
     return f"The {len(trained)} trainings took {hours:.1f} hours of one thread, without their evaluations."
 
 
+def marked(text: str, name: str, part: str) -> str:
+    r"""A page with a generated part in the place between its two marks.
+
+    Args:
+        text: of the page, which has both marks.
+        name: of the part.
+        part: Markdown.
+
+    Raises:
+        ValueError: the page lacks a mark.
+
+    Example:
+        >>> marked("<!-- hours: begin -->\nold\n<!-- hours: end -->\n", "hours", "new").splitlines()[1]
+        'new'
+    """
+    begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
+    before, opened, rest = text.partition(begin)
+    _, closed, after = rest.partition(end)
+    if not (opened and closed):
+        raise ValueError(f"the page has no {begin if not opened else end}")
+    return f"{before}{begin}\n{part}\n{end}{after}"
+
+
 def folded(section: str) -> str:
     r"""A section whose heading alone is shown until a reader opens it.
 
