@@ -50,6 +50,12 @@ R = TypeVar("R")
 def in_range(make: Callable[P, R]) -> Callable[P, R]:
     """A constructor that checks its keyword arguments by the ranges of their types, before its own first line.
 
+    Args:
+        make: the constructor or function. What a caller leaves out is not checked.
+
+    Returns:
+        The same with the check; it raises ``ValueError`` where an argument is outside its range.
+
     Example:
         >>> @in_range
         ... def drawn(*, num_beams: AtLeastTwo = 5) -> int:
@@ -93,18 +99,27 @@ def require(kinds: Mapping[str, Any], values: Mapping[str, Any]) -> None:
 def _ranged(make: Callable[..., Any]) -> dict[str, Any]:
     """Name -> type of the arguments that can be checked. Types that are imported for checking only have no range."""
     found = {}
-    scope = getattr(make, "__globals__", {})
     for name, parameter in inspect.signature(make).parameters.items():
         kind = parameter.annotation
         if parameter.kind is not parameter.KEYWORD_ONLY:
             continue
         if isinstance(kind, str):
             try:
-                kind = eval(kind, scope)  # noqa: S307  # the code of a function that is imported already
+                kind = type_of(kind, make)
             except NameError:
                 continue
         found[name] = kind
     return found
+
+
+def type_of(annotation: str, function: Any) -> Any:
+    """The type that an annotation names, where the function is defined.
+
+    Args:
+        annotation: as the function's signature has it.
+        function: imported already, so that its annotations are trusted code.
+    """
+    return eval(annotation, getattr(function, "__globals__", {}))  # noqa: S307  # see above
 
 
 @cache

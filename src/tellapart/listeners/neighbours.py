@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from tellapart.draws import mix_seeds
 from tellapart.errors import UsageError, reason_of
 from tellapart.files import beside
 
@@ -95,6 +94,8 @@ class Neighbours:
             >>> Neighbours.random(["a", "b", "c"], 1).of(["a"])
             [['c']]
         """
+        from tellapart.draws import mix_seeds  # and torch, which files of neighbours are read without
+
         if not 0 < k < len(ids):
             raise UsageError(
                 f"k is {k}, but each of {len(ids)} images has {len(ids) - 1} others: ask for 1 to that many."

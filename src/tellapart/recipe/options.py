@@ -25,7 +25,7 @@ from docstring_parser import parse as parse_docstring
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, create_model
 
 from tellapart.errors import UsageError
-from tellapart.ranges import limits_in_words
+from tellapart.ranges import limits_in_words, type_of
 from tellapart.recipe.read_yaml import read_scalar
 
 CONFIG = ConfigDict(
@@ -138,7 +138,7 @@ def _arguments(target: Any, skip: tuple[str, ...]) -> Sequence[tuple[str, Any, A
 
 def _evaluated(annotation: str, name: str, function: Any) -> Any:
     try:
-        return eval(annotation, function.__globals__)  # noqa: S307  # the code of a function that is imported already
+        return type_of(annotation, function)
     except Exception as error:
         raise UsageError(
             f"the type {annotation!r} of the option {name!r} of {function.__qualname__} cannot be read ({error}): correct it."
