@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 
+from tellapart.sweep.page_parts import marked
+
 
 def write_table(page: Path, name: str, lines: Sequence[str]) -> None:
     """Replace what stands between ``<!-- name: begin -->`` and ``<!-- name: end -->``.
@@ -15,10 +17,7 @@ def write_table(page: Path, name: str, lines: Sequence[str]) -> None:
         name: of the table.
         lines: of the table.
     """
-    begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
-    before, _, rest = page.read_text().partition(begin)
-    body = "\n".join(lines)
-    page.write_text(f"{before}{begin}\n{body}\n{end}{rest.partition(end)[2]}")
+    page.write_text(marked(page.read_text(), name, "\n".join(lines)))
 
 
 def spread(ratios: Sequence[float], digits: int = 0) -> str:

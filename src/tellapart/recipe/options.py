@@ -296,7 +296,8 @@ def _sentence(
     key = ".".join(place)
     given = [name for name in flat if name == key or name.startswith(f"{key}.")]
     shown = flat[given[-1]].shown if given else key
-    if key in flat and key.startswith(f"{shown.lstrip('-')}."):  # what was given is a list or a mapping that holds it
+    inside = key in flat and not isinstance(flat[key].value, Text)  # of a list or a mapping
+    if inside and key.startswith(f"{shown.lstrip('-')}."):
         shown = f"{key} in {shown}"
     value: Any = {name.removeprefix(f"{key}."): flat[name].value for name in given}
     if key in flat or not given:
