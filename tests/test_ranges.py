@@ -67,6 +67,8 @@ def test_other_numbers_and_none_are_not_let_through(value):
     assert not accepted(PositiveFloat, value)
     assert not accepted(PositiveInt, value)
     assert accepted(PositiveInt, np.int64(1))
+    assert accepted(PositiveInt, 2.0)
+    assert accepted(PositiveFloat | dict[str, PositiveFloat], {"a": 1e-9})
 
 
 @pytest.mark.parametrize(
@@ -77,7 +79,10 @@ def test_other_numbers_and_none_are_not_let_through(value):
         (ranges.OpenUnitFloat, 1, "x=1 must be between 0 and 1"),
         (Annotated[int, Ge(2), Lt(5)], 5, "x=5 must be at least 2 and below 5"),
         (PositiveInt | None, 0, "x=0 must be at least 1"),
+        (PositiveInt | None, 2.5, "x=2.5 must be whole and at least 1"),
         (Sequence[PositiveInt], [3, 0], "x=[3, 0] must be at least 1 each"),
+        (PositiveFloat | dict[str, PositiveFloat], -1.0, "x=-1.0 must be above 0"),
+        (PositiveFloat | dict[str, PositiveFloat], {"a": 1.0, "b": 0.0}, "x={'a': 1.0, 'b': 0.0} must be above 0 each"),
         (Literal["a", "b"], "c", "x='c' must be one of a, b"),
         (tuple[Literal["a", "b"], ...], ("a", "c"), "x=('a', 'c') must be one of a, b each"),
     ],

@@ -28,7 +28,7 @@ OpenUnitFloat = Annotated[float, Gt(0), Lt(1)]
 PositiveUnitFloat = Annotated[float, Gt(0), Le(1)]
 """Above 0, at most 1."""
 
-DropoutFloat = Annotated[float, Ge(0), Lt(1)]
+HalfOpenUnitFloat = Annotated[float, Ge(0), Lt(1)]
 """From 0, but below 1."""
 
 PositiveInt = Annotated[int, Ge(1)]
@@ -132,12 +132,14 @@ def _refused(kind: Any, value: Any) -> str:
     choices = typing.get_args(kind) if typing.get_origin(kind) in (Union, UnionType) else (kind,)
     if value is None and type(None) in choices:
         return ""
-    ranged = [choice for choice in choices if typing.get_origin(choice) in (Annotated, Literal, *_LISTS)]
+    fitting = _MAPPINGS if isinstance(value, Mapping) else (Annotated, Literal, *_LISTS)
+    ranged = [choice for choice in choices if typing.get_origin(choice) in fitting]
     wanted = [told for choice in ranged if (told := _refused_by(choice, value))]
     return " or ".join(wanted) if len(wanted) == len(ranged) else ""
 
 
 _LISTS = (list, tuple, Sequence)
+_MAPPINGS = (dict, Mapping)
 
 
 def _refused_by(kind: Any, value: Any) -> str:
@@ -146,10 +148,13 @@ def _refused_by(kind: Any, value: Any) -> str:
         names = typing.get_args(kind)
         return "" if value in names else f"one of {', '.join(map(str, names))}"
     if origin is Annotated:
+        if isinstance(value, Real) and typing.get_args(kind)[0] is int and value % 1 != 0:
+            return f"whole and {limits_in_words(kind)}"
         fits = all(holds(value) for holds in _limits(kind)) if isinstance(value, Real) else value is not None
         return "" if fits else limits_in_words(kind)
-    inner = typing.get_args(kind)[0]
-    return next((f"{told} each" for one in value if (told := _refused(inner, one))), "")
+    inner = typing.get_args(kind)[-1 if origin in _MAPPINGS else 0]
+    each = value.values() if origin in _MAPPINGS else value
+    return next((f"{told} each" for one in each if (told := _refused(inner, one))), "")
 
 
 def _limits(kind: Any) -> Iterator[Callable[[Real], bool]]:

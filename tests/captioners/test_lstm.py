@@ -341,7 +341,7 @@ def test_the_width_of_attention_is_that_of_the_states_unless_given():
         assert fresh_captioner(kind, CAPTIONS, **sizes, attention_size=5).family.model.region_key.out_features == 5
     with pytest.raises(UsageError, match=r"attends to nothing: leave captioner.new.attention_size out"):
         fresh_captioner("fc_lstm", CAPTIONS, **sizes, attention_size=5)
-    with pytest.raises(UsageError, match="attention_size 0"):
+    with pytest.raises(ValueError, match="attention_size=0 must be at least 1"):
         fresh_captioner("updown", CAPTIONS, **sizes, attention_size=0)
 
 

@@ -62,5 +62,5 @@ def test_impossible_demands_are_one_sentence():
         build_tokenizer(CAPTIONS, min_count=9)
     with pytest.raises(UsageError, match="new/lstm is not a captioner that can be made"):
         fresh_captioner("lstm", CAPTIONS, feature_size=4)
-    with pytest.raises(UsageError, match="hidden_size 0"):
+    with pytest.raises(ValueError, match="hidden_size=0 must be at least 1"):
         fresh_captioner("fc_lstm", CAPTIONS, feature_size=4, hidden_size=0, min_count=1)

@@ -149,8 +149,14 @@ def test_help_shows_the_options_of_the_method_with_their_documentation(recipe, c
         ("objective: {bta: 0.2}", "objective.bta in {file}:{line} is not an option: did you mean objective.beta?"),
         ("lerning_rate: 1", "lerning_rate in {file}:{line} is not an option: did you mean learning_rate?"),
         ("rewards: {clip_s: 1}", "rewards.clip_s in {file}:{line} is not an option: did you mean reward.clip_s?"),
-        ("max_steps: many", "max_steps in {file}:{line} is 'many', but must be a whole number or null: change it."),
-        ("max_steps: 1.5", "max_steps in {file}:{line} is 1.5, but must be a whole number or null: change it."),
+        (
+            "max_steps: many",
+            "max_steps in {file}:{line} is 'many', but must be a whole number of at least 1 or null: change it.",
+        ),
+        (
+            "max_steps: 1.5",
+            "max_steps in {file}:{line} is 1.5, but must be a whole number of at least 1 or null: change it.",
+        ),
         ("captioner: blip", "captioner in {file}:{line} is 'blip': write a mapping of options below it."),
         ("bf16: maybe", "bf16 in {file}:{line} is 'maybe', but must be true or false: change it."),
         ("dry_run: true", "dry_run in {file}:{line} is not for recipes: give --dry_run on the command line."),
@@ -160,7 +166,10 @@ def test_help_shows_the_options_of_the_method_with_their_documentation(recipe, c
         ),
         ("method: 0", "'0' is not a method: choose one of xe, scst, dico, "),
         ("method: dicco", "'dicco' is not a method: did you mean dico?"),
-        ("max_steps: 0", "max_steps=0 cannot be used: it must be"),
+        (
+            "max_steps: 0",
+            "max_steps in {file}:{line} is 0, but must be a whole number of at least 1 or null: change it.",
+        ),
     ],
 )
 def test_what_is_wrong_in_a_file_is_named_with_file_and_remedy(recipe, line, sentence):
@@ -190,7 +199,19 @@ def test_what_is_wrong_in_a_file_is_named_with_file_and_remedy(recipe, line, sen
             ["--captioner.lora.r", "x"],
             "--captioner.lora.r is 'x', but must be a whole number of at least 1: change it.",
         ),
-        (["--learning_rate", "x"], "--learning_rate is 'x', but must be a number or a mapping of numbers: change it."),
+        (
+            ["--learning_rate", "x"],
+            "--learning_rate is 'x', but must be a number above 0 or a mapping of numbers above 0: change it.",
+        ),
+        (
+            ["--learning_rate.captioner", "0"],
+            "--learning_rate.captioner is '0', but must be a number above 0: change it.",
+        ),
+        (
+            ["--max_grad_norm.captioner", "-1"],
+            "--max_grad_norm.captioner is '-1', but must be a number of at least 0: change it.",
+        ),
+        (["--best_floor.CIDEr", "x"], "--best_floor.CIDEr is 'x', but must be a number: change it."),
         (["--seed"], "--seed has no value: write --seed VALUE."),
         (["extra"], "'extra' is not expected: name one recipe, and write options as --name VALUE."),
         (["objective.beta=0.1"], "'objective.beta=0.1' is not expected: write --objective.beta 0.1."),

@@ -15,6 +15,7 @@ from tellapart.captioners.lstm import LSTMS, Att2in2Config
 from tellapart.captioners.modes import quiet
 from tellapart.errors import UsageError
 from tellapart.processors import read_image_processor, read_tokenizer
+from tellapart.ranges import HalfOpenUnitFloat, PositiveInt, in_range
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
@@ -90,14 +91,15 @@ SPARE = 64
 """Positions of the decoder beyond the longest human caption: drawn captions may be longer."""
 
 
+@in_range
 def fresh_clip_transformer(
     tower: str | Path,
     *,
-    hidden_size: int = 512,
-    layers: int = 3,
-    heads: int = 8,
-    dropout: float = 0.1,
-    max_caption_tokens: int = 30,
+    hidden_size: PositiveInt = 512,
+    layers: PositiveInt = 3,
+    heads: PositiveInt = 8,
+    dropout: HalfOpenUnitFloat = 0.1,
+    max_caption_tokens: PositiveInt = 30,
 ) -> HuggingFaceCaptioner:
     """The captioner of DiCO's paper (Moratelli et al., BMVC 2024; sizes of the released code): the frozen vision tower of a CLIP,
     a linear layer and an encoder of BERT's layers on top, and a GPT-2 that attends to it, all but the tower with random weights
@@ -112,12 +114,12 @@ def fresh_clip_transformer(
         max_caption_tokens: human captions are cut to this many tokens, their end counted.
 
     Raises:
-        UsageError: a number cannot be used, or ``tower`` is not a CLIP.
+        UsageError: ``heads`` do not divide ``hidden_size``, or ``tower`` is not a CLIP.
+        ValueError: a number is out of its range.
     """
-    if min(hidden_size, layers, heads, max_caption_tokens) < 1 or hidden_size % heads or not 0 <= dropout < 1:
+    if hidden_size % heads:
         raise UsageError(
-            f"captioner.transformer has hidden_size {hidden_size}, layers {layers}, heads {heads}, dropout {dropout}: give whole "
-            "numbers of at least 1, a width that the heads divide, and a dropout from 0 to below 1."
+            f"captioner.transformer has hidden_size {hidden_size} and {heads} heads: choose a width that the heads divide."
         )
     try:
         with quiet():
@@ -214,16 +216,17 @@ def with_gpt2(encoder: Any, config: Any, tokenizer: Any) -> Any:
     return model
 
 
+@in_range
 def fresh_captioner(
     model_type: str,
     captions: Iterable[str],
     *,
-    feature_size: int,
-    hidden_size: int = 512,
-    dropout: float = 0.5,
-    min_count: int = 5,
-    max_caption_tokens: int = 20,
-    attention_size: int | None = None,
+    feature_size: PositiveInt,
+    hidden_size: PositiveInt = 512,
+    dropout: HalfOpenUnitFloat = 0.5,
+    min_count: PositiveInt = 5,
+    max_caption_tokens: PositiveInt = 20,
+    attention_size: PositiveInt | None = None,
 ) -> HuggingFaceCaptioner:
     """An untrained recurrent captioner over image features; its weights come from torch's global generator.
 
@@ -238,19 +241,12 @@ def fresh_captioner(
         attention_size: width in which regions and state are compared; none takes ``hidden_size``.
 
     Raises:
-        UsageError: the type is unknown, it has no attention, a number cannot be used, or no word is frequent enough.
+        UsageError: the type is unknown, it has no attention, or no word is frequent enough.
+        ValueError: a number is out of its range.
     """
     if model_type not in LSTMS:
         raise UsageError(
             f"new/{model_type} is not a captioner that can be made: choose {', '.join(f'new/{k}' for k in LSTMS)}."
-        )
-    if (
-        min(hidden_size, min_count, hidden_size if attention_size is None else attention_size) < 1
-        or not 0 <= dropout < 1
-    ):
-        raise UsageError(
-            f"captioner.new has hidden_size {hidden_size}, attention_size {attention_size}, min_count {min_count}, dropout "
-            f"{dropout}: give whole numbers of at least 1, and a dropout from 0 to below 1."
         )
     config_class, model_class = LSTMS[model_type]
     if attention_size is not None and not issubclass(config_class, Att2in2Config):

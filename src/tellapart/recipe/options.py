@@ -294,6 +294,8 @@ def _sentence(
     while place and ".".join(place) not in types:
         place.pop()
     key = ".".join(place)
+    if (member := _wrong_member(error, place, flat)) in flat:
+        return f"{flat[member].shown} is {short(str(flat[member].value))}, but must be {_in_mapping(types.get(key))}: change it."
     given = [name for name in flat if name == key or name.startswith(f"{key}.")]
     shown = flat[given[-1]].shown if given else key
     inside = key in flat and not isinstance(flat[key].value, Text)  # of a list or a mapping
@@ -305,6 +307,21 @@ def _sentence(
     value = str(value) if isinstance(value, Text) else plain(value)
     wanted = "a finite number" if first["type"] == "finite_number" else in_words(types.get(key))
     return f"{shown} is {short(value)}, but must be {wanted}: change it."
+
+
+def _wrong_member(error: ValidationError, place: Sequence[str], flat: Mapping[str, Given]) -> str:
+    """The option of a mapping that was given by its own name and is wrong; empty where it is not one."""
+    found = [[str(part) for part in one["loc"]] for one in error.errors(include_url=False)]
+    below = (".".join([*place, loc[-1]]) for loc in found if loc[: len(place)] == place and len(loc) > len(place))
+    return next((name for name in below if name in flat), "")
+
+
+def _in_mapping(kind: Any) -> str:
+    """What a mapping has to have, as a sentence names it."""
+    mapping = next(
+        (choice for choice in (kind, *typing.get_args(kind)) if typing.get_origin(choice) is dict), dict[str, Any]
+    )
+    return in_words(typing.get_args(mapping)[-1])
 
 
 LONGEST_VALUE = 80

@@ -13,7 +13,7 @@ from typing import Any, Literal
 from tellapart.data.formats.names import Readable
 from tellapart.frames import Sampling
 from tellapart.listeners.kinds import is_vse
-from tellapart.ranges import DropoutFloat, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
+from tellapart.ranges import HalfOpenUnitFloat, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,7 +29,7 @@ class NewSection:
     """
 
     hidden_size: PositiveInt = 512
-    dropout: DropoutFloat = 0.5
+    dropout: HalfOpenUnitFloat = 0.5
     min_count: PositiveInt = 5
     max_caption_tokens: PositiveInt = 20
     attention_size: PositiveInt | None = None
@@ -53,7 +53,7 @@ class TransformerSection:
     hidden_size: PositiveInt = 512
     layers: PositiveInt = 3
     heads: PositiveInt = 8
-    dropout: DropoutFloat = 0.1
+    dropout: HalfOpenUnitFloat = 0.1
     max_caption_tokens: PositiveInt = 30
 
 
@@ -70,7 +70,7 @@ class LoraSection:
 
     r: PositiveInt = 16
     alpha: PositiveFloat = 32.0
-    dropout: DropoutFloat = 0.0
+    dropout: HalfOpenUnitFloat = 0.0
     target_modules: str | None = None
 
 

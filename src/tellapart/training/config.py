@@ -3,13 +3,20 @@
 import math
 import os
 import sys
-from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, Literal
 
 from tellapart.errors import UsageError
+from tellapart.ranges import (
+    HalfOpenUnitFloat,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    require_fields,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,48 +71,49 @@ class TrainConfig:
     """
 
     output_dir: Path
-    learning_rate: float | dict[str, float] = 1e-5
-    max_steps: int | None = None
-    num_train_epochs: float = 1.0
-    per_device_train_batch_size: int = 8
-    gradient_accumulation_steps: int = 1
-    warmup_steps: float = 0
+    learning_rate: PositiveFloat | dict[str, PositiveFloat] = 1e-5
+    max_steps: PositiveInt | None = None
+    num_train_epochs: PositiveFloat = 1.0
+    per_device_train_batch_size: PositiveInt = 8
+    gradient_accumulation_steps: PositiveInt = 1
+    warmup_steps: NonNegativeFloat = 0
     lr_scheduler_type: Literal["constant", "linear", "cosine", "step"] = "constant"
-    lr_step_epochs: float | None = None
-    lr_step_size: int | None = None
-    lr_step_gamma: float | None = None
-    weight_decay: float = 0.0
-    adam_beta1: float = 0.9
-    adam_beta2: float = 0.999
-    adam_epsilon: float = 1e-8
-    max_grad_norm: float | dict[str, float] | None = 1.0
-    max_grad_value: float | dict[str, float] | None = None
+    lr_step_epochs: PositiveFloat | None = None
+    lr_step_size: PositiveInt | None = None
+    lr_step_gamma: PositiveFloat | None = None
+    weight_decay: NonNegativeFloat = 0.0
+    adam_beta1: HalfOpenUnitFloat = 0.9
+    adam_beta2: HalfOpenUnitFloat = 0.999
+    adam_epsilon: PositiveFloat = 1e-8
+    max_grad_norm: NonNegativeFloat | dict[str, NonNegativeFloat] | None = 1.0
+    max_grad_value: NonNegativeFloat | dict[str, NonNegativeFloat] | None = None
     bf16: bool = False
     shard: Literal["none", "grad_op", "full"] = "none"
     dropout: bool = False
-    eval_steps: int | None = None
-    save_steps: int | None = None
-    save_total_limit: int | None = None
-    logging_steps: int = 10
+    eval_steps: PositiveInt | None = None
+    save_steps: PositiveInt | None = None
+    save_total_limit: PositiveInt | None = None
+    logging_steps: PositiveInt = 10
     seed: int = 42
     resume_from_checkpoint: bool | str | None = None
     report_to: Literal["none", "tensorboard", "wandb", "trackio"] = "none"
-    dataloader_num_workers: int | None = None
+    dataloader_num_workers: NonNegativeInt | None = None
     metric_for_best_model: str | None = None
     greater_is_better: bool = True
     best_floor: dict[str, float] = field(default_factory=dict)
     on_hack: Literal["warn", "stop", "rollback"] = "warn"
-    hack_patience: int = 2
+    hack_patience: PositiveInt = 2
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "output_dir", Path(self.output_dir))
-        for wanted, (allowed, names) in _NUMBERS.items():
-            for name in names:
-                self._require(name, self._numbers(name), allowed, wanted)
-        self._require("best_floor", self.best_floor.values(), math.isfinite, "a finite fraction of the start's value")
-        for name, choices in _CHOICES.items():
-            if getattr(self, name) not in choices:
-                raise UsageError(f"{name}={getattr(self, name)!r} is unknown: choose one of {', '.join(choices)}.")
+        try:
+            require_fields(self)
+        except ValueError as error:
+            raise UsageError(f"{error}.") from None
+        for name, value in vars(self).items():
+            numbers = value.values() if isinstance(value, dict) else [value]
+            if any(isinstance(number, float) and not math.isfinite(number) for number in numbers):
+                raise UsageError(f"{name}={value!r} must be finite.")
         self._require_step_options()
         if self.best_floor and self.metric_for_best_model is None:
             raise UsageError(f"best_floor={self.best_floor} selects nothing on its own: set metric_for_best_model too.")
@@ -125,19 +133,6 @@ class TrainConfig:
             raise UsageError(
                 "lr_scheduler_type step needs lr_step_gamma and one interval: set lr_step_epochs or lr_step_size, not both."
             )
-
-    def _numbers(self, name: str) -> Iterable[float]:
-        value = getattr(self, name)
-        if isinstance(value, dict):
-            return value.values()
-        return [] if value is None else [value]
-
-    def _require(self, name: str, values: Iterable[Any], allowed: Any, wanted: str) -> None:
-        for value in values:
-            if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-                raise UsageError(f"{name}={getattr(self, name)!r} is not a finite number: it must be {wanted}.")
-            if not allowed(value):
-                raise UsageError(f"{name}={getattr(self, name)!r} cannot be used: it must be {wanted}.")
 
     def workers(self, device: str) -> int:
         """Processes that read images ahead, where training is on a device of this type."""
@@ -162,42 +157,4 @@ class TrainConfig:
         return {**asdict(self), "output_dir": str(self.output_dir)}
 
 
-def _whole(value: float) -> bool:
-    return value >= 1 and value == int(value)
-
-
-_NUMBERS: dict[str, tuple[Callable[[float], bool], tuple[str, ...]]] = {
-    "a whole number, at least 1": (
-        _whole,
-        (
-            "per_device_train_batch_size",
-            "gradient_accumulation_steps",
-            "logging_steps",
-            "max_steps",
-            "eval_steps",
-            "save_steps",
-            "save_total_limit",
-            "hack_patience",
-            "lr_step_size",
-        ),
-    ),
-    "0 or more": (
-        lambda x: x >= 0,
-        ("warmup_steps", "weight_decay", "max_grad_norm", "max_grad_value", "dataloader_num_workers"),
-    ),
-    "above 0": (
-        lambda x: x > 0,
-        ("learning_rate", "num_train_epochs", "adam_epsilon", "lr_step_epochs", "lr_step_gamma"),
-    ),
-    "from 0 up to but not including 1": (lambda x: 0 <= x < 1, ("adam_beta1", "adam_beta2")),
-}
-"""What a number must be -> the test, and the options that it holds for."""
-
 _STEP_OPTIONS = ("lr_step_epochs", "lr_step_size", "lr_step_gamma")
-
-_CHOICES = {
-    "lr_scheduler_type": ("constant", "linear", "cosine", "step"),
-    "on_hack": ("warn", "stop", "rollback"),
-    "shard": ("none", "grad_op", "full"),
-    "report_to": ("none", "tensorboard", "wandb", "trackio"),
-}
