@@ -238,6 +238,7 @@ def test_what_half_a_study_came_to_is_kept_when_it_is_stopped(study, tmp_path, m
         argv=["--dry_run", "--output_dir", str(tmp_path / "y"), "--kept", str(tmp_path / "x" / "k.xz")],
     )
     assert capsys.readouterr().out.endswith("1 of 2 are done\n")
+    assert not (tmp_path / "y").exists(), "a dry run leaves nothing behind"
 
 
 def test_a_damaged_note_is_named(study):

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, NoReturn
 
 from tellapart.errors import UsageError, explain, printable, without_secrets
@@ -63,11 +64,14 @@ def run(
         for name in ("workers", "steps"):
             if (value := getattr(options, name)) is not None and value < 1:
                 raise UsageError(f"--{name} is {value}: it must be at least 1.")
-        study = _study(file, options, derive, prepare, kind)
-        study.check()
         if options.dry_run:
-            sys.stdout.write(listed(study))
+            with TemporaryDirectory() as unpacked:  # nothing is left where the trainings would go
+                study = _study(file, options, derive, prepare, kind, Path(unpacked))
+                study.check()
+                sys.stdout.write(listed(study))
             return
+        study = _study(file, options, derive, prepare, kind, options.output_dir)
+        study.check()
         whole = not options.rows  # claims and sections read rows that may be left out
         page = write or (lambda done, docs: _page(done, docs, claims if whole else None, sections if whole else None))
         written, tasks, name = None, known(study), Path(study.file.page).stem
@@ -145,7 +149,12 @@ def _options(file: Path, argv: Sequence[str] | None) -> argparse.Namespace:
 
 
 def _study(
-    path: Path, options: argparse.Namespace, derive: Derive | None, prepare: Prepare | None, kind: type[Study]
+    path: Path,
+    options: argparse.Namespace,
+    derive: Derive | None,
+    prepare: Prepare | None,
+    kind: type[Study],
+    unpacked: Path,
 ) -> Study:
     file = read_study(path)
     if options.rows is not None:
@@ -156,7 +165,7 @@ def _study(
     if options.seeds:
         file = file.seeded(seeds_of(options.seeds, "--seeds"))
     common = {"data.size": options.size} | ({"training.max_steps": options.steps} if options.steps else {})
-    kept = restore(options.kept, options.output_dir) if options.kept else None
+    kept = restore(options.kept, unpacked) if options.kept else None
     how: dict[str, Any] = {"common": common, "derive": derive, "kept": kept}
     if prepare is None:
         return kind(file, options.output_dir, **how)
