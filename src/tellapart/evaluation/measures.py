@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from tellapart.evaluation.aggregate import BLEU, bleu_columns
-from tellapart.metrics.bleu import count_matches
 from tellapart.metrics.coco import check_same_images, coco_columns
 from tellapart.metrics.diversity import caption_statistics, self_bleu, type_token_ratio, vocabulary_size
 from tellapart.metrics.frequencies import DocumentFrequencies
@@ -79,8 +78,7 @@ def token_measures(
     BLEU of a set is not a mean over images: the columns have that of each caption on its own (``sentence_Bleu_4``), and what
     the BLEU of any set of these images is computed from (``tellapart.evaluation.aggregate``).
     """
-    matches = count_matches(candidates, targets)
-    found = coco_columns(candidates, targets, frequencies=frequencies, matches=matches)
+    found, matches = coco_columns(candidates, targets, frequencies=frequencies)
     columns = {f"sentence_{key}" if key in BLEU else key: rows for key, (_, rows) in found.items()}
     return {key: value for key, (value, _) in found.items()}, columns | bleu_columns(matches)
 

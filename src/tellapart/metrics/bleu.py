@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tellapart.metrics.ngrams import Numbered, number_all
+from tellapart.metrics.ngrams import Numbered
+from tellapart.metrics.pairs import Pairs
 from tellapart.metrics.positions import (
     LONG,
     Scratch,
@@ -22,8 +23,6 @@ from tellapart.metrics.positions import (
 )
 
 _SMALL, _TINY = 1e-9, 1e-15
-_AT_ONCE = 5000
-"""Captions that are split into words together: the words of all at once would be large."""
 
 
 class Matches(NamedTuple):
@@ -53,24 +52,17 @@ def count_matches(candidates: Sequence[str], references: Sequence[Sequence[str]]
     Raises:
         ValueError: a caption has no reference.
     """
-    if len(candidates) > _AT_ONCE:
-        shapes = (orders, len(candidates)), (len(candidates),)
-        found = Matches(*(np.empty(shape, np.int64) for shape in (shapes[0], shapes[0], shapes[1], shapes[1])))
-        for start in range(0, len(candidates), _AT_ONCE):
-            some = slice(start, start + _AT_ONCE)
-            for whole, part in zip(found, count_matches(candidates[some], references[some], orders), strict=True):
-                whole[..., some] = part
-        return found
-    if not all(references):
-        raise ValueError("BLEU compares captions with references, but a caption has none")
-    ours = [caption.split() for caption in candidates]
-    theirs = [reference.split() for captions in references for reference in captions]
-    both = number_all([*ours, *theirs])
-    count = len(ours)
-    words = int(both.lengths[:count].sum())
-    sizes = np.array([len(captions) for captions in references])
-    own = Numbered(both.words[:words], both.lengths[:count])
-    return _count(own, Numbered(both.words[words:], both.lengths[count:]), sizes, orders)
+    return matches_of(Pairs.of(candidates, references), orders)
+
+
+def matches_of(pairs: Pairs, orders: int = 4) -> Matches:
+    """``count_matches`` of captions and references that are numbered already."""
+    shapes = (orders, len(pairs.sizes)), (len(pairs.sizes),)
+    found = Matches(*(np.empty(shape, np.int64) for shape in (shapes[0], shapes[0], shapes[1], shapes[1])))
+    for some, part in pairs.parts():
+        for whole, counted in zip(found, _count(part.own, part.others, part.sizes, orders), strict=True):
+            whole[..., some] = counted
+    return found
 
 
 def _count(own: Numbered, others: Numbered, sizes: np.ndarray, orders: int) -> Matches:

@@ -19,7 +19,8 @@ import numpy as np
 from tellapart.errors import UsageError
 from tellapart.metrics.frequencies import END, FEW_IMAGES, ORDERS, DocumentFrequencies
 from tellapart.metrics.ngrams import Numbered, add_words, number_words
-from tellapart.metrics.occurrences import occurrences
+from tellapart.metrics.occurrences import Lanes, occurrences
+from tellapart.metrics.pairs import Pairs
 from tellapart.metrics.positions import Scratch, own_counts
 
 __all__ = [
@@ -31,14 +32,12 @@ __all__ = [
     "PreparedReferences",
     "cider",
     "cider_d",
-    "cider_d_column",
+    "cider_d_of",
 ]
 
 logger = logging.getLogger(__name__)
 
 SIGMA = 6.0
-_AT_ONCE = 5000
-"""Images whose captions and references are split into words together: the words of all at once would be large."""
 _IMAGES = 128
 """Images whose references are compared together: the tables stay in a core's cache."""
 
@@ -176,7 +175,7 @@ class CiderDScorer:
         inverse = _inverse_norms(captions, weights, own)
         if self.clipped:
             weights /= np.maximum(own, 1)  # each of c equal n-grams has its share
-        lanes = _Lanes(references.sizes)
+        lanes = Lanes(references.sizes)
         every, starts = Numbered(references.words, references.lengths), captions.starts
         scores = np.zeros((lanes.count, len(image)))
         for n, found in enumerate(occurrences(captions, image, every, references.sizes, len(ORDERS))):
@@ -194,25 +193,6 @@ class CiderDScorer:
         for lane in scores:  # one after the other, so that a caption's sum does not depend on the batch's largest image
             total += lane
         return total * (10.0 / len(ORDERS)) / references.sizes[image]
-
-
-class _Lanes:
-    """Values of all references as a table with one column for each image.
-
-    Args:
-        sizes: ``[B]``, references of each image.
-    """
-
-    def __init__(self, sizes: np.ndarray) -> None:
-        self.count, self.images = int(sizes.max(initial=0)), len(sizes)
-        lane = np.arange(int(sizes.sum())) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-        self._cells = lane * self.images + np.repeat(np.arange(self.images), sizes)
-
-    def spread(self, values: np.ndarray) -> np.ndarray:
-        """``[R, B]``, 0 where an image has fewer references, of ``values``, one for each reference."""
-        table = np.zeros(self.count * self.images, values.dtype)
-        table[self._cells] = values
-        return table.reshape(self.count, self.images)
 
 
 def _inverse_norms(words: Numbered, squares: np.ndarray, counts: np.ndarray) -> np.ndarray:
@@ -268,21 +248,19 @@ def _by_id(
 ) -> dict[str, float]:
     if not captions:
         return {}
-    frequencies = frequencies or _corpus_frequencies(references)
-    targets = [references[name] for name in captions]
-    scores = _of_images(list(captions.values()), targets, frequencies, clipped=clipped)
+    words = None if frequencies is None else frequencies.words
+    pairs = Pairs.of([*captions.values()], [references[name] for name in captions], words)
+    scores = cider_d_of(pairs, frequencies, clipped=clipped)
     return dict(zip(captions, scores.tolist(), strict=True))
 
 
-def cider_d_column(
-    candidates: Sequence[str], targets: Sequence[Sequence[str]], frequencies: DocumentFrequencies | None = None
-) -> np.ndarray:
-    """``cider_d`` of captions in a row.
+def cider_d_of(pairs: Pairs, frequencies: DocumentFrequencies | None = None, *, clipped: bool = True) -> np.ndarray:
+    """``cider_d`` of captions and references that are numbered already.
 
     Args:
-        candidates: N tokenised captions.
-        targets: N lists of tokenised references.
+        pairs: of N images; the words of ``frequencies`` have their numbers there.
         frequencies: as for ``cider_d``.
+        clipped: False for ``cider``.
 
     Returns:
         ``[N]`` float64, 0 to 10.
@@ -290,31 +268,23 @@ def cider_d_column(
     Raises:
         UsageError: as ``cider_d``.
     """
-    return _of_images(candidates, targets, frequencies or _corpus_frequencies(targets), clipped=True)
-
-
-def _of_images(
-    candidates: Sequence[str], targets: Sequence[Sequence[str]], frequencies: DocumentFrequencies, *, clipped: bool
-) -> np.ndarray:
-    scores = np.empty(len(candidates))
-    for start in range(0, len(candidates), _AT_ONCE):
-        captions, references = candidates[start : start + _AT_ONCE], targets[start : start + _AT_ONCE]
-        scorer = CiderDScorer(frequencies, clipped=clipped)  # a new one: its words are those of these images
-        prepared = scorer.prepare([[text.split() for text in texts] for texts in references])
-        found = scorer.score([text.split() for text in captions], np.arange(len(captions)), prepared)
-        scores[start : start + len(captions)] = found
+    scorer = CiderDScorer(frequencies or _corpus_frequencies(pairs), clipped=clipped)
+    scores = np.empty(len(pairs.sizes))
+    for some, part in pairs.parts():
+        prepared = scorer.prepare_numbered(part.others, part.sizes)
+        scores[some] = scorer.score_numbered(part.own, np.arange(len(part.sizes)), prepared)
     return scores
 
 
-def _corpus_frequencies(references: Mapping[str, Sequence[str]] | Sequence[Sequence[str]]) -> DocumentFrequencies:
-    if len(references) < 2:
+def _corpus_frequencies(pairs: Pairs) -> DocumentFrequencies:
+    if len(pairs.sizes) < 2:
         raise UsageError(
             "CIDEr of one image is 0 whatever the caption, since each of its n-grams is in every image: "
             "score more images together, or give document frequencies."
         )
-    if len(references) < FEW_IMAGES:
+    if len(pairs.sizes) < FEW_IMAGES:
         logger.warning(
             "CIDEr takes its document frequencies from only %d images: do not compare it with values of larger sets.",
-            len(references),
+            len(pairs.sizes),
         )
-    return DocumentFrequencies.from_tokens(references)
+    return DocumentFrequencies.from_numbered([*pairs.words][: pairs.known], pairs.others, pairs.sizes)

@@ -5,14 +5,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-import numpy as np
-
 from tellapart.errors import UsageError
-from tellapart.metrics.bleu import Matches, bleu, bleu_of, count_matches
-from tellapart.metrics.cider import cider_d_column
+from tellapart.metrics.bleu import Matches, bleu, bleu_of, matches_of
+from tellapart.metrics.cider import cider_d_of
 from tellapart.metrics.frequencies import DocumentFrequencies
+from tellapart.metrics.pairs import Pairs
 from tellapart.metrics.ptb import ptb_tokenize
-from tellapart.metrics.rouge import rouge_ls
+from tellapart.metrics.rouge import rouge_of
 from tellapart.packed import Numbers
 
 logger = logging.getLogger(__name__)
@@ -50,12 +49,10 @@ def coco_metrics(
     every = tokenizer([*captions.values(), *(text for name in captions for text in references[name])])
     rest = iter(every[len(captions) :])
     targets = [[next(rest) for _ in references[name]] for name in captions]
-    columns = coco_columns(every[: len(captions)], targets, frequencies=frequencies)
+    columns, _ = coco_columns(every[: len(captions)], targets, frequencies=frequencies)
     corpus = {metric: value for metric, (value, _) in columns.items()}
-    per_image = {
-        name: {metric: values[i] for metric, (_, values) in columns.items()} for i, name in enumerate(captions)
-    }
-    return corpus, per_image
+    rows = zip(*(values for _, values in columns.values()), strict=True)
+    return corpus, {name: dict(zip(columns, row, strict=True)) for name, row in zip(captions, rows, strict=True)}
 
 
 Columns = dict[str, tuple[float, Numbers]]
@@ -66,28 +63,27 @@ def coco_columns(
     targets: Sequence[Sequence[str]],
     *,
     frequencies: DocumentFrequencies | None = None,
-    matches: Matches | None = None,
-) -> Columns:
-    """Metric -> its value for the corpus and its values for each image, of tokenised captions.
+) -> tuple[Columns, Matches]:
+    """Metric -> its value for the corpus and its values for each image, of tokenised captions; and what BLEU counts of them.
 
     Args:
         candidates: N captions.
         targets: N lists of at least one reference.
         frequencies: as for ``coco_metrics``.
-        matches: what ``count_matches`` gives, where the caller has it.
     """
-    matches = count_matches(candidates, targets) if matches is None else matches
+    pairs = Pairs.of(candidates, targets, None if frequencies is None else frequencies.words)
+    matches = matches_of(pairs)
     columns: Columns = {
         f"Bleu_{n}": (value, Numbers(values))
         for n, (value, values) in enumerate(zip(bleu(matches), bleu_of(matches), strict=True), 1)
     }
-    rouge = Numbers(np.fromiter(rouge_ls(candidates, targets), np.float64, len(candidates)))
+    rouge = Numbers(rouge_of(pairs, candidates, targets))
     columns["ROUGE_L"] = (sum(rouge) / len(rouge), rouge)
     if frequencies is None and len(targets) == 1:
         logger.warning("CIDEr is left out: of one image every n-gram has idf 0, so score more images together.")
-        return columns
-    cider = Numbers(cider_d_column(candidates, targets, frequencies))
-    return columns | {"CIDEr": (sum(cider) / len(cider), cider)}
+        return columns, matches
+    cider = Numbers(cider_d_of(pairs, frequencies))
+    return columns | {"CIDEr": (sum(cider) / len(cider), cider)}, matches
 
 
 def check_same_images(captions: Mapping[str, str], references: Mapping[str, Sequence[str]]) -> None:

@@ -174,9 +174,23 @@ class DocumentFrequencies:
             lengths.frombytes(part.lengths.tobytes())
             sizes.extend(map(len, some))
         captions = Numbered(np.frombuffer(numbers, np.int32), np.frombuffer(lengths, np.int64))
-        images = np.repeat(np.arange(len(references), dtype=np.int32), np.frombuffer(sizes, np.int64))
-        pairs, totals = _count(captions, images, len(words))
-        return cls.from_arrays(list(words), pairs, totals, len(references), end)
+        return cls.from_numbered(list(words), captions, np.frombuffer(sizes, np.int64), end=end)
+
+    @classmethod
+    def from_numbered(
+        cls, words: Sequence[str], references: Numbered, sizes: np.ndarray, *, end: str = ""
+    ) -> DocumentFrequencies:
+        """Count references whose words are numbers.
+
+        Args:
+            words: those that the numbers stand for, from 0 on.
+            references: of all images, those of an image one after the other.
+            sizes: ``[B]``, references of each image.
+            end: the word that closes each of them already; "" for none.
+        """
+        images = np.repeat(np.arange(len(sizes), dtype=np.int32), sizes)
+        pairs, totals = _count(references, images, len(words))
+        return cls.from_arrays(words, pairs, totals, len(sizes), end)
 
     @cached_property
     def counts(self) -> dict[Ngram, int]:

@@ -36,7 +36,7 @@ def occurrences(
     stride = _BITS - orders + 1
     pieces = 1 if longest <= _BITS else -(-(longest - orders + 1) // stride)
     lanes = int(sizes.max(initial=0)) * pieces
-    masks = _word_masks(captions, image, references, sizes, pieces, stride, lanes)
+    masks = _masks_of_pieces(captions, image, references, sizes, pieces, stride, lanes)
     same, begins = masks, _begins(masks.dtype, pieces, stride, lanes)
     for order in range(1, orders + 1):
         if order > 1:
@@ -50,6 +50,37 @@ def occurrences(
         yield counts if pieces == 1 else counts.reshape(-1, pieces, len(captions.words)).sum(axis=1, dtype=np.uint32)
 
 
+def word_masks(captions: Numbered, image: np.ndarray, references: Numbered, sizes: np.ndarray) -> np.ndarray:
+    """``[R, T]``: at which places of each reference of its image a word of a caption stands, one bit for each place.
+
+    Args:
+        captions: T words in all.
+        image: ``[N]``, which image each caption is of.
+        references: of B images, none longer than 64 words.
+        sizes: ``[B]``, references of each image.
+    """
+    return _masks_of_pieces(captions, image, references, sizes, 1, _BITS, int(sizes.max(initial=0)))
+
+
+class Lanes:
+    """Values of all references as a table with one column for each image.
+
+    Args:
+        sizes: ``[B]``, references of each image.
+    """
+
+    def __init__(self, sizes: np.ndarray) -> None:
+        self.count, self.images = int(sizes.max(initial=0)), len(sizes)
+        lane = np.arange(int(sizes.sum())) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+        self._cells = lane * self.images + np.repeat(np.arange(self.images), sizes)
+
+    def spread(self, values: np.ndarray) -> np.ndarray:
+        """``[R, B]``, 0 where an image has fewer references, of ``values``, one for each reference."""
+        table = np.zeros(self.count * self.images, values.dtype)
+        table[self._cells] = values
+        return table.reshape(self.count, self.images)
+
+
 def _begins(kind: np.dtype, pieces: int, stride: int, lanes: int) -> np.ndarray:
     """``[lanes, 1]``: the places of each piece of a reference where n-grams are counted: pieces overlap."""
     begins = np.full((lanes // pieces, pieces, 1), (1 << stride) - 1 if pieces > 1 else 0, np.uint64)
@@ -57,7 +88,7 @@ def _begins(kind: np.dtype, pieces: int, stride: int, lanes: int) -> np.ndarray:
     return begins.reshape(lanes, 1)
 
 
-def _word_masks(
+def _masks_of_pieces(
     captions: Numbered,
     image: np.ndarray,
     references: Numbered,
