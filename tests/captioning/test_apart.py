@@ -105,6 +105,19 @@ def test_a_value_is_the_weighted_sum_of_its_parts(listener, tmp_path):
     assert plain(captioner, drawn, encoded)[0].tolist() == [0.0] * len(drawn)
 
 
+def test_the_listener_reads_each_candidate_once_and_no_picture_again(listener, monkeypatch):
+    captioner, items, read = tiny_ved(seed=2).eval(), pictures(4), []
+    listener.cache_images(items)
+    encode_texts = listener.encode_texts
+    monkeypatch.setattr(listener, "encode_texts", lambda texts: read.append(len(texts)) or encode_texts(texts))
+    monkeypatch.setattr(listener, "encode_images", lambda batch: pytest.fail("its embedding is known"))
+    monkeypatch.setattr(listener, "process", lambda images: pytest.fail("its embedding is known"))
+    found = Apart(captioner, listener, num_beams=3, redraw=0, lookalikes=2, max_new_tokens=6, batch_size=4)(items)
+    assert read == [4 * 3]
+    cosines = (listener.encode_ids([one.id for one in found]) * encode_texts([one.caption for one in found])).sum(dim=1)
+    assert [one.match for one in found] == pytest.approx((2.5 * cosines.clamp(min=0)).tolist(), abs=1e-5)
+
+
 def test_the_best_candidate_is_kept_and_what_stays_confused_is_drawn_again(listener):
     captioner = tiny_ved(seed=2).eval()
     items = pictures(6)

@@ -30,9 +30,9 @@ from tellapart.listeners.among import Among, AmongLookalikes, EmbedIds
 from tellapart.listeners.dual import DualMatcher
 from tellapart.listeners.mining import mine
 from tellapart.listeners.neighbours import Neighbours
-from tellapart.rewards.similarity import Similarity
+from tellapart.metrics.scores import CLIP_WEIGHT
 from tellapart.rewards.truth import Truth
-from tellapart.types import Batch, Decoding, Reward, Rollout
+from tellapart.types import Batch, Decoding, Rollout
 
 if TYPE_CHECKING:
     from tellapart.captioners.huggingface import HuggingFaceCaptioner
@@ -64,23 +64,21 @@ class Comparison:
 
     Args:
         among: compares with look-alikes.
-        rewards: ``clip_s``, and ``truth`` if there is a verifier.
+        truth: the reward of the same name, if there is a verifier.
         weights: of these four by name; 0 leaves one out.
         strength: of contrastive decoding; 0 is ordinary decoding.
         num_distractors: look-alikes that contrastive decoding rules out.
         lookalikes_in_prompt: look-alikes that an instruct captioner is shown after the image; 0 shows none.
         lookalikes_prompt: what it is then asked.
-        verifier: of the reward ``truth``.
     """
 
     among: AmongLookalikes
-    rewards: Mapping[str, Reward]
+    truth: Truth | None = None
     weights: Mapping[str, float] = field(default_factory=lambda: WEIGHTS)
     strength: float = 0.0
     num_distractors: int = NUM_DISTRACTORS
     lookalikes_in_prompt: int = 0
     lookalikes_prompt: str = LOOKALIKES_PROMPT
-    verifier: PairMatcher | None = None
 
     @classmethod
     def by(
@@ -113,22 +111,22 @@ class Comparison:
         unknown = [name for name in weights if name not in WEIGHTS]
         if unknown:
             raise UsageError(f"a weight is given for {unknown[0]!r}: choose from {', '.join(WEIGHTS)}.")
-        rewards: dict[str, Reward] = {"clip_s": Similarity(listener)}
         if isinstance(verifier, DualMatcher):
             raise no_verifier(verifier.listener.source)
-        if verifier is not None:
-            rewards["truth"] = Truth(verifier)
-        among = AmongLookalikes(listener, lookalikes, embed=embed)
         return cls(
-            among,
-            rewards,
+            AmongLookalikes(listener, lookalikes, embed=embed),
+            None if verifier is None else Truth(verifier),
             {**WEIGHTS, **weights},
             strength=strength,
             num_distractors=num_distractors,
             lookalikes_in_prompt=lookalikes_in_prompt,
             lookalikes_prompt=lookalikes_prompt,
-            verifier=verifier,
         )
+
+    @property
+    def verifier(self) -> PairMatcher | None:
+        """What ``truth`` is by."""
+        return None if self.truth is None else self.truth.matcher
 
     def draw(
         self,
@@ -194,15 +192,21 @@ class Comparison:
     def __call__(self, captioner: HuggingFaceCaptioner, rollout: Rollout, encoded: Encoded) -> tuple[Tensor, Among]:
         """``[N]`` values, higher is better, and what the listener says."""
         among = self.among(rollout)
-        parts = {"likelihood": among.likelihood}
+        parts = {"likelihood": among.likelihood, "clip_s": clip_s(among)}
         if self.weights["fluency"]:
             logprobs = captioner(rollout, encoded=encoded).logprobs
             parts["fluency"] = (logprobs.sum(dim=1) / rollout.lengths.clamp(min=1)).to(rollout.image.device)
-        parts |= {name: reward(rollout) for name, reward in self.rewards.items() if self.weights[name]}
+        if self.truth is not None and self.weights["truth"]:
+            parts["truth"] = self.truth(rollout)
         value = torch.zeros(len(rollout), device=rollout.image.device)
         for name, part in parts.items():
             value = value + self.weights[name] * part.to(value)
         return value, among
+
+
+def clip_s(among: Among) -> Tensor:
+    """``[N]`` float32: CLIP-S by the listener that compared, as the reward of that name has it."""
+    return CLIP_WEIGHT * among.cosine.clamp(min=0)
 
 
 def require_at_least(name: str, value: float, least: int) -> None:
@@ -356,10 +360,9 @@ class Apart:
             resample=self.redraw,
             resample_on=REDRAW_ON,
             gate=Gate(prompt=comparison.asks(self.captioner)),
-            match=comparison.rewards["clip_s"],
             apart=comparison,
         )
-        processors = {self.captioner.name: self.captioner.process, self.listener.name: self.listener.process}
+        processors = {self.captioner.name: self.captioner.process}
         processors |= {} if self.verifier is None else {self.verifier.name: self.verifier.process}
         reader = Reader(processors, distractors=distractor_items(comparison, items))
         station = Station(reader, Drawer(self.captioner, drawing))

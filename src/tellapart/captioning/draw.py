@@ -6,9 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 import torch
+from torch import Tensor
 
 from tellapart.captioners.huggingface import HuggingFaceCaptioner
-from tellapart.captioning.apart import Comparison, warmer
+from tellapart.captioning.apart import Comparison, clip_s, warmer
 from tellapart.captioning.gate import CONFUSED, SEVERITY, Gate
 from tellapart.captioning.records import Candidate, Caption
 from tellapart.captioning.style import Finish
@@ -32,7 +33,7 @@ class Drawing:
         gate: what fails.
         reward: chooses among several captions of an image; higher is better.
         summarize: writes one caption from all captions of an image, which become its candidates.
-        match: CLIP-S of image and caption, for the gate and the review.
+        match: CLIP-S of image and caption, for the gate and the review; ``apart`` has its own.
         keep_all: return all captions of an image, not only the chosen one.
         apart: chooses among several captions of an image by its look-alikes, in place of ``reward``.
     """
@@ -139,9 +140,12 @@ class Drawer:
         scores, among = _values(how.reward, rollout), None
         if how.apart is not None:
             value, among = how.apart(self.captioner, rollout, encoded.select(range(described)))
-            scores = [round(one, 6) for one in value.tolist()]
-        matches = scores if how.match is how.reward else _values(how.match, rollout)
-        margins = [None] * len(rollout) if among is None else [round(margin, 6) for margin in among.margin.tolist()]
+            scores = _rounded(value)
+        if among is not None:
+            matches = _rounded(clip_s(among))
+        else:
+            matches = scores if how.match is how.reward else _values(how.match, rollout)
+        margins = [None] * len(rollout) if among is None else _rounded(among.margin)
         drawn = [
             Caption(
                 id=name,
@@ -191,7 +195,10 @@ class Drawer:
 
 
 def _values(reward: Reward | None, rollout: Rollout) -> list[float | None]:
-    """A value per caption, rounded to what float32 can tell, or none."""
-    if reward is None:
-        return [None] * len(rollout)
-    return [round(value, 6) for value in reward(rollout).tolist()]
+    """A value per caption, or none."""
+    return [None] * len(rollout) if reward is None else _rounded(reward(rollout))
+
+
+def _rounded(values: Tensor) -> list[float | None]:
+    """As far as float32 can tell."""
+    return [round(value, 6) for value in values.tolist()]

@@ -385,7 +385,7 @@ def drawing_of(
     else:
         asked = captioner.family.prompt if apart is None else apart.asks(captioner)
     clip_s = REWARDS["clip_s"]
-    match = None if listener is None else clip_s.load()(listener, **clip_s.fixed)
+    match = None if listener is None or apart is not None else clip_s.load()(listener, **clip_s.fixed)
     return Drawing(
         decoding=first,
         sampling=again,
@@ -483,7 +483,7 @@ class BuildStation:
         by_id = {} if features is None else {captioner.name: FeatureInputs(features)}
         processors = {captioner.name: captioner.process} if features is None else {}
         listener = None if options.listener is None else load_listener(options.listener, name="listener")
-        if listener is not None:
+        if listener is not None and self.lookalikes is None:  # else the look-alikes have its embeddings
             processors[listener.name] = listener.process
         apart, distractors = None, None
         if self.lookalikes is not None and listener is not None:

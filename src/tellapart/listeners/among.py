@@ -21,6 +21,7 @@ class Among:
     """A listener's scores of N captions.
 
     Args:
+        cosine: ``[N]`` float32, with the own image.
         likelihood: ``[N]`` float32, log-probability in nats of the own image among it and its look-alikes, at the listener's
             temperature.
         margin: ``[N]`` float32, cosine with the own image minus the highest cosine with a look-alike; above 0 where the
@@ -28,6 +29,7 @@ class Among:
         rival: N ids, the look-alike with the highest cosine.
     """
 
+    cosine: Tensor
     likelihood: Tensor
     margin: Tensor
     rival: list[str]
@@ -72,16 +74,18 @@ class AmongLookalikes:
         ids = rollout.ids()
         texts, scale = self.listener.encode_texts(rollout.texts).float(), self.listener.logit_scale.detach().exp()
         images = {name: self._group(name) for name in dict.fromkeys(ids)}
-        likelihood, margin, rival = [], [], list[str]()
+        own, likelihood, margin, rival = [], [], [], list[str]()
         for name, text in zip(ids, texts, strict=True):
             others, embeddings = images[name]
             cosines = embeddings @ text
             nearest = int(cosines[1:].argmax())
+            own.append(cosines[0])
             likelihood.append((scale * cosines).log_softmax(dim=0)[0])
             margin.append(cosines[0] - cosines[1 + nearest])
             rival.append(others[nearest])
         device = rollout.image.device
-        return Among(torch.stack(likelihood).to(device), torch.stack(margin).to(device), rival)
+        cosine, likelihoods, margins = (torch.stack(part).to(device) for part in (own, likelihood, margin))
+        return Among(cosine, likelihoods, margins, rival)
 
     def _group(self, name: str) -> tuple[Sequence[str], Tensor]:
         """Look-alikes of an image, and the embeddings of the image and these."""
