@@ -21,7 +21,7 @@ from tellapart.sweep.study_file import read_study
 from tellapart.sweep.tasks import TRAINED_FILE
 
 STUDIES = ("world", "truth", "sharp", "wtf_rl", "negatives", "dico", "sle", "psst", "vlrm", "video", "table", "negclip")
-"""Those with a file of rows; negclip compares itself with the rows of table."""
+"""Those with a file of rows."""
 
 OTHERS = {
     "frontier": ("--output_dir", "--docs", "--size", "--workers", "--kept", "--dry_run"),

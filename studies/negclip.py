@@ -11,13 +11,10 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from tellapart.errors import UsageError
 from tellapart.evaluation.columns import describe, markdown_cell
 from tellapart.metrics.scores import CLIP_WEIGHT
 from tellapart.sweep.claims import Claim, Seeds, markdown_table
 from tellapart.sweep.dominance import TOGETHER, Line, dominates
-from tellapart.sweep.jobs import require
-from tellapart.sweep.kept import KEPT
 from tellapart.sweep.run_study import run
 from tellapart.sweep.study import Study, points_text
 from tellapart.sweep.study_file import read_study
@@ -39,7 +36,7 @@ OURS, PLAIN, CIDER, NEGCLIP = "dico-NegCLIP+CIDEr", "dico-CLIP+CIDEr", "dico-CID
 
 TABLE = Path(__file__).with_name("table.yaml")
 COMPARED = ("scst-CIDEr", "scst-CLIP+KL", "scst-PAC+KL", "dico", "st_multinomial", "luo2018")
-OF_OURSELVES = (FREE, CIDER, OURS)
+LEFT_OUT = (FREE, CIDER, OURS)
 """Rows of the table that this study made, which count neither for nor against its points."""
 
 ON_VAL = ("CIDEr", "exact_recall@1", "grammatical", "truthful", "listener_R@1")
@@ -55,40 +52,21 @@ class NegclipStudy(Study):
     """A grid that is chosen by how a point stands among the rows of the table over everything, on val."""
 
     @cached_property
-    def table_study(self) -> Study:
-        """The study of the table over everything, with the trainings that it kept, and this study's options."""
-        return self._of_table(self.sweep.root / KEPT / TABLE.stem)
+    def compared(self) -> dict[str, list[Task]]:
+        """Row of the table over everything -> its trainings, or the measurements of a start captioner on val, one per seed.
 
-    def _of_table(self, kept: Path | None) -> Study:
-        return Study(read_study(TABLE), self.sweep.root, common=self.sweep.common, kept=kept)
-
-    @cached_property
-    def table_starts(self) -> dict[str, list[Task]]:
-        """Row of the table that is a start captioner -> its measurements on val, which this study makes and keeps."""
-        ours = self._of_table(self.sweep.kept)
-        rows = ours.file.rows.items()
-        return {name: [ours.task(name, row.setting, seed) for seed in self.seeds] for name, row in rows if row.start_of}
+        They belong to this study, too, so that its points stay those that were chosen when the table is measured again.
+        """
+        table = Study(read_study(TABLE), self.sweep.root, common=self.sweep.common, kept=self.sweep.kept)
+        rows = {name: row for name, row in table.file.rows.items() if name not in LEFT_OUT and not row.measure}
+        return {name: [table.task(name, row.setting, seed) for seed in self.seeds] for name, row in rows.items()}
 
     @cached_property
     def table(self) -> list[Line]:
-        """The rows of the table over everything on val at the selected checkpoint, without this study's own. Rows that are one
-        training under two names, as ``sll`` and ``scst-CIDEr`` are, count once.
-
-        Raises:
-            UsageError: one of them was not trained.
-        """
+        """The rows of the table over everything on val at the selected checkpoint. Rows that are one training under two names, as
+        ``sll`` and ``scst-CIDEr`` are, count once."""
         found = list[Line]()
-        for name, row in self.table_study.file.rows.items():
-            if name in OF_OURSELVES:
-                continue
-            tasks = self.table_starts.get(name) or [
-                self.table_study.task(name, row.setting, seed) for seed in self.seeds
-            ]
-            if not all(task.done() for task in tasks):
-                raise UsageError(
-                    f"{name} is not trained under {self.sweep.root}: run `make study STUDY=table` first, with this study's "
-                    "--size and --steps."
-                )
+        for name, tasks in self.compared.items():
             line = Line(name, [task.on_val() for task in tasks])
             found += [] if any(line.metrics == other.metrics for other in found) else [line]
         return found
@@ -114,19 +92,8 @@ class NegclipStudy(Study):
         return "their standing in the table over every method"
 
     def searching(self) -> list[Task]:
-        """Every point with every seed of the search, and the start captioners of the table on val."""
-        return [*super().searching(), *(task for tasks in self.table_starts.values() for task in tasks)]
-
-    def run(self, *, workers: int = 2) -> None:
-        """Look at the table first, before hours of training.
-
-        Raises:
-            UsageError: the table over everything is not trained, or a training failed.
-        """
-        starts = [task for task in self.searching() if not task.trains]
-        require(self.sweep.run(starts, "start captioners on val", workers=workers))
-        _ = self.table
-        super().run(workers=workers)
+        """Every point with every seed of the search, and the rows of the table."""
+        return [*super().searching(), *(task for tasks in self.compared.values() for task in tasks)]
 
     @property
     def tried_rows(self) -> list[str]:

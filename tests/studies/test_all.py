@@ -36,7 +36,6 @@ def test_every_study_of_the_world_is_run(every):
     }  # which needs a folder of data
     assert all((STUDIES / f"{name}.py").is_file() for name in (*every.STUDIES, *every.OTHERS))
     assert module("frontier").TABLES == every.FRONTIER_TABLES
-    assert every.STUDIES.index("table") < every.STUDIES.index("negclip")
 
 
 def test_a_study_that_fails_does_not_stop_the_others(every, monkeypatch, tmp_path, capsys):

@@ -39,8 +39,6 @@ def test_a_page_is_written_again_from_what_is_kept(archive: Path, tmp_path: Path
     file, made = read_study(STUDIES / f"{name}.yaml"), module(name)
     monkeypatch.setenv("TELLAPART_CACHE", str(tmp_path / "cache"))
     root, docs, ours = tmp_path / "study", tmp_path / "docs", Path(shutil.copy(archive, tmp_path))
-    if name == "negclip":  # whose points are held against the rows of that table
-        restore(archive.with_name("table.tar.xz"), root)
     prepare = getattr(made, "prepare", None)
     prepared = file if prepare is None else prepare(file, "full", False)
     kept = restore(ours, root)
