@@ -52,8 +52,9 @@ class NegclipStudy(Study):
     """A grid that is chosen by how a point stands among the rows of the table over everything, on val."""
 
     @cached_property
-    def compared(self) -> dict[str, list[Task]]:
-        """Row of the table over everything -> its trainings, or the measurements of a start captioner on val, one per seed.
+    def rows_of_table(self) -> dict[str, list[Task]]:
+        """Row of the table over everything -> its trainings, or the measurements of a start captioner on val, one per seed. Rows
+        that only search differently draw nothing on val.
 
         They belong to this study, too, so that its points stay those that were chosen when the table is measured again.
         """
@@ -66,7 +67,7 @@ class NegclipStudy(Study):
         """The rows of the table over everything on val at the selected checkpoint. Rows that are one training under two names, as
         ``sll`` and ``scst-CIDEr`` are, count once."""
         found = list[Line]()
-        for name, tasks in self.compared.items():
+        for name, tasks in self.rows_of_table.items():
             line = Line(name, [task.on_val() for task in tasks])
             found += [] if any(line.metrics == other.metrics for other in found) else [line]
         return found
@@ -93,7 +94,7 @@ class NegclipStudy(Study):
 
     def searching(self) -> list[Task]:
         """Every point with every seed of the search, and the rows of the table."""
-        return [*super().searching(), *(task for tasks in self.compared.values() for task in tasks)]
+        return [*super().searching(), *(task for tasks in self.rows_of_table.values() for task in tasks)]
 
     @property
     def tried_rows(self) -> list[str]:

@@ -81,6 +81,11 @@ def test_other_numbers_and_none_are_not_let_through(value):
         (PositiveInt | None, 0, "x=0 must be at least 1"),
         (PositiveInt | None, 2.5, "x=2.5 must be whole and at least 1"),
         (Sequence[PositiveInt], [3, 0], "x=[3, 0] must be at least 1 each"),
+        (PositiveFloat, "1", "x='1' must be a number, above 0"),
+        (PositiveInt, True, "x=True must be a number, at least 1"),
+        (PositiveFloat, [1.0], "x=[1.0] must be a number, above 0"),
+        (Sequence[PositiveInt], 3, "x=3 must be a list"),
+        (Literal["a"], {"a": 1}, "x={'a': 1} must be one of a"),
         (PositiveFloat | dict[str, PositiveFloat], -1.0, "x=-1.0 must be above 0"),
         (PositiveFloat | dict[str, PositiveFloat], {"a": 1.0, "b": 0.0}, "x={'a': 1.0, 'b': 0.0} must be above 0 each"),
         (Literal["a", "b"], "c", "x='c' must be one of a, b"),
@@ -92,7 +97,10 @@ def test_what_is_wrong_is_said(kind, value, sentence):
         require({"x": kind}, {"x": value})
 
 
-@pytest.mark.parametrize(("kind", "value"), [(int, -1), (str, "a"), (PositiveFloat | dict[str, float], {"a": -1.0})])
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [(int, -1), (str, "a"), (PositiveFloat | dict[str, float], {"a": -1.0}), (PositiveInt | str, "last")],
+)
 def test_what_has_no_range_is_not_looked_at(kind, value):
     assert accepted(kind, value)
 

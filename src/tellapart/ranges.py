@@ -12,7 +12,6 @@ import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from functools import cache, partial, wraps
-from numbers import Real
 from types import UnionType
 from typing import Annotated, Any, Literal, ParamSpec, TypeVar, Union
 
@@ -132,14 +131,25 @@ def _refused(kind: Any, value: Any) -> str:
     choices = typing.get_args(kind) if typing.get_origin(kind) in (Union, UnionType) else (kind,)
     if value is None and type(None) in choices:
         return ""
-    fitting = _MAPPINGS if isinstance(value, Mapping) else (Annotated, Literal, *_LISTS)
-    ranged = [choice for choice in choices if typing.get_origin(choice) in fitting]
-    wanted = [told for choice in ranged if (told := _refused_by(choice, value))]
-    return " or ".join(wanted) if len(wanted) == len(ranged) else ""
+    ranged = [choice for choice in choices if typing.get_origin(choice) in (Annotated, Literal, *_LISTS, *_MAPPINGS)]
+    others = tuple(choice for choice in choices if choice not in ranged and isinstance(choice, type))
+    if not ranged or isinstance(value, others):
+        return ""
+    fitting = [choice for choice in ranged if _takes(typing.get_origin(choice), value)]
+    told = [_refused_by(choice, value) for choice in fitting or ranged[:1]]
+    return " or ".join(told) if all(told) else ""
 
 
 _LISTS = (list, tuple, Sequence)
 _MAPPINGS = (dict, Mapping)
+
+
+def _takes(origin: Any, value: Any) -> bool:
+    """Whether a value is a mapping, a list or one thing as the type is."""
+    if isinstance(value, Mapping) or origin in _MAPPINGS:
+        return isinstance(value, Mapping) and origin in _MAPPINGS
+    listed = isinstance(value, Sequence) and not isinstance(value, str)
+    return listed == (origin in _LISTS)
 
 
 def _refused_by(kind: Any, value: Any) -> str:
@@ -148,16 +158,19 @@ def _refused_by(kind: Any, value: Any) -> str:
         names = typing.get_args(kind)
         return "" if value in names else f"one of {', '.join(map(str, names))}"
     if origin is Annotated:
-        if isinstance(value, Real) and typing.get_args(kind)[0] is int and value % 1 != 0:
+        if isinstance(value, bool) or not hasattr(value, "__float__"):
+            return f"a number, {limits_in_words(kind)}"
+        if typing.get_args(kind)[0] is int and value % 1 != 0:
             return f"whole and {limits_in_words(kind)}"
-        fits = all(holds(value) for holds in _limits(kind)) if isinstance(value, Real) else value is not None
-        return "" if fits else limits_in_words(kind)
+        return "" if all(holds(value) for holds in _limits(kind)) else limits_in_words(kind)
+    if not _takes(origin, value):
+        return "a mapping" if origin in _MAPPINGS else "a list"
     inner = typing.get_args(kind)[-1 if origin in _MAPPINGS else 0]
     each = value.values() if origin in _MAPPINGS else value
     return next((f"{told} each" for one in each if (told := _refused(inner, one))), "")
 
 
-def _limits(kind: Any) -> Iterator[Callable[[Real], bool]]:
+def _limits(kind: Any) -> Iterator[Callable[[Any], bool]]:
     for limit in kind.__metadata__:
         if type(limit) in _TESTS:
             attribute, _, holds = _TESTS[type(limit)]

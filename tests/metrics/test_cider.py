@@ -125,6 +125,12 @@ def test_images_without_references_or_captions():
         cider_d({"0": "a", "1": "a"}, {"0": ["a"], "1": []}, frequencies)
 
 
+def test_references_of_further_images_count_for_the_frequencies():
+    references = {"0": ["a b"], "1": ["c d"], "2": ["a c"]}
+    counted = DocumentFrequencies.from_tokens(references)
+    assert cider_d({"0": "a b"}, references) == cider_d({"0": "a b"}, {"0": ["a b"]}, counted)
+
+
 def test_images_in_parts_give_the_same_numbers(monkeypatch):
     """Bit for bit: of 40 images, whatever share is split into words, counted or compared together."""
     rng = random.Random(0)

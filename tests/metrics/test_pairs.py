@@ -9,7 +9,8 @@ import pytest
 
 from metrics.captions import odd_captions
 from tellapart.metrics import pairs as module
-from tellapart.metrics.bleu import matches_of
+from tellapart.metrics import rouge
+from tellapart.metrics.bleu import count_matches, matches_of
 from tellapart.metrics.cider import cider_d_of
 from tellapart.metrics.frequencies import DocumentFrequencies
 from tellapart.metrics.pairs import Pairs
@@ -58,6 +59,11 @@ def test_words_of_references_have_the_first_numbers():
         pairs.words["new"]
     with pytest.raises(ValueError, match="an image has none"):
         Pairs.of(["a", "b"], [["a"], []])
+    for captions, references in ((["a", "b"], [["a"]]), (["a"], [["a"], ["b"]])):
+        with pytest.raises(ValueError, match="captions are compared with references of"):
+            rouge_l(captions, references)
+        with pytest.raises(ValueError, match="captions are compared with references of"):
+            count_matches(captions, references)
 
 
 def test_metrics_are_the_same_whatever_is_done_together(monkeypatch):
@@ -73,6 +79,11 @@ def test_metrics_are_the_same_whatever_is_done_together(monkeypatch):
     whole = scores(None)
     for one, other in zip(whole, scores(frequencies), strict=True):
         np.testing.assert_array_equal(one, other)
+    with pytest.raises(ValueError, match="have other numbers"):
+        cider_d_of(Pairs.of(texts, targets, {"other": 0}), frequencies)
     monkeypatch.setattr(module, "_AT_ONCE", 7)
+    monkeypatch.setattr(rouge, "_IMAGES", 7)
     for one, other in zip(whole, scores(None), strict=True):
         np.testing.assert_array_equal(one, other)
+    monkeypatch.setattr(rouge, "_CELLS", 0)
+    np.testing.assert_array_equal(rouge_l(texts, targets), whole[4])

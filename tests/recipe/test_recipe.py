@@ -157,6 +157,10 @@ def test_help_shows_the_options_of_the_method_with_their_documentation(recipe, c
             "max_steps: 1.5",
             "max_steps in {file}:{line} is 1.5, but must be a whole number of at least 1 or null: change it.",
         ),
+        (
+            "learning_rate: {captioner: -1, discriminator: 1e-4}",
+            "captioner of learning_rate in {file}:{line} is -1, but must be a number above 0: change it.",
+        ),
         ("captioner: blip", "captioner in {file}:{line} is 'blip': write a mapping of options below it."),
         ("bf16: maybe", "bf16 in {file}:{line} is 'maybe', but must be true or false: change it."),
         ("dry_run: true", "dry_run in {file}:{line} is not for recipes: give --dry_run on the command line."),

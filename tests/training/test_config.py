@@ -1,6 +1,9 @@
+import json
 import subprocess
 import sys
+from decimal import Decimal
 
+import numpy as np
 import pytest
 
 from tellapart.errors import UsageError
@@ -30,11 +33,31 @@ from tellapart.training.config import TrainConfig
         {"report_to": "mlflow"},
         {"best_floor": {"CIDEr": float("inf")}, "metric_for_best_model": "CIDEr"},
         {"best_floor": {"CIDEr": 0.6}},
+        {"max_steps": "many"},
+        {"max_steps": True},
+        {"max_steps": {"a": 0}},
+        {"learning_rate": "1e-5"},
+        {"learning_rate": [1e-5]},
+        {"learning_rate": {"captioner": "x"}},
+        {"learning_rate": np.float32("inf")},
+        {"logging_steps": Decimal("2.5")},
+        {"max_grad_norm": {"captioner": {"b": 1}}},
+        {"best_floor": {"CIDEr": "x"}, "metric_for_best_model": "CIDEr"},
+        {"best_floor": {"CIDEr": True}, "metric_for_best_model": "CIDEr"},
+        {"best_floor": 0.5, "metric_for_best_model": "CIDEr"},
+        {"report_to": {"a": 1}},
+        {"on_hack": {}},
     ],
 )
 def test_unusable_values_are_refused_by_name(options):
     with pytest.raises(UsageError, match=next(iter(options))):
         TrainConfig(output_dir="out", **options)
+
+
+def test_numbers_of_numpy_are_written_as_pythons():
+    config = TrainConfig(output_dir="out", max_steps=np.int64(3), learning_rate={"captioner": np.float64(0.5)})
+    assert json.loads(json.dumps(config.to_dict()))["learning_rate"] == {"captioner": 0.5}
+    assert config.max_steps == 3
 
 
 def test_steps_follow_from_epochs_unless_given():

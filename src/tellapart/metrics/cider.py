@@ -248,6 +248,9 @@ def _by_id(
 ) -> dict[str, float]:
     if not captions:
         return {}
+    if frequencies is None and len(references) > len(captions):
+        _require_several(len(references))
+        frequencies = DocumentFrequencies.from_tokens(references)
     words = None if frequencies is None else frequencies.words
     pairs = Pairs.of([*captions.values()], [references[name] for name in captions], words)
     scores = cider_d_of(pairs, frequencies, clipped=clipped)
@@ -267,7 +270,12 @@ def cider_d_of(pairs: Pairs, frequencies: DocumentFrequencies | None = None, *, 
 
     Raises:
         UsageError: as ``cider_d``.
+        ValueError: the words of ``frequencies`` have other numbers.
     """
+    if frequencies is not None and any(pairs.words.get(word) != i for word, i in frequencies.words.items()):
+        raise ValueError(
+            "the words of the document frequencies have other numbers in the captions: number them with these"
+        )
     scorer = CiderDScorer(frequencies or _corpus_frequencies(pairs), clipped=clipped)
     scores = np.empty(len(pairs.sizes))
     for some, part in pairs.parts():
@@ -277,14 +285,18 @@ def cider_d_of(pairs: Pairs, frequencies: DocumentFrequencies | None = None, *, 
 
 
 def _corpus_frequencies(pairs: Pairs) -> DocumentFrequencies:
-    if len(pairs.sizes) < 2:
+    _require_several(len(pairs.sizes))
+    return DocumentFrequencies.from_numbered([*pairs.words][: pairs.known], pairs.others, pairs.sizes)
+
+
+def _require_several(images: int) -> None:
+    if images < 2:
         raise UsageError(
             "CIDEr of one image is 0 whatever the caption, since each of its n-grams is in every image: "
             "score more images together, or give document frequencies."
         )
-    if len(pairs.sizes) < FEW_IMAGES:
+    if images < FEW_IMAGES:
         logger.warning(
             "CIDEr takes its document frequencies from only %d images: do not compare it with values of larger sets.",
-            len(pairs.sizes),
+            images,
         )
-    return DocumentFrequencies.from_numbered([*pairs.words][: pairs.known], pairs.others, pairs.sizes)

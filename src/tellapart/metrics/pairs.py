@@ -48,8 +48,10 @@ class Pairs(NamedTuple):
             words: those that have numbers already, from 0 on.
 
         Raises:
-            ValueError: an image has no reference.
+            ValueError: an image has no reference, or there are more of the ones than of the others.
         """
+        if len(captions) != len(references):
+            raise ValueError(f"{len(captions)} captions are compared with references of {len(references)} images")
         sizes = np.fromiter(map(len, references), np.int64, len(references))
         if not sizes.all():
             raise ValueError("captions are compared with references, but an image has none")

@@ -12,8 +12,8 @@ from tellapart.metrics.pairs import Pairs
 BETA = 1.2
 """Weight of recall against precision; coco-caption's."""
 
-_IMAGES, _WORDS = 256, 64
-"""Images that are compared together, and words of a reference that they may have."""
+_IMAGES, _WORDS, _CELLS = 256, 64, 1 << 20
+"""Images that are compared together, words that a reference may have there, and cells of the table of their words."""
 
 
 def rouge_l(candidates: Sequence[str], references: Sequence[Sequence[str]]) -> list[float]:
@@ -28,25 +28,32 @@ def rouge_l(candidates: Sequence[str], references: Sequence[Sequence[str]]) -> l
 
     Returns:
         N fractions; their mean is the value of the corpus.
+
+    Raises:
+        ValueError: a caption has no reference.
     """
     found: list[float] = rouge_of(Pairs.of(candidates, references), candidates, references).tolist()
     return found
 
 
 def rouge_of(pairs: Pairs, candidates: Sequence[str], references: Sequence[Sequence[str]]) -> np.ndarray:
-    """``[N]`` float64: the same of captions that are numbered, too; texts with other white space are read as they are."""
+    """``[N]`` float64: the same of captions that are numbered, too.
+
+    Captions are read as text and one after the other where white space other than single spaces, an empty text, a long
+    reference or many references stand against comparing numbers.
+    """
     scores = np.empty(len(candidates))
     for some, part in pairs.parts(_IMAGES):
-        short = part.others.lengths.max() <= _WORDS
-        if short:
+        small = part.others.lengths.max() <= _WORDS and part.sizes.max() * len(part.others.words) <= _CELLS
+        if small:
             scores[some] = _together(part)
-        for place in some.start + np.flatnonzero(~part.plain if short else np.ones_like(part.plain)):
+        for place in some.start + np.flatnonzero(~part.plain if small else np.ones_like(part.plain)):
             scores[place] = _best(candidates[place].split(" "), references[place])
     return scores
 
 
 def _together(pairs: Pairs) -> np.ndarray:
-    """``rouge_of`` of captions with few references, all at once.
+    """``rouge_of`` of captions whose references have at most 64 words, all at once.
 
     The longest common subsequence is read off one row of its table, which is the bits of one number for each reference (Hyyrö
     2004): as in ``_common``, but the bits are places of the reference.

@@ -294,8 +294,8 @@ def _sentence(
     while place and ".".join(place) not in types:
         place.pop()
     key = ".".join(place)
-    if (member := _wrong_member(error, place, flat)) in flat:
-        return f"{flat[member].shown} is {short(str(flat[member].value))}, but must be {_in_mapping(types.get(key))}: change it."
+    if told := _wrong_member(error, place, flat):
+        return f"{told}, but must be {_in_mapping(types.get(key))}: change it."
     given = [name for name in flat if name == key or name.startswith(f"{key}.")]
     shown = flat[given[-1]].shown if given else key
     inside = key in flat and not isinstance(flat[key].value, Text)  # of a list or a mapping
@@ -310,10 +310,17 @@ def _sentence(
 
 
 def _wrong_member(error: ValidationError, place: Sequence[str], flat: Mapping[str, Given]) -> str:
-    """The option of a mapping that was given by its own name and is wrong; empty where it is not one."""
-    found = [[str(part) for part in one["loc"]] for one in error.errors(include_url=False)]
-    below = (".".join([*place, loc[-1]]) for loc in found if loc[: len(place)] == place and len(loc) > len(place))
-    return next((name for name in below if name in flat), "")
+    """Which member of a mapping is wrong, and its value; empty where the whole is."""
+    key = ".".join(place)
+    for one in error.errors(include_url=False):
+        loc = [str(part) for part in one["loc"]]
+        if loc[: len(place)] != place or len(loc) == len(place):
+            continue
+        if (name := f"{key}.{loc[-1]}") in flat:
+            return f"{flat[name].shown} is {short(str(flat[name].value))}"
+        if key in flat and isinstance(flat[key].value, Mapping) and loc[-1] in flat[key].value:
+            return f"{loc[-1]} of {flat[key].shown} is {short(plain(one['input']))}"
+    return ""
 
 
 def _in_mapping(kind: Any) -> str:

@@ -106,6 +106,8 @@ class TrainConfig:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "output_dir", Path(self.output_dir))
+        for name, value in vars(self).items():
+            object.__setattr__(self, name, _plain(value))
         try:
             require_fields(self)
         except ValueError as error:
@@ -114,6 +116,7 @@ class TrainConfig:
             numbers = value.values() if isinstance(value, dict) else [value]
             if any(isinstance(number, float) and not math.isfinite(number) for number in numbers):
                 raise UsageError(f"{name}={value!r} must be finite.")
+        self._require_floor()
         self._require_step_options()
         if self.best_floor and self.metric_for_best_model is None:
             raise UsageError(f"best_floor={self.best_floor} selects nothing on its own: set metric_for_best_model too.")
@@ -121,6 +124,11 @@ class TrainConfig:
             raise UsageError(f"on_hack={self.on_hack!r} acts on evaluations during training: set eval_steps too.")
         if self.on_hack == "rollback" and self.metric_for_best_model is None:
             raise UsageError("on_hack='rollback' goes back to the best checkpoint: set metric_for_best_model too.")
+
+    def _require_floor(self) -> None:
+        shares = self.best_floor.values() if isinstance(self.best_floor, dict) else [None]
+        if any(isinstance(share, bool) or not isinstance(share, int | float) for share in shares):
+            raise UsageError(f"best_floor={self.best_floor!r} must be a mapping of metrics to fractions.")
 
     def _require_step_options(self) -> None:
         given = [name for name in _STEP_OPTIONS if getattr(self, name) is not None]
@@ -158,3 +166,10 @@ class TrainConfig:
 
 
 _STEP_OPTIONS = ("lr_step_epochs", "lr_step_size", "lr_step_gamma")
+
+
+def _plain(value: Any) -> Any:
+    """Numbers of numpy as Python's, which JSON can hold."""
+    if isinstance(value, dict):
+        return {name: _plain(inner) for name, inner in value.items()}
+    return value.item() if type(value).__module__ == "numpy" and hasattr(value, "item") else value

@@ -108,11 +108,15 @@ def test_dico_trains_projection_encoder_and_decoder(captioner):
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
-    [({"heads": 5}, "a width that the heads divide"), ({"layers": 0}, "at least 1"), ({"dropout": 1.0}, "below 1")],
+    ("options", "error", "said"),
+    [
+        ({"heads": 5}, UsageError, "a width that the heads divide"),
+        ({"layers": 0}, ValueError, "at least 1"),
+        ({"dropout": 1.0}, ValueError, "below 1"),
+    ],
 )
-def test_sizes_that_cannot_be_used(clip, options, said):
-    with pytest.raises((UsageError, ValueError), match=said):
+def test_sizes_that_cannot_be_used(clip, options, error, said):
+    with pytest.raises(error, match=said):
         fresh_clip_transformer(clip, **(SIZES | options))
 
 
