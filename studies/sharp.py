@@ -9,19 +9,32 @@ from tellapart.sweep.run_study import run
 from tellapart.sweep.study import Study
 from truth import over_values, reached, searched_more, wrong
 
-WEIGHED = "likelihood over its weights"
+WEIGHED, WHOLE = "likelihood over its weights", "sharp truth"
 GOAL, SEARCH_GOAL = (75.0, 97.0, 99.7), (82.0, 98.0, 99.0)
 BY_VERIFIER, BY_SHARP = ", apart, 10 beams", ", apart by the sharp verifier"
 TRAINED = {"truth, sharp": BY_VERIFIER, "truth, both sharp": BY_SHARP, "sharp truth": BY_SHARP}
 """Row -> what its name has more where it is searched."""
 
 
+PARTS = (" without truth", " without likelihood", ", gallery of 100", " by SCST")
+"""What the names of rows with one part changed have more than the whole recipe's."""
+
+
 def claims(study: Study) -> Iterator[Claim]:
-    """What was asked of the recipe, on test."""
+    """What was asked of the recipe, on test; and that each part of it brings something."""
     for row, search in TRAINED.items():
         yield reached(study, row, "goal", GOAL)
         yield reached(study, row + search, "goal with search", SEARCH_GOAL)
         yield searched_more(study, row + search, f"xe-sharp{search}", "last")
+    whole = study.read(WHOLE, "exact_recall@1", point="last")
+    for part in PARTS:
+        row = WHOLE + part
+        found = study.read(row, "exact_recall@1", point="last")
+        yield Claim(
+            f"{WHOLE} has a higher exact recall than {row} (last step).",
+            whole.above(found),
+            f"{whole} against {found}.",
+        )
 
 
 def sections(study: Study) -> Iterator[str]:

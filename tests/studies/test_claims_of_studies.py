@@ -137,7 +137,22 @@ def test_sharp(tmp_path, row, changed, holds):
         return usual | found.get(shown, {}) | (changed if shown == row else {})
 
     study = finish(study_of("sharp", tmp_path), val, on_test, selected=60)
-    assert [claim.holds for claim in sharp.claims(study)] == holds
+    found = [claim.holds for claim in sharp.claims(study)]
+    assert (found[:-4], found[-4:]) == (holds, [True] * 4)
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_each_part_of_the_sharp_recipe(tmp_path, part):
+    """A part brings something if every seed with it lies above every seed without; the selected checkpoint does not count."""
+
+    def on_test(shown, task, decoding, point):
+        near = shown == sharp.WHOLE + sharp.PARTS[part]
+        recall = 80.0 + task.seed if shown == sharp.WHOLE else 81.0 if near and point == "last" else 60.0
+        return {"exact_recall@1": recall, "truthful": 98.0, "grammatical": 99.8}
+
+    study = finish(study_of("sharp", tmp_path), val, on_test, selected=60)
+    found = [claim.holds for claim in sharp.claims(study)]
+    assert found[-4:] == [place != part for place in range(4)]
 
 
 def test_mined_against_random_negatives(tmp_path):

@@ -183,7 +183,7 @@ class DocumentFrequencies:
         """Count references whose words are numbers.
 
         Args:
-            words: those that the numbers stand for, from 0 on.
+            words: the word of each number, from 0 on.
             references: of all images, those of an image one after the other.
             sizes: ``[B]``, references of each image.
             end: the word that closes each of them already; "" for none.
