@@ -1,8 +1,9 @@
-"""The table over every method, and its picture: each row is a recipe, trained with three seeds and measured alike."""
+"""The table over every method, and its picture: each row is a recipe, trained with every seed and measured alike."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -45,20 +46,30 @@ def write(study: Study, docs: Path) -> Path:
     selected, last = (
         f"## {TITLES[point]}\n\n{table(found, columns)}\n\n{best(found)}" for point, found in lines.items()
     )
-    parts += [selected, folded(last), folded("## The recipe of each row\n\n" + _recipes(study))]
+    parts += [selected, folded(last)]
+    parts += [folded(decoded(study, point)) for point in TITLES if len(study.file.decodings) > 1]
+    parts += [folded("## The recipe of each row\n\n" + _recipes(study))]
     write_text(docs / study.file.page, "\n\n".join(parts) + "\n")
     return docs / study.file.page
 
 
-def table_lines(study: Study, point: str) -> list[Line]:
-    """The table's rows at ``selected`` or ``last``; a start captioner has but one checkpoint, which stands for both."""
+def table_lines(study: Study, point: str, decoding: str = "") -> list[Line]:
+    """The table's rows at ``selected`` or ``last``; a start captioner has but one checkpoint, which stands for both.
+
+    Args:
+        study: measured.
+        point: ``selected`` or ``last``.
+        decoding: of the captions; by default the first one, which rows that search have in its place.
+    """
+    shown = decoding or study.file.decodings[0]
     return [
         Line(
             name,
-            study.metrics(name, point if tasks[0].trains else "selected"),
+            study.metrics(name, point if tasks[0].trains else "selected", shown),
             tasks[0].seconds if tasks[0].trains else None,
         )
         for name, tasks in study.measured.items()
+        if not (decoding and study.file.rows[name].measure)
     ]
 
 
@@ -81,6 +92,22 @@ def table(lines: Sequence[Line], columns: Columns) -> str:
     return markdown_table(heads, rows)
 
 
+def decoded(study: Study, point: str) -> str:
+    """Each row with every decoding, and which of all these none is ahead of."""
+    lines = {decoding: table_lines(study, point, decoding) for decoding in study.file.decodings}
+    heads = ["row", *(f"{key}, {decoding}" for decoding in lines for key in PROMISED)]
+    rows = []
+    for same in zip(*lines.values(), strict=True):
+        cells = [str(line.over_seeds(key)) for line in same for key in PROMISED]
+        rows.append([markdown_cell(same[0].name), *cells])
+    first, *others = lines
+    named = [replace(line, name=f"{line.name}, {decoding}") for decoding in others for line in lines[decoding]]
+    found = best([*table_lines(study, point), *named])
+    title = f"{TITLES[point]}, {', '.join(others[:-1])} and {others[-1]} next to {first}"
+    told = f"{found} Rows are those of the table above, and of {' and '.join(others)}."
+    return f"## {title}\n\n{markdown_table(heads, rows)}\n\n{told}"
+
+
 def best(lines: Sequence[Line]) -> str:
     """Which rows no other row is ahead of in two of :data:`PROMISED`."""
     names = unbeaten(lines, PROMISED)
@@ -95,8 +122,9 @@ def _recipes(study: Study) -> str:
     lines = []
     for name, row in study.file.rows.items():
         recipe = study.measured[name][0].recipe
-        trained = [f"`{row.recipe}`", f"`{recipe['method']}`"]
-        cells = [markdown_cell(name), *([_search(row.measure), "-"] if row.start_of else trained)]
+        begun = "no training" if row.start_of else f"`{row.recipe}`"
+        method = "-" if row.start_of else f"`{recipe['method']}`"
+        cells = [markdown_cell(name), begun + _search(row.measure), method]
         cells.append(f"`{option(recipe, 'captioner.model_name_or_path')}`")
         cells += ["-"] * len(keys) if row.start_of else [_text(option(recipe, key)) for key in keys]
         lines.append(cells)
@@ -105,10 +133,10 @@ def _recipes(study: Study) -> str:
 
 
 def _search(measure: Mapping[str, Any]) -> str:
-    """How captions of a start captioner are drawn."""
+    """How captions are drawn by a row that searches."""
     if not measure:
-        return "start captioner"
-    told = f"no training: {measure['num_beams']} beams"
+        return ""
+    told = f"; {measure['num_beams']} beams"
     return told + (f", told apart by `world/listener` and `{measure['verifier']}`" if measure.get("apart") else "")
 
 

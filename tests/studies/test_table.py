@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from sweep.study_fakes import finish, module, study_of
 from tellapart.sweep.dominance import TOGETHER, Line, dominates, front, unbeaten
+from tellapart.sweep.study_file import Row
 from tellapart.sweep.tasks import SECONDS_FILE
 
 table = module("table")
@@ -69,35 +72,56 @@ def test_the_table_marks_and_counts(columns):
 
 
 def test_the_page(tmp_path, monkeypatch):
-    """Of the last step a row that is trained has other numbers, a start captioner the same."""
+    """Of the last step a row that is trained has other numbers, a start captioner the same; beams give half a point each."""
 
     def on_test(shown, task, decoding, point):
-        value = {"dico": 3.0, "xe": 1.0}.get(shown, 2.0) + task.seed / 10 - (point == "last")
+        value = {"dico": 3.0, "xe": 1.0, "dico-truth, apart": 9.0}.get(shown, 2.0) + task.seed / 10 - (point == "last")
+        value += int(decoding.removeprefix("beam ")) / 10 if decoding != "greedy" else 0
         keys = ("CIDEr", "exact_recall@1", "grammatical", "truthful", "listener_R@1", "judge_R@1", "rs5_mBLEU-4")
         return dict.fromkeys(keys, value)
 
     study = study_of("table", tmp_path)
-    study.file = study.file.keeping({"dico", "vlrm"})
+    search = Row(recipe="world_ved_dico_truth", measure={"num_beams": 10, "apart": True, "verifier": "world/verifier"})
+    study.file = replace(
+        study.file.keeping({"dico", "vlrm"}).seeded([0, 1, 2, 3, 4]),
+        measure=study.file.measure | {"num_beams": [1, 5, 10]},
+    )
+    study.file = replace(study.file, rows={**study.file.rows, "dico-truth, apart": search})
     finish(study, lambda row, task: {0: {"CIDEr": 1.0}, 60: {"CIDEr": 1.0}}, on_test, selected=0)
     for task in study.timings():
         (task.folder / SECONDS_FILE).write_text('{"seconds": 0.87}')
     monkeypatch.setattr(table, "instruments", lambda study: ["What each model sees."])
     text = table.write(study, tmp_path).read_text()
-    assert "The 6 trainings took 12.0 hours of one thread" in text
+    assert "The 15 trainings took 30.0 hours of one thread" in text
     assert text.index("What each model sees.") < text.index("![recall against CIDEr]")
-    selected, last = text.partition("## The selected checkpoint")[2].split("<summary>The last step")
-    # judge R@1 of three seeds 0.1 apart, CIDEr and mBLEU-4 times 100; dico is above xe, blip2 and vlrm
-    assert "| dico * | 3.1 ± 0.1 | 3.1 ± 0.1 | 3.1 ± 0.1 | 310.0 ± 10.0 | - | - | 310.0 ± 10.0 |" in selected
-    assert "| 0.87 | 3 | 0 |" in selected
-    assert "CIDEr (means over seeds): `dico`." in selected
-    assert "| xe | 1.1 ± 0.1 |" in last
-    assert "| dico * | 2.1 ± 0.1 |" in last
+    selected, last, by_beams, last_by_beams = text.partition("## The selected checkpoint")[2].split("<summary>")[:4]
+    # judge R@1 of five seeds 0.1 apart, CIDEr and mBLEU-4 times 100; dico is above xe, blip2 and vlrm
+    assert "| dico | 3.2 ± 0.2 | 3.2 ± 0.2 | 3.2 ± 0.2 | 320.0 ± 15.8 | - | - | 320.0 ± 15.8 |" in selected
+    assert "| 0.87 | 3 | 1 |" in selected
+    assert "CIDEr (means over seeds): `dico-truth, apart`." in selected
+    assert "| xe | 1.2 ± 0.2 |" in last
+    assert "| dico | 2.2 ± 0.2 |" in last
+    heads = by_beams.partition("| row ")[2].partition("\n")[0]
+    assert [head.strip() for head in heads.strip("|").split("|")] == [
+        f"{key}, {decoding}" for decoding in ("greedy", "beam 5", "beam 10") for key in table.PROMISED
+    ]
+    three = "{0} ± 0.2 | {0} ± 0.2 | {1} ± 15.8"
+    dico = " | ".join(three.format(*pair) for pair in ((3.2, "320.0"), (3.7, "370.0"), (4.2, "420.0")))
+    assert f"| dico | {dico} |" in by_beams
+    assert "dico-truth, apart |" not in by_beams, "it has one decoding"
+    assert (
+        "(means over seeds): `dico-truth, apart`. Rows are those of the table above, and of beam 5 and beam 10."
+        in by_beams
+    )
+    assert "| dico | 2.2 ± 0.2 | 2.2 ± 0.2 |" in last_by_beams
     recipes = text.partition("<summary>The recipe of each row")[2]
     assert "| dico | `world_ved_dico` | `dico` | `world/xe` | 60 | 48 | 3e-05 |" in recipes
     assert (
         "| vlrm | `world_blip2_vlrm` | `vlrm` | `world/blip2` | 40 | 512 | captioner 0.0001, critic 0.001 |" in recipes
     )
-    assert "| xe | start captioner | - | `world/xe` | - | - | - |" in recipes
+    assert "| xe | no training | - | `world/xe` | - | - | - |" in recipes
+    search = "10 beams, told apart by `world/listener` and `world/verifier`"
+    assert f"| dico-truth, apart | `world_ved_dico_truth`; {search} | `dico` | `world/xe` | 240 |" in recipes
     assert {path.name for path in tmp_path.glob("leaderboard*")} == {
         "leaderboard.md",
         "leaderboard.png",
