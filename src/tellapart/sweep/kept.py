@@ -75,11 +75,18 @@ def keep(tasks: Iterable[Task], archive: Path, *, whole: bool = False, notes: It
             told = tarfile.TarInfo(name)
             told.size = len(members[name])
             tar.addfile(told, io.BytesIO(members[name]))
-    written = lzma.compress(packed.getvalue(), preset=9)
-    if members and not (archive.is_file() and archive.read_bytes() == written):
+    if members and not _holds(archive, packed.getvalue()):  # compressing takes many times as long as reading
         with beside(archive) as temporary:
-            temporary.write_bytes(written)
+            temporary.write_bytes(lzma.compress(packed.getvalue(), preset=9))
     return len({name.partition("/")[0] for name in members} - {NOTES})
+
+
+def _holds(archive: Path, packed: bytes) -> bool:
+    """Whether an archive has this content already."""
+    try:
+        return lzma.decompress(archive.read_bytes()) == packed
+    except (OSError, lzma.LZMAError):
+        return False
 
 
 def restore(archive: Path, root: Path) -> Path:
