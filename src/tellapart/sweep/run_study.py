@@ -28,6 +28,11 @@ OTHER_BUILDS = (
     "trained now is not of the methods alone (docs/how-to/studies.md)."
 )
 
+WAITING = (
+    "{waiting} of {known} trainings and measurements are to be done; models of the built-in world that they lack are built first. "
+    "--dry_run lists them."
+)
+
 Claims = Callable[[Study], Iterable[Claim]]
 Sections = Callable[[Study], Iterable[str]]
 Prepare = Callable[[StudyFile, str, bool], StudyFile]
@@ -78,6 +83,8 @@ def run(
         waiting = [task for task in tasks if not task.done()]
         if other := of_other_builds(waiting, study.notes, name):
             sys.stderr.write(f"note: {OTHER_BUILDS.format(kept=options.kept, stages=', '.join(other))}\n")
+        if waiting:
+            sys.stderr.write(f"{WAITING.format(waiting=len(waiting), known=len(tasks))}\n")
         try:
             study.run(workers=options.workers)
             written = page(study, options.docs)
