@@ -29,7 +29,7 @@ OTHER_BUILDS = (
 )
 
 WAITING = (
-    "{waiting} of {known} trainings and measurements are to be done; models of the built-in world that they lack are built first. "
+    "{waiting} of {known} trainings and measurements are to be done; models of the built-in world that they lack come first. "
     "--dry_run lists them."
 )
 
