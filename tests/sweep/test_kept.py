@@ -239,7 +239,12 @@ def test_what_half_a_study_came_to_is_kept_when_it_is_stopped(study, tmp_path, m
         argv=["--dry_run", "--output_dir", str(tmp_path / "y"), "--kept", str(tmp_path / "x" / "k.xz")],
     )
     assert capsys.readouterr().out.endswith("1 of 2 are done\n")
+    run(
+        tmp_path / "p.yaml",
+        argv=["--dry_run", "--output_dir", str(tmp_path / "y"), "--kept", str(tmp_path / "z" / "k.xz")],
+    )
     assert not (tmp_path / "y").exists(), "a dry run leaves nothing behind"
+    assert not (tmp_path / "z").exists()
 
 
 def test_a_damaged_note_is_named(study):

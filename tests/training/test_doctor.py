@@ -147,10 +147,10 @@ def test_checkpoints_from_before_the_doctor_are_judged_by_their_log(tmp_path):
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"on_hack": "explode"}, "on_hack='explode' is unknown: choose one of warn, stop, rollback"),
+        ({"on_hack": "explode"}, "on_hack='explode' must be one of warn, stop, rollback"),
         ({"on_hack": "stop"}, "on_hack='stop' acts on evaluations during training: set eval_steps"),
         ({"on_hack": "rollback", "eval_steps": 1}, "on_hack='rollback' goes back to the best checkpoint"),
-        ({"hack_patience": 0}, "hack_patience=0 cannot be used"),
+        ({"hack_patience": 0}, "hack_patience=0 must be at least 1"),
     ],
 )
 def test_options_that_cannot_be_used(tmp_path, options, said):

@@ -172,7 +172,8 @@ def _study(
     if options.seeds:
         file = file.seeded(seeds_of(options.seeds, "--seeds"))
     common = {"data.size": options.size} | ({"training.max_steps": options.steps} if options.steps else {})
-    kept = restore(options.kept, unpacked) if options.kept else None
+    wanted = options.kept and (options.kept.exists() or not options.dry_run)  # restoring makes the archive's folder
+    kept = restore(options.kept, unpacked) if wanted else None
     how: dict[str, Any] = {"common": common, "derive": derive, "kept": kept}
     if prepare is None:
         return kind(file, options.output_dir, **how)
