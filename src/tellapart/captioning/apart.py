@@ -30,7 +30,7 @@ from tellapart.listeners.among import Among, AmongLookalikes, EmbedIds
 from tellapart.listeners.dual import DualMatcher
 from tellapart.listeners.mining import mine
 from tellapart.listeners.neighbours import Neighbours
-from tellapart.metrics.scores import CLIP_WEIGHT
+from tellapart.rewards.similarity import Similarity
 from tellapart.rewards.truth import Truth
 from tellapart.types import Batch, Decoding, Rollout
 
@@ -64,6 +64,7 @@ class Comparison:
 
     Args:
         among: compares with look-alikes.
+        similarity: CLIP-S by the same listener.
         truth: the reward of the same name, if there is a verifier.
         weights: of these four by name; 0 leaves one out.
         strength: of contrastive decoding; 0 is ordinary decoding.
@@ -73,6 +74,7 @@ class Comparison:
     """
 
     among: AmongLookalikes
+    similarity: Similarity
     truth: Truth | None = None
     weights: Mapping[str, float] = field(default_factory=lambda: WEIGHTS)
     strength: float = 0.0
@@ -115,6 +117,7 @@ class Comparison:
             raise no_verifier(verifier.listener.source)
         return cls(
             AmongLookalikes(listener, lookalikes, embed=embed),
+            Similarity(listener),
             None if verifier is None else Truth(verifier),
             {**WEIGHTS, **weights},
             strength=strength,
@@ -127,6 +130,10 @@ class Comparison:
     def verifier(self) -> PairMatcher | None:
         """What ``truth`` is by."""
         return None if self.truth is None else self.truth.matcher
+
+    def clip_s(self, among: Among) -> Tensor:
+        """``[N]`` float32, of the captions that were compared."""
+        return self.similarity.score(among.cosine)
 
     def draw(
         self,
@@ -192,7 +199,7 @@ class Comparison:
     def __call__(self, captioner: HuggingFaceCaptioner, rollout: Rollout, encoded: Encoded) -> tuple[Tensor, Among]:
         """``[N]`` values, higher is better, and what the listener says."""
         among = self.among(rollout)
-        parts = {"likelihood": among.likelihood, "clip_s": clip_s(among)}
+        parts = {"likelihood": among.likelihood, "clip_s": self.clip_s(among)}
         if self.weights["fluency"]:
             logprobs = captioner(rollout, encoded=encoded).logprobs
             parts["fluency"] = (logprobs.sum(dim=1) / rollout.lengths.clamp(min=1)).to(rollout.image.device)
@@ -202,11 +209,6 @@ class Comparison:
         for name, part in parts.items():
             value = value + self.weights[name] * part.to(value)
         return value, among
-
-
-def clip_s(among: Among) -> Tensor:
-    """``[N]`` float32: CLIP-S by the listener that compared, as the reward of that name has it."""
-    return CLIP_WEIGHT * among.cosine.clamp(min=0)
 
 
 def require_at_least(name: str, value: float, least: int) -> None:

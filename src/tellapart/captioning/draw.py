@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from tellapart.captioners.huggingface import HuggingFaceCaptioner
-from tellapart.captioning.apart import Comparison, clip_s, warmer
+from tellapart.captioning.apart import Comparison, warmer
 from tellapart.captioning.gate import CONFUSED, SEVERITY, Gate
 from tellapart.captioning.records import Candidate, Caption
 from tellapart.captioning.style import Finish
@@ -137,15 +137,12 @@ class Drawer:
         raw = [" ".join(text.split()) for text in rollout.texts]
         finished = [how.finish(text, finished=end) for text, end in zip(raw, rollout.finished.tolist(), strict=True)]
         rollout = replace(rollout, texts=[caption.text for caption in finished])
-        scores, among = _values(how.reward, rollout), None
-        if how.apart is not None:
-            value, among = how.apart(self.captioner, rollout, encoded.select(range(described)))
-            scores = _rounded(value)
-        if among is not None:
-            matches = _rounded(clip_s(among))
-        else:
+        if how.apart is None:
+            among, scores, margins = None, _values(how.reward, rollout), _values(None, rollout)
             matches = scores if how.match is how.reward else _values(how.match, rollout)
-        margins = [None] * len(rollout) if among is None else _rounded(among.margin)
+        else:
+            value, among = how.apart(self.captioner, rollout, encoded.select(range(described)))
+            scores, matches, margins = map(_rounded, (value, how.apart.clip_s(among), among.margin))
         drawn = [
             Caption(
                 id=name,

@@ -19,7 +19,7 @@ import numpy as np
 
 from tellapart.errors import UsageError
 from tellapart.files import write_bytes, write_json
-from tellapart.metrics.ngrams import Ngram, Numbered, add_words, number_words
+from tellapart.metrics.ngrams import GrowingVocabulary, Ngram, Numbered, number_words
 from tellapart.metrics.ptb import ptb_tokenize
 
 ORDERS = (1, 2, 3, 4)
@@ -163,12 +163,11 @@ class DocumentFrequencies:
             end: closes each of them; "" for none.
         """
         closing = [end] if end else []
-        words: dict[str, int] = {}
+        words = GrowingVocabulary()
         numbers, lengths, sizes = array("i"), array("q"), array("q")
         rest = iter(references.values() if isinstance(references, Mapping) else references)
         while some := [*islice(rest, _IMAGES_AT_ONCE)]:  # the split text of all at once would be large
             rows = [caption.split() + closing for texts in some for caption in texts]
-            add_words(words, rows)
             part = number_words(rows, words)
             numbers.frombytes(part.words.tobytes())
             lengths.frombytes(part.lengths.tobytes())

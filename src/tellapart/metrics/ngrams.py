@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from itertools import chain, count
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
@@ -56,12 +56,20 @@ class Numbered(NamedTuple):
         return np.repeat(np.cumsum(self.lengths), self.lengths) - np.arange(len(self.words))
 
 
+class GrowingVocabulary(dict[str, int]):
+    """Word -> its number; a word that is looked up for the first time gets the next one."""
+
+    def __missing__(self, word: str) -> int:
+        number = self[word] = len(self)
+        return number
+
+
 def number_words(captions: Sequence[Sequence[str]], vocabulary: Mapping[str, int]) -> Numbered:
     """Number the words of captions. Words outside the vocabulary get numbers above it, good for this call only.
 
     Args:
         captions: lists of words.
-        vocabulary: word -> its number, from 0 on; it stays as it is.
+        vocabulary: word -> its number, from 0 on; it stays as it is unless it is a growing one.
     """
     flat = list(chain.from_iterable(captions))
     lengths = np.fromiter(map(len, captions), np.int64, len(captions))
@@ -75,10 +83,7 @@ def number_words(captions: Sequence[Sequence[str]], vocabulary: Mapping[str, int
 
 def number_all(captions: Sequence[Sequence[Hashable]]) -> Numbered:
     """Number the words of captions from 0 on, in the order in which they occur first."""
-    flat = list(chain.from_iterable(captions))
-    vocabulary = dict(zip(dict.fromkeys(flat), count(), strict=False))
-    lengths = np.fromiter(map(len, captions), np.int64, len(captions))
-    return Numbered(np.fromiter(map(vocabulary.__getitem__, flat), np.int32, len(flat)), lengths)
+    return number_words(captions, GrowingVocabulary())  # type: ignore[arg-type]  # any words can be numbered
 
 
 def add_words(vocabulary: dict[str, int], captions: Sequence[Sequence[str]]) -> None:

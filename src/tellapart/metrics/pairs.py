@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from typing import NamedTuple, TypeVar
 
 import numpy as np
 
-from tellapart.metrics.ngrams import Numbered
+from tellapart.metrics.ngrams import GrowingVocabulary, Numbered, number_words
 
 T = TypeVar("T")
 
@@ -55,14 +54,12 @@ class Pairs(NamedTuple):
         sizes = np.fromiter(map(len, references), np.int64, len(references))
         if not sizes.all():
             raise ValueError("captions are compared with references, but an image has none")
-        numbers: defaultdict[str, int] = defaultdict(None, words or {})
-        numbers.default_factory = numbers.__len__
+        numbers = GrowingVocabulary(words or {})
         others, plain = _numbered((list(chain.from_iterable(some)) for some in _parts(references)), numbers)
         known = len(numbers)
         own, own_plain = _numbered(_parts(captions), numbers)
-        numbers.default_factory = None
         plain = np.logical_and.reduceat(plain, np.cumsum(sizes) - sizes) if len(sizes) else plain
-        return Pairs(own, others, sizes, numbers, known, plain & own_plain)
+        return Pairs(own, others, sizes, dict(numbers), known, plain & own_plain)
 
     def parts(self, images: int = 0) -> Iterator[tuple[slice, Pairs]]:
         """Which captions, and the same of these only, for some images at a time; by default for many."""
@@ -83,14 +80,12 @@ def _parts(texts: Sequence[T]) -> Iterator[Sequence[T]]:
     return (texts[start : start + _AT_ONCE] for start in range(0, len(texts), _AT_ONCE))
 
 
-def _numbered(parts: Iterator[Sequence[str]], numbers: Mapping[str, int]) -> tuple[Numbered, np.ndarray]:
-    """Texts as numbers, which the mapping gives to new words, and whether each is words with single spaces between them."""
-    words, lengths, plain = [np.empty(0, np.int32)], [np.empty(0, np.int64)], [np.empty(0, np.bool_)]
+def _numbered(parts: Iterator[Sequence[str]], vocabulary: GrowingVocabulary) -> tuple[Numbered, np.ndarray]:
+    """Texts as numbers, and whether each is words with single spaces between them."""
+    found, plain = [Numbered(np.empty(0, np.int32), np.empty(0, np.int64))], [np.empty(0, np.bool_)]
     for texts in parts:
         rows = [text.split() for text in texts]
-        flat = list(chain.from_iterable(rows))
-        words.append(np.fromiter(map(numbers.__getitem__, flat), np.int32, len(flat)))
-        lengths.append(np.fromiter(map(len, rows), np.int64, len(rows)))
+        found.append(number_words(rows, vocabulary))
         plain.append(np.fromiter(map(str.__eq__, texts, map(" ".join, rows)), np.bool_, len(rows)))
-    found = Numbered(np.concatenate(words), np.concatenate(lengths))
-    return found, np.concatenate(plain) & (found.lengths > 0)
+    numbered = Numbered(*map(np.concatenate, zip(*found, strict=True)))
+    return numbered, np.concatenate(plain) & (numbered.lengths > 0)

@@ -31,14 +31,17 @@ class Similarity:
     def __call__(self, rollout: Rollout) -> Tensor:
         """``[N]`` float32, without gradient."""
         with torch.no_grad():
-            return self.weight * self._cosines(rollout, self.listener.encode_texts(rollout.texts)).to(
+            return self.score(self._cosines(rollout, self.listener.encode_texts(rollout.texts))).to(
                 rollout.image.device
             )
 
+    def score(self, cosines: Tensor) -> Tensor:
+        """CLIP-S of cosines of any shape."""
+        return self.weight * (cosines.clamp(min=0) if self.clamp else cosines)
+
     def _cosines(self, rollout: Rollout, texts: Tensor) -> Tensor:
         images = self.listener.encode_images(rollout.batch)
-        cosines = (images[rollout.image.to(images.device)].float() * texts.float()).sum(dim=1)
-        return cosines.clamp(min=0) if self.clamp else cosines
+        return (images[rollout.image.to(images.device)].float() * texts.float()).sum(dim=1)
 
 
 class RefSimilarity(Similarity):
@@ -69,7 +72,7 @@ class RefSimilarity(Similarity):
             every = [text for texts in references for text in texts]
             embeddings = self.listener.encode_texts([*rollout.texts, *every])
             captions, others = embeddings[: len(rollout)], embeddings[len(rollout) :]
-            image = self.weight * self._cosines(rollout, captions)
+            image = self.score(self._cosines(rollout, captions))
             counts = torch.tensor([len(texts) for texts in references], device=others.device)
             owner = torch.arange(len(rollout), device=others.device).repeat_interleave(counts)
             cosines = (captions[owner].float() * others.float()).sum(dim=1).clamp(min=0)
