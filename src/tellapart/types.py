@@ -311,10 +311,12 @@ class Objective(Protocol[E]):
 
     ``decomposes`` is false for a method whose loss is not a sum over micro-batches (in-batch negatives); the loop then
     refuses gradient accumulation. ``turns`` is how many optimiser updates a step takes: each has a ``prepare`` of its own,
-    given what the one before returned, so that one part can learn before another one uses it.
+    given what the one before returned, so that one part can learn before another one uses it. ``period`` is in how many steps
+    every part learns once, where they take turns step by step: that number of steps in a row is logged.
     """
 
     decomposes: bool
+    period: int
     turns: int
     averages_turns: bool
 
@@ -337,6 +339,7 @@ class ObjectiveModule(nn.Module):
     decomposes = True
     turns = 1
     averages_turns = False
+    period = 1
     """Whether every turn trains the same parts, so that figures of turns are averaged; else each part has its own turn, and they
     are added."""
     shards = False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+from dataclasses import replace
 
 import pytest
 import torch
@@ -15,7 +16,9 @@ from transformers import AutoModelForImageTextToText
 import tiny_lstm
 from tellapart.captioners.adapters import LoraOptions
 from tellapart.captioners.critic import Critic, value_head
+from tellapart.captioners.huggingface import HuggingFaceCaptioner
 from tellapart.errors import UsageError
+from tellapart.lengths import LengthBuckets
 from tellapart.ops import reduce
 from tellapart.types import Decoding
 from tiny.blip2 import tiny_blip2
@@ -289,3 +292,28 @@ def test_a_bridge_in_half_precision_learns_in_full(tmp_path):
 def test_a_captioner_without_a_bridge_says_so():
     with pytest.raises(UsageError, match="train='bridge' needs a model with a part between"):
         tiny_ved(train="bridge")
+
+
+@pytest.mark.parametrize("lora", [None, LORA], ids=["own states", "adapter"])
+@pytest.mark.parametrize("kind", ["token", "words"])
+def test_values_are_of_the_states_that_were_asked_for_a_length(kind, lora, tmp_path, monkeypatch):
+    """Of captions of one image, asked for two lengths: each has the values that it has alone, and the two differ."""
+    if kind == "token":
+        tiny_ved(tmp_path)
+    else:
+        tiny_blip2(tmp_path)
+        monkeypatch.setattr(LengthBuckets, "phrase", lambda self, bucket: ("a dog", "a red mat", "two")[bucket])
+    captioner = HuggingFaceCaptioner.from_pretrained(tmp_path, length_buckets=[2, 4])
+    critic = Critic(captioner, lora=lora)
+    critic = awake(critic) if lora else critic
+    nn.init.normal_(critic.head.value.weight)
+    batch = batch_of(captioner, 1)
+    texts = ["a red dog", "a red dog"]
+    rollout = captioner.tokenize(batch, texts, torch.tensor([0, 0]))
+    apart = [replace(rollout, bucket=torch.full((2,), bucket)) for bucket in (0, 2)]
+    with torch.no_grad():
+        short, long = (critic(one) for one in apart)
+        both = critic(replace(rollout, bucket=torch.tensor([0, 2])))
+    assert not torch.allclose(short[0], long[0], atol=1e-3)
+    torch.testing.assert_close(both[0], short[0])
+    torch.testing.assert_close(both[1], long[1])

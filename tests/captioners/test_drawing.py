@@ -9,6 +9,7 @@ from transformers.modeling_outputs import BaseModelOutput
 
 from tellapart.captioners.base import Captioner
 from tellapart.captioners.drawing import Restriction, block_repeated_ngrams, highest, inverse_cdf
+from tellapart.captioners.huggingface import HuggingFaceCaptioner
 from tellapart.captioners.modes import drawing_in
 from tellapart.errors import UsageError
 from tellapart.objectives.common import rollout_logs
@@ -344,3 +345,26 @@ def test_the_newer_setting_of_precision_is_left_as_it_was(matmul, given):
         with drawing_in(dtype, torch.device("cuda")):
             assert matmul.fp32_precision == inside
         assert matmul.fp32_precision == given
+
+
+@pytest.mark.parametrize("make", MAKERS)
+def test_one_beam_next_to_greedy_captions_draws_nothing(make):
+    captioner = make()
+    batch, one_beam = batch_of(captioner, 6), Decoding(max_new_tokens=20)
+    for seed in (0, 1):
+        torch.manual_seed(seed)
+        drawn, greedy = captioner.generate_with_greedy(batch, one_beam)
+        assert rows_of(drawn) == rows_of(greedy) == rows_of(captioner.generate(batch, one_beam))
+
+
+@pytest.mark.parametrize("make", MAKERS)
+def test_human_captions_are_cut_to_the_places_of_the_decoder(make, tmp_path):
+    make(tmp_path)
+    captioner = HuggingFaceCaptioner.from_pretrained(tmp_path, max_caption_tokens=1000)
+    assert captioner.max_caption_tokens == captioner.family.longest < 1000
+    batch = batch_of(captioner, 2)
+    rollout = captioner.tokenize(batch, ["dog " * 1000, "a cat"], torch.tensor([0, 1]))
+    assert rollout.tokens.shape[1] == captioner.family.longest
+    assert torch.isfinite(captioner(rollout).logprobs).all()
+    with pytest.raises(UsageError, match="max_caption_tokens=0 leaves no caption"):
+        HuggingFaceCaptioner.from_pretrained(tmp_path, max_caption_tokens=0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -157,3 +158,22 @@ def test_an_adapter_has_no_embeddings_for_tokens(tmp_path: Path) -> None:
 def test_a_captioner_without_buckets_cannot_be_asked(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"train one with captioner\.length_buckets"):
         make("CLIP + GPT-2", tmp_path).ask_length(WordRange(8))
+
+
+@pytest.mark.parametrize("family", ["BLIP-2 (OPT)", "LLaVA", "GIT"])
+def test_what_is_before_a_caption_takes_places_too(family: str, tmp_path: Path) -> None:
+    """As many tokens as are left can be drawn; one more is refused in a sentence. GIT's images have no places."""
+    make(family, tmp_path)
+    captioner = HuggingFaceCaptioner.from_pretrained(tmp_path)
+    batch = batch_of(captioner, 2)
+    with torch.no_grad():
+        encoded = captioner.encode(batch)
+    left = captioner.family.longest_after(encoded)
+    text = captioner.family.model.config.get_text_config()
+    before = len(captioner.family.start) if family == "GIT" else captioner.family.width(encoded)
+    assert left == text.max_position_embeddings - before + 1
+    most = Decoding(max_new_tokens=left, min_new_tokens=left)
+    assert captioner.generate(batch, most).tokens.shape[1] == left
+    for draw in (captioner.generate, captioner.draw, captioner.generate_with_greedy):
+        with pytest.raises(UsageError, match=rf"the model can hold {left} tokens: give at most {left}\."):
+            draw(batch, replace(most, max_new_tokens=left + 1))

@@ -11,6 +11,7 @@ from given import double
 from tellapart.draws import base_seed, gumbels, mix_seeds, uniforms
 from tellapart.errors import UsageError
 from tellapart.objectives import METHODS
+from tellapart.objectives.communication import told_apart
 from tellapart.objectives.joint import ListenerOnly, Luo2018, ReinforceJoint
 from tellapart.objectives.psst import PSST, GumbelAnnealed
 from tellapart.training.config import TrainConfig
@@ -324,3 +325,15 @@ def test_the_gradient_through_eos_is_that_of_a_plain_recomputation(method):
             [g.flatten() for g, name in zip(ours, parameters, strict=True) if "captioner" in name]
         )
     assert torch.cosine_similarity(found[False], found[True], dim=0) < 0.99
+
+
+def test_an_image_that_is_twice_in_a_step_is_not_its_own_negative():
+    """Images 0 and 1, of which the first is there twice: its hinge is that of the two alone."""
+    images, captions = double([[1.0, 0.0], [0.6, 0.8]]), double([[0.8, 0.6], [0.0, 1.0]])
+    twice = [0, 1, 0]
+    alone, _ = told_apart(images, captions, 0.5, ["a", "b"])
+    hinge, logs = told_apart(images[twice], captions[twice], 0.5, ["a", "b", "a"])
+    # image 0: 0.5 - 0.8 + 0 and 0.5 - 0.8 + 0.96; image 1: 0.5 - 0.8 + 0.96 and 0.5 - 0.8 + 0
+    torch.testing.assert_close(alone, double([0.66, 0.66]))
+    torch.testing.assert_close(hinge, alone[twice])
+    assert logs["own_listener/recall@1"].tolist() == [0.0, 1.0, 0.0]

@@ -371,3 +371,23 @@ def test_what_cannot_be_done_is_said():
         WTFRL(captioner, listener)
     with pytest.raises(ValueError, match="draw="):
         SCSTGrammar(captioner, listener, lambda rollout: torch.zeros(len(rollout)), draw="greedy")
+
+
+def test_what_changes_rewards_that_nothing_learns_from_is_refused():
+    for kind, name in (("policy", "clamp_reference_reward"), ("reference", "center_policy_reward")):
+        with pytest.raises(ValueError, match=f"{name} changes rewards of .* captions, which are not learned from"):
+            wtf_rl(trajectories=(kind,), **{name: True})
+        wtf_rl(trajectories=("policy", "reference"), **{name: True})
+
+
+def test_captions_that_are_compared_with_captions_only_need_no_other_image():
+    """Rewards are those with neighbours, and a step may have one image."""
+    captioner, listener, neighbours, discriminator, ids = table_world()
+    options = {"direction": "i2t", "temperature": 0.2}
+    with_them = WTFRL(captioner, listener, neighbours, discriminator, neighbour_ranks=(1, 2), **options)
+    without = WTFRL(captioner, listener, None, discriminator, **options)
+    for made in zip(*(step(one, [batch_of(ids)]) for one in (with_them, without)), strict=True):
+        for kind, advantages in made[0].advantages.items():
+            assert torch.equal(advantages, made[1].advantages[kind])
+    (alone,) = step(without, [batch_of(ids[:1])])
+    assert all(torch.isfinite(value).all() for value in alone.advantages.values())

@@ -49,11 +49,11 @@ def test_one_candidate_is_refused_and_no_caption_is_not():
 
 def test_half_is_the_mean_sum_the_sum_and_one_direction_stays_whole():
     parts = {"i2t": torch.tensor([0.2]), "t2i": torch.tensor([0.6])}
-    assert float(sum(combined(parts, "both", "half").values())) == pytest.approx(0.4)
-    assert float(sum(combined(parts, "both", "sum").values())) == pytest.approx(0.8)
+    assert float(sum(combined(parts, "half").values())) == pytest.approx(0.4)
+    assert float(sum(combined(parts, "sum").values())) == pytest.approx(0.8)
     for combine in ("half", "sum"):
         for alone in ("i2t", "t2i"):
-            assert combined(parts, alone, combine) == {alone: parts[alone]}
+            assert combined({alone: parts[alone]}, combine) == {alone: parts[alone]}
 
 
 def test_keys_tell_ids_and_texts_apart_and_are_the_same_everywhere():
@@ -81,6 +81,9 @@ def test_equal_pictures_are_joined_by_id_and_by_content():
     ask = (texts, text_keys(["a", "b"], ["t", "u"]), image_keys(["a", "b"]))
     for name, values in joined.rewards(*ask, temperature=0.01).items():
         torch.testing.assert_close(values, apart.rewards(*ask, temperature=0.01)[name])
+        (one,) = joined.rewards(*ask, temperature=0.01, direction=name).items()
+        assert one[0] == name
+        assert torch.equal(one[1], values)
 
 
 def test_an_id_is_one_picture_though_its_embeddings_differ_in_the_last_bits():

@@ -395,3 +395,12 @@ def test_a_checkpoint_is_on_disk_before_it_has_its_name(tmp_path, monkeypatch):
     assert ("checkpoint-2", True) in renamed
     assert all(whole for _, whole in renamed)
     assert {str(folder), str(folder / "metrics.jsonl")} <= synced
+
+
+def test_a_folder_that_holds_another_run_takes_no_branch(tmp_path):
+    trained(tmp_path / "one", save_steps=2)
+    trained(tmp_path / "two", max_steps=1)
+    before = (tmp_path / "two" / "metrics.jsonl").read_bytes()
+    with pytest.raises(UsageError, match=r"already holds a run \(checkpoint-1\), and .*checkpoint-2 is of another one"):
+        trained(tmp_path / "two", resume_from_checkpoint=str(tmp_path / "one" / "checkpoint-2"))
+    assert (tmp_path / "two" / "metrics.jsonl").read_bytes() == before

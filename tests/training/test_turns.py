@@ -79,3 +79,23 @@ def test_micro_batches_share_the_turns(tmp_path):
     train(parts, toy_data(), toy_config(tmp_path / "four", max_steps=2, **cut))
     for mine, theirs in zip(parts.parameters(), whole.parameters(), strict=True):
         torch.testing.assert_close(mine, theirs, atol=1e-6, rtol=1e-5)
+
+
+class Alternating(Toy):
+    """Captioner and critic learn in turns, a step each."""
+
+    period = 2
+
+    def losses(self, experience):
+        name = "critic" if experience.step % 2 else "captioner"
+        x = experience.batch.inputs["toy"]["x"]
+        error = getattr(self, name)(x)[:, 0] - 1
+        yield StepOutput((error**2).sum(), torch.tensor(float(len(x))), {name: error.detach()})
+
+
+def test_of_parts_that_learn_in_turns_each_is_logged(tmp_path):
+    """Every ten steps fall on the critic's turn; the captioner's is the step before."""
+    history = train(Alternating(), toy_data(), toy_config(tmp_path, max_steps=23, logging_steps=10)).history
+    told = [(line["step"], "captioner" in line, "critic" in line) for line in history]
+    assert told == [(step, step % 2 == 1, step % 2 == 0) for step in (9, 10, 19, 20, 22, 23)]
+    assert all(line["grad_norm/captioner"] > 0 for line in history if "captioner" in line)

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from tellapart.captioners.adapters import LoraOptions, add_lora
 from tellapart.captioners.base import Encoded
-from tellapart.captioners.modes import eval_mode, layers_checkpointed, quiet
+from tellapart.captioners.modes import evaluating, layers_checkpointed, quiet
 from tellapart.captioners.saving import copy_adapter
 from tellapart.captioners.scoring import token_states
 from tellapart.errors import UsageError, reason_of
@@ -112,10 +112,16 @@ class OwnStates:
     def __init__(self, captioner: HuggingFaceCaptioner) -> None:
         self.captioner = captioner
 
-    def __call__(self, rollout: Rollout, encoded: Encoded) -> tuple[Tensor, Place]:
-        """``[M, D]`` states that predict the M real tokens, and where these are."""
-        with eval_mode(self.captioner), torch.no_grad():
-            return _read(self.captioner.family, rollout, encoded, share_prefix=True)
+    def __call__(self, rollout: Rollout, encoded: Encoded, row: Tensor) -> tuple[Tensor, Place]:
+        """``[M, D]`` states that predict the M real tokens, and where these are.
+
+        Args:
+            rollout: N captions.
+            encoded: what they were drawn from.
+            row: of ``encoded``, for each caption, ``[N]``.
+        """
+        with evaluating(self.captioner):
+            return _read(self.captioner.family, rollout, encoded, row, share_prefix=True)
 
     def parameters(self) -> dict[str, nn.Parameter]:
         """Nothing learns."""
@@ -173,12 +179,12 @@ class AdaptedStates:
             if name.rpartition(".")[0].endswith("lora_dropout"):
                 module.train(mode)
 
-    def __call__(self, rollout: Rollout, encoded: Encoded) -> tuple[Tensor, Place]:
-        """``[M, D]`` states that predict the M real tokens, with gradients for the adapter, and where these are."""
+    def __call__(self, rollout: Rollout, encoded: Encoded, row: Tensor) -> tuple[Tensor, Place]:
+        """As ``OwnStates`` does, with gradients for the adapter."""
         self._tie()
         checkpointed = self.captioner.checkpoints_layers and torch.is_grad_enabled()
         with layers_checkpointed(self.network if checkpointed else nn.Identity()):
-            return _read(self.family, rollout, encoded, share_prefix=not checkpointed)
+            return _read(self.family, rollout, encoded, row, share_prefix=not checkpointed)
 
     def _tie(self) -> None:
         """See the captioner's weights where they are now: moving a model to another device gives it other memory."""
@@ -218,9 +224,9 @@ def _twin_of(model: nn.Module, vision: nn.Module) -> Any:
     return copy.deepcopy(model, memo).eval()
 
 
-def _read(family: Any, rollout: Rollout, encoded: Encoded, *, share_prefix: bool) -> tuple[Tensor, Place]:
+def _read(family: Any, rollout: Rollout, encoded: Encoded, row: Tensor, *, share_prefix: bool) -> tuple[Tensor, Place]:
     device = encoded.states.device
-    given = (rollout.image.to(device), rollout.tokens.to(device), rollout.mask.to(device))
+    given = (row, rollout.tokens.to(device), rollout.mask.to(device))
     states = token_states(family, encoded, *given, share_prefix=share_prefix)
     return states.each(), states.place
 
@@ -233,9 +239,9 @@ class Critic(nn.Module):
 
     VLRM (Dzabraev, Kunitsyn & Ivaniuta, 2024, section 3): a large head on the language model's states, LoRA on the language
     model while values are computed and never while captions are drawn or scored. The value of a token is read from the state
-    that predicts it, so it cannot know the token. Nothing of a loss on values reaches the captioner: image states and
-    the captioner's weights count as constants. Its parameters are the head's and the adapter's alone; the captioner
-    is not a child, and is neither trained nor saved through it.
+    that predicts it, so it cannot know the token; it reads the length or context that the caption was asked for. Nothing of a
+    loss on values reaches the captioner: image states and the captioner's weights count as constants. Its parameters are the
+    head's and the adapter's alone; the captioner is not a child, and is neither trained nor saved through it.
 
     Without an adapter (an LSTM has no projections to adapt) the captioner's own states are read, without gradients: the
     head is then all that learns. States are read in eval mode; the adapter's dropout follows the mode of the critic.
@@ -283,11 +289,12 @@ class Critic(nn.Module):
             rollout: captions.
             encoded: their images, if they are known.
         """
-        with torch.no_grad():
-            encoded = self._captioner[0].encode(rollout.batch) if encoded is None else encoded
+        (captioner,) = self._captioner
+        with evaluating(captioner):
+            encoded, row = captioner.requested(rollout, captioner.encode(rollout.batch) if encoded is None else encoded)
         if not bool(rollout.mask.any()):
             return encoded.states.new_zeros(rollout.mask.shape, dtype=self.head.value.weight.dtype)
-        states, place = self.states(rollout, _detached(encoded))
+        states, place = self.states(rollout, _detached(encoded), row)
         values = self.head(states)
         return values.new_zeros(rollout.mask.shape).index_put(place, values)
 

@@ -93,7 +93,7 @@ class HuggingFaceCaptioner(Captioner):
         self.network, self.family, self.feature_size = network, family, family.feature_size
         self.image_processor, self.tokenizer = family.processors.image, family.processors.tokenizer
         self._asks = buckets is not None or reads_context(family)
-        self.text = CaptionText(self.tokenizer, family, max_caption_tokens)
+        self.text = self._text(max_caption_tokens)
         self.trains = train if isinstance(train, str) else list(train)
         fuse(family.model)
         if use_liger_kernel:
@@ -140,7 +140,8 @@ class HuggingFaceCaptioner(Captioner):
             dtype: ``float32``, ``bfloat16`` or ``float16``: of the stored weights.
             gradient_checkpointing: recompute layers in the backward pass instead of keeping their activations.
             revision: branch, tag or commit on the hub.
-            max_caption_tokens: human captions are cut to this many tokens; none takes the saved value, else 64.
+            max_caption_tokens: human captions are cut to this many tokens, and to as many as the decoder has positions for; none
+                takes the saved value, else 64.
             prompt: words the model reads before it writes a caption; none takes the saved ones, else the family's.
             quantization: ``int8`` or ``nf4``: hold the language model's weights so, for training an adapter.
             logits_budget: GiB of logits that scoring with gradients keeps, beyond which it computes them twice; none: 1 on a CPU,
@@ -165,7 +166,9 @@ class HuggingFaceCaptioner(Captioner):
             lora=lora,
             adapter=parts.adapter,
             gradient_checkpointing=gradient_checkpointing,
-            max_caption_tokens=max_caption_tokens or parts.manifest.get("max_caption_tokens", 64),
+            max_caption_tokens=parts.manifest.get("max_caption_tokens", 64)
+            if max_caption_tokens is None
+            else max_caption_tokens,
             logits_budget=logits_budget,
             use_liger_kernel=use_liger_kernel,
             rollout_dtype=rollout_dtype,
@@ -271,7 +274,12 @@ class HuggingFaceCaptioner(Captioner):
         if self.buckets is not None:
             prepare(self.family, self.buckets, adapted=False)
         self._asks = self.buckets is not None or reads_context(self.family)
-        self.text = CaptionText(self.tokenizer, self.family, self.max_caption_tokens)
+        self.text = self._text(self.max_caption_tokens)
+
+    def _text(self, max_caption_tokens: int) -> CaptionText:
+        longest = self.family.longest
+        most = max_caption_tokens if longest is None else min(max_caption_tokens, longest)
+        return CaptionText(self.tokenizer, self.family, most)
 
     @property
     def has_lora(self) -> bool:
@@ -385,8 +393,9 @@ class HuggingFaceCaptioner(Captioner):
         contexts = batch.contexts
         return asked(self.family, encoded, inputs, image, buckets=self.buckets, bucket=bucket, contexts=contexts)
 
-    def _of(self, rollout: Rollout, encoded: Encoded) -> tuple[Encoded, Tensor]:
-        """The states that a rollout's captions are scored with, and the row of each caption."""
+    def requested(self, rollout: Rollout, encoded: Encoded) -> tuple[Encoded, Tensor]:
+        """The states that a rollout's captions are scored with, those of the lengths and contexts asked of them among them, and
+        the row of each of the N captions, ``[N]``."""
         image, bucket = rollout.image.to(self.device), rollout.bucket
         if bucket is None and self.buckets is not None:
             bucket = own_buckets(rollout.texts, self.buckets)
@@ -489,17 +498,19 @@ class HuggingFaceCaptioner(Captioner):
                 tokens, _ = draw_captions(contrasted, own, described.ids, decoding, logprobs=False)
         return self._written(described, tokens, decoding.num_return_sequences, bucket)
 
-    def require_room(self, max_new_tokens: int, num_beams: int = 1) -> None:
+    def require_room(self, max_new_tokens: int, num_beams: int = 1, *, encoded: Encoded | None = None) -> None:
         """Raise if captions may become longer than the decoder has positions for, or if there are too many beams.
 
         Args:
             max_new_tokens: longest caption in tokens, its EOS included.
             num_beams: beams per image.
+            encoded: the images, whose prompts take positions, too; by default only what every image has before its caption.
 
         Raises:
             UsageError: naming the option and its largest value.
         """
-        longest, most = self.family.longest, max(self.family.vocab_size, FEW_BEAMS)
+        longest = self.family.longest if encoded is None else self.family.longest_after(encoded)
+        most = max(self.family.vocab_size, FEW_BEAMS)
         if longest is not None and max_new_tokens > longest:
             raise UsageError(
                 f"max_new_tokens is {max_new_tokens}, but the model can hold {longest} tokens: give at most {longest}."
@@ -521,11 +532,12 @@ class HuggingFaceCaptioner(Captioner):
         alone = decoding.greedy() if greedy is None else greedy
         self.require_room(max(decoding.max_new_tokens, alone.max_new_tokens), decoding.num_beams)
         beams = decoding.num_beams > 1 and alone.max_new_tokens == decoding.max_new_tokens
-        if not beams and alone != decoding.greedy():
+        if not (beams or (decoding.do_sample and alone == decoding.greedy())):
             return super().generate_with_greedy(batch, decoding, encoded=encoded, greedy=alone)
         with evaluating(self):
             encoded = self.encode(batch) if encoded is None else encoded
             ready, bucket = self._requests(batch, encoded)
+            self.require_room(decoding.max_new_tokens, decoding.num_beams, encoded=ready)
             recording = self._recording(batch, decoding)
             with drawing_in(self.rollout_dtype, self.device):
                 drawn, greedily = draw_with_greedy(recording or self.family, ready, batch.ids, decoding, alone)
@@ -554,6 +566,7 @@ class HuggingFaceCaptioner(Captioner):
     ) -> tuple[Rollout, Tensor | None]:
         with evaluating(self):
             encoded, bucket = self._requests(batch, self.encode(batch) if encoded is None else encoded)
+            self.require_room(decoding.max_new_tokens, decoding.num_beams, encoded=encoded)
             recording = self._recording(batch, decoding)
             with drawing_in(dtype, self.device):
                 family = recording or self.family
@@ -568,7 +581,7 @@ class HuggingFaceCaptioner(Captioner):
         rows = (rollout.image < COMPARED).nonzero().squeeze(1)
         if self.rollout_dtype == "float32" or not len(rows):
             return rollout
-        encoded, places = self._of(rollout, encoded)
+        encoded, places = self.requested(rollout, encoded)
         image, tokens, mask = places[rows], rollout.tokens[rows], rollout.mask[rows]
         found = []
         with evaluating(self):
@@ -593,7 +606,7 @@ class HuggingFaceCaptioner(Captioner):
             return Continuations(rollout.select([]), prefixes.caption, prefixes.length)
         with evaluating(self):
             encoded = self.encode(rollout.batch) if encoded is None else encoded
-            ready, row = self._of(rollout, encoded)
+            ready, row = self.requested(rollout, encoded)
             with drawing_in(self.rollout_dtype, self.device):
                 tokens = continue_captions(self.family, ready, rollout, prefixes, decoding, row=row)
         image = rollout.image.to(self.device)[prefixes.caption]
@@ -616,6 +629,7 @@ class HuggingFaceCaptioner(Captioner):
                 with layers_checkpointed(self.network if checkpointed else torch.nn.Identity()):
                     encoded = self.encode(batch)
             ready, bucket = self._requests(batch, encoded)
+            self.require_room(relaxation.max_new_tokens, encoded=ready)
             tokens, words = unroll(self.family, ready, batch.ids, relaxation, checkpointed=checkpointed)
         return SoftRollout(self._written(batch, tokens, 1, bucket), words)
 
@@ -632,7 +646,7 @@ class HuggingFaceCaptioner(Captioner):
     def own_words(self, rollout: Rollout, probability: float, *, encoded: Encoded | None = None) -> Tensor:
         """Word by word for recurrent captioners; for others in one pass over the rollout (``.scheduled``)."""
         with evaluating(self):
-            encoded, row = self._of(rollout, self.encode(rollout.batch) if encoded is None else encoded)
+            encoded, row = self.requested(rollout, self.encode(rollout.batch) if encoded is None else encoded)
             return words_to_read(
                 self.family,
                 encoded,
@@ -671,7 +685,7 @@ class HuggingFaceCaptioner(Captioner):
             del memory
         device, checkpointed = self.device, self.checkpoints_layers and torch.is_grad_enabled()
         with layers_checkpointed(self.network if checkpointed else torch.nn.Identity()):
-            encoded, row = self._of(rollout, self.encode(rollout.batch) if encoded is None else encoded)
+            encoded, row = self.requested(rollout, self.encode(rollout.batch) if encoded is None else encoded)
             return score(
                 self.family,
                 encoded,

@@ -107,27 +107,33 @@ def natural_loss(captioner: Captioner, spoken: Natural, encoded: Encoded | None)
     return total / tokens
 
 
-def told_apart(images: Tensor, captions: Tensor, margin: float) -> tuple[Tensor, dict[str, Tensor]]:
+def told_apart(images: Tensor, captions: Tensor, margin: float, ids: Sequence[str]) -> tuple[Tensor, dict[str, Tensor]]:
     """``([B] hinge of each image and its caption, logs)`` with the hardest other caption and image of the batch.
 
     Args:
         images: ``[B, D]``, unit norm.
         captions: ``[B, D]``, unit norm, one per image in the same order.
         margin: m of the hinge, on the scale of cosines.
+        ids: of the images. One that is twice in the batch, as at the seam of two epochs, is not its own negative.
+
+    Raises:
+        UsageError: the batch has one image.
     """
+    same = torch.tensor([[one == other for other in ids] for one in ids], device=images.device)
     # Rounded by autocast, cosines would decide between captions that are nearly as good.
     with torch.autocast(images.device.type, enabled=False):
         dtype = torch.promote_types(images.dtype, torch.float32)
         similarities = images.to(dtype) @ captions.to(dtype).T
-        hinge = hardest_hinge(similarities, margin)
-    others = similarities.detach().masked_fill(torch.eye(len(images), device=images.device).bool(), -torch.inf)
+        hinge = hardest_hinge(similarities, margin, same=same)
+    others = similarities.detach().masked_fill(same, -torch.inf)
     found = similarities.detach().diagonal() > others.max(dim=0).values
     return hinge, {"own_listener/hinge": hinge.detach(), "own_listener/recall@1": found.float()}
 
 
 def heard(listener: AnyListener, rollout: Rollout, margin: float) -> tuple[Tensor, dict[str, Tensor]]:
     """``told_apart`` of one caption per image, given as words; with gradients where they are enabled."""
-    return told_apart(listener.embed_images(rollout.batch), embed_captions(listener, rollout), margin)
+    captions = embed_captions(listener, rollout)
+    return told_apart(listener.embed_images(rollout.batch), captions, margin, rollout.batch.ids)
 
 
 def on_its_own_scale(loss: Tensor, logs: dict[str, Tensor]) -> StepOutput:

@@ -140,6 +140,8 @@ class ReinforceJoint(Luo2018):
         ValueError: a number cannot be used.
     """
 
+    period = 2
+
     @in_range
     def __init__(
         self,

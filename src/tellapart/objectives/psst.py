@@ -128,7 +128,7 @@ class PSST(ObjectiveModule):
         soft = self.captioner.unroll(experience.batch, experience.relaxation, encoded=experience.encoded)
         images = self.own_listener.embed_images(experience.batch)
         captions = self.own_listener.embed_words(soft.words, soft.rollout.mask, soft.rollout.finished)
-        hinge, logs = told_apart(images, captions, self.margin)
+        hinge, logs = told_apart(images, captions, self.margin, experience.batch.ids)
         logs |= {"temperature": hinge.new_tensor(experience.relaxation.temperature)}
         yield on_its_own_scale(self.discriminability_weight * hinge.sum(), logs)
         spoken = experience.spoken or natural(self.reward, soft.rollout, experience.greedy)

@@ -77,6 +77,12 @@ class WeightedTrajectories(ObjectiveModule):
         super().__init__()
         if not trajectories or set(trajectories) - {POLICY, REFERENCE}:
             raise ValueError(f"trajectories={tuple(trajectories)} must be policy, reference or both")
+        for name, wanted, kind in (
+            ("clamp_reference_reward", clamp_reference_reward, REFERENCE),
+            ("center_policy_reward", center_policy_reward, POLICY),
+        ):
+            if wanted and kind not in trajectories:
+                raise ValueError(f"{name} changes rewards of {kind} captions, which are not learned from: leave it out")
         self.captioner, self.discriminator = captioner, discriminator
         self.listener = RememberingTexts.around(listener)
         self.trajectories, self.reduction = tuple(trajectories), reduction

@@ -65,7 +65,7 @@ class WTFRL(WeightedTrajectories):
         alpha: weight of ``r_sim``, 0 to 1.
         temperature: temperature of the contrastive reward; lower approaches the hardest negative alone.
         clamp: highest log-ratio of a direction in nats, 16 in the released code; null leaves it free.
-        neighbour_ranks: which neighbours join the images, 1 for the nearest.
+        neighbour_ranks: which neighbours join the images, 1 for the nearest; unused by ``i2t``, which compares no images.
         greedy_candidate: whether greedy captions join the texts, which makes them a baseline as in SCST; unused by ``t2i``,
             which compares no texts.
         discriminator_score: its score before or after its update in this step (paper; one more turn per step).
@@ -117,12 +117,12 @@ class WTFRL(WeightedTrajectories):
             center_policy_reward=center_policy_reward,
             clamp_reference_reward=clamp_reference_reward,
         )
-        if neighbour_ranks and neighbours is None:
+        compares_images, compares_texts = direction != "i2t", direction != "t2i"
+        if neighbour_ranks and neighbours is None and compares_images:
             raise ValueError(f"neighbour_ranks={tuple(neighbour_ranks)} needs neighbours, which must be given")
         self.direction, self.combine, self.temperature, self.clamp = direction, combine, temperature, clamp
-        self.neighbours, self.neighbour_ranks = neighbours, tuple(neighbour_ranks)
+        self.neighbours, self.neighbour_ranks = neighbours if compares_images else None, tuple(neighbour_ranks)
         self.decoding = policy_decoding(draw, num_beams, no_repeat_ngram_size, max_new_tokens)
-        compares_texts = direction != "t2i"
         self.greedy = Decoding(max_new_tokens=max_new_tokens) if greedy_candidate and compares_texts else None
 
     def collect(self, batch: Batch, step: int) -> Experience:
@@ -175,7 +175,7 @@ class WTFRL(WeightedTrajectories):
         names = ("texts", "text_keys", "images", "image_keys")
         columns = [gather(torch.cat([e.embeddings[name] for e in experiences])) for name in names]
         candidates = Candidates.of(*columns)
-        if len(candidates.images) < 2:
+        if self.direction != "i2t" and len(candidates.images) < 2:
             raise UsageError(
                 "the contrastive reward compares images, but a step has only one: raise per_device_train_batch_size, or "
                 "let neighbours join."
@@ -190,7 +190,9 @@ class WTFRL(WeightedTrajectories):
             if kind not in self.rewarded:
                 continue
             owners = own["image_keys"][rollout.image.to(keys.device)]
-            rewards = candidates.rewards(texts, keys, owners, temperature=self.temperature, clamp=self.clamp)
-            applied = combined(rewards, self.direction, self.combine)
+            rewards = candidates.rewards(
+                texts, keys, owners, temperature=self.temperature, clamp=self.clamp, direction=self.direction
+            )
+            applied = combined(rewards, self.combine)
             parts[kind] = {name: (self.alpha * r).to(rollout.image.device) for name, r in applied.items()}
         return parts

@@ -81,8 +81,9 @@ class Candidates:
         *,
         temperature: float,
         clamp: float | None = None,
+        direction: Direction = "both",
     ) -> dict[str, Tensor]:
-        """``{"i2t": [N], "t2i": [N]}`` of some of the texts: among texts for the image, among images for the text.
+        """``{"i2t": [N], "t2i": [N]}``, or one of them, of some texts: among texts for the image, among images for the text.
 
         Args:
             texts: ``[N, D]`` embeddings of the captions to be rewarded, which are among the candidates.
@@ -90,22 +91,25 @@ class Candidates:
             image_keys: ``[N]`` keys of their images.
             temperature: see ``contrast``.
             clamp: see ``contrast``.
+            direction: which of the two.
         """
+        found = dict[str, Tensor]()
         # Rounded to bfloat16 by the caller's autocast, cosines would be off by half the temperature.
         with torch.no_grad(), torch.autocast(texts.device.type, enabled=False):
             column = self.columns[_position(self.image_keys, image_keys)]
             entry = _position(self.text_keys, text_keys)
-            i2t = contrast(self.images[column] @ self.texts.T, entry, temperature=temperature, clamp=clamp)
-            t2i = contrast(texts @ self.images.T, column, temperature=temperature, clamp=clamp)
-        return {"i2t": i2t, "t2i": t2i}
+            if direction != "t2i":
+                cosines = self.images[column] @ self.texts.T
+                found["i2t"] = contrast(cosines, entry, temperature=temperature, clamp=clamp)
+            if direction != "i2t":
+                found["t2i"] = contrast(texts @ self.images.T, column, temperature=temperature, clamp=clamp)
+        return found
 
 
-def combined(rewards: dict[str, Tensor], direction: Direction, combine: Combine) -> dict[str, Tensor]:
-    """The directions that count, as they enter the reward: ``half`` their mean (the released code), ``sum`` their sum
-    (the paper's equation 2); one direction alone is never halved."""
-    if direction != "both":
-        return {direction: rewards[direction]}
-    share = 0.5 if combine == "half" else 1.0
+def combined(rewards: dict[str, Tensor], combine: Combine) -> dict[str, Tensor]:
+    """The directions as they enter the reward: ``half`` their mean (the released code), ``sum`` their sum (the paper's equation
+    2); one direction alone is never halved."""
+    share = 0.5 if combine == "half" and len(rewards) == 2 else 1.0
     return {name: share * values for name, values in rewards.items()}
 
 

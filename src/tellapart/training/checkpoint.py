@@ -224,6 +224,11 @@ def find(config: TrainConfig) -> Path | None:
             )
         return None
     if choice is not True and str(choice) != "last":
+        if present and Path(choice).resolve().parent != config.output_dir.resolve():
+            raise UsageError(
+                f"output_dir={str(config.output_dir)!r} already holds a run ({list(present.values())[-1].name}), and {choice} is "
+                "of another one: choose another folder, or set resume_from_checkpoint=last."
+            )
         return Path(choice)
     if not present and int(os.environ.get(RESTARTS, "0")) > 0:
         return None  # the launcher gives the same command before the first checkpoint and after it

@@ -48,11 +48,12 @@ class TrainConfig:
         bf16: Compute in bfloat16 by torch's autocast; weights keep their precision.
         shard: Cut the captioner between the processes of a launch (FSDP2): gradients and optimiser states (grad_op), or its
             weights too (full). Both cut large frozen models. none keeps copies on every device; see docs/how-to/scale.md.
-        dropout: Keep dropout on during training. Off by default, because captions are sampled without it.
+        dropout: Keep dropout on during training. Off by default, because captions are sampled without it. With it the weights
+            depend on how steps are cut into micro-batches.
         eval_steps: Evaluate every N steps, and at the start and the end; null evaluates at the start and the end only.
         save_steps: Write a checkpoint every N steps, and at the end; null writes one at the end only.
         save_total_limit: Keep only the newest N checkpoints; ``best/`` is never removed.
-        logging_steps: Write a line to ``metrics.jsonl`` every N steps.
+        logging_steps: Write a line to ``metrics.jsonl`` every N steps; where parts learn in turns, one for the last step of each.
         seed: Decides the order of images and all sampling.
         resume_from_checkpoint: ``last`` (or true) for the newest checkpoint in ``output_dir``, or the folder of one.
         report_to: Where metrics go besides ``metrics.jsonl``.

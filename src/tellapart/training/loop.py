@@ -51,7 +51,8 @@ def train(
     A step draws and scores its micro-batches, lets the objective see them together, then back-propagates one piece of
     loss after the other; gradients are summed over devices once, divided by the summed weight and clipped part by part.
     What is drawn follows from seed, step and image alone, so neither the cut into micro-batches and devices, nor the
-    number of evaluations, nor stopping and resuming changes the weights.
+    number of evaluations, nor stopping and resuming changes the weights. With ``dropout`` the cut does: masks follow the rows of
+    a micro-batch, and those of a step begin with the same random numbers.
 
     Args:
         objective: an ``nn.Module`` whose children are trained; weights change in place (with ``shard``, they stay cut between
@@ -178,10 +179,15 @@ class _Training:
                 k: v if k.startswith("learning_rate") else share * v + figures.get(k, 0.0) for k, v in turn.items()
             }
         done = step + 1
-        if done % self.config.logging_steps == 0 or done == self.total_steps:
+        if self._logs(done):
             figures |= self.data.figures(self.devices.gather_objects)
             self._write(done, {**means.result(self.devices), **figures, **watch.seconds})
         self.log.advance()
+
+    def _logs(self, done: int) -> bool:
+        """Whether a step gets a line: every ``logging_steps``, the last one, and before these the rest of a period."""
+        here = range(done, done + self.objective.period)
+        return any(step % self.config.logging_steps == 0 or step == self.total_steps for step in here)
 
     def _collect(self, step: int, micro_batches: list[Batch]) -> list[Any]:
         self.objective.eval()

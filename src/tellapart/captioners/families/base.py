@@ -219,12 +219,26 @@ class Family(ABC):
 
     @property
     def longest(self) -> int | None:
-        """Most tokens of a caption, its EOS included, that the decoder has positions for; none where it has no such bound."""
+        """Most tokens of a caption, its EOS included, that the decoder has positions for; none where it has no such bound. What
+        depends on the image before it, as in prompted models, is counted by ``longest_after``."""
+        return self.left(self.shortest_prefix)
+
+    def longest_after(self, encoded: Encoded) -> int | None:
+        """``longest`` after what encoded images put before their captions."""
+        return self.longest
+
+    @property
+    def shortest_prefix(self) -> int:
+        """Columns that are before the caption of every image."""
+        return len(self.start)
+
+    def left(self, prefix: int) -> int | None:
+        """Most tokens of a caption that ``prefix`` columns leave."""
         config = self.model.config
         text = getattr(config, "decoder", None) or config.get_text_config()
         places = getattr(text, "max_position_embeddings", None)
         # the last token of a caption is never read
-        return None if places is None else places - len(self.start) - bool(self.length_ids) + 1
+        return None if places is None else places - prefix - bool(self.length_ids) + 1
 
     @property
     def input_dtype(self) -> torch.dtype:

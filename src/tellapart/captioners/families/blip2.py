@@ -94,6 +94,11 @@ class Blip2Decoder(_Blip2, PrefixDecoder):
         ids = torch.tensor(words, device=states.device).expand(len(states), -1)
         return Encoded(states, inputs={"input_ids": ids, "attention_mask": torch.ones_like(ids)})
 
+    @property
+    def shortest_prefix(self) -> int:
+        """The queries, BOS and the prompt."""
+        return self.model.config.num_query_tokens + len(self.words)
+
     def after_image(self, prompt: str) -> list[int]:
         """BOS and the prompt."""
         return self.tokenizer(prompt)["input_ids"]
