@@ -271,3 +271,10 @@ def test_json_is_text_of_a_sane_depth(tmp_path):
         read_json(tmp_path / "latin.json")
     (tmp_path / "good.json").write_text('{"a": [1]}', encoding="utf-8")
     assert read_json(tmp_path / "good.json") == {"a": [1]}
+
+
+def test_the_current_folder_is_not_replaced(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for path in (Path("."), Path("../") / tmp_path.name):
+        with pytest.raises(UsageError, match="is the one that the command runs in"), fresh_folder(path):
+            pass

@@ -238,8 +238,12 @@ def fresh_folder(path: Path, *, durable: bool = False) -> Iterator[Path]:
 
     Raises:
         OSError: something cannot be written; the error names ``path``.
-        UsageError: somebody removed the temporary folder meanwhile.
+        UsageError: it is the current folder, or somebody removed the temporary folder meanwhile.
     """
+    if path.resolve() == Path.cwd():
+        raise UsageError(
+            f"the folder {path} is the one that the command runs in, which cannot be replaced: name another."
+        )
     with _in_making(path, path) as (temporary, handle):
         yield temporary
         _require_whole(temporary, handle, path)

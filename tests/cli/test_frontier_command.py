@@ -82,6 +82,8 @@ def test_a_grid_belongs_to_the_recipe_before_it():
     )
     assert several.methods[0].grid["learning_rate"] == ["{captioner: 1e-5, x: 2}", "3"]
     assert several.at == {"CIDEr": [80.0]}
+    again = read_words([DICO, "--grid", "objective.beta=1,2", "--grid", "objective.beta=2,3"])
+    assert again.methods[0].grid == {"objective.beta": ["1", "2", "3"]}
 
 
 @pytest.mark.parametrize(

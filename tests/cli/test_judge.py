@@ -120,6 +120,14 @@ def test_people_are_asked_about_no_broken_picture(materials, tmp_path, served, c
     assert "1 of the 14 images" in capsys.readouterr().err
 
 
+def test_look_alikes_for_a_question_that_is_not_asked_are_refused(runs, materials, tmp_path, served, capsys):
+    for option in ("--neighbours", "--listener"):
+        words = judged(runs, materials, tmp_path, "--question", "reads_better", option, str(tmp_path / "none"))
+        assert main(words) == 2
+        assert f"{option} is for the question which_image, which is not asked" in capsys.readouterr().err
+    assert not served
+
+
 def test_files_of_captions_and_one_question(materials, tmp_path, served, capsys):
     first, second = ({f"{int(i):02}.png": text for i, text in said.items()} for said in captions(14))
     for name, said in (("a", first), ("b", second)):

@@ -126,3 +126,17 @@ def test_coco_photos_are_mined(shared_data, materials, capsys):
     assert "80 different pictures" in first
     assert main(["mine", str(data), "--listener", str(materials.listener)]) == 0
     assert capsys.readouterr().out.splitlines()[:-1] == first.splitlines()[:-1]
+
+
+def test_a_file_of_something_else_is_not_replaced(materials, tmp_path, capsys):
+    words = [str(materials.data), "--output"]
+    for command, name, more in (
+        ("mine", "other.parquet", ["--listener", str(materials.listener)]),
+        ("questions", "other.json", []),
+    ):
+        (tmp_path / name).write_text('{"annotations": []}')
+        assert main([command, *words, str(tmp_path / name), *more]) == 2
+        assert "exists and holds no" in capsys.readouterr().err
+        assert (tmp_path / name).read_text() == '{"annotations": []}'
+    near = [str(tmp_path / "near.parquet"), "--listener", str(materials.listener), "--k", "2"]
+    assert main(["mine", *words, *near]) == main(["mine", *words, *near]) == 0, "its own is"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -338,3 +339,13 @@ def test_the_sentence_about_what_does_not_fit_stays_short():
     one, three = Matched({}, False, ids, [], [], []), Matched({}, False, ids, ids, ids, [])
     assert (one.misfit().count("'a_picture"), three.misfit().count("'a_picture")) == (4, 3)
     assert len(three.misfit()) < 200
+
+
+def test_captions_are_not_replaced_by_what_was_scored_of_them(tmp_path, capsys):
+    folder = tmp_path / "scored"
+    folder.mkdir()
+    captions = Path(shutil.copy(results_in("list.json", tmp_path), folder / "captions_results.json"))
+    before = captions.read_bytes()
+    assert run("score", captions, "--references", coco(tmp_path / "a.json"), "--output_dir", folder) == 2
+    assert "captions_results.json is the input, which would be lost: name another folder." in capsys.readouterr().err
+    assert captions.read_bytes() == before

@@ -14,6 +14,7 @@ import pytest
 from PIL import Image, ImageEnhance
 
 from damaged_images import encode, picture
+from tellapart.cli.main import main
 from tellapart.data.check import check, usable
 from tellapart.data.dataset import CaptionDataset, Example
 from tellapart.data.images import ArrayImage, EncodedImage, ImageFile, PackedImage
@@ -320,3 +321,30 @@ def test_the_cache_does_not_depend_on_which_process_is_done_first(tmp_path):
         contents.append(cache.path.read_bytes())
         cache.path.unlink()
     assert contents[0] == contents[1]
+
+
+def test_options_that_change_nothing_are_refused(tmp_path, capsys):
+    files(tmp_path, pictures(1))
+    (tmp_path / "000.txt").write_text("a dog")
+    (tmp_path / "ann.json").write_text(json.dumps({"images": [{"id": 1, "file_name": "000.png"}], "annotations": []}))
+    for words, said in (
+        ([str(tmp_path), "--caption_column", "text"], "is not a table and has no column 'text': leave the column out."),
+        ([str(tmp_path), "--image_column", "photo"], "is not a table and has no column 'photo': leave the column out."),
+        (
+            [str(tmp_path / "ann.json"), "--caption_extension", ".cap"],
+            "is one file, without caption files next to images",
+        ),
+        (["world", "--id_column", "id"], "the built-in images take no --id_column: leave it out."),
+    ):
+        assert main(["data", "check", *words, "--num_workers", "0"]) == 2
+        assert said in capsys.readouterr().err
+
+
+def test_json_has_every_name_as_it_is(tmp_path, capsys):
+    name = "a\x7f\u202eb.jpg"
+    (tmp_path / name).write_bytes(b"no picture")
+    files(tmp_path, pictures(1))
+    assert main(["data", "check", str(tmp_path), "--num_workers", "0", "--json", "--format", "unlabelled"]) == 0
+    out = capsys.readouterr().out
+    assert out.isascii()
+    assert name in json.loads(out)["splits"]["train"]["broken"][0]["id"]

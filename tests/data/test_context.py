@@ -78,3 +78,12 @@ def test_captions_are_not_taken_for_contexts(photos, tmp_path):
     assert (example.references, example.context) == (("a dog",), "a title")
     (item,) = plan([str(shard)], context="about")
     assert item.context == "a title"
+
+
+def test_an_image_without_a_context_loses_no_caption(photos, caplog):
+    table = photos / "table.csv"
+    table.write_text("file_name,caption,about\n0.png,one,\n1.png,two, \n")
+    with caplog.at_level("WARNING"):
+        data = load_dataset(table, context_column="about")
+    assert [(example.context, example.references) for example in data] == [("", ("one",)), ("", ("two",))]
+    assert not caplog.records

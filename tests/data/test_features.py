@@ -9,7 +9,7 @@ import torch
 from tellapart.data.dataset import CaptionDataset, Collate, Example
 from tellapart.data.features.base import FeatureInputs
 from tellapart.data.features.open import open_features, require_features, with_features
-from tellapart.data.features.store import About, FeatureStore, FeatureWriter
+from tellapart.data.features.store import About, FeatureStore, FeatureWriter, clear_features
 from tellapart.data.images import ImageFile
 from tellapart.errors import UsageError
 
@@ -238,3 +238,26 @@ def test_no_picture_is_opened_where_features_do(tmp_path):
         Collate({"pixels": lambda images: {}}, features=collate.features)(data.examples)
     with pytest.raises(UsageError, match="no features of image 'vier'"):
         collate(dataset(tmp_path, ["vier"]).examples)
+
+
+def test_a_compressed_file_with_a_flipped_byte_is_named(tmp_path):
+    (tmp_path / "set").mkdir()
+    np.savez_compressed(tmp_path / "set" / "1.npz", feat=np.random.default_rng(0).normal(size=(9, 3)))
+    whole = (tmp_path / "set" / "1.npz").read_bytes()
+    features = open_features(tmp_path / "set")
+    for place in range(60, 120, 3):
+        (tmp_path / "set" / "1.npz").write_bytes(whole[:place] + bytes([whole[place] ^ 255]) + whole[place + 1 :])
+        with pytest.raises(UsageError, match=r"1\.npz"):
+            features["1"]
+
+
+def test_other_features_take_their_place_and_other_files_stay(tmp_path):
+    written(tmp_path, REGIONS)
+    (tmp_path / "shard-notes.npy").write_bytes(b"mine")
+    (tmp_path / "photos").mkdir()
+    clear_features(tmp_path, about(pool="mean"))
+    assert {path.name for path in tmp_path.iterdir()} == {"features.json", "shard-notes.npy", "photos"}
+    assert (FeatureStore(tmp_path).about.pool, len(FeatureStore(tmp_path))) == ("mean", 0)
+    (tmp_path / "features.json").write_text('{"type": "FeatureCollection"}')
+    with pytest.raises(UsageError, match=r"no readable features\.json"):
+        clear_features(tmp_path, about())

@@ -163,3 +163,10 @@ def test_broken_cells_are_told(tmp_path, caption, refs, told):
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "x.parquet")
     with pytest.raises(UsageError, match=told):
         read_judgements(tmp_path / "x.parquet")
+
+
+def test_captions_that_nobody_rated_are_left_out(tmp_path):
+    """A score that is no number would count as the highest rank."""
+    rows = "".join(f"a.jpg,a dog {n},['a dog'],{score}\n" for n, score in enumerate(("1", "nan", "0.5", "inf")))
+    (tmp_path / "x.csv").write_text(f"imgid,mt,refs,score\n{rows}")
+    assert [row.ratings for row in read(tmp_path / "x.csv").rated] == [(1.0,), (0.5,)]

@@ -10,6 +10,7 @@ from PIL import Image
 
 from tellapart.data.load import load_dataset, load_references
 from tellapart.errors import UsageError
+from tellapart.files import write_text
 
 
 def picture(path: Path, shade: int = 0) -> Path:
@@ -242,3 +243,10 @@ def test_coco_records_of_a_wrong_kind(tmp_path, images, annotations, named):
 def test_json_nested_beyond_reason(tmp_path):
     with pytest.raises(UsageError, match=r"deep\.json is nested too deeply"):
         load_dataset(write(tmp_path / "deep.json", "[" * 100_000), split="train")
+
+
+def test_a_table_with_a_heading_twice_is_refused(tmp_path):
+    picture(tmp_path / "0.png", 0)
+    write_text(tmp_path / "t.csv", "file_name,caption,caption\n0.png,one,two\n")
+    with pytest.raises(UsageError, match=r"t\.csv has two columns 'caption', of which one would be lost: rename one"):
+        load_dataset(tmp_path / "t.csv")

@@ -145,6 +145,8 @@ def test_a_pickle_that_would_run_something_is_refused(tmp_path, value):
         ("df.npz", b"PK\x03\x04 broken", "not a table"),
         ("df.npz", b"words", "not a table"),
         ("df.json", b"{}", "not a table"),
+        ("df.json", b'{"images": 3, "end": "", "counts": []}', "not a table"),
+        ("df.json", b'{"images": 3, "end": "", "counts": {"a": 1e400}}', "not a table"),
         ("df.json", b'{"images": 3, "end": "", "counts": {"a b c d e": 2}}', "1 to 4 words, not 5"),
         ("df.json", b'{"images": 3, "end": "", "counts": {"a": 4}}', "of 3 images, but an n-gram is counted in 4"),
         ("df.p", pickle.dumps([1]), "it is not a dictionary"),
@@ -170,3 +172,11 @@ def test_an_npz_whose_arrays_do_not_fit_is_refused(tmp_path):
             load_frequencies(path)
     with pytest.raises(UsageError, match=r"end the name in \.npz or \.json"):
         save_frequencies(DocumentFrequencies({}, 5), tmp_path / "df.p")
+
+
+def test_a_number_of_images_that_the_file_contradicts_is_refused(tmp_path):
+    for name in ("df.json", "df.npz"):
+        save_frequencies(DocumentFrequencies({("a",): 3}, 5), tmp_path / name)
+        assert load_frequencies(tmp_path / name, images=5).images == 5
+        with pytest.raises(UsageError, match=f"{name} says that it is of 5 images, not of 6: leave their number out"):
+            load_frequencies(tmp_path / name, images=6)

@@ -8,7 +8,7 @@ from pathlib import Path
 from tellapart.captioners.vision import VisionFeatures
 from tellapart.captioning.read import Reader, read_ahead
 from tellapart.captioning.records import Item
-from tellapart.data.features.store import About, FeatureStore, FeatureWriter
+from tellapart.data.features.store import ABOUT, About, FeatureStore, FeatureWriter, clear_features
 from tellapart.errors import UsageError
 from tellapart.locks import NAME as LOCK
 from tellapart.locks import Lock
@@ -47,6 +47,7 @@ def write_features(
     batch_size: int = 32,
     threads: int = 2,
     fail: bool = True,
+    overwrite: bool = False,
 ) -> tuple[int, dict[str, str]]:
     """Compute the features of every image that the folder does not hold yet, and keep them there.
 
@@ -62,14 +63,18 @@ def write_features(
         batch_size: images computed at once.
         threads: that read ahead.
         fail: stop at the first image that cannot be read.
+        overwrite: delete the features in the folder first; other files stay.
 
     Returns:
         How many images were computed, and id and reason of those that could not be read.
 
     Raises:
-        UsageError: the folder holds other features, another process computes features into it, or ``fail``, and an image
-            cannot be read.
+        UsageError: the folder holds other features or, with ``overwrite``, none of tellapart's, another process computes
+            features into it, or ``fail``, and an image cannot be read.
     """
+    if overwrite and (folder / ABOUT).is_file():
+        with Lock(folder / LOCK, "computing features into"):
+            clear_features(folder, about)
     writer = FeatureWriter(folder, about)
     with Lock(folder / LOCK, "computing features into"):
         return _computed(items, vision, writer, batch_size=batch_size, threads=threads, fail=fail)

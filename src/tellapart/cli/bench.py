@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from tellapart.cli.command import options_of, run_action
-from tellapart.cli.console import note, say, table
+from tellapart.cli.console import note, say, say_json, table
 from tellapart.errors import UsageError
 from tellapart.names import require_known
 from tellapart.recipe.people import Judges, references_from
@@ -78,7 +77,10 @@ def run_people(argv: Sequence[str]) -> int:
 
         note(f"kept in {write_people(options.output_dir, measured, how)}")
     figures = [figure for one in measured for figure in one.figures]
-    say(json.dumps([figure.to_json() for figure in figures], indent=2) if options.json else _tables(figures))
+    if options.json:
+        say_json([figure.to_json() for figure in figures], indent=2)
+    else:
+        say(_tables(figures))
     return 0
 
 

@@ -48,12 +48,13 @@ def options_of(argv: Sequence[str], kind: type[T], *, usage: str, description: s
     return words.positional, kind(**{field.name: getattr(values, field.name) for field in fields(kind)})  # type: ignore[arg-type]
 
 
-def require_another_file(words: Sequence[str], output: str | Path) -> None:
+def require_another_file(words: Sequence[str], output: str | Path, *, option: str = "--output") -> None:
     """Raise where a command's output would replace a file that it reads.
 
     Args:
         words: what the command reads: files, or patterns of them; others are passed over.
         output: the file that it writes.
+        option: that names the file or its folder.
 
     Raises:
         UsageError: naming the output.
@@ -62,7 +63,29 @@ def require_another_file(words: Sequence[str], output: str | Path) -> None:
         return
     named = (name for word in words for name in (expand(word) if is_pattern(word) else [word]))
     if any(os.path.exists(name) and os.path.samefile(name, output) for name in named):
-        raise UsageError(f"--output {output} is the input, which would be lost: name another file.")
+        other = "file" if option == "--output" else "folder"
+        raise UsageError(f"{option}: {output} is the input, which would be lost: name another {other}.")
+
+
+def require_own(output: Path, load: Callable[[Path], object], what: str) -> None:
+    """Raise where a command's output would replace a file that the command cannot have written.
+
+    Args:
+        output: the file that it writes.
+        load: reads such files, and raises ``UsageError`` where it cannot.
+        what: they hold.
+
+    Raises:
+        UsageError: naming the output.
+    """
+    if not output.is_file() or output.stat().st_size == 0:
+        return
+    try:
+        load(output)
+    except UsageError as error:
+        raise UsageError(
+            f"--output {output} exists and holds no {what}: name another file, or delete this one."
+        ) from error
 
 
 Actions = Mapping[str, tuple[str, Callable[[Sequence[str]], int]]]

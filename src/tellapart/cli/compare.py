@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from tellapart.cli.command import options_of, refuse_unused
-from tellapart.cli.console import result_console, say
+from tellapart.cli.console import result_console, say, say_json
 from tellapart.errors import UsageError
 
 if TYPE_CHECKING:
@@ -80,7 +79,7 @@ def run(argv: Sequence[str]) -> int:
         "md": lambda: say(found.sheet(every_metric=every).to_markdown().rstrip()),
         "latex": lambda: say(found.sheet(every_metric=every).to_latex().rstrip()),
         "csv": lambda: say(found.sheet(every_metric=every).to_csv().rstrip()),
-        "json": lambda: say(json.dumps(found.to_json(), indent=2)),
+        "json": lambda: say_json(found.to_json(), indent=2),
     }
     printers[options.format]()
     return 0

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Sequence
 from textwrap import wrap
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tellapart.errors import printable, without_secrets
 
@@ -27,6 +28,11 @@ def say(text: str) -> None:
     except UnicodeEncodeError:  # a name in another encoding, or a terminal that has not all letters
         encoding = sys.stdout.encoding
         sys.stdout.write(text.encode(encoding, errors="backslashreplace").decode(encoding) + "\n")
+
+
+def say_json(value: Any, *, indent: int | None = None) -> None:
+    """One JSON value on standard output, in ASCII, so that no name in it is changed on its way."""
+    say(json.dumps(value, indent=indent).replace("\x7f", "\\u007f"))
 
 
 def note(text: str) -> None:

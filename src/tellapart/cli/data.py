@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from tellapart.cli.command import options_of, run_action
-from tellapart.cli.console import note, say, table
+from tellapart.cli.console import note, say, say_json, table
 from tellapart.data.formats.names import Format, Link, Readable
 from tellapart.errors import UsageError
 from tellapart.files import write_json, write_text
@@ -57,6 +56,9 @@ class SourceOptions:
         if path == "world":
             from tellapart.world.source import WorldSource
 
+            for name in ("format", "images", "image_column", "caption_column", "id_column", "caption_extension"):
+                if getattr(self, name) is not None:
+                    raise UsageError(f"the built-in images take no --{name}: leave it out.")
             return WorldSource(self.size)
         from tellapart.data.load import require_columns, source_at
 
@@ -70,7 +72,11 @@ class SourceOptions:
             allow_private=self.allow_private,
             caption_extension=self.caption_extension,
         )
-        require_columns(source, self.id_column)
+        require_columns(source, self.id_column, self.image_column, captions=self.caption_column)
+        if self.caption_extension is not None and Path(path).is_file():
+            raise UsageError(
+                f"{path} is one file, without caption files next to images: leave --caption_extension out."
+            )
         return source
 
 
@@ -135,7 +141,10 @@ def run_check(argv: Sequence[str]) -> int:
         from tellapart.evaluation.data_check.page import write_check_page
 
         note(f"written to {write_check_page(options.page, ', '.join(words), report, splits)}")
-    say(json.dumps(as_json(report), ensure_ascii=False) if options.json else as_text(", ".join(words), report, splits))
+    if options.json:
+        say_json(as_json(report))
+    else:
+        say(as_text(", ".join(words), report, splits))
     readable = any(split.images > len(split.broken) for split in report.splits.values())
     return TO_REPAIR if not readable or (options.strict and not report.clean) else 0
 

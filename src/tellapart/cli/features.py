@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,7 +39,7 @@ class FeaturesOptions:
         limit: maximum number of images per part, the first ones; null means all.
         on_error: an image that cannot be read is an error (fail), or is left out and listed (skip); if none can be read, the exit
             code is 2.
-        overwrite: delete the features in the folder and compute all again.
+        overwrite: delete the features in the folder and compute all again; other files stay.
         batch_size: images computed at once.
         num_workers: threads that read images ahead.
     """
@@ -98,8 +97,6 @@ def run(argv: Sequence[str]) -> int:
         note(
             "note: the mean over frames of an image model has lost their order; --pool frames keeps one vector per frame."
         )
-    if options.overwrite:
-        _clear(options.output_dir)
     computed, errors = write_features(
         items,
         vision.to(device()),
@@ -108,6 +105,7 @@ def run(argv: Sequence[str]) -> int:
         batch_size=options.batch_size,
         threads=options.num_workers,
         fail=options.on_error == "fail",
+        overwrite=options.overwrite,
     )
     for reason in list(errors.values())[:SHOWN_ERRORS]:
         note(f"left out: {reason}")
@@ -178,9 +176,3 @@ def _width(vision: VisionFeatures, model: str) -> int:
     except (AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError) as error:
         reason = reason_of(error)
         raise UsageError(f"--model {model} gives no features of a picture ({reason}): name a vision model.") from error
-
-
-def _clear(folder: Path) -> None:
-    """Remove features that tellapart has written; a folder of anything else stays."""
-    if (folder / "features.json").is_file():
-        shutil.rmtree(folder)

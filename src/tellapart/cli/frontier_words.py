@@ -35,8 +35,8 @@ class FrontierOptions:
     """Options of ``tellapart frontier``; all other options are those of ``tellapart train`` and apply to every recipe.
 
     Args:
-        grid: KEY=V1,V2,... for any option of the preceding recipe; several keys make a product. The first key is the knob
-            along the curve; each combination of the others is a separate curve.
+        grid: KEY=V1,V2,... for any option of the preceding recipe; several keys make a product. The first key with several
+            values is the knob along the curve; each combination of the others is a separate curve.
         label: name of the preceding recipe in tables and pictures; null takes its file's name.
         add: the --output_dir of another frontier, whose curves are drawn too; may be given several times.
         at: METRIC=V1,V2,... to read the curves at, as tables print the metric (CIDEr 120 is 1.2); null chooses values.
@@ -239,7 +239,7 @@ def _give(method: Method, words: Sequence[tuple[str, str]]) -> None:
             key, texts = assignment("grid", value)
             if key in NO_KNOBS:
                 raise UsageError(f"--grid {key} is not a knob: give --{NO_KNOBS[key]} for all trainings.")
-            method.grid[key] = texts
+            method.grid[key] = list(dict.fromkeys([*method.grid.get(key, []), *texts]))
 
 
 def assignment(option: str, text: str) -> tuple[str, list[str]]:

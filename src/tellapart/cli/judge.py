@@ -320,6 +320,9 @@ def _distractors(options: JudgeOptions, where: Where, ids: Sequence[str]) -> tup
     """The other image of each image, and in words where it comes from."""
     dataset = where.dataset
     if not ids:
+        for name in ("neighbours", "listener"):
+            if getattr(options, name) is not None:
+                raise UsageError(f"--{name} is for the question which_image, which is not asked: leave it out.")
         return {}, ""
     if options.neighbours is not None:
         found = nearest_others(Neighbours.load(options.neighbours), dataset, ids)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from textwrap import wrap
 from typing import Any, ClassVar
 
 from tellapart.cli.command import options_of
-from tellapart.cli.console import say, table
+from tellapart.cli.console import say, say_json, table
 from tellapart.names import require_known
 from tellapart.objectives import METHODS
 from tellapart.recipe.options import HELP_WIDTH, help_lines
@@ -42,7 +41,7 @@ def run(argv: Sequence[str]) -> int:
     for word in words:
         require_known(word, METHODS, "a method")
     if options.json:
-        say(json.dumps([_as_json(name) for name in words or METHODS], indent=2))
+        say_json([_as_json(name) for name in words or METHODS], indent=2)
     elif words:
         say("\n\n".join(map(_described, words)))
     else:

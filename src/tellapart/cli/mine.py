@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from tellapart.cli.command import options_of, require_another_file
+from tellapart.cli.command import options_of, require_another_file, require_own
 from tellapart.cli.console import note, say, table
 from tellapart.cli.unreadable import leave_out
 from tellapart.data.formats.names import Readable
@@ -102,7 +102,10 @@ def run(argv: Sequence[str]) -> int:
     if options.output is not None and options.output.suffix != ".parquet":
         raise UsageError(f"--output is {options.output}: neighbours are written as .parquet, give it that ending.")
     if options.output is not None:
+        from tellapart.listeners.neighbours import Neighbours
+
         require_another_file(words, options.output)
+        require_own(options.output, Neighbours.load, "neighbours")
     dataset, unreadable = _readable(words[0], options)
     found, seconds = _mined(dataset, options.listener, options)
     if options.output is not None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from tellapart.cli.command import options_of, refuse_unused, require_another_file
+from tellapart.cli.command import options_of, refuse_unused, require_another_file, require_own
 from tellapart.cli.console import note, say
 from tellapart.data.formats.names import Readable
 from tellapart.errors import UsageError
@@ -74,7 +74,9 @@ def run(argv: Sequence[str]) -> int:
         raise UsageError(f"{len(words)} data were given: name one data set, such as world or a COCO json.")
     _check(options)
     require_another_file(words, options.output)
-    from tellapart.data.questions import write_questions
+    from tellapart.data.questions import read_questions, write_questions
+
+    require_own(options.output, read_questions, "questions")
 
     dataset = _data(words[0], options)
     found = _by_template(words[0], dataset, options) if options.model is None else _by_model(dataset, options)
@@ -121,7 +123,8 @@ def _by_template(data: str, dataset: CaptionDataset, options: QuestionsOptions) 
     from tellapart.recipe.questions import REFERENCES, WORLD, load_questions
 
     source = WORLD if data == WORLD else REFERENCES
-    return load_questions(source, dataset, data=data, split=options.split, size=options.size)
+    most = options.num_questions
+    return load_questions(source, dataset, data=data, split=options.split, size=options.size, most=most)
 
 
 def _by_model(dataset: CaptionDataset, options: QuestionsOptions) -> dict[str, list[MultipleChoice]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from tellapart.cli.command import options_of
-from tellapart.cli.console import note, say, table
+from tellapart.cli.console import note, say, say_json, table
 from tellapart.errors import UsageError
 from tellapart.recipe.options import HELP_WIDTH
 
@@ -55,7 +54,7 @@ def run(argv: Sequence[str]) -> int:
     if options.copy is not None:
         copy(named, options.copy)
     elif options.json:
-        say(json.dumps([_as_json(recipe) for recipe in named], indent=2))
+        say_json([_as_json(recipe) for recipe in named], indent=2)
     elif words:
         say("\n".join(recipe.path.read_text(encoding="utf-8").rstrip() for recipe in named))
     else:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tellapart.cli.command import options_of
-from tellapart.cli.console import note, result_console, say, table
+from tellapart.cli.command import options_of, require_another_file
+from tellapart.cli.console import note, result_console, say, say_json, table
 from tellapart.cli.unreadable import leave_out
 from tellapart.errors import UsageError
 from tellapart.recipe.score_options import ScoreOptions, further_measures
@@ -89,6 +88,14 @@ def score_given(word: str, options: ScoreOptions) -> int:
     from tellapart.evaluation.protocol import named_protocol
     from tellapart.recipe.questions import question_measure
 
+    if options.output_dir is not None:
+        from tellapart.evaluation.results import FILES
+
+        read = [
+            str(name) for name in (word, options.references, options.cider_df, options.questions) if name is not None
+        ]
+        for name in (*FILES, IDS_FILE):
+            require_another_file(read, options.output_dir / name, option="--output_dir")
     prefer = named_protocol(options.protocol).split if options.protocol else None
     results = as_results(word, caption_column=options.caption_column)
     data = as_references(options.references or "", split=options.split, prefer=prefer, format=options.format)
@@ -140,7 +147,7 @@ def _tell(given: Given, options: ScoreOptions) -> None:
 
 def _print(result: EvaluationResult, options: ScoreOptions) -> None:
     if options.json:
-        say(json.dumps(result.to_json(), indent=2))
+        say_json(result.to_json(), indent=2)
         return
     from tellapart.evaluation.columns import describe
 
@@ -195,7 +202,7 @@ def score_captioner(word: str, options: ScoreOptions) -> int:
     if start and folder is not None:
         shown = [_start(word, start, folder, options), result]
     if options.json:
-        say(json.dumps(result.to_json(), indent=2))
+        say_json(result.to_json(), indent=2)
     else:
         compare_results(shown).print(result_console(), every_metric=options.all_metrics)
         _print_lengths(result)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from tellapart.cli.command import options_of
-from tellapart.cli.console import say, table
+from tellapart.cli.console import say, say_json, table
 from tellapart.errors import UsageError
 
 
@@ -48,7 +47,7 @@ def run(argv: Sequence[str]) -> int:
     build_all(options.size)
     found = probe_all(options.size)
     if options.json:
-        say(json.dumps(found, indent=2))
+        say_json(found, indent=2)
         return 0
     stages = found["stages"]
     say(table([("stage", "seconds of CPU", "folder"), *_folders(stages)]))

@@ -107,17 +107,16 @@ def load_dataset(
     dataset = CaptionDataset(examples, name=name)
     if context_column is None:
         return dataset
-    known = load_dataset(
+    contexts = source_at(
         path,
-        split=split,
         images=images,
         format=format,
         image_column=image_column,
         caption_column=context_column,
         id_column=id_column,
-        missing_files=True,
         allow_private=allow_private,
     )
+    known = read_split(contexts, split or only_split(contexts))  # those without a context with them
     return with_contexts(dataset, {example.id: clean_context(example.references) for example in known})
 
 

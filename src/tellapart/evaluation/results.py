@@ -20,6 +20,8 @@ from tellapart.packed import Numbers, Texts
 METRICS_FILE = "metrics.json"
 PER_IMAGE_FILE = "per_image.parquet"
 CAPTIONS_FILE = "captions_results.json"
+FILES = (PER_IMAGE_FILE, CAPTIONS_FILE, METRICS_FILE)
+"""Of an evaluation, in the order that they are put in place: without the last one nothing is read back."""
 
 CHOSE = "chose_checkpoint_by"
 """Key of ``details``: the metric by which these images chose the run's checkpoint."""
@@ -93,7 +95,7 @@ class EvaluationResult:
         (folder / METRICS_FILE).unlink(missing_ok=True)
         with fresh_folder(folder / ".new") as temporary:
             self._write(temporary)
-        for name in (PER_IMAGE_FILE, CAPTIONS_FILE, METRICS_FILE):
+        for name in FILES:
             os.replace(folder / ".new" / name, folder / name)
         (folder / ".new").rmdir()
         return folder

@@ -6,6 +6,7 @@ import io
 import json
 import math
 import pickle
+import zlib
 from array import array
 from collections import OrderedDict, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -335,6 +336,20 @@ _HARMLESS = {
 }
 """All that a table of numbers needs; any other name in a pickle is refused."""
 
+_DAMAGED = (
+    AttributeError,
+    BadZipFile,
+    EOFError,
+    IndexError,
+    KeyError,
+    OverflowError,
+    TypeError,
+    ValueError,
+    pickle.UnpicklingError,
+    zlib.error,
+)
+"""What reading a file that is not a table raises."""
+
 
 def save_frequencies(frequencies: DocumentFrequencies, path: Path) -> None:
     """Write a table as ``.npz`` or, for people, ``.json`` (which leaves out n-grams of one image).
@@ -371,7 +386,7 @@ def load_frequencies(path: Path, *, images: int | None = None) -> DocumentFreque
         images: number of images counted, where the file does not tell.
 
     Raises:
-        UsageError: there is no such file, or it is not a table of frequencies.
+        UsageError: there is no such file, it is not a table of frequencies, or it says another number of images.
     """
     readers = {".npz": _read_npz, ".json": _read_json, ".p": _read_pickle, ".pkl": _read_pickle}
     if path.suffix not in readers:
@@ -382,9 +397,13 @@ def load_frequencies(path: Path, *, images: int | None = None) -> DocumentFreque
         raise UsageError(f"document frequencies {path} cannot be read ({error.strerror}): check the path.") from error
     try:
         frequencies = readers[path.suffix](content, images)
-    except (pickle.UnpicklingError, BadZipFile, ValueError, KeyError, TypeError, IndexError, EOFError) as error:
+    except _DAMAGED as error:
         raise UsageError(f"{path} is not a table of document frequencies ({error}): count them again.") from error
     _check(frequencies, path)
+    if images is not None and images != frequencies.images:
+        raise UsageError(
+            f"{path} says that it is of {frequencies.images} images, not of {images}: leave their number out."
+        )
     return frequencies
 
 

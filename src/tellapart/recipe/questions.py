@@ -63,12 +63,12 @@ def load_questions(
     Raises:
         UsageError: there are none for these images.
     """
-    found = _questions(source, dataset, data=data, split=split, size=size)
+    found = _questions(source, dataset, data=data, split=split, size=size, most=most)
     return {image: own[:most] for image, own in found.items() if own}
 
 
 def _questions(
-    source: str, dataset: CaptionDataset, *, data: str, split: str, size: str
+    source: str, dataset: CaptionDataset, *, data: str, split: str, size: str, most: int | None
 ) -> Mapping[str, list[MultipleChoice]]:
     if source == WORLD:
         if data != WORLD:
@@ -85,7 +85,7 @@ def _questions(
         from tellapart.rewards.question_templates import questions_from_references
 
         dataset.require_references("questions from references")
-        found = questions_from_references(dataset.references)
+        found = questions_from_references(dataset.references, **({} if most is None else {"most": most}))
         if not found:
             raise UsageError(
                 f"no two references of an image of {dataset.name} name the same object of COCO's "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import zipfile
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -75,7 +76,7 @@ def _read(file: Path) -> np.ndarray:
             if key is None:
                 raise UsageError(f"{file} has the arrays {', '.join(loaded)} and none named feat: rename one.")
             return loaded[key]
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
         raise UsageError(f"{file} cannot be read ({str(error).rstrip('.')}): compute it again.") from error
 
 

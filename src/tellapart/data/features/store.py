@@ -75,13 +75,7 @@ class FeatureStore:
 
     def __init__(self, path: Path) -> None:
         self.path, self.name = path, str(path)
-        try:
-            stored = read_json(path / ABOUT)
-            self.about = About(**{key: stored[key] for key in About.__dataclass_fields__ if key in stored})
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise UsageError(
-                f"{path} has no readable {ABOUT} ({error}): name a folder of tellapart features."
-            ) from error
+        self.about = _about(path)
         self.width = self.about.width
         self._places: dict[str, _Place] = {}
         for table in sorted(path.glob("shard-*.parquet")):
@@ -200,6 +194,31 @@ class FeatureWriter:
         with beside(self.path / f"{stem}.parquet") as temporary:
             pq.write_table(rows, temporary)
         self._rows = []
+
+
+def clear_features(path: Path, about: About) -> None:
+    """Leave a store without features, for others to take their place; files that are not of the store stay.
+
+    Args:
+        path: the store's folder.
+        about: what the new features are computed with.
+
+    Raises:
+        UsageError: the folder is not one of features.
+    """
+    _about(path)
+    write_json(path / ABOUT, {"format": 1, **asdict(about)})
+    for file in [*path.glob("shard-*.parquet"), *path.glob("shard-*.npy")]:
+        if file.stem.removeprefix("shard-").isdecimal():
+            file.unlink()
+
+
+def _about(path: Path) -> About:
+    try:
+        stored = read_json(path / ABOUT)
+        return About(**{key: stored[key] for key in About.__dataclass_fields__ if key in stored})
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UsageError(f"{path} has no readable {ABOUT} ({error}): name a folder of tellapart features.") from error
 
 
 def _next_number(path: Path) -> int:

@@ -205,6 +205,7 @@ def _cut_rows(path: Path, reader: Any) -> Iterator[tuple[int, Row]]:
                 continue
             if heading is None:
                 heading = [name.strip() for name in row]
+                _require_distinct(heading, path)
                 continue
             if len(row) > len(heading):
                 raise UsageError(
@@ -216,6 +217,12 @@ def _cut_rows(path: Path, reader: Any) -> Iterator[tuple[int, Row]]:
         raise UsageError(f"{path}, line {reader.line_num}: not a valid table ({error}): repair its quotes.") from error
     if heading is None:
         raise UsageError(f"{path} is empty: it needs a heading and rows.")
+
+
+def _require_distinct(heading: list[str], path: Path) -> None:
+    twice = next((name for name in heading if name and heading.count(name) > 1), None)
+    if twice is not None:
+        raise UsageError(f"{path} has two columns {twice!r}, of which one would be lost: rename one.")
 
 
 def json_rows(path: Path) -> Iterator[tuple[int, Any]]:

@@ -7,7 +7,6 @@ docs/how-to/people.md.
 from __future__ import annotations
 
 import ast
-import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -103,7 +102,6 @@ def clipscore_json(path: Path, references: References) -> Judgements | None:
         )
         for image in value.values()
         for judged in image["human_judgement"]
-        if not math.isnan(float(judged["rating"]))
     ]
     return Judgements(_named(path), tuple(rows))
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from tellapart.data.judgements.layouts import LAYOUTS, References
@@ -46,11 +48,18 @@ def read_judgements(path: Path, *, references: References | None = None) -> list
 
 def _read(file: Path, references: References) -> Judgements | None:
     try:
-        return next((read for layout in LAYOUTS if (read := layout(file, references)) is not None), None)
+        read = next((read for layout in LAYOUTS if (read := layout(file, references)) is not None), None)
     except (AttributeError, KeyError, IndexError, TypeError, ValueError) as error:
         raise UsageError(
             f"{file} looks like judgements, but a field is missing or of another kind ({error!r}): fetch it again."
         ) from error
+    return None if read is None else _without_unrated(read)
+
+
+def _without_unrated(read: Judgements) -> Judgements:
+    """Without captions whose ratings are not all numbers: published tables have NaN where people gave none."""
+    numbers = ((row, (*row.ratings, *row.aspects.values())) for row in read.rated)
+    return replace(read, rated=tuple(row for row, values in numbers if all(map(math.isfinite, values))))
 
 
 def _listed(files: Sequence[Path]) -> str:
