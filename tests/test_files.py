@@ -275,6 +275,15 @@ def test_json_is_text_of_a_sane_depth(tmp_path):
 
 def test_the_current_folder_is_not_replaced(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    for path in (Path("."), Path("../") / tmp_path.name):
-        with pytest.raises(UsageError, match="is the one that the command runs in"), fresh_folder(path):
+    for path in (Path("."), Path("../") / tmp_path.name, tmp_path.parent):
+        with pytest.raises(UsageError, match="the command runs in the folder"), fresh_folder(path):
             pass
+
+
+def test_a_folder_is_written_though_the_current_one_is_gone(tmp_path, monkeypatch):
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    with fresh_folder(tmp_path / "new") as folder:
+        (folder / "a.txt").write_text("here")
+    assert (tmp_path / "new" / "a.txt").read_text() == "here"

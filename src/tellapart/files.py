@@ -238,12 +238,10 @@ def fresh_folder(path: Path, *, durable: bool = False) -> Iterator[Path]:
 
     Raises:
         OSError: something cannot be written; the error names ``path``.
-        UsageError: it is the current folder, or somebody removed the temporary folder meanwhile.
+        UsageError: the current folder is in it, or somebody removed the temporary folder meanwhile.
     """
-    if path.resolve() == Path.cwd():
-        raise UsageError(
-            f"the folder {path} is the one that the command runs in, which cannot be replaced: name another."
-        )
+    if _holds_current(path):
+        raise UsageError(f"the command runs in the folder {path}, which can therefore not be replaced: name another.")
     with _in_making(path, path) as (temporary, handle):
         yield temporary
         _require_whole(temporary, handle, path)
@@ -257,6 +255,13 @@ def fresh_folder(path: Path, *, durable: bool = False) -> Iterator[Path]:
         if durable:
             to_disk(path.parent, within=False)
         shutil.rmtree(old, ignore_errors=True)
+
+
+def _holds_current(path: Path) -> bool:
+    try:
+        return Path.cwd().is_relative_to(path.resolve())
+    except FileNotFoundError:  # it has been removed
+        return False
 
 
 @contextmanager

@@ -338,8 +338,8 @@ class ObjectiveModule(nn.Module):
 
     decomposes = True
     turns = 1
-    averages_turns = False
     period = 1
+    averages_turns = False
     """Whether every turn trains the same parts, so that figures of turns are averaged; else each part has its own turn, and they
     are added."""
     shards = False

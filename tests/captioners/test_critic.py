@@ -317,3 +317,12 @@ def test_values_are_of_the_states_that_were_asked_for_a_length(kind, lora, tmp_p
     assert not torch.allclose(short[0], long[0], atol=1e-3)
     torch.testing.assert_close(both[0], short[0])
     torch.testing.assert_close(both[1], long[1])
+
+
+def test_no_captions_have_no_values(tmp_path):
+    tiny_blip2(tmp_path)
+    captioner = HuggingFaceCaptioner.from_pretrained(tmp_path, prompt="{context}")
+    batch = replace(batch_of(captioner, 2), contexts=["a dog", "a cat"])
+    rollout = captioner.generate(batch, SAMPLES)
+    empty = rollout.select([])
+    assert Critic(captioner, lora=None)(empty).shape == empty.mask.shape

@@ -160,7 +160,7 @@ def test_a_captioner_without_buckets_cannot_be_asked(tmp_path: Path) -> None:
         make("CLIP + GPT-2", tmp_path).ask_length(WordRange(8))
 
 
-@pytest.mark.parametrize("family", ["BLIP-2 (OPT)", "LLaVA", "GIT"])
+@pytest.mark.parametrize("family", ["BLIP-2 (OPT)", "GIT"])
 def test_what_is_before_a_caption_takes_places_too(family: str, tmp_path: Path) -> None:
     """As many tokens as are left can be drawn; one more is refused in a sentence. GIT's images have no places."""
     make(family, tmp_path)
@@ -171,9 +171,31 @@ def test_what_is_before_a_caption_takes_places_too(family: str, tmp_path: Path) 
     left = captioner.family.longest_after(encoded)
     text = captioner.family.model.config.get_text_config()
     before = len(captioner.family.start) if family == "GIT" else captioner.family.width(encoded)
-    assert left == text.max_position_embeddings - before + 1
+    assert left == captioner.family.longest == text.max_position_embeddings - before + 1
     most = Decoding(max_new_tokens=left, min_new_tokens=left)
     assert captioner.generate(batch, most).tokens.shape[1] == left
+    others = Contrast(torch.tensor([[1], [0]]), strength=0.5)
+    with pytest.raises(UsageError, match=rf"the model can hold {left} tokens"):
+        captioner.generate(batch, replace(most, max_new_tokens=left + 1), contrast=others)
     for draw in (captioner.generate, captioner.draw, captioner.generate_with_greedy):
         with pytest.raises(UsageError, match=rf"the model can hold {left} tokens: give at most {left}\."):
             draw(batch, replace(most, max_new_tokens=left + 1))
+
+
+def test_a_context_takes_places_of_a_table_of_positions(tmp_path: Path) -> None:
+    """The same number of tokens fits after a short context and not after a long one, however captions are drawn."""
+    make("BLIP-2 (OPT)", tmp_path)
+    captioner = HuggingFaceCaptioner.from_pretrained(tmp_path, prompt="{context}")
+    batch = batch_of(captioner, 2)
+    most = Decoding(max_new_tokens=captioner.family.longest - 3)
+    captioner.generate(replace(batch, contexts=["a", "a"]), most)
+    long = replace(batch, contexts=["a", "a dog and a cat"])
+    for options in ({}, {"contrast": Contrast(torch.tensor([[1], [0]]), strength=0.5)}):
+        with pytest.raises(UsageError, match="the model can hold"):
+            captioner.generate(long, most, **options)
+
+
+def test_a_prompt_that_leaves_no_place_is_refused(tmp_path: Path) -> None:
+    make("BLIP-2 (OPT)", tmp_path)
+    with pytest.raises(UsageError, match=r"the prompt is \d+ tokens longer than the model can read before a caption"):
+        HuggingFaceCaptioner.from_pretrained(tmp_path, prompt="a dog " * 100)

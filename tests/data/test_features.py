@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -261,3 +263,19 @@ def test_other_features_take_their_place_and_other_files_stay(tmp_path):
     (tmp_path / "features.json").write_text('{"type": "FeatureCollection"}')
     with pytest.raises(UsageError, match=r"no readable features\.json"):
         clear_features(tmp_path, about())
+
+
+def test_a_kill_while_features_are_cleared_leaves_no_old_ones_under_another_name(tmp_path, monkeypatch):
+    written(tmp_path, REGIONS)
+    unlink, removed = Path.unlink, []
+
+    def once(path, **options):
+        if removed:
+            raise KeyboardInterrupt
+        removed.append(path)
+        unlink(path, **options)
+
+    monkeypatch.setattr(Path, "unlink", once)
+    with pytest.raises(KeyboardInterrupt):
+        clear_features(tmp_path, about(weights="other"))
+    assert FeatureStore(tmp_path).about == about()

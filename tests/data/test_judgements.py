@@ -170,3 +170,6 @@ def test_captions_that_nobody_rated_are_left_out(tmp_path):
     rows = "".join(f"a.jpg,a dog {n},['a dog'],{score}\n" for n, score in enumerate(("1", "nan", "0.5", "inf")))
     (tmp_path / "x.csv").write_text(f"imgid,mt,refs,score\n{rows}")
     assert [row.ratings for row in read(tmp_path / "x.csv").rated] == [(1.0,), (0.5,)]
+    (tmp_path / "x.csv").write_text("imgid,mt,refs,score\na.jpg,a dog,['a dog'],nan\n")
+    with pytest.raises(UsageError, match=r"x\.csv has no caption whose ratings are all numbers"):
+        read(tmp_path / "x.csv")

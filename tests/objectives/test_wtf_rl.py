@@ -381,13 +381,13 @@ def test_what_changes_rewards_that_nothing_learns_from_is_refused():
 
 
 def test_captions_that_are_compared_with_captions_only_need_no_other_image():
-    """Rewards are those with neighbours, and a step may have one image."""
+    """Rewards are those of both directions with neighbours, and a step may have one image."""
     captioner, listener, neighbours, discriminator, ids = table_world()
-    options = {"direction": "i2t", "temperature": 0.2}
-    with_them = WTFRL(captioner, listener, neighbours, discriminator, neighbour_ranks=(1, 2), **options)
-    without = WTFRL(captioner, listener, None, discriminator, **options)
-    for made in zip(*(step(one, [batch_of(ids)]) for one in (with_them, without)), strict=True):
-        for kind, advantages in made[0].advantages.items():
-            assert torch.equal(advantages, made[1].advantages[kind])
+    both = WTFRL(captioner, listener, neighbours, discriminator, neighbour_ranks=(1, 2), temperature=0.2, combine="sum")
+    without = WTFRL(captioner, listener, None, discriminator, temperature=0.2, direction="i2t")
+    for one, other in zip(*(step(made, [batch_of(ids)]) for made in (both, without)), strict=True):
+        for kind, parts in other.parts.items():
+            assert torch.equal(one.parts[kind]["i2t"], parts["i2t"])
+            assert "t2i" not in parts
     (alone,) = step(without, [batch_of(ids[:1])])
     assert all(torch.isfinite(value).all() for value in alone.advantages.values())

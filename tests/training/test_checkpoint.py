@@ -404,3 +404,26 @@ def test_a_folder_that_holds_another_run_takes_no_branch(tmp_path):
     with pytest.raises(UsageError, match=r"already holds a run \(checkpoint-1\), and .*checkpoint-2 is of another one"):
         trained(tmp_path / "two", resume_from_checkpoint=str(tmp_path / "one" / "checkpoint-2"))
     assert (tmp_path / "two" / "metrics.jsonl").read_bytes() == before
+
+
+def test_a_runs_own_checkpoint_may_be_a_link(tmp_path):
+    whole, _ = trained(tmp_path / "one", save_steps=2)
+    for later in (4, 6):
+        shutil.rmtree(tmp_path / "one" / f"checkpoint-{later}")
+    (tmp_path / "one" / "checkpoint-2").rename(tmp_path / "kept")
+    (tmp_path / "one" / "checkpoint-2").symlink_to(tmp_path / "kept")
+    resumed, _ = trained(tmp_path / "one", Toy(seed=5), resume_from_checkpoint=str(tmp_path / "one" / "checkpoint-2"))
+    assert digest(resumed) == digest(whole)
+
+
+def test_a_launcher_that_restarts_a_branch_resumes_the_branch(tmp_path, monkeypatch):
+    """It repeats the command that began at another run's checkpoint."""
+    trained(tmp_path / "one", save_steps=2)
+    branch = {"resume_from_checkpoint": str(tmp_path / "one" / "checkpoint-2"), "max_steps": 6, "save_steps": 2}
+    whole, _ = trained(tmp_path / "whole", Toy(seed=5), **branch)
+    trained(tmp_path / "two", Toy(seed=5), **branch)
+    shutil.rmtree(tmp_path / "two" / "checkpoint-6")
+    monkeypatch.setenv(checkpoint.RESTARTS, "3")
+    resumed, run = trained(tmp_path / "two", Toy(seed=7), **branch)
+    assert digest(resumed) == digest(whole)
+    assert [line["step"] for line in run.history] == [3, 4, 5, 6]

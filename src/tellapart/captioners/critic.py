@@ -290,10 +290,10 @@ class Critic(nn.Module):
             encoded: their images, if they are known.
         """
         (captioner,) = self._captioner
+        if not bool(rollout.mask.any()):
+            return self.head.value.weight.new_zeros(rollout.mask.shape)
         with evaluating(captioner):
             encoded, row = captioner.requested(rollout, captioner.encode(rollout.batch) if encoded is None else encoded)
-        if not bool(rollout.mask.any()):
-            return encoded.states.new_zeros(rollout.mask.shape, dtype=self.head.value.weight.dtype)
         states, place = self.states(rollout, _detached(encoded), row)
         values = self.head(states)
         return values.new_zeros(rollout.mask.shape).index_put(place, values)

@@ -93,7 +93,8 @@ class HuggingFaceCaptioner(Captioner):
         self.network, self.family, self.feature_size = network, family, family.feature_size
         self.image_processor, self.tokenizer = family.processors.image, family.processors.tokenizer
         self._asks = buckets is not None or reads_context(family)
-        self.text = self._text(max_caption_tokens)
+        self._most_tokens = max_caption_tokens
+        self.text = self._text()
         self.trains = train if isinstance(train, str) else list(train)
         fuse(family.model)
         if use_liger_kernel:
@@ -140,8 +141,8 @@ class HuggingFaceCaptioner(Captioner):
             dtype: ``float32``, ``bfloat16`` or ``float16``: of the stored weights.
             gradient_checkpointing: recompute layers in the backward pass instead of keeping their activations.
             revision: branch, tag or commit on the hub.
-            max_caption_tokens: human captions are cut to this many tokens, and to as many as the decoder has positions for; none
-                takes the saved value, else 64.
+            max_caption_tokens: human captions are cut to this many tokens, and to as many as the decoder has positions for where
+                nothing is asked of the image; none takes the saved value, else 64.
             prompt: words the model reads before it writes a caption; none takes the saved ones, else the family's.
             quantization: ``int8`` or ``nf4``: hold the language model's weights so, for training an adapter.
             logits_budget: GiB of logits that scoring with gradients keeps, beyond which it computes them twice; none: 1 on a CPU,
@@ -274,12 +275,12 @@ class HuggingFaceCaptioner(Captioner):
         if self.buckets is not None:
             prepare(self.family, self.buckets, adapted=False)
         self._asks = self.buckets is not None or reads_context(self.family)
-        self.text = self._text(self.max_caption_tokens)
+        self.text = self._text()
 
-    def _text(self, max_caption_tokens: int) -> CaptionText:
-        longest = self.family.longest
-        most = max_caption_tokens if longest is None else min(max_caption_tokens, longest)
-        return CaptionText(self.tokenizer, self.family, most)
+    def _text(self) -> CaptionText:
+        self.require_room(1)
+        longest, most = self.family.longest, self._most_tokens
+        return CaptionText(self.tokenizer, self.family, most if longest is None else min(most, longest))
 
     @property
     def has_lora(self) -> bool:
@@ -490,6 +491,7 @@ class HuggingFaceCaptioner(Captioner):
             asked_of = None if bucket is None else bucket.repeat_interleave(images.shape[1])
             ready, row = self._asked(batch, encoded, images.flatten(), asked_of)
             ready = ready.select(row)
+            self.require_room(decoding.max_new_tokens, decoding.num_beams, encoded=ready)
             contrasted, own = (
                 Contrasted(self.family, contrast, ready),
                 ready.select(range(0, len(row), images.shape[1])),
@@ -511,6 +513,10 @@ class HuggingFaceCaptioner(Captioner):
         """
         longest = self.family.longest if encoded is None else self.family.longest_after(encoded)
         most = max(self.family.vocab_size, FEW_BEAMS)
+        if longest is not None and longest < 1:
+            raise UsageError(
+                f"the prompt is {1 - longest} tokens longer than the model can read before a caption: shorten it."
+            )
         if longest is not None and max_new_tokens > longest:
             raise UsageError(
                 f"max_new_tokens is {max_new_tokens}, but the model can hold {longest} tokens: give at most {longest}."

@@ -72,12 +72,29 @@ class SourceOptions:
             allow_private=self.allow_private,
             caption_extension=self.caption_extension,
         )
-        require_columns(source, self.id_column, self.image_column, captions=self.caption_column)
+        require_columns(source, self.id_column)
         if self.caption_extension is not None and Path(path).is_file():
             raise UsageError(
                 f"{path} is one file, without caption files next to images: leave --caption_extension out."
             )
         return source
+
+    def require_columns(self, sources: Sequence[Source]) -> None:
+        """Raise where a column is named that none of the data can have.
+
+        Raises:
+            UsageError: naming the first data and the column.
+        """
+        from tellapart.data.load import require_columns
+
+        refused = list[UsageError]()
+        for source in sources:
+            try:
+                require_columns(source, self.image_column, captions=self.caption_column)
+            except UsageError as error:
+                refused.append(error)
+        if refused and len(refused) == len(sources):
+            raise refused[0]
 
 
 # ``tellapart data check``: what would spoil a training, before one is started.
@@ -159,8 +176,10 @@ def read_splits(words: Sequence[str], options: CheckOptions) -> dict[str, Sequen
     from tellapart.data.load import read_split
 
     splits: dict[str, Sequence[Example]] = {}
-    for word in dict.fromkeys(words):
-        source = options.source(word)
+    sources = {word: options.source(word) for word in words}
+    options.require_columns(list(sources.values()))
+    for word in sources:
+        source = sources[word]
         for split in [options.split] if options.split else source.splits():
             label = split if len(words) == 1 else f"{word}:{split}" if source.divided else word
             rows = (
@@ -317,6 +336,7 @@ def run_convert(argv: Sequence[str]) -> int:
     from tellapart.data.convert import convert
 
     source = options.source(words[0])
+    options.require_columns([source])
     done = convert(
         source,
         words[1],

@@ -89,11 +89,11 @@ def score_given(word: str, options: ScoreOptions) -> int:
     from tellapart.recipe.questions import question_measure
 
     if options.output_dir is not None:
+        from tellapart.data.results import WRITTEN
         from tellapart.evaluation.results import FILES
 
-        read = [
-            str(name) for name in (word, options.references, options.cider_df, options.questions) if name is not None
-        ]
+        inputs = (word, Path(word) / WRITTEN, options.references, options.cider_df, options.questions)
+        read = [str(name) for name in inputs if name is not None]
         for name in (*FILES, IDS_FILE):
             require_another_file(read, options.output_dir / name, option="--output_dir")
     prefer = named_protocol(options.protocol).split if options.protocol else None

@@ -290,7 +290,7 @@ def neighbours(parts: Parts, section: Any) -> Neighbours | None:
     """The look-alikes of the training images: read, or mined and kept in the cache; or other images at random."""
     from tellapart.listeners.neighbours import Neighbours
 
-    ranks = parts.recipe.objective.get("neighbour_ranks")
+    ranks = _ranks(parts.recipe)
     if section is None or not ranks:
         return None
     if section.kind == "random":
@@ -527,8 +527,14 @@ USUAL = {
 """Option that names a model -> the usual one on the built-in world, and on photos, for recipes that get another method."""
 
 
+def _ranks(recipe: Recipe) -> list[int]:
+    """Which neighbours the objective reads: none where captions are compared with captions only."""
+    options = {**recipe.objective, **recipe.kind.fixed}
+    return [] if options.get("direction") == "i2t" else options.get("neighbour_ranks") or []
+
+
 def _check_ranks(recipe: Recipe) -> None:
-    ranks = recipe.objective.get("neighbour_ranks")
+    ranks = _ranks(recipe)
     if "neighbours" not in recipe.kind.needs or not ranks:
         return
     section = recipe.parts["neighbours"]

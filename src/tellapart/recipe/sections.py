@@ -257,7 +257,7 @@ class QuestionsSection:
     Args:
         path: a file of JSON lines (id, question, options, answer); references (by template from human captions); or world (from
             the scenes of the built-in world).
-        most: questions per image at most, the first ones.
+        most: questions per image at most: the first ones, or of references some at random.
     """
 
     path: str | None = None

@@ -224,12 +224,15 @@ def find(config: TrainConfig) -> Path | None:
             )
         return None
     if choice is not True and str(choice) != "last":
-        if present and Path(choice).resolve().parent != config.output_dir.resolve():
+        folder, own = Path(choice), config.output_dir.resolve()
+        if present and own not in (folder.resolve().parent, folder.parent.resolve()):
+            if int(os.environ.get(RESTARTS, "0")) > 0:
+                return list(present.values())[-1]  # of the branch that the launcher began with the same command
             raise UsageError(
                 f"output_dir={str(config.output_dir)!r} already holds a run ({list(present.values())[-1].name}), and {choice} is "
                 "of another one: choose another folder, or set resume_from_checkpoint=last."
             )
-        return Path(choice)
+        return folder
     if not present and int(os.environ.get(RESTARTS, "0")) > 0:
         return None  # the launcher gives the same command before the first checkpoint and after it
     if not present:

@@ -219,12 +219,12 @@ class Family(ABC):
 
     @property
     def longest(self) -> int | None:
-        """Most tokens of a caption, its EOS included, that the decoder has positions for; none where it has no such bound. What
-        depends on the image before it, as in prompted models, is counted by ``longest_after``."""
+        """Most tokens of a caption, its EOS included, that the decoder has positions for; none where it has no such bound. Images
+        and prompts count where the decoder has a table of positions."""
         return self.left(self.shortest_prefix)
 
     def longest_after(self, encoded: Encoded) -> int | None:
-        """``longest`` after what encoded images put before their captions."""
+        """``longest`` after what is asked of these images."""
         return self.longest
 
     @property

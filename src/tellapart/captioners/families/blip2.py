@@ -99,6 +99,10 @@ class Blip2Decoder(_Blip2, PrefixDecoder):
         """The queries, BOS and the prompt."""
         return self.model.config.num_query_tokens + len(self.words)
 
+    def longest_after(self, encoded: Encoded) -> int | None:
+        """After the longest prompt: OPT has a table of positions, beyond which it cannot be read."""
+        return self.left(int(self.prefix_mask(encoded).sum(dim=1).max()))
+
     def after_image(self, prompt: str) -> list[int]:
         """BOS and the prompt."""
         return self.tokenizer(prompt)["input_ids"]

@@ -66,10 +66,6 @@ class Git(PrefixDecoder):
         """The tower's last hidden state."""
         return Encoded(self.model.git.image_encoder(pixel_values=inputs["pixel_values"]).last_hidden_state)
 
-    def longest_after(self, encoded: Encoded) -> int | None:
-        """Images take no position of the words'."""
-        return self.longest
-
     def project(self, encoded: Encoded) -> Tensor:
         """The visual projection."""
         return self.model.git.visual_projection(encoded.states)

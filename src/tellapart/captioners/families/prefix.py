@@ -96,10 +96,6 @@ class PrefixDecoder(Family):
     def _extended(mask: Tensor, count: int) -> Tensor:
         return torch.cat([mask, mask.new_ones(len(mask), count)], dim=1)
 
-    def longest_after(self, encoded: Encoded) -> int | None:
-        """The widest prefix of the images counts, padding with it."""
-        return self.left(self.width(encoded))
-
     def width(self, encoded: Encoded) -> int:
         """Columns of the prefix, padding counted."""
         return self.prefix_mask(encoded).shape[1]

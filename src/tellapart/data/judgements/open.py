@@ -53,13 +53,16 @@ def _read(file: Path, references: References) -> Judgements | None:
         raise UsageError(
             f"{file} looks like judgements, but a field is missing or of another kind ({error!r}): fetch it again."
         ) from error
-    return None if read is None else _without_unrated(read)
+    return None if read is None else _without_unrated(read, file)
 
 
-def _without_unrated(read: Judgements) -> Judgements:
+def _without_unrated(read: Judgements, file: Path) -> Judgements:
     """Without captions whose ratings are not all numbers: published tables have NaN where people gave none."""
     numbers = ((row, (*row.ratings, *row.aspects.values())) for row in read.rated)
-    return replace(read, rated=tuple(row for row, values in numbers if all(map(math.isfinite, values))))
+    rated = tuple(row for row, values in numbers if all(map(math.isfinite, values)))
+    if read.rated and not rated:
+        raise UsageError(f"{file} has no caption whose ratings are all numbers: fetch it again.")
+    return replace(read, rated=rated)
 
 
 def _listed(files: Sequence[Path]) -> str:
