@@ -36,8 +36,11 @@ OURS, PLAIN, CIDER, NEGCLIP = "dico-NegCLIP+CIDEr", "dico-CLIP+CIDEr", "dico-CID
 
 TABLE = Path(__file__).with_name("table.yaml")
 COMPARED = ("scst-CIDEr", "scst-CLIP+KL", "scst-PAC+KL", "dico", "st_multinomial", "luo2018")
-LEFT_OUT = (FREE, CIDER, OURS)
-"""Rows of the table that this study made, which count neither for nor against its points."""
+LEFT_OUT = (FREE, CIDER, OURS, "xe-sharp", "dico-truth-sharp")
+"""Rows of the table that this study made, or that came after it: they count neither for nor against its points."""
+
+RATES_THEN = {"wtf_rl": 3e-5, "reinforce_joint": 1e-4}
+"""Captioner's learning rate of rows whose recipes took another one after this study's points were chosen."""
 
 ON_VAL = ("CIDEr", "exact_recall@1", "grammatical", "truthful", "listener_R@1")
 LISTENERS = ("listener", "pac", "negclip")
@@ -56,11 +59,14 @@ class NegclipStudy(Study):
         """Row of the table over everything -> its trainings, or the measurements of a start captioner on val, one per seed. Rows
         that only search differently draw nothing on val.
 
-        They belong to this study, too, so that its points stay those that were chosen when the table is measured again.
+        They belong to this study, too, and are as they were then: its points stay those that were chosen when the table is
+        measured again.
         """
         table = Study(read_study(TABLE), self.sweep.root, common=self.sweep.common, kept=self.sweep.kept)
-        rows = {name: row for name, row in table.file.rows.items() if name not in LEFT_OUT and not row.measure}
-        return {name: [table.task(name, row.setting, seed) for seed in self.seeds] for name, row in rows.items()}
+        rows = {name: row.setting for name, row in table.file.rows.items() if name not in LEFT_OUT and not row.measure}
+        for name, rate in RATES_THEN.items():
+            rows[name] = rows[name].having({"training.learning_rate.captioner": rate})
+        return {name: [table.task(name, setting, seed) for seed in self.seeds] for name, setting in rows.items()}
 
     @cached_property
     def table(self) -> list[Line]:

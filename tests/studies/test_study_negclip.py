@@ -9,6 +9,7 @@ from tellapart.sweep import study_page
 from tellapart.sweep.dominance import TOGETHER
 from tellapart.sweep.run_study import known
 from tellapart.sweep.study_page import write_page
+from tellapart.sweep.trainings import option
 
 negclip = module("negclip")
 FREE, OURS = negclip.FREE, negclip.OURS
@@ -22,13 +23,10 @@ def build(folder):
     first seed, below every row: only the mean over seeds shows it.
     """
     made = study_of("negclip", folder, kind=negclip.NegclipStudy)
-    table = study_of("table", folder)
-    shown = table.file.rows.items()  # search without training measures xe on test only
-    rows = [name for name, row in shown if name not in negclip.LEFT_OUT and not row.measure]
-    for name in rows:
+    rows = list(made.rows_of_table)
+    for name, tasks in made.rows_of_table.items():
         place = rows.index("scst-CIDEr" if name == "sll" else name)  # one training, as in truth
-        for seed in made.seeds:
-            task = table.task(name, table.file.rows[name].setting, seed)
+        for task in tasks:
             metrics = point(30.0, 2.0 - place / 10, 30.0)
             if task.trains:
                 note_training(task, {0: metrics, 60: metrics}, selected=60)
@@ -133,3 +131,18 @@ def test_the_page_shows_every_point_and_each_claim(tmp_path, monkeypatch):
     holds = "- **Holds**: dico-NegCLIP+CIDEr has a higher"
     assert f"{holds} CIDEr than scst-CIDEr. Measured: 410.0 ± 10.0 against 310.0" in text
     assert f"{holds} exact recall than dico-CIDEr. Measured: 4.1 ± 0.1 against 1.1 ± 0.1." in text
+
+
+def test_rows_of_the_table_are_as_they_were_when_points_were_chosen(study):
+    """Two recipes took other rates later, and three rows came later; search draws nothing on val."""
+    now = study_of("table", study.sweep.root).file.rows
+    later = {name for name, row in now.items() if row.measure or name in negclip.LEFT_OUT}
+    assert set(study.rows_of_table) == set(now) - later
+    assert {"xe-sharp", "dico-truth-sharp", "xe, apart", "dico-truth, apart"} <= later
+    for name, tasks in study.rows_of_table.items():
+        recipe = study.sweep.load(now[name].setting)[1]
+        key = "training.learning_rate.captioner" if name in negclip.RATES_THEN else "training.learning_rate"
+        same = option(tasks[0].recipe, key) == option(recipe, key)
+        assert same == (name not in negclip.RATES_THEN), name
+    assert option(study.rows_of_table["wtf_rl"][0].recipe, "training.learning_rate.captioner") == 3e-5
+    assert option(study.rows_of_table["reinforce_joint"][0].recipe, "training.learning_rate.captioner") == 1e-4

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from sweep.study_fakes import finish, module, study_of
 from tellapart.sweep.dominance import TOGETHER, Line, dominates, front, unbeaten
-from tellapart.sweep.study_file import Row
 from tellapart.sweep.tasks import SECONDS_FILE
 
 table = module("table")
@@ -81,12 +78,7 @@ def test_the_page(tmp_path, monkeypatch):
         return dict.fromkeys(keys, value)
 
     study = study_of("table", tmp_path)
-    search = Row(recipe="world_ved_dico_truth", measure={"num_beams": 10, "apart": True, "verifier": "world/verifier"})
-    study.file = replace(
-        study.file.keeping({"dico", "vlrm"}).seeded([0, 1, 2, 3, 4]),
-        measure=study.file.measure | {"num_beams": [1, 5, 10]},
-    )
-    study.file = replace(study.file, rows={**study.file.rows, "dico-truth, apart": search})
+    study.file = study.file.keeping({"dico", "vlrm", "dico-truth, apart"}).seeded([0, 1, 2, 3, 4])
     finish(study, lambda row, task: {0: {"CIDEr": 1.0}, 60: {"CIDEr": 1.0}}, on_test, selected=0)
     for task in study.timings():
         (task.folder / SECONDS_FILE).write_text('{"seconds": 0.87}')
