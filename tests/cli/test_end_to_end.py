@@ -8,12 +8,16 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import yaml
 
 from tellapart import cli
+from tellapart.cli import train
 from tellapart.cli.main import main
+from tellapart.training.run import Run
+from tellapart.training.selection import Best
 from two_processes import run_two
 
 
@@ -264,3 +268,15 @@ def test_captions_of_a_folder_are_scored_on_it(materials, tmp_path, capsys):
     capsys.readouterr()
     assert main(["score", str(out), "--data", str(folder)]) == 0
     assert "2 images" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("step", [0, 2])
+def test_where_no_training_was_selected_the_last_step_is_named(step, tmp_path, capsys):
+    built = SimpleNamespace(watch=None)
+    train._conclude(built, Run(tmp_path, 4, [], Best(step, "CIDEr", 1.0)))
+    said = capsys.readouterr().err
+    assert f"trained 4 steps: {tmp_path / 'best'} (of step {step}, by CIDEr)" in said
+    note = (
+        "that is the captioner before training: no later evaluation was better by CIDEr and within training.best_floor."
+    )
+    assert (note in said) == (f"The last step is {tmp_path / 'checkpoint-4'}." in said) == (step == 0)

@@ -60,6 +60,13 @@ def test_position_is_read_from_the_log_of_the_run(tmp_path: Path):
     assert job.position() == 4
 
 
+def test_what_only_measures_is_one_on_the_bar(tmp_path: Path):
+    job = Job("timing", "toy_worker", (), tmp_path, 0)
+    assert (job.size, job.position()) == (1, 0)
+    (tmp_path / "done.json").touch()
+    assert job.position() == 1
+
+
 INTERRUPTED = """
 import argparse, pathlib, signal, sys, time
 parser = argparse.ArgumentParser()

@@ -116,6 +116,11 @@ def _conclude(built: Built, done: Run) -> None:
     """Say where the run is and what its selected captioner scored."""
     selected = "" if done.best is None else f" (of step {done.best.step}, by {done.best.metric})"
     note(f"trained {done.step} steps: {done.selected}{selected}")
+    if done.best is not None and done.best.step == 0:
+        note(
+            f"note: that is the captioner before training: no later evaluation was better by {done.best.metric} and within "
+            f"training.best_floor. The last step is {done.checkpoint}."
+        )
     if built.watch is not None and built.watch.last is not None:
         from tellapart.evaluation.compare import compare_results
 

@@ -30,7 +30,7 @@ class Job:
         module: run as ``python -m module``.
         arguments: what follows it; ``--output_dir folder`` is added.
         folder: where it works.
-        steps: how many training steps it takes, for the bar.
+        steps: how many training steps it takes, for the bar; 0 if it only measures.
         markers: the files in ``folder`` whose existence means that it is done.
     """
 
@@ -59,10 +59,15 @@ class Job:
                 command, stdout=log, stderr=log, stdin=subprocess.PIPE, env=environment, process_group=0
             )
 
+    @property
+    def size(self) -> int:
+        """What it adds to the bar: its steps, or 1 for what only measures."""
+        return max(self.steps, 1)
+
     def position(self) -> int:
-        """Training steps taken so far, read from the run's own log."""
+        """How far it is on the bar: the training steps that the run's own log tells, and all of it once it is done."""
         if self.done():
-            return self.steps
+            return self.size
         try:
             lines = (self.folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
         except OSError:
@@ -93,7 +98,7 @@ def run_jobs(jobs: Sequence[Job], description: str, *, workers: int = 2) -> list
     running: dict[Job, subprocess.Popen[bytes]] = {}
     failed: list[Job] = []
     position = sum(job.position() for job in jobs)
-    with _interruptible(), bar(description, sum(job.steps for job in jobs), done=position) as shown:
+    with _interruptible(), bar(description, sum(job.size for job in jobs), done=position) as shown:
         try:
             while waiting or running:
                 while waiting and len(running) < workers:
