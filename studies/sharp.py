@@ -12,7 +12,12 @@ from truth import over_values, reached, searched_more, wrong
 WEIGHED, WHOLE = "likelihood over its weights", "sharp truth"
 GOAL, SEARCH_GOAL = (75.0, 97.0, 99.7), (82.0, 98.0, 99.0)
 BY_VERIFIER, BY_SHARP = ", apart, 10 beams", ", apart by the sharp verifier"
-TRAINED = {"truth, sharp": BY_VERIFIER, "truth, both sharp": BY_SHARP, "sharp truth": BY_SHARP}
+TRAINED = {
+    "truth, sharp": BY_VERIFIER,
+    "truth, both sharp": BY_SHARP,
+    WHOLE: BY_SHARP,
+    f"{WHOLE}, likelihood 1.2": BY_SHARP,
+}
 """Row -> what its name has more where it is searched."""
 
 
@@ -40,6 +45,7 @@ def claims(study: Study) -> Iterator[Claim]:
 def sections(study: Study) -> Iterator[str]:
     """The last step on val of each weight of the likelihood, and what false captions get wrong."""
     yield over_values(study, WEIGHED, "reward.likelihood", "weight")
+    yield over_values(study, f"{WHOLE} over its larger weights", "reward.likelihood", "larger weight")
     starts = ("xe", "xe-sharp", f"xe{BY_VERIFIER}", f"xe-sharp{BY_VERIFIER}", f"xe-sharp{BY_SHARP}")
     trained = (*TRAINED, *(row + search for row, search in TRAINED.items()))
     yield wrong(study, dict.fromkeys(starts, "selected") | dict.fromkeys(trained, "last"))

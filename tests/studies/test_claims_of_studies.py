@@ -101,6 +101,7 @@ def test_truth(tmp_path, row, changed, holds):
 
 
 BOTH, RECIPE = "truth, both sharp, apart by the sharp verifier", "sharp truth, apart by the sharp verifier"
+LIKELIER = "sharp truth, likelihood 1.2"
 
 
 @pytest.mark.parametrize(
@@ -138,7 +139,19 @@ def test_sharp(tmp_path, row, changed, holds):
 
     study = finish(study_of("sharp", tmp_path), val, on_test, selected=60)
     found = [claim.holds for claim in sharp.claims(study)]
-    assert (found[:-4], found[-4:]) == (holds, [True] * 4)
+    assert (found[:-7], found[-4:]) == (holds, [True] * 4)
+    assert found[-7:-4] == [False] * 3, "the last row is as the start"
+
+
+def test_the_larger_weight_of_the_sharp_recipe(tmp_path):
+    """Goal, goal with search, and more told apart than by search without training, at no less truth."""
+
+    def on_test(shown, task, decoding, point):
+        exact = {LIKELIER: 86.0, f"{LIKELIER}, apart by the sharp verifier": 91.0}.get(shown, 70.0)
+        return {"exact_recall@1": exact, "truthful": 98.0, "grammatical": 99.8}
+
+    study = finish(study_of("sharp", tmp_path), val, on_test, selected=60)
+    assert [claim.holds for claim in sharp.claims(study)][-7:-4] == [True] * 3
 
 
 @pytest.mark.parametrize("part", range(4))
