@@ -178,8 +178,7 @@ def read_splits(words: Sequence[str], options: CheckOptions) -> dict[str, Sequen
     splits: dict[str, Sequence[Example]] = {}
     sources = {word: options.source(word) for word in words}
     options.require_columns(list(sources.values()))
-    for word in sources:
-        source = sources[word]
+    for word, source in sources.items():
         for split in [options.split] if options.split else source.splits():
             label = split if len(words) == 1 else f"{word}:{split}" if source.divided else word
             rows = (

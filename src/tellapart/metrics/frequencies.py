@@ -386,7 +386,7 @@ def load_frequencies(path: Path, *, images: int | None = None) -> DocumentFreque
         images: number of images counted, where the file does not tell.
 
     Raises:
-        UsageError: there is no such file, it is not a table of frequencies, or it says another number of images.
+        UsageError: there is no such file, it is not a table of frequencies, or it is one of another number of images.
     """
     readers = {".npz": _read_npz, ".json": _read_json, ".p": _read_pickle, ".pkl": _read_pickle}
     if path.suffix not in readers:

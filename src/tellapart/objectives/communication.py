@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from tellapart.captioners.base import Captioner, Encoded
 from tellapart.objectives.common import rollout_logs, score
 from tellapart.ops import hardest_hinge, reduce
+from tellapart.rewards.contrastive import image_keys
 from tellapart.types import Batch, Decoding, Reward, Rollout, StepOutput
 
 M = TypeVar("M")
@@ -119,7 +120,8 @@ def told_apart(images: Tensor, captions: Tensor, margin: float, ids: Sequence[st
     Raises:
         UsageError: the batch has one image.
     """
-    same = torch.tensor([[one == other for other in ids] for one in ids], device=images.device)
+    keys = image_keys(ids).to(images.device)
+    same = keys[:, None] == keys[None, :]
     # Rounded by autocast, cosines would decide between captions that are nearly as good.
     with torch.autocast(images.device.type, enabled=False):
         dtype = torch.promote_types(images.dtype, torch.float32)

@@ -82,10 +82,10 @@ def _questions(
         scenes = load_scenes(split, size=size)
         return questions_about({image: scenes[image] for image in dataset.ids})
     if source == REFERENCES:
-        from tellapart.rewards.question_templates import questions_from_references
+        from tellapart.rewards.question_templates import MOST, questions_from_references
 
         dataset.require_references("questions from references")
-        found = questions_from_references(dataset.references, **({} if most is None else {"most": most}))
+        found = questions_from_references(dataset.references, most=MOST if most is None else most)
         if not found:
             raise UsageError(
                 f"no two references of an image of {dataset.name} name the same object of COCO's "

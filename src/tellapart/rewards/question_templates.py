@@ -16,12 +16,15 @@ from tellapart.metrics.style import COLORS
 OPTIONS = 4
 """Of every question, the right one counted."""
 
+MOST = 8
+"""Questions per image, where no other number is asked for."""
+
 AGREE = 2
 """References that must name a thing before it is asked about; one where an image has only one reference."""
 
 
 def questions_from_references(
-    references: Mapping[str, Sequence[str]], *, most: int = 8, seed: int = 0
+    references: Mapping[str, Sequence[str]], *, most: int = MOST, seed: int = 0
 ) -> dict[str, list[MultipleChoice]]:
     """Questions about objects and colours that references name.
 
