@@ -7,16 +7,17 @@ from collections.abc import Iterator
 from tellapart.sweep.claims import Claim
 from tellapart.sweep.run_study import run
 from tellapart.sweep.study import Study
-from truth import over_values, reached, searched_more, wrong
+from truth import behind, over_values, reached, searched_more, worded, wrong
 
-WEIGHED, WHOLE = "likelihood over its weights", "sharp truth"
-GOAL, SEARCH_GOAL = (75.0, 97.0, 99.7), (82.0, 98.0, 99.0)
+WEIGHED, WHOLE, WORDED = "likelihood over its weights", "sharp truth", "sharp truth+CIDEr"
+BAR, GOAL, SEARCH_GOAL = (64.0, 93.0, 99.0), (75.0, 97.0, 99.7), (82.0, 98.0, 99.0)
 BY_VERIFIER, BY_SHARP = ", apart, 10 beams", ", apart by the sharp verifier"
 TRAINED = {
     "truth, sharp": BY_VERIFIER,
     "truth, both sharp": BY_SHARP,
     WHOLE: BY_SHARP,
     f"{WHOLE}, likelihood 1.2": BY_SHARP,
+    WORDED: BY_SHARP,
 }
 """Row -> what its name has more where it is searched."""
 
@@ -31,6 +32,9 @@ def claims(study: Study) -> Iterator[Claim]:
         yield reached(study, row, "goal", GOAL)
         yield reached(study, row + search, "goal with search", SEARCH_GOAL)
         yield searched_more(study, row + search, f"xe-sharp{search}", "last")
+    yield reached(study, WORDED, "bar", BAR)
+    yield worded(study, WORDED, "xe-sharp", "last")
+    yield behind(study, WORDED + BY_SHARP, study.shown(), "row", "last")
     whole = study.read(WHOLE, "exact_recall@1", point="last")
     for part in PARTS:
         row = WHOLE + part
@@ -46,6 +50,7 @@ def sections(study: Study) -> Iterator[str]:
     """The last step on val of each weight of the likelihood, and what false captions get wrong."""
     yield over_values(study, WEIGHED, "reward.likelihood", "weight")
     yield over_values(study, f"{WHOLE} over its larger weights", "reward.likelihood", "larger weight")
+    yield over_values(study, f"{WORDED} over its weights", "reward.cider_d", "weight")
     starts = ("xe", "xe-sharp", f"xe{BY_VERIFIER}", f"xe-sharp{BY_VERIFIER}", f"xe-sharp{BY_SHARP}")
     trained = (*TRAINED, *(row + search for row, search in TRAINED.items()))
     yield wrong(study, dict.fromkeys(starts, "selected") | dict.fromkeys(trained, "last"))

@@ -36,9 +36,10 @@ def claims(study: Study) -> Iterator[Claim]:
         yield reached(study, row, "bar", (64.0, 93.0, 99.0))
         yield reached(study, row, "goal", (75.0, 97.0, 99.7))
         yield searched_more(study, searched, SEARCH, point)
-    yield _worded(study)
+    yield worded(study, WORDED, "xe", "selected")
+    greedy = [row for row in study.shown() if "beams" not in row]
     for row in (TRUTH, WORDED):
-        yield _behind(study, row)
+        yield behind(study, row, greedy, "greedy row", "selected")
 
 
 def reached(study: Study, row: str, what: str, least: tuple[float, float, float]) -> Claim:
@@ -57,37 +58,45 @@ def searched_more(study: Study, row: str, search: str, point: str) -> Claim:
     """Whether a trained row with search is ahead of ``search``, the same without training."""
     ours, true = (study.read(row, name, point=point) for name in THREE[:2])
     theirs, theirs_true = (study.read(search, name) for name in THREE[:2])
-    where = "" if point == "selected" else " (last step)"
     return Claim(
-        f"{row} tells more apart than {search} by more than the spread of seeds, and is as true{where}.",
+        f"{row} tells more apart than {search} by more than the spread of seeds, and is as true{_where(point)}.",
         ours.above(theirs) and true.mean >= theirs_true.mean,
         f"exact_recall@1 {ours} against {theirs}, truthful {true} against {theirs_true}.",
     )
 
 
-def _worded(study: Study) -> Claim:
-    exact, cider, start = study.read(WORDED, THREE[0]), study.read(WORDED, THREE[2]), study.read("xe", THREE[2])
+def worded(study: Study, row: str, start: str, point: str) -> Claim:
+    """Whether a row has half of its images told apart and keeps the CIDEr of where it began, in every seed."""
+    exact, cider = (study.read(row, name, point=point) for name in (THREE[0], THREE[2]))
+    kept = study.read(start, THREE[2])
     return Claim(
-        f"{WORDED} has exact_recall@1 50 at xe's CIDEr in every seed.",
-        min(exact.values) >= 50 and all(a >= b for a, b in zip(cider.values, start.values, strict=True)),
-        f"exact_recall@1 {exact}, CIDEr {cider} against {start}.",
+        f"{row} has exact_recall@1 50 at {start}'s CIDEr in every seed{_where(point)}.",
+        min(exact.values) >= 50 and all(a >= b for a, b in zip(cider.values, kept.values, strict=True)),
+        f"exact_recall@1 {exact}, CIDEr {cider} against {kept}.",
     )
 
 
-def _behind(study: Study, row: str) -> Claim:
-    """By means over seeds, among greedy rows."""
-    ours = {key: study.read(row, key).mean for key in THREE}
-    ahead = {
-        other: [key for key in THREE if study.read(other, key).mean > ours[key]]
-        for other in study.shown()
-        if other != row and "beams" not in other
-    }
+def behind(study: Study, row: str, among: Sequence[str], what: str, point: str) -> Claim:
+    """Whether none of the rows ``among``, each a ``what``, is ahead in two of three figures, by means over seeds. Start
+    captioners have no other point than the selected one."""
+
+    def means(name: str) -> dict[str, float]:
+        there = "selected" if study.file.rows[name].start_of else point
+        return {key: study.read(name, key, point=there).mean for key in THREE}
+
+    ours = means(row)
+    theirs = {other: means(other) for other in among if other != row}
+    ahead = {other: [key for key in THREE if found[key] > ours[key]] for other, found in theirs.items()}
     twice = {other: keys for other, keys in ahead.items() if len(keys) > 1}
     return Claim(
-        f"No greedy row is ahead of {row} in two of {', '.join(THREE)}.",
+        f"No {what} is ahead of {row} in two of {', '.join(THREE)}{_where(point)}.",
         not twice,
         "; ".join(f"{other}: {', '.join(keys)}" for other, keys in twice.items()) + "." if twice else "none is.",
     )
+
+
+def _where(point: str) -> str:
+    return "" if point == "selected" else " (last step)"
 
 
 def sections(study: Study) -> Iterator[str]:

@@ -134,13 +134,13 @@ def test_sharp(tmp_path, row, changed, holds):
     }
 
     def on_test(shown, task, decoding, point):
-        usual = {"exact_recall@1": 26.0, "truthful": 98.0, "grammatical": 99.8}
+        usual = {"exact_recall@1": 26.0, "truthful": 98.0, "grammatical": 99.8, "CIDEr": 1.9}
         return usual | found.get(shown, {}) | (changed if shown == row else {})
 
     study = finish(study_of("sharp", tmp_path), val, on_test, selected=60)
     found = [claim.holds for claim in sharp.claims(study)]
-    assert (found[:-7], found[-4:]) == (holds, [True] * 4)
-    assert found[-7:-4] == [False] * 3, "the last row is as the start"
+    assert (found[:9], found[-4:]) == (holds, [True] * 4)
+    assert found[9:-4] == [False] * 9, "the last two rows are as the start"
 
 
 def test_the_larger_weight_of_the_sharp_recipe(tmp_path):
@@ -148,10 +148,37 @@ def test_the_larger_weight_of_the_sharp_recipe(tmp_path):
 
     def on_test(shown, task, decoding, point):
         exact = {LIKELIER: 86.0, f"{LIKELIER}, apart by the sharp verifier": 91.0}.get(shown, 70.0)
-        return {"exact_recall@1": exact, "truthful": 98.0, "grammatical": 99.8}
+        return {"exact_recall@1": exact, "truthful": 98.0, "grammatical": 99.8, "CIDEr": 1.9}
 
     study = finish(study_of("sharp", tmp_path), val, on_test, selected=60)
-    assert [claim.holds for claim in sharp.claims(study)][-7:-4] == [True] * 3
+    assert [claim.holds for claim in sharp.claims(study)][9:12] == [True] * 3
+
+
+WORDS = f"{sharp.WORDED}, apart by the sharp verifier"
+
+
+@pytest.mark.parametrize(
+    ("row", "changed", "holds"),
+    [
+        (sharp.WORDED, {}, [True] * 3),
+        (sharp.WORDED, {"exact_recall@1": 63.9}, [False, True, True]),
+        (sharp.WORDED, {"truthful": 92.9}, [False, True, True]),
+        (sharp.WORDED, {"CIDEr": 1.89}, [True, False, True]),
+        (sharp.WORDED, {"CIDEr": 1.71, "exact_recall@1": 81.0}, [True, False, False]),
+        (RECIPE, {"exact_recall@1": 81.0}, [True, True, True]),
+        (RECIPE, {"exact_recall@1": 81.0, "truthful": 98.6}, [True, True, False]),
+    ],
+)
+def test_the_sharp_recipe_in_peoples_wording(tmp_path, row, changed, holds):
+    """The bar; the start's CIDEr; and no row ahead of its search in two of three figures, at the last step."""
+    found = {sharp.WORDED: {"exact_recall@1": 64.0, "CIDEr": 1.9}, WORDS: {"exact_recall@1": 80.0, "truthful": 98.5, "CIDEr": 1.7}}
+
+    def on_test(shown, task, decoding, point):
+        usual = {"exact_recall@1": 26.0, "truthful": 98.0, "grammatical": 99.8, "CIDEr": 1.9 if shown == "xe-sharp" else 1.0}
+        return usual | (found.get(shown, {}) | (changed if shown == row else {}) if point == "last" else {})
+
+    study = finish(study_of("sharp", tmp_path), val, on_test, selected=60)
+    assert [claim.holds for claim in sharp.claims(study)][15:18] == holds
 
 
 @pytest.mark.parametrize("part", range(4))
@@ -161,7 +188,7 @@ def test_each_part_of_the_sharp_recipe(tmp_path, part):
     def on_test(shown, task, decoding, point):
         near = shown == sharp.WHOLE + sharp.PARTS[part]
         recall = 80.0 + task.seed if shown == sharp.WHOLE else 81.0 if near and point == "last" else 60.0
-        return {"exact_recall@1": recall, "truthful": 98.0, "grammatical": 99.8}
+        return {"exact_recall@1": recall, "truthful": 98.0, "grammatical": 99.8, "CIDEr": 1.9}
 
     study = finish(study_of("sharp", tmp_path), val, on_test, selected=60)
     found = [claim.holds for claim in sharp.claims(study)]
