@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -76,7 +76,7 @@ def worded(study: Study, row: str, start: str, point: str) -> Claim:
     )
 
 
-def behind(study: Study, row: str, among: Sequence[str], what: str, point: str) -> Claim:
+def behind(study: Study, row: str, among: Iterable[str], what: str, point: str) -> Claim:
     """Whether none of the rows ``among``, each a ``what``, is ahead in two of three figures, by means over seeds. Start
     captioners have no other point than the selected one."""
 

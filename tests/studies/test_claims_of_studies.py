@@ -171,10 +171,18 @@ WORDS = f"{sharp.WORDED}, apart by the sharp verifier"
 )
 def test_the_sharp_recipe_in_peoples_wording(tmp_path, row, changed, holds):
     """The bar; the start's CIDEr; and no row ahead of its search in two of three figures, at the last step."""
-    found = {sharp.WORDED: {"exact_recall@1": 64.0, "CIDEr": 1.9}, WORDS: {"exact_recall@1": 80.0, "truthful": 98.5, "CIDEr": 1.7}}
+    found = {
+        sharp.WORDED: {"exact_recall@1": 64.0, "CIDEr": 1.9},
+        WORDS: {"exact_recall@1": 80.0, "truthful": 98.5, "CIDEr": 1.7},
+    }
 
     def on_test(shown, task, decoding, point):
-        usual = {"exact_recall@1": 26.0, "truthful": 98.0, "grammatical": 99.8, "CIDEr": 1.9 if shown == "xe-sharp" else 1.0}
+        usual = {
+            "exact_recall@1": 26.0,
+            "truthful": 98.0,
+            "grammatical": 99.8,
+            "CIDEr": 1.9 if shown == "xe-sharp" else 1.0,
+        }
         return usual | (found.get(shown, {}) | (changed if shown == row else {}) if point == "last" else {})
 
     study = finish(study_of("sharp", tmp_path), val, on_test, selected=60)

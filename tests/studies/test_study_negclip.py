@@ -134,7 +134,7 @@ def test_the_page_shows_every_point_and_each_claim(tmp_path, monkeypatch):
 
 
 def test_rows_of_the_table_are_as_they_were_when_points_were_chosen(study):
-    """Two recipes took other rates later, and three rows came later; search draws nothing on val."""
+    """Two recipes took other rates later, and four rows came later; search draws nothing on val."""
     now = study_of("table", study.sweep.root).file.rows
     later = {name for name, row in now.items() if row.measure or name in negclip.LEFT_OUT}
     assert set(study.rows_of_table) == set(now) - later
