@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from tellapart.sweep.claims import Claim
 from tellapart.sweep.run_study import run
 from tellapart.sweep.study import Study
-from truth import behind, over_values, reached, searched_more, worded, wrong
+from truth import BAR, GOAL, behind, over_values, reached, searched_more, worded, wrong
 
 WEIGHED, WHOLE, WORDED = "likelihood over its weights", "sharp truth", "sharp truth+CIDEr"
-BAR, GOAL, SEARCH_GOAL = (64.0, 93.0, 99.0), (75.0, 97.0, 99.7), (82.0, 98.0, 99.0)
+SEARCH_GOAL = (82.0, 98.0, 99.0)
 BY_VERIFIER, BY_SHARP = ", apart, 10 beams", ", apart by the sharp verifier"
 TRAINED = {
     "truth, sharp": BY_VERIFIER,
