@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import io
 import json
 import tarfile
@@ -14,12 +15,12 @@ from PIL import Image
 from tellapart.captioning.gate import EMPTY, LOOP, LOW_MATCH, SAME_CAPTION, SEVERITY
 from tellapart.captioning.outputs import webdataset
 from tellapart.captioning.outputs.base import image_ids
-from tellapart.captioning.outputs.files import CocoResults, JsonLines, Parquet
+from tellapart.captioning.outputs.files import CocoResults, Csv, JsonLines, Parquet
 from tellapart.captioning.outputs.sidecars import Sidecars
 from tellapart.captioning.outputs.webdataset import WebDataset
 from tellapart.captioning.plan import plan
 from tellapart.captioning.records import Caption, Item
-from tellapart.captioning.review import judged, low_limit, same_limit, write_review
+from tellapart.captioning.review import judged, low_limit, require_own_review, same_limit, write_review
 from tellapart.data.images import EncodedImage, ImageFile
 from tellapart.data.load import load_dataset
 from tellapart.errors import UsageError
@@ -152,6 +153,30 @@ def test_shards_become_shards(tmp_path):
     ]
 
 
+def test_a_table_for_spreadsheets_is_read_again(photos):
+    first = Caption("x", 'a "red", big\nbox', flags=("loop", "confused"), match=0.5, candidates=(("a", 1.0),))
+    Csv(photos / "metadata.csv").assemble(
+        rows(photos, first, Caption("y", "=b", rival="x", margin=-1.0), Caption("z", "ä"))
+    )
+    read = list(csv.DictReader((photos / "metadata.csv").read_text(encoding="utf-8").splitlines(keepends=True)))
+    assert [*read[0]] == ["id", "file_name", "caption", "score", "match", "flags", "margin", "rival"]
+    assert read[0] | {"caption": "", "id": ""} == dict.fromkeys(read[0], "") | {
+        "file_name": "000000000042.png",
+        "match": "0.5",
+        "flags": "loop confused",
+    }
+    assert [row["caption"] for row in read] == ['a "red", big\nbox', "=b", "ä"]
+    assert [example.references for example in load_dataset(photos, split="train")] == [
+        (row["caption"],) for row in read
+    ]
+
+
+def test_an_id_that_was_a_number_stays_one():
+    row = {"key": "k", "image_id": "1", "caption": "new"}
+    assert webdataset.added({"image_id": 1, "caption": "old", "width": 3}, row) == row | {"image_id": 1, "width": 3}
+    assert webdataset.added({"image_id": 2}, row) == webdataset.added({}, row) == row
+
+
 def test_a_finished_shard_is_not_written_again(photos, tmp_path):
     output = WebDataset(tmp_path / "out")
     output.assemble(rows(photos))
@@ -172,8 +197,12 @@ def test_shards_that_would_be_mixed_up_are_refused(tmp_path):
         WebDataset(tmp_path / "out").check(items)
     with pytest.raises(UsageError, match=r"is the folder of the input"):
         WebDataset(tmp_path / "1").check(plan([str(one)]))
-    with pytest.raises(UsageError, match=r"two images are called 'a/x'"):
+    with pytest.raises(UsageError, match=r"two images are called 'a/x'.*: caption the data sets one by one"):
         plan([str(one), str(two)])
+    table = tmp_path / "t.csv"
+    table.write_text(f"image_id,file_name\n1,{one}\n1,{two}\n")
+    with pytest.raises(UsageError, match=r"two images are called '1'.*: correct the ids, or give another --id_column"):
+        plan([str(table)])
 
 
 def write(output, photos, text="new"):
@@ -181,7 +210,7 @@ def write(output, photos, text="new"):
         if not output.keeps(item):
             caption = output.prepare(item, Caption(item.id, text))
             output.apply(item, caption)
-            output.apply(item, caption)  # as when the run was killed after the first time
+            output.apply_again(item, caption)  # as when the run was killed after the first time
 
 
 @pytest.mark.parametrize(
@@ -200,6 +229,22 @@ def test_sidecars_that_are_there(photos, existing, text):
         write(Sidecars(photos, existing="backup", mirrored=False), photos, "newer")
         assert (photos / "sub" / "b.txt.bak").read_text() == "mine"
         assert (photos / "sub" / "b.txt.bak1").read_text() == "new\n"
+
+
+@pytest.mark.parametrize("existing", ["keep", "overwrite", "append", "backup"])
+def test_what_a_kill_left_out_is_written_and_what_a_person_changed_stays(photos, existing):
+    """A resumed run put its own captions back where a person had edited the last batch's."""
+    output, mine = Sidecars(photos, existing=existing, mirrored=False), photos / "sub" / "b.txt"
+    mine.write_text("mine")
+    items = [item for item in plan([str(photos)]) if not output.keeps(item)]
+    drawn = [output.prepare(item, Caption(item.id, "new")) for item in items]
+    for again in range(2):  # killed before any was written, then after a person had been there
+        for item, caption in zip(items, drawn, strict=True):
+            caption = Caption.from_json(json.loads(json.dumps(caption.as_json())))
+            output.apply_again(item, caption)
+            target = output.target(item)
+            assert target.read_text() == ("edited" if again else "mine\nnew\n" if caption.text else "new\n")
+            target.write_text("edited")
 
 
 def test_sidecars_in_a_folder_of_their_own(photos, tmp_path):
@@ -252,6 +297,7 @@ def test_the_review_lists_the_worst_first(tmp_path):
         "2.png,A dog!,loop,0.9000,2",
         "0.png,a dog,opener,,2",
     ]
+    require_own_review(tmp_path / "review.csv")
     assert write_review(tmp_path / "review.csv", [], {}, items) == 0
     assert not (tmp_path / "review.csv").exists()
 

@@ -412,7 +412,7 @@ REFUSED = [
     (["--overwrite"], "--overwrite is for files of captions: give --output"),
     (["--n", "2", "--rerank", "clip_s", "--listener", "x", "--keep_all"], "--keep_all is for files of captions"),
     (["--price", "0"], "--price is for collections in shards: add --by_shard"),
-    (["--output", "x.csv"], "name a .json or .jsonl file"),
+    (["--output", "x.txt"], "name a .json, .jsonl, .csv or .parquet file"),
     (["--out", "parquet"], "--out parquet needs a place: give --output"),
     (["--num_processes", "2"], "--num_processes 2 needs files to write to: give --output"),
     (["--style", "long"], "one of plain, short, detailed, alt"),

@@ -166,6 +166,13 @@ def test_captions_told_apart_without_training_are_measured(materials, tmp_path, 
         assert sentence in capsys.readouterr().err
 
 
+def test_captions_of_unknown_images_want_references(tmp_path, capsys):
+    """It was said that the file is not a run, and to name images, which scores of text do without."""
+    (tmp_path / "c.json").write_text('[{"image_id": 1, "caption": "a dog"}]')
+    assert main(["score", str(tmp_path / "c.json")]) == 2
+    assert "c.json are unknown: give --references, human captions of them, to score the text" in capsys.readouterr().err
+
+
 def test_a_run_that_does_not_exist_is_said_to_be_none(capsys):
     assert main(["score", "runs/nope"]) == 2
     assert "since runs/nope is not a run: correct the name, or give --data" in capsys.readouterr().err

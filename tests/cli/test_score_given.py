@@ -107,6 +107,24 @@ def test_every_form_of_captions_scores_the_same(form, tmp_path, capsys):
     assert told["details"]["images"] == 4
 
 
+def test_headings_of_captions_may_have_capital_letters(tmp_path):
+    """``data check`` found the captions, and ``score`` said that a line names none."""
+    references, columns = (
+        coco(tmp_path / "r.json"),
+        {"Image_ID": [int(i) for i in CAPTIONS], "Caption": [*CAPTIONS.values()]},
+    )
+    pq.write_table(pyarrow.table(columns), tmp_path / "c.parquet")
+    write_rows(tmp_path / "c.csv", [*columns], [*zip(*columns.values(), strict=True)])
+    for name in ("c.csv", "c.parquet"):
+        assert run("score", tmp_path / name, "--references", references, "--bootstrap", 0) == 0
+
+
+def test_a_parquet_file_without_captions_says_which_columns_it_has(tmp_path, capsys):
+    pq.write_table(pyarrow.table({"image_id": [1], "alt": ["a"]}), tmp_path / "c.parquet")
+    assert run("score", tmp_path / "c.parquet", "--references", coco(tmp_path / "r.json")) == 2
+    assert "only image_id, alt: give --caption_column" in capsys.readouterr().err
+
+
 def references_in(form: str, folder: Path) -> Path:
     path = folder / form
     rows = [(i, text) for i, texts in REFERENCES.items() for text in texts]

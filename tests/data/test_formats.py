@@ -276,6 +276,8 @@ def test_damaged_archives(photos, tmp_path):
         load(file)
     with pytest.raises(UsageError, match="sample 'a' has no image, not one image"):
         load(tar(file, {"a.txt": "x"}))
+    with pytest.raises(UsageError, match=r"sample 'x/a' has no image \(the key of x/a\.0\.png ends at its first dot\)"):
+        load(tar(file, {"x/a.0.png": data, "x/a.1.png": data}))
     with pytest.raises(UsageError, match=r"has a\.png and a\.jpg, not one image"):
         load(tar(file, {"a.png": data, "a.jpg": data}))
     with pytest.raises(UsageError, match=r"a\.json, line 1, column 2: not valid JSON"):

@@ -149,7 +149,7 @@ def _write_again(items: Sequence[Item], output: Output, work: Work) -> None:
     by_id = {item.id: item for item in items}
     for caption in work.last:
         if caption.id in by_id:
-            output.apply(by_id[caption.id], caption)
+            output.apply_again(by_id[caption.id], caption)
 
 
 def captioned(items: Sequence[Item], work: Work, progress: Progress) -> list[Row]:

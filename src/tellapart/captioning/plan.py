@@ -82,12 +82,14 @@ def plan(
     items: dict[str, Item] = {}
     how = _How(split, format, pictures, frames, sampling, columns, context)
     for word in words:
+        earlier = len(items)
         for item in _named(word, how):
             before = items.setdefault(item.id, item)
             if before.image != item.image:
+                alone = list(items).index(item.id) >= earlier
+                remedy = "correct the ids, or give another --id_column" if alone else "caption the data sets one by one"
                 raise UsageError(
-                    f"two images are called {item.id!r}, {before.image.name} and {item.image.name}: caption the data sets one "
-                    "by one."
+                    f"two images are called {item.id!r}, {before.image.name} and {item.image.name}: {remedy}."
                 )
     found = list(items.values())
     return found if context_extension is None else [_with_sidecar(item, context_extension) for item in found]

@@ -67,6 +67,7 @@ class Caption:
             summarises, as drawn.
         error: why there is no caption.
         text: what its sidecar is to hold, when that is more than the caption.
+        replaces: digest of the sidecar that was there before, if one was.
         size: bytes of the image's file when it was captioned, where it has one.
     """
 
@@ -82,6 +83,7 @@ class Caption:
     candidates: tuple[Candidate, ...] = ()
     error: str | None = None
     text: str | None = None
+    replaces: str | None = None
     size: int | None = None
 
     def is_of(self, item: Item) -> bool:

@@ -8,16 +8,30 @@ import math
 import statistics
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from tellapart.captioning.gate import LOW_MATCH, SAME_CAPTION, SEVERITY, words
 from tellapart.captioning.records import UNREADABLE, Item, Row
+from tellapart.errors import UsageError
 from tellapart.files import write_text
 
 COLUMNS = ("photo", "caption", "reasons", "match", "occurrences")
 """Readers of tables do not take the first column for an image: a review in a folder of images is not a data set."""
 FEWEST_FOR_OUTLIERS = 50
 """Captions needed before outliers of likeness are reported."""
+
+
+def require_own_review(path: Path) -> None:
+    """Raise if a file that is not a review has the place of one.
+
+    Raises:
+        UsageError: naming the file.
+    """
+    with suppress(FileNotFoundError), path.open("rb") as file:
+        first = file.readline().rstrip(b"\r\n")
+        if first not in (b"", ",".join(COLUMNS).encode()):
+            raise UsageError(f"{path} is not a review of captions, and would be replaced by one: rename or move it.")
 
 
 def same_limit(images: int) -> int:

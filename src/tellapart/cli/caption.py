@@ -15,12 +15,12 @@ from tellapart.captioning.confused import write_confused
 from tellapart.captioning.defaults import ENDPOINT_PROMPT, IMAGE_SIZE, LOOKALIKES_PROMPT, TIMEOUT
 from tellapart.captioning.gate import SEVERITY, Gate, load_openers
 from tellapart.captioning.outputs.base import Output
-from tellapart.captioning.outputs.files import CocoResults, JsonLines, Parquet
+from tellapart.captioning.outputs.files import CocoResults, Csv, JsonLines, Parquet
 from tellapart.captioning.outputs.sidecars import Sidecars
 from tellapart.captioning.outputs.webdataset import WebDataset
 from tellapart.captioning.plan import plan
 from tellapart.captioning.records import Caption, Item, Row
-from tellapart.captioning.review import judged, write_review
+from tellapart.captioning.review import judged, require_own_review, write_review
 from tellapart.captioning.style import STYLES, Finish
 from tellapart.captioning.work import Work, remove_finished, run_of, was_finished
 from tellapart.cli.caption_models import require_models
@@ -65,8 +65,9 @@ if TYPE_CHECKING:
     from tellapart.types import Decoding, Listener
 
 
-FILES: dict[str, type[JsonLines | Parquet | WebDataset | CocoResults]] = {
+FILES: dict[str, type[JsonLines | Csv | Parquet | WebDataset | CocoResults]] = {
     "jsonl": JsonLines,
+    "csv": Csv,
     "parquet": Parquet,
     "webdataset": WebDataset,
     "coco": CocoResults,
@@ -233,7 +234,8 @@ def _make_room(output: Output, items: Sequence[Item], options: CaptionOptions) -
     """See that the output can be written.
 
     Raises:
-        UsageError: it exists, or its folder cannot be written to, or an image does not go with it.
+        UsageError: it exists, or its folder cannot be written to, or an image does not go with it, or another file has the
+            name of its review.
     """
     place = output.place
     remove_finished(output.work)
@@ -241,6 +243,7 @@ def _make_room(output: Output, items: Sequence[Item], options: CaptionOptions) -
         raise UsageError(f"--output {place} exists: name another file, or give --overwrite to replace it.")
     output.work.parent.mkdir(parents=True, exist_ok=True)
     output.check(items)
+    require_own_review(output.review)
     if not os.access(output.work.parent, os.W_OK):
         raise UsageError(f"--output {place} is in a folder that cannot be written to: choose another.")
 

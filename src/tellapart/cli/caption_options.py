@@ -42,7 +42,7 @@ class CaptionOptions:
         endpoint_timeout: seconds that a request to --endpoint may take; null takes 120.
         output: the file or folder to write; - prints one line per image. With --out sidecars, a folder for the sidecars,
             which otherwise are written next to the images.
-        out: format of the output; null decides by the ending of --output (.json is coco; .jsonl; .parquet).
+        out: format of the output; null decides by the ending of --output (.json is coco; .jsonl; .csv; .parquet).
         overwrite: replace the output if it exists, and discard unfinished work that was begun with other options.
         split: the part of a data set; null takes all of it.
         format: layout of a data set; null detects it.
@@ -189,7 +189,7 @@ class CaptionOptions:
     endpoint_image_size: int | None = None
     endpoint_timeout: float | None = None
     output: str = "-"
-    out: Literal["sidecars", "jsonl", "parquet", "webdataset", "coco"] | None = None
+    out: Literal["sidecars", "jsonl", "csv", "parquet", "webdataset", "coco"] | None = None
     overwrite: bool = False
     split: str | None = None
     format: str | None = None
@@ -259,7 +259,7 @@ class CaptionOptions:
     merge: str | None = None
 
 
-ENDINGS = {".json": "coco", ".jsonl": "jsonl", ".parquet": "parquet"}
+ENDINGS = {".json": "coco", ".jsonl": "jsonl", ".csv": "csv", ".parquet": "parquet"}
 APART = {
     "verifier": None,
     "lookalikes": LOOKALIKES,
@@ -598,8 +598,8 @@ def kind_of(options: CaptionOptions) -> str:
     if options.out is None and suffix not in ENDINGS:
         ending = f"ends in {suffix!r}" if suffix else "has no ending"
         raise UsageError(
-            f"--output {options.output} {ending}: name a .json or .jsonl file, or a .parquet file, say with "
-            "--out what to write, or give - to print."
+            f"--output {options.output} {ending}: name a .json, .jsonl, .csv or .parquet file, say with --out "
+            "what to write, or give - to print."
         )
     kind = options.out or ENDINGS[suffix]
     if options.keep_all and kind not in ("jsonl", "parquet"):

@@ -43,7 +43,7 @@ WHOLE_COLLECTION = (
 )
 """Options that need the whole collection at once, or read what shards do not hold."""
 
-Kind = Literal["sidecars", "jsonl", "parquet", "webdataset", "coco"]
+Kind = Literal["sidecars", "jsonl", "csv", "parquet", "webdataset", "coco"]
 
 KINDS: dict[str, Kind] = {".tar": "webdataset", ".parquet": "parquet"}
 """Ending of the input -> form of the output, unless --out names one."""
@@ -131,7 +131,7 @@ def _check(options: CaptionOptions) -> None:
         if getattr(options, name) != getattr(default, name):
             where = "--merge takes it" if name == "max_same" else "leave it out, or caption without --by_shard"
             raise UsageError(f"--{name} does not go with --by_shard: {where}.")
-    if options.out in ("coco", "sidecars"):
+    if options.out in ("coco", "csv", "sidecars"):
         raise UsageError(f"--out {options.out} cannot be written by shard: choose webdataset, parquet or jsonl.")
     if options.price is not None and (not options.plan or options.price < 0):
         raise UsageError("--price is dollars per hour for --plan: give both, and a price of at least 0.")

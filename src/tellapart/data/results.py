@@ -14,7 +14,7 @@ from tellapart.data.folder import below, is_image, walk
 from tellapart.data.formats.clipscore import ClipScore
 from tellapart.data.formats.ids import decode_id
 from tellapart.data.formats.lines import from_line, lines_of
-from tellapart.data.formats.rows import IMAGE_COLUMNS, delimited_rows, json_rows
+from tellapart.data.formats.rows import IMAGE_COLUMNS, choose_column, delimited_rows, json_rows
 from tellapart.data.json_records import object_of, records_of
 from tellapart.data.load import read_split, source_at
 from tellapart.errors import UsageError
@@ -174,7 +174,7 @@ def _of_table(path: Path, rows: Iterable[tuple[str, Any]], caption_column: str |
     """Rows with an id or a file name, and a caption or a list of them."""
     wanted = CAPTION_COLUMNS if caption_column is None else (caption_column,)
     for where, row in rows:
-        found = row if isinstance(row, dict) else {}
+        found = {str(name).lower(): value for name, value in row.items()} | row if isinstance(row, dict) else {}
         image_id = next((found[key] for key in ID_COLUMNS if found.get(key) is not None), None)
         file = next((found[key] for key in IMAGE_COLUMNS if isinstance(found.get(key), str)), None)
         column = next((key for key in wanted if key in found), None)
@@ -210,7 +210,8 @@ def _parquet(path: Path, caption_column: str | None) -> Iterator[tuple[str, dict
     wanted = {*ID_COLUMNS, *IMAGE_COLUMNS, *CAPTION_COLUMNS, caption_column}
     try:
         with pq.ParquetFile(path) as file:  # read_table would import pandas
-            names = [name for name in file.schema_arrow.names if name in wanted]
+            choose_column(file.schema_arrow.names, caption_column, CAPTION_COLUMNS, "--caption_column", path)
+            names = [name for name in file.schema_arrow.names if name in wanted or name.lower() in wanted]
             batches = file.iter_batches(_AT_ONCE, columns=names)
             for number, row in enumerate(chain.from_iterable(batch.to_pylist() for batch in batches), start=1):
                 yield f"row {number}", row

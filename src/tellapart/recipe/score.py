@@ -39,6 +39,14 @@ FILES = (".json", ".jsonl", ".csv", ".tsv", ".parquet")
 """Endings of what is a file of captions and no captioner."""
 
 
+def _require_images(word: str, options: ScoreOptions, run: Made | None) -> None:
+    if run is None and options.data is None:
+        raise UsageError(
+            f"the images of {word} are unknown: give --references, human captions of them, to score the text alone, or --data "
+            "to read the images, too."
+        )
+
+
 def _refuse_to_draw(path: Path, options: ScoreOptions) -> None:
     """Raise where captions that are given would have to be drawn, or the file does not exist."""
     if not path.is_file():
@@ -66,6 +74,7 @@ def measure(word: str, options: ScoreOptions, *, run: Made | None = None) -> Eva
     path, given = Path(word), word.lower().endswith(FILES)
     if given:
         _refuse_to_draw(path, options)
+        _require_images(word, options, run)
     run = run or made(path)
     named = named_protocol(options.protocol) if options.protocol else None
     options = replace(options, split=options.split or named.split) if named else options

@@ -60,8 +60,12 @@ class Output(ABC):
         return caption
 
     def apply(self, item: Item, caption: Caption) -> None:
-        """Write what belongs to this image alone; called after it was journalled, perhaps a second time."""
+        """Write what belongs to this image alone; called after it was journalled."""
         return
+
+    def apply_again(self, item: Item, caption: Caption) -> None:
+        """Write it if a kill came between journal and ``apply``; what was written then, and changed since, is left as it is."""
+        self.apply(item, caption)
 
     def clean(self, items: Sequence[Item]) -> None:
         """Remove what a killed run left half-written."""

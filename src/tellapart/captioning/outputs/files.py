@@ -1,7 +1,9 @@
-"""Captions in one file, written when all are there: JSON lines, COCO results, Parquet."""
+"""Captions in one file, written when all are there: JSON lines, CSV, COCO results, Parquet."""
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 from collections.abc import Sequence
 from typing import Any
@@ -31,6 +33,21 @@ class JsonLines(_OneFile):
         """Write the file."""
         lines = (json.dumps(record(item, caption, self.place.parent), ensure_ascii=False) for item, caption in rows)
         write_text(self.place, "".join(line + "\n" for line in lines))
+        return len(rows)
+
+
+class Csv(_OneFile):
+    """A table for spreadsheets: the columns of ``JsonLines`` but ``candidates``, with spaces between flags."""
+
+    def assemble(self, rows: Sequence[Row]) -> int:
+        """Write the file."""
+        records = [record(item, caption, self.place.parent) for item, caption in rows]
+        text = io.StringIO()
+        columns = table_schema(rivals=any("rival" in row for row in records), candidates=False).names
+        writer = csv.DictWriter(text, columns, extrasaction="ignore", lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(row | {"flags": " ".join(row.get("flags", ()))} for row in records)
+        write_text(self.place, text.getvalue())
         return len(rows)
 
 

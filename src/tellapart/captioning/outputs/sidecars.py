@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Sequence
 from dataclasses import replace
@@ -31,7 +32,7 @@ class Sidecars(Output):
         super().__init__(place)
         self.extension, self.existing, self.mirrored = extension, existing, mirrored
         self.work = place / "captions.work"
-        self.review = place / "review.csv"
+        self.review = place / "captions.review.csv"
 
     def target(self, item: Item) -> Path:
         """The sidecar of an image."""
@@ -94,9 +95,12 @@ class Sidecars(Output):
         return self.existing == "keep" and self.target(item).exists()
 
     def prepare(self, item: Item, caption: Caption) -> Caption:
-        """With the whole text, where lines are there already."""
+        """With the digest of the sidecar that is there, and with the whole text, where that is to stay."""
         target = self.target(item)
-        if self.existing != "append" or not target.is_file():
+        if not target.is_file():
+            return caption
+        caption = replace(caption, replaces=_digest(target))
+        if self.existing != "append":
             return caption
         before = _read(target).rstrip("\r\n")
         return replace(caption, text=f"{before}\n{caption.caption}") if before else caption
@@ -110,6 +114,13 @@ class Sidecars(Output):
             if self.existing == "backup":
                 _back_up(target)
         write_bytes(target, text.encode("utf-8", errors="surrogateescape"))
+
+    def apply_again(self, item: Item, caption: Caption) -> None:
+        """Write the sidecar if it is missing, or is still the one that was there before: another one was written, and perhaps
+        edited."""
+        target = self.target(item)
+        if not target.is_file() or _digest(target) == caption.replaces:
+            self.apply(item, caption)
 
     def assemble(self, rows: Sequence[Row]) -> int:
         """Write the sidecars that somebody removed meanwhile; the others are there."""
@@ -127,6 +138,10 @@ def _back_up(path: Path) -> None:
             return
         number += 1
     write_bytes(copy, data)
+
+
+def _digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
 
 
 def _read(path: Path) -> str:

@@ -48,7 +48,7 @@ class WebDataset(Output):
 
     def __init__(self, place: Path) -> None:
         super().__init__(place)
-        self.review = place / "review.csv"
+        self.review = place / "captions.review.csv"
         self._left_out = 0
 
     def exists(self) -> bool:
@@ -153,8 +153,7 @@ class WebDataset(Output):
                 follows = split_name(members[number + 1].name)[0] if number + 1 < len(members) else None
                 if key in left and follows != key:
                     item, caption = left.pop(key)
-                    kept = {name: value for name, value in before.get(key, {}).items() if name not in OF_CAPTIONS}
-                    yield from caption_members(key, kept | self._row(item, caption, key))
+                    yield from caption_members(key, added(before.get(key, {}), self._row(item, caption, key)))
 
     def _row(self, item: Item, caption: Caption, key: str) -> dict[str, Any]:
         row = record(item, caption, self.place)
@@ -178,6 +177,13 @@ def split_name(name: str) -> tuple[str, str]:
     folder, slash, file = name.rpartition("/")
     stem, point, ending = file.partition(".")
     return f"{folder}{slash}{stem}", f"{point}{ending}".lower()
+
+
+def added(before: dict[str, Any], row: dict[str, Any]) -> dict[str, Any]:
+    """A sample's .json with a caption's row. An id that was a number stays one, for those who join tables by it."""
+    kept = {name: value for name, value in before.items() if name not in OF_CAPTIONS}
+    same = {"image_id": kept["image_id"]} if str(kept.get("image_id")) == row["image_id"] else {}
+    return kept | row | same
 
 
 def caption_members(key: str, row: dict[str, Any]) -> Members:

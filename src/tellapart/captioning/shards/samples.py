@@ -15,6 +15,7 @@ from tellapart.captioning.records import Item
 from tellapart.data.decoding import require_header
 from tellapart.data.folder import is_image
 from tellapart.data.formats.rows import IMAGE_COLUMNS, IMAGE_ID, choose_column, id_cell
+from tellapart.data.formats.webdataset import no_image
 from tellapart.data.images import EncodedImage, ImageError, ImageFile, ImageSource, printable
 from tellapart.data.parquet import BYTES, IMAGES, PATH, ROWS, Columns, columns_in
 from tellapart.data.remote.addresses import STORES, file_of, is_web, require_no_password, scheme_of
@@ -207,7 +208,7 @@ def sample_of(shard: str, key: str, members: Sequence[Member]) -> Sample:
     pictures = [(name, data) for name, data in members if is_image(name) and split_name(name)[1].count(".") == 1]
     everything = tuple(members)
     if len(pictures) != 1:
-        what = " and ".join(printable(name) for name, _ in pictures) or "no image"
+        what = " and ".join(printable(name) for name, _ in pictures) or no_image(printable(name) for name, _ in members)
         return Sample(
             key, None, everything, f"{shard}: sample {printable(key)!r} has {what}, not one image: correct it."
         )

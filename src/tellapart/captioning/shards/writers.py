@@ -13,9 +13,9 @@ from typing import Any
 from tellapart.captioning.outputs.base import record
 from tellapart.captioning.outputs.files import table_schema
 from tellapart.captioning.outputs.webdataset import (
-    OF_CAPTIONS,
     TEXTS,
     add_member,
+    added,
     caption_members,
     json_object,
     split_name,
@@ -97,8 +97,7 @@ class TarWriter(ShardWriter):
         row = record(sample.item, caption, self.base)
         row = {"key": sample.key, "image_id": row.pop("id"), **row}
         before = next((json_object(data) for name, data in sample.members if split_name(name)[1] == ".json"), {})
-        kept = {name: value for name, value in before.items() if name not in OF_CAPTIONS}
-        return list(caption_members(sample.key, kept | row))
+        return list(caption_members(sample.key, added(before, row)))
 
 
 class LinesWriter(ShardWriter):

@@ -8,7 +8,7 @@ import itertools
 import json
 import re
 import tarfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass
 from functools import cached_property
 from pathlib import Path
@@ -123,7 +123,7 @@ def _sample(
     # of a clip with a still, as img2dataset's relatives write them, the clip is the example
     pictures = clips or [member for ending, member in single.items() if is_image(f"x.{ending}")]
     if len(pictures) != 1:
-        what = " and ".join(member.name for member in pictures) or "no image"
+        what = " and ".join(member.name for member in pictures) or no_image(member.name for member in members.values())
         raise UsageError(f"{path}: sample {key!r} has {what}, not one image: correct the archive.")
 
     def read(ending: str) -> str:
@@ -144,6 +144,12 @@ def _sample(
         )
     (picture,) = pictures
     return Sample(str(image_id), picture.name, picture.offset_data, picture.size, captions)
+
+
+def no_image(names: Iterable[str]) -> str:
+    """What a sample with these members has instead of an image, and the first picture whose key ended too early."""
+    dotted = next((name for name in names if is_image(name) and name.rpartition("/")[2].count(".") > 1), None)
+    return "no image" if dotted is None else f"no image (the key of {dotted} ends at its first dot)"
 
 
 def _captions_in(record: dict[str, Any], path: Path, where: str, column: str | None) -> tuple[str, ...] | None:
