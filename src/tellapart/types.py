@@ -77,7 +77,7 @@ class Decoding:
         top_p: keep the smallest set of tokens of at least this probability when sampling; 1 keeps all.
         max_new_tokens: longest caption in tokens, its EOS included.
         min_new_tokens: EOS is impossible before this many tokens.
-        no_repeat_ngram_size: no n-gram of this size may occur twice; 0 allows all.
+        no_repeat_ngram_size: no n-gram of this size may occur twice, those of the prompt counted; 0 allows all.
         length_penalty: exponent of the length by which beam scores are divided.
 
     Raises:

@@ -5,6 +5,7 @@ import torch
 from transformers import GenerationConfig
 from transformers.modeling_outputs import BaseModelOutput
 
+from tellapart.captioners import drawing
 from tellapart.types import Decoding
 from tiny_models import batch_of, tiny_ved
 
@@ -72,3 +73,11 @@ def test_an_image_is_searched_alike_alone_and_among_others():
     together = ours(captioner, batch, chosen)
     alone = [row for i in range(9) for row in ours(captioner, batch.select([i]), chosen)]
     assert together == alone
+
+
+def test_more_beams_than_half_the_words(monkeypatch):
+    captioner = tiny_ved(vocab=drawing.MANY, width=8, layers=1)
+    batch, beams = batch_of(captioner, 1), {"num_beams": drawing.MANY // 2 + 1, "max_new_tokens": 2}
+    found = ours(captioner, batch, beams)
+    monkeypatch.setattr(drawing, "MANY", drawing.MANY + 1)
+    assert found == ours(captioner, batch, beams)

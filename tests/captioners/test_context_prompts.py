@@ -13,7 +13,7 @@ from tellapart.captioners.asking import harmless
 from tellapart.captioners.contract import check_captioner
 from tellapart.captioners.huggingface import HuggingFaceCaptioner
 from tellapart.errors import UsageError
-from tellapart.types import Batch, Decoding
+from tellapart.types import Batch, Decoding, Rollout
 from tiny_models import batch_of
 
 FAMILIES = ["BLIP-2 (OPT)", "LLaVA", "PaliGemma", "Idefics3", "Qwen2-VL", "Qwen3-VL"]
@@ -73,3 +73,43 @@ def test_special_tokens_of_a_context_are_words_no_more(tmp_path: Path) -> None:
 def test_a_family_without_a_prompt_of_words_cannot_read_one(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="cannot read a context per image"):
         asked("BLIP", tmp_path)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_word_of_an_images_own_prompt_is_not_repeated(family: str, tmp_path: Path) -> None:
+    captioner = asked(family, tmp_path)
+    batch, apart = told(captioner), {"no_repeat_ngram_size": 1, "min_new_tokens": 3, "max_new_tokens": 6}
+    samples = Decoding(do_sample=True, num_return_sequences=2, **apart)
+
+    def drawn(batch: Batch) -> list[Rollout]:
+        torch.manual_seed(0)
+        sampled, greedy = captioner.generate_with_greedy(batch, samples)
+        beams, _ = captioner.generate_with_greedy(batch, Decoding(num_beams=3, **apart))
+        return [sampled, greedy, beams, captioner.continue_from(greedy, samples).rollout]
+
+    whole = drawn(batch)
+    for rollout in whole:
+        encoded, row = captioner.requested(rollout, captioner.encode(batch))
+        before = captioner.family.before_captions(encoded)[row].tolist()
+        for prompt, tokens, real in zip(before, rollout.tokens, rollout.mask, strict=True):
+            said = tokens[real].tolist()
+            assert len({*said} - {*prompt}) == len(said)
+    for rollout, alone in zip(whole, drawn(batch.select([1])), strict=True):
+        assert [text for text, image in zip(rollout.texts, rollout.image, strict=True) if image == 1] == alone.texts
+
+
+@pytest.mark.parametrize("checkpointing", [False, True])
+def test_a_caption_that_its_prompt_leaves_no_room_for_is_refused(checkpointing: bool, tmp_path: Path) -> None:
+    """The model reads 128 tokens; a long caption of another image is scored as it is without that prompt."""
+    captioner = asked("BLIP-2 (OPT)", tmp_path, "{context}", gradient_checkpointing=checkpointing)
+    long = told(captioner, [" ".join(["dog"] * 121), "a cat"])
+
+    def scored(texts: list[str], batch: Batch = long) -> torch.Tensor:
+        return captioner(captioner.tokenize(batch, texts, torch.arange(2))).logprobs
+
+    wanted = scored(["a dog", "a red dog on a mat"], told(captioner, ["a dog", "a cat"]))[1]
+    torch.testing.assert_close(scored(["a dog", "a red dog on a mat"])[1], wanted)
+    with pytest.raises(UsageError, match="a caption has 4 tokens, but the model can hold 3 after its prompt"):
+        scored(["a red dog", "a cat"])
+    with pytest.raises(UsageError, match="the prompt is 57 tokens longer than the model can read"):
+        scored(["a red dog", "a cat"], told(captioner, ["a red dog " * 60, "a cat"]))

@@ -127,6 +127,9 @@ def test_what_cannot_be_continued_is_refused():
     for decoding in (Decoding(max_new_tokens=LONGEST), replace(SAMPLES, max_new_tokens=1)):
         with pytest.raises(ValueError, match="continuations are samples"):
             captioner.continue_from(rollout, decoding)
+    captioner, batch = small("ved", 2)
+    with pytest.raises(UsageError, match="max_new_tokens is 200, but the model can hold 96 tokens"):
+        captioner.continue_from(drawn(captioner, batch), replace(SAMPLES, max_new_tokens=200))
 
 
 # Noise on image states.
@@ -160,7 +163,7 @@ def test_noise_by_hand():
     assert torch.equal(z, normals(batch.ids, 2, 7).float())
     noisy, weight = noise(encoded, z).states, noise.projection.weight.tolist()
     for b in range(2):
-        numbers = encoded.states[b].flatten().tolist()
+        numbers = encoded.states[b, encoded.mask[b]].flatten().tolist()
         size = (sum(x * x for x in numbers) / len(numbers)) ** 0.5
         for region in range(encoded.states.shape[1]):
             for d in range(encoded.states.shape[2]):

@@ -14,15 +14,17 @@ from torch import nn
 from transformers import AutoModelForImageTextToText
 
 import tiny_lstm
+from pictures import images
 from tellapart.captioners.adapters import LoraOptions
 from tellapart.captioners.critic import Critic, value_head
 from tellapart.captioners.huggingface import HuggingFaceCaptioner
 from tellapart.errors import UsageError
 from tellapart.lengths import LengthBuckets
 from tellapart.ops import reduce
-from tellapart.types import Decoding
+from tellapart.types import Batch, Decoding
 from tiny.blip2 import tiny_blip2
 from tiny.instructblip import tiny_instructblip
+from tiny.qwen2_vl import tiny_qwen2_vl
 from tiny_models import batch_of, tiny_ved
 
 LORA = LoraOptions(r=2, alpha=4.0)
@@ -326,3 +328,31 @@ def test_no_captions_have_no_values(tmp_path):
     rollout = captioner.generate(batch, SAMPLES)
     empty = rollout.select([])
     assert Critic(captioner, lora=None)(empty).shape == empty.mask.shape
+
+
+def like_own_states(captioner, critic, rollout):
+    """Whether a critic whose adapter is new has the values of the captioner's own states."""
+    own = Critic(captioner)
+    own.head = critic.head
+    torch.testing.assert_close(critic(rollout), own(rollout), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_a_critic_with_an_adapter_sees_the_clip(before):
+    captioner, shown = tiny_qwen2_vl(), images(4)
+    critic = None if before else Critic(captioner, lora=LORA)
+    captioner.num_frames = 2
+    critic = critic or Critic(captioner, lora=LORA)
+    inputs = {captioner.name: captioner.process([shown[:2], shown[2:]])}
+    rollout = captioner.generate(Batch(["a", "b"], [["x"], ["x"]], inputs), SAMPLES)
+    like_own_states(captioner, critic, rollout)
+    other = critic(replace(rollout, image=1 - rollout.image))
+    assert (critic(rollout) - other)[rollout.mask].abs().max() > 1e-3
+
+
+@pytest.mark.parametrize("make", [tiny_ved, lambda: tiny_blip2(language="t5")])
+def test_a_critic_with_an_adapter_follows_another_prompt(make):
+    captioner = make()
+    critic = Critic(captioner, lora=LORA)
+    captioner.set_prompt("a red")
+    like_own_states(captioner, critic, captioner.generate(batch_of(captioner, 2), SAMPLES))

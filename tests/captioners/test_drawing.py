@@ -7,7 +7,7 @@ import pytest
 import torch
 from transformers.modeling_outputs import BaseModelOutput
 
-from tellapart.captioners.base import Captioner
+from tellapart.captioners.base import Captioner, Encoded
 from tellapart.captioners.drawing import Restriction, block_repeated_ngrams, highest, inverse_cdf
 from tellapart.captioners.huggingface import HuggingFaceCaptioner
 from tellapart.captioners.modes import drawing_in
@@ -57,8 +57,9 @@ def test_greedy_is_hugging_faces_token_for_token(make, settings):
 
 def test_ids_that_may_not_follow_are_copied_to_the_device_once(monkeypatch):
     """Each copy at a word would make a GPU wait. By hand: 1 is never drawn, 4 ends a caption, and "0 2" and "2 3" were there."""
-    family = SimpleNamespace(never_drawn=[1], eos=[4], start=[0])
-    restricted = Restriction(family, Decoding(min_new_tokens=4, no_repeat_ngram_size=2), torch.device("cpu"))
+    family = SimpleNamespace(never_drawn=[1], eos=[4], before_captions=lambda encoded: torch.tensor([[-1, 0]]))
+    decoding, one = Decoding(min_new_tokens=4, no_repeat_ngram_size=2), Encoded(torch.zeros(1, 1, 1))
+    restricted = Restriction(family, decoding, torch.device("cpu"), one)
     monkeypatch.setattr(torch, "tensor", lambda *_, **__: pytest.fail("copied again"))
 
     def allowed(*words):
@@ -234,6 +235,8 @@ def test_ngram_blocking_against_plain_python():
             seen = {tuple(given[i : i + size]) for i in range(len(given) - size + 1)}
             last = tuple(given[len(given) - size + 1 :])
             assert [math.isinf(value) for value in row] == [(*last, token) in seen for token in range(5)]
+        padded = torch.nn.functional.pad(tokens, (3, 0), value=-1)
+        assert torch.equal(block_repeated_ngrams(torch.zeros(20, 5), padded, size), blocked)
 
 
 @pytest.mark.parametrize("make", MAKERS)

@@ -237,6 +237,15 @@ def test_samples_follow_the_distribution_without_unknown_words(kind):
     assert torch.special.gammaincc(degrees / 2, statistic / 2) > 1e-4
 
 
+def test_captions_end_where_the_padding_token_or_bos_is_the_eos():
+    captioner = tiny_lstm("fc_lstm")
+    config = captioner.family.model.config
+    config.pad_token_id = config.bos_token_id = config.eos_token_id
+    captioner = HuggingFaceCaptioner.from_parts(captioner.family.model, None, captioner.tokenizer)
+    assert captioner.family.never_drawn == [config.unk_token_id]
+    assert captioner.generate(batch("fc_lstm", 3), Decoding(max_new_tokens=40)).finished.any()
+
+
 @pytest.mark.parametrize("kind", ["att2in2", "updown"])
 def test_padded_regions_change_nothing(kind):
     captioner, pictures = tiny_lstm(kind), batch(kind, 1)
@@ -356,3 +365,5 @@ def test_what_cannot_be_done_is_told(kind, tmp_path):
     captioner.save(tmp_path)
     with pytest.raises(UsageError, match="leave lora out"):
         HuggingFaceCaptioner.from_pretrained(tmp_path, lora=LoraOptions())
+    with pytest.raises(UsageError, match=f"a {kind} captioner cannot be asked 'a photo of'"):
+        HuggingFaceCaptioner.from_pretrained(tmp_path, prompt="a photo of")

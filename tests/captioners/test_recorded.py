@@ -190,6 +190,20 @@ def test_samples_are_remembered_once(monkeypatch):
     torch.testing.assert_close(first, again, rtol=0, atol=2e-5)
 
 
+def test_samples_next_to_greedy_captions_are_scored_without_warnings(recwarn):
+    captioner = tiny_blip2(language="t5").eval()
+    batch, once = batch_of(captioner, 3), Decoding(do_sample=True, max_new_tokens=2)
+    always = torch.is_warn_always_enabled()
+    torch.set_warn_always(True)
+    try:
+        with torch.no_grad(), captioner.remembering():
+            rollout, _ = captioner.generate_with_greedy(batch, once)
+        captioner(rollout)
+    finally:
+        torch.set_warn_always(always)
+    assert not [str(warning.message) for warning in recwarn if "contiguous" in str(warning.message)]
+
+
 def fused_step(captioner):
     """An update that torch does not count as a change."""
     weight = captioner.family.model.decoder.transformer.h[0].mlp.c_fc.weight

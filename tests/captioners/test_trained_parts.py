@@ -164,6 +164,8 @@ def test_instructblip_has_the_same_parts(tmp_path):
         (tiny_blip2, {"train": ["qformer", "head"]}, "names 'head', but blip-2 has query_tokens, qformer, projection"),
         (tiny_blip2, {"train": []}, "names no part, but blip-2 has query_tokens"),
         (tiny_git, {"train": ["projection"]}, "names 'projection', but git has no parts that train alone"),
+        (tiny_git, {"train": []}, "names no part, and git has no parts that train alone: choose 'decoder' or 'all'"),
+        (tiny_blip2, {"lora": LoraOptions(target_modules="(")}, r"='\(' is not a regular expression \(missing \)"),
         (tiny_blip2, {"train": "qformer"}, "train='qformer' is unknown"),
         (tiny_blip2, {"train": "all", "lora": TEXT}, "train='all' and lora exclude each other"),
         (tiny_blip2, {"lora": LoraOptions(tower="image", target_modules=r".*\.q_proj")}, "not in the image tower"),

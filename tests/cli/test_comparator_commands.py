@@ -14,7 +14,10 @@ from pictures import images
 from tellapart.captioners.huggingface import HuggingFaceCaptioner
 from tellapart.captioners.noise import ImageNoise
 from tellapart.cli.main import main
+from tellapart.data.center_crop import is_center_cropped
+from tellapart.data.loader import TrainingData
 from tellapart.recipe.models import load_data
+from tellapart.recipe.recipe import Recipe
 from tellapart.types import Decoding
 from tiny_models import batch_of
 
@@ -177,6 +180,42 @@ def test_what_cannot_be_used_is_one_sentence(recipe, capsys, method, flags, sent
 def test_unlabelled_images_must_not_be_training_images(recipe, materials, capsys):
     sentence = said(capsys, ["train", recipe("sr_pl"), "--unlabelled.path", str(materials.data)])
     assert "which is also a training image: give other images, with other ids" in sentence
+
+
+def folder_of(folder, prefix, count, **more):
+    """A folder of pictures, with their numbers in a column of a table."""
+    folder.mkdir()
+    rows = [{"file_name": f"{prefix}{i}.png", "number": f"{prefix}-{i}", **more} for i in range(count)]
+    for picture, row in zip(images(count, seed=len(prefix)), rows, strict=True):
+        picture.save(folder / row["file_name"])
+    (folder / "metadata.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return folder
+
+
+def test_unlabelled_images_are_read_as_the_training_images_are(recipe, tmp_path):
+    data = folder_of(tmp_path / "data", "web", 6, says=["a red dog"])
+    pool = folder_of(tmp_path / "pool", "other", 5)
+    (pool / "other2.png").write_bytes(b"not a picture")
+    columns = {"id_column": "number", "caption_column": "says"}
+    changes = {"data": {"path": str(data), "center_crop": True, "on_error": "skip"} | columns}
+    changes |= {"unlabelled": {"path": str(pool)}, "evaluation": {"split": None}}
+    built = Recipe.load(recipe("sr_pl", **changes)).build()
+    unlabelled = built.objective.unlabelled.images
+    assert unlabelled.ids == ["other-0", "other-1", "other-3", "other-4"]
+    assert is_center_cropped(unlabelled)
+    assert [name for name, _ in built.skipped] == ["other-2"]
+
+
+def test_other_unlabelled_images_are_other_data(recipe):
+    def fingerprint(**options):
+        built = Recipe.load(recipe("sr_pl")).replaced(options).build()
+        return built.data.fingerprint(), TrainingData(built.dataset, built.data.collate).fingerprint()
+
+    all_, alone = fingerprint()
+    few, _ = fingerprint(**{"unlabelled.limit": 6})
+    none, _ = fingerprint(unlabelled=None)
+    assert len({all_, few, none}) == 3
+    assert none == alone
 
 
 @pytest.fixture

@@ -206,7 +206,9 @@ def test_captions_of_broken_and_missing_images(materials, photos, tmp_path, fail
     (tmp_path / "empty").mkdir()
     assert "holds no images" in fails("caption", tmp_path / "empty", *words)
     assert "no images were given" in fails("caption", *words)
-    assert "name a .json, .jsonl, .csv or .parquet file" in fails("caption", photos.parent, *words[:3], tmp_path / "x.txt")
+    assert "name a .json, .jsonl, .csv or .parquet file" in fails(
+        "caption", photos.parent, *words[:3], tmp_path / "x.txt"
+    )
     assert not out.exists()
     assert left_behind(tmp_path) == []
 

@@ -48,6 +48,19 @@ def test_they_learn_what_is_preferred(materials, pairs, tmp_path, method, capsys
     assert steps[-1]["loss"] < steps[0]["loss"]
 
 
+def test_other_preferences_are_another_run(materials, pairs, tmp_path, capsys):
+    changes = {"preferences": {"path": str(pairs)}, "evaluation": {"split": None}, "listener": None, "reward": None}
+    recipe = str(materials.recipe(tmp_path, "offline_dpo", objective=None, **changes))
+    assert main(["train", recipe]) == 0
+    again = ["train", recipe, "--max_steps", "3", "--resume_from_checkpoint", "last"]
+    written = pairs.read_text()
+    pairs.write_text(written.replace("mat", "rug"))
+    assert main(again) == 2
+    assert "was written with another data (ids, references, preferences" in capsys.readouterr().err
+    pairs.write_text(written)
+    assert main(again) == 0
+
+
 def test_what_is_missing_is_one_sentence(materials, pairs, tmp_path, capsys):
     changes = {"evaluation": {"split": None}, "listener": None, "reward": None, "objective": None}
     assert main(["train", str(materials.recipe(tmp_path, "ipo", **changes))]) == 2

@@ -213,4 +213,6 @@ def test_methods_that_look_at_all_images_before_say_so(recipe, tmp_path, capsys)
     listener = str(tmp_path / "x")
     path = recipe("luo2018", own_listener={"path": listener}, objective={"max_new_tokens": 8})
     assert run("train", path) == 2
-    assert "looks at all training images before the first step" in capsys.readouterr().err
+    assert "method luo2018 looks at all training images before the first step" in capsys.readouterr().err
+    assert run("train", recipe("scst", reward={"likelihood": 1.0})) == 2
+    assert "reward.likelihood looks at all training images before the first step" in capsys.readouterr().err

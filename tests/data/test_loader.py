@@ -94,3 +94,5 @@ def test_workers_read_the_same_batches(threads):
 def test_the_fingerprint_is_of_ids_and_references():
     assert numbered(4).fingerprint() == numbered(4).fingerprint()
     assert len({numbered(4).fingerprint(), numbered(5).fingerprint(), numbered(4, reference="b").fingerprint()}) == 3
+    plain, further = (TrainingData(numbered(4).dataset, Collate({}), further=also) for also in ("", "pairs"))
+    assert plain.fingerprint() == numbered(4).fingerprint() != further.fingerprint()

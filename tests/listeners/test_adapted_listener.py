@@ -72,6 +72,8 @@ def test_resuming_reads_the_adapters_back_exactly(tmp_path):
 def test_what_cannot_be_adapted_is_refused():
     with pytest.raises(UsageError, match=r"listener\.lora cannot be used .*correct it\.$"):
         adapted(target_modules="nothing")
+    with pytest.raises(UsageError, match=r"listener\.lora cannot be used \(missing \)"):
+        adapted(target_modules="(")
     with pytest.raises(UsageError, match=r"listener\.lora cannot be used"):
         adapted(r=0)
 

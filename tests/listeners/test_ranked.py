@@ -29,11 +29,11 @@ class Table:
             self.known.setdefault(name, vector / vector.norm())
         return torch.stack([self.known[name] for name in names])
 
-    def encode_ids(self, ids):
+    def encode_texts(self, texts):
         self.asked += 1
-        return self.encode(ids)
+        return self.encode(texts)
 
-    encode_texts = encode
+    encode_ids = encode
 
 
 @pytest.fixture(autouse=True)
@@ -79,6 +79,10 @@ def test_ranking_is_done_once(caplog):
     rank_images(table, REFERENCES, GALLERY, (2, 4))
     rank_images(table, REFERENCES | {"b": ["six"]}, GALLERY, (2, 5))
     assert table.asked == 3
+    table.known["u3"], table.known["u7"] = table.known["u7"], table.known["u3"]
+    swapped = rank_images(table, REFERENCES, GALLERY, (2, 5))
+    assert not (swapped.rows == first.rows).all(), "other pictures of the same ids"
+    table.known["u3"], table.known["u7"] = table.known["u7"], table.known["u3"]
     for path in (cache_dir() / "ranked_images").iterdir():
         path.write_bytes(b"damaged")
     assert (rank_images(table, REFERENCES, GALLERY, (2, 5)).rows == first.rows).all()

@@ -13,10 +13,14 @@ import torch
 
 from discriminator_fakes import captions as caption_rollout
 from discriminator_fakes import pictures, tiny_listener
-from tellapart.data.dataset import CaptionDataset, Collate
+from tellapart.data.center_crop import center_cropped
+from tellapart.data.clips import ClipFile
+from tellapart.data.dataset import CaptionDataset, Collate, Example
+from tellapart.data.loader import TrainingData
 from tellapart.errors import UsageError
 from tellapart.files import cache_dir
 from tellapart.listeners.clip import ClipListener
+from tellapart.listeners.loading import model_digest
 from tellapart.objectives.discriminator import DiscriminatorPretraining
 from tellapart.pretraining import discriminator as experiments
 from tellapart.pretraining import start_captions
@@ -27,6 +31,7 @@ from tellapart.pretraining.start_captions import StartCaptions, WithCorrupted, a
 from tellapart.rewards.discriminator import MLPDiscriminator, load_discriminator
 from tellapart.training.optim import trained_parts
 from tellapart.types import Batch
+from tiny.idefics3 import tiny_smolvlm
 from tiny_models import tiny_ved
 from two_processes import run_two
 
@@ -172,6 +177,25 @@ def test_another_start_model_listener_or_setting_is_another_discriminator(parts,
     drawn = counting(monkeypatch, captioner)
     pretrain(*parts, replace(SETTINGS, kind="text"))
     assert drawn == []
+
+
+def test_other_frames_of_clips_are_another_discriminator(listener):
+    def clips(sampling):
+        examples = [Example("a", ClipFile(Path("a.mp4"), sampling), ("a red dog",))]
+        return CaptionDataset(examples, name="clips")
+
+    uniform, key_frames = clips("uniform"), clips("key_frames")
+    cropped = center_cropped(key_frames)
+    captioner = tiny_smolvlm()
+    keys = [experiments._key(captioner, listener, of, None, SETTINGS) for of in (uniform, key_frames, cropped)]
+    # As they were before frames counted, where nothing is asked for.
+    assert start_captions.captioner_digest(captioner) == model_digest(
+        captioner, type(captioner).__name__, captioner.family.prompt
+    )
+    assert start_captions.data_digest(uniform) == TrainingData(uniform, Collate({})).fingerprint()
+    for captioner.num_frames in (2, 4):
+        keys.append(experiments._key(captioner, listener, uniform, None, SETTINGS))
+    assert len(set(keys)) == 5
 
 
 @pytest.mark.parametrize("rows_mix", [False, True])

@@ -140,10 +140,18 @@ def test_what_was_selected_survives_resuming(tmp_path):
 
 @pytest.mark.parametrize(
     ("changed", "message"),
-    [({"lr_scheduler_type": "cosine", "max_steps": 6}, "max_steps was 3 and is now 6"), ({"weight_decay": 0.1}, "0.1")],
+    [
+        ({"lr_scheduler_type": "cosine", "max_steps": 6}, "max_steps was 3 and is now 6"),
+        ({"weight_decay": 0.1}, "0.1"),
+        (
+            {"dropout": True, "per_device_train_batch_size": 4, "gradient_accumulation_steps": 2},
+            "per_device_train_batch_size was 8 and is now 4",
+        ),
+    ],
 )
 def test_an_option_that_changes_the_course_is_told(tmp_path, changed, message):
-    before = {"max_steps": 3, "save_steps": 2, **{k: v for k, v in changed.items() if k == "lr_scheduler_type"}}
+    kept = {name: value for name, value in changed.items() if name in ("lr_scheduler_type", "dropout")}
+    before = {"max_steps": 3, "save_steps": 2, **kept}
     train(Toy(), toy_data(), toy_config(tmp_path, **before))
     with pytest.warns(UserWarning, match=message):
         train(Toy(), toy_data(), toy_config(tmp_path, **{**before, **changed}, resume_from_checkpoint="last"))

@@ -63,6 +63,7 @@ def test_numbers_of_numpy_are_written_as_pythons():
 def test_steps_follow_from_epochs_unless_given():
     assert TrainConfig(output_dir="out", num_train_epochs=1.5).total_steps(10, 4) == 4  # 15 images, 4 a step
     assert TrainConfig(output_dir="out", num_train_epochs=0.1).total_steps(10, 4) == 1
+    assert TrainConfig(output_dir="out", num_train_epochs=1.1).total_steps(29_000, 100) == 319  # floats round it up
     assert TrainConfig(output_dir="out", num_train_epochs=1.5, max_steps=9).total_steps(10, 4) == 9
 
 

@@ -93,6 +93,37 @@ def test_a_missing_metric_is_named(tmp_path):
         )
 
 
+FLOORED = {"metric_for_best_model": "m", "best_floor": {"kept": 0.5}}
+
+
+def test_a_metric_that_one_evaluation_lacks_does_not_cost_the_run(tmp_path):
+    values = [{"m": 1.0, "kept": 0.5}, {"m": 3.0}, {"kept": 0.5}, {"m": 2.0, "kept": 0.5}]
+    run = train(
+        Toy(), toy_data(), toy_config(tmp_path, max_steps=3, eval_steps=1, **FLOORED), evaluate=scripted(values)
+    )
+    assert run.best is not None
+    assert (run.best.step, run.best.value) == (3, 2.0)
+    again = Selection(toy_config(tmp_path, **FLOORED), {"start": {"kept": 0.5}, "best": vars(run.best)})
+    assert not again.offer(4, {"other": 1.0})
+    misspelt = Selection(toy_config(tmp_path, metric_for_best_model="n"), {"start": {}, "best": vars(run.best)})
+    with pytest.raises(UsageError, match="metric_for_best_model names 'n', but the evaluation gives m"):
+        misspelt.offer(4, {"m": 3.0})
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (-2.0, r"asks for 0\.5 of 'kept', which is -2 at step 0, and such a share of a negative number is above it"),
+        (math.nan, "names 'kept', which is nan at step 0, so that no share of it can be kept"),
+        (math.inf, "names 'kept', which is inf at step 0"),
+    ],
+)
+def test_a_start_of_which_no_share_is_a_floor_is_refused(tmp_path, value, message):
+    selection = Selection(toy_config(tmp_path, **FLOORED))
+    with pytest.raises(UsageError, match=f"best_floor {message}"):
+        selection.offer(0, {"m": 1.0, "kept": value})
+
+
 def test_a_resumed_run_selects_by_the_metric_it_now_has(tmp_path):
     before = Selection(toy_config(tmp_path, metric_for_best_model="R@1"))
     assert before.offer(0, {"R@1": 30.0, "CIDEr": 0.5})

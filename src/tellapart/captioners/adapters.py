@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -93,6 +94,10 @@ def add_lora(family: Family, options: LoraOptions) -> Any:
             adapted = get_peft_model(family.model, config)
         except ValueError as error:
             raise UsageError(f"LoRA target_modules={targets!r} match no module of this model: correct them.") from error
+        except re.error as error:
+            raise UsageError(
+                f"LoRA target_modules={targets!r} is not a regular expression ({error}): correct it."
+            ) from error
     check_targets(family, targets, options.tower)
     return adapted
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from tellapart.captioners.base import Encoded
 from tellapart.captioners.cache import select_rows
-from tellapart.captioners.drawing import Chooser
+from tellapart.captioners.drawing import Chooser, Restriction
 from tellapart.captioners.families.base import Family
 from tellapart.draws import base_seed, uniforms
 from tellapart.types import Decoding, Rollout
@@ -72,7 +72,8 @@ def continue_captions(
     cache = family.new_cache()
     logits = family.exact_logits(family.prefix(encoded, cache))[image]
     cache, rows = select_rows(cache, image), torch.arange(count, device=device)
-    choose = Chooser(family, decoding, device, _numbers(rollout, prefixes, decoding).to(device))
+    restricted = Restriction(family, decoding, device, encoded, image[owner])
+    choose = Chooser(restricted, decoding, _numbers(rollout, prefixes, decoding).to(device))
     eos = torch.tensor(family.eos, device=device)
     for step in range(longest):
         begins = ((prefixes.length == step) & (lengths[prefixes.caption] > step)).nonzero().squeeze(1)

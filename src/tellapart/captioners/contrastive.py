@@ -72,8 +72,12 @@ class Contrasted:
     def __init__(self, family: Family, contrast: Contrast, encoded: Encoded) -> None:
         self.family, self.strength = family, contrast.strength
         self._encoded, self._group = encoded, contrast.images().shape[1]
-        self.eos, self.pad, self.start, self.never_drawn = family.eos, family.pad, family.start, family.never_drawn
+        self.eos, self.pad, self.never_drawn = family.eos, family.pad, family.never_drawn
         self._steps: ContrastedSteps | None = None
+
+    def before_captions(self, encoded: Encoded) -> Tensor:
+        """Those of the described images."""
+        return self.family.before_captions(encoded)
 
     def steps(self, encoded: Encoded, count: int, longest: int, *, beams: bool = False) -> Steps:
         """Of the described images, whose states are ``encoded``, and of their distractors."""

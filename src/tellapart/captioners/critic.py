@@ -21,6 +21,7 @@ from tellapart.errors import UsageError, reason_of
 from tellapart.types import Rollout
 
 if TYPE_CHECKING:
+    from tellapart.captioners.families.base import Family
     from tellapart.captioners.huggingface import HuggingFaceCaptioner
 
 
@@ -158,16 +159,23 @@ class AdaptedStates:
                 "critic.lora cannot be combined with captioner.lora, whose adapter is on the same projections: set one of "
                 "the two to null, or captioner.lora.tower to image."
             )
-        self.captioner, model, family = captioner, captioner.family.model, captioner.family
+        self.captioner, model = captioner, captioner.family.model
         targets = _targets(captioner, lora)
-        twin = _twin_of(model, family.vision)
+        self._twin = twin = _twin_of(model, captioner.family.vision)
         weights, modules = dict(model.named_parameters()), dict(model.named_modules())
         self._weights = [(mine, weights[name]) for name, mine in twin.named_parameters() if mine is not weights[name]]
         self._buffers = [
             (mine, modules[place], name) for place, mine in twin.named_modules() for name in list(mine._buffers)
         ]
-        self.family = type(family)(twin, family.processors, family.prompt)
         self.network: Any = add_lora(self.family, replace(lora, target_modules=targets)).eval()
+
+    @property
+    def family(self) -> Family:
+        """The captioner's, with the copy for its model."""
+        # Taken again each time: the captioner may have been given another prompt or number of frames since.
+        family = copy.copy(self.captioner.family)
+        family.model = self._twin
+        return family
 
     def parameters(self) -> dict[str, nn.Parameter]:
         """Name -> weight of the adapter."""

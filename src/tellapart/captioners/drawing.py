@@ -80,18 +80,20 @@ def largest(scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
 
 
 def block_repeated_ngrams(scores: Tensor, tokens: Tensor, size: int) -> Tensor:
-    """``scores [n, V]`` with ``-inf`` at tokens that would complete an n-gram already in ``tokens [n, t]``."""
+    """``scores [n, V]`` with ``-inf`` at tokens that would complete an n-gram already in ``tokens [n, t]``, of which ids
+    below 0 are left out."""
     if tokens.shape[1] < size:
         return scores
     windows = tokens.unfold(1, size, 1)
     last = tokens[:, None, tokens.shape[1] - size + 1 :]
-    rows, places = (windows[:, :, :-1] == last).all(dim=2).nonzero(as_tuple=True)
+    found = (windows[:, :, :-1] == last).all(dim=2) & (windows[:, :, -1] >= 0)
+    rows, places = found.nonzero(as_tuple=True)
     return scores.index_put((rows, windows[rows, places, -1]), scores.new_tensor(-torch.inf))
 
 
 class Restriction:
-    """What may not follow a text. As in Hugging Face's ``generate``, the start tokens count as part of the text in which n-grams
-    may not repeat.
+    """What may not follow a text. As in Hugging Face's ``generate``, the start tokens and the prompt count as part of the text in
+    which n-grams may not repeat; padding, which depends on the other images, does not.
 
     Its ids are copied to the device once: at every word a GPU would have to wait for each of them.
 
@@ -99,22 +101,41 @@ class Restriction:
         family: the model.
         decoding: what is forbidden.
         device: of the scores.
+        encoded: states of B images; needed only where n-grams may not repeat.
+        image: ``[N]``, the image of each caption; none: one caption of each.
     """
 
-    def __init__(self, family: Decodable, decoding: Decoding, device: torch.device) -> None:
+    def __init__(
+        self,
+        family: Decodable,
+        decoding: Decoding,
+        device: torch.device,
+        encoded: Encoded | None = None,
+        image: Tensor | None = None,
+    ) -> None:
         self.size, self.least = decoding.no_repeat_ngram_size, decoding.min_new_tokens
         self.never = torch.tensor(family.never_drawn, dtype=torch.long, device=device) if family.never_drawn else None
         self.eos = torch.tensor(family.eos, device=device) if self.least else None
-        self.start = torch.tensor(family.start, dtype=torch.long, device=device) if self.size else None
+        self.before: Tensor | None = None
+        if self.size:
+            assert encoded is not None, "the prompt may differ between images"
+            before = family.before_captions(encoded)
+            self.before = before if image is None else before[image]
 
-    def __call__(self, scores: Tensor, tokens: Tensor) -> Tensor:
-        """``scores [n, V]`` of what may follow ``tokens [n, t]``, ``-inf`` where it may not."""
+    def __call__(self, scores: Tensor, tokens: Tensor, rows: Tensor | None = None) -> Tensor:
+        """``scores [n, V]`` of what may follow ``tokens [n, t]``, ``-inf`` where it may not.
+
+        Args:
+            scores: of the next words.
+            tokens: of ``n`` captions.
+            rows: ``[n]``, which of the N captions these are; none: all of them.
+        """
         if self.never is not None:
             scores = scores.index_fill(1, self.never, -torch.inf)
         if self.eos is not None and tokens.shape[1] < self.least:
             scores = scores.index_fill(1, self.eos, -torch.inf)
-        if self.start is not None:
-            text = torch.cat([self.start.expand(len(tokens), -1), tokens], dim=1)
+        if self.before is not None:
+            text = torch.cat([self.before if rows is None else self.before[rows], tokens], dim=1)
             scores = block_repeated_ngrams(scores, text, self.size)
         return scores
 
@@ -123,23 +144,20 @@ class Chooser:
     """Turns states or raw logits into next tokens as ``decoding`` asks.
 
     Args:
-        family: the model.
+        restricted: what may not follow.
         decoding: how.
-        device: of the logits.
         uniforms: as for ``draw``.
         shortlist: of greedy search alone, what may spare the logits.
     """
 
     def __init__(
         self,
-        family: Decodable,
+        restricted: Restriction,
         decoding: Decoding,
-        device: torch.device,
         uniforms: Tensor | None = None,
         shortlist: Shortlist | None = None,
     ) -> None:
-        self.decoding, self.shortlist = decoding, shortlist
-        self.restricted = Restriction(family, decoding, device)
+        self.restricted, self.decoding, self.shortlist = restricted, decoding, shortlist
         greedy = None if uniforms is None else uniforms[:, 0].isnan()
         self.greedy = greedy if greedy is not None and greedy.any() else None
         self.uniforms = None if uniforms is None else uniforms.nan_to_num(0.0)
@@ -156,7 +174,7 @@ class Chooser:
     def __call__(self, logits: Tensor, tokens: Tensor, rows: Tensor, step: int) -> Tensor:
         """``[n]`` tokens of a step, given the ``rows`` of ``tokens [N, longest]`` that are still in the batch."""
         drawn = self._drawn(tokens, rows, step)
-        scores = self.restricted(logits, drawn)
+        scores = self.restricted(logits, drawn, rows)
         if self.uniforms is None:
             return highest(scores)
         sampled = inverse_cdf(self.warpers(drawn, scores), self.uniforms[rows, step])
@@ -168,7 +186,7 @@ class Chooser:
         if self.shortlist is None:
             return None
         drawn = self._drawn(tokens, rows, step)
-        return self.shortlist.highest(states, partial(self.restricted, tokens=drawn))
+        return self.shortlist.highest(states, partial(self.restricted, tokens=drawn, rows=rows))
 
     def _drawn(self, tokens: Tensor, rows: Tensor, step: int) -> Tensor:
         """The words before a step. Only repeated n-grams depend on the words themselves, and choosing rows would copy them at
@@ -199,7 +217,8 @@ def draw(
     steps = family.steps(encoded, count, decoding.max_new_tokens)
     states, device = steps.first, steps.first.device
     alone = uniforms is None and count == 1 and not logprobs
-    choose = Chooser(family, decoding, device, uniforms, family.shortlist() if alone else None)
+    restricted = Restriction(family, decoding, device, encoded, steps.image)
+    choose = Chooser(restricted, decoding, uniforms, family.shortlist() if alone else None)
     eos = torch.tensor(family.eos, device=device)
     tokens = torch.full((len(steps.image), decoding.max_new_tokens), family.pad, device=device)
     scored = torch.zeros(tokens.shape, device=device) if logprobs else None
@@ -311,15 +330,16 @@ class _Alone:
     Args:
         family: the model.
         decoding: how.
-        size: B.
+        encoded: states of B images.
         device: of the logits.
     """
 
-    def __init__(self, family: Decodable, decoding: Decoding, size: int, device: torch.device) -> None:
+    def __init__(self, family: Decodable, decoding: Decoding, encoded: Encoded, device: torch.device) -> None:
+        size = len(encoded.states)
         self.tokens = torch.full((size, decoding.max_new_tokens), family.pad, device=device)
         self.ended = torch.zeros(size, dtype=torch.bool, device=device)
         self._family, self._eos = family, torch.tensor(family.eos, device=device)
-        self._choose = Chooser(family, decoding, device)
+        self._choose = Chooser(Restriction(family, decoding, device, encoded), decoding)
 
     def __call__(self, logits: Tensor, images: Tensor, step: int) -> Tensor:
         """``[b]`` next words of the images that are still in the batch, given ``logits [b, V]``."""
@@ -339,15 +359,15 @@ def _searched(
     steps = family.steps(encoded, count, decoding.max_new_tokens, beams=True)
     logits = family.exact_logits(steps.first)[steps.image]
     device = logits.device
-    state, restricted = _begin(family, decoding, size, device), Restriction(family, decoding, device)
-    alone = None if greedy is None else _Alone(family, greedy, size, device)
+    state, restricted = _begin(family, decoding, size, device), Restriction(family, decoding, device, encoded)
+    alone = None if greedy is None else _Alone(family, greedy, encoded, device)
     best = torch.full((size, decoding.num_return_sequences, decoding.max_new_tokens), family.pad, device=device)
     images = torch.arange(size, device=device)  # those in the batch
     searched = torch.ones(size, dtype=torch.bool, device=device)  # of these, those that are not finished
     for step in range(decoding.max_new_tokens):
         rows = logits.unflatten(0, (-1, count))
         scores = rows[:, :beams].flatten(0, 1).log_softmax(dim=1)
-        logprobs = restricted(scores, state.tokens.flatten(0, 1))
+        logprobs = restricted(scores, state.tokens.flatten(0, 1), images.repeat_interleave(beams))
         parent = _advance(family, decoding, state, logprobs, step)
         best[images] = torch.where(
             searched[:, None, None], state.captions[:, : decoding.num_return_sequences], best[images]
@@ -416,9 +436,10 @@ def _likeliest(running: Tensor, logprobs: Tensor, count: int) -> tuple[Tensor, T
     if vocabulary < MANY:
         top = logprobs.add_(running[:, :, None]).flatten(1).topk(count)
         return top.values, top.indices // vocabulary, top.indices % vocabulary
-    values, words = (part.unflatten(0, (-1, beams)) for part in largest(logprobs.flatten(0, 1), count))
+    each = min(count, vocabulary)
+    values, words = (part.unflatten(0, (-1, beams)) for part in largest(logprobs.flatten(0, 1), each))
     top = (running[:, :, None] + values).flatten(1).topk(count)
-    return top.values, top.indices // count, words.flatten(1).gather(1, top.indices)
+    return top.values, top.indices // each, words.flatten(1).gather(1, top.indices)
 
 
 def _collect(state: _Beams, tokens: Tensor, scores: Tensor, ends: Tensor) -> None:

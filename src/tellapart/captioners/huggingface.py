@@ -400,7 +400,24 @@ class HuggingFaceCaptioner(Captioner):
         image, bucket = rollout.image.to(self.device), rollout.bucket
         if bucket is None and self.buckets is not None:
             bucket = own_buckets(rollout.texts, self.buckets)
-        return self._asked(rollout.batch, encoded, image, bucket)
+        encoded, row = self._asked(rollout.batch, encoded, image, bucket)
+        self._require_room_for(rollout, encoded, row)
+        return encoded, row
+
+    def _require_room_for(self, rollout: Rollout, encoded: Encoded, row: Tensor) -> None:
+        longest = self.family.longest_after(encoded) if self._asks else self.family.longest
+        if longest is None or rollout.tokens.shape[1] <= longest:
+            return
+        # The longest caption may follow another prompt than the longest.
+        for place, length in zip(row.tolist(), rollout.lengths.tolist(), strict=True):
+            asked = encoded.select([place])
+            self.require_room(1, encoded=asked)
+            room = self.family.longest_after(asked)
+            if room is not None and length > room:
+                raise UsageError(
+                    f"a caption has {length} tokens, but the model can hold {room} after its prompt: shorten the prompt or its "
+                    "context, or lower max_caption_tokens."
+                )
 
     def _written(self, batch: Batch, tokens: Tensor, count: int, bucket: Tensor | None) -> Rollout:
         """Drawn captions, ``count`` per image, and what they were asked for."""
@@ -604,15 +621,18 @@ class HuggingFaceCaptioner(Captioner):
 
         Raises:
             ValueError: the decoding draws no samples, or captions are longer than it allows.
+            UsageError: captions may become longer than the decoder has positions for.
         """
         if not decoding.do_sample or int(rollout.lengths.max()) > decoding.max_new_tokens:
             raise ValueError("continuations are samples, and max_new_tokens must be that of the captions or more")
+        self.require_room(decoding.max_new_tokens)
         prefixes = Prefixes.of(rollout.lengths.to(self.device), shortest, decoding.num_return_sequences)
         if not len(prefixes.caption):
             return Continuations(rollout.select([]), prefixes.caption, prefixes.length)
         with evaluating(self):
             encoded = self.encode(rollout.batch) if encoded is None else encoded
             ready, row = self.requested(rollout, encoded)
+            self.require_room(decoding.max_new_tokens, encoded=ready)
             with drawing_in(self.rollout_dtype, self.device):
                 tokens = continue_captions(self.family, ready, rollout, prefixes, decoding, row=row)
         image = rollout.image.to(self.device)[prefixes.caption]
@@ -682,6 +702,7 @@ class HuggingFaceCaptioner(Captioner):
 
         Raises:
             ValueError: ``want`` names something else than ``entropy``, ``hidden``, ``logits``.
+            UsageError: a caption is longer than the decoder has positions for.
         """
         if torch.is_grad_enabled() and not want and read is None and self._memory.is_of(rollout):
             memory, self._memory = self._memory, Memory()

@@ -60,12 +60,11 @@ def parts_to_train(family: Family, train: Train) -> tuple[str, ...]:
             )
         return tuple(parts)
     unknown = next((name for name in train if name not in parts), None)
-    if unknown is not None and not parts:
-        raise UsageError(
-            f"train names {unknown!r}, but {kind} has no parts that train alone: choose 'decoder' or 'all'."
-        )
     if unknown is not None or not train:
         named = "names no part" if unknown is None else f"names {unknown!r}"
+        if not parts:
+            but = "and" if unknown is None else "but"
+            raise UsageError(f"train {named}, {but} {kind} has no parts that train alone: choose 'decoder' or 'all'.")
         raise UsageError(f"train {named}, but {kind} has {', '.join(parts)}: name one or several of these.")
     return tuple(name for name in parts if name in train)
 

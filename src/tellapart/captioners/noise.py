@@ -20,7 +20,8 @@ from tellapart.ranges import PositiveFloat, PositiveInt, in_range
 class ImageNoise(nn.Module):
     """Adds a learned projection of noise ``z`` to the image states that a captioner's decoder reads.
 
-    ``states' = states + scale * rms(states) * W z``, one ``z`` for all states of an image, ``rms`` over the image's own states.
+    ``states' = states + scale * rms(states) * W z``, one ``z`` for all states of an image, ``rms`` over the image's own states,
+    padding left out.
     With ``z = 0`` the captioner is what it is without noise, so it can be evaluated and used without this module.
 
     Source: the random vector ``z`` of Dai, Fidler, Urtasun & Lin (ICCV 2017, section 3). Departure: there ``z`` and the image are
@@ -78,6 +79,14 @@ class ImageNoise(nn.Module):
             encoded: B images.
             z: ``[B, size]``, their noise.
         """
-        size = encoded.states.detach().float().pow(2).mean(dim=(1, 2)).sqrt()
-        added = (self.scale * size)[:, None] * self.projection(z)
+        added = (self.scale * _size(encoded))[:, None] * self.projection(z)
         return replace(encoded, states=encoded.states + added[:, None].to(encoded.states.dtype))
+
+
+def _size(encoded: Encoded) -> Tensor:
+    """``[B]`` root mean squares of the real states of each image."""
+    squares = encoded.states.detach().float().pow(2)
+    if encoded.mask is None:
+        return squares.mean(dim=(1, 2)).sqrt()
+    means = squares.mean(dim=2).masked_fill(~encoded.mask, 0)
+    return (means.sum(dim=1) / encoded.mask.sum(dim=1)).sqrt()

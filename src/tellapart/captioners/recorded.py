@@ -163,12 +163,16 @@ class Recording:
 
     def __init__(self, family: Family, *, logits: bool) -> None:
         self.family = family
-        self.eos, self.pad, self.start, self.never_drawn = family.eos, family.pad, family.start, family.never_drawn
+        self.eos, self.pad, self.never_drawn = family.eos, family.pad, family.never_drawn
         self._taken, self._steps = _Taken(), cast("RecordedSteps | None", None)
         self._count = 0
         plain = family.plain_head is not None and family.softcap is None
         self._logits: list[Tensor] | None = [] if logits and plain else None
         self._state = Weights.of(family.model.parameters())
+
+    def before_captions(self, encoded: Encoded) -> Tensor:
+        """Those of the family."""
+        return self.family.before_captions(encoded)
 
     def steps(self, encoded: Encoded, count: int, longest: int, *, beams: bool = False) -> Steps:
         """Steps of samples. Those of beams are not recorded: few of their words are left to read, and a product that keeps its
@@ -318,7 +322,7 @@ class _Words:
         self._count, self._places = len(caption), list[tuple[Tensor | slice, Tensor]]()
         for number, read in enumerate(rows):
             place = (column == number).nonzero().squeeze(1)
-            row = torch.searchsorted(read, drawn[caption[place]])
+            row = torch.searchsorted(read.contiguous(), drawn[caption[place]])
             # Words that are read together lie pass by pass, and are then copied once.
             joined = len(place) > 0 and int(place[-1] - place[0]) + 1 == len(place)
             self._places.append((slice(int(place[0]), int(place[-1]) + 1) if joined else place, row))

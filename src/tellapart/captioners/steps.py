@@ -55,13 +55,12 @@ class Decodable(Protocol):
         ...
 
     @property
-    def start(self) -> Sequence[int]:
-        """Ids before the first word."""
-        ...
-
-    @property
     def never_drawn(self) -> Sequence[int]:
         """Ids that may not be chosen."""
+        ...
+
+    def before_captions(self, encoded: Encoded) -> Tensor:
+        """``[B, S]`` ids that are read before the first word, below 0 where there is none."""
         ...
 
     def steps(self, encoded: Encoded, count: int, longest: int, *, beams: bool = False) -> Steps:

@@ -96,6 +96,7 @@ class TrainingData:
         replace_unreadable: an image that cannot be read is replaced by the one in the same place of the next step (the
             step after, if that cannot be read either, and so on), which follows from seed and step, too; otherwise it raises.
         shuffle_window: None shuffles all images; see ``Order``.
+        further: a digest of what else steps read, such as preferences; empty for nothing.
 
     Attributes:
         replaced: id and reason of the images that could not be read so far, as far as this process knows.
@@ -109,8 +110,9 @@ class TrainingData:
         *,
         replace_unreadable: bool = False,
         shuffle_window: int | None = None,
+        further: str = "",
     ) -> None:
-        self.dataset, self.collate = dataset, collate
+        self.dataset, self.collate, self.further = dataset, collate, further
         self.replace_unreadable, self.shuffle_window = replace_unreadable, shuffle_window
         self.replaced: dict[str, str] = {}
         self.on_replaced: Callable[[], None] | None = None
@@ -125,8 +127,9 @@ class TrainingData:
         return len(self.dataset)
 
     def fingerprint(self) -> str:
-        """SHA-256 of the ids and references, in order, and of the images' being cropped."""
+        """SHA-256 of the ids and references, in order, of the images' being cropped, and of ``further``."""
         digest = hashlib.sha256(b"center-cropped\n" if is_center_cropped(self.dataset) else b"")
+        digest.update(self.further.encode())
         if isinstance(self.dataset.examples, LazyExamples):  # which have no references
             for image_id in self.dataset.iterate_ids():
                 digest.update(json.dumps([image_id]).encode() + b"\n")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +57,7 @@ class AdaptedListener(TrainedListener):
         try:
             config = LoraConfig(r=r, lora_alpha=alpha, lora_dropout=dropout, target_modules=targets, bias="none")
             inject_adapter_in_model(config, listener.model)
-        except ValueError as error:
+        except (ValueError, re.error) as error:
             raise UsageError(f"listener.lora cannot be used ({reason_of(error)}): correct it.") from error
 
     def save(self, folder: Path) -> None:

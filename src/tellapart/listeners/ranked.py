@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 PAPER_RANKS, PAPER_IMAGES = (100, 1000), 123_287
 """Ranks that SR-PL draws from, among COCO's unlabelled images."""
 
-_VERSION = 1  # to be raised when the same images would get other ranks
+_VERSION = 2  # to be raised when the same images would get other ranks
 _BLOCK = 256  # training images whose similarities are held at once
 
 
@@ -85,7 +85,8 @@ def rank_images(
 ) -> RankedImages:
     """Rank the images of a second set by the mean of their cosines with the captions of each training image.
 
-    The result is kept in the cache, by the listener's weights, the ids, the captions and the ranks.
+    The result is kept in the cache, by the listener's weights, the ids, the captions, the embeddings of the second set and the
+    ranks.
 
     Args:
         listener: embeds captions; knows the images of ``gallery``.
@@ -108,11 +109,14 @@ def rank_images(
             f"unlabelled.ranks is [{first}, {last}], but there are {len(gallery)} unlabelled images: give two rising ranks from "
             "1 to their number."
         )
-    described = json.dumps([_VERSION, listener.fingerprint(), list(references.items()), list(gallery), ranks])
+    images = listener.encode_ids(gallery).float()
+    # Other pictures may have the same ids.
+    seen = hashlib.sha256(images.cpu().numpy().tobytes()).hexdigest()
+    described = json.dumps([_VERSION, listener.fingerprint(), list(references.items()), list(gallery), seen, ranks])
     path = cache_dir() / "ranked_images" / f"{hashlib.sha256(described.encode()).hexdigest()[:32]}.npy"
     rows = _known(path, (len(references), last - first + 1))
     if rows is None:
-        rows = _ranked(listener, references, gallery, ranks)
+        rows = _ranked(listener, references, images, ranks)
         with beside(path) as temporary, temporary.open("wb") as file:
             np.save(file, rows)
     return RankedImages(list(references), gallery, rows)
@@ -132,9 +136,8 @@ def _known(path: Path, shape: tuple[int, int]) -> np.ndarray | None:
 
 @torch.no_grad()
 def _ranked(
-    listener: Retriever, references: Mapping[str, Sequence[str]], gallery: Sequence[str], ranks: tuple[int, int]
+    listener: Retriever, references: Mapping[str, Sequence[str]], images: Tensor, ranks: tuple[int, int]
 ) -> np.ndarray:
-    images = listener.encode_ids(gallery).float()
     captions, blocks, ids = list(references.values()), [], list(references)
     with bar("ranking unlabelled images", len(captions)) as running:
         for start in range(0, len(captions), _BLOCK):

@@ -16,6 +16,7 @@ import torch
 from filelock import FileLock, Timeout
 
 from tellapart.captioners.base import Captioner
+from tellapart.data.center_crop import stored
 from tellapart.data.corruptions import corrupt
 from tellapart.data.dataset import CaptionDataset, Example
 from tellapart.data.loader import TrainingData
@@ -111,8 +112,9 @@ def start_captions(
     A beam of a near tie may depend on the batch that it is drawn in. So batches are cut from ``ids``, whatever is in the
     cache, and are kept whole: a caption follows from the arguments alone. Calls share the batches that are equal.
 
-    The cache is named by the captioner's weights and prompt, the decoding, the seed if it samples, and the data's ids and
-    references. A batch is one line of its file, written as soon as it is drawn: a stopped process loses one batch at most.
+    The cache is named by the captioner's weights, prompt and frames per clip, the decoding, the seed if it samples, and the
+    data's ids, references and sampling of frames. A batch is one line of its file, written as soon as it is drawn: a stopped
+    process loses one batch at most.
 
     Args:
         captioner: the start model; not changed.
@@ -166,14 +168,19 @@ def _draw(
 
 
 def captioner_digest(captioner: Captioner) -> str:
-    """A hash of a captioner's class, prompt and weights."""
+    """A hash of a captioner's class, prompt and weights, and of its frames per clip unless they are its family's usual number."""
     family = getattr(captioner, "family", None)
-    return model_digest(captioner, type(captioner).__name__, getattr(family, "prompt", ""))
+    further = []
+    if captioner.takes_frames and captioner.num_frames != getattr(type(family), "frames", None):
+        further.append(captioner.num_frames)
+    return model_digest(captioner, type(captioner).__name__, getattr(family, "prompt", ""), *further)
 
 
 def data_digest(dataset: CaptionDataset) -> str:
-    """A hash of ids and references."""
-    return TrainingData(dataset, lambda examples: Batch([], [])).fingerprint()
+    """A hash of ids and references, and of the sampling of frames where it is not uniform."""
+    samplings = {getattr(stored(example.image), "sampling", "uniform") for example in dataset}
+    further = " ".join(sorted(samplings - {"uniform"}))
+    return TrainingData(dataset, lambda examples: Batch([], []), further=further).fingerprint()
 
 
 def digest(*decides: object) -> str:

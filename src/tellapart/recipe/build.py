@@ -24,7 +24,14 @@ from tellapart.listeners.vse import Vse
 from tellapart.recipe import own_listener as owned
 from tellapart.recipe.claims import claim_scorers
 from tellapart.recipe.feature_inputs import collate_of, features_at, start_captioner
-from tellapart.recipe.images import check_metrics, check_selection, training_data, training_images, watched_images
+from tellapart.recipe.images import (
+    check_metrics,
+    check_selection,
+    read_further,
+    training_data,
+    training_images,
+    watched_images,
+)
 from tellapart.recipe.models import (
     decoding,
     device,
@@ -54,7 +61,8 @@ class Built:
         dataset: the training images.
         data: the same, as the loop reads them.
         watch: the evaluation, if there is one.
-        skipped: id and reason of the images that are left out because they cannot be read, the evaluation's included.
+        skipped: id and reason of the images that are left out because they cannot be read, those of the evaluation and
+            unlabelled ones included.
     """
 
     recipe: Recipe
@@ -122,8 +130,9 @@ def build(recipe: Recipe, *, dry_run: bool = False) -> Built:
     own = parts(OWN_LISTENER) if OWN_LISTENER in recipe.kind.needs else None
     owned.check_unrolling(recipe, captioner, own, objective, (sample, collate))
     watch, skipped_watched = _watch(parts, (dataset, held), own)
-    skipped = list(dict.fromkeys(skipped + skipped_watched))
-    return Built(recipe, captioner, objective, dataset, training_data(recipe, dataset, collate), watch, skipped)
+    skipped = list(dict.fromkeys(skipped + parts.skipped + skipped_watched))
+    data = training_data(recipe, dataset, collate, further=read_further(parts))
+    return Built(recipe, captioner, objective, dataset, data, watch, skipped)
 
 
 def check_together(recipe: Recipe) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import logging
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +19,7 @@ from tellapart.recipe.feature_inputs import load_pictured, needs_pictures, usabl
 
 if TYPE_CHECKING:
     from tellapart.data.features.base import FeatureSet
+    from tellapart.recipe.parts import Parts
     from tellapart.recipe.recipe import Recipe
 
 logger = logging.getLogger(__name__)
@@ -24,9 +27,9 @@ logger = logging.getLogger(__name__)
 Skipped = list[tuple[str, str]]
 """Id and reason of images that are left out."""
 
-_NEED_ALL = {"own_listener", "neighbours", "discriminator"}
-"""What a method is given that has looked at every training image before the first step; not a listener that stays as it is,
-which reads the pictures of each batch."""
+_NEED_ALL = {"own_listener", "neighbours", "discriminator", "gallery"}
+"""What a method or a reward is given that has looked at every training image before the first step; not a listener that stays as
+it is, which reads the pictures of each batch."""
 
 
 _BY_REFERENCES = ("Bleu_", "METEOR", "ROUGE_L", "CIDEr", "SPICE")
@@ -117,12 +120,26 @@ def watched_images(
     return watched, skipped
 
 
-def training_data(recipe: Recipe, dataset: CaptionDataset, collate: Collate) -> TrainingData:
-    """The images as the loop reads them."""
+def training_data(recipe: Recipe, dataset: CaptionDataset, collate: Collate, *, further: str = "") -> TrainingData:
+    """The images as the loop reads them; ``further`` as ``read_further`` gives it."""
     section = recipe.data
     return TrainingData(
-        dataset, collate, replace_unreadable=section.reads_as_they_come, shuffle_window=section.shuffle_window
+        dataset,
+        collate,
+        replace_unreadable=section.reads_as_they_come,
+        shuffle_window=section.shuffle_window,
+        further=further,
     )
+
+
+def read_further(parts: Parts) -> str:
+    """A digest of what steps read besides the training images: preferences, and ids of unlabelled images; empty for neither."""
+    found: list[Any] = []
+    if parts.recipe.users("preferences"):
+        found.append(list(parts("preferences").items()))
+    if parts.recipe.users("unlabelled") and (joined := parts("unlabelled")) is not None:
+        found.append(joined.images.ids)
+    return hashlib.sha256(json.dumps(found, default=vars).encode()).hexdigest() if found else ""
 
 
 def check_selection(recipe: Recipe, watched: CaptionDataset) -> None:
@@ -178,11 +195,15 @@ def told_problems(dataset: CaptionDataset) -> Skipped:
 
 
 def _check_on_error(recipe: Recipe) -> None:
-    needed: set[Any] = _NEED_ALL & set(recipe.kind.needs)
-    if needed and recipe.data.reads_as_they_come:
+    if not recipe.data.reads_as_they_come:
+        return
+    asked = {f"method {recipe.method}": recipe.kind.needs}
+    asked |= {f"reward.{entry.name}": recipe.catalogue.rewards[entry.name].needs for entry in recipe.reward}
+    looks = next((who for who, needs in asked.items() if _NEED_ALL & set(needs)), None)
+    if looks is not None:
         raise UsageError(
-            f"method {recipe.method} looks at all training images before the first step, which data.on_error=replace is there "
-            "to avoid: set data.on_error to skip."
+            f"{looks} looks at all training images before the first step, which data.on_error=replace is there to avoid: set "
+            "data.on_error to skip."
         )
 
 

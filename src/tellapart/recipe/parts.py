@@ -200,6 +200,8 @@ class Parts:
         self.collate, self.features, self.dry_run = collate, features, dry_run
         self.processors: dict[str, Any] = {}
         """Name -> what turns pictures into the tensors of a part that looks at the images of every batch."""
+        self.skipped: list[tuple[str, str]] = []
+        """Id and reason of images of a part's own that are left out because they cannot be read."""
         self._built: dict[str, Any] = {}
 
     @property

@@ -154,8 +154,8 @@ class DataSection:
             the training, those of the evaluation too, and leaves out unreadable ones, listed in skipped_images.txt. replace
             is for data that take too long to read beforehand: an unreadable image is replaced by the image at the same
             place in the next step, and listed; the listener embeds images as they are read.
-        center_crop: cut every image, those of the evaluation too, to its largest centred square before any model reads it
-            (captioner, listener, judge, matcher); not with features.
+        center_crop: cut every image, those of the evaluation and unlabelled ones too, to its largest centred square before any
+            model reads it (captioner, listener, judge, matcher); not with features.
         seconds_between: in videos read as key-frames (format unlabelled), leave out key-frames less than this many seconds after
             the last one taken.
         num_frames: frames per clip that the captioner reads; null takes the captioner's own number (8 unless it was made for
@@ -362,7 +362,8 @@ class UnlabelledSection:
     """Images without captions that join every step, one for each training image (Liu et al., 2018).
 
     They are hard negatives: the own listener ranks them by their similarity to the training image's captions, and one within
-    ranks is drawn in every step. Captions that they have are not read.
+    ranks is drawn in every step. Captions that they have are not read. They are read as ``data`` says: on_error, center_crop,
+    num_frames, sampling, allow_private and the columns of tables, that of captions excepted.
 
     Args:
         path: ``world``, or images in any layout of docs/reference/data.md; null trains without such images.

@@ -10,6 +10,7 @@ from tellapart.data.dataset import CaptionDataset, Collate
 from tellapart.errors import UsageError
 from tellapart.listeners.ranked import RankedImages, rank_images, scaled_ranks
 from tellapart.recipe.feature_inputs import load_pictured, needs_pictures, usable
+from tellapart.recipe.images import told_problems
 from tellapart.types import Batch
 
 if TYPE_CHECKING:
@@ -40,12 +41,16 @@ class Unlabelled:
 def build_unlabelled(parts: Parts, section: UnlabelledSection | None) -> Unlabelled | None:
     """The images of the section, ranked by the recipe's own listener, which is made to know them; none without a path.
 
+    They are read as the training images are. Those that are left out are added to ``parts.skipped``.
+
     Raises:
         UsageError: they cannot be read, share ids with training images, or the ranks are beyond their number.
     """
     if section is None or section.path is None:
         return None
     recipe, own = parts.recipe, parts(OWN_LISTENER)
+    # Their captions are not read, so that they need no column for them.
+    columns = {name: value for name, value in recipe.data.columns.items() if name != "caption_column"}
     pool = load_pictured(
         section.path,
         section.split,
@@ -55,9 +60,13 @@ def build_unlabelled(parts: Parts, section: UnlabelledSection | None) -> Unlabel
         limit=section.limit,
         missing_files=recipe.data.on_error != "fail",
         seconds_between=recipe.data.seconds_between,
+        center_crop=recipe.data.center_crop,
         features=parts.features,
+        **columns,
     )
-    pool, _ = usable(pool, recipe.data.on_error, parts.features, pictures=needs_pictures(recipe))
+    parts.skipped += told_problems(pool)
+    pool, broken = usable(pool, recipe.data.on_error, parts.features, pictures=needs_pictures(recipe))
+    parts.skipped += broken
     shared = next((name for name in pool.iterate_ids() if name in parts.dataset.position), None)
     if shared is not None:
         raise UsageError(

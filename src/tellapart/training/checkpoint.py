@@ -57,6 +57,10 @@ _FREE = {
 }
 
 
+_CUT = {"per_device_train_batch_size"}
+"""What of these does touch it where dropout is on: masks follow the rows of a micro-batch, on whichever device it is."""
+
+
 class NonFiniteError(UsageError):
     """Training produced a number that is not finite; nothing of it was written as weights."""
 
@@ -303,7 +307,7 @@ def check_resumable(folder: Path, saved: State, now: State) -> None:
             saved.effective_batch_size,
             now.effective_batch_size,
         ),
-        "data (ids and references)": (saved.data[:12], now.data[:12]),
+        "data (ids, references, preferences, unlabelled images)": (saved.data[:12], now.data[:12]),
     }
     for what, (before, after) in pairs.items():
         if before != after:
@@ -318,6 +322,7 @@ def check_resumable(folder: Path, saved: State, now: State) -> None:
             "or choose another output_dir."
         )
     free = _FREE | (_LENGTH if _level(saved.config) and _level(now.config) else set())
+    free -= _CUT if now.config.get("dropout") else set()
     for name in sorted((set(saved.config) & set(now.config)) - free):
         if saved.config[name] != now.config[name]:
             was, is_now = quoted(saved.config[name], 60), quoted(now.config[name], 60)

@@ -62,7 +62,7 @@ class TrainConfig:
         metric_for_best_model: Evaluation metric that selects ``best/``, with or without ``eval_``.
         greater_is_better: Whether a higher value of ``metric_for_best_model`` is better.
         best_floor: Fraction of a metric's value at step 0 that a checkpoint must keep to be selected, such as
-            ``{CIDEr: 0.6}``.
+            ``{CIDEr: 0.6}``; 1 or more of a metric that is negative there.
         on_hack: What to do once evaluations show reward hacking (docs/how-to/doctor.md): print a warning (warn), end the run
             (stop), or end it with the weights of ``best/`` (rollback).
         hack_patience: Evaluations in a row that must show reward hacking before ``on_hack`` acts.
@@ -153,7 +153,8 @@ class TrainConfig:
         """Optimiser steps of the whole run, for this many images and images per step."""
         if self.max_steps is not None:
             return self.max_steps
-        return max(1, math.ceil(self.num_train_epochs * images / effective_batch_size))
+        # As it is written: a float's rounding may add a step.
+        return max(1, math.ceil(Fraction(str(self.num_train_epochs)) * images / effective_batch_size))
 
     def lr_interval(self, images: int, effective_batch_size: int) -> Fraction | None:
         """Optimiser steps between two changes of ``lr_scheduler_type: step``, perhaps not whole; none for other types."""

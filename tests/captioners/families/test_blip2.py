@@ -55,20 +55,19 @@ def test_scores_are_those_of_the_models_own_forward(language, prompt, tmp_path):
 
 @languages
 @prompts
-@pytest.mark.parametrize("num_beams", [1, 3])
-def test_captions_are_those_of_the_models_own_generate(language, prompt, num_beams, tmp_path):
+@pytest.mark.parametrize(("num_beams", "size"), [(1, 0), (3, 0), (1, 1), (3, 2)])
+def test_captions_are_those_of_the_models_own_generate(language, prompt, num_beams, size, tmp_path):
     captioner = tiny_blip2(tmp_path, language=language, prompt=prompt, eos_logit=1.5)
     model, processor = plain(tmp_path)
     inputs, batch = inputs_of(processor, prompt), batch_of(captioner, 2)
-    neutral = GenerationConfig(
-        num_beams=num_beams, max_new_tokens=10, eos_token_id=3, pad_token_id=0, decoder_start_token_id=0
-    )
+    settings = {"num_beams": num_beams, "max_new_tokens": 10, "no_repeat_ngram_size": size}
+    neutral = GenerationConfig(eos_token_id=3, pad_token_id=0, decoder_start_token_id=0, **settings)
     for part in (model, model.language_model):
         part.generation_config = neutral
     sequences = model.generate(**inputs, generation_config=neutral)
     sequences = sequences[:, inputs["input_ids"].shape[1] if language == "opt" else 1 :]
     theirs = [processor.tokenizer.decode(row, skip_special_tokens=True).strip() for row in sequences]
-    ours = captioner.generate(batch, Decoding(num_beams=num_beams, max_new_tokens=10)).texts
+    ours = captioner.generate(batch, Decoding(**settings)).texts
     assert ours == theirs
     assert any(ours), "a test on empty captions shows nothing"
 

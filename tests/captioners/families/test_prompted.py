@@ -134,8 +134,10 @@ def test_captions_are_those_of_the_plain_generate(folder):
     batch, shown = batch_of(captioner, 4), pictures(4)
     model, processor = captioner.family.model, captioner.family.processors.joint
     for beams in (1, 3):
-        drawn = captioner.generate(batch, Decoding(num_beams=beams, max_new_tokens=NEW))
-        assert drawn.texts == plain_captions(model, processor, captioner.family.prompt, shown, num_beams=beams)
+        for size in (0, 1, 2):
+            settings = {"num_beams": beams, "no_repeat_ngram_size": size}
+            drawn = captioner.generate(batch, Decoding(max_new_tokens=NEW, **settings))
+            assert drawn.texts == plain_captions(model, processor, captioner.family.prompt, shown, **settings)
 
 
 def gradients(captioner, rollout, weight):

@@ -363,6 +363,15 @@ class Family(ABC):
         """
         return CachedSteps(self, encoded, cache, first, count=count, longest=longest)
 
+    def before_captions(self, encoded: Encoded) -> Tensor:
+        """``[B, S]`` ids that the decoder reads before an image's captions, below 0 where there is none.
+
+        Here the start tokens, then those that the captions are asked by.
+        """
+        states = encoded.states
+        start = torch.tensor(self.start, dtype=torch.long, device=states.device).expand(len(states), -1)
+        return torch.cat([start, encoded.inputs[ASKED]], dim=1) if ASKED in encoded.inputs else start
+
     def replays(self, device: torch.device) -> bool:
         """Whether reading a word is recorded as a CUDA graph: on a GPU, where all weights lie on it as they are."""
         places = getattr(self.model, "hf_device_map", None) or {}

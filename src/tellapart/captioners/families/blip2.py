@@ -103,6 +103,13 @@ class Blip2Decoder(_Blip2, PrefixDecoder):
         """After the longest prompt: OPT has a table of positions, beyond which it cannot be read."""
         return self.left(int(self.prefix_mask(encoded).sum(dim=1).max()))
 
+    def caption_positions(self, encoded: Encoded, image: Tensor, first: int | Tensor, count: int) -> Tensor:
+        """On from the prefix, within the model's positions."""
+        found = super().caption_positions(encoded, image, first, count)
+        places = getattr(self.model.config.get_text_config(), "max_position_embeddings", None)
+        # A short caption after a long prompt may be padded to the length of another one, beyond the last position.
+        return found if places is None else found.clamp(max=places - 1)
+
     def after_image(self, prompt: str) -> list[int]:
         """BOS and the prompt."""
         return self.tokenizer(prompt)["input_ids"]

@@ -10,7 +10,7 @@ from transformers import Cache, DynamicCache, EncoderDecoderCache
 
 from tellapart.captioners.base import Encoded
 from tellapart.captioners.decoder import Beginning, Decoder, Rows
-from tellapart.captioners.families.base import ASKED, Family
+from tellapart.captioners.families.base import Family
 
 
 class CrossDecoder(Family):
@@ -22,13 +22,13 @@ class CrossDecoder(Family):
 
     def prefix(self, encoded: Encoded, cache: Cache) -> Tensor:
         """The start tokens, once per image: their keys and values and the image's are shared by all its captions."""
-        start = self._start(encoded)
+        start = self.before_captions(encoded)
         seen = self.project(encoded)
         return self.text(self.embed(start), seen.states, seen.mask, cache)[:, -1]
 
     def beginning(self, decoder: Decoder, encoded: Encoded, embed: Rows) -> Beginning:
         """The start tokens."""
-        start, seen = self._start(encoded), self.project(encoded)
+        start, seen = self.before_captions(encoded), self.project(encoded)
         places = torch.arange(start.shape[1], device=start.device)
         hidden = decoder.placed(embed(start), places)
         return Beginning(hidden, start.shape[1], states=seen.states, mask=seen.mask)
@@ -43,15 +43,9 @@ class CrossDecoder(Family):
     def teacher_forced(self, tokens: Tensor, encoded: Encoded, image: Tensor) -> Tensor:
         """Start tokens and captions at once."""
         seen = self.project(encoded).select(image)
-        start = self._start(encoded)[image]
+        start = self.before_captions(encoded)[image]
         words = torch.cat([start, tokens[:, :-1]], dim=1)
         return self.text(self.embed(words), seen.states, seen.mask, None)[:, start.shape[1] - 1 :]
-
-    def _start(self, encoded: Encoded) -> Tensor:
-        """``[B, S]``: the start tokens, then those that an image's captions are asked by."""
-        states = encoded.states
-        start = torch.tensor(self.start, dtype=torch.long, device=states.device).expand(len(states), -1)
-        return torch.cat([start, encoded.inputs[ASKED]], dim=1) if ASKED in encoded.inputs else start
 
     def project(self, encoded: Encoded) -> Encoded:
         """Image states as the cross-attention takes them, and their mask; belongs to the text side, so trains with it."""

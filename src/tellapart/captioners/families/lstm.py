@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from tellapart.captioners.base import Encoded
 from tellapart.captioners.families.base import Family
 from tellapart.captioners.lstm import State
-from tellapart.errors import UsageError
+from tellapart.errors import UsageError, quoted
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -60,7 +60,8 @@ class FcLstmFamily(Family):
     def never_drawn(self) -> list[int]:
         """Rare words, which would be a gap in a caption, and what no caption holds: BOS and padding."""
         config = self.model.config
-        return [config.unk_token_id, config.bos_token_id, config.pad_token_id]
+        # A vocabulary may use one token as several of these; without an EOS no caption would end.
+        return [i for i in (config.unk_token_id, config.bos_token_id, config.pad_token_id) if i not in self.eos]
 
     @property
     def input_dtype(self) -> torch.dtype:
@@ -68,8 +69,17 @@ class FcLstmFamily(Family):
         return self.model.dtype
 
     def special_tokens(self) -> tuple[list[int], list[int], int]:
-        """From the configuration."""
+        """From the configuration.
+
+        Raises:
+            UsageError: there is a prompt, which this family does not read.
+        """
         config = self.model.config
+        if self.prompt:
+            raise UsageError(
+                f"a {config.model_type} captioner cannot be asked {quoted(self.prompt)}, as it reads an image only: leave prompt "
+                "and context out, or choose another captioner."
+            )
         return [config.bos_token_id], [config.eos_token_id], config.pad_token_id
 
     def neutralise(self) -> None:

@@ -96,6 +96,14 @@ class PrefixDecoder(Family):
     def _extended(mask: Tensor, count: int) -> Tensor:
         return torch.cat([mask, mask.new_ones(len(mask), count)], dim=1)
 
+    def before_captions(self, encoded: Encoded) -> Tensor:
+        """The prompt's tokens, one for each image state among them."""
+        if "input_ids" not in encoded.inputs:
+            return super().before_captions(encoded)
+        ids = encoded.inputs["input_ids"]
+        # An image token may lie beyond the vocabulary.
+        return ids.masked_fill(~self.prefix_mask(encoded).bool() | (ids >= self.vocab_size), -1)
+
     def width(self, encoded: Encoded) -> int:
         """Columns of the prefix, padding counted."""
         return self.prefix_mask(encoded).shape[1]
