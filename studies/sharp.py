@@ -10,6 +10,7 @@ from tellapart.sweep.study import Study
 from truth import BAR, GOAL, behind, over_values, reached, searched_more, worded, wrong
 
 WEIGHED, WHOLE, WORDED = "likelihood over its weights", "sharp truth", "sharp truth+CIDEr"
+NEARER = f"{WHOLE}, CIDEr-D 0.4"
 SEARCH_GOAL = (82.0, 98.0, 99.0)
 BY_VERIFIER, BY_SHARP = ", apart, 10 beams", ", apart by the sharp verifier"
 TRAINED = {
@@ -18,12 +19,20 @@ TRAINED = {
     WHOLE: BY_SHARP,
     f"{WHOLE}, likelihood 1.2": BY_SHARP,
     WORDED: BY_SHARP,
+    NEARER: BY_SHARP,
 }
 """Row -> what its name has more where it is searched."""
 
 
-PARTS = (" without truth", " without likelihood", ", gallery of 100", " by SCST")
-"""What the names of rows with one part changed have more than the whole recipe's."""
+EXACT = "exact_recall@1"
+WITHOUT_TRUTH, WITHOUT_LIKELIHOOD, SMALL_GALLERY = " without truth", " without likelihood", ", gallery of 100"
+PARTS = {
+    WHOLE: dict.fromkeys((WITHOUT_TRUTH, WITHOUT_LIKELIHOOD, SMALL_GALLERY, " by SCST", " by SCST over beams"), EXACT),
+    WORDED: {WITHOUT_TRUTH: "truthful", WITHOUT_LIKELIHOOD: EXACT, SMALL_GALLERY: EXACT},
+}
+"""Recipe -> what the names of rows with one part changed have more -> the metric that the part is for."""
+
+IN_WORDS = {EXACT: "exact recall", "truthful": "share of true captions", "CIDEr": "CIDEr"}
 
 
 def claims(study: Study) -> Iterator[Claim]:
@@ -32,18 +41,23 @@ def claims(study: Study) -> Iterator[Claim]:
         yield reached(study, row, "goal", GOAL)
         yield reached(study, row + search, "goal with search", SEARCH_GOAL)
         yield searched_more(study, row + search, f"xe-sharp{search}", "last")
-    yield reached(study, WORDED, "bar", BAR)
-    yield worded(study, WORDED, "xe-sharp", "last")
-    yield behind(study, WORDED + BY_SHARP, study.shown(), "row", "last")
-    whole = study.read(WHOLE, "exact_recall@1", point="last")
-    for part in PARTS:
-        row = WHOLE + part
-        found = study.read(row, "exact_recall@1", point="last")
-        yield Claim(
-            f"{WHOLE} has a higher exact recall than {row} (last step).",
-            whole.above(found),
-            f"{whole} against {found}.",
-        )
+    for row in (WORDED, NEARER):
+        yield reached(study, row, "bar", BAR)
+        yield worded(study, row, "xe-sharp", "last")
+        yield behind(study, row + BY_SHARP, study.shown(), "row", "last")
+    yield _higher(study, WORDED, WHOLE, "CIDEr")
+    for row, parts in PARTS.items():
+        yield from (_higher(study, row, row + part, metric) for part, metric in parts.items())
+
+
+def _higher(study: Study, row: str, other: str, metric: str) -> Claim:
+    """Whether every seed of ``row`` is above every seed of ``other`` at the last step."""
+    ours, theirs = (study.read(name, metric, point="last") for name in (row, other))
+    return Claim(
+        f"{row} has a higher {IN_WORDS[metric]} than {other} (last step).",
+        ours.above(theirs),
+        f"{ours} against {theirs}.",
+    )
 
 
 def sections(study: Study) -> Iterator[str]:
@@ -51,6 +65,7 @@ def sections(study: Study) -> Iterator[str]:
     yield over_values(study, WEIGHED, "reward.likelihood", "weight")
     yield over_values(study, f"{WHOLE} over its larger weights", "reward.likelihood", "larger weight")
     yield over_values(study, f"{WORDED} over its weights", "reward.cider_d", "weight")
+    yield over_values(study, f"{WORDED} over its smaller weights", "reward.cider_d", "smaller weight")
     starts = ("xe", "xe-sharp", f"xe{BY_VERIFIER}", f"xe-sharp{BY_VERIFIER}", f"xe-sharp{BY_SHARP}")
     trained = (*TRAINED, *(row + search for row, search in TRAINED.items()))
     yield wrong(study, dict.fromkeys(starts, "selected") | dict.fromkeys(trained, "last"))

@@ -139,8 +139,8 @@ def test_sharp(tmp_path, row, changed, holds):
 
     study = finish(study_of("sharp", tmp_path), val, on_test, selected=60)
     found = [claim.holds for claim in sharp.claims(study)]
-    assert (found[:9], found[-4:]) == (holds, [True] * 4)
-    assert found[9:-4] == [False] * 9, "the last two rows are as the start"
+    assert (found[:9], found[-8:-3]) == (holds, [True] * 5)
+    assert found[9:-8] + found[-3:] == [False] * 19, "the last three rows are as the start"
 
 
 def test_the_larger_weight_of_the_sharp_recipe(tmp_path):
@@ -154,26 +154,25 @@ def test_the_larger_weight_of_the_sharp_recipe(tmp_path):
     assert [claim.holds for claim in sharp.claims(study)][9:12] == [True] * 3
 
 
-WORDS = f"{sharp.WORDED}, apart by the sharp verifier"
-
-
+@pytest.mark.parametrize(("worded", "place"), [(sharp.WORDED, 18), (sharp.NEARER, 21)])
 @pytest.mark.parametrize(
     ("row", "changed", "holds"),
     [
-        (sharp.WORDED, {}, [True] * 3),
-        (sharp.WORDED, {"exact_recall@1": 63.9}, [False, True, True]),
-        (sharp.WORDED, {"truthful": 92.9}, [False, True, True]),
-        (sharp.WORDED, {"CIDEr": 1.89}, [True, False, True]),
-        (sharp.WORDED, {"CIDEr": 1.71, "exact_recall@1": 81.0}, [True, False, False]),
+        ("greedy", {}, [True] * 3),
+        ("greedy", {"exact_recall@1": 63.9}, [False, True, True]),
+        ("greedy", {"truthful": 92.9}, [False, True, True]),
+        ("greedy", {"CIDEr": 1.89}, [True, False, True]),
+        ("greedy", {"CIDEr": 1.71, "exact_recall@1": 81.0}, [True, False, False]),
         (RECIPE, {"exact_recall@1": 81.0}, [True, True, True]),
         (RECIPE, {"exact_recall@1": 81.0, "truthful": 98.6}, [True, True, False]),
     ],
 )
-def test_the_sharp_recipe_in_peoples_wording(tmp_path, row, changed, holds):
+def test_the_sharp_recipe_in_peoples_wording(tmp_path, worded, place, row, changed, holds):
     """The bar; the start's CIDEr; and no row ahead of its search in two of three figures, at the last step."""
+    row = worded if row == "greedy" else row
     found = {
-        sharp.WORDED: {"exact_recall@1": 64.0, "CIDEr": 1.9},
-        WORDS: {"exact_recall@1": 80.0, "truthful": 98.5, "CIDEr": 1.7},
+        worded: {"exact_recall@1": 64.0, "CIDEr": 1.9},
+        f"{worded}{sharp.BY_SHARP}": {"exact_recall@1": 80.0, "truthful": 98.5, "CIDEr": 1.7},
     }
 
     def on_test(shown, task, decoding, point):
@@ -186,21 +185,28 @@ def test_the_sharp_recipe_in_peoples_wording(tmp_path, row, changed, holds):
         return usual | (found.get(shown, {}) | (changed if shown == row else {}) if point == "last" else {})
 
     study = finish(study_of("sharp", tmp_path), val, on_test, selected=60)
-    assert [claim.holds for claim in sharp.claims(study)][15:18] == holds
+    assert [claim.holds for claim in sharp.claims(study)][place : place + 3] == holds
 
 
-@pytest.mark.parametrize("part", range(4))
-def test_each_part_of_the_sharp_recipe(tmp_path, part):
-    """A part brings something if every seed with it lies above every seed without; the selected checkpoint does not count."""
+CHANGED = [
+    (sharp.WORDED, sharp.WHOLE, "CIDEr"),
+    *((row, row + part, metric) for row, parts in sharp.PARTS.items() for part, metric in parts.items()),
+]
+
+
+@pytest.mark.parametrize("near", CHANGED, ids=[other for _, other, _ in CHANGED])
+def test_each_part_of_the_sharp_recipes(tmp_path, near):
+    """A part brings something if every seed with it lies above every seed without, in what the part is for; the selected
+    checkpoint does not count."""
 
     def on_test(shown, task, decoding, point):
-        near = shown == sharp.WHOLE + sharp.PARTS[part]
-        recall = 80.0 + task.seed if shown == sharp.WHOLE else 81.0 if near and point == "last" else 60.0
-        return {"exact_recall@1": recall, "truthful": 98.0, "grammatical": 99.8, "CIDEr": 1.9}
+        usual = dict.fromkeys(("exact_recall@1", "truthful", "CIDEr"), 60.0) | {"grammatical": 99.8}
+        whole = {metric: 80.0 + task.seed for row, _, metric in CHANGED if row == shown}
+        return usual | whole | ({near[2]: 81.0} if shown == near[1] and point == "last" else {})
 
     study = finish(study_of("sharp", tmp_path), val, on_test, selected=60)
-    found = [claim.holds for claim in sharp.claims(study)]
-    assert found[-4:] == [place != part for place in range(4)]
+    found = [claim.holds for claim in sharp.claims(study)][-len(CHANGED) :]
+    assert found == [changed != near for changed in CHANGED]
 
 
 def test_mined_against_random_negatives(tmp_path):
