@@ -73,7 +73,7 @@ def test_a_shard_keeps_its_name_order_and_bytes(tmp_path, output):
     }
     assert written["a.txt"] == b"caption of 5"
     row = json.loads(written["a.json"])
-    assert (row["image_id"], row["key"], row["url"], row["caption"]) == ("5", "a", "u", "caption of 5")
+    assert (row["image_id"], row["key"], row["url"], row["caption"]) == (5, "a", "u", "caption of 5")
     assert "captions" not in row
     assert {name for name in written if name.endswith(".txt")} == {"a.txt", "d.txt", "e.txt"} | {"f/g.txt"} - {
         "f/g.txt"
