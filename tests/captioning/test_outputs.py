@@ -298,6 +298,11 @@ def test_the_review_lists_the_worst_first(tmp_path):
         "0.png,a dog,opener,,2",
     ]
     require_own_review(tmp_path / "review.csv")
+    (tmp_path / "mine.csv").write_text("photo,caption,price\n")
+    with pytest.raises(
+        UsageError, match=r"mine\.csv is not a review of captions, and would be replaced by one: rename"
+    ):
+        require_own_review(tmp_path / "mine.csv")
     assert write_review(tmp_path / "review.csv", [], {}, items) == 0
     assert not (tmp_path / "review.csv").exists()
 

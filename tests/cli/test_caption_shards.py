@@ -128,6 +128,10 @@ def test_a_plan_tells_stages_and_dollars(shards, tmp_path, caption, materials):
 REFUSED = [
     (["--shard", "0/2"], "add --by_shard"),
     (["--by_shard"], "give --output FOLDER"),
+    (
+        ["--by_shard", "--output", "x", "--out", "csv"],
+        "--out csv cannot be written by shard: choose webdataset, parquet",
+    ),
     (["--by_shard", "--output", "x", "--limit", "5"], "--limit does not go with --by_shard"),
     (["--by_shard", "--output", "x", "--context", "title"], "--context does not go with --by_shard"),
     (["--by_shard", "--output", "x", "--context_extension", ".md"], "--context_extension does not go with --by_shard"),

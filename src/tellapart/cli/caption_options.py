@@ -27,6 +27,7 @@ from tellapart.frames import Sampling
 from tellapart.lengths import WordRange
 
 SUMMARY_TOKENS = 100
+Kind = Literal["sidecars", "jsonl", "csv", "parquet", "webdataset", "coco"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -189,7 +190,7 @@ class CaptionOptions:
     endpoint_image_size: int | None = None
     endpoint_timeout: float | None = None
     output: str = "-"
-    out: Literal["sidecars", "jsonl", "csv", "parquet", "webdataset", "coco"] | None = None
+    out: Kind | None = None
     overwrite: bool = False
     split: str | None = None
     format: str | None = None

@@ -8,11 +8,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar
 
 from tellapart.captioning.gate import SEVERITY
 from tellapart.cli.caption_models import require_models
-from tellapart.cli.caption_options import CaptionOptions, check, gate_checks, settings_of
+from tellapart.cli.caption_options import CaptionOptions, Kind, check, gate_checks, settings_of
 from tellapart.cli.command import options_of
 from tellapart.cli.console import note, say, table
 from tellapart.cli.unreadable import SHOWN
@@ -42,8 +42,6 @@ WHOLE_COLLECTION = (
     "max_same",
 )
 """Options that need the whole collection at once, or read what shards do not hold."""
-
-Kind = Literal["sidecars", "jsonl", "csv", "parquet", "webdataset", "coco"]
 
 KINDS: dict[str, Kind] = {".tar": "webdataset", ".parquet": "parquet"}
 """Ending of the input -> form of the output, unless --out names one."""
