@@ -20,7 +20,21 @@ from tellapart.sweep.page_parts import marked
 from tellapart.sweep.study_file import read_study
 from tellapart.sweep.tasks import TRAINED_FILE
 
-STUDIES = ("world", "truth", "sharp", "wtf_rl", "negatives", "dico", "sle", "psst", "vlrm", "video", "table", "negclip")
+STUDIES = (
+    "world",
+    "truth",
+    "sharp",
+    "wtf_rl",
+    "negatives",
+    "dico",
+    "sle",
+    "psst",
+    "vlrm",
+    "vlrm_seeing",
+    "video",
+    "table",
+    "negclip",
+)
 """Those with a file of rows."""
 
 OTHERS = {

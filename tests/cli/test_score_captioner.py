@@ -9,10 +9,15 @@ import pyarrow.parquet
 import pytest
 
 from tellapart.captioning.apart import Apart
+from tellapart.captioning.summary import Summarizer
 from tellapart.cli.main import main
 from tellapart.data.load import load_dataset
+from tellapart.evaluation.sets import draw_sets
 from tellapart.listeners.clip import ClipListener
+from tellapart.recipe.feature_inputs import collate_of
 from tellapart.recipe.models import load_captioner
+from tellapart.types import Decoding
+from tiny.language_models import saved as saved_language_model
 
 
 def run(*words) -> int:
@@ -161,6 +166,37 @@ def test_captions_told_apart_without_training_are_measured(materials, tmp_path, 
         ((*words[:8], "--text_pooling", "sentence_max"), "--text_pooling says how a retriever reads captions"),
         (("score", captions, "--references", materials.data, "--apart"), "--apart does not go with --references"),
         ((*words, "--apart", "--verifier", materials.listener), "has cosines and does not decide what is true"),
+    ):
+        assert run(*some) == 2
+        assert sentence in capsys.readouterr().err
+
+
+def test_one_caption_of_sampled_ones_is_measured(materials, tmp_path, capsys):
+    """As the language model writes it from captions that are drawn again here."""
+    folder = saved_language_model(tmp_path / "language_model", "gpt2", positions=1024, std=0.5)
+    words = ("score", materials.captioner, "--data", materials.data, "--split", "val", "--max_new_tokens", 6)
+    words += ("--bootstrap", 0)
+    assert run(*words, "--summarize", folder, "--n", 3, "--output_dir", tmp_path) == 0
+    (folder_of,) = (tmp_path / "eval").iterdir()
+    decoding = json.loads((folder_of / "metrics.json").read_text())["protocol"]["decoding"]
+    assert decoding == f"sampled, seed 0, max_new_tokens=6, 3 of these merged by {folder}"
+    dataset, captioner = load_dataset(materials.data, split="val"), load_captioner(str(materials.captioner))
+    how = Decoding(do_sample=True, num_return_sequences=3, max_new_tokens=6)
+    drawn = draw_sets(captioner, dataset, collate_of(captioner, None), how)
+    assert any(len(set(texts)) > 1 for texts in drawn.values())
+    write = Summarizer.from_pretrained(folder)
+    written = {
+        str(row["image_id"]): row["caption"] for row in json.loads((folder_of / "captions_results.json").read_text())
+    }
+    assert written == {name: write([texts])[0].text for name, texts in drawn.items()}
+    capsys.readouterr()
+    for some, sentence in (
+        ((*words, "--n", 3), "--n is for --summarize, which is not given"),
+        ((*words, "--summarize", folder, "--n", 1), "--n is 1: give 2 or more captions to make one of."),
+        ((*words, "--summarize", folder, "--num_beams", 3), "--num_beams chooses among captions"),
+        ((*words, "--summarize", folder, "--apart"), "--apart chooses among captions"),
+        ((*words, "--summarize", tmp_path / "none"), "none does not exist"),
+        (("score", "x.json", "--references", materials.data, "--summarize", folder), "--summarize does not go with"),
     ):
         assert run(*some) == 2
         assert sentence in capsys.readouterr().err

@@ -48,6 +48,28 @@ def test_latex_marks_no_winner_of_one_row_nor_what_was_not_measured():
     assert "textbf" not in text
 
 
+def test_latex_stars_what_clearly_differs_from_the_first_run():
+    """Exactly the values whose interval, as JSON has it, leaves 0 out."""
+    first, other = toy_result("xe", seed=0), toy_result("dico", seed=1)
+    better = [value + 1.0 for value in first.per_image["CIDEr"]]
+    metrics, rows = {"CIDEr": statistics.fmean(better)}, {"CIDEr": better}
+    results = [first, replace(other, metrics=other.metrics | metrics, per_image=other.per_image | rows)]
+    found = compare_results(results)
+    columns, text = found.columns(every_metric=True), found.sheet(every_metric=True).to_latex()
+    told = found.to_json()["runs"][1]["difference"]
+    clear = [
+        told.get(c.key, {}).get("low") is not None and (told[c.key]["low"] > 0 or told[c.key]["high"] < 0)
+        for c in columns
+    ]
+    assert any(clear)
+    assert not all(clear)
+    xe, dico = (line for line in text.splitlines() if line.startswith(("xe &", "dico &")))
+    assert "*" not in xe
+    assert ["$^{*}$" in cell for cell in dico.split("&")[1:]] == clear
+    assert "% * differs from xe: the paired-bootstrap 95 % interval" in text
+    assert "*" not in compare_results([results[0], replace(results[0], name="again")]).sheet().to_latex()
+
+
 def test_special_characters_of_latex():
     assert latex_text("50 % of a_b\n#1 ~ ^ \\ {x} $") == (
         r"50 \% of a\_b \#1 \textasciitilde{} \textasciicircum{} \textbackslash{} \{x\} \$"

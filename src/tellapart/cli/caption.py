@@ -570,12 +570,11 @@ def summarizer_of(options: CaptionOptions, where: torch.device) -> Summarizer:
     Raises:
         UsageError: there is no such model, or it is of another kind.
     """
-    from tellapart.captioning.summary import PROMPT, Summarizer
+    from tellapart.captioning.summary import PROMPT
+    from tellapart.recipe.models import load_summarizer
 
     prompt, longest = options.summary_prompt or PROMPT, options.summary_max_new_tokens
-    found = Summarizer.from_pretrained(
-        str(options.summarize), prompt=prompt, max_new_tokens=longest, dtype=options.dtype
-    )
+    found = load_summarizer(str(options.summarize), prompt=prompt, max_new_tokens=longest, dtype=options.dtype)
     return found.to(where)
 
 

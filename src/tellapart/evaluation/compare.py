@@ -125,10 +125,12 @@ class Comparison:
         columns = self.columns(every_metric=every_metric)
         rows = []
         for result, differences in zip(self.results, self.differences, strict=True):
-            asides = [differences[c.key].text(c) if c.key in differences else "" for c in columns]
-            cells = [Cell(result.metrics.get(c.key), aside=aside) for c, aside in zip(columns, asides, strict=True)]
-            rows.append(Row(result.name, cells))
-        return Sheet(columns, rows, self.caption(), self.measured())
+            rows.append(Row(result.name, [_cell(result, differences.get(column.key), column) for column in columns]))
+        star = (
+            f"* differs from {printable(self.results[0].name)}: the paired-bootstrap {100 * self.confidence:g} % interval of the "
+            "difference over images leaves 0 out"
+        )
+        return Sheet(columns, rows, self.caption(), self.measured(), star)
 
     def to_json(self) -> dict[str, Any]:
         """Numbers on their stored scale, for machines."""
@@ -162,6 +164,11 @@ def compare_results(
     for result in results[1:]:
         differences.append(_differences(results[0], result, samples, seed, confidence))
     return Comparison(list(results), differences, confidence)
+
+
+def _cell(result: EvaluationResult, difference: Difference | None, column: Column) -> Cell:
+    value = result.metrics.get(column.key)
+    return Cell(value) if difference is None else Cell(value, None, difference.text(column), difference.clear)
 
 
 def _differences(

@@ -28,11 +28,13 @@ class Cell:
         value: on its stored scale; None where it was not measured.
         spread: standard deviation over seeds, where there are several.
         aside: what Markdown adds in brackets, such as the difference to the first run.
+        starred: whether LaTeX marks it, since it clearly differs from the first run's.
     """
 
     value: float | None
     spread: float | None = None
     aside: str = ""
+    starred: bool = False
 
 
 @dataclass(frozen=True)
@@ -59,12 +61,14 @@ class Sheet:
         rows: one per run.
         caption: what the differences mean, and how the numbers were measured.
         measured: the caption without what it says of differences, which LaTeX leaves out.
+        star: what LaTeX's star means.
     """
 
     columns: Sequence[Column]
     rows: Sequence[Row]
     caption: str
     measured: str
+    star: str = ""
 
     @property
     def pooled(self) -> bool:
@@ -81,10 +85,12 @@ class Sheet:
         return "\n".join([*lines, "", *self.caption.splitlines()]) + "\n"
 
     def to_latex(self) -> str:
-        """A booktabs table of the printed values. The best value of a column is bold, as printed: ties are bold together."""
+        """A booktabs table of the printed values. The best value of a column is bold, as printed: ties are bold together. A star
+        marks what clearly differs from the first run."""
         best = [self._best(place) for place in range(len(self.columns))]
         headings = [f"{latex_text(column.label)} {ARROWS[column.better]}".strip() for column in self.columns]
-        lines = [f"% {line}" for line in self.measured.splitlines()]
+        starred = any(cell.starred for row in self.rows for cell in row.cells)
+        lines = [f"% {line}" for line in [*self.measured.splitlines(), *([self.star] if starred else [])]]
         lines += [f"\\begin{{tabular}}{{l{'r' * len(self.columns)}}}", r"\toprule"]
         lines += [" & ".join(["", *headings]).strip() + r" \\", r"\midrule"]
         for row in self.rows:
@@ -137,5 +143,5 @@ def with_spread(cell: Cell, column: Column) -> str:
 
 def _typeset(cell: Cell, column: Column, best: str | None) -> str:
     text = column.text(cell.value)
-    shown = rf"\textbf{{{text}}}" if text == best else text
+    shown = (rf"\textbf{{{text}}}" if text == best else text) + ("$^{*}$" if cell.starred else "")
     return shown if cell.spread is None else rf"{shown} {{\scriptsize $\pm$ {column.text(cell.spread)}}}"

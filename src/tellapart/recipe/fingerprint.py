@@ -43,6 +43,7 @@ PATHS = {
     "phrases",
     "questions",
     "reader",
+    "summarize",
     "tower",
     "verifier",
     "vocabulary",

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from tellapart.captioning.defaults import NUM_BEAMS
 from tellapart.errors import UsageError
+from tellapart.progress import bar
 from tellapart.recipe.feature_inputs import collate_of, features_at
 from tellapart.recipe.measured import Where, load
 from tellapart.recipe.runs import Made, made, start_captioner
@@ -103,9 +104,7 @@ def measure(word: str, options: ScoreOptions, *, run: Made | None = None) -> Eva
         captioner.ask_length(options.asked_words)
     if options.rerank is not None:
         parts["rerank"], collate = _rerank(options.rerank, captioner, where, collate)
-    if options.apart:
-        how = replace(how, num_beams=options.num_beams or NUM_BEAMS)
-        parts["together"] = _together(options, captioner, how, listeners, where)
+    how, parts["together"] = _together(options, captioner, how, listeners, where, collate)
     evaluation = Evaluation(
         where.dataset,
         collate,
@@ -161,6 +160,24 @@ def _rerank(name: str, captioner: HuggingFaceCaptioner, where: Where, collate: C
 
 
 def _together(
+    options: ScoreOptions,
+    captioner: HuggingFaceCaptioner,
+    how: Decoding,
+    listeners: Mapping[str, Any],
+    where: Where,
+    collate: Collate,
+) -> tuple[Decoding, Together | None]:
+    """How candidates are drawn, and what makes one caption of them, if anything does but the captioner."""
+    if options.apart:
+        how = replace(how, num_beams=options.num_beams or NUM_BEAMS)
+        return how, _told_apart(options, captioner, how, listeners, where)
+    if options.summarize is not None:
+        how = replace(how, do_sample=True, num_beams=1)
+        return how, _summarized(options.summarize, options.n, how, where, collate, options.batch_size)
+    return how, None
+
+
+def _told_apart(
     options: ScoreOptions, captioner: HuggingFaceCaptioner, how: Decoding, listeners: Mapping[str, Any], where: Where
 ) -> Together:
     """The captioner that tells images apart without training.
@@ -201,6 +218,32 @@ def _together(
         return {one.id: one.caption for one in found}
 
     return Together(caption, f"told apart from at most {apart.lookalikes} look-alikes by {by}")
+
+
+def _summarized(path: str, n: int, how: Decoding, where: Where, collate: Collate, batch_size: int) -> Together:
+    """The captioner whose captions a language model merges into one per image.
+
+    Raises:
+        UsageError: there is no such model, or it is of another kind.
+    """
+    from tellapart.evaluation.rerank import Together
+    from tellapart.evaluation.sets import draw_sets
+    from tellapart.recipe.models import load_summarizer
+
+    summarizer, sampled = load_summarizer(path, size=where.size), replace(how, num_return_sequences=n)
+
+    def caption(captioner: Captioner, images: CaptionDataset) -> dict[str, str]:
+        drawn = draw_sets(captioner, images, collate, sampled, batch_size=max(1, batch_size // n))
+        names, found = list(drawn), dict[str, str]()
+        with bar("merging captions", len(names)) as shown:
+            for start in range(0, len(names), batch_size):
+                some = names[start : start + batch_size]
+                merged = summarizer([drawn[name] for name in some])
+                found |= {name: one.text for name, one in zip(some, merged, strict=True)}
+                shown.advance(len(some))
+        return found
+
+    return Together(caption, f"{n} of these merged by {path}")
 
 
 def _by_own_listener(path: Path, run: Made | None, where: Where) -> list[Scorer]:

@@ -20,6 +20,8 @@ DRAWING = (
     "samples",
     "apart",
     "rerank",
+    "summarize",
+    "n",
     "words",
     "num_beams",
     "max_new_tokens",
@@ -57,6 +59,7 @@ LEAST = {
     "bootstrap": (0, "a number of draws, 0 for none"),
     "seed": (0, "0 or more"),
     **dict.fromkeys(("num_beams", "max_new_tokens", "batch_size", "cider_df_images"), (1, "1 or more")),
+    "n": (2, "2 or more captions to make one of"),
     **dict.fromkeys(("no_repeat_ngram_size", "min_new_tokens"), (0, "a number of tokens, 0 for none")),
 }
 """Option -> its least value, and what to say of a lower one."""
@@ -111,6 +114,9 @@ class ScoreOptions(DataOptions):
         rerank: keep, of the num_beams beams, the caption with the highest reward of this recipe: a file or a shipped name.
         apart: tell each image from the images of the data that look most like it, as tellapart caption --apart does: candidates
             are the num_beams beams (null: 20), compared by --listener and, if given, --verifier.
+        summarize: let this language model write one caption of --n sampled ones, as tellapart caption --summarize does (IC3): a
+            folder, a Hugging Face id, or world/summarizer.
+        n: captions sampled per image for --summarize.
         verifier: a matcher that tells true captions from false ones, for --apart: a BLIP or BLIP-2 with a matching head, an
             instruct vision-language model, or world/verifier.
         no_repeat_ngram_size: no sequence of N tokens may occur twice in a caption; 0 allows repetition.
@@ -164,6 +170,8 @@ class ScoreOptions(DataOptions):
             "rerank",
             "apart",
             "verifier",
+            "summarize",
+            "n",
             "samples",
             "batch_size",
         ),
@@ -233,6 +241,8 @@ class ScoreOptions(DataOptions):
     rerank: str | None = None
     apart: bool = False
     verifier: str | None = None
+    summarize: str | None = None
+    n: int = 10
     no_repeat_ngram_size: int | None = None
     min_new_tokens: int | None = None
     max_new_tokens: int | None = None
@@ -268,6 +278,7 @@ class ScoreOptions(DataOptions):
             raise UsageError(
                 "--apart chooses by look-alikes, so it does not go with --rerank: leave one of the two out."
             )
+        self._check_summary()
         if self.start and self.references is not None:
             raise UsageError(
                 "--start measures what a run began from, and --references compares text only: leave one out."
@@ -280,6 +291,18 @@ class ScoreOptions(DataOptions):
     def asked_words(self) -> WordRange | None:
         """The lengths that ``words`` asks for."""
         return None if self.words is None else WordRange.parse(self.words)
+
+    def _check_summary(self) -> None:
+        if self.summarize is None:
+            if self.n != ScoreOptions.n:
+                raise UsageError("--n is for --summarize, which is not given: give it, or leave both out.")
+            return
+        given = {"apart": self.apart, "rerank": self.rerank, "num_beams": (self.num_beams or 1) > 1}
+        other = next((name for name, value in given.items() if value), None)
+        if other is not None:
+            raise UsageError(
+                f"--{other} chooses among captions, and --summarize writes a new one of sampled ones: leave one of the two out."
+            )
 
     def _check_numbers(self) -> None:
         if self.words is not None:
