@@ -570,11 +570,12 @@ def summarizer_of(options: CaptionOptions, where: torch.device) -> Summarizer:
     Raises:
         UsageError: there is no such model, or it is of another kind.
     """
-    from tellapart.captioning.summary import PROMPT
-    from tellapart.recipe.models import load_summarizer
+    from tellapart.captioning.summary import PROMPT, Summarizer
 
     prompt, longest = options.summary_prompt or PROMPT, options.summary_max_new_tokens
-    found = load_summarizer(str(options.summarize), prompt=prompt, max_new_tokens=longest, dtype=options.dtype)
+    found = Summarizer.from_pretrained(
+        str(options.summarize), prompt=prompt, max_new_tokens=longest, dtype=options.dtype
+    )
     return found.to(where)
 
 

@@ -625,7 +625,7 @@ def settings_of(options: CaptionOptions) -> dict[str, Any]:
     Raises:
         UsageError: a run has no checkpoint yet, or a stage of the world is damaged.
     """
-    from tellapart.recipe.models import captioner_folder, listener_folder, model_folder
+    from tellapart.recipe.models import captioner_folder, listener_folder
 
     settings = {name: value for name, value in asdict(options).items() if name not in FREE}
     if options.endpoint is None:
@@ -639,7 +639,7 @@ def settings_of(options: CaptionOptions) -> dict[str, Any]:
     if not options.apart:
         settings |= dict.fromkeys(("apart", *APART))
     if options.summarize is not None:
-        settings["summarize"] = f"{options.summarize} ({identity(model_folder(options.summarize, size='full'))})"
+        settings["summarize"] = f"{options.summarize} ({identity(options.summarize)})"
     else:
         settings["summary_max_new_tokens"] = None
     settings["top_p"] = top_p_of(options)

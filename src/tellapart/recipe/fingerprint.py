@@ -43,7 +43,6 @@ PATHS = {
     "phrases",
     "questions",
     "reader",
-    "summarize",
     "tower",
     "verifier",
     "vocabulary",

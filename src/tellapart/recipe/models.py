@@ -30,7 +30,6 @@ from tellapart.types import Decoding
 
 if TYPE_CHECKING:
     from tellapart.captioners.huggingface import HuggingFaceCaptioner
-    from tellapart.captioning.summary import Summarizer
     from tellapart.data.dataset import CaptionDataset
     from tellapart.evaluation.measures import Measure
     from tellapart.evaluation.scorers import Scorer
@@ -331,22 +330,6 @@ def load_language_model(
         UsageError: the model does not exist or is of another kind.
     """
     return LanguageModel.from_pretrained(model_folder(path, size=size), dtype=dtype).to(device())
-
-
-def load_summarizer(path: str, *, size: str = "full", **options: Any) -> Summarizer:
-    """A language model that merges captions, on this process's device.
-
-    Args:
-        path: a folder, a Hugging Face id, or ``world/summarizer``.
-        size: of the built-in world.
-        options: of ``Summarizer.from_pretrained``.
-
-    Raises:
-        UsageError: the model does not exist or is of another kind.
-    """
-    from tellapart.captioning.summary import Summarizer
-
-    return Summarizer.from_pretrained(model_folder(path, size=size), **options).to(device())
 
 
 def load_grammar(path: str, *, size: str = "full") -> Grammar:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +13,7 @@ from tellapart.errors import UsageError
 from tellapart.progress import bar
 from tellapart.recipe.feature_inputs import collate_of, features_at
 from tellapart.recipe.measured import Where, load
+from tellapart.recipe.questions import EXACT
 from tellapart.recipe.runs import Made, made, start_captioner
 from tellapart.recipe.score_options import DRAWING, ScoreOptions, further_measures
 from tellapart.recipe.sections import CaptionerSection, EvaluationSection
@@ -20,6 +21,7 @@ from tellapart.recipe.sections import CaptionerSection, EvaluationSection
 if TYPE_CHECKING:
     from tellapart.captioners.base import Captioner
     from tellapart.captioners.huggingface import HuggingFaceCaptioner
+    from tellapart.captioning.summary import Summary
     from tellapart.data.dataset import CaptionDataset, Collate
     from tellapart.evaluation.measures import Measure
     from tellapart.evaluation.protocol import NamedProtocol
@@ -228,9 +230,8 @@ def _summarized(path: str, n: int, how: Decoding, where: Where, collate: Collate
     """
     from tellapart.evaluation.rerank import Together
     from tellapart.evaluation.sets import draw_sets
-    from tellapart.recipe.models import load_summarizer
 
-    summarizer, sampled = load_summarizer(path, size=where.size), replace(how, num_return_sequences=n)
+    summarizer, sampled = _summarizer(path, where), replace(how, num_return_sequences=n)
 
     def caption(captioner: Captioner, images: CaptionDataset) -> dict[str, str]:
         drawn = draw_sets(captioner, images, collate, sampled, batch_size=max(1, batch_size // n))
@@ -244,6 +245,22 @@ def _summarized(path: str, n: int, how: Decoding, where: Where, collate: Collate
         return found
 
     return Together(caption, f"{n} of these merged by {path}")
+
+
+def _summarizer(path: str, where: Where) -> Callable[[Sequence[Sequence[str]]], list[Summary]]:
+    """The language model that merges captions, on this process's device, or the world's grammar."""
+    from tellapart.captioning.summary import Summarizer
+    from tellapart.recipe.models import WORLD, device
+
+    if path != EXACT:
+        return Summarizer.from_pretrained(path).to(device())
+    if where.path != WORLD:
+        raise UsageError(
+            f"--summarize exact merges captions of the built-in world only, not those of {where.path}: name a language model."
+        )
+    from tellapart.world.merging import ExactSummarizer
+
+    return ExactSummarizer()
 
 
 def _by_own_listener(path: Path, run: Made | None, where: Where) -> list[Scorer]:

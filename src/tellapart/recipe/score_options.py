@@ -115,7 +115,7 @@ class ScoreOptions(DataOptions):
         apart: tell each image from the images of the data that look most like it, as tellapart caption --apart does: candidates
             are the num_beams beams (null: 20), compared by --listener and, if given, --verifier.
         summarize: let this language model write one caption of --n sampled ones, as tellapart caption --summarize does (IC3): a
-            folder, a Hugging Face id, or world/summarizer.
+            folder, a Hugging Face id, or exact (the built-in world's grammar).
         n: captions sampled per image for --summarize.
         verifier: a matcher that tells true captions from false ones, for --apart: a BLIP or BLIP-2 with a matching head, an
             instruct vision-language model, or world/verifier.

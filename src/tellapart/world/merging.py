@@ -1,107 +1,174 @@
-"""What several captions of one scene say together: what a summary of them should say."""
+"""One caption from several of a picture of the world, by the grammar: what a perfect reader makes of them without the picture."""
 
 from __future__ import annotations
 
-import random
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
-from itertools import pairwise
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise, permutations
 
-import numpy as np
+from tellapart.captioning.summary import Summary
+from tellapart.world import spec
+from tellapart.world.grammar import Description, NounPhrase, parse, write
+from tellapart.world.scenes import VALUES
 
-from tellapart.draws import mix_seeds
-from tellapart.world.captions import describe, write_as_annotator
-from tellapart.world.grammar import Description, NounPhrase, write
-from tellapart.world.negatives import replace_attribute, swap_relation
-from tellapart.world.scenes import VALUES, Scene
-from tellapart.world.truth import SceneTable, fitting
+ATTRIBUTES = (*VALUES, "place")
 
-MISTAKEN = 0.15
-"""Share of captions with something wrong: about that of what the world's captioners sample."""
+MOST_OBJECTS = max(spec.OBJECT_COUNTS)
 
-FEWEST, MOST = 2, 10
-"""Captions per image."""
+OPPOSITES = {"above": "below", "below": "above", "left of": "right of", "right of": "left of"}
+
+NEW = -0.5
+"""What it costs to take a phrase for an object that no caption before has named: less than a contradiction, more than silence."""
 
 
-def draw_captions(scene: Scene, rng: random.Random) -> tuple[list[str], str]:
-    """What several people write of a scene, some of them mistaken, and the summary of those who are not.
+@dataclass
+class _Thing:
+    """An object that captions name: attribute -> votes for its values, and the captions that name it."""
 
-    A mistaken caption has one attribute or one word of place changed; it may be true by chance.
+    votes: dict[str, Counter[object]] = field(default_factory=lambda: {name: Counter() for name in ATTRIBUTES})
+    named_by: set[int] = field(default_factory=set)
+
+    def agrees(self, phrase: NounPhrase) -> float:
+        """How well a phrase fits: for each attribute it states the share of votes for its value, less that of all others."""
+        found = 0.0
+        for name, value in _stated(phrase).items():
+            votes = self.votes[name]
+            if votes:
+                found += 2.0 * votes[value] / votes.total() - 1.0
+        return found
+
+    def add(self, phrase: NounPhrase, caption: int) -> None:
+        for name, value in _stated(phrase).items():
+            self.votes[name][value] += 1
+        self.named_by.add(caption)
+
+    def settled(self) -> NounPhrase:
+        """The values that more than half of those who state the attribute agree on."""
+        found = {}
+        for name, votes in self.votes.items():
+            for value, count in votes.most_common(1):
+                if 2 * count > votes.total():
+                    found[name] = value
+        return NounPhrase(**found)  # type: ignore[arg-type]
+
+
+class ExactSummarizer:
+    """Merges captions of the built-in world by its grammar, as ``Summarizer`` does it with a language model.
+
+    Captions that do not parse are left out. Those that say most are read first. Each phrase is taken for the object that it
+    fits best among those named so far, or for a new one, so that phrases of one caption name different objects. Then all are
+    read again with the votes of all. The summary names the objects that at least two captions name (of fewer than four captions
+    all), no more of them than most captions with a count say. Each has the attributes on which more than half of those that state
+    them agree; so have background and relations, the latter between objects whose cells are not both known.
+
+    Example:
+        >>> ExactSummarizer()([["a red ring", "a ring", "a small ring and a star", "a star"]])[0].text
+        'a small red ring and a star'
     """
-    said = [describe(scene, rng) for _ in range(rng.randint(FEWEST, MOST))]
-    wrong = [rng.random() < MISTAKEN for _ in said]
-    texts = [write_as_annotator(each, rng) for each in said]
-    written = [_mistaken(text, rng) if bad else text for text, bad in zip(texts, wrong, strict=True)]
-    right = [each for each, bad in zip(said, wrong, strict=True) if not bad]
-    return written, write(merged(right or said, scene))
+
+    def __call__(self, groups: Sequence[Sequence[str]]) -> list[Summary]:
+        """One summary per group of captions; of a group in which none parses the first caption."""
+        return [Summary(merge(captions), True) for captions in groups]
 
 
-def merged(said: Sequence[Description], scene: Scene) -> Description:
-    """All that true descriptions say of the objects of their scene, each object once, as far as it can be told of which one.
+def merge(captions: Sequence[str]) -> str:
+    """The summary of captions of one picture."""
+    said = [found for caption in captions if (found := parse(caption)) is not None]
+    if not said:
+        return captions[0] if captions else ""
+    return write(merged(said))
 
-    A phrase that fits one object, or as many as it counts, tells of these. One that could be said of several tells of those
-    that other phrases single out, or else of the first of them. Without any object the summary says how many there are. An
-    object of which nothing is known but that it is there is left out, and so is a relation between two objects whose cells are
-    known.
+
+def merged(said: Sequence[Description]) -> Description:
+    """What descriptions of one scene say together; some of them may be mistaken.
 
     Args:
-        said: descriptions that are true of ``scene``.
-        scene: what is there.
+        said: at least one.
     """
-    table = SceneTable.of([scene])
-    phrases = [(phrase, _fits(phrase, table)) for each in said for phrase in each.phrases if _tells(phrase)]
-    clear = [(phrase, fits) for phrase, fits in phrases if len(fits) == phrase.count]
-    known: dict[int, NounPhrase] = {}
-    for phrase, fits in clear:
-        for thing in fits:
-            known[thing] = _and(known.get(thing, NounPhrase()), phrase)
-    for phrase, fits in phrases:
-        if len(fits) != phrase.count:
-            for thing in [each for each in fits if each in known] or fits[: phrase.count]:
-                known[thing] = _and(known.get(thing, NounPhrase()), phrase)
-    background = next((each.background for each in said if each.background is not None), None)
-    if not known:
-        return Description((NounPhrase(len(scene.objects)),), (), background)
-    listed, between = sorted(known), dict(_relations(said, table))
+    order = sorted(range(len(said)), key=lambda i: (-_told(said[i]), i))
+    things, meant = _read(said, order, [])
+    things, meant = _read(said, order, things)
+    least = 2 if len(said) > 3 else 1
+    counts = Counter(count for one in said if (count := _counted(one)) is not None)
+    most = counts.most_common(1)[0][0] if counts else MOST_OBJECTS
+    kept = sorted((t for t in things if len(t.named_by) >= least), key=lambda thing: -len(thing.named_by))[:most]
+    background = _majority(Counter(one.background for one in said if one.background is not None))
+    if not kept:
+        return Description((NounPhrase(most if counts else 1),), (), background)
+    kept.sort(key=lambda thing: (thing.settled().place or (MOST_OBJECTS, 0), things.index(thing)))
+    phrases = tuple(thing.settled() for thing in kept)
+    between = _relations(said, meant)
     relations = tuple(
-        "and" if known[first].place and known[second].place else between.get((first, second), "and")
-        for first, second in pairwise(listed)
+        "and" if phrases[i].place and phrases[i + 1].place else between.get((id(first), id(second)), "and")
+        for i, (first, second) in enumerate(pairwise(kept))
     )
-    return Description(tuple(known[thing] for thing in listed), relations, background)
+    return Description(phrases, relations, background)
 
 
-def summaries(scenes: Sequence[tuple[str, Scene]], seed: int) -> list[tuple[list[str], str]]:
-    """For each image captions and their summary, which follow from its id and the seed."""
-    return [draw_captions(scene, random.Random(mix_seeds(seed, "merge", name))) for name, scene in scenes]
+def _read(
+    said: Sequence[Description], order: Sequence[int], known: Sequence[_Thing]
+) -> tuple[list[_Thing], dict[int, list[tuple[_Thing, ...]]]]:
+    """The objects that descriptions name, read in ``order``, and for each description those of each of its phrases. The votes
+    of objects that are ``known`` already decide, and are not counted."""
+    things = [_Thing() for _ in known]
+    meant: dict[int, list[tuple[_Thing, ...]]] = {}
+    for i in order:
+        judged = list(known) + things[len(known) :]
+        chosen = _assigned([phrase for phrase in said[i].phrases if _stated(phrase)], judged)
+        rest, meant[i] = iter(chosen), []
+        for phrase in said[i].phrases:
+            places = next(rest) if _stated(phrase) else ()
+            for place in places:
+                while place >= len(things):
+                    things.append(_Thing())
+                things[place].add(phrase, i)
+            meant[i].append(tuple(things[place] for place in places))
+    return things, meant
 
 
-def _tells(phrase: NounPhrase) -> bool:
-    """Whether it says more of its objects than how many they are."""
-    return replace(phrase, count=1) != NounPhrase()
+def _assigned(phrases: Sequence[NounPhrase], things: Sequence[_Thing]) -> list[tuple[int, ...]]:
+    """For each phrase the places of the objects it names, all different, so that they fit best together; places from
+    ``len(things)`` on are new."""
+    single = [phrase for phrase in phrases for _ in range(phrase.count)]
+    places = range(len(things) + len(single))
+    fits = [[thing.agrees(phrase) for thing in things] + [NEW] * len(single) for phrase in single]
+    tries = permutations(places, len(single))
+    best = max(
+        tries, key=lambda some: (sum(row[place] for row, place in zip(fits, some, strict=True)), [-p for p in some])
+    )
+    rest = iter(best)
+    return [tuple(next(rest) for _ in range(phrase.count)) for phrase in phrases]
 
 
-def _fits(phrase: NounPhrase, table: SceneTable) -> list[int]:
-    return np.flatnonzero(fitting(phrase, table)[0]).tolist()
+def _stated(phrase: NounPhrase) -> dict[str, object]:
+    return {name: value for name in ATTRIBUTES if (value := getattr(phrase, name)) is not None}
 
 
-def _and(one: NounPhrase, other: NounPhrase) -> NounPhrase:
-    """What both say of one object."""
-    told = {name: getattr(other, name) for name in (*VALUES, "place") if getattr(other, name) is not None}
-    return replace(one, **told)
+def _told(said: Description) -> int:
+    """How many attributes it states."""
+    return sum(len(_stated(phrase)) for phrase in said.phrases) + (said.background is not None)
 
 
-def _relations(said: Sequence[Description], table: SceneTable) -> Iterable[tuple[tuple[int, int], str]]:
-    """Pairs of objects in reading order with the relation of the first to the second, where single objects are meant."""
-    opposites = {"above": "below", "below": "above", "left of": "right of", "right of": "left of"}
-    for each in said:
-        fits = [_fits(phrase, table) for phrase in each.phrases]
-        for first, second, relation in zip(fits, fits[1:], each.relations, strict=False):
-            if relation in opposites and len(first) == len(second) == 1:
-                pair = (first[0], second[0])
-                yield (pair, relation) if pair[0] < pair[1] else (pair[::-1], opposites[relation])
+def _counted(said: Description) -> int | None:
+    """How many objects there are, where it says just that."""
+    (phrase, *others) = said.phrases
+    return phrase.count if not others and replace(phrase, count=1) == NounPhrase() else None
 
 
-def _mistaken(text: str, rng: random.Random) -> str:
-    draws = np.random.default_rng(rng.randrange(2**32))
-    makers = [replace_attribute, swap_relation] if rng.random() < 0.7 else [swap_relation, replace_attribute]
-    return next((wrong for make in makers if (wrong := make(text, draws)) is not None), text)
+def _majority(votes: Counter[str]) -> str | None:
+    for value, count in votes.most_common(1):
+        if 2 * count > votes.total():
+            return value
+    return None
+
+
+def _relations(said: Sequence[Description], meant: dict[int, list[tuple[_Thing, ...]]]) -> dict[tuple[int, int], str]:
+    """Pairs of objects -> the relation of the first to the second that more than half of those who state one agree on."""
+    votes: dict[tuple[int, int], Counter[str]] = {}
+    for i, things in meant.items():
+        for (first, second), relation in zip(pairwise(things), said[i].relations, strict=True):
+            if relation in OPPOSITES and len(first) == len(second) == 1:
+                for pair, named in (((first[0], second[0]), relation), ((second[0], first[0]), OPPOSITES[relation])):
+                    votes.setdefault((id(pair[0]), id(pair[1])), Counter())[named] += 1
+    return {pair: found for pair, counted in votes.items() if (found := _majority(counted)) is not None}

@@ -153,14 +153,6 @@ STAGES = {
             "small": {"steps": 40, "batch_size": 48, "learning_rate": 4e-3},
         },
     ),
-    "world/summarizer": Stage(
-        "summarizer",
-        "build_summarizer",
-        {
-            "full": {"steps": 2000, "batch_size": 32, "learning_rate": 2e-3, "adam_beta2": 0.98},
-            "small": {"steps": 40, "batch_size": 32, "learning_rate": 2e-3, "adam_beta2": 0.98},
-        },
-    ),
     "world/video-backbone": Stage(
         "video.tower",
         "build_tower",

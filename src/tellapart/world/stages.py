@@ -42,7 +42,7 @@ def resolve(path: str, *, size: str = "full", seed: int = 0) -> Path:
     Args:
         path: ``world/backbone``, ``world/listener``, ``world/verifier`` (also called ``world/sighted``), ``world/pac``,
             ``world/negclip``, ``world/judge-backbone``, ``world/judge``, ``world/grammar``,
-            ``world/language_model``, ``world/summarizer``, ``world/blip2-backbone``, ``world/itm``, ``world/sharp-backbone``,
+            ``world/language_model``, ``world/blip2-backbone``, ``world/itm``, ``world/sharp-backbone``,
             ``world/sharp-verifier``, ``world/xe``, ``world/xe-sharp``, ``world/lstm``, ``world/att2in2``, ``world/updown`` or
             ``world/blip2``; of the moving world ``world/video-backbone``, ``world/video-listener``,
             ``world/video-xe`` or ``world/video-lstm``. To a start captioner a seed may be added, as in ``world/xe-seed1``.
