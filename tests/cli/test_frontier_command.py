@@ -245,6 +245,11 @@ def test_a_frontier_goes_on_from_what_was_kept(toys, materials, capsys):
     numbers = [json.loads(text.replace("kept/some/", "points/")) for text in texts]
     assert numbers[0]["curves"][0]["points"][0] == numbers[1]["curves"][0]["points"][0]
     written = Path("kept/some.tar.xz").read_bytes()
+    for archive in ("kept/some.tar.xz", "none/some.tar.xz"):  # a look at what is to be done leaves nothing
+        dry = [*words[:-1], archive] if words[-1] == "kept/some.tar.xz" else [*words, "--kept", archive]
+        assert main([*dry, "--output_dir", "dry", "--dry_run"]) == 0
+        assert not Path("dry").exists()
+        assert not Path("none").exists()
     assert main([*words, "--output_dir", "three"]) == 0
     assert not list(Path("three/points").glob("*/starts.txt"))
     assert Path("three/frontier.md").read_bytes() == Path("two/frontier.md").read_bytes()

@@ -196,7 +196,10 @@ def test_one_caption_of_sampled_ones_is_measured(materials, tmp_path, capsys):
         ((*words, "--summarize", folder, "--num_beams", 3), "--num_beams chooses among captions"),
         ((*words, "--summarize", folder, "--apart"), "--apart chooses among captions"),
         ((*words, "--summarize", tmp_path / "none"), "none does not exist"),
-        ((*words, "--summarize", "exact"), "--summarize exact merges captions of the built-in world only, not those of"),
+        (
+            (*words, "--summarize", "exact"),
+            "--summarize exact merges captions of the built-in world only, not those of",
+        ),
         (("score", "x.json", "--references", materials.data, "--summarize", folder), "--summarize does not go with"),
     ):
         assert run(*some) == 2

@@ -100,6 +100,21 @@ def test_delays_of_a_gif(tmp_path: Path) -> None:
     assert sum(delays is None for delays in found) > 0.9 * len(found)
 
 
+@pytest.mark.parametrize("ending", ["webp", "png"])
+def test_frames_of_a_picture_are_turned_as_the_picture_is(tmp_path: Path, ending: str) -> None:
+    """Photos in WebP carry the EXIF of the camera; a captioner of frames saw them lying on their side."""
+    exif = Image.Exif()
+    exif[0x0112] = 6  # to be turned by a quarter, clockwise
+    frames = [Image.fromarray(np.random.default_rng(i).integers(0, 255, (40, 60, 3), np.uint8)) for i in range(3)]
+    file = tmp_path / f"a.{ending}"
+    frames[0].save(file, save_all=True, append_images=frames[1:], duration=100, exif=exif, lossless=True)
+    upright = [frame.transpose(Image.Transpose.ROTATE_270) for frame in frames]
+    examined = ClipFile(file).examine(3)
+    assert [np.array_equal(one, other) for one, other in zip(examined.frames, upright, strict=True)] == [True] * 3
+    assert "turned by EXIF" in examined.kinds
+    assert np.array_equal(on_disk(file).open(), upright[0])
+
+
 def test_an_animation_among_images_is_its_first_frame(tmp_path: Path) -> None:
     file = write_webp(tmp_path / "a.gif", grey_frames(8))
     image = on_disk(file)

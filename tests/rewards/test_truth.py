@@ -65,6 +65,17 @@ def test_likelihood_of_a_dual_encoder_is_at_its_own_temperature():
     assert Likelihood(listener, IDS, floor=-1e-9)(rollout()).min() == pytest.approx(-1e-9)
 
 
+@pytest.mark.parametrize("kind", ["late", "dual"])
+def test_likelihood_is_not_rounded_by_the_autocast_around_it(kind, late):
+    """A training with bf16 rewards its captions within autocast, whose logits were a multiple of an eighth."""
+    listener = late if kind == "late" else tiny_listener(seed=1)
+    listener.cache_images(pictures())
+    exact, matrix = Likelihood(listener, IDS)(rollout()), late.logprobs(TEXTS, IDS)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert torch.equal(Likelihood(listener, IDS)(rollout()), exact)
+        assert torch.equal(late.logprobs(TEXTS, IDS), matrix)
+
+
 def test_an_image_outside_the_gallery_joins_it(late):
     # x is in the gallery of x and y, z is not: its captions are compared with all three.
     matrix = late.logprobs(TEXTS, IDS)

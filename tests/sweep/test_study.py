@@ -92,6 +92,42 @@ def test_a_search_with_several_seeds_chooses_by_their_mean(tmp_path, monkeypatch
     assert {task.seed for task in one.searching()} == {1}
 
 
+@pytest.mark.parametrize(
+    ("options", "recall", "chosen"),
+    [
+        ({}, {1e-5: 40.0, 1e-4: 50.0}, 1e-4),
+        ({"training.greater_is_better": False}, {1e-5: 40.0, 1e-4: 50.0}, 1e-5),
+        ({"training.metric_for_best_model": "eval_listener_R@1"}, {1e-5: 40.0, 1e-4: 50.0}, 1e-4),
+        # logs have null for what was not finite, and a metric may be missing from one evaluation
+        ({}, {1e-5: 40.0, 1e-4: None}, 1e-5),
+        ({}, {1e-5: 40.0, 1e-4: ...}, 1e-5),
+    ],
+)
+def test_a_point_is_chosen_as_its_trainings_select(tmp_path, options, recall, chosen):
+    file = read_study(_written(tmp_path))
+    rows = {
+        name: replace(row, overrides={**row.overrides, **options}) for name, row in file.rows.items() if name == "a"
+    }
+    study = Study(replace(file, rows=rows), tmp_path / "runs")
+    for task in study.searching():
+        metrics = {"listener_R@1": recall[rate(task)], "CIDEr": 1.0, "grammatical": 90.0}
+        metrics = {name: value for name, value in metrics.items() if value is not ...}
+        note_training(task, {0: metrics, 10: metrics, 60: metrics}, selected=10)
+    assert study.chosen("a").overrides["training.learning_rate"] == chosen
+
+
+def _written(folder):
+    (folder / "p.yaml").write_text(FILE)
+    return folder / "p.yaml"
+
+
+def test_a_curve_may_be_of_words(tmp_path):
+    text = FILE.replace("curve: {objective.beta: [0.1, 0.2, 0.4]}", "curve: {reward.clip_s.prefix: [a, an]}")
+    (tmp_path / "p.yaml").write_text(text)
+    study = Study(read_study(tmp_path / "p.yaml"), tmp_path / "runs")
+    assert study.curve("d") == {"a": "d (a)", "an": "d (an)"}
+
+
 def test_only_what_is_searched_or_tried_is_trained_before_choosing(study):
     assert len(study.searching()) == 2 + 2 + 1
     assert {task.seed for task in study.searching()} == {0}

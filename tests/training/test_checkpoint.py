@@ -290,6 +290,18 @@ def test_another_run_is_not_resumed(tmp_path):
     trained(tmp_path, **last, per_device_train_batch_size=4, gradient_accumulation_steps=2)
 
 
+def test_a_branch_of_a_run_that_has_all_steps_is_refused_before_anything_is_written(tmp_path):
+    """It left a run without any checkpoint, and complained of weights in a folder that was never there."""
+    _, run = trained(tmp_path / "a", max_steps=2)
+    last = str(run.checkpoint)
+    for steps in (1, 2):
+        with pytest.raises(UsageError, match=f"has 2 steps, and the run is to have {steps}, .* raise max_steps"):
+            trained(tmp_path / "b", max_steps=steps, resume_from_checkpoint=last)
+        assert not (tmp_path / "b").exists() or not list((tmp_path / "b").iterdir())
+    trained(tmp_path / "b", max_steps=3, resume_from_checkpoint=last)
+    trained(tmp_path / "a", max_steps=2, resume_from_checkpoint=last)  # its own has nothing left to do
+
+
 def test_a_run_may_branch_off_into_another_folder(tmp_path):
     whole, _ = trained(tmp_path / "one", save_steps=2)
     branch, run = trained(tmp_path / "two", Toy(seed=5), resume_from_checkpoint=str(tmp_path / "one" / "checkpoint-2"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from tellapart.cli.console import note, say, table
@@ -30,7 +31,6 @@ def run(argv: Sequence[str]) -> int:
         say(frontier_help())
         return 0
     words = read_words(argv)
-    from tellapart.sweep.kept import restore
     from tellapart.sweep.records import read_curves
 
     if words.options.picture and not words.options.dry_run:
@@ -38,13 +38,13 @@ def run(argv: Sequence[str]) -> int:
 
         require_matplotlib()  # told now, not after hours of training
     added = [curve for folder in words.added for curve in read_curves(folder)]
-    kept = restore(words.options.kept, words.options.output_dir) if words.options.kept else None
-    sweep = Sweep(words.options.output_dir, common=words.overrides, redraw_start=words.options.redraw_start, kept=kept)
-    planned = plan(words, sweep)
-    tasks = distinct(task for curve in planned for task in curve.everything())
     if words.options.dry_run:
-        say(_listed(tasks))
+        with TemporaryDirectory() as unpacked:  # nothing is left where the trainings would go
+            say(_listed(_everything(plan(words, _sweep(words, Path(unpacked))))))
         return 0
+    sweep = _sweep(words, words.options.output_dir)
+    planned = plan(words, sweep)
+    tasks = _everything(planned)
     failed = _train(sweep, tasks, words.options)
     curves = _distinct([*(curve.measured() for curve in planned), *added])
     page = _write(words, curves, planned)
@@ -54,6 +54,23 @@ def run(argv: Sequence[str]) -> int:
     if failed:
         note(f"{len(failed)} of the trainings failed; the same command tries them again and keeps the rest.")
     return SOME_FAILED if failed else 0
+
+
+def _sweep(words: Words, unpacked: Path) -> Sweep:
+    """The trainings that are there, and those of the archive, which is unpacked below a folder."""
+    from tellapart.sweep.kept import restore
+
+    options = words.options
+    kept = None
+    if options.kept is not None and (
+        options.kept.exists() or not options.dry_run
+    ):  # restoring makes the archive's folder
+        kept = restore(options.kept, unpacked)
+    return Sweep(options.output_dir, common=words.overrides, redraw_start=options.redraw_start, kept=kept)
+
+
+def _everything(planned: Sequence[PlannedCurve]) -> list[Task]:
+    return distinct(task for curve in planned for task in curve.everything())
 
 
 def plan(words: Words, sweep: Sweep) -> list[PlannedCurve]:

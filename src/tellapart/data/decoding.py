@@ -208,15 +208,19 @@ def _too_large(name: str, pixels: str, limit: int) -> ImageError:
 
 
 def _upright(image: Image.Image) -> Image.Image:
+    image.load()
+    return widened(turned(to_rgb(image), orientation(image)))
+
+
+def turned(picture: Image.Image, orientation: int) -> Image.Image:
+    """The picture as its EXIF tag says it is to be shown."""
     from PIL import Image
 
-    image.load()
-    rgb = to_rgb(image)
-    turn = _TURNS.get(_orientation(image))
-    return widened(rgb if turn is None else rgb.transpose(Image.Transpose[turn]))
+    turn = _TURNS.get(orientation)
+    return picture if turn is None else picture.transpose(Image.Transpose[turn])
 
 
-def _orientation(image: Image.Image) -> int:
+def orientation(image: Image.Image) -> int:
     """The EXIF tag; 1 (upright) where there is none or EXIF is damaged, which does not make the picture unreadable."""
     try:
         return int(image.getexif().get(_ORIENTATION, 1))
@@ -235,7 +239,7 @@ def _kinds(image: Image.Image, ending: str) -> Iterator[str]:
         "transparency": image.has_transparency_data,
         "several frames": several,
         "another format than its ending": renamed,
-        "turned by EXIF": _orientation(image) != 1,
+        "turned by EXIF": orientation(image) != 1,
         f"tiny (below {TINY} pixels)": short < TINY,
         f"thin ({THIN} times as long as wide)": long >= THIN * short,
         f"huge (over {HUGE // 1_000_000} megapixels)": short * long > HUGE,

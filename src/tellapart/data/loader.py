@@ -127,7 +127,7 @@ class TrainingData:
         return len(self.dataset)
 
     def fingerprint(self) -> str:
-        """SHA-256 of the ids and references, in order, of the images' being cropped, and of ``further``."""
+        """SHA-256 of the ids, references and contexts, in order, of the images' being cropped, and of ``further``."""
         digest = hashlib.sha256(b"center-cropped\n" if is_center_cropped(self.dataset) else b"")
         digest.update(self.further.encode())
         if isinstance(self.dataset.examples, LazyExamples):  # which have no references
@@ -136,6 +136,8 @@ class TrainingData:
             return digest.hexdigest()
         for example in self.dataset:
             digest.update(json.dumps([example.id, *(text.strip() for text in example.references)]).encode() + b"\n")
+            if example.context:
+                digest.update(json.dumps({"context": example.context}).encode() + b"\n")
         return digest.hexdigest()
 
     @property

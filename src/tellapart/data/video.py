@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tellapart.data.decoding import opened_image
+from tellapart.data.decoding import opened_image, orientation, turned
 from tellapart.data.pixels import to_rgb, widened
 from tellapart.data.sniff import ImageError, gif_delays, unreadable
 from tellapart.errors import UsageError
@@ -399,14 +399,15 @@ def _frames_of_image(image: Image.Image, num_frames: int, clock: Clock) -> Exami
         clock.check()
         stamps[number], end = end, end + max(1, round(image.info.get("duration", 0)))
     timeline = Timeline(stamps, np.ones(count, dtype=bool), end, exact=True)
-    places = timeline.shown_at_middles(num_frames)
+    places, turn = timeline.shown_at_middles(num_frames), orientation(image)
     found = {}
     for number in sorted(set(places)):
         image.seek(number)
         image.load()
         clock.check()
-        found[number] = widened(to_rgb(image))
-    return ExaminedClip([found[place] for place in places], timeline.kinds)
+        found[number] = widened(turned(to_rgb(image), turn))
+    kinds = timeline.kinds if turn == 1 else (*timeline.kinds, "turned by EXIF")
+    return ExaminedClip([found[place] for place in places], kinds)
 
 
 @contextmanager

@@ -145,11 +145,16 @@ class LateListener(TokenizedMatcher):
 
     @torch.no_grad()
     def logprobs(self, texts: Sequence[str], ids: Sequence[str]) -> Tensor:
-        """``[N, M]`` float32 on the CPU: log-probability that each of N texts is true of each of M cached images.
+        """``[N, M]`` float32 on the CPU, outside of any autocast: log-probability that each of N texts is true of each of M
+        cached images.
 
         Raises:
             UsageError: an image was not cached.
         """
+        with torch.autocast(self.device.type, enabled=False):
+            return self._logprobs(texts, ids)
+
+    def _logprobs(self, texts: Sequence[str], ids: Sequence[str]) -> Tensor:
         vectors, distinct = self.vectors_of(ids), sorted(set(texts))
         found = torch.zeros(len(distinct), len(vectors))
         for start in range(0, len(distinct), TEXTS):

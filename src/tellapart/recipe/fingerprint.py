@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tellapart.data.formats.patterns import expand, is_pattern
+from tellapart.errors import UsageError
 from tellapart.files import checkpoints, write_text
 from tellapart.recipe.flags import flat_rewards, full_name
 from tellapart.recipe.options import plain
@@ -79,7 +82,7 @@ MAY_CHANGE = ("training", "evaluation")
 READ = frozenset(
     [
         *(".safetensors", ".bin", ".pth", ".pt", ".json", ".jsonl", ".txt", ".csv", ".tsv", ".parquet", ".yaml"),
-        *(".npy", ".npz", ".h5", ".hdf5", ".tar", ".model"),
+        *(".npy", ".npz", ".h5", ".hdf5", ".tar", ".model", ".caption", ".token", ".ndjson"),
     ]
 )
 """Files of a folder that count by content; others, such as pictures, by name and size."""
@@ -184,8 +187,20 @@ def _digest_as_of(path: Path, state: tuple[tuple[str, int, int], ...]) -> str:
 
 def _state(path: Path) -> tuple[tuple[str, int, int], ...]:
     """Names, sizes and times of the files at a path, without reading them."""
-    files = [path] if path.is_file() else sorted(found for found in path.rglob("*") if found.is_file())
+    files = [path] if path.is_file() else _files(path)
     return tuple((str(file), file.stat().st_size, file.stat().st_mtime_ns) for file in files)
+
+
+def _files(folder: Path) -> list[Path]:
+    """Every file below a folder, also behind links to folders, as those who read data follow them."""
+    found, above = list[Path](), {os.fspath(folder): {os.stat(folder).st_ino}}
+    for place, subfolders, names in os.walk(folder, followlinks=True):
+        inside = above.pop(place)
+        known = {os.path.join(place, name): os.stat(os.path.join(place, name)).st_ino for name in subfolders}
+        subfolders[:] = [name for name in subfolders if known[os.path.join(place, name)] not in inside]  # no way back
+        above |= {path: inside | {number} for path, number in known.items()}
+        found += [Path(place, name) for name in names]
+    return sorted(file for file in found if file.is_file())
 
 
 def content_of(name: str, size: str) -> str:
@@ -207,8 +222,23 @@ def content_of(name: str, size: str) -> str:
         return f"features {path.name}"  # as for stages: what made them, not what this machine's kernels made of it
     if path.exists():
         return _digest_as_of(path, _state(path))
+    if files := _matching(name):
+        digests = [f"{file.name} {_digest_as_of(file, _state(file))}" for file in files]
+        return hashlib.sha256("\n".join(digests).encode(errors="surrogateescape")).hexdigest()[:24]
     noted = _note_of(path)
     return noted.read_text(encoding="utf-8").strip() if noted.is_file() else name
+
+
+def _matching(name: str) -> list[Path]:
+    """The files of a pattern such as ``shards/{00..03}.tar``; none for anything else, and where one does not exist."""
+    pattern = str(Path(name).expanduser())
+    if "://" in name or not is_pattern(pattern):
+        return []
+    try:
+        files = [Path(path) for path in expand(pattern)]
+    except UsageError:  # said where the data are read
+        return []
+    return files if all(file.is_file() for file in files) else []
 
 
 def note_content(folder: Path) -> Path:
@@ -263,7 +293,7 @@ def digest(path: Path) -> str:
         _read(path, hashed)
         return hashed.hexdigest()[:24]
     folder = _weights(path)
-    for file in sorted(found for found in folder.rglob("*") if found.is_file() and found.name != "optimizer.pt"):
+    for file in (found for found in _files(folder) if found.name != "optimizer.pt"):
         hashed.update(f"{file.relative_to(folder).as_posix()} {file.stat().st_size}\n".encode(errors="surrogateescape"))
         if file.suffix.lower() in READ:
             _read(file, hashed)

@@ -16,6 +16,7 @@ from tellapart.errors import UsageError
 from tellapart.evaluation.columns import require_metric
 from tellapart.files import write_text
 from tellapart.recipe.feature_inputs import load_pictured, needs_pictures, usable
+from tellapart.recipe.fingerprint import digest
 
 if TYPE_CHECKING:
     from tellapart.data.features.base import FeatureSet
@@ -133,12 +134,17 @@ def training_data(recipe: Recipe, dataset: CaptionDataset, collate: Collate, *, 
 
 
 def read_further(parts: Parts) -> str:
-    """A digest of what steps read besides the training images: preferences, and ids of unlabelled images; empty for neither."""
+    """A digest of what steps read besides the training images: preferences, ids of unlabelled images, and files of neighbours
+    and questions; empty for nothing."""
     found: list[Any] = []
     if parts.recipe.users("preferences"):
         found.append(list(parts("preferences").items()))
     if parts.recipe.users("unlabelled") and (joined := parts("unlabelled")) is not None:
         found.append(joined.images.ids)
+    for name in ("neighbours", "questions"):
+        path = getattr(parts.recipe.parts.get(name), "path", None)
+        if parts.recipe.users(name) and path is not None and Path(path).expanduser().is_file():
+            found.append(digest(Path(path).expanduser()))
     return hashlib.sha256(json.dumps(found, default=vars).encode()).hexdigest() if found else ""
 
 

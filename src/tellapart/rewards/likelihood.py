@@ -52,7 +52,7 @@ class Likelihood:
 
     @torch.no_grad()
     def __call__(self, rollout: Rollout) -> Tensor:
-        """``[N]`` float32, without gradient.
+        """``[N]`` float32, without gradient, whatever autocast the caller is in.
 
         Raises:
             UsageError: the listener does not know an image.
@@ -61,7 +61,9 @@ class Likelihood:
         images = [*self._gallery, *dict.fromkeys(name for name in ids if name not in self._known)]
         row, column = ({name: i for i, name in enumerate(names)} for names in (distinct, images))
         rows = torch.tensor([row[text] for text in rollout.texts])
-        logits = self._compare(distinct, images)
+        # In bfloat16 the logits of look-alikes, tens with differences of tenths, would be rounded to steps of an eighth.
+        with torch.autocast(self.listener.device.type, enabled=False):
+            logits = self._compare(distinct, images)
         total = logits[:, : len(self._gallery)].logsumexp(dim=1).cpu()[rows]
         own = logits.cpu()[rows, torch.tensor([column[name] for name in ids])]
         inside = torch.tensor([name in self._known for name in ids])

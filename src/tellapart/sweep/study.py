@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -112,15 +113,19 @@ class Study:
         return points[0] if len(points) == 1 else max(points, key=lambda point: self.merit(name, point))
 
     def merit(self, name: str, setting: Setting) -> tuple[float, ...]:
-        """What the chosen point has most of.
+        """What the chosen point has most of. A training whose metric is missing or not finite counts as the worst.
 
         Args:
             name: of the row.
             setting: one of its points.
         """
         tasks = self.tried(name, setting)
-        metric = option(tasks[0].recipe, "training.metric_for_best_model") or METRIC
-        return statistics.fmean(task.on_val()[metric] for task in tasks), -_rate(tasks[0])
+        recipe = tasks[0].recipe
+        metric = (option(recipe, "training.metric_for_best_model") or METRIC).removeprefix("eval_")
+        sign = 1.0 if option(recipe, "training.greater_is_better") else -1.0
+        values = [task.on_val().get(metric) for task in tasks]
+        finite = [sign * value for value in values if value is not None and math.isfinite(value)]
+        return statistics.fmean(finite) if len(finite) == len(values) else -math.inf, -_rate(tasks[0])
 
     @property
     def rule(self) -> str:
@@ -152,7 +157,7 @@ class Study:
         """Value of a row's curve -> the name of its measured row; of a row without a curve its own."""
         curve = self.file.rows[name].curve
         values = next(iter(curve.values())) if curve else [None]
-        return {value: name if value is None else f"{name} ({value:g})" for value in values}
+        return {value: name if value is None else f"{name} ({value_text(value)})" for value in values}
 
     def points(self) -> Iterator[tuple[str, str, Setting]]:
         """Name of a measured row, the row of the file it is of, and its setting."""

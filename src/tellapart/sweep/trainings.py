@@ -120,6 +120,7 @@ def seconds_per_step(recipe: Resolved) -> float:
             "eval_steps": 1,
             "metric_for_best_model": None,
             "best_floor": {},
+            "on_hack": "warn",
         }
         asked = Recipe.load(recipe, {**short, "output_dir": folder})
         built = asked.build()

@@ -247,17 +247,29 @@ def find(config: TrainConfig) -> Path | None:
     return list(present.values())[-1]
 
 
-def resume(config: TrainConfig, fresh: State, optimizer: Optimizer) -> State:
+def resume(config: TrainConfig, fresh: State, optimizer: Optimizer, total: int) -> State:
     """Where the run begins: at ``fresh``, or at a checkpoint, which is then loaded.
 
+    Args:
+        config: of the run.
+        fresh: where it would begin.
+        optimizer: gets the checkpoint's state.
+        total: steps that the run is to have.
+
     Raises:
-        UsageError: see ``find``, ``read_state``, ``check_resumable`` and ``load``.
+        UsageError: see ``find``, ``read_state``, ``check_resumable`` and ``load``; or another run's checkpoint has all steps
+            already.
     """
     folder = find(config)
     if folder is None:
         return fresh
     state = read_state(folder)
     check_resumable(folder, state, fresh)
+    if state.step >= total and folder.resolve().parent != config.output_dir.resolve():
+        raise UsageError(
+            f"{folder} has {state.step} steps, and the run is to have {total}, so there is nothing left to train: raise "
+            "max_steps or num_train_epochs, or name an earlier checkpoint."
+        )
     load(folder, optimizer)
     return state
 
@@ -307,7 +319,10 @@ def check_resumable(folder: Path, saved: State, now: State) -> None:
             saved.effective_batch_size,
             now.effective_batch_size,
         ),
-        "data (ids, references, preferences, unlabelled images)": (saved.data[:12], now.data[:12]),
+        "data (ids, references, contexts, preferences, neighbours, questions, unlabelled images)": (
+            saved.data[:12],
+            now.data[:12],
+        ),
     }
     for what, (before, after) in pairs.items():
         if before != after:

@@ -131,7 +131,7 @@ class _Training:
         interval = config.lr_interval(len(data), cut.effective_batch_size)
         optimizer = Optimizer(objective, config, total, interval)
         fresh = State(0, 0.0, cut.effective_batch_size, devices.world_size, data.fingerprint(), {}, config.to_dict())
-        state = checkpoint.resume(config, fresh, optimizer)
+        state = checkpoint.resume(config, fresh, optimizer, total)
         if state.step == 0:
             with shards.gathered(), _precision(config, devices):
                 check_captioners(objective, data.sample, data.collate)

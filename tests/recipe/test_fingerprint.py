@@ -1,0 +1,65 @@
+"""Models and data on disk count by content, however they are named."""
+
+from __future__ import annotations
+
+import os
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from tellapart.recipe.fingerprint import content_of, digest
+
+
+def captions(folder: Path, name: str, text: str) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / name).write_text(text)
+    return folder
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a.caption", "results.token", "a.json", "a.ndjson"])
+def test_captions_of_a_folder_count_by_content(tmp_path, name):
+    """Of equal length, so that the file's size tells nothing."""
+    folder = captions(tmp_path / "train", name, "a red dog")
+    before = digest(folder)
+    captions(folder, name, "a tan cat")
+    assert digest(folder) != before
+
+
+def test_what_is_behind_a_link_to_a_folder_counts(tmp_path):
+    """Readers follow it; every such folder had the digest of nothing."""
+    real, linked = captions(tmp_path / "real" / "sub", "a.txt", "a red dog").parent, tmp_path / "data"
+    linked.mkdir()
+    (linked / "train").symlink_to(real)
+    before = content_of(str(linked), "full")
+    (tmp_path / "empty").mkdir()
+    assert before != digest(tmp_path / "empty")
+    captions(real / "sub", "a.txt", "a tan cat")
+    os.utime(real / "sub" / "a.txt", (1, 1))
+    assert content_of(str(linked), "full") != before
+    (real / "back").symlink_to(tmp_path)  # which leads to where it came from
+    digest(linked)
+
+
+def test_a_folder_without_links_has_the_digest_it_always_had(tmp_path):
+    """Archives of results are kept by it."""
+    folder = captions(tmp_path / "train", "a.txt", "a red dog")
+    captions(folder / ".hidden", "b.json", "{}")
+    (folder / "optimizer.pt").write_bytes(b"1")
+    assert digest(folder) == "d5a4cf12e8bdb945fed1d80b"
+
+
+def test_shards_of_a_pattern_count_by_content(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for number in range(2):
+        (tmp_path / "a.txt").write_text(f"a red dog {number}")
+        with tarfile.open(f"{number:03}.tar", "w") as archive:
+            archive.add("a.txt")
+    found = [content_of(pattern, "full") for pattern in ("{000..001}.tar", "*.tar", "{000..000}.tar")]
+    assert found[0] == found[1] != found[2]
+    Path("001.tar").write_bytes(Path("000.tar").read_bytes() + b"\0" * 512)
+    assert content_of("{000..001}.tar", "full") != found[0]
+    assert content_of("{000..000}.tar", "full") == found[2]
+    # names of what is not here, or elsewhere, stand for themselves
+    for name in ("{000..002}.tar", "none/*.tar", "https://example.org/{000..001}.tar", "Salesforce/blip"):
+        assert content_of(name, "full") == name
