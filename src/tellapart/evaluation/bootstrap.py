@@ -7,8 +7,8 @@ import numpy as np
 BLOCK = 250_000
 """Resampled images held in memory at a time."""
 
-_ROUNDING = 1e-12
-"""Differences below it, relative to the values, are those of sums taken in another order."""
+ROUNDING = 1e-9
+"""Differences below it, relative to the values, come from sums in another order, or from coco-caption's small constants."""
 
 
 def resampled_sums(rows: np.ndarray, *, samples: int, seed: int = 0) -> np.ndarray:
@@ -83,6 +83,6 @@ def p_values(draws: np.ndarray) -> np.ndarray:
     Returns:
         ``[m]``.
     """
-    zero = _ROUNDING * np.maximum(np.abs(draws).max(axis=0), 1.0)
+    zero = ROUNDING * np.maximum(np.abs(draws).max(axis=0), 1.0)
     below, above = (draws <= zero).sum(axis=0), (draws >= -zero).sum(axis=0)
     return np.minimum(2.0 * (1 + np.minimum(below, above)) / (len(draws) + 1), 1.0)

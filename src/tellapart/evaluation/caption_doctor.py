@@ -15,6 +15,8 @@ from tellapart.verdicts.captions import CaptionVerdict, examine_captions
 LEAST = 100
 """Captions below which shares mean little."""
 
+SHARES = {"distinct_in_1000", "most_common_in_1000"}
+
 
 @dataclass(frozen=True)
 class Checked:
@@ -48,13 +50,15 @@ def check_captions(captions: Sequence[str], references: Sequence[Sequence[str]] 
         >>> [verdict.rule.name for verdict in check_captions(["a dog on a"] * 2000).verdicts]
         ['bad endings', 'one caption', 'few distinct', 'few words']
     """
-    figures = caption_figures(captions)
     human = None
     given = [own for own in references or () if own]
+    if given and references is not None:
+        captions = [caption for caption, own in zip(captions, references, strict=True) if own]
+    figures = caption_figures(captions)
     if given:
         columns = range(min(map(len, given)))
         human = _mean([caption_figures([own[column] for own in given]) for column in columns])
-    readable = figures if human is not None or len(captions) >= PIECE else _without_counts(figures)
+    readable = figures if human is not None or len(captions) >= PIECE else _without_counts(figures, len(captions))
     return Checked(figures, human, examine_captions(readable, human))
 
 
@@ -89,9 +93,11 @@ def caption_figures(captions: Sequence[str]) -> dict[str, float]:
     return {key: value for key, value in figures.items() if not np.isnan(value)}
 
 
-def _without_counts(figures: Mapping[str, float]) -> dict[str, float]:
-    """Without what cannot be held against COCO captions where there are fewer than a thousand."""
-    return {key: value for key, value in figures.items() if key != "types_in_1000"}
+def _without_counts(figures: Mapping[str, float], captions: int) -> dict[str, float]:
+    """Without what cannot be held against COCO captions where there are fewer than a thousand; of a few, one caption is a large
+    share."""
+    left_out = {"types_in_1000"} | (SHARES if captions < LEAST else set())
+    return {key: value for key, value in figures.items() if key not in left_out}
 
 
 def _mean(columns: Sequence[Mapping[str, float]]) -> dict[str, float]:

@@ -10,7 +10,7 @@ import numpy as np
 
 from tellapart.errors import printable
 from tellapart.evaluation.aggregate import Aggregate
-from tellapart.evaluation.bootstrap import p_values, percentile_interval, resampled_sums
+from tellapart.evaluation.bootstrap import ROUNDING, p_values, percentile_interval, resampled_sums
 from tellapart.evaluation.columns import Column, all_columns, explain_words, main_columns
 from tellapart.evaluation.results import CHOSE, EvaluationResult, require_comparable
 from tellapart.evaluation.sheet import Cell, Row, Sheet
@@ -33,7 +33,7 @@ class Difference:
     @property
     def clear(self) -> bool:
         """Whether the interval leaves 0 out."""
-        return self.low is not None and self.high is not None and (self.low > 0 or self.high < 0)
+        return self.low is not None and self.high is not None and (self.low > ROUNDING or self.high < -ROUNDING)
 
     def text(self, column: Column) -> str:
         """``+12.3 [+10.1, +14.5] p=0.002``, the difference alone where the rest does not exist."""

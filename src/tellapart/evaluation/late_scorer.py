@@ -25,7 +25,8 @@ class LateScorer:
     Args:
         listener: has the images cached. Its weights must not change.
         key: what its metrics are called, such as ``judge``.
-        hard: N, to also retrieve among each image's N nearest ones, as ``<key>_hard<N>_R@1``; 0 does not.
+        hard: N, to also retrieve among each image's N nearest ones, as ``<key>_hard<N>_R@1``, with columns ``<key>_hard<N>_rank``
+            and ``<key>_confused``, the images that a caption does not tell from its own; 0 does not.
     """
 
     def __init__(self, listener: LateListener, key: str, *, hard: int = 0) -> None:
@@ -55,15 +56,21 @@ class LateScorer:
         columns[f"{key}_MRR"] = (1.0 / t2i).tolist()
         if self._hard:
             name = f"{key}_hard{self._hard}_R@1"
-            columns[name] = self._among_nearest(matrix, ids)
+            confused = self._confused(matrix, ids)
+            columns[name] = [100.0 * (not others) for others in confused]
+            columns[f"{key}_hard{self._hard}_rank"] = [1 + len(others) for others in confused]
+            columns[f"{key}_confused"] = confused
             metrics[name] = float(np.mean(columns[name]))
         return metrics, columns
 
-    def _among_nearest(self, matrix: np.ndarray, ids: Sequence[str]) -> list[float]:
-        """100 for each caption that fits its own image better than all of that image's nearest ones."""
-        near = nearest_images(self.listener.encode_ids(ids).cpu().numpy(), self._hard)
-        others = [matrix[row, rows[rows >= 0]] for row, rows in enumerate(near)]
-        return [100.0 * bool((found < matrix[row, row]).all()) for row, found in enumerate(others)]
+    def _confused(self, matrix: np.ndarray, ids: Sequence[str]) -> list[list[str]]:
+        """Of each image's nearest ones those that its caption fits at least as well, best fit first."""
+        found = []
+        for row, near in enumerate(nearest_images(self.listener.encode_ids(ids).cpu().numpy(), self._hard)):
+            others = near[near >= 0]
+            wrong = others[~(matrix[row, others] < matrix[row, row])]
+            found.append([ids[place] for place in wrong[np.argsort(-matrix[row, wrong], kind="stable")]])
+        return found
 
     def describe(self, captions: Sequence[str]) -> dict[str, Any]:
         """Which model, and ``truncated``: the share of ``captions`` (percent) that it had to cut."""

@@ -19,8 +19,11 @@ INSTRUCTION = (
 )
 """Our own words; ``{count}`` is the number of questions."""
 
-_QUESTION = re.compile(r"Question(?:\s*\d+)?\s*[:.]\s*(.+?)(?=\s*\bA[).:]\s)", re.IGNORECASE | re.DOTALL)
-_ANSWER = re.compile(r"Answer\s*:\s*\(?([A-Z])\b", re.IGNORECASE)
+_QUESTION = re.compile(r"Question(?:\s*\d+)?\s*[:.]\s*", re.IGNORECASE)
+_OPTIONS = (re.compile(r"^[ \t]*\(?([A-Z])[).:]\s+", re.MULTILINE), re.compile(r"(?:^|(?<=\s))\(?([A-Z])[).:]\s+"))
+"""Marks of options that begin lines, or else anywhere: an option or question may hold "vitamin C: "."""
+_ANSWER = re.compile(r"Answer\s*:\s*\(?([A-Z])(?![A-Z])(?!\s+(?-i:[a-z]))", re.IGNORECASE)
+"""A letter alone: "a dog" is none."""
 
 
 class Written(NamedTuple):
@@ -68,13 +71,14 @@ def write_by_model(
 
 
 def parse_questions(text: str) -> tuple[list[MultipleChoice], int]:
-    r"""The questions in a model's answer, and how many did not have the form that was asked for.
+    r"""The questions in a model's answer, and how many did not have the form that was asked for: options with the letters A, B, C
+    and so on, and the letter of the right one.
 
     Example:
         >>> parse_questions("Question: what colour?\nA) red\nB) blue\nAnswer: B")
         ([MultipleChoice(question='what colour?', options=('red', 'blue'), answer=1)], 0)
     """
-    starts = [match.start() for match in re.finditer(r"Question(?:\s*\d+)?\s*[:.]", text, re.IGNORECASE)]
+    starts = [match.start() for match in _QUESTION.finditer(text)]
     found, unreadable = [], 0
     for begin, end in zip(starts, [*starts, len(text)][1:], strict=True):
         one = _parse(text[begin:end])
@@ -89,10 +93,22 @@ def _parse(text: str) -> MultipleChoice | None:
     asked, answer = _QUESTION.match(text), _ANSWER.search(text)
     if asked is None or answer is None:
         return None
-    options = re.split(r"\s*\b[A-Z][).:]\s+", text[asked.end() : answer.start()])[1:]
+    said = text[asked.end() : answer.start()]
+    for pattern in _OPTIONS:
+        marks = list(pattern.finditer(said))
+        if len(marks) > 1 and LETTERS.startswith("".join(mark[1] for mark in marks)):
+            break
+    else:
+        return None
+    ends = [mark.start() for mark in marks[1:]] + [len(said)]
+    words = [" ".join(said[mark.end() : end].split()) for mark, end in zip(marks, ends, strict=True)]
+    question = " ".join(said[: marks[0].start()].split())
     try:
-        words = [" ".join(option.split()) for option in options]
-        return MultipleChoice(" ".join(asked[1].split()), tuple(words), LETTERS.index(answer[1].upper()))
+        return (
+            MultipleChoice(question, tuple(words), LETTERS.index(answer[1].upper()))
+            if question and all(words)
+            else None
+        )
     except ValueError:
         return None
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -80,8 +82,9 @@ class EvaluationResult:
         return value | ({"details": self.details} if self.details else {})
 
     def save(self, run: Path) -> Path:
-        """Write ``run/eval/<protocol slug>/`` in one rename, replacing an earlier result of that name; returns it."""
-        target = run / "eval" / self.protocol.slug()
+        """Write ``run/eval/<protocol slug>/`` in one rename, replacing an earlier result of the same images and decoding; returns
+        it. Where another result has that name, since slugs are short, digits are added."""
+        target = folder_of(run, self.protocol)
         with fresh_folder(target) as folder:
             self._write(folder)
         return target
@@ -194,6 +197,21 @@ def result_folders(run: Path) -> list[Path]:
         what = f"{run / 'eval'} holds no evaluation" if run.is_dir() else f"{run} does not exist"
         raise UsageError(f"{what}: name the folder of a run that was evaluated, or measure it with tellapart score.")
     return found
+
+
+def folder_of(run: Path, protocol: Protocol) -> Path:
+    """Where a run keeps, or would keep, its result under a protocol."""
+    plain = run / "eval" / protocol.slug()
+    identity = [protocol.data, protocol.digest, protocol.decoding]
+    digits = hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:8]
+    numbered = plain.with_name(f"{plain.name}-{digits}")
+    if (numbered / METRICS_FILE).is_file():
+        return numbered
+    try:
+        held = read_metrics(plain / METRICS_FILE)["protocol"]
+    except (OSError, ValueError):  # there is none, or nothing that could be read again
+        return plain
+    return plain if [held.get(name) for name in ("data", "digest", "decoding")] == identity else numbered
 
 
 def find_result(run: Path, protocol: str | None = None) -> EvaluationResult:

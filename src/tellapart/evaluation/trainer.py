@@ -32,21 +32,28 @@ class ComputeMetrics:
 
     Generated ids (``predict_with_generate=True``) are captions. Of logits, which a plain ``Trainer`` gives, the most
     likely token at each place of the label is taken: this is not a caption, since each token saw the true ones before it.
+    Those of a decoder-only model, which predict the next place, need ``causal``.
 
     Args:
         tokenizer: decodes ids; one with ``pad_token_id`` or ``eos_token_id``, or a processor that holds it.
         references: captions of every image of the evaluation data, in its order; null takes the labels as the only
             reference of each row.
         meteor: also METEOR, where its data are installed; it costs a few milliseconds per caption.
+        causal: whether logits are of a decoder-only model, so that those of a place predict the label of the next.
     """
 
     def __init__(
-        self, tokenizer: Decoder, references: Sequence[Sequence[str]] | None = None, *, meteor: bool = False
+        self,
+        tokenizer: Decoder,
+        references: Sequence[Sequence[str]] | None = None,
+        *,
+        meteor: bool = False,
+        causal: bool = False,
     ) -> None:
         self.meteor = meteor and source() is not None
         if meteor and not self.meteor:
             logger.warning("%s", MISSING)
-        self.tokenizer = tokenizer
+        self.tokenizer, self.causal = tokenizer, causal
         self.references = None if references is None else [list(captions) for captions in references]
 
     def __call__(self, prediction: Any) -> dict[str, float]:
@@ -60,6 +67,8 @@ class ComputeMetrics:
         if ids.ndim == 3:
             logger.warning("these are metrics of teacher-forced tokens: set predict_with_generate=True for captions.")
             labels, ids = np.asarray(prediction.label_ids), ids.argmax(-1)
+            if self.causal:
+                labels, ids = labels[:, 1:], ids[:, :-1]
             ids = np.where(labels == IGNORED, IGNORED, ids) if labels.shape == ids.shape else ids
         captions = self._decode(ids)
         references = self.references
@@ -84,7 +93,11 @@ class ComputeMetrics:
 
 
 def compute_metrics(
-    tokenizer: Decoder, references: Sequence[Sequence[str]] | None = None, *, meteor: bool = False
+    tokenizer: Decoder,
+    references: Sequence[Sequence[str]] | None = None,
+    *,
+    meteor: bool = False,
+    causal: bool = False,
 ) -> Callable[[Any], dict[str, float]]:
     """The function for ``Trainer(compute_metrics=...)``; arguments are those of ``ComputeMetrics``."""
-    return ComputeMetrics(tokenizer, references, meteor=meteor)
+    return ComputeMetrics(tokenizer, references, meteor=meteor, causal=causal)

@@ -70,6 +70,15 @@ def _flat(section: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return found
 
 
+def _entry(entry: Mapping[str, Any], whole: bool) -> str:
+    """A reward with its weight: ``0.5 cider_d``; if asked for the whole, with its options: ``0.5 cider_d (sigma 3)``."""
+    given = {name: value for name, value in entry.items() if name not in ("name", "weight") and value is not None}
+    told = ", ".join(f"{name} {_short(value)}" for name, value in given.items()) if whole else ""
+    weight = float(entry.get("weight", 1.0))
+    shown = f"{'' if weight == 1 else f'{weight:g} '}{entry.get('name', '')}"
+    return f"{shown} ({told})" if told else shown
+
+
 def _key(view: RunView) -> str:
     options = _options(view)
     return json.dumps(options, sort_keys=True, default=str) if options else f"run {view.name} {id(view)}"
@@ -93,11 +102,20 @@ def _name(view: RunView, kinds: Sequence[Mapping[str, Any]]) -> str:
     alike = [kind for kind in kinds if kind.get("method") == method]
     names = dict.fromkeys(name for kind in alike for name in kind)
     differing = [name for name in names if any(kind.get(name) != mine.get(name) for kind in alike)]
-    told = ", ".join(f"{name.removeprefix('training.')} {_short(mine.get(name))}" for name in differing)
+    told = ", ".join(
+        f"{name.removeprefix('training.')} {_apart(mine.get(name), [kind.get(name) for kind in alike])}"
+        for name in differing
+    )
     return f"{method} ({told})" if told else str(method)
 
 
-def _short(value: Any) -> str:
+def _apart(value: Any, values: Sequence[Any]) -> str:
+    """A value in short, or with everything in it where another one would read the same."""
+    others = [other for other in values if other != value]
+    return _short(value, whole=any(_short(other) == _short(value) for other in others))
+
+
+def _short(value: Any, *, whole: bool = False) -> str:
     if isinstance(value, list):
-        return " + ".join(str(entry.get("name", entry)) if isinstance(entry, dict) else str(entry) for entry in value)
+        return " + ".join(_entry(entry, whole) if isinstance(entry, dict) else str(entry) for entry in value)
     return f"{value:g}" if isinstance(value, float) else "none" if value is None else str(value)

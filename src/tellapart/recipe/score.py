@@ -82,7 +82,7 @@ def measure(word: str, options: ScoreOptions, *, run: Made | None = None) -> Eva
     named = named_protocol(options.protocol) if options.protocol else None
     options = replace(options, split=options.split or named.split) if named else options
     where = load(options, run, word=word, seen_by=_seeing(options), tell=False)
-    where, captions, left_out = fitting(path, where, options) if given else (where, {}, "")
+    where, captions, left_out = fitting(path, where, options) if given else (_referenced(where, options), {}, "")
     title = _title(options, where)
     from tellapart.evaluation.evaluate import Evaluation
 
@@ -338,6 +338,21 @@ def _drawn_by(
     return load_captioner(CaptionerSection(model_name_or_path=word), size=where.size).to(device()), how
 
 
+def _referenced(where: Where, options: ScoreOptions) -> Where:
+    """The images that have references, where others may be left out and some have any."""
+    from tellapart.data.dataset import CaptionDataset
+    from tellapart.evaluation.matching import count_of
+
+    if options.on_mismatch == "fail":
+        return where
+    kept = [example for example in where.dataset if example.references]
+    if len(kept) in (0, len(where.dataset)):
+        return where
+    lacking = count_of(len(where.dataset) - len(kept), "image")
+    logger.warning("WARNING: %s without references: left out.", lacking)
+    return replace(where, dataset=CaptionDataset(kept, name=where.dataset.name))
+
+
 def fitting(path: Path, where: Where, options: ScoreOptions) -> tuple[Where, Mapping[str, str], str]:
     """The captions of a file by the data's ids, the images that they are of, and in words what was left out.
 
@@ -350,7 +365,8 @@ def fitting(path: Path, where: Where, options: ScoreOptions) -> tuple[Where, Map
     from tellapart.evaluation.matching import count_of, match
 
     results = read_results(path)
-    matched, readable = match(results, where.whole, compared=False), where.dataset.position
+    compared = any(where.whole.references.values())  # else there are none to be lacked
+    matched, readable = match(results, where.whole, compared=compared), where.dataset.position
     matched = replace(
         matched,
         captions={name: caption for name, caption in matched.captions.items() if name in readable},

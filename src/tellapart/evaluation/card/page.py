@@ -78,7 +78,7 @@ HUB_METRICS = {
 """Our names -> those of the hub's metrics; others keep ours."""
 
 OURS = ("world/", "new/", "runs/")
-"""Prefixes of model names that are not models of the hub: stages of the world, fresh ones, runs of recipes here."""
+"""Prefixes of model names that are not models of the hub: stages of the world, fresh ones, runs of recipes that are not here."""
 
 _CHAIN = 10
 
@@ -87,11 +87,11 @@ def base_model(record: Record | None) -> str | None:
     """The hub id of the model that a run, or the run it began from, started with; None where it is none of the hub's."""
     name = _began_from(record)
     for _ in range(_CHAIN):
-        if name is None or name.startswith(OURS):
+        if name is None:
             return None
         folder = Path(name).expanduser()
         if not folder.exists():
-            return hub_name(name)
+            return None if name.startswith(OURS) else hub_name(name)
         name = _began_from(read_record(folder))
     return None
 
@@ -302,12 +302,11 @@ def _lines(record: Record, base: str) -> list[tuple[str, str]]:
     """The run's record without what names paths of this machine."""
     section = record.recipe.get("data")
     path = str(section.get("path") or "") if isinstance(section, dict) else ""
-    listener = record.recipe.get("listener")
-    heard = str(listener.get("path") or "") if isinstance(listener, dict) else ""
+    heard = [Path(one).name if Path(one).expanduser().exists() else one for one in record.listeners()]
     safe = {
         "Began from": base,
         "Training data": training_data(record) or Path(path).name,
-        "Reward's listener": heard if not Path(heard).expanduser().exists() else Path(heard).name,
+        "Reward's listener": ", ".join(heard),
     }
     told = [(name, safe.get(name, said)) for name, said in record.lines()]
     return [(name, said) for name, said in told if said]

@@ -93,7 +93,7 @@ class Answers:
             UsageError: the name cannot be used.
         """
         shown = marked(name) if model else _tidy(name)
-        if not model and is_model(shown):
+        if not model and is_model(key_of(shown)):
             raise UsageError(f"names that begin with {MODEL.strip()!r} are those of models: give another.")
         control = any(unicodedata.category(letter) in ("Cc", "Cs") for letter in shown)
         if not shown or len(shown) > LONGEST_NAME or control:

@@ -158,8 +158,8 @@ def _text(sent: dict[str, Any], key: str) -> str:
 
 
 def _seconds(value: Any) -> float | None:
-    usable = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) and value >= 0
-    return min(float(value), LONGEST_SECONDS) if usable else None
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    return float(min(value, LONGEST_SECONDS)) if number and value >= 0 and value != math.inf else None
 
 
 def _asset(name: str, media_type: str) -> Callable[[Request], Response]:

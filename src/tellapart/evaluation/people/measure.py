@@ -121,7 +121,9 @@ def _with_published(figure: Figure, comparable: set[str]) -> Figure:
 
 
 def statistic_of(kind: Statistic, scores: np.ndarray, ratings: np.ndarray) -> float:
-    """The statistic times 100; scores and ratings ``[N]``."""
+    """The statistic times 100; scores and ratings ``[N]``. Not a number of fewer than two."""
+    if len(scores) < 2:
+        return math.nan
     if kind == "pearson":
         return 100 * pearson(scores, ratings)
     return 100 * kendall(scores, ratings)[kind == "tau_c"]
@@ -133,7 +135,7 @@ def _rated(judgements: Judgements, scores: Scores) -> list[Figure]:
     for protocol in rated_protocols(judgements.name):
         kept = [place for place, row in enumerate(rows) if protocol.keep(row)]
         ratings = [_ratings(rows[place], protocol) for place in kept]
-        repeated = np.repeat(kept, [len(own) for own in ratings])
+        repeated = np.repeat(np.array(kept, np.int64), np.array([len(own) for own in ratings], np.int64))
         flat = np.array([value for own in ratings for value in own])
         for metric, values in scores.items():
             scored = np.isfinite(values[repeated])

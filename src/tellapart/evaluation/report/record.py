@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from tellapart.files import read_object
+from tellapart.objectives import METHODS
+from tellapart.rewards import REWARDS
 
 RECORD_FILE = "run.json"
 STATE_FILE = "trainer_state.json"
@@ -61,7 +63,7 @@ class Record:
             ("Method", self._method()),
             ("Began from", self._section("captioner").get("model_name_or_path")),
             ("Reward", mix(self.rewards)),
-            ("Reward's listener", self._listener()),
+            ("Reward's listener", ", ".join(self.listeners())),
             ("Reward's matcher", self._section("matcher").get("model")),
             ("Training data", self._data()),
             ("Training", self._training()),
@@ -72,12 +74,20 @@ class Record:
         ]
         return [(name, str(text)) for name, text in made if text not in (None, "")]
 
-    def _listener(self) -> str | None:
-        """The recipe's listener, or those that rewards have for themselves."""
-        written = self.recipe.get("reward")
-        entries = [entry for entry in written if isinstance(entry, dict)] if isinstance(written, list) else []
+    def listeners(self) -> list[str]:
+        """The listeners that the training read: the recipe's, where method or a weighted reward without one of its own reads it,
+        and those that rewards have for themselves. Of what is not known to be a method or reward here, the recipe's is named."""
+        shared, written = self._section("listener").get("path"), self.recipe.get("reward") or []
+        if not isinstance(written, list):  # as earlier versions wrote it
+            return [str(shared)] if shared else []
+        entries = [entry for entry in written if isinstance(entry, dict) and entry.get("weight", 1.0)]
         own = [entry["listener"].get("path") for entry in entries if isinstance(entry.get("listener"), dict)]
-        return ", ".join(dict.fromkeys(filter(None, own))) or self._section("listener").get("path")
+        readers: list[Any] = [METHODS.get(str(self.method))]
+        readers += [
+            REWARDS.get(str(entry.get("name"))) for entry in entries if not isinstance(entry.get("listener"), dict)
+        ]
+        reads = any(kind is None or "listener" in kind.needs for kind in readers)
+        return list(dict.fromkeys(str(path) for path in [*([shared] if reads else []), *own] if path))
 
     def _method(self) -> str | None:
         options = ", ".join(f"{k} {_short(v)}" for k, v in self._section("objective").items() if v is not None)

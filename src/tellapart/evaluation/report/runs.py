@@ -11,7 +11,7 @@ from pathlib import Path
 from tellapart.errors import UsageError
 from tellapart.evaluation.alarms import Alarm, find_alarms
 from tellapart.evaluation.report.record import Record, read_record
-from tellapart.evaluation.results import METRICS_FILE, EvaluationResult, find_result
+from tellapart.evaluation.results import METRICS_FILE, EvaluationResult, find_result, folder_of
 from tellapart.files import read_text
 
 LOG_FILE = "metrics.jsonl"
@@ -74,7 +74,7 @@ def read_run(folder: Path, *, name: str | None = None, protocol: str | None = No
 
 def _start(folder: Path, result: EvaluationResult) -> EvaluationResult | None:
     """The start model's evaluation, if it was kept and was measured like ``result``."""
-    kept = folder / START_FOLDER / "eval" / result.protocol.slug()
+    kept = folder_of(folder / START_FOLDER, result.protocol)
     if not (kept / METRICS_FILE).is_file():
         return None
     start = EvaluationResult.load(kept)

@@ -60,7 +60,16 @@ def verdict(runs: Sequence[RunView]) -> str:
     then = [column.text(first.result.metrics[column.key]) for column in columns]
     then[0] = f"{first.name}: {then[0]}"
     figures = ", ".join(f"{one} ({other})" for one, other in zip(now, then, strict=True))
+    if not gains(runs, best):
+        return f"No captioner tells more images apart than {first.name}; best of the others {run.name}: {figures}.{_warned(runs)}"
     return f"{run.name} tells images apart best: {figures}.{_warned(runs)}"
+
+
+def gains(runs: Sequence[RunView], row: int) -> bool:
+    """Whether a run tells more images apart than the first."""
+    key = deciding(runs)[0].key
+    before = runs[0].result.metrics[key]
+    return not math.isfinite(before) or runs[row].result.metrics[key] > before
 
 
 def _warned(runs: Sequence[RunView]) -> str:
@@ -101,7 +110,7 @@ def pairs(runs: Sequence[RunView], dataset: CaptionDataset | None) -> list[Pair]
     first run once. Empty without pictures or without such images.
     """
     best = best_of(runs)
-    if dataset is None or best is None:
+    if dataset is None or best is None or not gains(runs, best):
         return []
     shown: list[Pair] = []
     for before, one, other in _candidates(runs, best):
