@@ -138,6 +138,41 @@ def test_numbers_that_cannot_be_used(words, capsys):
     assert said.count("\n") == 1
 
 
+def test_images_without_references_are_an_error_or_left_out(materials, tmp_path, capsys):
+    """Of a file of captions and of a captioner, with data whose other images have some."""
+    data = json.loads(materials.data.read_text())
+    bare = next(entry for entry in data["images"] if entry["imgid"] == 9)
+    bare["sentences"] = []
+    (tmp_path / "data.json").write_text(json.dumps(data))
+    (tmp_path / "c.json").write_text(json.dumps([{"image_id": i, "caption": f"a red star {i}"} for i in range(8, 14)]))
+    words = (
+        "--data",
+        tmp_path / "data.json",
+        "--images",
+        materials.data.parent,
+        "--split",
+        "val",
+        "--json",
+        "--bootstrap",
+        0,
+    )
+    for given in ((tmp_path / "c.json",), (materials.captioner, "--max_new_tokens", 4)):
+        assert run("score", *given, *words) == 2
+        assert "'9'" in capsys.readouterr().err
+        assert run("score", *given, *words, "--on_mismatch", "skip") == 0
+        told = capsys.readouterr()
+        assert json.loads(told.out)["protocol"]["images"] == 5
+        assert "1 image without references" in told.err
+        assert "left out" in told.err
+    for entry in data["images"]:
+        entry["sentences"] = []
+    (tmp_path / "data.json").write_text(json.dumps(data))
+    assert (
+        run("score", tmp_path / "c.json", *words, "--listener", materials.listener) == 0
+    )  # none has any, so none lacks them
+    assert json.loads(capsys.readouterr().out)["protocol"]["images"] == 6
+
+
 def test_captions_told_apart_without_training_are_measured(materials, tmp_path, capsys):
     words = ("score", materials.captioner, "--data", materials.data, "--split", "val", "--max_new_tokens", 6)
     words += ("--listener", materials.listener, "--bootstrap", 0)

@@ -150,3 +150,18 @@ def test_types_of_the_paper(published):
             pytest.approx(ratios[0], abs=0.02),
             pytest.approx(ratios[1], abs=0.025),
         )
+
+
+def test_of_a_few_captions_each_is_a_large_share():
+    """Four that all differ were called collapsed."""
+    few = ["a dog runs on grass", "two cats sleep", "a red car in a street", "people at a table with food"]
+    assert check_captions(few).verdicts == []
+    assert check_captions(few * 250).wrong
+
+
+def test_captions_of_images_without_references_are_left_out():
+    few = [f"a dog number{i} runs with ball{i}" for i in range(8)]
+    references = [[text] for text in few] + [[] for _ in range(992)]
+    found = check_captions(few + ["a dog"] * 992, references)
+    assert found.figures["captions"] == 8
+    assert not found.wrong

@@ -11,7 +11,8 @@ from evaluation_fakes import REFERENCES, toy_result
 from tellapart.errors import UsageError
 from tellapart.evaluation.card import CARD_FILE, card_text, write_card
 from tellapart.evaluation.card.citations import citations
-from tellapart.evaluation.card.page import failures
+from tellapart.evaluation.card.page import base_model, failures
+from tellapart.evaluation.report.record import read_record
 from tellapart.objectives import METHODS
 
 EVIL = "a <script>alert(1)</script> | `x` *b* [l](u) 猫 😀\nnext"
@@ -162,3 +163,35 @@ def test_every_method_can_be_cited():
         "chen2020",
         "vedantam2015",
     ]
+
+
+def test_listeners_are_those_that_the_training_read(tmp_path):
+    """The recipe's and a reward's own, where both are read; not one that only evaluates."""
+
+    def told(**recipe):
+        folder = tmp_path / str(len(list(tmp_path.iterdir())))
+        folder.mkdir()
+        record = read_record(trained(folder, **{"listener": {"path": "owner/first"}, **recipe}))
+        assert record is not None
+        lines = dict(record.lines())
+        assert ("owner/first" in card_text(folder)) == ("owner/first" in lines.get("Reward's listener", ""))
+        return lines.get("Reward's listener")
+
+    own = {"name": "pac_s", "weight": 1.0, "listener": {"path": "owner/second"}}
+    both = [{"name": "clip_s", "weight": 1.0}, own]
+    assert told(reward=both) == "owner/first, owner/second"
+    assert told(reward=[own]) == "owner/second"
+    assert told(reward=both, listener=None) == "owner/second"
+    assert told(reward=[{"name": "cider_d", "weight": 1.0}]) is None
+    assert told(reward=[{"name": "cider_d", "weight": 1.0}, {"name": "clip_s", "weight": 0.0}]) is None
+    assert told(method="vlrm_rs", reward=[{"name": "itm", "weight": 1.0}]) == "owner/first"
+    assert told(reward=[{"name": "one of a plugin", "weight": 1.0}]) == "owner/first"
+
+
+def test_the_first_model_of_a_run_below_runs_is_found(tmp_path, monkeypatch):
+    """Where recipes put it; one that is not here is no model of the hub."""
+    monkeypatch.chdir(tmp_path)
+    for name, base in (("a", "owner/captioner"), ("b", "runs/a"), ("c", "runs/none")):
+        (tmp_path / "runs" / name).mkdir(parents=True)
+        trained(tmp_path / "runs" / name, base=base)
+    assert [base_model(read_record(tmp_path / "runs" / name)) for name in "abc"] == ["owner/captioner"] * 2 + [None]

@@ -232,6 +232,19 @@ def test_compute_metrics_of_logits_says_that_they_are_no_captions(caplog):
     assert "teacher-forced" in caplog.text
 
 
+def test_logits_of_a_decoder_only_model_predict_the_next_place():
+    """A prompt that is not learnt, the caption, and EOS; what is predicted behind EOS does not count."""
+    ids = Decoder().encode(made_up(110, seed=3)[0].values())
+    labels = np.concatenate([np.full((len(ids), 2), IGNORED), ids], axis=1)
+    following = np.concatenate([labels[:, 1:], np.full((len(ids), 1), 5)], axis=1)
+    logits = np.full((*labels.shape, len(Decoder.words)), -1.0)
+    np.put_along_axis(logits, np.where(following == IGNORED, 5, following)[..., None], 1.0, axis=-1)
+    given = SimpleNamespace(predictions=logits, label_ids=labels)
+    assert compute_metrics(Decoder(), causal=True)(given)["Bleu_1"] == pytest.approx(1.0)
+    assert compute_metrics(Decoder(), causal=True)(given)["ROUGE_L"] == pytest.approx(1.0)
+    assert compute_metrics(Decoder())(given)["Bleu_1"] < 0.95
+
+
 def test_captions_among_their_own_references_are_named(caplog):
     references = {str(i): [f"a red star number {i}", "another star"] for i in range(4)}
     own = {i: texts[0].upper() + " ." for i, texts in references.items()}

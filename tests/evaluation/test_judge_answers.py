@@ -104,3 +104,10 @@ def test_the_file_waits_for_the_disk(answers, tmp_path):
     (tmp_path / "text").write_text("no database, but long enough to be taken for one" * 50)
     with pytest.raises(UsageError, match="holds no answers"):
         Answers(tmp_path / "text")
+
+
+@pytest.mark.parametrize("name", ["model: x", "Model:x", "\uff2d\uff4f\uff44\uff45\uff4c: x"])
+def test_no_person_takes_the_name_of_a_model(answers, name):
+    """In whatever letters: keys are of their compatible forms, and answers of a model would count as a person's."""
+    with pytest.raises(UsageError, match="are those of models"):
+        answers.enter(name)

@@ -27,6 +27,11 @@ def test_ranks_are_those_of_the_matrix(listener):
         assert (columns["judge_rank"][row], columns["judge_i2t_rank"][row]) == (rank, back)
         # Two nearest of three are all others.
         assert columns["judge_hard2_R@1"][row] == columns["judge_R@1"][row]
+        assert columns["judge_hard2_rank"][row] == rank
+        order = sorted((other for other in range(3) if other != row), key=lambda other: -matrix[row, other])
+        better = [IDS[other] for other in order if matrix[row, other] >= matrix[row, row]]
+        assert columns["judge_confused"][row] == better
+    assert any(columns["judge_confused"])
     assert columns["judge_logprob"] == pytest.approx(matrix.diagonal().tolist())
     assert metrics["judge_R@1"] == pytest.approx(np.mean(columns["judge_R@1"]))
     assert metrics["judge_true"] == pytest.approx(100 * np.mean(matrix.diagonal() > np.log(0.5)))

@@ -201,3 +201,14 @@ def test_ratings_that_are_all_equal_order_nothing(tmp_path, capsys):
     for text in (capsys.readouterr().out, (tmp_path / "out" / "people.json").read_text()):
         assert {row["value"] for row in json.loads(text, parse_constant=refuse)} == {None}
     assert "| CIDEr | - |" in (tmp_path / "out" / "people.md").read_text()
+
+
+def test_too_few_ratings_have_no_statistic():
+    """They ended the command in a traceback, and the sets measured before were lost."""
+    one = Judgements("flickr8k-expert", (Rated("i", "x", ("r",), (1.0,)),))
+    assert np.isnan(figures(one, Given(x=1))["flickr8k-expert", "given"].value)
+    rows = [Rated("i", text, ("r",), (rating,), "Human", {"P": 1.0, "R": 1.0}) for text, rating in (("x", 1), ("y", 2))]
+    found = figures(Judgements("thumb", tuple(rows)), Given(x=1, y=2))
+    without = [figure.value for (name, _), figure in found.items() if "without Human" in name]
+    assert len(without) == 3
+    assert np.isnan(without).all()

@@ -41,6 +41,38 @@ def test_questions_are_read_from_an_answer():
     assert parse_questions("a red car") == ([], 0)
 
 
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        (
+            "Question: What colour is the car?\n(A) red\n(B) blue\n(C) green\nAnswer: (B)",
+            MultipleChoice("What colour is the car?", ("red", "blue", "green"), 1),
+        ),
+        (
+            "Question: why?\nA) vitamin C: good\nB) stop\nAnswer: B",
+            MultipleChoice("why?", ("vitamin C: good", "stop"), 1),
+        ),
+        (
+            "Question: What does plan A: show?\nA) x\nB) y\nAnswer: B",
+            MultipleChoice("What does plan A: show?", ("x", "y"), 1),
+        ),
+        ("Question: where? A) left B) right Answer: B.", MultipleChoice("where?", ("left", "right"), 1)),
+        ("Question: where?\nA) left\nB) right\nanswer: b", MultipleChoice("where?", ("left", "right"), 1)),
+        ("Question: where? (A) left\n(B) right\nAnswer: B) right", MultipleChoice("where?", ("left", "right"), 1)),
+        # what cannot be told is not guessed
+        ("Question: which?\nA) x\nC) y\nD) z\nAnswer: C", None),
+        ("Question: which?\nB) x\nA) y\nAnswer: A", None),
+        ("Question: what?\nA) a dog\nB) a cat\nAnswer: a dog", None),
+        ("Question: what?\nA) a dog\nB) a cat\nAnswer: C", None),
+        ("Question: what? A) vitamin C: good B) stop Answer: B", None),
+        ("Question: what?\nA) \nB) y\nAnswer: B", None),
+        ("Question: A) x B) y Answer: B", None),
+    ],
+)
+def test_options_are_lettered_in_order_or_the_question_is_not_read(text, wanted):
+    assert parse_questions(text) == (([], 1) if wanted is None else ([wanted], 0))
+
+
 class Knowing:
     """Answers everything that holds the word sky."""
 

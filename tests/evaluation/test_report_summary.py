@@ -92,3 +92,14 @@ def test_the_page_shows_them_and_offers_the_table(alike, tmp_path):
     assert "a <ins>blue</ins> shape</figcaption>" in text
     assert re.search(r'download="results.csv" href="data:text/csv;charset=utf-8,', text)
     assert len(text) < 6e6
+
+
+@pytest.mark.parametrize("recall", [16.7, 20.0])
+def test_a_page_does_not_praise_who_is_no_better_than_the_first(recall):
+    start, worse = run("xe", 20.0, captions=dict.fromkeys(IDS, "a star")), run("worse", recall)
+    said = verdict([start, worse])
+    assert said.startswith(
+        f"No captioner tells more images apart than xe; best of the others worse: judge R@1 {recall}"
+    )
+    assert pairs([start, worse], toy_dataset()) == []
+    assert verdict([start, worse, run("better", 20.1)]).startswith("better tells images apart best")

@@ -12,6 +12,7 @@ from tellapart.evaluation.results import (
     CHOSE,
     EvaluationResult,
     find_result,
+    folder_of,
     require_comparable,
     result_folders,
     with_choice,
@@ -160,3 +161,28 @@ def test_given_captions_hide_no_difference_between_two_decodings():
     with pytest.raises(UsageError, match="a and b were measured differently"):
         require_comparable([given, *drawn])
     require_comparable([given, drawn[0], replace(drawn[0], protocol=replace(drawn[0].protocol, software="later"))])
+
+
+def test_results_whose_folders_would_have_one_name_are_all_kept(tmp_path):
+    """Of other references under the same file name, of decodings that differ behind the cut, of names in other letters."""
+    first = toy_result("dico", seed=0)
+    plain = first.protocol
+    far = "beam 20, max_new_tokens=40, told apart from at most 20 look-alikes by the listener of the run and "
+    protocols = [
+        plain,
+        replace(plain, digest="0" * 8),
+        replace(plain, decoding=far + "world/verifier"),
+        replace(plain, decoding=far + "world/sharp-verifier"),
+        replace(plain, data="日本 写真"),
+        replace(plain, data="猫"),
+    ]
+    results = [replace(first, protocol=protocol, name=str(number)) for number, protocol in enumerate(protocols)]
+    folders = [result.save(tmp_path) for result in results]
+    assert len(set(folders)) == len(results) == len(result_folders(tmp_path))
+    assert [EvaluationResult.load(folder) for folder in folders] == results
+    again = [replace(result, name="again").save(tmp_path) for result in results]
+    assert again == folders, "the same images and decoding replace what was there"
+    assert [EvaluationResult.load(folder).name for folder in folders] == ["again"] * len(results)
+    assert [folder_of(tmp_path, protocol) for protocol in protocols] == folders
+    (folders[0] / "metrics.json").write_text("{")
+    assert folder_of(tmp_path, plain) == folders[0]

@@ -164,3 +164,38 @@ def test_words_of_ours_are_explained_below_the_table():
     assert "exact:" not in said  # no such column
     assert explain_words([describe("exact_recall@1"), describe("CIDEr")]).startswith("exact: ")
     assert explain_words([describe("CIDEr")]) == ""
+
+
+def test_pools_that_differ_in_weights_or_options_of_rewards_have_names_of_their_own():
+    def rewarded(name, weight, seed=0, **options):
+        made = view(name, seed, seed)
+        reward = [{"name": "clip_s", "weight": 1.0}, {"name": "cider_d", "weight": weight, **options}]
+        return replace(made, record=replace(made.record, recipe=made.record.recipe | {"reward": reward}))
+
+    views = [rewarded("a", 0.5), rewarded("again", 0.5, seed=1), rewarded("b", 1.0)]
+    names = [pool.name for pool in pool_seeds(views, start=False).pools]
+    assert names == ["dico (reward clip_s + 0.5 cider_d)", "dico (reward clip_s + cider_d)"]
+    views = [rewarded("a", 0.5, sigma=6.0), rewarded("b", 0.5, sigma=3.0), rewarded("c", 1.0)]
+    views.append(rewarded("again", 1.0, seed=1))
+    names = [pool.name for pool in pool_seeds(views, start=False).pools]
+    assert names == [
+        "dico (reward clip_s + 0.5 cider_d (sigma 6))",
+        "dico (reward clip_s + 0.5 cider_d (sigma 3))",
+        "dico (reward clip_s + cider_d)",
+    ]
+
+
+def test_rounding_is_no_difference():
+    """coco-caption's constant of 1e-9 leaves a perfect BLEU-1 of two lengths 3e-11 apart, which was starred."""
+    first, other = toy_result("xe", seed=0), toy_result("dico", seed=0)
+    nearly = [value + 3e-11 for value in first.per_image["CIDEr"]]
+    other = replace(
+        other,
+        metrics=other.metrics | {"CIDEr": statistics.fmean(nearly)},
+        per_image=other.per_image | {"CIDEr": nearly},
+    )
+    found = compare_results([first, other])
+    difference = found.differences[1]["CIDEr"]
+    assert not difference.clear
+    assert difference.p_value == 1.0
+    assert "*" not in found.sheet().to_latex()

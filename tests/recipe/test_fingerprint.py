@@ -5,10 +5,16 @@ from __future__ import annotations
 import os
 import tarfile
 from pathlib import Path
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
+from tellapart.data.dataset import CaptionDataset, Collate, Example
+from tellapart.data.images import ArrayImage
+from tellapart.data.loader import TrainingData
 from tellapart.recipe.fingerprint import content_of, digest
+from tellapart.recipe.images import read_further
 
 
 def captions(folder: Path, name: str, text: str) -> Path:
@@ -63,3 +69,30 @@ def test_shards_of_a_pattern_count_by_content(tmp_path, monkeypatch):
     # names of what is not here, or elsewhere, stand for themselves
     for name in ("{000..002}.tar", "none/*.tar", "https://example.org/{000..001}.tar", "Salesforce/blip"):
         assert content_of(name, "full") == name
+
+
+def test_what_prompts_and_rewards_read_of_the_images_is_part_of_the_data():
+    """Else a run goes on with other contexts, neighbours or questions without a word."""
+
+    def data(context):
+        example = Example("1", ArrayImage(np.zeros((4, 4, 3), np.uint8)), ("a star",), context)
+        return TrainingData(CaptionDataset([example], name="t"), Collate({})).fingerprint()
+
+    assert len({data(""), data("a tower"), data("a river")}) == 3
+
+
+@pytest.mark.parametrize("name", ["neighbours", "questions"])
+def test_files_that_a_training_reads_are_part_of_its_data(tmp_path, name):
+    file = tmp_path / "read.json"
+    file.write_text("{}")
+
+    def told(path, users):
+        recipe = SimpleNamespace(
+            users=lambda part: users if part == name else [], parts={name: SimpleNamespace(path=path)}
+        )
+        return read_further(SimpleNamespace(recipe=recipe))  # type: ignore[arg-type]
+
+    assert told(None, ["method wtf_rl"]) == told(str(file), []) == told("world", ["reward.x"]) == ""
+    before = told(file, ["method wtf_rl"])
+    file.write_text("[]")
+    assert "" != told(file, ["method wtf_rl"]) != before != ""

@@ -10,8 +10,9 @@ import pytest
 
 from tellapart.errors import UsageError
 from tellapart.files import write_json
+from tellapart.recipe.recipe import Recipe
 from tellapart.sweep.tasks import Setting, Sweep, distinct
-from tellapart.sweep.trainings import build_stages, load, option
+from tellapart.sweep.trainings import build_stages, load, option, seconds_per_step
 
 DICO = Setting("world_ved_dico", {"data.size": "small"})
 
@@ -90,3 +91,15 @@ def test_nothing_to_do_removes_the_lock_of_a_killed_process(tmp_path):
     assert list(tmp_path.iterdir())
     assert Sweep(tmp_path).run([], "nothing") == []
     assert not list(tmp_path.iterdir())
+
+
+def test_steps_of_a_training_that_rolls_back_are_timed(monkeypatch):
+    """Timing selects no checkpoint, which rolling back asks for."""
+
+    def built(recipe):
+        raise RuntimeError(f"built, {recipe.training.on_hack}")
+
+    monkeypatch.setattr(Recipe, "build", built)
+    _, recipe = load("world_ved_dico", {"training.on_hack": "rollback"})
+    with pytest.raises(RuntimeError, match="built, warn"):
+        seconds_per_step(recipe)
