@@ -10,7 +10,7 @@ from itertools import pairwise, permutations
 from tellapart.captioning.summary import Summary
 from tellapart.world import spec
 from tellapart.world.grammar import Description, NounPhrase, parse, write
-from tellapart.world.scenes import VALUES
+from tellapart.world.scenes import VALUES, T
 
 ATTRIBUTES = (*VALUES, "place")
 
@@ -43,13 +43,9 @@ class _Thing:
             self.votes[name][value] += 1
         self.named_by.add(caption)
 
-    def settled(self) -> NounPhrase:
-        """The values that more than half of those who state the attribute agree on."""
-        found = {}
-        for name, votes in self.votes.items():
-            for value, count in votes.most_common(1):
-                if 2 * count > votes.total():
-                    found[name] = value
+    def settled(self, least: int) -> NounPhrase:
+        """The values that ``least`` captions state, and more than half of those that state the attribute."""
+        found = {name: _majority(votes, least) for name, votes in self.votes.items()}
         return NounPhrase(**found)  # type: ignore[arg-type]
 
 
@@ -58,12 +54,12 @@ class ExactSummarizer:
 
     Captions that do not parse are left out. Those that say most are read first. Each phrase is taken for the object that it
     fits best among those named so far, or for a new one, so that phrases of one caption name different objects. Then all are
-    read again with the votes of all. The summary names the objects that at least two captions name (of fewer than four captions
-    all), no more of them than most captions with a count say. Each has the attributes on which more than half of those that state
-    them agree; so have background and relations, the latter between objects whose cells are not both known.
+    read again with the votes of all. The summary says what more than half of those captions agree on that state it, of objects,
+    background and relations, the latter between objects whose cells are not both known. Of four captions or more, nothing counts
+    that only one says. It names no more objects than most captions with a count say.
 
     Example:
-        >>> ExactSummarizer()([["a red ring", "a ring", "a small ring and a star", "a star"]])[0].text
+        >>> ExactSummarizer()([["a red ring", "a small ring and a star", "a star"]])[0].text
         'a small red ring and a star'
     """
 
@@ -93,12 +89,12 @@ def merged(said: Sequence[Description]) -> Description:
     counts = Counter(count for one in said if (count := _counted(one)) is not None)
     most = counts.most_common(1)[0][0] if counts else MOST_OBJECTS
     kept = sorted((t for t in things if len(t.named_by) >= least), key=lambda thing: -len(thing.named_by))[:most]
-    background = _majority(Counter(one.background for one in said if one.background is not None))
+    background = _majority(Counter(one.background for one in said if one.background is not None), least)
     if not kept:
         return Description((NounPhrase(most if counts else 1),), (), background)
-    kept.sort(key=lambda thing: (thing.settled().place or (MOST_OBJECTS, 0), things.index(thing)))
-    phrases = tuple(thing.settled() for thing in kept)
-    between = _relations(said, meant)
+    kept.sort(key=lambda thing: (thing.settled(least).place or (MOST_OBJECTS, 0), things.index(thing)))
+    phrases = tuple(thing.settled(least) for thing in kept)
+    between = _relations(said, meant, least)
     relations = tuple(
         "and" if phrases[i].place and phrases[i + 1].place else between.get((id(first), id(second)), "and")
         for i, (first, second) in enumerate(pairwise(kept))
@@ -156,14 +152,16 @@ def _counted(said: Description) -> int | None:
     return phrase.count if not others and replace(phrase, count=1) == NounPhrase() else None
 
 
-def _majority(votes: Counter[str]) -> str | None:
+def _majority(votes: Counter[T], least: int) -> T | None:
     for value, count in votes.most_common(1):
-        if 2 * count > votes.total():
+        if 2 * count > votes.total() and count >= least:
             return value
     return None
 
 
-def _relations(said: Sequence[Description], meant: dict[int, list[tuple[_Thing, ...]]]) -> dict[tuple[int, int], str]:
+def _relations(
+    said: Sequence[Description], meant: dict[int, list[tuple[_Thing, ...]]], least: int
+) -> dict[tuple[int, int], str]:
     """Pairs of objects -> the relation of the first to the second that more than half of those who state one agree on."""
     votes: dict[tuple[int, int], Counter[str]] = {}
     for i, things in meant.items():
@@ -171,4 +169,4 @@ def _relations(said: Sequence[Description], meant: dict[int, list[tuple[_Thing, 
             if relation in OPPOSITES and len(first) == len(second) == 1:
                 for pair, named in (((first[0], second[0]), relation), ((second[0], first[0]), OPPOSITES[relation])):
                     votes.setdefault((id(pair[0]), id(pair[1])), Counter())[named] += 1
-    return {pair: found for pair, counted in votes.items() if (found := _majority(counted)) is not None}
+    return {pair: found for pair, counted in votes.items() if (found := _majority(counted, least)) is not None}
