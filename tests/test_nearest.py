@@ -54,3 +54,14 @@ def test_progress_adds_up():
     heard = []
     nearest_rows(np.eye(10), np.eye(10), 2, block=4, advance=heard.append)
     assert heard == [4, 4, 2]
+
+
+def test_more_rows_than_there_are_end_in_none():
+    draw = np.random.default_rng(0)
+    queries, gallery = draw.standard_normal((3, 4)), draw.standard_normal((5, 4))
+    rows, products = nearest_rows(queries, gallery, 5)
+    more, further = nearest_rows(queries, gallery, 40)
+    np.testing.assert_array_equal(more[:, :5], rows)
+    np.testing.assert_array_equal(further[:, :5], products)
+    assert (more[:, 5:] == -1).all()
+    assert np.isneginf(further[:, 5:]).all()

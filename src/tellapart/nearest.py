@@ -46,8 +46,11 @@ def nearest_rows(
     for start in range(0, len(queries), block):
         here = slice(start, start + block)
         some = queries[here]
-        candidates = _candidates(some, gallery, k + MARGIN, None if own is None else own[here], same_above)
-        rows[here], products[here] = in_order(some, gallery, candidates, k)
+        candidates = _candidates(
+            some, gallery, min(k + MARGIN, len(gallery)), None if own is None else own[here], same_above
+        )
+        found = min(k, len(gallery))
+        rows[here, :found], products[here, :found] = in_order(some, gallery, candidates, found)
         if advance is not None:
             advance(len(some))
     return rows, products

@@ -112,7 +112,7 @@ def test_photos_become_shards(photos, tmp_path, monkeypatch):
 MEMBERS = {
     "a/x.png": png(1),
     "a/x.txt": b"old",
-    "a/x.json": b'{"url": "http://x", "captions": ["old"], "flags": ["loop"]}',
+    "a/x.json": b'{"url": "http://x", "captions": ["old"], "flags": ["loop"], "margin": -0.1, "rival": "y"}',
     "a/x.cls": b"3",
     "y.caption": b"old",
     "y.PNG": png(2),
@@ -145,7 +145,7 @@ def test_shards_become_shards(tmp_path):
     assert (found["a/x.txt"], found["y.txt"]) == (b"new a/x", b"new y")
     told = json.loads(found["a/x.json"])
     assert (told["url"], told["caption"], told["key"]) == ("http://x", "new a/x", "a/x")
-    assert not {"captions", "flags"} & set(told)
+    assert not {"captions", "flags", "margin", "rival"} & set(told)
     read = load_dataset(tmp_path / "out", split="train")
     assert [(e.id, e.references, e.image.read()) for e in read[:2]] == [
         ("a/x", ("new a/x",), png(1)),

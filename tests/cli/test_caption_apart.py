@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 
 import pytest
@@ -18,7 +19,7 @@ from tiny.qwen2_5_vl import tiny_qwen2_5_vl
 
 @pytest.fixture
 def caption(materials, capsys):
-    def run(*words, captioner=None) -> tuple[int, str, str]:
+    def run(*words, captioner=None, photos=None) -> tuple[int, str, str]:
         capsys.readouterr()
         options = [
             "--captioner",
@@ -32,7 +33,7 @@ def caption(materials, capsys):
             "--batch_size",
             "4",
         ]
-        code = main(["caption", *map(str, (materials.photos, "--format", "unlabelled", *options, *words))])
+        code = main(["caption", *map(str, (photos or materials.photos, "--format", "unlabelled", *options, *words))])
         said = capsys.readouterr()
         assert "Traceback" not in said.err
         return code, said.out, said.err
@@ -61,6 +62,18 @@ def test_each_caption_names_its_rival(materials, tmp_path, caption):
         assert f"confused {confused}" in said
         assert f"{confused} of {len(found)} captions" in page.read_text()
     assert not list(tmp_path.glob("*.work"))
+
+
+def test_the_page_of_confused_images_outlives_a_command_that_captions_none(materials, tmp_path, caption):
+    """Sidecars are kept when the command is given again, and what was written about them is, too."""
+    shutil.copytree(materials.photos, tmp_path / "photos")
+    words = ("--apart", "--listener", materials.listener, "--out", "sidecars", "--gate", "all")
+    assert caption(*words, photos=tmp_path / "photos")[0] == 0
+    reviews = sorted(tmp_path.rglob("captions.review.*"))
+    assert {path.suffix for path in reviews} == {".csv", ".html"}, "the example has confused images"
+    before = [path.read_bytes() for path in reviews]
+    assert caption(*words, photos=tmp_path / "photos")[0] == 0
+    assert [path.read_bytes() for path in reviews] == before
 
 
 def test_kept_candidates_of_several_tries_are_listed_best_first(materials, tmp_path, caption):

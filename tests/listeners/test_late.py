@@ -1,7 +1,7 @@
 """Late interaction: words against the tokens of an image, where one false word vetoes a text."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -202,3 +202,19 @@ def test_of_clips_every_frame_is_read_and_their_order_matters(tmp_path):
     listener.cache_images(dataset)
     found = torch.stack([matcher.score(row) for row in matcher.match_ids(["x", "y"], [TEXTS[:2], TEXTS[:2]])])
     torch.testing.assert_close(found, listener.logprobs(TEXTS[:2], ["x", "y"]).T, atol=1e-5, rtol=0)
+
+
+def test_embeddings_of_images_are_of_unit_norm_in_any_precision():
+    """Else pictures merge, or change places, by the rounding of their norms."""
+    listener = tiny_late()
+    listener.model.to(torch.bfloat16)
+    listener.cache_images(pictures())
+    found = listener.encode_ids(IDS)
+    torch.testing.assert_close(found.norm(dim=1), torch.ones(3), atol=1e-6, rtol=0)
+
+
+def test_an_id_that_names_two_pictures_is_refused():
+    listener, (first, second, *_) = tiny_late(), pictures()
+    with pytest.raises(UsageError, match="names two different pictures"):
+        listener.cache_images([first, replace(second, id=first.id)])
+    listener.cache_images([first, first])

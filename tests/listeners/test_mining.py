@@ -13,6 +13,7 @@ import torch
 from tellapart.errors import UsageError
 from tellapart.listeners import mining
 from tellapart.listeners.mining import Neighbours, mine
+from tellapart.nearest import nearest_rows
 
 
 @dataclass(frozen=True)
@@ -303,3 +304,68 @@ def test_random_neighbours_are_other_images_and_follow_from_ids_alone():
 def test_more_random_neighbours_than_images_are_refused(k):
     with pytest.raises(UsageError, match=f"k is {k}, but each of 3 images has 2 others"):
         Neighbours.random(["a", "b", "c"], k)
+
+
+def test_a_search_that_found_too_few_is_completed_exactly():
+    """Lists of an approximate search are short where few vectors were probed, which said nothing of what there is."""
+    vectors = unit(np.random.default_rng(0).standard_normal((40, 6)))
+    alone, none = np.arange(40), (np.zeros(0, np.int64), np.zeros(0, np.int64))
+
+    def exact(queries, gallery, k, own):
+        return nearest_rows(queries, gallery, k, own=own)
+
+    def probed(queries, gallery, k, own):
+        rows, products = exact(queries, gallery, k, own)
+        rows[:, 5:], products[:, 5:] = -1, -np.inf
+        return rows, products
+
+    found = [
+        mining.distinct_neighbours(vectors, alone, none, 40, 12, same_above=0.9999, search=first, again=exact)
+        for first in (exact, probed)
+    ]
+    assert (found[0].rows >= 0).all()
+    np.testing.assert_array_equal(found[1].rows, found[0].rows)
+
+
+@pytest.mark.parametrize("outside", [False, True])
+def test_more_neighbours_than_there_are_take_no_memory(outside):
+    """A billion of them asked for a hundred gigabytes."""
+    images = images_of([f"content-{i}" for i in range(9)])
+    listener = Vectors({f"content-{i}": vector for i, vector in enumerate(unit(np.eye(9) + 0.1))})
+    asked, gallery = (images[6:], images[:6]) if outside else (images, images)
+    found = mine(listener, asked, 10**9, gallery=gallery, fewer=True)
+    assert found.k == (6 if outside else 8)
+    assert all(len(set(row)) == found.k for row in found.of(found.ids))
+    with pytest.raises(UsageError, match="ask for at most"):
+        mine(listener, asked, 10**9, gallery=gallery)
+
+
+def test_a_gallery_that_names_an_image_twice_is_that_gallery():
+    images = images_of([f"content-{i}" for i in range(7)])
+    listener = Vectors({f"content-{i}": vector for i, vector in enumerate(unit(np.eye(7) + 0.1))})
+    once, twice = (mine(listener, images[3:], 3, gallery=images[:3] * times) for times in (1, 2))
+    assert once.of(once.ids) == twice.of(twice.ids)
+    assert twice.about["gallery"] == 3
+
+
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [
+        ([("a", ["b", "a"], [0.5, 0.4])], "image 'a' is its own neighbour"),
+        ([("a", ["b"], [0.5]), ("a", ["c"], [0.5])], "an image has two rows"),
+        ([("a", ["b", None], [0.5, 0.4])], "without an id"),
+        ([(None, ["b", "c"], [0.5, 0.4])], "without an id"),
+        ([("a", ["b", "c"], [0.5]), ("d", ["b", "c"], [0.5, 0.4, 0.3])], "its rows differ in length"),
+    ],
+)
+def test_tables_of_other_tools_are_looked_at(tmp_path, rows, said):
+    columns = dict(zip(("id", "neighbours", "similarities"), map(list, zip(*rows, strict=True)), strict=True))
+    pyarrow.parquet.write_table(pyarrow.table(columns), tmp_path / "n.parquet")
+    with pytest.raises(UsageError, match=f"not a file of neighbours .*{said}"):
+        Neighbours.load(tmp_path / "n.parquet")
+
+
+def test_ids_of_tables_may_be_numbers(tmp_path):
+    table = pyarrow.table({"id": [1, 2], "neighbours": [[2, 3], [1, 3]], "similarities": [[0.5, 0.4], [0.5, 0.3]]})
+    pyarrow.parquet.write_table(table, tmp_path / "n.parquet")
+    assert Neighbours.load(tmp_path / "n.parquet").of(["2", "1"]) == [["1", "3"], ["2", "3"]]

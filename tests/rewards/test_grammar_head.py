@@ -201,3 +201,11 @@ def test_the_measure_is_the_mean_in_percent():
     assert result.per_image["grammatical_head"] == pytest.approx(rows)
     assert result.metrics["grammatical_head"] == pytest.approx(sum(rows) / 3)
     assert result.protocol.measured_by == {"grammatical_head": grammar.identity()}
+
+
+def test_features_of_whole_texts_are_not_asked_of_a_listener_of_sentences():
+    """It has one of each sentence, which were taken for those of the texts."""
+    listener = make("clip")
+    listener.text_pooling = "sentence_mean"
+    with pytest.raises(UsageError, match="reads them by sentence_mean"):
+        embed_and_pool(listener, ["a red dog. a cat.", "a bird."])

@@ -259,7 +259,7 @@ def _finish(
     listed = 0
     if rows or progress.errors:
         listed = write_review(output.review, rows, progress.errors, items)
-    if options.apart:
+    if options.apart and (rows or progress.errors):
         page = output.review.with_suffix(".html")
         if write_confused(page, rows, items):
             note(f"the images that stay confused are shown in {page}.")

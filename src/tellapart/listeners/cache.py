@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -38,6 +38,20 @@ class NamedPicture(Protocol):
     def image(self) -> Picture:
         """The picture."""
         ...
+
+
+def by_id(images: Iterable[NamedPicture]) -> dict[str, NamedPicture]:
+    """Id -> image.
+
+    Raises:
+        UsageError: an id names two different pictures.
+    """
+    found = dict[str, NamedPicture]()
+    for example in images:
+        known = found.setdefault(example.id, example)
+        if known is not example and known.image.fingerprint() != example.image.fingerprint():
+            raise UsageError(f"image id {example.id!r} names two different pictures: give the data sets distinct ids.")
+    return found
 
 
 class EmbeddingStore:

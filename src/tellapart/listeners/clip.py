@@ -16,7 +16,7 @@ from tellapart.errors import UsageError, preparing, reading_images, reason_of
 from tellapart.files import cache_dir, fresh_folder, read_json, write_json
 from tellapart.frames import Opener, frames_wanted, seen_as
 from tellapart.listeners.batches import batches_by_length
-from tellapart.listeners.cache import EmbeddingStore, EmbeddingTable, NamedPicture
+from tellapart.listeners.cache import EmbeddingStore, EmbeddingTable, NamedPicture, by_id
 from tellapart.listeners.loading import backbone, called, load_dual_encoder, model_digest, vocabulary_of
 from tellapart.listeners.texts import TEXT_FAMILIES
 from tellapart.ops import describe_weights
@@ -130,8 +130,8 @@ class ClipListener:
         return listener
 
     def save(self, folder: Path) -> None:
-        """Model, processors and prompt, so that ``from_pretrained`` gives the same listener; replaces
-        ``folder``."""
+        """Model, processors and prompt, so that ``from_pretrained`` gives the same listener; replaces ``folder``. How long texts
+        are pooled is not kept: whoever opens it says so."""
         with fresh_folder(folder) as temporary:
             for part in (self.model, self.image_processor, self.tokenizer):
                 part.save_pretrained(temporary)
@@ -313,7 +313,7 @@ class ClipListener:
         if fingerprint != self._table_of:
             self.forget_images()
             self._table_of = fingerprint
-        examples = {example.id: example for example in dataset}
+        examples = by_id(dataset)
         num_frames = frames_wanted(self)
         hashing = track(examples.items(), "hashing images")
         key_of = {name: seen_as(example.image, num_frames) for name, example in hashing}

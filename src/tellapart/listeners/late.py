@@ -15,7 +15,7 @@ from tellapart.errors import UsageError, reason_of
 from tellapart.files import fresh_folder
 from tellapart.frames import Opener
 from tellapart.listeners.batches import batches_by_length
-from tellapart.listeners.cache import NamedPicture
+from tellapart.listeners.cache import NamedPicture, by_id
 from tellapart.listeners.late_model import LateModel, counted, pair_logprobs, word_logprobs
 from tellapart.listeners.loading import called, complete, existing, model_digest, vocabulary_of
 from tellapart.listeners.pairs import Precision
@@ -118,7 +118,7 @@ class LateListener(TokenizedMatcher):
 
     def cache_images(self, dataset: Iterable[NamedPicture]) -> None:
         """Compute the images' vectors once and keep them in memory by id; call it again after changing the weights."""
-        examples, opener = list(dataset), Opener.of(self.process)
+        examples, opener = list(by_id(dataset).values()), Opener.of(self.process)
         self.know_images(examples)
         with torch.no_grad():
             for start in range(0, len(examples), self.batch_size):
@@ -141,7 +141,7 @@ class LateListener(TokenizedMatcher):
 
     def encode_ids(self, ids: Sequence[str]) -> Tensor:
         """``[M, K * D]``, unit norm: images compared token by token, for mining and galleries of look-alikes."""
-        return torch.nn.functional.normalize(self.vectors_of(ids).flatten(1), dim=1)
+        return torch.nn.functional.normalize(self.vectors_of(ids).flatten(1).float(), dim=1)
 
     @torch.no_grad()
     def logprobs(self, texts: Sequence[str], ids: Sequence[str]) -> Tensor:

@@ -150,7 +150,7 @@ def distinct_neighbours(
         search: of the first round.
         again: of the rounds after pictures were united, in which few images are left.
     """
-    everyone, width = np.arange(len(embeddings)), k + MARGIN
+    everyone, width = np.arange(len(embeddings)), min(k + MARGIN, gallery)
     rows, cosines = np.full((len(everyone), width), -1, np.int64), np.full((len(everyone), width), -np.inf)
     pending = everyone
     while len(pending):
@@ -164,8 +164,9 @@ def distinct_neighbours(
         alike = pending[image], rows[pending][image, place]
         labels = united(united(labels, *told), *alike)
         fit = (rows >= 0) & (labels == everyone)[rows] & (labels[rows] != labels[:, None])
-        # a list that was not full held all there was
-        pending = np.flatnonzero((fit.sum(axis=1) < k) & (rows[:, -1] >= 0))
+        # of exact search a list that is not full, or as long as the gallery, holds all there are
+        whole = (rows[:, -1] < 0) | (width >= len(kept)) if search is again else np.zeros(len(rows), bool)
+        pending = np.flatnonzero((fit.sum(axis=1) < k) & ~whole)
         search = again
     order = np.argsort(~fit, axis=1, kind="stable")[:, :k]
     fit, rows, cosines = (np.take_along_axis(part, order, axis=1) for part in (fit, rows, cosines))
@@ -336,7 +337,7 @@ def mine(
         items,
         content_labels(items),
         told_pairs(position, same),
-        len(offered),
+        len({item.id for item in offered}),
         [position[item.id] for item in asked],
         k,
         same_above,

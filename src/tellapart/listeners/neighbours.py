@@ -146,14 +146,34 @@ class Neighbours:
             similarities = table["similarities"].combine_chunks().flatten().to_numpy(zero_copy_only=False)
             names = lists.flatten().dictionary_encode()
             rows, k = names.indices.to_numpy(zero_copy_only=False).astype(np.int64), len(lists[0])
-            if not k or set(lists.value_lengths().to_pylist()) != {k} or len(similarities) != len(rows):
+            lengths = lists.value_lengths()
+            if (
+                not k
+                or set(lengths.to_pylist()) != {k}
+                or lengths != table["similarities"].combine_chunks().value_lengths()
+            ):
                 raise ValueError("its rows differ in length")
+            if None in ids or lists.flatten().null_count:
+                raise ValueError("it has rows or neighbours without an id")
+            ids, gallery = list(map(str, ids)), list(map(str, names.dictionary.to_pylist()))
+            _check_rows(ids, gallery, rows.reshape(-1, k))
             about = json.loads((table.schema.metadata or {}).get(_ABOUT, b"{}"))
         except (OSError, ValueError, LookupError, TypeError, AttributeError, pyarrow.ArrowException) as error:
             reason = reason_of(error)
             raise UsageError(
                 f"{path} is not a file of neighbours ({reason}): write it again with tellapart mine."
             ) from error
-        found = cls(ids, names.dictionary.to_pylist(), rows.reshape(-1, k), similarities.reshape(-1, k), about=about)
+        found = cls(ids, gallery, rows.reshape(-1, k), similarities.reshape(-1, k), about=about)
         found.path = path
         return found
+
+
+def _check_rows(ids: Sequence[str], gallery: Sequence[str], rows: np.ndarray) -> None:
+    """Raise where an id has two rows, or an image is its own neighbour."""
+    if len(set(ids)) < len(ids):
+        raise ValueError("an image has two rows")
+    place = {name: number for number, name in enumerate(gallery)}
+    own = np.array([place.get(name, -1) for name in ids])
+    itself = np.flatnonzero((rows == own[:, None]).any(axis=1))
+    if len(itself):
+        raise ValueError(f"image {ids[itself[0]]!r} is its own neighbour")

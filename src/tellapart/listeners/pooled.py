@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from tellapart.errors import UsageError
 from tellapart.listeners.clip import ClipListener
 
 PROJECTIONS = {"clip": "text_projection", "siglip": "text_model.head", "siglip2": "text_model.head"}
@@ -26,7 +27,14 @@ def embed_and_pool(listener: ClipListener, texts: Sequence[str]) -> tuple[Tensor
 
     Both carry gradients where they are enabled. The texts get the listener's prefix and are cut where they are too long, as
     in ``embed_texts``.
+
+    Raises:
+        UsageError: the listener pools the sentences of a text, which have a feature each.
     """
+    if listener.text_pooling != "whole":
+        raise UsageError(
+            f"features of whole texts are asked of a listener that reads them by {listener.text_pooling}: open it with whole."
+        )
     with _read_by(_projection(listener)) as read:
         embeddings = listener.embed_texts(texts)
     return embeddings, read[0]

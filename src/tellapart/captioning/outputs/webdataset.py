@@ -21,7 +21,7 @@ from tellapart.files import beside, remove_half_written, write_text
 logger = logging.getLogger(__name__)
 
 IMAGES_A_SHARD = 1000
-OF_CAPTIONS = frozenset(("captions", "text", "score", "match", "flags", "candidates"))
+OF_CAPTIONS = frozenset(("captions", "text", "score", "match", "margin", "rival", "flags", "candidates"))
 """Fields of an earlier caption in a sample's .json."""
 TEXTS = (".txt", ".caption", ".json")
 """Endings of what is rewritten for a captioned sample."""
