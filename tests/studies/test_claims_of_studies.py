@@ -11,8 +11,8 @@ from sweep.study_fakes import STUDIES, finish, module, study_of
 from tellapart.sweep.study_file import read_study
 from tellapart.world.scenes import Scene, SceneObject
 
-world, wtf_rl, sle, vlrm, truth, sharp, negatives = map(
-    module, ("world", "wtf_rl", "sle", "vlrm", "truth", "sharp", "negatives")
+world, wtf_rl, sle, vlrm, truth, sharp, negatives, vlrm_seeing = map(
+    module, ("world", "wtf_rl", "sle", "vlrm", "truth", "sharp", "negatives", "vlrm_seeing")
 )
 
 
@@ -224,6 +224,27 @@ def test_mined_against_random_negatives(tmp_path):
     claims = [*negatives.claims(study)]
     assert [claim.holds for claim in claims] == [True, True, True, False, False, False]
     assert claims[0].evidence == "33.0 ± 0.0 against 32.0 ± 0.0."
+
+
+def test_vlrm_by_the_verifier(tmp_path):
+    """IC3 tells more apart than its start and less than vlrm_rs; the verifier is truer than vlrm, its contrast is not."""
+    found = {
+        vlrm_seeing.IC3: (25.0, 80.0),
+        vlrm_seeing.VLRM: (25.0, 90.0),
+        vlrm_seeing.RS: (30.0, 88.0),
+        vlrm_seeing.VERIFIER: (15.0, 95.0),
+        vlrm_seeing.LIKELIHOOD: (31.0, 90.0),
+    }
+
+    def on_test(shown, task, decoding, point):
+        recall, truth = found.get(shown, (20.0, 93.0))
+        better = 50.0 if point == "selected" and shown in (vlrm_seeing.VERIFIER, vlrm_seeing.LIKELIHOOD) else 0.0
+        return {"exact_recall@1": recall + better, "truthful": truth}
+
+    study = finish(study_of("vlrm_seeing", tmp_path), val, on_test, selected=60)
+    claims = [*vlrm_seeing.claims(study)]
+    assert [claim.holds for claim in claims] == [True, False, True, True, True, False]
+    assert claims[0].evidence == "25.0 ± 0.0 against 20.0 ± 0.0."
 
 
 def test_what_false_captions_get_wrong():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -70,7 +71,13 @@ def test_every_row_is_a_recipe(file: Path, tmp_path: Path):
         for setting in {0: row.setting, **dict(enumerate(study.grid(name)[:1] + study.grid(name)[-1:], 1))}.values():
             _, recipe = study.sweep.load(setting)
             for key, value in setting.overrides.items():
+                value = weighted(value, setting.overrides) if key == "reward" else value
                 assert said(option(recipe, key), value) == value, f"{name}: {key}"
+
+
+def weighted(rewards: Any, overrides: Mapping[str, Any]) -> Any:
+    """A list of rewards with the weights that are asked for by themselves, as a grid does it."""
+    return [part | {"weight": overrides.get(f"reward.{part['name']}", part["weight"])} for part in rewards]
 
 
 def said(found: Any, asked: Any) -> Any:
